@@ -283,6 +283,17 @@ def test_a_run_that_takes_a_while_says_where_it_stands() -> None:
     assert text.endswith("\r" + 100 * " " + "\r")
 
 
+def test_a_strategy_of_one_round_is_as_far_as_one_of_many() -> None:
+    screen = io.StringIO()
+    recipe = fl.Recipe("a", rounds=4, cycles=1)
+    names = ("random", "random@training=closed-form", "bound:all-labels")
+    with Progress(recipe, [Cell(name, 0) for name in names], True, screen) as watch:
+        watch.begun -= 10
+        assert watch.total == 2 + 2 + 1
+        watch({"event": "round", "query": names[1], "seed": 0, "cycle": 0, "round": 0})
+    assert "fallow  20%  run 1 of 3: random + closed-form" in screen.getvalue()
+
+
 @pytest.mark.parametrize(
     ("seconds", "isatty", "wanted"),
     [(1.0, True, None), (10.0, False, None), (10.0, True, False)],

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.network.bytes import Bytes
@@ -104,11 +105,12 @@ class Points:
 
     def install(self) -> None:
         """From here on this process counts, notes its exchanges and can die."""
-        Database.commit = self.around(Database.commit)
-        os.replace = self.around(os.replace)
-        os.fsync = lambda file: None
+        patch = pytest.MonkeyPatch()  # never undone: the process dies with it
+        patch.setattr(Database, "commit", self.around(Database.commit))
+        patch.setattr(os, "replace", self.around(os.replace))
+        patch.setattr(os, "fsync", lambda file: None)
         for runtime in (InProcess, Bytes):
-            runtime.exchange = self.noted(runtime.exchange)
+            patch.setattr(runtime, "exchange", self.noted(runtime.exchange))
 
     def noted(self, exchange: Callable[..., Any]) -> Callable[..., Any]:
         def exchanged(carrier: Any, requests: Any, routes: Any = None) -> Any:

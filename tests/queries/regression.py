@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from fallow.core import Answer, Delivered, Layout, Request, State, stream
+from fallow.core import Answer, Carrier, Delivered, Layout, Request, SiteId, stream
+from fallow.core.methods import Methods, Query, Training
 from fallow.engine import Loop, row_loss
 from fallow.models import Linear
+from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy
 from fallow.queries.fale import FALE
 from fallow.sites import Parts, Site
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
+from fallow.training.scaling import Scaling
 from fallow.training.server_solve import ServerSolve
 from tests.worlds import World
 
@@ -42,12 +45,12 @@ def stacked(sites: Rows) -> Tensor:
 
 def federation(
     sites: Rows,
-    strategy: Any,
+    strategy: Query | Scaling,
     *,
     seed: int = 0,
-    runtime: Any = InProcess,
+    runtime: type[InProcess | Bytes] = InProcess,
     privacy: Privacy | None = None,
-    solver: Any = None,
+    solver: Training | None = None,
     bias: bool = True,
 ) -> World:
     """Sites of which no row is labelled yet, and a linear model that is 0."""
@@ -58,7 +61,11 @@ def federation(
         "w": torch.zeros(layout.d, dtype=x.dtype),
         "stats": torch.zeros(0, dtype=x.dtype),
     }
-    methods = {"query": strategy, "training": solver or ServerSolve(), "plain": FedAvg()}
+    methods: Methods = {
+        "query": cast(Query, strategy),  # what a Scaling asks for is asked as a query too
+        "training": solver or ServerSolve(),
+        "plain": FedAvg(),
+    }
     parts = Parts(model, layout, methods, 0, seed, lambda generator: zero, noise="seeded")
     if privacy is not None:
         parts = replace(parts, privacy=privacy)
@@ -90,31 +97,33 @@ def labelled(world: World, targets: Rows) -> World:
     return world
 
 
-def solve(world: World, solver: Any = None) -> Tensor:
+def solve(world: World, solver: Training | None = None) -> Tensor:
     """(d + 1,) slopes and bias, by the federation's training method."""
     site = next(iter(world.members.values()))
     method = solver or site.parts.methods["training"]
-    state: State = site.parts.fresh(None)
-    done: State = method.round(state, world.ask("training"))
-    return done["w"]
+    state = site.parts.fresh(torch.Generator())
+    return method.round(state, world.ask("training"))["w"]
 
 
 @dataclass
 class Overheard:
     """A carrier that keeps what crosses it."""
 
-    carrier: Any
+    carrier: Carrier
     sent: list[tuple[Mapping[str, Request], Mapping[str, Answer]]] = field(
         default_factory=list
     )
 
     @property
     def sites(self) -> tuple[str, ...]:
-        found: tuple[str, ...] = self.carrier.sites
-        return found
+        return self.carrier.sites
 
-    def exchange(self, requests: Mapping[str, Request], routes: Any = None) -> Delivered:
-        done: Delivered = self.carrier.exchange(requests, routes)
+    def exchange(
+        self,
+        requests: Mapping[SiteId, Request],
+        routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
+    ) -> Delivered:
+        done = self.carrier.exchange(requests, routes)
         self.sent.append((requests, done.answers))
         return done
 
@@ -159,7 +168,7 @@ def table(d: int = 5, seed: int = 0) -> dict[str, Tensor]:
     return shared(x / draws(sum(SIZES), 1, seed=seed, name="tail").abs().sqrt(), SIZES)
 
 
-def picked(world: World, budget: Any) -> dict[str, dict[str, Tensor]]:
+def picked(world: World, budget: int | Mapping[str, int]) -> dict[str, dict[str, Tensor]]:
     world.query(budget)
     held = {name: site.memory.get("picks", {}) for name, site in world.members.items()}
     return {name: kept for name, kept in held.items() if len(kept.get("rows", ()))}

@@ -20,15 +20,16 @@ def kernel(pool: Tensor, labelled: Tensor, sigma: float) -> Tensor:
     scale = (labelled if len(labelled) else pool).square().sum(1).mean().sqrt()
     pool, labelled = pool / scale, labelled / scale
     noise = sigma**2 * torch.eye(pool.shape[1], dtype=torch.float64)
-    return (pool @ pool.T) * (
-        pool @ torch.linalg.inv(labelled.T @ labelled + noise) @ pool.T
-    )
+    inverse: Tensor = torch.linalg.inv(labelled.T @ labelled + noise)
+    return (pool @ pool.T) * (pool @ inverse @ pool.T)
 
 
 def plain(k: Tensor, n: int) -> tuple[list[int], Tensor]:
     """Algorithm 1 on the matrix of all pairs: picks, and the weight of every row."""
-    length, picks = k.diagonal().sqrt(), []
-    one, w = torch.ones(len(k), dtype=k.dtype), torch.zeros(len(k), dtype=k.dtype)
+    length = k.diagonal().sqrt()
+    picks: list[int] = []
+    one = torch.ones(len(k), dtype=k.dtype)
+    w = torch.zeros(len(k), dtype=k.dtype)
     for _ in range(n):
         score = k @ (one - w) / length
         score[picks] = -torch.inf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -16,7 +16,8 @@ from fallow.queries import AHFAL
 from fallow.queries.ahfal import moments
 from tests.worlds import Table, tables, world
 
-SCALES = ("percent", "proportion", "count", "cv")
+Scale = Literal["percent", "proportion", "count", "cv"]
+SCALES: tuple[Scale, ...] = ("percent", "proportion", "count", "cv")
 
 
 def certain(classes: Sequence[int], sharpness: Sequence[float], of: int = 3) -> Tensor:
@@ -274,7 +275,12 @@ def test_a_model_that_predicts_no_number_at_all_is_refused_with_site_and_cycle()
 def test_notes_give_the_spread_in_points_and_the_threshold_where_it_is_one_of_points() -> (
     None
 ):
-    lines = {"percent": 12.0, "proportion": 12.0, "count": None, "cv": None}
+    lines: dict[Scale, float | None] = {
+        "percent": 12.0,
+        "proportion": 12.0,
+        "count": None,
+        "cv": None,
+    }
     taus = {"percent": 12.0, "proportion": 0.12, "count": 60.0, "cv": 1.2}
     for scale in SCALES:
         notes = world(tables(0), AHFAL(taus[scale], scale)).query(3)["notes"]

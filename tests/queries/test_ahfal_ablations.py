@@ -14,7 +14,8 @@ from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
 from fallow.queries import AHFAL, Entropy, LeastConfidence, Margin
 from fallow.queries.ahfal import moments
-from fallow.settings.recipe import Recipe, Spec
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
 from tests.worlds import tables, world
 
 SITES = 10
@@ -42,10 +43,12 @@ def test_the_three_ablations_pick_three_different_sets() -> None:
 
 def test_always_toggling_is_an_infinite_tau_and_never_toggling_is_tau_zero() -> None:
     sites = tables(5)
-    for toggle, tau in (("always", math.inf), ("never", 0.0)):
-        assert world(sites, AHFAL(toggle=toggle)).picks(5) == world(
-            sites, AHFAL(tau=tau)
-        ).picks(5)
+    same = [
+        (AHFAL(toggle="always"), AHFAL(tau=math.inf)),
+        (AHFAL(toggle="never"), AHFAL(tau=0.0)),
+    ]
+    for toggled, routed in same:
+        assert world(sites, toggled).picks(5) == world(sites, routed).picks(5)
 
 
 def test_with_two_classes_all_scores_of_one_model_agree() -> None:

@@ -60,7 +60,7 @@ def test_picks_are_those_of_the_definition(
     )
     site = made.members["a"]
     found = LastLayer(
-        *(with_one(site.x[at]) for at in (site.pool, site.labelled)), site.pool
+        with_one(site.x[site.pool]), with_one(site.x[site.labelled]), site.pool
     )
     assert made.picks(6)["a"] == plain(found, 6, 6 if forward_only else 12, sigma)
 

@@ -1,15 +1,17 @@
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import Tensor
 
 from fallow.core import stream
 from fallow.queries import CoreSet
 from tests.worlds import Table, tables, world
 
 
-def features(site):
-    return torch.cat(
-        [site.local, site.common], 1
-    )  # the embedding of a linear model is its input
+def features(site: Table) -> Tensor:
+    """The embedding of a linear model is its input."""
+    return torch.cat([site.local, site.common], 1)
 
 
 def test_each_pick_is_farthest_from_all_labelled_and_picked_rows() -> None:
@@ -24,7 +26,7 @@ def test_each_pick_is_farthest_from_all_labelled_and_picked_rows() -> None:
 
 
 def test_a_site_without_labels_starts_in_the_middle_of_its_pool() -> None:
-    site = Table(*(tables()["a"].__dict__[k] for k in ("local", "common")))
+    site = replace(tables()["a"], labels=())
     x = features(site)
     middle = int((x - x.mean(0)).norm(dim=1).argmin())
     assert world({"a": site}, CoreSet()).picks(3)["a"][0] == middle
@@ -49,7 +51,7 @@ def test_a_common_shift_of_all_features_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("labels", [(), (0, 1)])
-def test_rows_that_are_not_finite_come_last(labels) -> None:
+def test_rows_that_are_not_finite_come_last(labels: tuple[int, ...]) -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[2, 0], local[5, 1], local[7, 2] = torch.nan, torch.inf, -torch.inf

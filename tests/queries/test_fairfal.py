@@ -26,7 +26,9 @@ from tests.worlds import Table, tables, world
         (9, (1, 2), (1, 2)),
     ],
 )
-def test_golden_quotas(n: int, sizes, expected):  # G10
+def test_golden_quotas(
+    n: int, sizes: tuple[int, ...], expected: tuple[int, ...]
+) -> None:  # G10
     assert quotas(n, torch.tensor(sizes)).tolist() == list(expected)
 
 
@@ -40,14 +42,14 @@ def test_quotas_fill_the_budget_within_the_buckets() -> None:
         assert bool((quota <= sizes).all())
 
 
-def test_golden_difference():  # G13: d = 0.194444, s = 1 - (d + 0.4) / 2 = 0.702778
+def test_golden_difference() -> None:  # G13: d = 0.194444, s = 1 - (d + 0.4) / 2 = 0.702778
     d = difference(torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.3, 0.3, 0.4]))
     assert d == pytest.approx(0.194444, abs=1e-6)
     assert 1 - (d + 0.4) / 2 == pytest.approx(0.702778, abs=1e-6)
     assert difference(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 0.0])) == 0.5
 
 
-def test_golden_choice():  # G13: the model that queries
+def test_golden_choice() -> None:  # G13: the model that queries
     site = tables()["a"]
     federation = world({"a": Table(site.local, site.common, [0, 1, 2])}, FairFAL())
     member = federation.members["a"]
@@ -59,7 +61,7 @@ def test_golden_choice():  # G13: the model that queries
     assert memo["notes"] == pytest.approx({"gamma": 0.4, "global_below": 0.1})  # d is 0.19
 
 
-def test_golden_gradient():  # G16
+def test_golden_gradient() -> None:  # G16
     p, z = torch.tensor([[0.6, 0.3, 0.1]]), torch.tensor([[1.0, 2.0]])
     whole = (p - torch.eye(3)[0]).T @ z
     assert float(whole.norm()) == pytest.approx(1.1402, abs=5e-5)
@@ -150,13 +152,13 @@ def test_candidates_are_the_most_uncertain_of_each_pseudo_class() -> None:
     picks = world(sites, strategy).picks(9)
     for name, rows in picks.items():
         p = sites[name].local.softmax(1)
-        h, label = torch.special.entr(p).sum(1), p.argmax(1)
+        h: list[float] = torch.special.entr(p).sum(1).tolist()
+        label = p.argmax(1)
         quota = quotas(9, torch.bincount(label, minlength=3))
         best = []
         for c in range(3):
-            bucket = sorted(
-                (label == c).nonzero().flatten().tolist(), key=lambda r, h=h: -h[r]
-            )
+            bucket = (label == c).nonzero().flatten().tolist()
+            bucket.sort(key=h.__getitem__, reverse=True)
             best += bucket[: quota[c]]
         assert sorted(rows) == sorted(best)
 
@@ -182,7 +184,7 @@ def test_the_imbalance_is_not_frozen_before_anybody_has_labels() -> None:
     ],
 )
 def test_classes_that_are_never_predicted_leave_the_imbalance_a_number(
-    logits: Tensor, labels, gamma: float
+    logits: tuple[float, ...], labels: list[int], gamma: float
 ) -> None:
     site = tables()["a"]
     federation = world({"a": Table(site.local, site.common, labels)}, FairFAL())
@@ -201,7 +203,9 @@ EDGES = [
 
 @pytest.mark.parametrize("strategy", EDGES, ids=str)
 @pytest.mark.parametrize("labels", [(), (1, 1), (0, 1, 2, 2)])
-def test_rows_that_are_not_finite_come_last(strategy, labels) -> None:
+def test_rows_that_are_not_finite_come_last(
+    strategy: FairFAL, labels: tuple[int, ...]
+) -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
@@ -211,7 +215,9 @@ def test_rows_that_are_not_finite_come_last(strategy, labels) -> None:
 
 
 @pytest.mark.parametrize("strategy", EDGES, ids=str)
-def test_labelled_rows_that_are_not_finite_are_as_if_they_were_not_there(strategy) -> None:
+def test_labelled_rows_that_are_not_finite_are_as_if_they_were_not_there(
+    strategy: FairFAL,
+) -> None:
     site = tables(rows=40)["a"]
     many = Table(site.local, site.common, [0, 0, 1, 1, 1])
     few, more = world({"a": many}, strategy), world({"a": many}, strategy)
@@ -223,7 +229,7 @@ def test_labelled_rows_that_are_not_finite_are_as_if_they_were_not_there(strateg
 
 
 @pytest.mark.parametrize("strategy", EDGES, ids=str)
-def test_predictions_that_are_all_nan_are_an_error_that_says_so(strategy) -> None:
+def test_predictions_that_are_all_nan_are_an_error_that_says_so(strategy: FairFAL) -> None:
     nan = torch.full((4, 3), torch.nan, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="all 4 scores are NaN or infinite"):
         world({"a": Table(nan, nan, [0])}, strategy).picks(2)
@@ -256,10 +262,10 @@ def test_kappa_times_quota_is_not_rounded_down_by_noise() -> None:
         {"delta": 1.5},
     ],
 )
-def test_values_out_of_range_are_refused(wrong) -> None:
+def test_values_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     (name,) = wrong
     with pytest.raises(ValueError, match=f"FairFAL's {name} is"):
-        FairFAL(**wrong)
+        FairFAL(**wrong)  # type: ignore[arg-type]  # mypy: a float for any field
 
 
 def test_without_anchors_the_most_uncertain_row_is_the_first_pick() -> None:
@@ -271,12 +277,11 @@ def test_without_anchors_the_most_uncertain_row_is_the_first_pick() -> None:
 
 
 def test_every_class_weighs_the_same_in_a_mean_prediction() -> None:
-    member = world(
-        {"a": Table(*[torch.zeros(2, 2).double()] * 2, [0, 0, 0, 1])}, FairFAL()
-    ).members
+    zero = torch.zeros(2, 2, dtype=torch.float64)
+    member = world({"a": Table(zero, zero, [0, 0, 0, 1])}, FairFAL()).members["a"]
     p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.6, 0.4], [0.2, 0.8]], dtype=torch.float64)
-    member["a"].x[member["a"].labelled, 2:] = p.log()
-    pi = mean_prediction(SiteView(member["a"], 0), "global")
+    member.x[member.labelled, 2:] = p.log()
+    pi = mean_prediction(SiteView(member, 0), "global")
     assert pi.tolist() == pytest.approx([(0.7 + 0.2) / 2, (0.3 + 0.8) / 2])
 
 
@@ -312,7 +317,7 @@ def test_a_bucket_is_covered_beginning_with_the_gradients_of_the_labelled_rows_o
         assert FairFAL().two_stage(view, bucket, c, 3, 0.0).tolist() == expected
 
 
-def gradients(p: Tensor, z: Tensor, y):
+def gradients(p: Tensor, z: Tensor, y: Tensor) -> Tensor:
     """(e_y - P) times z, written out.  (n, C), (n, d), (n,) -> (n, C d)."""
     return ((torch.eye(p.shape[1])[y] - p)[:, :, None] * z[:, None]).flatten(1)
 

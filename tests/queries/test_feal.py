@@ -15,7 +15,7 @@ from tests.worlds import Table, tables, world
 # -- the score ------------------------------------------------------------------------------------
 
 
-def test_golden_scores():  # G15: α = (3, 1, 1) and (1, 1, 1)
+def test_golden_scores() -> None:  # G15: α = (3, 1, 1) and (1, 1, 1)
     logits = torch.tensor([[2.0, -1.0, 0.0], [0.0, -5.0, -0.1]])
     # entropies -1.3182 and -0.6931 become 0 and 1, so only the second row scores: 2 x 0.8333
     assert_close(
@@ -32,7 +32,7 @@ def test_golden_scores():  # G15: α = (3, 1, 1) and (1, 1, 1)
 def test_the_score_is_that_of_the_definition() -> None:
     draw = stream(0, "feal")
     local, globe = (3 * torch.randn(9, 4, generator=draw).double() for _ in range(2))
-    e = Dirichlet(globe.relu() + 1).entropy()
+    e: Tensor = Dirichlet(globe.relu() + 1).entropy()  # type: ignore[no-untyped-call]  # torch's
     e = (e - e.min()) / (e.max() - e.min())
     drawn = []
     for logits in (globe, local):  # the aleatoric part is a mean of entropies: draw them
@@ -41,7 +41,7 @@ def test_the_score_is_that_of_the_definition() -> None:
     assert_close(uncertainty(local, globe), e * (drawn[0] + drawn[1]), atol=0.02, rtol=0)
 
 
-def predictions(alpha, n: int):
+def predictions(alpha: Tensor, n: int) -> Tensor:
     """Draws from Dirichlet distributions, (n, m, C), as gamma draws that sum to 1."""
     g = np.random.default_rng(0).gamma(alpha.numpy(), size=(n, *alpha.shape))
     return torch.from_numpy(g / g.sum(2, keepdims=True))
@@ -65,9 +65,12 @@ def test_where_all_rows_are_equally_uncertain_the_scale_is_one() -> None:
 # -- relaxation -----------------------------------------------------------------------------------
 
 
-def plain(score, z: Tensor, n: int, k: int = 5, cut=0.85):
+def plain(
+    score: list[float], z: Tensor, n: int, k: int = 5, cut: float = 0.85
+) -> list[int]:
     """The walk as the text tells it: over all pairs, one row after the other."""
-    chosen, passed = [], []
+    chosen: list[int] = []
+    passed: list[int] = []
     for i in sorted(range(len(score)), key=lambda r: -score[r]):
         cosine = [
             (float(cosine_similarity(z[i], z[j], dim=0)), j)
@@ -79,7 +82,7 @@ def plain(score, z: Tensor, n: int, k: int = 5, cut=0.85):
     return [*chosen, *passed][:n] if len(chosen) < n else chosen[:n]
 
 
-def bunched(rows=40, seed: int = 0):
+def bunched(rows: int = 40, seed: int = 0) -> Table:
     """A site whose rows look in four directions, ten near copies each."""
     draw = stream(seed, "bunched")
     point = 3 * torch.randn(4, 6, generator=draw, dtype=torch.float64)
@@ -134,7 +137,7 @@ def test_exact_copies_are_neighbours_and_a_row_is_not_its_own() -> None:
 
 
 @pytest.mark.parametrize("labels", [(), (1, 1), (0, 1, 2, 2)])
-def test_rows_that_are_not_finite_come_last(labels) -> None:
+def test_rows_that_are_not_finite_come_last(labels: tuple[int, ...]) -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
@@ -160,7 +163,7 @@ def test_a_site_without_labels_asks_the_global_model_twice() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"neighbours": 0}, {"similar": 1.1}, {"similar": float("nan")}]
 )
-def test_values_out_of_range_are_refused(wrong) -> None:
+def test_values_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     (name,) = wrong
     with pytest.raises(ValueError, match=f"FEAL's {name} is"):
-        FEAL(**wrong)
+        FEAL(**wrong)  # type: ignore[arg-type]  # mypy: a float for any field

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from torch.testing import assert_close
 from fallow.core import Layout, Segment, stream
 from fallow.core.disclosure import Disclosure
 from fallow.core.local import Batch
+from fallow.core.methods import Methods
 from fallow.core.view import View
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
@@ -30,17 +32,25 @@ from fallow.settings.recipe import with_settings
 from fallow.sites import Parts, Site
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
+from fallow.training import FedAvg
 from tests.experiment.crash import tiny
 from tests.worlds import Table, tables, world
 
 C, FEATURES = 3, 4
 
 
-def site(pool=14, labels=(0, 1, 2, 1, 0), seed: int = 0, rows=None):
+def site(
+    pool: int = 14,
+    labels: Sequence[int] = (0, 1, 2, 1, 0),
+    seed: int = 0,
+    rows: Tensor | None = None,
+) -> Site:
     """A site that remembers three models with features of their own."""
     model = build_model("mlp", (FEATURES,), C, stream(seed, "mlp"), hidden=(8,)).double()
     layout = Layout.of(model)
-    parts = Parts(model, layout, {"query": IFAL()}, C, seed, None)
+    methods: Methods = {"query": IFAL(), "training": FedAvg(), "plain": FedAvg()}
+    zero = {"w": torch.zeros(layout.d), "stats": torch.zeros(0)}
+    parts = Parts(model, layout, methods, C, seed, lambda generator: zero)
     shape = (pool + len(labels), FEATURES)
     draw = stream(seed, "rows")
     x = torch.randn(shape, generator=draw, dtype=torch.float64) if rows is None else rows
@@ -52,7 +62,7 @@ def site(pool=14, labels=(0, 1, 2, 1, 0), seed: int = 0, rows=None):
     return made
 
 
-def seen(made):
+def seen(made: Site) -> SiteView:
     return SiteView(made, 0)
 
 
@@ -68,7 +78,7 @@ def test_the_distance_is_scipys_for_the_entries_of_two_distributions() -> None:
     assert_close(distance(a, b), torch.tensor(plain, dtype=torch.float64))
 
 
-def test_a_permutation_of_the_classes_is_no_distance():  # I1
+def test_a_permutation_of_the_classes_is_no_distance() -> None:  # I1
     p = torch.tensor([[0.7, 0.2, 0.1]])
     assert float(distance(p, p[:, [2, 0, 1]])) == 0
 
@@ -84,7 +94,7 @@ def test_disagreement_by_hand() -> None:
     )  # finite
 
 
-def between_groups(x: Tensor, threshold):
+def between_groups(x: list[float], threshold: float) -> float:
     """The variance between the values up to the threshold and those above, as Otsu defines it."""
     low, high = [v for v in x if v <= threshold], [v for v in x if v > threshold]
     share = len(low) / len(x)
@@ -105,7 +115,7 @@ def test_otsus_threshold_is_the_best_of_all_cuts(seed: int) -> None:
 
 
 @pytest.mark.parametrize("x", [[], [3.0], [2.0, 2.0, 2.0]])
-def test_where_all_values_are_equal_nothing_is_above_the_threshold(x: Tensor) -> None:
+def test_where_all_values_are_equal_nothing_is_above_the_threshold(x: list[float]) -> None:
     assert otsu(torch.tensor(x)) == math.inf
 
 
@@ -115,14 +125,15 @@ def test_central_rows_are_the_members_nearest_to_the_means_of_their_clusters() -
     assert central(x, cluster).tolist() == [5, 1, 2]
 
 
-def company_of(view: View, at, model, labels_by, k: int):
+def company_of(view: View, at: Tensor, model: str, labels_by: str, k: int) -> Tensor:
     """Votes as the text counts them: row by row, over all pairs."""
     pool, labelled = view.embed(model)[at], view.embed(model, "labelled")
     label = [*view.logits(labels_by)[at].argmax(1).tolist(), *view.labels.tolist()]
     votes = torch.ones(len(at), C, dtype=torch.float64)
     for i, row in enumerate(torch.cat([pool, labelled])):
+        cosine = [float(cosine_similarity(row, other, dim=0)) for other in pool]
         others = [j for j in range(len(at)) if j != i]
-        others.sort(key=lambda j, row=row: -float(cosine_similarity(row, pool[j], dim=0)))
+        others.sort(key=cosine.__getitem__, reverse=True)
         for j in others[: min(k, len(at) - 1)]:
             votes[j, label[i]] += 1
     return votes / votes.sum(1, keepdim=True)
@@ -153,12 +164,13 @@ def test_votes_of_a_class_count_rows_that_list_a_row() -> None:
 class Fixed:
     """Values in place of the inconsistencies of a site's rows; all else is the site's own."""
 
-    def __init__(self, inter, intra) -> None:
+    def __init__(self, inter: list[float], intra: list[float]) -> None:
         self.values = torch.tensor(inter).double(), torch.tensor(intra).double()
 
-    def picks(self, view: View, n: int, monkeypatch: pytest.MonkeyPatch):
+    def picks(self, view: View, n: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         monkeypatch.setattr(IFAL, "inconsistencies", lambda *_: self.values)
-        return IFAL().select(view, n).rows.tolist()
+        rows: list[int] = IFAL().select(view, n).rows.tolist()
+        return rows
 
 
 def test_the_picks_are_spread_over_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +202,7 @@ def test_where_both_are_too_few_the_best_rows_are_taken(
 
 def test_clusters_that_are_empty_are_made_up_by_the_best_remaining_rows(
     monkeypatch: pytest.MonkeyPatch,
-):  # I5
+) -> None:  # I5
     rows = torch.ones(19, FEATURES, dtype=torch.float64)  # all alike: one cluster
     value = [9.0, 8.0, 8.5, 8.8, *[1.0] * 10]
     picks = Fixed(value, [1.0] * 14).picks(seen(site(rows=rows)), 3, monkeypatch)
@@ -198,14 +210,14 @@ def test_clusters_that_are_empty_are_made_up_by_the_best_remaining_rows(
 
 
 @pytest.mark.parametrize("pool", [1, 2, 3])
-def test_small_pools_are_answered(pool: int):  # I3
+def test_small_pools_are_answered(pool: int) -> None:  # I3
     for n in (1, pool):
         rows = IFAL().select(seen(site(pool)), n).rows.tolist()
         assert len(set(rows)) == n
 
 
 @pytest.mark.parametrize("labels", [(), (1, 1), (0, 1, 2, 2)])
-def test_rows_that_are_not_finite_come_last(labels) -> None:
+def test_rows_that_are_not_finite_come_last(labels: tuple[int, ...]) -> None:
     table = tables()["a"]
     local = table.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
@@ -259,7 +271,7 @@ def test_a_model_that_agrees_with_its_teacher_pays_for_labels_alone() -> None:
     assert float(distillation_loss(out, out, batch)) == pytest.approx(0.1 * loss)
 
 
-def made(folder, query, executor):
+def made(folder: Path, query: str, executor: str) -> dict[str, Site]:
     """A federation after its first phase and the query's exchanges, before the labels come."""
     recipe = with_settings(
         tiny(folder),

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from torch import Tensor
 
 from fallow.core import stream
 from fallow.queries import KSAS
@@ -13,7 +12,7 @@ LOCAL, GLOBAL = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 1.0, 2.0]])
 @pytest.mark.parametrize(
     ("counts", "expected"), [((8.0, 2.0, 0.0), 0.3204), ((1.0, 1.0, 1.0), 1.1504)]
 )
-def test_golden_scores(counts: Tensor, expected: float):  # G14
+def test_golden_scores(counts: tuple[float, ...], expected: float) -> None:  # G14
     assert float(discrepancy(LOCAL, GLOBAL, torch.tensor(counts))) == pytest.approx(
         expected, abs=5e-5
     )
@@ -44,7 +43,7 @@ def test_models_that_agree_and_sites_with_one_class_score_zero() -> None:
 
 
 @pytest.mark.parametrize("labels", [(), (1, 1), (0, 1, 2, 2)])
-def test_rows_that_are_not_finite_come_last(labels) -> None:
+def test_rows_that_are_not_finite_come_last(labels: tuple[int, ...]) -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf

@@ -1,16 +1,20 @@
+from collections.abc import Iterator
+
 import pytest
 import torch
+from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core import Layout, stream
 from fallow.models import ResNet8
 from fallow.queries import NoiseStability
 from fallow.queries.noise_stability import add_noise
+from fallow.sites import Site
 from fallow.sites.view import SiteView
 from tests.worlds import Table, tables, world
 
 
-def noise(member, draws, epsilon):
+def noise(member: Site, draws: int, epsilon: float) -> Iterator[Tensor]:
     """What each draw adds to the 3 x 6 weight of the tests' linear model."""
     weight = member.parts.layout.views(member.memory["local"]["w"])["head.weight"]
     generator = member.streams("noise", 0)
@@ -26,7 +30,7 @@ def test_the_changes_of_a_linear_model_have_a_closed_form() -> None:
     p = rows[:, :3].softmax(1)
     moved = strategy.moved(SiteView(member, 0))
     assert moved.shape == (12, 4 * 3)
-    for change, added in zip(moved.split(3, 1), noise(member, 4, 1e-3), strict=True):
+    for change, added in zip(torch.split(moved, 3, 1), noise(member, 4, 1e-3), strict=True):
         there = (rows[:, :3] + rows @ added.T).softmax(1)
         assert_close(change, (there - p) / p.norm(dim=1, keepdim=True))
 

@@ -1,13 +1,17 @@
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
+from torch import Tensor
 from typer.testing import CliRunner
 
 from fallow.cli.app import app
-from fallow.core import Contract, Picks
+from fallow.core import Ask, Contract, Picks
+from fallow.core.methods import Budget, Memo
 from fallow.core.view import View
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
@@ -18,19 +22,20 @@ from fallow.queries.parts import typicality
 from fallow.settings.recipe import with_settings
 from fallow.sites.store import MemoryStore
 from tests.experiment.crash import tiny
-from tests.worlds import Table, tables, world
+from tests.worlds import Table, Tables, tables, world
 
 
-def truth(table):
+def truth(table: Table) -> Tensor:
     return table.hidden()[: len(table.local)]
 
 
-def shares_of_all(sites):
-    total = sum(torch.bincount(t.hidden(), minlength=3) for t in sites.values())
+def shares_of_all(sites: Tables) -> Tensor:
+    counts = [torch.bincount(table.hidden(), minlength=3) for table in sites.values()]
+    total = torch.stack(counts).sum(0)
     return total / total.sum()
 
 
-def site_with(pool, labels, seed: int = 0):
+def site_with(pool: list[int], labels: Sequence[int], seed: int = 0) -> Table:
     """A site of these true classes: the global model, which they are read from, is always right."""
     made = tables(seed, sites=1, rows=len(pool))["a"]
     return Table(made.local, 9.0 * torch.eye(3, dtype=torch.float64)[pool], labels)
@@ -84,7 +89,9 @@ def test_labels_come_closer_to_the_truth_than_with_the_plain_heuristic() -> None
 
 
 @pytest.mark.parametrize("score", ["entropy", "typicality"])
-def test_inside_a_class_the_heuristic_chooses(score: str) -> None:
+def test_inside_a_class_the_heuristic_chooses(
+    score: Literal["entropy", "typicality"],
+) -> None:
     site = site_with([0] * 20 + [1] * 20, [0, 1])
     picks = world({"a": site}, OracleHistogram(score=score)).picks(6)["a"]
     features = torch.cat([site.local, site.common], 1)  # of the tests' linear model
@@ -119,11 +126,11 @@ class Curious:
 
     contract = Contract("Curious", "-", 0, keep={"select": "number of picks"})
 
-    def query(self, ask, budget, memo):
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep("select")
         return memo
 
-    def select(self, view: View):
+    def select(self, view: View) -> Picks:
         return Picks(view.hidden.argsort())
 
 
@@ -136,7 +143,8 @@ def test_a_strategy_that_does_not_say_so_cannot_read_hidden_labels() -> None:
 
 def test_a_site_that_does_not_know_the_hidden_labels_says_so() -> None:
     federation = world(tables(), OracleHistogram())
-    federation.members["a"].parts.hidden.clear()
+    member = federation.members["a"]
+    member.parts = replace(member.parts, hidden={})
     with pytest.raises(RuntimeError, match="site a does not know the labels of its pool"):
         federation.query(3)
 

@@ -244,7 +244,9 @@ def test_a_model_in_single_precision_is_chosen_for_in_double(strategy: Any) -> N
     made = one(strategy, x.double(), labelled.double())
     single = one(strategy, x.double(), labelled.double())
     site = single.members["a"]
-    site.x, site.seen = site.x.float(), site.seen.float()
+    assert isinstance(site.seen, Tensor)
+    site.x = site.x.float()
+    site.seen = site.seen.float()
     site.parts = replace(site.parts, model=site.parts.model.float())
     for name in ("local", "global"):
         site.memory[name] = {key: value.float() for key, value in site.memory[name].items()}

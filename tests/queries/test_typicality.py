@@ -1,5 +1,8 @@
+from collections.abc import Sequence
+
 import pytest
 import torch
+from torch import Tensor
 
 from fallow.core import stream
 from fallow.queries import Typicality
@@ -7,7 +10,7 @@ from fallow.queries.typicality import cover
 from tests.worlds import Table, tables, world
 
 
-def groups(sizes, labels=()):
+def groups(sizes: Sequence[int], labels: Sequence[int] = ()) -> Table:
     """A site whose rows lie around one point per group: 2 classes, 4 features."""
     at = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)) * 100.0
     spread = torch.randn(sum(sizes), 4, generator=stream(0, "groups"), dtype=torch.float64)
@@ -15,10 +18,9 @@ def groups(sizes, labels=()):
     return Table(x[:, :2], x[:, 2:], labels)
 
 
-def features(site):
-    return torch.cat(
-        [site.local, site.common], 1
-    )  # the embedding of a linear model is its input
+def features(site: Table) -> Tensor:
+    """The embedding of a linear model is its input."""
+    return torch.cat([site.local, site.common], 1)
 
 
 def test_the_largest_clusters_give_their_most_typical_row() -> None:

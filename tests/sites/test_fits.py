@@ -25,12 +25,13 @@ from fallow.core import (
 from fallow.core.local import Batch, Learner, TrainState, slot, weighted_mean
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Methods
+from fallow.core.refusal import Refusal
 from fallow.engine import Job, Loop, row_loss
 from fallow.network.bytes import Bytes
 from fallow.sites import Parts, Site
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
-from fallow.training import FedAvg
+from fallow.training import FedAvg, ServerSolve
 from tests.engine.jobs import agree, mlp
 from tests.worlds import Forgetful
 
@@ -207,6 +208,17 @@ def test_a_model_of_another_name_has_streams_of_its_own() -> None:
         order_fit(carrier, name, SCRATCH, **initial_model())
     site = carrier.members["a"]
     assert not torch.equal(site.memory["one"]["w"], site.memory["two"]["w"])
+
+
+def test_a_training_method_without_a_step_is_ordered_no_local_training() -> None:
+    carrier = world(Choosing())
+    for site in carrier.members.values():
+        site.parts.methods["training"] = ServerSolve()
+    with pytest.raises(
+        Refusal, match="site a was ordered to train, and its method of training"
+    ):
+        order_fit(carrier, "local", PLAN, "training", **initial_model())
+    assert all(not site.memory for site in carrier.members.values())
 
 
 @final

@@ -11,6 +11,7 @@ from typing import TextIO
 from fallow.core.events import Event
 from fallow.core.words import duration
 from fallow.settings.recipe import Recipe
+from fallow.settings.variants import variant
 from fallow.study.cell import Cell
 from fallow.study.names import label
 
@@ -36,7 +37,8 @@ class Progress:
     shown: bool | None = None
     to: TextIO = field(default_factory=lambda: sys.stderr)
     begun: float = field(default_factory=time.monotonic)
-    rounds: dict[tuple[str, int], int] = field(default_factory=dict)  # done, by run
+    # phases of training that are done, by run; of one that is under way, the share of its rounds
+    done: dict[tuple[str, int], float] = field(default_factory=dict)
     ended: int = 0
     last: float = 0.0
     has_line: bool = False
@@ -44,6 +46,8 @@ class Progress:
     def __post_init__(self) -> None:
         if self.shown is None:
             self.shown = is_notebook() or self.to.isatty()
+        # a strategy may have its own number of cycles and of rounds
+        self.recipes = {cell.query: variant(self.recipe, cell.query) for cell in self.cells}
 
     def __enter__(self) -> Progress:
         return self
@@ -55,20 +59,21 @@ class Progress:
 
     @property
     def total(self) -> int:
-        return sum(self._all(cell.query) for cell in self.cells)
+        """Phases of training of all runs together."""
+        return sum(self._phases(cell.query) for cell in self.cells)
 
-    def _all(self, query: str) -> int:
-        cycles = 0 if query == "bound:all-labels" else self.recipe.cycles
-        return (cycles + 1) * self.recipe.rounds
+    def _phases(self, query: str) -> int:
+        return self.recipes[query].cycles + 1
 
     def __call__(self, event: Event) -> None:
         """Take one event, as `fallow.study.study.run_study` tells them."""
         cell = (event["query"], event["seed"])
         kind = event["event"]
         if kind == "round":
-            self.rounds[cell] = event["cycle"] * self.recipe.rounds + event["round"] + 1
+            rounds = self.recipes[event["query"]].rounds
+            self.done[cell] = event["cycle"] + (event["round"] + 1) / rounds
         elif kind in ("done", "failed"):
-            self.rounds[cell] = self._all(event["query"])
+            self.done[cell] = self._phases(event["query"])
             self.ended += 1
         now = time.monotonic()
         if self.shown and now - self.begun > QUIET and now - self.last > AGAIN:
@@ -78,7 +83,7 @@ class Progress:
             self.to.flush()
 
     def _line(self, event: Event, spent: float) -> str:
-        done = sum(self.rounds.values()) / max(self.total, 1)
+        done = sum(self.done.values()) / max(self.total, 1)
         run = f"run {min(self.ended + 1, len(self.cells))} of {len(self.cells)}"
         where = f"cycle {event['cycle']}" if "cycle" in event else event["event"]
         if event["event"] == "encoding":

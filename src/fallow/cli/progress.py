@@ -19,6 +19,7 @@ from rich.progress import (
 from fallow.core.events import Event
 from fallow.core.words import rough_duration
 from fallow.settings.recipe import Recipe
+from fallow.settings.variants import variant
 from fallow.study.cell import Cell
 
 QUIET = 10.0  # seconds between plain lines, unless a run ends
@@ -31,13 +32,16 @@ class Watch:
     recipe: Recipe
     cells: Sequence[Cell]
     console: Console
-    done: dict[tuple[str, int], int] = field(default_factory=dict)  # rounds, by cell
+    # phases of training, by cell; of a phase that is under way, the share of its rounds
+    done: dict[tuple[str, int], float] = field(default_factory=dict)
     finished: int = 0
-    before: int = 0  # rounds of runs that were finished when the study was opened
+    before: float = 0.0  # phases of runs that were finished when the study was opened
     started: float = field(default_factory=time.monotonic)
     shown: float = 0.0
 
     def __post_init__(self) -> None:
+        # a strategy may have its own number of cycles and of rounds
+        self.recipes = {cell.query: variant(self.recipe, cell.query) for cell in self.cells}
         self.bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.percentage:3.0f}%"),
@@ -62,23 +66,23 @@ class Watch:
 
     @property
     def total(self) -> int:
-        return sum(self._rounds(cell.query) for cell in self.cells)
+        """Phases of training of all runs together."""
+        return sum(self._phases(cell.query) for cell in self.cells)
 
-    def _rounds(self, query: str) -> int:
-        cycles = 0 if query == "bound:all-labels" else self.recipe.cycles
-        return (cycles + 1) * self.recipe.rounds
+    def _phases(self, query: str) -> int:
+        return self.recipes[query].cycles + 1
 
     def __call__(self, event: Event) -> None:
         """Take one event of `fallow.study.study.run_study`."""
         cell = (event["query"], event["seed"])
         kind = event["event"]
-        rounds = self.recipe.rounds
         if kind == "round":
-            self.done[cell] = event["cycle"] * rounds + event["round"] + 1
+            rounds = self.recipes[event["query"]].rounds
+            self.done[cell] = event["cycle"] + (event["round"] + 1) / rounds
         elif kind == "scored":
-            self.done[cell] = (event["cycle"] + 1) * rounds
+            self.done[cell] = event["cycle"] + 1
         elif kind in ("done", "failed"):
-            self.done[cell] = self._rounds(event["query"])
+            self.done[cell] = self._phases(event["query"])
             if event.get("cached"):
                 self.before += self.done[cell]
             self.finished += 1
@@ -100,7 +104,8 @@ class Watch:
         what = f"{event['query']}, seed {event['seed']}"
         match event["event"]:
             case "round":
-                more = f"cycle {event['cycle']}, round {event['round'] + 1} of {self.recipe.rounds}"
+                rounds = self.recipes[event["query"]].rounds
+                more = f"cycle {event['cycle']}, round {event['round'] + 1} of {rounds}"
             case "query":
                 more = f"cycle {event['cycle']}, choosing rows"
             case "scored":
@@ -124,7 +129,7 @@ class Watch:
         """How long it will take; nothing before there is something to tell it from."""
         done = sum(self.done.values())
         rest = self.total - done
-        ran = done - self.before  # rounds of this call
+        ran = done - self.before  # phases of this call
         if rest <= 0 or ran <= 0.03 * self.total:
             return ""
         spent = time.monotonic() - self.started

@@ -31,18 +31,27 @@ def demo(
     as_json: opt.AsObject = False,
 ) -> None:
     """Ten sites choose which digits to have labelled: a table and a page in about a minute."""
-    from fallow.papers import RECIPES
+    from fallow.papers import KNOWN, RECIPES
+    from fallow.papers.own.demo import ABOUT
+    from fallow.report.final_table import final_table
+    from fallow.report.words import best_of_each_training
     from fallow.study.cell import Setup
+    from fallow.study.reading import read_study
 
     recipe = RECIPES["demo"]
-    opt.console(quiet=quiet or as_json).print(
-        f"{recipe.sites} sites hold the handwritten digits of scikit-learn, each mostly a few "
-        f"classes. In {recipe.cycles} cycles they choose which rows to have labelled; one model is "
-        f"trained and no row leaves its site. Compared: {', '.join(recipe.queries)}."
-    )
+    console = opt.console(quiet=quiet or as_json)
+    console.print(ABOUT, markup=False, soft_wrap=True)
     setup = Setup(recipe, _folder(recipe, out, resume))
     order = Order(jobs=jobs, resume=resume, quiet=quiet, as_json=as_json)
     _study(setup, recipe.queries, range(seeds or recipe.seeds), order)
+    study = read_study(setup.out, KNOWN)
+    console.print(
+        f"\n{best_of_each_training(study, final_table(study))}",
+        markup=False,
+        soft_wrap=True,
+    )
+    page = (setup.out / "report.html").absolute().as_uri()
+    console.print(f"Open {page} for the learning curves.", markup=False, soft_wrap=True)
 
 
 def run(

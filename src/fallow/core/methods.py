@@ -5,6 +5,7 @@ stands in its contract (`site_function` looks them up); everything else that the
 declared here.  `Query` and `Training` are what a method has to be.  The others are what it may
 define beside that; most of those that do train one model for each site:
 
+* `LocalTraining`: sites train by its step, where its server half orders training by a plan;
 * `Predicting`: a site predicts by more than a forward pass of the model it deploys;
 * `Finishing`: local work after the last round of a phase;
 * `Planning`: it orders local training by other plans than its ``plan``;
@@ -68,9 +69,12 @@ class Query(Method, Protocol):
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo: ...
 
 
-class Training(Method, LocalTraining, Protocol):
-    """One round of federated training: the server half is `round`, the site half its site functions
-    and the local step.  Where `deploy` gives sites different models the method is personalised."""
+class Training(Method, Protocol):
+    """One round of federated training: the server half is `round`, the site half its site functions.
+
+    One that orders local training by a plan is a `LocalTraining` too, whose step the engine runs.
+    Where `deploy` gives sites different models the method is personalised.
+    """
 
     @property
     def plan(self) -> Plan: ...

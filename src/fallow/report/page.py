@@ -17,7 +17,7 @@ from fallow.report.section import Across, Section
 from fallow.report.study_names import names_of
 from fallow.report.words import summary
 from fallow.storage.private import for_owner_alone, make_folder, rights_in
-from fallow.study.names import heading
+from fallow.study.names import heading, usual_training
 from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
 
@@ -42,6 +42,8 @@ def study_article(
         f"{PLURAL[heading(described)]}: {len(study.strategies)}, "
         f"seeds: {len(described.seeds)}"
     )
+    if heading(described) == "Strategy":  # which differ by how they train, too
+        facts += f", trained by {usual_training(described)} where nothing else is said"
     if described.reference:
         facts += f", reference: {label_of(described.reference, described)}"
     ordered = sorted(sections, key=lambda section: section.place)

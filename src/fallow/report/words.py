@@ -9,6 +9,7 @@ from fallow.report.final_table import FinalTable, Row, Spread, number
 from fallow.report.findings.degenerate import find_equals, find_one_class
 from fallow.report.findings.personal import left_out
 from fallow.report.tables import p_text
+from fallow.study.names import training_of, usual_training
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL, Comparison
 
@@ -143,6 +144,33 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
         done = total - len(study.missing)
         sentences.append(f"Preliminary: {done} of {total} runs are complete.")
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def best_of_each_training(study: StudyRecords, table: FinalTable) -> str:
+    """How good the best strategy of each training method is, and the bound on all labels, in one
+    sentence; "" where there is no score, and for errors.
+
+    Training methods stand in the order of what was measured.
+    """
+    described = study.study
+    ranked = [row for row in table.rows if row.score and not row.is_bound]  # the best first
+    if not ranked or table.measure != "accuracy":
+        return ""
+    best: dict[str, str] = {}  # by training method
+    for row in ranked:
+        training = training_of(described, row.query)
+        if row.score and training not in best:
+            best[training] = f"{row.label} {row.score.mean:.1f} %"
+    share = max(study.fractions(ranked[0].query).values())
+    said = (
+        f"With {100 * share:.0f} % of the rows labelled, the best of each training method gets so "
+        f"many test rows right: {', '.join(best.values())}"
+    )
+    bound = table.row("bound:all-labels")
+    if bound is not None and bound.score is not None:
+        usual = usual_training(described)
+        said += f"; {usual} with all rows labelled gets {bound.score.mean:.1f} %"
+    return f"{said}."
 
 
 def _too_few(tests: Sequence[Comparison]) -> list[str]:

@@ -300,10 +300,19 @@ class Site:
 
     def local(self, step: Step, request: Request) -> LocalTraining:
         """Whose step trains: the training method's own, for the model called "local"; the query's,
-        if it has one, for a model of another name; else plain descent."""
+        if it has one, for a model of another name; else plain descent.
+
+        Raises `Refusal` where the training method has no step: it never orders local training.
+        """
         method = self.method(request.owner)
         if is_main(step, request):
-            return self.parts.methods["training"]
+            training = self.parts.methods["training"]
+            if not isinstance(training, LocalTraining):
+                raise Refusal(
+                    f"site {self.id} was ordered to train, and its method of training, "
+                    f"{training.contract.title}, has no local step"
+                )
+            return training
         is_beside = request.owner == "query" and step.verb != "local"
         if is_beside and isinstance(method, LocalTraining):
             return method

@@ -27,6 +27,7 @@ __all__ = [
     "trainer_label",
     "training_of",
     "training_tags",
+    "usual_training",
 ]
 
 NOTHING = Known()
@@ -136,6 +137,13 @@ def training_of(study: Study, query: str) -> str:
         return named[0]
     usual = study.recipe.get("training")
     return str(usual["name"]) if isinstance(usual, Mapping) else "fedavg"
+
+
+def usual_training(study: Study) -> str:
+    """The training method of the strategies that name none of their own, in a reader's words."""
+    usual = study.recipe.get("training")
+    name = str(usual["name"]) if isinstance(usual, Mapping) else "fedavg"
+    return trainer_label("random", {}, name, known=study.known)
 
 
 def training_tags(study: Study, query: str) -> tuple[Tag, ...]:

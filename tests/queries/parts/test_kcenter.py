@@ -11,9 +11,10 @@ X = torch.randn(60, 7, generator=DRAW, dtype=torch.float64)
 P = torch.rand(60, 4, generator=DRAW, dtype=torch.float64).softmax(1)
 
 
-def plain(x: Tensor, n: int, left):
+def plain(x: Tensor, n: int, left: Tensor) -> list[int]:
     """The definition: all distances, again and again."""
-    left, picks = left.clone(), []
+    left = left.clone()
+    picks: list[int] = []
     for _ in range(n):
         picks.append(int(left.argmax()))
         left = torch.minimum(left, (x - x[picks[-1]]).square().sum(1) / 2)

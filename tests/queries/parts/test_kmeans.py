@@ -7,7 +7,7 @@ from fallow.queries.parts import clusters
 from fallow.queries.parts.kmeans import alone
 
 
-def threads():
+def threads() -> dict[str, int]:
     """Threads of every library that has some."""
     return {found["filepath"]: found["num_threads"] for found in threadpool_info()}
 
@@ -44,4 +44,4 @@ def test_many_clusters_are_found_in_mini_batches(monkeypatch: pytest.MonkeyPatch
     x = torch.arange(6.0).repeat_interleave(3)[:, None] * 10
     monkeypatch.setattr("fallow.queries.parts.kmeans.MANY", 3)
     found = clusters(x + torch.rand(18, 1, generator=stream(0, "rows")), 6, stream(0, "x"))
-    assert len(found) == 18 and len(found.unique()) > 2
+    assert len(found) == 18 and len(set(found.tolist())) > 2

@@ -39,7 +39,7 @@ def test_nothing_asked_or_nothing_there_is_nothing() -> None:
     assert len(k_means_pp(Features.of(torch.ones(0, 2)), 3, stream(0, "x"))) == 0
 
 
-def plain(x: Tensor, n: int, generator: torch.Generator):
+def plain(x: Tensor, n: int, generator: torch.Generator) -> list[int]:
     """The definition on all rows: sum up the squared distances, draw a point on that line."""
     square = [float(row @ row) for row in x]
     picks = [square.index(max(square))]

@@ -8,13 +8,15 @@ from fallow.core import stream
 from fallow.queries.parts import most_similar, neighbours
 
 
-def plain(x: Tensor, k: int, more):
+def plain(x: Tensor, k: int, more: Tensor) -> list[list[int]]:
     """The definition: all pairs, itself left out, sorted."""
     found = []
+    most = min(k, len(x) - 1)
     for i, row in enumerate([*x, *more]):
         others = [j for j in range(len(x)) if j != i]
-        cosine = {j: float(cosine_similarity(row, x[j], dim=0)) for j in others}
-        found.append(sorted(others, key=lambda j, c=cosine: -c[j])[: min(k, len(x) - 1)])
+        cosine = [float(cosine_similarity(row, other, dim=0)) for other in x]
+        others.sort(key=cosine.__getitem__, reverse=True)
+        found.append(others[:most])
     return found
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fallow.core import stream
@@ -16,13 +18,14 @@ Z = torch.randn(M, D, generator=stream(0, "sizes"))
 Q = residuals(torch.randn(M, C, generator=stream(1, "sizes")).softmax(1))
 
 
-class Largest(TorchDispatchMode):
+class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
     """Remembers how many numbers the largest new tensor holds."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.numel = 0
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
+        self.numel: int = 0
 
+    # Any: a kernel of torch takes and gives whatever it likes
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
@@ -32,8 +35,9 @@ class Largest(TorchDispatchMode):
         return made
 
 
-def largest(run: Any) -> int:
-    with Largest() as seen:
+def largest(run: Callable[[], Tensor]) -> int:
+    seen = Largest()
+    with seen:
         run()
     return seen.numel
 
@@ -47,7 +51,7 @@ def largest(run: Any) -> int:
     ],
     ids=["badge", "k-center on gradients", "core-set"],
 )
-def test_no_tensor_is_larger_than_the_features(run: Any) -> None:
+def test_no_tensor_is_larger_than_the_features(run: Callable[[], Tensor]) -> None:
     assert largest(run) <= M * D < M * C * D
 
 

@@ -134,3 +134,12 @@ def test_a_study_of_one_common_model_has_no_sites() -> None:
     plain["per_site"] = None
     plain["variance"] = None
     assert not has_sites(study({("random", 0): [plain]}))
+
+
+def test_a_common_model_on_common_test_rows_has_no_sites_even_where_each_scores_it() -> (
+    None
+):
+    alike = row({"a": 0.5, "b": 0.5})
+    assert alike["variance"] == 0
+    assert not has_sites(study({("random", 0): [alike]}))
+    assert has_sites(study({("random", 0): [row({"a": 0.4, "b": 0.6})]}))

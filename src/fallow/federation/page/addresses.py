@@ -13,7 +13,12 @@ from fallow.federation.page.people import Who, person, remember
 from fallow.federation.page.pictures import picture
 from fallow.federation.page.views import HERE, Views
 
-STATIC = {"label.css": "text/css", "label.js": "text/javascript"}
+STATIC = {
+    "label.css": "text/css",
+    "label.js": "text/javascript",
+    "look.css": "text/css",
+    "look.js": "text/javascript",
+}
 router = APIRouter()
 
 

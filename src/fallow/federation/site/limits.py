@@ -372,6 +372,7 @@ class SiteLimits:
         model = self._check_same(run, key, place.step, args)
         if model is None:
             raise Refusal(f"the order {key} brings no model to score")
+        self._check_scored_body(run, key, place, args)
         orders = self.ledger.orders
         most = self.most_scores
         if not orders.is_scored(run, place.step) and orders.scores() >= most:
@@ -399,6 +400,8 @@ class SiteLimits:
         if place.kind == "best":
             model = self._check_same(run, request.key, place.step, request.steps[-1].args)
             return OrderNotes(step=place.step, model=model)
+        if place.kind == "head":
+            return self._check_body(run, request, place)
         before = None
         if place.kind == "query" and not self.schedule.is_one_pass:
             before = f"{place.cycle}/train/{recipe.rounds - 1}"
@@ -412,6 +415,48 @@ class SiteLimits:
             else:
                 self._check_same(run, request.key, before, step.args)
         return notes
+
+    # -- one body a head --------------------------------------------------------------------
+
+    def _check_body(self, run: str, request: Request, place: OrderPlace) -> OrderNotes:
+        """All that a site tells for an exact head is about one body.
+
+        A site does not know the model of the last round, which was made of the answers of all.  So
+        the body is noted, and the model that is scored must have it.
+        """
+        known = self.ledger.orders.model(run, place.asks)
+        for step in request.steps:
+            if step.kind != "fit":
+                continue
+            parts = self._check_whole(request.key, step.args)
+            if not parts:
+                raise Refusal(f"the order {request.key} brings no model with {step.verb!r}")
+            found = self._digest_body(parts)
+            if known is not None and found != known:
+                raise self._another_body(request.key, place.asks)
+            known = found
+        return OrderNotes(step=place.asks, model=known)
+
+    def _check_scored_body(
+        self, run: str, key: str, place: OrderPlace, args: Mapping[str, Value]
+    ) -> None:
+        """Raise unless the model has the body of which the site told for its exact head."""
+        asks = f"{place.step}/head"
+        known = self.ledger.orders.model(run, asks)
+        if known is not None and self._digest_body(self._check_whole(key, args)) != known:
+            raise self._another_body(key, asks)
+
+    def _digest_body(self, model: State) -> str:
+        """The digest of a model without its last layer: weight and bias."""
+        last = sum(self.made.layout.param_sizes[-2:])
+        body = model["w"][: len(model["w"]) - last]
+        return digest_of({**model, "w": body})
+
+    def _another_body(self, key: str, asks: str) -> Refusal:
+        return Refusal(
+            f"the order {key} brings site {self.site} a model with another body than that of "
+            f"{asks}: a head has one body, which is scored with it"
+        )
 
     def _round_before(self, place: OrderPlace) -> str | None:
         recipe = self.agreement.recipe

@@ -72,8 +72,11 @@ def scores_row(cell: Cell) -> Record | None:
 
 
 def has_sites(study: StudyRecords) -> bool:
-    """Whether the study has scores of each site."""
-    return any(scores_row(cell) for cell in study.cells)
+    """Whether the study has scores of each site that may differ: a model that all sites share has
+    one score on test rows that they share."""
+    rows = [row for cell in study.cells if (row := scores_row(cell))]
+    has_own_rows = study.study.recipe.get("test") == "own"
+    return any(has_own_rows or row.get("variance") for row in rows)
 
 
 def left_out(study: StudyRecords) -> list[str]:

@@ -1,0 +1,52 @@
+"""The first look: what it compares, and what it says at the end."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fallow.papers import KNOWN, RECIPES
+from fallow.report.final_table import final_table
+from fallow.settings.variants import variant
+from fallow.study.reading import read_study
+from fallow.study.statistics import LEVEL
+from tests.cli.conftest import Command
+
+DEMO = RECIPES["demo"]
+
+
+def test_each_query_is_there_with_both_ways_of_training() -> None:
+    recipes = [variant(DEMO, query) for query in DEMO.queries]
+    assert {(found.query.name, found.training.name) for found in recipes} == {
+        ("random", "fedavg"),
+        ("margin", "fedavg"),
+        ("random", "closed-form"),
+        ("margin", "closed-form"),
+    }
+
+
+def test_its_seeds_are_as_few_as_can_tell_an_order() -> None:
+    tests = (
+        len(DEMO.queries) - 1
+    )  # against the reference; Holm multiplies the least p by them
+    assert tests * 2.0 ** (1 - DEMO.seeds) <= LEVEL < tests * 2.0 ** (2 - DEMO.seeds)
+
+
+def test_the_command_ends_with_what_was_measured_and_the_page(
+    fallow: Command, tmp_path: Path
+) -> None:
+    out = tmp_path / "study"
+    said = fallow("demo", "--seeds", "1", "--jobs", "1", "--out", str(out))
+    assert said.code == 0, said.err
+    study = read_study(out, KNOWN)
+    *_, sentence, where = said.out.strip().splitlines()
+    table = final_table(study)
+    bound = table.row("bound:all-labels")
+    assert bound and bound.score
+    assert f"FedAvg with all rows labelled gets {bound.score.mean:.1f} %." in sentence
+    best = table.rows[0]
+    assert best.score
+    assert f"right: {best.label} {best.score.mean:.1f} %" in sentence
+    found = re.fullmatch(r"Open file://(\S+) for the learning curves\.", where)
+    assert found
+    assert "Learning curves" in Path(found[1]).read_text(encoding="utf-8")

@@ -1,0 +1,28 @@
+"""The lines of a study that runs in the command."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+import fallow as fl
+from fallow.cli.progress import Watch
+from fallow.study.cell import Cell
+
+CLOSED = "random@training=closed-form"
+
+
+def test_the_rounds_of_a_line_are_those_of_the_strategy() -> None:
+    screen = io.StringIO()
+    cells = [Cell("random", 0), Cell(CLOSED, 0)]
+    console = Console(file=screen, width=200)
+    with Watch(fl.Recipe("a", rounds=4, cycles=1), cells, console) as watch:
+        for query in (CLOSED, "random"):
+            watch.shown = -100.0  # the next line is due
+            watch({"event": "round", "query": query, "seed": 0, "cycle": 0, "round": 0})
+    first, second = screen.getvalue().splitlines()
+    assert first.startswith(" 25%")
+    assert "cycle 0, round 1 of 1" in first
+    assert second.startswith(" 31%")
+    assert "cycle 0, round 1 of 4" in second

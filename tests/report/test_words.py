@@ -1,0 +1,58 @@
+"""What a report says of a study in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fallow.report.final_table import final_table
+from fallow.report.page import report_html
+from fallow.report.words import best_of_each_training
+from fallow.study.reading import read_study
+from tests.report.conftest import write_study
+
+CLOSED = "entropy@training=closed-form"
+
+
+def said(folder: Path) -> str:
+    study = read_study(folder)
+    return best_of_each_training(study, final_table(study))
+
+
+def test_the_best_of_each_training_method_is_said_as_it_was_measured(
+    make_study: Callable[..., Path],
+) -> None:
+    folder = make_study(queries=("random", "ahfal", CLOSED, "bound:all-labels"))
+    scores = {row.query: row.score for row in final_table(read_study(folder)).rows}
+    ahfal = scores["ahfal"]
+    closed = scores[CLOSED]
+    bound = scores["bound:all-labels"]
+    assert ahfal and closed and bound and ahfal.mean > closed.mean
+    assert said(folder) == (
+        "With 30 % of the rows labelled, the best of each training method gets so many test rows "
+        f"right: AHFAL {ahfal.mean:.1f} %, entropy + closed-form {closed.mean:.1f} %; FedAvg with "
+        f"all rows labelled gets {bound.mean:.1f} %."
+    ).replace("AHFAL", "ahfal")
+
+
+def test_nothing_is_said_of_a_study_without_scores(tmp_path: Path) -> None:
+    folder = tmp_path / "empty"
+    write_study(folder, queries=("random", CLOSED))
+    for records in folder.glob("cells/*/*/records.jsonl"):
+        records.write_text("")
+    assert said(folder) == ""
+
+
+@pytest.mark.parametrize(
+    ("queries", "is_said"), [(("random", CLOSED), True), (("random", "entropy"), False)]
+)
+def test_a_page_says_what_trains_a_strategy_that_names_no_training(
+    make_study: Callable[..., Path], queries: tuple[str, ...], is_said: bool
+) -> None:
+    html = report_html(
+        [read_study(make_study(queries=(*queries, "bound:all-labels"), reference="random"))]
+    )
+    assert ("trained by FedAvg where nothing else is said" in html) == is_said
+    assert ("dashed lines are upper bounds of FedAvg" in html) == is_said
