@@ -34,18 +34,16 @@ def records(**changes: object) -> list[Record]:
 def test_one_model_for_all_has_no_scores_by_site() -> None:
     (row,) = records(model="linear")
     assert row["per_site"] is None
-    assert row["accuracy"] is not None
-    assert 0 <= row["accuracy"] <= 1
+    assert row["accuracy"] is not None and 0 <= row["accuracy"] <= 1
 
 
 def test_with_statistics_that_stay_at_sites_each_site_is_scored() -> None:
     (row,) = records(model="tests.experiment.norm:Norm", training="fedavg:bn=local")
-    scores = scores_of_sites(row)
-    assert set(scores) == {"site-0", "site-1", "site-2"}
-    assert len(set(scores.values())) > 1
-    assert row["accuracy"] == fmean(scores.values())
-    assert row["per_class"] is not None
-    assert len(row["per_class"]) == 10
+    by_site = scores_of_sites(row)
+    assert set(by_site) == {"site-0", "site-1", "site-2"}
+    assert len(set(by_site.values())) > 1
+    assert row["accuracy"] == fmean(by_site.values())
+    assert row["per_class"] is not None and len(row["per_class"]) == 10
 
 
 def test_pseudo_labels_are_judged_by_the_hidden_ones() -> None:

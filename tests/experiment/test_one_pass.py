@@ -27,6 +27,8 @@ from fallow.study.opening import open_study, prepare_study
 from fallow.study.predict import predict_file
 from fallow.study.study import run_cell
 from tests.experiment.crash import KILLED, WELL, exchanges, work
+from tests.experiment.test_personal_environment import error_of
+from tests.training.test_scaling import rows_of
 
 FALE = "fale@training=server-solve@initial=0"
 
@@ -37,7 +39,13 @@ def recipe(tmp_path: Path) -> Recipe:
     draw = np.random.default_rng(0)
     x = draw.standard_t(3, size=(120, 3)) * [1.0, 100.0, 0.01] + [0.0, 1e4, 5.0]
     y = 3e3 + x @ [1.0, 0.05, 300.0] + draw.normal(size=120)
-    np.savez(tmp_path / "numbers.npz", x=x[:90], y=y[:90], x_test=x[90:], y_test=y[90:])
+    np.savez(
+        tmp_path / "numbers.npz",
+        x=x[:90],
+        y=y[:90],
+        x_test=x[90:],
+        y_test=y[90:],
+    )
     return Recipe(
         name="numbers",
         data=str(tmp_path / "numbers.npz"),
@@ -51,12 +59,6 @@ def recipe(tmp_path: Path) -> Recipe:
         cycles=2,
         bounds=(),
     )
-
-
-def mse_of(row: Record) -> float:
-    """The error of an evaluation, which numbers to predict have."""
-    assert row["mse"] is not None
-    return row["mse"]
 
 
 def done(recipe: Recipe, query: str, seed: int = 0) -> list[Record]:
@@ -156,7 +158,7 @@ def test_a_strategy_that_looks_at_a_model_cannot_choose_from_nothing(
 def test_a_run_may_begin_without_any_label(recipe: Recipe) -> None:
     rows = done(recipe, "random@initial=0")
     assert [row["labelled"] for row in rows] == [0, 15, 30]
-    assert mse_of(rows[0]) > mse_of(rows[-1])
+    assert error_of(rows[0]) > error_of(rows[-1])
 
 
 def test_a_cycle_buys_its_budget_in_parts(recipe: Recipe) -> None:
@@ -173,15 +175,14 @@ def test_units_of_columns_are_agreed_on_and_test_rows_follow(recipe: Recipe) -> 
     journal = Journal()
     run = Run(build_world(recipe, 0, journal), journal)
     run.initial()
-    world = run.world
-    assert isinstance(world, World)
     raw = open_data(recipe, 0)
-    seen = torch.cat([site.seen[:] for site in world.members.values()])
+    assert isinstance(run.world, World)
+    seen = torch.cat([rows_of(site) for site in run.world.members.values()])
     assert torch.allclose(seen.mean(0), torch.zeros(3), atol=1e-5)
     assert torch.allclose(seen.std(0, correction=0), torch.ones(3), atol=1e-5)
     mean, std = raw.x.double().mean(0), raw.x.double().std(0, correction=0)
     assert torch.allclose(
-        world.dataset.x_test, ((raw.x_test - mean) / std).float(), atol=1e-4
+        run.world.dataset.x_test, ((raw.x_test - mean) / std).float(), atol=1e-4
     )
     shown = {row["verb"]: row for row in run.initial()["revealed"]}
     assert {"columns", "spread"} <= set(shown)
@@ -207,16 +208,15 @@ def test_scores_do_not_depend_on_the_units_of_the_data(
     np.savez(tmp_path / "other.npz", **arrays)
     other = replace(recipe, data=str(tmp_path / "other.npz"))
     for query in ("random", "random@training=server-solve"):
-        a = mse_of(done(recipe, query)[-1])
-        b = mse_of(done(other, query)[-1])
+        a, b = (error_of(done(r, query)[-1]) for r in (recipe, other))
         assert a == pytest.approx(b, rel=1e-3)
         assert 0 < a < 1.5
 
 
 def test_a_trainer_on_raw_columns_is_worse_than_on_agreed_ones(recipe: Recipe) -> None:
-    agreed = mse_of(done(recipe, "random")[-1])
-    raw = mse_of(done(recipe, "random@standardise=none")[-1])
-    assert agreed < raw
+    agreed = done(recipe, "random")[-1]
+    raw = done(recipe, "random@standardise=none")[-1]
+    assert error_of(agreed) < error_of(raw)
 
 
 def test_predictions_are_in_the_units_of_the_data(recipe: Recipe, tmp_path: Path) -> None:
@@ -254,8 +254,8 @@ def test_trainer_is_a_short_form(recipe: Recipe) -> None:
 def test_a_bound_may_have_settings_of_its_own(recipe: Recipe) -> None:
     best = done(recipe, "bound:all-labels@training=server-solve")
     assert [row["labelled"] for row in best] == [90]
-    chosen = done(recipe, "random@training=server-solve")
-    assert mse_of(best[0]) <= mse_of(chosen[-1])
+    bought = done(recipe, "random@training=server-solve")
+    assert error_of(best[0]) <= error_of(bought[-1])
     with pytest.raises(ValueError, match="is no upper bound"):
         variant(recipe, "bound:most-labels")
 

@@ -50,13 +50,19 @@ def ran(seed: int = 0, **changes: Any) -> tuple[World, list[Record]]:
 
 
 def scores_of_sites(row: Record) -> dict[str, float]:
-    """What each site scored; the test fails where sites were not scored one by one."""
-    found: dict[str, float] = {}
-    assert row["per_site"] is not None
-    for site, score in row["per_site"].items():
+    """The score of each site, which all have one."""
+    found = {}
+    for name, score in (row["per_site"] or {}).items():
         assert score is not None
-        found[site] = score
+        found[name] = score
     return found
+
+
+def error_of(row: Record) -> float:
+    """The mean squared error, of a run that predicts numbers."""
+    error = row["mse"]
+    assert error is not None
+    return error
 
 
 @pytest.fixture(scope="module")
@@ -69,17 +75,16 @@ def test_every_site_is_scored_with_its_best_model_on_its_own_test_rows(
 ) -> None:
     world, (_, row) = fedavg
     assert world.tests is not None
-    assert sorted(world.tests) == sorted(scores_of_sites(row)) == sorted(world.members)
+    by_site = scores_of_sites(row)
+    assert sorted(world.tests) == sorted(by_site) == sorted(world.members)
     hits, rows = 0, 0
     for name, site in world.members.items():
         at = world.tests[name]
         x, y = world.dataset.x_test[at], world.dataset.y_test[at]
         guess = predict(world.model, world.layout, site.memory["best"], x).argmax(1)
-        assert scores_of_sites(row)[name] == pytest.approx(
-            float((guess == y).double().mean())
-        )
+        assert by_site[name] == pytest.approx(float((guess == y).double().mean()))
         hits, rows = hits + int((guess == y).sum()), rows + len(y)
-    scores = list(scores_of_sites(row).values())
+    scores = list(by_site.values())
     assert row["accuracy"] == pytest.approx(fmean(scores))
     assert row["accuracy_weighted"] == pytest.approx(hits / rows)
     assert row["variance"] == pytest.approx(1e4 * np.var(scores))
@@ -117,8 +122,9 @@ def test_labels_held_back_are_bought_and_train_nothing(
     assert row["labels_validation"] == sum(
         len(s.validation) for s in world.members.values()
     )
-    assert row["labelled_per_class"] is not None
-    assert sum(row["labelled_per_class"]) == 200 - row["labels_validation"]
+    per_class = row["labelled_per_class"]
+    assert per_class is not None
+    assert sum(per_class) == 200 - row["labels_validation"]
 
 
 def test_every_purchase_of_a_run_is_split() -> None:
@@ -296,8 +302,9 @@ def test_numbers_to_predict_cannot_be_flipped() -> None:
 
 def test_numbers_to_predict_are_validated_by_their_error() -> None:
     world, rows = ran(data="diabetes", partition="iid", test="common", model="linear")
-    assert sorted(scores_of_sites(rows[-1])) == sorted(world.members)
-    assert rows[-1]["mse"] == pytest.approx(fmean(scores_of_sites(rows[-1]).values()))
+    by_site = scores_of_sites(rows[-1])
+    assert sorted(by_site) == sorted(world.members)
+    assert rows[-1]["mse"] == pytest.approx(fmean(by_site.values()))
     assert all(float(site.memory["best"]["score"]) < 0 for site in world.members.values())
 
 

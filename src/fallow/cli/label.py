@@ -44,6 +44,7 @@ def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> No
 
     folder = SiteFolder.open(site)
     about = (folder.agreement.name, folder.name, folder.agreement.schema, folder.rows)
+    guideline = folder.agreement.guideline
     ledger = folder.open_ledger()
     console = opt.console()
 
@@ -55,7 +56,7 @@ def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> No
 
     try:
         with suppress(KeyboardInterrupt):
-            serve(LabelQueue(*about, ledger), say, port, who, open_)
+            serve(LabelQueue(*about, ledger, guideline), say, port, who, open_)
         console.print("The page has ended. All labels are kept.")
     finally:
         ledger.close()

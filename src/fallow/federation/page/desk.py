@@ -40,13 +40,15 @@ class Outdated(Exception):
 @final
 @dataclass(frozen=True, eq=False)
 class LabelQueue:
-    """``study`` and ``site`` are names; ``rows`` are all rows of the site."""
+    """``study`` and ``site`` are names; ``rows`` are all rows of the site; ``guideline``: how people
+    are to label, as the study says, None where it does not."""
 
     study: str
     site: str
     schema: Schema
     rows: SiteRows
     ledger: Ledger
+    guideline: str | None = None
 
     # -- questions --------------------------------------------------------------------------
 
