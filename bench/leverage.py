@@ -16,6 +16,7 @@ from torch import Tensor
 from bench.query_seconds import Nothing
 from bench.timing import Entry, Race
 from fallow.core import Ask, Disclosure, Layout, stream
+from fallow.core.methods import Methods
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
 from fallow.queries import FALE
@@ -71,8 +72,9 @@ def selection(n: int, d: int) -> float:
     """MB that this process needed at most for a selection, beyond what it had before."""
     model = build_model("linear", (d,), 1, stream(0, "template"))
     layout = Layout.of(model)
-    methods = {"query": FALE(), "training": FedAvg(), "plain": FedAvg()}
-    parts = Parts(model, layout, methods, 0, 0, None, noise="seeded")
+    methods: Methods = {"query": FALE(), "training": FedAvg(), "plain": FedAvg()}
+    fresh = layout.flatten(model)
+    parts = Parts(model, layout, methods, 0, 0, lambda generator: fresh, noise="seeded")
     members = {}
     for at in range(SITES):
         x = torch.randn(n // SITES, d, generator=stream(0, "rows", at))

@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.timing import CPU, Seconds, described
-from fallow.core import Ask, Disclosure, Layout, stream
+from fallow.core import Ask, Disclosure, Layout, State, stream
+from fallow.core.methods import Methods, Query
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
 from fallow.queries import AHFAL, BADGE, KSAS, CoreSet, Entropy
@@ -50,13 +51,13 @@ class Nothing:
         return None
 
 
-def site(strategy: Any, pool: int, labelled: int) -> Site:
+def site(strategy: Query, pool: int, labelled: int) -> Site:
     """A site with random images, and a local and a global model that differ."""
     model = build_model("lenet", (1, 28, 28), 10, stream(0, "template"))
     layout = Layout.of(model)
-    methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
+    methods: Methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
 
-    def fresh(generator: torch.Generator) -> Any:
+    def fresh(generator: torch.Generator) -> State:
         return layout.flatten(build_model("lenet", (1, 28, 28), 10, generator))
 
     parts = Parts(model, layout, methods, 10, 0, fresh)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ LINES = "\n".join(f"{i * 0.5},{'ny'[i // 2 % 2]}" for i in range(40))
 
 def arrays(path: Path, **changed: object) -> None:
     draw = np.random.default_rng(1)
-    given: dict[str, object] = {"x": draw.normal(size=(60, 6)), "y": np.arange(60) % 3}
-    np.savez(path, **{**given, **changed})  # type: ignore[arg-type] - arrays of a test
+    given: dict[str, Any] = {"x": draw.normal(size=(60, 6)), "y": np.arange(60) % 3}
+    np.savez(path, **{**given, **changed})
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from fallow.experiment.world import World, world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.store import MemoryStore
+from tests.training.test_scaling import rows_of
 
 KINDS = ("mild", "grave", "grave", "grave", "")
 
@@ -36,7 +38,7 @@ def ward(path: Path, n: int = 60, low: float = 0.0) -> Path:
     return path
 
 
-def begun(found: Dataset, **settings: object) -> World:
+def begun(found: Dataset, **settings: Any) -> World:
     """The sites once they have agreed on units and on what fills empty cells."""
     recipe = Recipe(
         "missing",
@@ -46,7 +48,7 @@ def begun(found: Dataset, **settings: object) -> World:
         cycles=0,
         rounds=1,
         initial=5,
-        **settings,  # type: ignore[arg-type] - settings of a recipe
+        **settings,
     )
     run = Run(world_of(recipe, 0, found, MemoryStore()), Journal())
     run.initial()
@@ -77,11 +79,12 @@ def test_empty_cells_become_the_mean_of_a_number_and_the_most_frequent_text(
     assert scale.fill[1:3].tolist() == [1.0, 0.0]  # most are grave
     for site in world.members.values():
         empty = site.x[:, 0].isnan()
-        assert bool(empty.any()) and bool(site.seen.isfinite().all())
+        seen = rows_of(site)
+        assert bool(empty.any()) and bool(seen.isfinite().all())
         torch.testing.assert_close(
-            site.seen[empty, 0], torch.full_like(site.seen[empty, 0], expected)
+            seen[empty, 0], torch.full_like(seen[empty, 0], expected)
         )
-        assert torch.equal(site.seen[:, 4], empty.float())
+        assert torch.equal(seen[:, 4], empty.float())
     assert bool(world.dataset.x_test.isfinite().all())
 
 

@@ -25,7 +25,8 @@ def squares(dtype: type[np.generic], brightest: int, n: int = 40) -> dict[str, n
 def test_images_of_whole_numbers_are_scaled_by_the_brightest_their_type_holds_and_say_so(
     tmp_path: Path, dtype: type[np.generic], brightest: int
 ) -> None:
-    np.savez(tmp_path / "scans.npz", **squares(dtype, brightest))
+    arrays = squares(dtype, brightest)
+    np.savez(tmp_path / "scans.npz", x=arrays["x"], y=arrays["y"])
     d = open_dataset(tmp_path / "scans.npz")
     assert d.x.dtype == torch.float32 and float(d.x.max()) == 1.0 and float(d.x.min()) >= 0
     said = f"pixels are {np.dtype(dtype)} and were divided by {brightest:,}"

@@ -21,7 +21,9 @@ def patches_of(x: np.ndarray, p: int) -> np.ndarray:
 
 def contrast(patches: np.ndarray) -> np.ndarray:
     mean = patches.mean(-1, keepdims=True)
-    return (patches - mean) / np.sqrt(patches.var(-1, keepdims=True) + 0.05)
+    spread: np.ndarray = np.sqrt(patches.var(-1, keepdims=True) + 0.05)
+    found: np.ndarray = (patches - mean) / spread
+    return found
 
 
 def pooled(said: np.ndarray, grid: int) -> np.ndarray:
@@ -39,7 +41,8 @@ def pooled(said: np.ndarray, grid: int) -> np.ndarray:
 def drawn(encoder: Convolution, d: int) -> np.ndarray:
     draw = stream(encoder.seed, "convolution", encoder.filters, d)
     size = (encoder.filters, d)
-    return torch.randn(*size, generator=draw, dtype=torch.float64).numpy()
+    weights: np.ndarray = torch.randn(*size, generator=draw, dtype=torch.float64).numpy()
+    return weights
 
 
 def test_grey_pictures_are_seen_through_filters_without_a_mean() -> None:

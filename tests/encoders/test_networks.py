@@ -42,14 +42,16 @@ class Net(nn.Module):
                 weights.copy_(torch.randn(weights.shape, generator=draw))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.drop(self.body(x)).mean((2, 3))
+        dropped: Tensor = self.drop(self.body(x))
+        return dropped.mean((2, 3))
 
 
 class Embedding(Net):
     """The same with features beside its outputs."""
 
     def embed(self, x: Tensor) -> Tensor:
-        return self.body(x)
+        features: Tensor = self.body(x)
+        return features
 
 
 # -- at hand ------------------------------------------------------------------------------------
@@ -101,7 +103,8 @@ def test_a_run_takes_a_module_or_a_function_for_an_encoder(kind: str) -> None:
         "digits", encoder=network, model="linear", cycles=0, rounds=1, progress=False
     )
     assert isinstance(run.model, nn.Module)
-    assert run.model.head.in_features == 16
+    head = run.model.head
+    assert isinstance(head, nn.Linear) and head.in_features == 16
     assert run.predict(fl.load("digits").x_test).shape == (359,)
 
 
@@ -165,19 +168,25 @@ def test_what_is_wrong_with_weights_is_one_sentence(
     )
     (tmp_path / "torn.safetensors").write_bytes(Path(file).read_bytes()[:40])
     shape = (3, 9, 9)
-    for fields, words in (
-        ({"weights": str(tmp_path / "none")}, "there is no file of weights"),
-        ({"weights": file, "sha256": "0" * 64}, "0 was agreed on: these are other weights"),
-        ({"weights": str(tmp_path / "half.safetensors")}, "lacks 1 of 2 weights"),
-        ({"weights": str(tmp_path / "odd.safetensors")}, "does not fit"),
-        ({"weights": str(tmp_path / "torn.safetensors")}, "no whole file of safetensors"),
+    for wrong, words in (
+        (Timm("small", weights=str(tmp_path / "none")), "there is no file of weights"),
         (
-            {},
+            Timm("small", weights=file, sha256="0" * 64),
+            "0 was agreed on: these are other weights",
+        ),
+        (Timm("small", weights=str(tmp_path / "half.safetensors")), "lacks 1 of 2 weights"),
+        (Timm("small", weights=str(tmp_path / "odd.safetensors")), "does not fit"),
+        (
+            Timm("small", weights=str(tmp_path / "torn.safetensors")),
+            "no whole file of safetensors",
+        ),
+        (
+            Timm("small"),
             "no connection; check its name, and where its weights are not in timm's cache",
         ),
     ):
         with pytest.raises(ValueError, match=words):
-            Timm("small", **fields).width(shape)
+            wrong.width(shape)
     with pytest.raises(ValueError, match="Unknown model"):
         Timm("large").width(shape)
     with pytest.raises(ValueError, match="one or three colours, and a row is 4"):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pytest
+import torch
 
-from fallow.core import Contract, State
+from fallow.core import Answer, Ask, Contract, Plan, State
+from fallow.core.local import Batch, Learner, TrainState
+from fallow.core.view import View
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
@@ -23,20 +27,37 @@ FRESH = replace(TINY, validation=0.5, rounds=3, cycles=2, fresh_first=True)
 class Counting:
     """FedAvg that notes how many labels train and validate at the first site in each round."""
 
-    plan: Any
+    plan: Plan
     seen: list[tuple[int, int]] = field(default_factory=list)
     contract: ClassVar[Contract] = replace(FedAvg.contract, each={"count": "-"})
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(FedAvg(self.plan), name)
-
-    def round(self, state: State, ask: Any) -> State:
-        ask.fit(self.plan, "local", None, **state)
-        told = ask.each("count")
-        self.seen.append(tuple(int(told[ask.cohort[0]][k]) for k in ("train", "held")))
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return state
 
-    def count(self, view: Any) -> Any:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
+        return FedAvg().start(w, own)
+
+    def step(
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
+        return FedAvg().step(s, w_t, b, learn)
+
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
+        return FedAvg().finish(s)
+
+    def upload(self, view: View) -> Answer:
+        return FedAvg().upload(view)
+
+    def round(self, state: State, ask: Ask) -> State:
+        ask.fit(self.plan, "local", None, **state)
+        told = ask.each("count")
+        first = told[ask.cohort[0]]
+        train = torch.as_tensor(first["train"])
+        held = torch.as_tensor(first["held"])
+        self.seen.append((int(train), int(held)))
+        return state
+
+    def count(self, view: View) -> Answer:
         return {"train": len(view.labels), "held": len(view.held)}
 
 

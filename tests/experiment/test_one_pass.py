@@ -15,9 +15,10 @@ import torch
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import is_one_pass
+from fallow.experiment.record import Record
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import Run
-from fallow.experiment.world import build_world
+from fallow.experiment.world import World, build_world
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
@@ -26,6 +27,8 @@ from fallow.study.opening import open_study, prepare_study
 from fallow.study.predict import predict_file
 from fallow.study.study import run_cell
 from tests.experiment.crash import KILLED, WELL, exchanges, work
+from tests.experiment.test_personal_environment import error_of
+from tests.training.test_scaling import rows_of
 
 FALE = "fale@training=server-solve@initial=0"
 
@@ -38,7 +41,10 @@ def recipe(tmp_path: Path) -> Recipe:
     y = 3e3 + x @ [1.0, 0.05, 300.0] + draw.normal(size=120)
     np.savez(
         tmp_path / "numbers.npz",
-        **{"x": x[:90], "y": y[:90], "x_test": x[90:], "y_test": y[90:]},
+        x=x[:90],
+        y=y[:90],
+        x_test=x[90:],
+        y_test=y[90:],
     )
     return Recipe(
         name="numbers",
@@ -55,7 +61,7 @@ def recipe(tmp_path: Path) -> Recipe:
     )
 
 
-def done(recipe: Recipe, query: str, seed: int = 0) -> list[dict[str, Any]]:
+def done(recipe: Recipe, query: str, seed: int = 0) -> list[Record]:
     journal = Journal()
     run = Run(build_world(variant(recipe, query), seed, journal), journal)
     return run.go()
@@ -152,7 +158,7 @@ def test_a_strategy_that_looks_at_a_model_cannot_choose_from_nothing(
 def test_a_run_may_begin_without_any_label(recipe: Recipe) -> None:
     rows = done(recipe, "random@initial=0")
     assert [row["labelled"] for row in rows] == [0, 15, 30]
-    assert rows[0]["mse"] > rows[-1]["mse"]
+    assert error_of(rows[0]) > error_of(rows[-1])
 
 
 def test_a_cycle_buys_its_budget_in_parts(recipe: Recipe) -> None:
@@ -170,7 +176,8 @@ def test_units_of_columns_are_agreed_on_and_test_rows_follow(recipe: Recipe) -> 
     run = Run(build_world(recipe, 0, journal), journal)
     run.initial()
     raw = open_data(recipe, 0)
-    seen = torch.cat([site.seen for site in run.world.members.values()])
+    assert isinstance(run.world, World)
+    seen = torch.cat([rows_of(site) for site in run.world.members.values()])
     assert torch.allclose(seen.mean(0), torch.zeros(3), atol=1e-5)
     assert torch.allclose(seen.std(0, correction=0), torch.ones(3), atol=1e-5)
     mean, std = raw.x.double().mean(0), raw.x.double().std(0, correction=0)
@@ -201,16 +208,15 @@ def test_scores_do_not_depend_on_the_units_of_the_data(
     np.savez(tmp_path / "other.npz", **arrays)
     other = replace(recipe, data=str(tmp_path / "other.npz"))
     for query in ("random", "random@training=server-solve"):
-        a, b = (done(r, query)[-1]["mse"] for r in (recipe, other))
+        a, b = (error_of(done(r, query)[-1]) for r in (recipe, other))
         assert a == pytest.approx(b, rel=1e-3)
         assert 0 < a < 1.5
 
 
 def test_a_trainer_on_raw_columns_is_worse_than_on_agreed_ones(recipe: Recipe) -> None:
-    agreed, raw = (
-        done(recipe, q)[-1]["mse"] for q in ("random", "random@standardise=none")
-    )
-    assert agreed < raw
+    agreed = done(recipe, "random")[-1]
+    raw = done(recipe, "random@standardise=none")[-1]
+    assert error_of(agreed) < error_of(raw)
 
 
 def test_predictions_are_in_the_units_of_the_data(recipe: Recipe, tmp_path: Path) -> None:
@@ -248,7 +254,8 @@ def test_trainer_is_a_short_form(recipe: Recipe) -> None:
 def test_a_bound_may_have_settings_of_its_own(recipe: Recipe) -> None:
     best = done(recipe, "bound:all-labels@training=server-solve")
     assert [row["labelled"] for row in best] == [90]
-    assert best[0]["mse"] <= done(recipe, "random@training=server-solve")[-1]["mse"]
+    bought = done(recipe, "random@training=server-solve")
+    assert error_of(best[0]) <= error_of(bought[-1])
     with pytest.raises(ValueError, match="is no upper bound"):
         variant(recipe, "bound:most-labels")
 

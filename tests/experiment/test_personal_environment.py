@@ -49,6 +49,22 @@ def ran(seed: int = 0, **changes: Any) -> tuple[World, list[Record]]:
     return world, Run(world, journal).go()
 
 
+def scores_of_sites(row: Record) -> dict[str, float]:
+    """The score of each site, which all have one."""
+    found = {}
+    for name, score in (row["per_site"] or {}).items():
+        assert score is not None
+        found[name] = score
+    return found
+
+
+def error_of(row: Record) -> float:
+    """The mean squared error, of a run that predicts numbers."""
+    error = row["mse"]
+    assert error is not None
+    return error
+
+
 @pytest.fixture(scope="module")
 def fedavg() -> tuple[World, list[Record]]:
     return ran()
@@ -59,15 +75,16 @@ def test_every_site_is_scored_with_its_best_model_on_its_own_test_rows(
 ) -> None:
     world, (_, row) = fedavg
     assert world.tests is not None
-    assert sorted(world.tests) == sorted(row["per_site"]) == sorted(world.members)
+    by_site = scores_of_sites(row)
+    assert sorted(world.tests) == sorted(by_site) == sorted(world.members)
     hits, rows = 0, 0
     for name, site in world.members.items():
         at = world.tests[name]
         x, y = world.dataset.x_test[at], world.dataset.y_test[at]
         guess = predict(world.model, world.layout, site.memory["best"], x).argmax(1)
-        assert row["per_site"][name] == pytest.approx(float((guess == y).double().mean()))
+        assert by_site[name] == pytest.approx(float((guess == y).double().mean()))
         hits, rows = hits + int((guess == y).sum()), rows + len(y)
-    scores = list(row["per_site"].values())
+    scores = list(by_site.values())
     assert row["accuracy"] == pytest.approx(fmean(scores))
     assert row["accuracy_weighted"] == pytest.approx(hits / rows)
     assert row["variance"] == pytest.approx(1e4 * np.var(scores))
@@ -105,7 +122,9 @@ def test_labels_held_back_are_bought_and_train_nothing(
     assert row["labels_validation"] == sum(
         len(s.validation) for s in world.members.values()
     )
-    assert sum(row["labelled_per_class"]) == 200 - row["labels_validation"]
+    per_class = row["labelled_per_class"]
+    assert per_class is not None
+    assert sum(per_class) == 200 - row["labels_validation"]
 
 
 def test_every_purchase_of_a_run_is_split() -> None:
@@ -144,7 +163,7 @@ def test_one_model_for_all_is_scored_once_where_nothing_is_held_back() -> None:
 def test_a_model_of_each_site_is_scored_without_validation_too() -> None:
     world, rows = ran(training="tests.experiment.alone:Alone", validation=0.0)
     assert [row["point"] for row in rows] == ["deployed"] * 2
-    assert len(set(rows[-1]["per_site"].values())) > 1
+    assert len(set(scores_of_sites(rows[-1]).values())) > 1
     models = [site.memory["local"]["w"] for site in world.members.values()]
     assert not torch.equal(models[0], models[1])
 
@@ -161,7 +180,7 @@ def test_after_its_last_word_a_method_is_scored_as_it_deploys() -> None:
             world.model, world.layout, site.memory["tuned"], world.dataset.x_test[at]
         )
         hits = (guess.argmax(1) == world.dataset.y_test[at]).double().mean()
-        assert rows[-1]["per_site"][name] == pytest.approx(float(hits))
+        assert scores_of_sites(rows[-1])[name] == pytest.approx(float(hits))
 
 
 def test_a_method_that_starts_at_the_best_model_needs_labels_held_back() -> None:
@@ -175,7 +194,7 @@ def test_a_method_that_predicts_in_its_own_way_is_scored_so() -> None:
     for name, site in world.members.items():
         most = int(site.counts.argmax())
         share = (world.dataset.y_test[world.tests[name]] == most).double().mean()
-        assert rows[-1]["per_site"][name] == pytest.approx(float(share))
+        assert scores_of_sites(rows[-1])[name] == pytest.approx(float(share))
 
 
 def test_flipped_sites_learn_wrong_labels_and_are_not_scored() -> None:
@@ -184,7 +203,7 @@ def test_flipped_sites_learn_wrong_labels_and_are_not_scored() -> None:
     assert len(world.flipped) == 2
     assert partition_of(world)["flipped"] == list(world.flipped)
     assert partition_of(honest)["flipped"] == []
-    assert set(rows[-1]["per_site"]) == set(world.members) - set(world.flipped)
+    assert set(scores_of_sites(rows[-1])) == set(world.members) - set(world.flipped)
     assert torch.equal(world.dataset.y_test, honest.dataset.y_test)
     for name, site in world.members.items():
         true = honest.oracle.hidden[name]
@@ -283,8 +302,9 @@ def test_numbers_to_predict_cannot_be_flipped() -> None:
 
 def test_numbers_to_predict_are_validated_by_their_error() -> None:
     world, rows = ran(data="diabetes", partition="iid", test="common", model="linear")
-    assert sorted(rows[-1]["per_site"]) == sorted(world.members)
-    assert rows[-1]["mse"] == pytest.approx(fmean(rows[-1]["per_site"].values()))
+    by_site = scores_of_sites(rows[-1])
+    assert sorted(by_site) == sorted(world.members)
+    assert rows[-1]["mse"] == pytest.approx(fmean(by_site.values()))
     assert all(float(site.memory["best"]["score"]) < 0 for site in world.members.values())
 
 

@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
+from fallow.experiment.record import Record
 from fallow.experiment.redundancy import collaborators, redundancy
 from fallow.experiment.world import World
 from fallow.sites.view import SiteView
 from tests.experiment.test_personal_environment import ran
 
 
-def asked(training: str) -> tuple[World, list[dict[str, object]]]:
+def asked(training: str) -> tuple[World, list[Record]]:
     return ran(
         training=training, cycles=1, initial=6, per_cycle=3, rounds=3, restart="continue"
     )

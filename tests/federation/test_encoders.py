@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.core import Request, Step
+from fallow.core import Answer, Request, Step
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.encoders import Fourier
 from fallow.encoders.base import encoder_digest
@@ -216,17 +216,17 @@ def test_units_of_features_come_after_the_encoder(leader: Leader) -> None:
     ],
 )
 def test_a_site_takes_nothing_that_it_cannot_encode_by(
-    leader: Leader, change: dict[str, object], words: str
+    leader: Leader, change: Answer, words: str
 ) -> None:
     encoder = Fourier(features=8)
-    args = {
+    args: Answer = {
         "digest": encoder_digest(encoder),
         "length": torch.tensor(1.0),
         "centre": torch.zeros(4),
         "spread": torch.ones(4),
         **change,
     }
-    given = {name: value for name, value in args.items() if value is not None}
+    given: Answer = {name: value for name, value in args.items() if value is not None}
     refused = asked(leader, "0/initial/encode/0", "encoding", Step("keep", "encode", given))
     assert refused is not None
     assert words in refused

@@ -103,7 +103,9 @@ def ran(training: Spec, seed: int, flip: int) -> Ended:
     world = world_of(recipe, seed, ground(seed), journal)
     row = Run(world, journal).go()[-1]
     done = journal.load_step("0/train")
-    assert done is not None and set(row["per_site"]) == set(NAMES) - set(world.flipped)
+    assert done is not None
+    assert row["per_site"] is not None and row["accuracy"] is not None
+    assert set(row["per_site"]) == set(NAMES) - set(world.flipped)
     marked = torch.tensor([name in world.flipped for name in NAMES])
     graphs: Mapping[str, torch.Tensor] = done["state"]
     shares = [

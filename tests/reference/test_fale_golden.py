@@ -15,13 +15,16 @@ from fallow.core import stream
 from fallow.core.plan import Plan
 from fallow.data import load
 from fallow.experiment.journal import Journal
+from fallow.experiment.record import Record
 from fallow.experiment.run import Run
 from fallow.experiment.world import World, build_world
 from fallow.queries.parts.clocks import start_clocks
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
+from tests.experiment.test_personal_environment import error_of
 from tests.queries.regression import draws, svd_leverage, with_ones
+from tests.training.test_scaling import rows_of
 
 DATA = os.environ.get("FALLOW_DATA", "")
 
@@ -135,7 +138,7 @@ LINE = Recipe(
 )
 
 
-def ran(recipe: Recipe, **more: Any) -> tuple[list[dict[str, Any]], World, Journal]:
+def ran(recipe: Recipe, **more: Any) -> tuple[list[Record], World, Journal]:
     journal = Journal()
     world = build_world(recipe, 0, journal, **more)
     return Run(world, journal).go(), world, journal
@@ -145,7 +148,7 @@ def test_a_run_buys_its_budget_and_keeps_weights_and_chances_in_the_ledger() -> 
     records, world, journal = ran(LINE)
     assert [record["labelled"] for record in records] == [3, 63]
     assert records[0]["notes"]["rank"] == 11 and records[0]["notes"]["warnings"] == []
-    assert records[1]["mse"] < records[0]["mse"]
+    assert error_of(records[1]) < error_of(records[0])
     total = 0.0
     for name, site in world.members.items():
         lines = journal.load_labels(name)
@@ -195,7 +198,7 @@ def test_all_labels_give_the_model_of_all_rows() -> None:
     )
     last = journal.load_step("0/train")
     assert last is not None
-    x = torch.cat([site.seen for site in world.members.values()])
+    x = torch.cat([rows_of(site) for site in world.members.values()])
     y = torch.cat([world.oracle.hidden[name].double() for name in world.members])
     y = (y - y.mean()) / y.std(correction=0)
     torch.testing.assert_close(
@@ -220,7 +223,7 @@ def test_every_form_of_the_paper_and_every_control_is_a_strategy_of_a_study(
     query: str,
 ) -> None:
     records, _, _ = ran(variant(LINE, query))
-    assert records[-1]["labelled"] == 63 and records[-1]["mse"] > 0
+    assert records[-1]["labelled"] == 63 and error_of(records[-1]) > 0
 
 
 def test_the_papers_own_protocol_has_the_same_score() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.federation.coordinator.program import opened
+from fallow.federation.coordinator.program import open_journal
 from tests.federation.hosts import agreement, folder
 
 FULL = 2  # a transaction is on the disk when it is over
@@ -23,5 +23,5 @@ def test_what_people_answered_survives_a_power_cut(tmp_path: Path) -> None:
 def test_what_sites_answered_survives_a_power_cut_at_the_coordinator(
     tmp_path: Path,
 ) -> None:
-    with opened(tmp_path / "run", agreement("query=entropy")) as journal:
+    with open_journal(tmp_path / "run", agreement("query=entropy")) as journal:
         assert journal._file.read("PRAGMA synchronous") == [(FULL,)]

@@ -509,3 +509,27 @@ def test_weights_and_centres_that_were_not_agreed_on_are_refused() -> None:
         ClosedForm().totals(view, weights=torch.eye(CLASSES)[0])
     with pytest.raises(Refusal, match="features are not centred"):
         ClosedForm().totals(view, centre=torch.zeros(FEATURES))
+
+
+def test_a_site_answers_to_nothing_that_the_settings_never_ask() -> None:
+    assert set(ClosedForm().contract.verbs) == {"totals", "left_out"}
+    assert set(ClosedForm(reveal="head").contract.verbs) == {"totals", "fitted"}
+    everything = ClosedForm(balance="class", passes=2, local_head="own")
+    assert set(everything.contract.verbs) == {
+        *("class_counts", "centre", "totals", "left_out", "local"),
+    }
+
+
+@pytest.mark.parametrize("leverage", [-0.1, 1.0, torch.nan])
+def test_a_leverage_that_is_none_is_refused(leverage: float) -> None:
+    world = hospitals(rows_with_classes(), ClosedForm(reveal="head"), HALVES)
+    view = SiteView(world.members["a"], 0)
+    weight, bias = torch.zeros(FEATURES, CLASSES).double(), torch.zeros(CLASSES).double()
+    with pytest.raises(Refusal, match="mean leverage"):
+        ClosedForm(reveal="head").fitted(view, weight, bias, torch.tensor(leverage))
+
+
+def test_a_site_without_labels_has_a_head_of_its_own_that_is_0() -> None:
+    world = hospitals(rows_with_classes(), ClosedForm(local_head="own"), [[], range(60)])
+    world.solve()
+    assert world.members["a"].memory["local"]["w"].abs().max() == 0

@@ -63,6 +63,7 @@ def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> No
                 schema=agreement.schema,
                 rows=rows,
                 ledger=ledger,
+                guideline=agreement.guideline,
                 space=open_feature_space(folder, ledger),
             )
             serve(queue, say, port, who, open_)

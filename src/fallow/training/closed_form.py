@@ -58,8 +58,8 @@ TINY = 1e-300  # where no site has a label, means are 0
 @dataclass(frozen=True)
 class ClosedForm:
     """The linear model of smallest Σ s |y - W'z - b|² + λ n |W|² over the labelled rows of all
-    sites, where n = Σ s: a ridge regression on one-hot classes or
-    on numbers.  Its outputs are multiplied by a temperature T, so that their softmax is calibrated.
+    sites, where n = Σ s: a ridge regression on one-hot classes or on numbers.  Its outputs are
+    multiplied by a temperature T, so that their softmax is calibrated.
 
     For the model ``linear`` on standardised features, such as an ``encoder`` makes them.  λ and T
     are chosen by leave-one-out over the labelled rows of all sites.  One round is all there is
@@ -68,11 +68,11 @@ class ClosedForm:
     penalty: λ, or None to choose it of 1e-6 ... 1.  balance: "class" gives every class the same
     weight.  weighted: rows count by the weight that the query gave them.  reveal: what sites are
     told: the "path" of all heads, with which they leave out rows exactly, or the "head" alone; then
-    λ is chosen by generalised cross-validation.  local_head: the model called local, which some queries
-    compare with the common one: the "common" one too, or the site's "own" head.  passes: 2 centres
-    the features in an exchange of its own, for features that are far from 0.
-    shown: what a coordinator of real sites may see: "totals" alone, for which secure sums are needed,
-    or each site's "parts" of them.
+    λ is chosen by generalised cross-validation.  local_head: the model called local, which some
+    queries compare with the common one: the "common" one too, or the site's "own" head.  passes: 2
+    centres the features in an exchange of its own, for features that are far from 0.  shown: what a
+    coordinator of real sites may see: "totals" alone, for which secure sums are needed, or each
+    site's "parts" of them.
 
     >>> import fallow as fl
     >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.01), sites=4)
@@ -146,6 +146,18 @@ class ClosedForm:
                 )
         if self.passes not in (1, 2):
             raise ValueError(f"ClosedForm's passes is {self.passes}; use 1 or 2")
+        object.__setattr__(self, "contract", self._narrow_contract())
+
+    def _narrow_contract(self) -> Contract:
+        """The contract of these settings: sites answer to nothing that they never ask."""
+        never = ["left_out" if self.reveal == "head" else "fitted"]
+        if self.balance == "none":
+            never.append("class_counts")
+        if self.passes == 1:
+            never.append("centre")
+        if self.local_head == "common":
+            never.append("local")
+        return ClosedForm.contract.without(*never)
 
     # -- server half ------------------------------------------------------------------------
 
@@ -248,6 +260,10 @@ class ClosedForm:
         weights: Tensor | None = None,
     ) -> Answer:
         """What one head says of the rows, each left out as if its leverage were the mean one."""
+        if not 0 <= float(leverage) < 1:
+            raise Refusal(
+                f"a mean leverage is said to be {float(leverage):.6g}, outside 0 to 1"
+            )
         rows = self.labelled(view, weights)
         outputs = rows.z.double() @ weight + bias
         outputs = rows.y - (rows.y - outputs) / (1 - leverage)

@@ -43,14 +43,16 @@ class Outdated(Exception):
 @final
 @dataclass(frozen=True, eq=False)
 class LabelQueue:
-    """``study`` and ``site`` are names; ``rows`` are all rows of the site.  ``space``: where the study
-    has an encoder, what tells which rows are alike and what the model guesses."""
+    """``study`` and ``site`` are names; ``rows`` are all rows of the site; ``guideline``: how people
+    are to label, as the study says, None where it does not.  ``space``: where the study has an
+    encoder, what tells which rows are alike and what the model guesses."""
 
     study: str
     site: str
     schema: Schema
     rows: SiteRows
     ledger: Ledger
+    guideline: str | None = None
     space: FeatureSpace | None = None
 
     # -- questions --------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 EPS = torch.finfo(torch.float64).eps
+TINY = 1e-300  # what nothing is divided by
 BLOCK = (
     8192  # rows at a time: features are float32, and only a block of them is ever float64
 )
@@ -177,8 +178,8 @@ def head_of(path: Path, penalty: float) -> Head:
 
 
 def shrunk(path: Path, penalty: float) -> Tensor:
-    """The denominators d = e + λ n, (D,)."""
-    return path.e + penalty * path.mass
+    """The denominators d = e + λ n, (D,); above 0 also where there is no row, and the head is 0."""
+    return (path.e + penalty * path.mass).clamp_min(TINY)
 
 
 def validation_score(path: Path, penalty: float, squares: float) -> float:
