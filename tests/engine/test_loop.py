@@ -280,7 +280,7 @@ def test_batch_norm_that_counts_its_batches_is_refused() -> None:
     def counting() -> nn.Module:
         model = norm()
         layer = model.get_submodule("body.1")
-        assert isinstance(layer, nn.BatchNorm1d)
+        assert isinstance(layer, nn.BatchNorm2d)
         layer.momentum = None
         return model
 

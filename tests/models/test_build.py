@@ -124,7 +124,7 @@ def test_the_generator_moves_on_when_a_module_of_the_user_draws_from_it() -> Non
 
 def test_the_global_random_state_survives_a_constructor_that_raises() -> None:
     before = torch.get_rng_state()
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="raised TypeError"):
         build_model(OWN + "Own", (64,), 10, gen(), width="wide")
     assert torch.equal(torch.get_rng_state(), before)
 

@@ -57,7 +57,7 @@ def test_golden_choice() -> None:  # G13: the model that queries
     member.x[member.labelled] = torch.cat([by_local, by_global]).log().double()
     memo = federation.query(2)
     assert memo["gamma"] == pytest.approx(0.4)
-    assert FairFAL().chosen(SiteView(member, 0), memo["gamma"]) == "local"
+    assert FairFAL().choose_model(SiteView(member, 0), memo["gamma"]) == "local"
     assert memo["notes"] == pytest.approx({"gamma": 0.4, "global_below": 0.1})  # d is 0.19
 
 
@@ -126,9 +126,9 @@ def test_the_global_model_queries_where_both_agree_and_the_federation_is_imbalan
     member = federation.members["a"]
     member.remember("local", member.memory["global"])  # d = 0
     view = SiteView(member, 0)
-    assert FairFAL().chosen(view, gamma=0.49) == "global"  # s = 0.755
-    assert FairFAL().chosen(view, gamma=0.5) == "local"  # s = 0.75 is not above delta
-    assert FairFAL(query_model="opposite").chosen(view, gamma=0.49) == "local"
+    assert FairFAL().choose_model(view, gamma=0.49) == "global"  # s = 0.755
+    assert FairFAL().choose_model(view, gamma=0.5) == "local"  # s = 0.75 is not above delta
+    assert FairFAL(query_model="opposite").choose_model(view, gamma=0.49) == "local"
 
 
 def test_the_switches_of_the_ablation_give_different_picks() -> None:

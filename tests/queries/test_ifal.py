@@ -20,12 +20,12 @@ from fallow.experiment.world import build_world
 from fallow.models import build_model
 from fallow.queries import IFAL
 from fallow.queries.ifal import (
-    central,
-    company,
+    central_rows,
     disagreement,
     distance,
     distillation_loss,
     finite,
+    listing_classes,
     otsu,
 )
 from fallow.settings.recipe import with_settings
@@ -122,7 +122,7 @@ def test_where_all_values_are_equal_nothing_is_above_the_threshold(x: list[float
 def test_central_rows_are_the_members_nearest_to_the_means_of_their_clusters() -> None:
     x = torch.tensor([[0.0], [10.0], [1.0], [2.5], [11.0], [7.0]])
     cluster = torch.tensor([4, 2, 4, 4, 2, 0])  # an empty cluster has no row
-    assert central(x, cluster).tolist() == [5, 1, 2]
+    assert central_rows(x, cluster).tolist() == [5, 1, 2]
 
 
 def company_of(view: View, at: Tensor, model: str, labels_by: str, k: int) -> Tensor:
@@ -155,7 +155,9 @@ def test_the_inconsistencies_are_those_of_the_definition(k: int) -> None:
 def test_votes_of_a_class_count_rows_that_list_a_row() -> None:
     near, label = torch.tensor([[1, 2], [0, 2], [1, 0], [2, 1]]), torch.tensor([0, 1, 1, 2])
     expected = torch.tensor([[1, 3, 1], [2, 2, 2], [2, 2, 2]]).double()  # 1 + votes
-    assert_close(company(near, label, 3, 3), expected / expected.sum(1, keepdim=True))
+    assert_close(
+        listing_classes(near, label, 3, 3), expected / expected.sum(1, keepdim=True)
+    )
 
 
 # -- the choice -----------------------------------------------------------------------------------

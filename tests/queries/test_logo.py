@@ -4,7 +4,7 @@ import torch
 from fallow.core import stream
 from fallow.models.scores import entropy
 from fallow.queries import LoGo
-from fallow.queries.logo import in_turn
+from fallow.queries.logo import take_in_turn
 from fallow.queries.parts import clusters
 from tests.worlds import Table, tables, world
 
@@ -12,7 +12,7 @@ from tests.worlds import Table, tables, world
 def test_rows_come_in_turn_from_the_clusters() -> None:
     cluster = torch.tensor([1, 1, 0, 1, 2])  # of rows 7, 3, 5, 9, 4, best first
     rows = torch.tensor([7, 3, 5, 9, 4])
-    assert in_turn(cluster, rows).tolist() == [5, 7, 4, 3, 9]
+    assert take_in_turn(cluster, rows).tolist() == [5, 7, 4, 3, 9]
 
 
 def test_equal_rows_make_one_cluster_and_selection_falls_back_to_uncertainty() -> None:
@@ -33,7 +33,11 @@ def test_one_row_of_each_cluster_is_the_most_uncertain_globally() -> None:
 
 
 def test_clusters_may_be_missing() -> None:
-    assert in_turn(torch.tensor([7, 3, 7]), torch.tensor([5, 1, 0])).tolist() == [1, 5, 0]
+    assert take_in_turn(torch.tensor([7, 3, 7]), torch.tensor([5, 1, 0])).tolist() == [
+        1,
+        5,
+        0,
+    ]
 
 
 def test_a_budget_as_large_as_the_pool_takes_all_in_order_of_uncertainty() -> None:

@@ -28,7 +28,7 @@ def test_the_changes_of_a_linear_model_have_a_closed_form() -> None:
     member = world({"a": tables()["a"]}, strategy).members["a"]
     rows = member.x[:12]
     p = rows[:, :3].softmax(1)
-    moved = strategy.moved(SiteView(member, 0))
+    moved = strategy.measure_changes(SiteView(member, 0))
     assert moved.shape == (12, 4 * 3)
     for change, added in zip(torch.split(moved, 3, 1), noise(member, 4, 1e-3), strict=True):
         there = (rows[:, :3] + rows @ added.T).softmax(1)
@@ -44,13 +44,15 @@ def test_small_noise_moves_a_prediction_along_its_slope() -> None:
         member.x[:12] @ added.T
     )  # change of the logits; that of the softmax is p * (d - <p, d>)
     slope = p * (d - (p * d).sum(1, keepdim=True)) / p.norm(dim=1, keepdim=True)
-    assert_close(strategy.moved(SiteView(member, 0)), slope, rtol=1e-4, atol=1e-10)
+    assert_close(
+        strategy.measure_changes(SiteView(member, 0)), slope, rtol=1e-4, atol=1e-10
+    )
 
 
 def test_picks_are_the_farthest_from_the_origin_and_from_all_earlier_picks() -> None:
     strategy = NoiseStability(draws=6)
     federation = world({"a": tables(rows=30)["a"]}, strategy)
-    moved = strategy.moved(SiteView(federation.members["a"], 0))
+    moved = strategy.measure_changes(SiteView(federation.members["a"], 0))
     centres = [torch.zeros_like(moved[0])]
     for row in federation.picks(12)["a"]:
         distance = torch.cdist(moved, torch.stack(centres)).amin(1)

@@ -181,6 +181,23 @@ def test_files_in_a_private_folder_are_private(tmp_path: Path) -> None:
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
 
 
+@pytest.mark.parametrize("name", [DATA, JOURNAL])
+def test_a_link_in_the_place_of_a_file_leads_to_no_other_file(
+    tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "features"
+    store(folder).features(KEY, rows(3), 4, Doubled())
+    precious = tmp_path / "precious"
+    precious.write_text("labels of a year")
+    (place_of(folder) / name).unlink()
+    (place_of(folder) / name).symlink_to(precious)
+    try:
+        store(folder).features(KEY, rows(3), 4, Doubled())
+    except Unwritable as error:
+        assert str(place_of(folder)) in str(error)
+    assert precious.read_text() == "labels of a year"
+
+
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "features").write_text("in the way")
     with pytest.raises(Unwritable, match="cannot be written"):

@@ -200,13 +200,13 @@ class Ask:
         if entry is None:
             with self.journal.transaction():
                 delivered = self.carrier.exchange(requests, routes)
-                # whoever is not in `to` only got what waited
-                asked = set(to if to is not None else requests) if verb else set()
-                answers = {
-                    site: delivered.answers[site]
-                    for site in sorted(delivered.answers)
-                    if site in asked
-                }
+                asked: set[SiteId] = set()  # whoever is not in `to` only got what waited
+                if verb:
+                    asked = set(requests if to is None else to)
+                answers = {}
+                for site in sorted(delivered.answers):
+                    if site in asked:
+                        answers[site] = delivered.answers[site]
                 if kind == "sum":
                     answers = self._add_up(answers, last, to, bound)
                 entry = {
@@ -221,6 +221,9 @@ class Ask:
         what = self.reveals.get(verb, "nothing")
         if verb == KEYS and masked is not None:
             what = "public keys"
+        passed = None
+        if routes is not None:
+            passed = count_relayed_answers(routes)
         self.disclosure.add(
             kind,
             verb or "fit",
@@ -230,7 +233,7 @@ class Ask:
             sites=len(requests),
             epsilon=entry.get("epsilon", 0.0),
             masked=kind == "sum" and masked is not None,
-            passed=None if routes is None else count_relayed_answers(routes),
+            passed=passed,
         )
         found: dict[SiteId, Answer] = entry["answers"]
         return found

@@ -46,10 +46,14 @@ class Layout:
 
     def flatten(self, module: nn.Module, dtype: torch.dtype | None = None) -> State:
         """The module's tensors as ``{"w": (d,), "stats": (s,)}``, copied."""
-        params, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+        params = dict(module.named_parameters())
+        buffers = dict(module.named_buffers())
         w = [params[name].detach().reshape(-1) for name, _ in self.params]
         stats = [buffers[name].detach().reshape(-1) for name, _ in self.buffers]
-        dtype = dtype or (w[0].dtype if w else torch.get_default_dtype())
+        if dtype is None and w:
+            dtype = w[0].dtype
+        if dtype is None:
+            dtype = torch.get_default_dtype()
         return {
             "w": torch.cat(w).to(dtype),
             "stats": torch.cat([torch.zeros(0), *stats]).to(dtype),

@@ -23,15 +23,24 @@ Packages = ModuleType | tuple[ModuleType, ...]
 
 def names(package: Packages) -> dict[str, type[Any]]:
     """The concrete classes a package exports, by class name."""
-    packages = package if isinstance(package, tuple) else (package,)
-    exported = (getattr(each, name) for each in packages for name in each.__all__)
-    return {
-        c.__name__: c
-        for c in exported
-        if inspect.isclass(c)
-        and not inspect.isabstract(c)
-        and not getattr(c, "_is_protocol", False)
-    }
+    found: dict[str, type[Any]] = {}
+    for each in _listed(package):
+        for name in each.__all__:
+            exported = getattr(each, name)
+            if _is_concrete(exported):
+                found[exported.__name__] = exported
+    return found
+
+
+def _listed(package: Packages) -> tuple[ModuleType, ...]:
+    return package if isinstance(package, tuple) else (package,)
+
+
+def _is_concrete(exported: Any) -> bool:
+    """Whether it is a class that can have instances."""
+    if not inspect.isclass(exported) or inspect.isabstract(exported):
+        return False
+    return not getattr(exported, "_is_protocol", False)
 
 
 MANY = 60  # names that nobody wants to read in an error
@@ -46,7 +55,9 @@ def nearest(word: str, words: list[str]) -> str:
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {close[0]!r}?"
-    return f"; known: {', '.join(sorted(words))}" if len(words) <= MANY else ""
+    if len(words) > MANY:
+        return ""
+    return f"; known: {', '.join(sorted(words))}"
 
 
 def nearest_column(column: str, columns: Sequence[str]) -> str:
@@ -83,9 +94,11 @@ def find(package: Packages, name: str, policy: NamePolicy = BUILT_IN, /) -> type
 
     A name with a colon, ``module:Class``, is another's class, where ``policy`` allows its code.
     """
-    packages = package if isinstance(package, tuple) else (package,)
+    packages = _listed(package)
     if ":" in name:
-        kind_of_class = CLASS_KINDS.get(packages[0].__name__) if packages else None
+        kind_of_class = None
+        if packages:  # nothing else is looked up, so nobody has to name a package
+            kind_of_class = CLASS_KINDS.get(packages[0].__name__)
         found: type[Any] = load_class(name, policy, kind_of_class)
         return found
     first = packages[0]
@@ -108,11 +121,10 @@ def build(
     the class says.
     """
     cls = own_class(name) or find(package, name, policy)
-    accepted = (
-        [f.name for f in dataclasses.fields(cls) if f.init]
-        if dataclasses.is_dataclass(cls)
-        else list(inspect.signature(cls).parameters)
-    )
+    if dataclasses.is_dataclass(cls):
+        accepted = [field.name for field in dataclasses.fields(cls) if field.init]
+    else:  # a network
+        accepted = list(inspect.signature(cls).parameters)
     for field, value in fields.items():
         if not accepted:
             raise ValueError(

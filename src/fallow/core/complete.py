@@ -46,7 +46,8 @@ def each_of_all(ask: Ask, verb: str, **args: Any) -> dict[SiteId, Answer]:
 
 @contextmanager
 def _all(ask: Ask) -> Iterator[None]:
-    before, ask.needs_all = ask.needs_all, True
+    before = ask.needs_all
+    ask.needs_all = True
     try:
         yield
     finally:

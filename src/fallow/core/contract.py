@@ -67,9 +67,8 @@ class Contract:
     # verbs that one round or query asks more than once, and how often at most; 0: a few times
     # for each site
     often: Mapping[str, int] = field(default_factory=dict)
-    simulator_only: bool = (
-        False  # reads hidden labels: an upper bound, never at a real site
-    )
+    # reads hidden labels: an upper bound, never at a real site
+    simulator_only: bool = False
     # what others need to know of a method without knowing its name
     short: str = ""  # what tables call it, where that is shorter than the title
     aliases: tuple[str, ...] = ()  # other words by which studies may name it
@@ -83,9 +82,9 @@ class Contract:
             given = getattr(self, name)
             parts = (given,) if isinstance(given, str) else tuple(given)
             object.__setattr__(self, name, parts)
-        known = {
-            verb: what for words in self.asked.values() for verb, what in words.items()
-        }
+        known: dict[str, str] = {}
+        for words in self.asked.values():
+            known |= words
         for verb, what in self.verbs.items():
             if verb not in known:
                 raise ValueError(
@@ -118,19 +117,18 @@ class Contract:
             return (
                 f"the contract of {self.title} allows it by {' and '.join(allowed)} alone"
             )
-        lists = [
-            f"{', '.join(words)} by {how}" for how, words in self.asked.items() if words
-        ]
-        return f"the contract of {self.title} allows {'; '.join(lists) or 'no verb'}; nothing else"
+        lists = []
+        for how, words in self.asked.items():
+            if words:
+                lists.append(f"{', '.join(words)} by {how}")
+        listed = "; ".join(lists) or "no verb"
+        return f"the contract of {self.title} allows {listed}; nothing else"
 
     def without(self, *verbs: str, by: Operation | None = None) -> Contract:
         """The contract of an instance that never asks these verbs, or not ``by`` this operation."""
-        left = {
-            how: {
-                v: what
-                for v, what in words.items()
-                if v not in verbs or by not in (None, how)
-            }
-            for how, words in self.asked.items()
-        }
+        left: dict[Operation, Words] = {}
+        for how, words in self.asked.items():
+            if by in (None, how):
+                words = {verb: what for verb, what in words.items() if verb not in verbs}
+            left[how] = words
         return replace(self, verbs={}, **left)  # type: ignore[arg-type]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from torch import Tensor
 
@@ -22,21 +21,22 @@ def digest_exchange(
     ways = sorted((to, list(senders)) for to, senders in (routes or {}).items())
     h = hashlib.sha256(repr((list(cohort), bound, ways)).encode())
     for step, to in steps:
-        asked = None if to is None else sorted(to)
+        asked = None
+        if to is not None:
+            asked = sorted(to)
         h.update(repr((step.kind, step.verb, step.plan, asked)).encode())
-        if step.masked is not None:
-            h.update(
-                repr(
-                    (step.masked.exchange, step.masked.attempt, step.masked.bound)
-                ).encode()
-            )
-            _hash_args(h, dict(step.masked.keys))
-        for args in (step.args, *((to or {})[site] for site in asked or [])):
-            _hash_args(h, args)
+        masked = step.masked
+        if masked is not None:
+            h.update(repr((masked.exchange, masked.attempt, masked.bound)).encode())
+            _hash_args(h, dict(masked.keys))
+        _hash_args(h, step.args)
+        if to is not None:
+            for site in sorted(to):
+                _hash_args(h, to[site])
     return h.hexdigest()
 
 
-def _hash_args(h: Any, args: Answer) -> None:
+def _hash_args(h: hashlib._Hash, args: Answer) -> None:
     for name in sorted(args):
         value = args[name]
         h.update(f"|{name}=".encode())

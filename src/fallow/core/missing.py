@@ -42,4 +42,6 @@ class Missing:
 
 def filled(x: Tensor, fill: Tensor | None) -> Tensor:
     """Rows without NaN: (n, d) and (d,) -> (n, d); None: the rows as they are."""
-    return x if fill is None else torch.where(x.isnan(), fill.to(x.dtype), x)
+    if fill is None:
+        return x
+    return torch.where(x.isnan(), fill.to(x.dtype), x)

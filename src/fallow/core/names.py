@@ -64,7 +64,7 @@ OWN = NamePolicy(any_module=True)
 
 
 @dataclass(frozen=True)
-class Kind:
+class ClassKind:
     """What a class has to be before a received file may name it.
 
     is_method: a dataclass with a `Contract`.  base: of which it must be a subclass.  members:
@@ -94,24 +94,28 @@ class Kind:
         if self.is_method and not isinstance(getattr(found, "contract", None), Contract):
             return "it has no contract"
         lacking = lacking_function(found, self.members)
-        return None if lacking is None else f"it has no function {lacking}"
+        if lacking is None:
+            return None
+        return f"it has no function {lacking}"
 
 
-TRAINING = Kind(
+TRAINING = ClassKind(
     "training method",
     is_method=True,
     members=("start", "step", "finish", "round", "deploy"),
 )
-MODEL = Kind("model", base=nn.Module, members=("embed", "forward"))
-CLASS_KINDS: Mapping[str, Kind] = {
-    "fallow.queries": Kind("query", is_method=True, members=("query",)),
+MODEL = ClassKind("model", base=nn.Module, members=("embed", "forward"))
+CLASS_KINDS: Mapping[str, ClassKind] = {
+    "fallow.queries": ClassKind("query", is_method=True, members=("query",)),
     "fallow.training": TRAINING,
     "fallow.training.personal": TRAINING,
-    "fallow.encoders": Kind("encoder", is_method=True, members=("width", "fit", "encode")),
+    "fallow.encoders": ClassKind(
+        "encoder", is_method=True, members=("width", "fit", "encode")
+    ),
     "fallow.models": MODEL,
     "fallow.models.networks": MODEL,
-    "fallow.data.partition.partitions": Kind("partition", members=("split",)),
-    "fallow.engine.executors": Kind("executor", members=("build", "can_train", "fit")),
+    "fallow.data.partition.partitions": ClassKind("partition", members=("split",)),
+    "fallow.engine.executors": ClassKind("executor", members=("build", "can_train", "fit")),
 }
 """What a class must be, by the package in whose place it stands."""
 
@@ -135,7 +139,8 @@ def installed_files(distribution: str) -> dict[str, Path]:
         ) from error
     found: dict[str, Path] = {}
     for file in listed or ():
-        path, parts = Path(str(file.locate())), PurePosixPath(file).parts
+        path = Path(str(file.locate()))
+        parts = PurePosixPath(file).parts
         is_noted = parts[0].endswith((".dist-info", ".egg-info"))
         if is_noted or ".." in parts or PurePosixPath(file).is_absolute():
             continue
@@ -188,7 +193,8 @@ def distribution_of(module: str) -> str | None:
 
 def _file_of(module: str, files: Mapping[str, Path]) -> Path | None:
     """The file of a module among those of a distribution, with all packages that it lies in."""
-    steps, found = module.split("."), None
+    steps = module.split(".")
+    found = None
     for depth in range(1, len(steps) + 1):
         place = "/".join(steps[:depth])
         found = files.get(f"{place}/__init__.py")
@@ -215,17 +221,14 @@ def _allowing(module: str, policy: NamePolicy) -> Path | None:
                 "its code has changed; look at it, and where you trust it write the new digest "
                 "under [allow] in site.toml"
             )
-        top = find_spec(
-            module.partition(".")[0]
-        )  # of a module without a dot: imports nothing
-        if (
-            top is None
-            or top.origin is None
-            or not _is_among(Path(top.origin), distribution)
-        ):
+        top = find_spec(module.partition(".")[0])  # without a dot: nothing is imported
+        origin = None
+        if top is not None:
+            origin = top.origin
+        if origin is None or not _is_among(Path(origin), distribution):
             raise ValueError(
-                f"{module} would be loaded from {None if top is None else top.origin}, which is no "
-                f"file of {distribution}: another module of that name stands before it"
+                f"{module} would be loaded from {origin}, which is no file of {distribution}: "
+                "another module of that name stands before it"
             )
         return file
     return None
@@ -301,7 +304,7 @@ def pin_names(names: list[str]) -> NamePolicy:
     return NamePolicy(allowed=allowed)
 
 
-def load_class(name: str, policy: NamePolicy, kind: Kind | None) -> Any:
+def load_class(name: str, policy: NamePolicy, kind: ClassKind | None) -> Any:
     """What ``module:Class`` names.
 
     Raises ValueError for a name that ``policy`` does not let resolve, for one that is not there,
@@ -309,7 +312,9 @@ def load_class(name: str, policy: NamePolicy, kind: Kind | None) -> Any:
     """
     check_name(name, policy)
     module, _, attribute = name.partition(":")
-    expected = None if policy.any_module else _allowing(module, policy)
+    expected = None
+    if not policy.any_module:
+        expected = _allowing(module, policy)
     try:
         loaded = importlib.import_module(module)
         found = getattr(loaded, attribute)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +16,8 @@ from fallow.engine.losses import squared_error
 from fallow.engine.optimise import unbias
 from fallow.engine.together import Joined, Lines
 from fallow.models import Linear
+
+Array = npt.NDArray[Any]  # of the dtype of the model
 
 
 def is_linear(model: nn.Module, loss: RowLoss) -> bool:
@@ -30,63 +33,96 @@ def descend(opt: Optimiser, at: TrainState, data: Joined, lines: Lines) -> Train
     Up to rounding these are the steps of `fallow.engine.optimise.step` along the gradient, taken
     in place on a copy.
     """
-    w, m1, m2 = (
-        part.clone().unsqueeze(1) for part in (at.w, at.m1, at.m2)
-    )  # (K, 1, d) each
-    x = data.flat if w.shape[2] == data.flat.shape[1] else data.affine
-    room = x.new_empty(len(w), lines.rows.shape[1], x.shape[1])  # fresh memory is slow
-    _run(opt, x, room, (w, m1, m2), _steps(opt, at.t, lines))
+    w = at.w.clone().unsqueeze(1)  # (K, 1, d), as the moments
+    m1 = at.m1.clone().unsqueeze(1)
+    m2 = at.m2.clone().unsqueeze(1)
+    has_bias = w.shape[2] != data.flat.shape[1]
+    x = data.affine if has_bias else data.flat
+    _run(opt, x, (w, m1, m2), lines.rows.shape[1], _steps(opt, at.t, lines))
     return TrainState(
-        w.squeeze(1), at.stats, m1.squeeze(1), m2.squeeze(1), at.t + lines.frame.steps
+        w=w.squeeze(1),
+        stats=at.stats,
+        m1=m1.squeeze(1),
+        m2=m2.squeeze(1),
+        t=at.t + lines.frame.steps,
     )
+
+
+class _Step(NamedTuple):
+    """One step of the first k sites, in batches of b rows."""
+
+    k: int
+    rows: Array  # (k b,) which rows
+    y: Array  # (k, 1, b)
+    slope: Array  # (k, 1, b): the loss rises by so much where an output rises by y's unit
+    rate: Array  # (k, 1, 1): what a move is multiplied by
+    floor: Array  # (k, 1, 1): what Adam adds below a move
 
 
 def _run(
     opt: Optimiser,
     x: Tensor,
-    room: Tensor,
-    ends: Sequence[Tensor],
-    steps: Iterable[Sequence[Any]],
+    slots: tuple[Tensor, Tensor, Tensor],
+    b: int,
+    steps: Iterable[_Step],
 ) -> None:
-    """Take the `_steps` in place, w, m1 and m2 in ``ends``, each step in the same ``room``.
+    """Take the ``steps`` on rows of ``x`` (n, d); w, m1 and m2, (K, 1, d), change in place.
 
     In NumPy, on the memory of the tensors: an operation on so little costs a tenth there.
     """
-    (b1, b2), active, rows_of = opt.betas, 0, x.numpy()
-    whole, models = room.numpy(), [part.numpy() for part in ends]
-    for k, rows, y, slope, rate, floor in steps:
-        if k != active:
-            active, taken, (w, m1, m2) = k, whole[:k], (part[:k] for part in models)
-            flat = taken.reshape(-1, taken.shape[2])
-        np.take(rows_of, rows, 0, flat)
-        g = ((w @ taken.swapaxes(1, 2) - y) * slope) @ taken
+    b1, b2 = opt.betas
+    rows_of = x.numpy()
+    all_w, all_m1, all_m2 = (slot.numpy() for slot in slots)
+    # Every step's rows are written to the same place, because fresh memory is slow.
+    room = x.new_empty(len(all_w), b, x.shape[1]).numpy()  # (K, b, d)
+    k = 0
+    for step in steps:
+        if step.k != k:  # sites have run out of rows; the others are a prefix
+            k = step.k
+            w = all_w[:k]
+            m1 = all_m1[:k]
+            m2 = all_m2[:k]
+            taken = room[:k]  # (k, b, d)
+            flat = taken.reshape(-1, taken.shape[2])  # (k b, d), the same memory
+        np.take(rows_of, step.rows, 0, flat)
+        away = w @ taken.swapaxes(1, 2) - step.y  # (k, 1, b)
+        g = (away * step.slope) @ taken  # (k, 1, d)
         if opt.weight_decay:
             g += opt.weight_decay * w
         if opt.name == "adam":
             m1 += (1 - b1) * (g - m1)
             m2 *= b2
             m2 += (1 - b2) * g * g
-            w -= rate * m1 / (np.sqrt(m2) + floor)
+            w -= step.rate * m1 / (np.sqrt(m2) + step.floor)
         else:
             if opt.momentum:
                 m1 *= opt.momentum
                 g += m1
                 m1[:] = g
-            w -= rate * g
+            w -= step.rate * g
 
 
-def _steps(opt: Optimiser, t: Tensor, lines: Lines) -> Iterator[Sequence[Any]]:
-    """Of each step: k, its rows (k b,), y and the slope of the loss (k, 1, b), and `_pace`."""
-    size, first = lines.rows.shape[1], 0
+def _steps(opt: Optimiser, t: Tensor, lines: Lines) -> Iterator[_Step]:
+    """The steps of an epoch; t: (K, 1) steps that each site has taken before."""
+    b = lines.rows.shape[1]
     now = t[lines.frame.seat] + lines.frame.step.unsqueeze(1) + 1  # (lines, 1)
-    columns = (lines.y, 2 * shares(lines.weight), *_pace(opt, now, lines.epoch.lr))
-    parts, rows = (
-        [part.unsqueeze(1).numpy() for part in columns],
-        lines.rows.flatten().numpy(),
-    )
+    paces, floors = _pace(opt, now, lines.epoch.lr)
+    rows = lines.rows.flatten().numpy()  # (lines b,)
+    y = lines.y.unsqueeze(1).numpy()  # (lines, 1, b)
+    slope = (2 * shares(lines.weight)).unsqueeze(1).numpy()
+    rate = paces.unsqueeze(1).numpy()  # (lines, 1, 1)
+    floor = floors.unsqueeze(1).numpy()
+    first = 0
     for k in lines.frame.widths:
         last = first + k
-        yield k, rows[first * size : last * size], *(part[first:last] for part in parts)
+        yield _Step(
+            k=k,
+            rows=rows[first * b : last * b],
+            y=y[first:last],
+            slope=slope[first:last],
+            rate=rate[first:last],
+            floor=floor[first:last],
+        )
         first = last
 
 

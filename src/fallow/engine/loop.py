@@ -64,42 +64,55 @@ class Loop:
     def _fit(self, method: LocalTraining, plan: Plan, round_: int, job: Job) -> Fitted:
         learn = Autograd(self.network, self.loss, plan.optimiser)
         w_t, s = start(method, plan, job.start, job.own, job.sent)
-        patience, steps = Patience(plan.patience), 0
+        patience = Patience(plan.patience)
+        steps = 0
         seen = replace(job, x=self._images(job.x), u=self._images(job.u))
         with drawing_from(job.streams("dropout")):  # what the model itself draws
             for epoch in epochs(plan, round_):
                 learn.moves = movable(self.model, self.layout, epoch.part)
                 learn.heard = [] if plan.patience else None
                 for batch in self._batches(plan, epoch, seen, steps):
-                    s, steps = method.step(s, w_t, batch, learn), steps + 1
+                    s = method.step(s, w_t, batch, learn)
+                    steps += 1
                 if learn.heard and patience.ends(*mean_losses(learn.heard, 1)):
                     break
-                if plan.stop_at is not None and reaches_accuracy(
-                    plan.stop_at, self.model, self.layout, method.finish(s)[0].state, job
-                ):
-                    break
+                if plan.stop_at is not None:
+                    sent, _ = method.finish(s)
+                    if reaches_accuracy(
+                        plan.stop_at, self.model, self.layout, sent.state, job
+                    ):
+                        break
         return copy_result(*finish(method, plan, s), steps)
 
     def _batches(self, plan: Plan, epoch: Epoch, job: Job, steps: int) -> Iterator[Batch]:
         """The batches of an epoch after so many steps."""
-        mix = mixing(job, epoch, plan.batch, plan.mix) if plan.mix and len(job.u) else None
-        parts = [torch.split(part, plan.batch) for part in mix or ()]
+        parts = []  # of each batch: rows of the pool, their partners and shares
+        if plan.mix and len(job.u):
+            drawn = mixing(job, epoch, plan.batch, plan.mix)
+            parts = [torch.split(part, plan.batch) for part in drawn]
         for at, rows in enumerate(batches(job, epoch, plan.batch)):
-            x = self._taken(plan, job.x[rows], partial(job.streams, "augment", steps + at))
+            draw = partial(job.streams, "augment", steps + at)
+            x = self._augment(plan, job.x[rows], draw)
             batch = Batch(
                 x, job.y[rows], job.weight[rows], epoch.lr, job.counts, epoch.round
             )
             if parts:
                 second, mate, beta = (part[at] for part in parts)
                 draw = partial(job.streams, "augment pool", steps + at)
-                u, beta = self._taken(plan, job.u[second], draw), beta.to(x.dtype)
+                u = self._augment(plan, job.u[second], draw)
+                beta = beta.to(x.dtype)
                 batch = batch._replace(
                     u=u, mate=mate, beta=beta, pool=torch.ones_like(beta)
                 )
             yield batch
 
-    def _taken(self, plan: Plan, x: Tensor, draw: Callable[[], torch.Generator]) -> Tensor:
-        return self._images(augment(plan.augment, x, draw())) if plan.augment else x
+    def _augment(
+        self, plan: Plan, x: Tensor, draw: Callable[[], torch.Generator]
+    ) -> Tensor:
+        """Rows as the plan changes them; nothing is drawn where it changes none."""
+        if not plan.augment:
+            return x
+        return self._images(augment(plan.augment, x, draw()))
 
     def _images(self, x: Tensor) -> Tensor:
         if not self.channels_last or x.ndim != 4:
@@ -127,9 +140,14 @@ def look(
     """
     model.eval()
     views = layout.views(state["w"], state["stats"])
-    named, both = {f"inner.{name}": part for name, part in views.items()}, _Both(model)
-    found = [functional_call(both, named, (part,)) for part in torch.split(x, batch)]
-    features, outputs = zip(*found, strict=True)
+    named = {f"inner.{name}": part for name, part in views.items()}
+    both = _Both(model)
+    features = []
+    outputs = []
+    for rows in torch.split(x, batch):
+        z, out = functional_call(both, named, (rows,))
+        features.append(z)
+        outputs.append(out)
     return torch.cat(features), torch.cat(outputs)
 
 
@@ -143,9 +161,8 @@ def predict(
     """
     model.eval()
     named = layout.views(state["w"], state["stats"])
-    return torch.cat(
-        [functional_call(model, named, (part,)) for part in torch.split(x, batch)]
-    )
+    outputs = [functional_call(model, named, (rows,)) for rows in torch.split(x, batch)]
+    return torch.cat(outputs)
 
 
 class _Both(nn.Module):

@@ -29,18 +29,24 @@ def start(
     also those of models that never left the site.
     """
     w = _fresh(plan, state)
-    w_t = w if sent is None else _fresh(plan, sent)
+    w_t = w
+    if sent is not None:
+        w_t = _fresh(plan, sent)
     kept = {name: at for name, at in own.items() if name != SENT}
     if not plan.optimiser.persist:
         kept = {name: _fresh(plan, at.state) for name, at in kept.items()}
         return w_t, method.start(w, kept)
-    return w_t, method.start(w.with_moments(own[SENT]) if SENT in own else w, kept)
+    if SENT in own:
+        w = w.with_moments(own[SENT])
+    return w_t, method.start(w, kept)
 
 
 def _fresh(plan: Plan, state: State) -> TrainState:
     at = slot(state, plan.optimiser)
     trains_parts = any(segment.part != "all" for segment in plan.segments)
-    return count_by_parameter(at) if trains_parts and plan.optimiser.name == "adam" else at
+    if trains_parts and plan.optimiser.name == "adam":
+        return count_by_parameter(at)
+    return at
 
 
 def finish(
@@ -49,7 +55,8 @@ def finish(
     """What is sent and what stays, with the moments of what is sent if the optimiser persists."""
     sent, stays = method.finish(s)
     if plan.optimiser.persist:
-        stays = {**stays, SENT: sent._replace(w=sent.w[..., :0], stats=sent.stats[..., :0])}
+        moments = sent._replace(w=sent.w[..., :0], stats=sent.stats[..., :0])
+        stays = {**stays, SENT: moments}
     return sent, stays
 
 

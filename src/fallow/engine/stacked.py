@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,11 +67,13 @@ class Stacked:
         """Train every job; equal to `Loop` up to rounding."""
         if plan.augment:
             return Loop(self.model, self.layout, self.loss).fit(method, plan, round_, jobs)
+        by_rows = sorted(range(len(jobs)), key=lambda place: -len(jobs[place].y))
         alike: dict[
             tuple[str, ...], list[int]
         ] = {}  # places of jobs that keep the same slots
-        for place in sorted(range(len(jobs)), key=lambda place: -len(jobs[place].y)):
-            alike.setdefault(tuple(sorted(jobs[place].own)), []).append(place)
+        for place in by_rows:
+            slots = tuple(sorted(jobs[place].own))
+            alike.setdefault(slots, []).append(place)
         results: dict[int, Fitted] = {}
         for places in alike.values():
             chosen = [jobs[place] for place in places]
@@ -83,13 +86,16 @@ class Stacked:
         learn = Autograd(self.network, self.loss, plan.optimiser)
         own = {name: stack([job.own[name] for job in jobs]) for name in jobs[0].own}
         state = _states([job.start for job in jobs])
-        is_sent = any(job.sent for job in jobs)
-        sent = _states([job.sent or job.start for job in jobs]) if is_sent else None
+        sent = None
+        if any(job.sent for job in jobs):
+            sent = _states([job.sent or job.start for job in jobs])
         w_t, s = start(method, plan, state, own, sent)
-        data, seats = Joined.of(jobs), _seats(jobs, plan)
+        data = Joined.of(jobs)
+        seats = _seats(jobs, plan)
         frame = Frame.of(seats, plan.batch)
         results: dict[int, Fitted] = {}
-        done, is_whole = 0, False
+        done = 0  # epochs
+        is_whole = False
         for epoch in epochs(plan, round_):
             learn.moves = movable(self.model, self.layout, epoch.part)
             learn.heard = [] if plan.patience else None
@@ -107,7 +113,9 @@ class Stacked:
             if over:
                 gone = [seats[k] for k in over]
                 results |= _results(method, plan, _take(s, over), gone, done)
-                s, w_t, seats = _take(s, on), take(w_t, on), [seats[k] for k in on]
+                s = _take(s, on)
+                w_t = take(w_t, on)
+                seats = [seats[k] for k in on]
                 if not seats:
                     break
                 frame = Frame.of(seats, plan.batch)
@@ -126,8 +134,10 @@ class Stacked:
         if plan.patience is not None or not is_linear(self.model, self.loss):
             return False
         first = next(batches, None)
-        k = slice(len(first.x)) if first else slice(0)
-        return first is not None and is_plain(method, _take(s, k), take(w_t, k), first)
+        if first is None:
+            return False
+        active = slice(len(first.x))
+        return is_plain(method, _take(s, active), take(w_t, active), first)
 
     def _stopped(
         self,
@@ -173,11 +183,15 @@ def _steps(
         k = len(batch.x)
         if k < len(w_t.w):
             left.append(_take(s, slice(k, None)))
-            s, w_t = _take(s, slice(k)), take(w_t, slice(k))
+            s = _take(s, slice(k))
+            w_t = take(w_t, slice(k))
         s = method.step(s, w_t, batch, learn)
-    return {
-        name: join([at, *(part[name] for part in reversed(left))]) for name, at in s.items()
-    }
+    left.reverse()  # who left last stands next to those that stayed
+    whole: dict[str, TrainState] = {}
+    for name, at in s.items():
+        gone = [slots[name] for slots in left]
+        whole[name] = join([at, *gone])
+    return whole
 
 
 def _take(s: dict[str, TrainState], which: slice | list[int]) -> dict[str, TrainState]:
@@ -193,11 +207,9 @@ def _results(
 ) -> dict[int, Fitted]:
     """What the sites made in ``done`` epochs, by place."""
     sent, stays = finish(method, plan, s)
-    return {
-        seat.place: copy_result(
-            take(sent, k),
-            {name: take(at, k) for name, at in stays.items()},
-            done * -(-len(seat.job.y) // plan.batch),
-        )
-        for k, seat in enumerate(seats)
-    }
+    found: dict[int, Fitted] = {}
+    for k, seat in enumerate(seats):
+        own = {name: take(at, k) for name, at in stays.items()}
+        steps = done * math.ceil(len(seat.job.y) / plan.batch)
+        found[seat.place] = copy_result(take(sent, k), own, steps)
+    return found

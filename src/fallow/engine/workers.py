@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import multiprocessing as mp
 import os
 import traceback
@@ -66,12 +67,9 @@ class Workers:
         """Train every job; the order of jobs does not matter."""
         if not self._staff:
             self._hire()
-        steps = [-(-len(job.y) // plan.batch) for job in jobs]
-        shares = [
-            (w, s)
-            for w, s in zip(self._staff, deal_jobs(steps, len(self._staff)), strict=True)
-            if s
-        ]
+        steps = [math.ceil(len(job.y) / plan.batch) for job in jobs]
+        dealt = deal_jobs(steps, len(self._staff))
+        shares = [pair for pair in zip(self._staff, dealt, strict=True) if pair[1]]
         try:
             for worker, share in shares:
                 worker.give(method, plan, round_, [jobs[place] for place in share])
@@ -92,7 +90,9 @@ class Workers:
             raise errors[0]
         found: dict[int, Fitted] = {}
         for (_, share), answer in zip(shares, answers, strict=True):
-            found |= zip(share, over(np.ndarray, torch.from_numpy, answer), strict=True)
+            found |= zip(
+                share, change_leaves(np.ndarray, torch.from_numpy, answer), strict=True
+            )
         return [found[place] for place in range(len(jobs))]
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class Workers:
         n = self.processes or os.cpu_count() or 1
         model = copy.deepcopy(self.model)  # torch moves what it sends to shared memory
         loop = Loop(model, self.layout, self.loss, self.channels_last)
-        self._staff += [Worker.hired(loop) for _ in range(n)]
+        self._staff += [Worker.start(loop) for _ in range(n)]
         weakref.finalize(self, dismiss, self._staff)
 
 
@@ -116,7 +116,7 @@ class Worker:
     known: dict[str, dict[str, Tensor]] = field(default_factory=dict)
 
     @staticmethod
-    def hired(loop: Loop) -> Worker:
+    def start(loop: Loop) -> Worker:
         context = mp.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=work, args=(theirs, loop), daemon=True)
@@ -128,16 +128,16 @@ class Worker:
     def give(self, method: LocalTraining, plan: Plan, round_: int, jobs: list[Job]) -> None:
         bare: dict[str, Any] = dict.fromkeys(ROWS, NONE)
         orders = [(self.new_rows(job), replace(job, **bare)) for job in jobs]
-        self.pipe.send((method, plan, round_, over(Tensor, Tensor.numpy, orders)))
+        self.pipe.send((method, plan, round_, change_leaves(Tensor, Tensor.numpy, orders)))
 
     def new_rows(self, job: Job) -> dict[str, Tensor]:
         """The rows of a job that the process does not have."""
         known = self.known.setdefault(job.site, {})
-        new = {
-            name: getattr(job, name)
-            for name in ROWS
-            if name not in known or not is_same(known[name], getattr(job, name))
-        }
+        new: dict[str, Tensor] = {}
+        for name in ROWS:
+            rows: Tensor = getattr(job, name)
+            if name not in known or not is_same(known[name], rows):
+                new[name] = rows
         known |= new
         return new
 
@@ -159,24 +159,23 @@ def work(pipe: Connection, loop: Loop) -> None:
         try:
             method, plan, round_, arrays = pipe.recv()
             jobs = []
-            for new, job in over(np.ndarray, torch.from_numpy, arrays):
+            for new, job in change_leaves(np.ndarray, torch.from_numpy, arrays):
                 rows = known.setdefault(job.site, {})
                 rows |= new
                 jobs.append(replace(job, **rows))
             found = loop.fit(method, plan, round_, jobs)
-            pipe.send(over(Tensor, Tensor.numpy, found))
+            pipe.send(change_leaves(Tensor, Tensor.numpy, found))
         except EOFError:
             return
-        except (
-            Exception
-        ) as error:  # whatever a method raises is raised again in the other process
-            pipe.send(portable(error))
+        except Exception as error:  # of a method: it is raised again in the other process
+            pipe.send(make_portable(error))
 
 
-def portable(error: Exception) -> Exception:
+def make_portable(error: Exception) -> Exception:
     """An error that can be sent: errors of other modules need not survive it."""
-    is_plain = type(error).__module__ == "builtins"
-    sent = error if is_plain else RuntimeError(f"{type(error).__name__}: {error}")
+    sent = error
+    if type(error).__module__ != "builtins":
+        sent = RuntimeError(f"{type(error).__name__}: {error}")
     sent.add_note(traceback.format_exc())
     return sent
 
@@ -201,16 +200,18 @@ def is_same(a: Tensor, b: Tensor) -> bool:
     return a is b or (a.dtype == b.dtype and torch.equal(a, b))
 
 
-def over(kind: type, change: Callable[[Any], Any], tree: Any) -> Any:
+def change_leaves(kind: type, change: Callable[[Any], Any], tree: Any) -> Any:
     """The tree with every leaf of a kind changed: tensors travel as arrays, because torch would
     move their memory to where both processes can write."""
     if isinstance(tree, kind):
         return change(tree)
     if isinstance(tree, dict):
-        return {name: over(kind, change, part) for name, part in tree.items()}
+        return {name: change_leaves(kind, change, part) for name, part in tree.items()}
     if isinstance(tree, Job):
-        return Job(**over(kind, change, vars(tree)))
+        return Job(**change_leaves(kind, change, vars(tree)))
     if isinstance(tree, tuple | list):
-        parts = [over(kind, change, part) for part in tree]
-        return type(tree)(*parts) if isinstance(tree, TrainState | Fitted) else parts
+        parts = [change_leaves(kind, change, part) for part in tree]
+        if isinstance(tree, TrainState | Fitted):  # named tuples
+            return type(tree)(*parts)
+        return parts
     return tree

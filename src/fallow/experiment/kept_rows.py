@@ -30,7 +30,8 @@ def read_once(recipe: Recipe, folder: Path, read: Callable[[], Dataset]) -> Data
     content, settings and versions it is of, so that another file is never taken for it.
     """
     path = Path(recipe.data)
-    if path.suffix.lower() not in TABLES or path.stat().st_size < LARGE:
+    is_table = path.suffix.lower() in TABLES and path.is_file()
+    if not is_table or path.stat().st_size < LARGE:
         return read()
     kept = folder / f"rows-{_digest(path, recipe)}.safetensors"
     with only_one(folder / "rows.lock"):

@@ -23,8 +23,10 @@ from fallow.network.plausible import Bounds
 from fallow.privacy.settings import SMALLEST
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.settings.spec import Spec
+from fallow.storage.plain import is_unfit
 
 KEY = 32  # bytes of an Ed25519 key
+MOST_OF_GUIDELINE = 4000  # letters: it is read beside every sample
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # is a file's name on any system
 
 
@@ -57,7 +59,8 @@ class Agreement:
     recipe: as `at_sites` makes it.  coordinator: the key by which sites know its orders.
     authority: the certificate (PEM) by which they know its machine; None where that is agreed on
     elsewhere.  smallest: scores over fewer test rows leave no site.  bounds: how unusual an answer
-    may be before the coordinator does not count it, or not in full.  names: whose classes the
+    may be before the coordinator does not count it, or not in full.  guideline: how samples are to
+    be labelled, plain text that people read beside each; None: no word on it.  names: whose classes the
     recipe may name, as the machine that reads it has decided: it is no part of what was agreed on.
     An agreement with another name cannot be made, so whatever is built of one has passed that gate.
     """
@@ -72,6 +75,7 @@ class Agreement:
     smallest: int = 5
     authority: str | None = None
     bounds: Bounds = Bounds()
+    guideline: str | None = None
     names: NamePolicy = field(default=BUILT_IN, compare=False)
 
     def __post_init__(self) -> None:
@@ -103,6 +107,8 @@ class Agreement:
         if self.authority is not None:
             copy = "copy the lines from the study.toml that the coordinator sent"
             check_authority(self.authority.encode(), "federation.authority", copy)
+        if self.guideline is not None:
+            check_guideline(self.guideline)
         least = SMALLEST if self.recipe.privacy.secure_sum else 1
         most = len(self.sites)
         if self.waits.quorum is not None and not least <= self.waits.quorum <= most:
@@ -134,6 +140,9 @@ class Agreement:
         # an agreement from before there were bounds keeps its digest
         if self.bounds != Bounds():
             agreed.append(asdict(self.bounds))
+        # it sways what people say; without one the digest is what it was before there were any
+        if self.guideline is not None:
+            agreed.append({"guideline": self.guideline})
         return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
 
     @cached_property
@@ -153,6 +162,26 @@ class Agreement:
         return embed_rows(
             rows, features(self.recipe.features, self.schema.shape, self.names)
         )
+
+
+def check_guideline(text: str) -> None:
+    """Raise ValueError for a guideline that is empty, too long or not fit to be shown: somebody
+    else wrote it, and people read it beside what they label."""
+    what = "federation.guideline"
+    if not text or text != text.strip():
+        raise ValueError(
+            f"{what} is empty or has space around it; write a text, or leave the setting out"
+        )
+    if len(text) > MOST_OF_GUIDELINE:
+        raise ValueError(
+            f"{what} has {len(text)} letters, more than {MOST_OF_GUIDELINE}; shorten it"
+        )
+    for character in text:
+        if is_unfit(character) and character != "\n":
+            raise ValueError(
+                f"{what} has the character {character!r}, which changes how other text is shown; "
+                "leave it out"
+            )
 
 
 def check_names(recipe: Recipe, policy: NamePolicy) -> None:

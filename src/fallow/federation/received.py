@@ -18,8 +18,10 @@ MOST_LETTERS = 10_000  # of a text in it
 DEPTH = 12  # of tables and lists in one another
 DOTTED_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){64}""")
 """A key of so many parts: the parser takes a time that grows with the square of their number."""
-TWO_LINES = "federation.authority"
-"""The one setting that has lines: a certificate."""
+CERTIFICATE = "federation.authority"
+"""The one setting that may be longer than others."""
+WITH_LINES = {CERTIFICATE: "\r\n", "federation.guideline": "\n"}
+"""Settings that have lines, and how these may end."""
 
 
 def read_bytes(file: Path, otherwise: str) -> bytes:
@@ -81,9 +83,9 @@ def check_texts(tree: Mapping[str, Any]) -> None:
 
 
 def _check_text(where: str, text: str) -> None:
-    if len(text) > MOST_LETTERS and where != TWO_LINES:
+    if len(text) > MOST_LETTERS and where != CERTIFICATE:
         raise ValueError(f"{where:.80} has {len(text)} letters, more than {MOST_LETTERS}")
-    allowed = "\r\n" if where == TWO_LINES else ""
+    allowed = WITH_LINES.get(where, "")
     for character in text:
         if is_unfit(character) and character not in allowed:
             raise ValueError(

@@ -73,6 +73,7 @@ def agreement_from(settings: Mapping[str, Any], names: NamePolicy = BUILT_IN) ->
         "quorum",
         "patience",
         "deadline",
+        "guideline",
         *BOUNDS,
     )
     for key in about:
@@ -90,6 +91,7 @@ def agreement_from(settings: Mapping[str, Any], names: NamePolicy = BUILT_IN) ->
         about["name"],
         about["coordinator"],
         authority if authority is not None else "",
+        about.get("guideline", ""),
         *_check_list(about["sites"]),
     ]
     if wrong := [text for text in texts if not isinstance(text, str)]:
@@ -98,6 +100,9 @@ def agreement_from(settings: Mapping[str, Any], names: NamePolicy = BUILT_IN) ->
     sites = tuple(sorted(about["sites"]))
     if authority is not None:
         authority = authority.strip()
+    guideline = about.get("guideline")
+    if guideline is not None:
+        guideline = guideline.strip()
     named = rest.pop("base", None)
     base = None if named is None else _find_base(named)
     recipe = recipe_from({"name": name, "data": name, **rest}, base)
@@ -112,6 +117,7 @@ def agreement_from(settings: Mapping[str, Any], names: NamePolicy = BUILT_IN) ->
         smallest=_read_whole(about, "smallest", 5),
         authority=authority,
         bounds=_read_bounds(about),
+        guideline=guideline,
         names=names,
     )
 
@@ -263,7 +269,21 @@ def _federation_section(agreement: Agreement) -> Table:
         bounds.largest_ratio,
         about="... or than so many times the median site (from three sites on; inf: no bound)",
     )
+    if agreement.guideline is not None:
+        _add_lines(
+            section,
+            "guideline",
+            agreement.guideline,
+            about="how samples are to be labelled: plain text, which people read beside each",
+        )
     return section
+
+
+def _add_lines(section: Table, key: str, text: str, about: str) -> None:
+    """A setting of several lines below a comment about it."""
+    section.add(tomlkit.comment(about))
+    # a line break that follows the quotes is no part of the text
+    section.add(key, tomlkit.string(f"\n{text}\n", multiline=True))
 
 
 def _add_authority(section: Table, authority: str | None) -> None:
@@ -272,6 +292,4 @@ def _add_authority(section: Table, authority: str | None) -> None:
         otherwise = "each site's own system says, or what it gives as --ca"
         section.add(tomlkit.comment(f"{head}: {otherwise}"))
         return
-    section.add(tomlkit.comment(head))
-    # a line break that follows the quotes is no part of the text
-    section.add("authority", tomlkit.string(f"\n{authority}\n", multiline=True))
+    _add_lines(section, "authority", authority, about=head)

@@ -43,12 +43,14 @@ def check_model(module: nn.Module, shape: Sequence[int], outputs: int) -> None:
 
 def _check_pass(module: nn.Module, head: nn.Linear, shape: Shape) -> None:
     name = type(module).__name__
-    rows = torch.linspace(
-        -1, 1, 2 * math.prod(shape), dtype=head.weight.dtype, device=head.weight.device
-    ).reshape(2, *shape)
+    numbers = 2 * math.prod(shape)
+    like = head.weight
+    line = torch.linspace(-1, 1, numbers, dtype=like.dtype, device=like.device)
+    rows = line.reshape(2, *shape)
     with _evaluating(module), torch.no_grad():
         try:
-            features, logits = module.embed(rows), module(rows)  # type: ignore[operator]
+            features = module.embed(rows)  # type: ignore[operator]
+            logits = module(rows)
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise ValueError(
                 f"{name} does not take rows of shape {shape}: {error}"
@@ -63,7 +65,9 @@ def _check_pass(module: nn.Module, head: nn.Linear, shape: Shape) -> None:
 
 
 def _check_shape(what: str, answer: object, expected: Shape) -> None:
-    found = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+    found: Shape | str = type(answer).__name__
+    if isinstance(answer, Tensor):
+        found = tuple(answer.shape)
     if found != expected:
         raise ValueError(
             f"{what} must give a tensor of shape {expected} for 2 rows, not {found}"

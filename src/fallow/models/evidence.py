@@ -39,7 +39,8 @@ def dirichlet_entropy(a: Tensor) -> Tensor:
     >>> dirichlet_entropy(tensor([[3.0, 1.0, 1.0], [1.0, 1.0, 1.0]]))
     tensor([-1.3182, -0.6931])
     """
-    s, c = a.sum(-1), a.shape[-1]
+    s = a.sum(-1)  # (...)
+    c = a.shape[-1]
     return (
         a.lgamma().sum(-1)
         - s.lgamma()

@@ -72,7 +72,8 @@ def _body(
     net: str, shape: Sequence[int], channels: tuple[int, int], hidden: tuple[int, int]
 ) -> nn.Sequential:
     seen = image(net, shape, smallest=16)
-    height, width = _after_convolutions(seen.height), _after_convolutions(seen.width)
+    height = _after_convolutions(seen.height)
+    width = _after_convolutions(seen.width)
     return nn.Sequential(
         nn.Conv2d(seen.channels, channels[0], 5),
         nn.ReLU(),

@@ -83,17 +83,19 @@ class _InvertedResidual(nn.Module):
     def __init__(self, narrow: int, wide: int, times: int, stride: int) -> None:
         super().__init__()
         inside = times * narrow
-        self.residual = nn.Sequential(
-            *(_conv(narrow, inside, 1) if times > 1 else []),
-            *_conv(inside, inside, 3, stride, groups=inside),
-            nn.Conv2d(inside, wide, 1, bias=False),
-            nn.BatchNorm2d(wide),
-        )
+        self.residual = nn.Sequential()
+        if times > 1:
+            self.residual.extend(_conv(narrow, inside, 1))
+        self.residual.extend(_conv(inside, inside, 3, stride, groups=inside))
+        self.residual.append(nn.Conv2d(inside, wide, 1, bias=False))
+        self.residual.append(nn.BatchNorm2d(wide))
         self.adds_input = (narrow, stride) == (wide, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         change: Tensor = self.residual(x)
-        return x + change if self.adds_input else change
+        if self.adds_input:
+            return x + change
+        return change
 
 
 def _conv(

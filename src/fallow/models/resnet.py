@@ -114,9 +114,8 @@ class _PreActivation(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         active = self.activation(x)
-        total: Tensor = self.residual(active) + self.shortcut(
-            x if self.passes_input else active
-        )
+        kept = x if self.passes_input else active
+        total: Tensor = self.residual(active) + self.shortcut(kept)
         return total
 
 

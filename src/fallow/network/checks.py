@@ -24,9 +24,12 @@ from fallow.network.plausible import (
     BY_ROWS,
     ROWS,
     Bounds,
+    are_products,
     cut_sums,
     cut_weights,
+    find_fault_in_products,
     find_too_far,
+    is_weighted,
     number_of,
 )
 from fallow.network.wire import KEY
@@ -77,12 +80,15 @@ NOT_NEGATIVE = frozenset(
         "counts",
         "draws",
         "labels",
+        "log",
         "mass",
         "n",
         "one",
+        "right",
         "rows",
         "share",
         "square",
+        "squared",
         "squares",
         "varies",
         "weight",
@@ -320,11 +326,39 @@ class ResponseCheck:
         n = number_of(answer.get(ROWS))
         if n is None or request.owner == "people":
             return
+        if are_products(answer):
+            self._check_products(site, answer)
+            return
+        if is_weighted(answer):
+            return
         most = self.labels.get(site, WHOLE)
         if n > most or n != int(n):
             raise ValueError(
                 f"{ROWS} is {n:g}, and the site brought or was asked for {most} labels"
             )
+
+    def _check_products(self, site: SiteId, answer: Received) -> None:
+        """Raise ValueError for products that cannot be those of the site's labelled rows.
+
+        Rows count by the weights of classes and of queries, of which none is above the number of
+        all rows: those of classes share the labels, those of queries stand for rows.
+        """
+        rows = number_of(answer["rows"])
+        n = number_of(answer[ROWS])
+        most = self.labels.get(site, WHOLE)
+        if rows is None or n is None or not 0 <= rows <= most:
+            raise ValueError(
+                f"rows is {answer['rows']!r:.40}, and the site brought or was asked for {most} "
+                "labels"
+            )
+        heaviest = sum(self.rows.values()) or WHOLE
+        if n > rows * heaviest:
+            raise ValueError(
+                f"{ROWS} is {n:g}, and {rows:g} labelled rows of a study of {heaviest} rows weigh "
+                f"{rows * heaviest:g} at most"
+            )
+        if why := find_fault_in_products(answer):
+            raise ValueError(why)
 
     def check_plain(self, site: SiteId, answer: Received, least: int = 0) -> Answer:
         """The answer, where nothing more is known of it; counts may be as large as ``least``."""
@@ -337,7 +371,7 @@ class ResponseCheck:
                     "lower the learning rate, standardise the features or check the site's rows"
                 )
             self._check_size(name, value)
-            if name in COUNTS:
+            if name in COUNTS and not (name == ROWS and is_weighted(answer)):
                 self._check_count(name, value, max(self.rows.get(site, WHOLE), least))
         return dict(answer)
 

@@ -193,6 +193,58 @@ def _find_beyond(
     return refused
 
 
+# -- products of rows -------------------------------------------------------------------------
+
+PRODUCTS = frozenset({"n", "rows", "features", "answers", "products", "cross", "squares"})
+"""Fields of an answer with products of labelled rows: for a head in closed form."""
+BELOW = 1e-6  # of the largest square: what rounding makes of an eigenvalue of 0
+
+
+def are_products(answer: Mapping[str, object]) -> bool:
+    """Whether an answer has the products of labelled rows."""
+    return answer.keys() >= PRODUCTS
+
+
+def is_weighted(answer: Mapping[str, object]) -> bool:
+    """Whether an answer's ``n`` is the weight of labelled rows, and no count of them."""
+    return are_products(answer) or answer.keys() == {ROWS, "features"}
+
+
+def find_fault_in_products(
+    answer: Mapping[str, object], below: float = BELOW
+) -> str | None:
+    """Why these cannot be the products Σ s (1, z, y) (1, z, y)' of rows; None where they can.
+
+    Such a matrix has no negative eigenvalue.  Of classes, y is one-hot, so that its own products
+    are the diagonal matrix of ``answers``; of numbers they are ``squares``.
+    """
+    parts = {name: torch.as_tensor(answer[name], dtype=torch.float64) for name in PRODUCTS}
+    features, answers = parts["features"], parts["answers"]
+    if features.ndim != 1 or answers.ndim != 1:
+        return "features and answers are no rows of numbers"
+    size, outputs = len(features), len(answers)
+    is_whole = parts["products"].shape == (size * (size + 1) // 2,)
+    if not is_whole or parts["cross"].shape != (size, outputs):
+        return f"products and cross do not have the shapes of {size} features"
+
+    upper = torch.zeros(size, size, dtype=torch.float64)
+    upper[torch.ones(size, size, dtype=torch.bool).triu()] = parts["products"]
+    own = torch.diag(answers) if outputs > 1 else parts["squares"].reshape(1, 1)
+    first = torch.cat([parts["n"].reshape(1), features, answers])  # products with 1
+    among = torch.cat([upper + upper.triu(1).T, parts["cross"]], dim=1)
+    last = torch.cat([parts["cross"].T, own], dim=1)
+    matrix = torch.cat(
+        [first[None], torch.cat([first[1:, None], torch.cat([among, last])], 1)]
+    )
+
+    room = below * float(matrix.diagonal().abs().max().clamp_min(1))
+    lifted = matrix + room * torch.eye(len(matrix), dtype=torch.float64)
+    _, failed = torch.linalg.cholesky_ex(lifted)
+    if bool(failed):
+        return "products have a negative eigenvalue, which those of rows never have"
+    return None
+
+
 # -- how much ---------------------------------------------------------------------------------
 
 

@@ -14,13 +14,24 @@ from fallow.core.events import Say
 from fallow.core.totals import Implausible
 from fallow.core.types import Answer, SiteId
 from fallow.network.checks import ResponseCheck
-from fallow.network.plausible import MODELS, ROWS, does_fit
+from fallow.network.plausible import (
+    MODELS,
+    ROWS,
+    are_products,
+    does_fit,
+    find_fault_in_products,
+)
 
 ATTEMPTS = 3
 """Implausible totals of one process after which it stops: masks do not say whose part is wrong."""
-COUNTED = (ROWS, "rows", "hits", "class_rows", "class_hits", "one", "reachable", "weight")
+COUNTED = (
+    *(ROWS, "rows", "hits", "class_rows", "class_hits", "one", "reachable", "weight"),
+    *("squared", "right", "log"),
+)
 """Totals that are 0 or more, but for the rounding of fixed point."""
 ROUNDED = 0.5
+BELOW = 1e-3
+"""What the rounding of fixed point makes of an eigenvalue of 0, of the largest square."""
 
 
 @final
@@ -83,17 +94,20 @@ class PlausibleSums:
                 if name != "sites" and bool((value.abs() > most).any()):
                     return f"{name} is beyond {len(sites)} times the bound {bound:g}"
         in_counts = self._find_fault_in_counts(values, sites)
+        if in_counts is None and are_products(values):
+            return find_fault_in_products(values, BELOW)
         return in_counts or self._find_fault_in_model(values)
 
     def _find_fault_in_counts(
         self, total: Mapping[str, Tensor], sites: Sequence[SiteId]
     ) -> str | None:
         known = [self.border.labels.get(site) for site in sites]
-        if ROWS in total and None not in known:
-            n = float(total[ROWS])
+        counted = "rows" if are_products(total) else ROWS  # of products n is a weight
+        if counted in total and None not in known:
+            n = float(total[counted])
             most = sum(labels or 0 for labels in known)
             if n > most + ROUNDED:
-                return f"{ROWS} is {n:g}, and these sites can have {most} labels"
+                return f"{counted} is {n:g}, and these sites can have {most} labels"
         for few, many in (("hits", "rows"), ("class_hits", "class_rows")):
             is_told = few in total and many in total
             if is_told and bool((total[few] > total[many] + ROUNDED).any()):

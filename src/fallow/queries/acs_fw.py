@@ -73,21 +73,26 @@ def frank_wolfe(x: Tensor, z: Tensor, n: int) -> Tensor:
     each row with L and L(w), s = |L(w)|², t = <L(w), L>.  Rows of length 0 come last.
     """
     length = (x.square().sum(1) * z.square().sum(1)).sqrt()  # σ_n of the paper
-    is_free, total = length > 0, float(length.sum())
-    u, v, s, t = ((x @ (x.T @ z)) * z).sum(1), torch.zeros_like(length), 0.0, 0.0
+    is_free = length > 0
+    total = float(length.sum())
+    u = ((x @ (x.T @ z)) * z).sum(1)
+    v = torch.zeros_like(length)
+    s = 0.0
+    t = 0.0
     picks: list[int] = []
     for _ in range(min(n, int(is_free.sum()))):
         f = first_best(((u - v) / length).masked_fill(~is_free, -torch.inf))
-        a, u_f, v_f = total / float(length[f]), float(u[f]), float(v[f])
+        a = total / float(length[f])  # the weight of row f, were it the only pick
+        u_f = float(u[f])
+        v_f = float(v[f])
         far = total**2 - 2 * a * v_f + s  # |a L_f - L(w)|²
-        step = (
-            (a * (u_f - v_f) + s - t) / far if far > ROUNDING * total**2 else 0.0
-        )  # γ, exact
+        step = 0.0  # γ, by exact line search; 0 where a L_f and L(w) are the same place
+        if far > ROUNDING * total**2:
+            step = (a * (u_f - v_f) + s - t) / far
         s = (1 - step) ** 2 * s + 2 * (1 - step) * step * a * v_f + (step * total) ** 2
         t = (1 - step) * t + step * a * u_f
         v = (1 - step) * v + step * a * (x @ x[f]) * (z @ z[f])
         is_free[f] = False
         picks.append(f)
-    return torch.cat(
-        [torch.tensor(picks, dtype=torch.int64), (length == 0).nonzero()[:, 0]]
-    )[:n]
+    rest = (length == 0).nonzero()[:, 0]
+    return torch.cat([torch.tensor(picks, dtype=torch.int64), rest])[:n]

@@ -58,9 +58,7 @@ class AHFAL:
     tau_scale: Literal["percent", "proportion", "count", "cv"] = "percent"
     mix: float = 0.5  # weight of the local score in Eq. 3
     score: Literal["entropy", "margin", "least_confidence"] = "entropy"
-    toggle: Literal["auto", "never", "always"] = (
-        "auto"  # never: the ablation without toggling
-    )
+    toggle: Literal["auto", "never", "always"] = "auto"  # never: without toggling
     balance: Literal["inverse_count", "target_deficit", "uniform", "none"] = "inverse_count"
 
     contract: ClassVar[Contract] = Contract(
@@ -132,20 +130,20 @@ class AHFAL:
     def select(self, view: View, n: int, low: Tensor, mean: Tensor) -> Picks:
         local = view.logits("local")
         score = SCORES[self.score]
-        h, label = score(local), local.argmax(1)  # ŷ by the local model
+        h = score(local)  # (m,)
+        label = local.argmax(1)  # ŷ by the local model
         if bool(low.any()):  # Eq. 3
             both = self.mix * h + (1 - self.mix) * score(view.logits("global"))
             h = torch.where(low[label], both, h)
         order = rank_rows(h, view.stream("ties"))
         if self.balance == "none":
             return Picks(order[:n], score=h[order[:n]])
-        scored = order[
-            h[order].isfinite()
-        ]  # a row without a score has no class: it comes last
+        scored = order[h[order].isfinite()]
         buckets = [scored[label[scored] == c] for c in range(view.classes)]
         caps = torch.tensor([len(bucket) for bucket in buckets])
         quota = fill(n, self.weights(view.counts, mean, n), caps)
         best = interleave([b[:q] for b, q in zip(buckets, quota.tolist(), strict=True)])
+        # A row without a score has no class: it comes last.
         rows = torch.cat([best, order[len(scored) :]])[:n]
         return Picks(rows, score=h[rows])
 
@@ -155,7 +153,8 @@ class AHFAL:
             return 1 / counts.clamp_min(1)
         if self.balance == "target_deficit":
             deficit = (mean * (counts.sum() + n) - counts).clamp_min(0)
-            return deficit if bool(deficit.any()) else torch.ones_like(counts)
+            if bool(deficit.any()):
+                return deficit
         return torch.ones_like(counts)
 
 
@@ -163,7 +162,8 @@ def moments(first: Tensor, second: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and population standard deviation per class from totals over n sites (Eq. 2)."""
     n = n.clamp_min(1)
     mean = first / n
-    return mean, (second / n - mean**2).clamp_min(0).sqrt()
+    variance = (second / n - mean**2).clamp_min(0)  # rounding may take it below 0
+    return mean, variance.sqrt()
 
 
 def interleave(buckets: list[Tensor]) -> Tensor:

@@ -64,17 +64,19 @@ class BADGE:
         return memo
 
     def select(self, view: View, n: int) -> Picks:
-        return self.among_classes(view, n) if view.classes else self.among_numbers(view, n)
+        if view.classes:
+            return self.pick_for_classes(view, n)
+        return self.pick_for_numbers(view, n)
 
-    def among_classes(self, view: View, n: int) -> Picks:
+    def pick_for_classes(self, view: View, n: int) -> Picks:
         p = view.logits(self.model).double().softmax(1)
-        z, ties, draw = view.embed(self.model), view.stream("ties"), view.stream("select")
+        z = view.embed(self.model)
+        ties = view.stream("ties")
+        draw = view.stream("select")
         return Picks(by_gradient(p, z, n, ties, draw))
 
-    def among_numbers(self, view: View, n: int) -> Picks:
-        rows, draw = (
-            LastLayer.of(view, self.model).posterior(self.sigma),
-            view.stream("select"),
-        )
+    def pick_for_numbers(self, view: View, n: int) -> Picks:
+        rows = LastLayer.of(view, self.model).posterior(self.sigma)
+        draw = view.stream("select")
         first = int(torch.randint(len(rows.pool), (1,), generator=view.stream("first")))
         return rows.picks(k_means_pp(Features.of(rows.pool), n, draw, first), n)

@@ -70,8 +70,9 @@ class BAIT:
     def select(self, view: View, n: int) -> Picks:
         refuse_classes(self, view)
         rows = LastLayer.of(view, self.model)
-        found = Reduction.of(rows, self.sigma)
-        return rows.picks(forward_backward(found, n, n if self.forward_only else 2 * n), n)
+        more = n if self.forward_only else 2 * n
+        chosen = forward_backward(Reduction.of(rows, self.sigma), n, more)
+        return rows.picks(chosen, n)
 
 
 def forward_backward(rows: Reduction, n: int, more: int) -> Tensor:
@@ -80,13 +81,17 @@ def forward_backward(rows: Reduction, n: int, more: int) -> Tensor:
     picks: list[int] = []
     for _ in range(min(more, len(rows.phi))):
         j = first_best(rows.gain().masked_fill(is_taken, -torch.inf))
-        rows, is_taken[j] = rows.after(j), True
+        rows = rows.after(j)
+        is_taken[j] = True
         picks.append(j)
     kept = torch.tensor(picks, dtype=torch.int64)
     rows = rows.at(kept)
     while len(kept) > n:
         loss = rows.loss()
-        j = int(loss.argmin()) if bool(loss.isfinite().any()) else len(kept) - 1
+        j = len(kept) - 1  # the last pick, where none can be taken back
+        if bool(loss.isfinite().any()):
+            j = int(loss.argmin())
         stay = torch.arange(len(kept)) != j
-        rows, kept = rows.after(j, -1).at(stay), kept[stay]
+        rows = rows.after(j, -1).at(stay)
+        kept = kept[stay]
     return kept

@@ -82,12 +82,15 @@ class BALD:
         """The logits of each member: (m, C)."""
         if self.ensemble:
             return (view.logits(model) for model in ("local", "global"))
-        state, draw = view.model(self.model), view.stream("dropout")
+        state = view.model(self.model)
+        draw = view.stream("dropout")
         if view.draws:
             rows = view.rows()
             return (view.forward(state, rows, draw) for _ in range(self.passes))
-        z, head = view.embed(self.model), view.layout.views(state["w"])
-        w, bias = head["head.weight"], head.get("head.bias")
+        z = view.embed(self.model)  # (m, d)
+        layers = view.layout.views(state["w"])
+        w = layers["head.weight"]
+        bias = layers.get("head.bias")
         return (linear(drop_features(z, draw), w, bias) for _ in range(self.passes))
 
 
@@ -106,7 +109,6 @@ def information(logits: Iterable[Tensor]) -> Tensor:
     """
     members = [member.double().softmax(1) for member in logits]
     p = torch.stack(members)  # (T, m, C)
-    found: Tensor = torch.special.entr(p.mean(0)).sum(1) - torch.special.entr(p).sum(
-        2
-    ).mean(0)
-    return found
+    of_mean: Tensor = torch.special.entr(p.mean(0)).sum(1)  # (m,)
+    of_each: Tensor = torch.special.entr(p).sum(2)  # (T, m)
+    return of_mean - of_each.mean(0)

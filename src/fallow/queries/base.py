@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import Field, fields
+from typing import Any, ClassVar, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from fallow.core.messages import To
 from fallow.core.methods import Budget, Memo
 
 __all__ = ["Budget", "Memo", "check_choices", "orders"]
+
+
+class DataclassInstance(Protocol):
+    """An instance of any dataclass, as `dataclasses.fields` takes it."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
 def orders(budget: Budget) -> To:
@@ -17,14 +23,15 @@ def orders(budget: Budget) -> To:
     return {site: {"n": n} for site, n in budget.items() if n > 0}
 
 
-def check_choices(query: Any) -> None:
+def check_choices(query: DataclassInstance) -> None:
     """Raise ValueError where a field that is a `Literal` holds none of its values: a misspelt
     choice must not run as another."""
     hints = get_type_hints(type(query))
     for field in fields(query):
-        known, value = get_args(hints[field.name]), getattr(query, field.name)
-        if get_origin(hints[field.name]) is Literal and value not in known:
+        hint = hints[field.name]
+        known = get_args(hint)
+        value = getattr(query, field.name)
+        if get_origin(hint) is Literal and value not in known:
             name = f"{type(query).__name__}'s {field.name}"
-            raise ValueError(
-                f"{name} is {value!r}; use one of {', '.join(map(repr, known))}"
-            )
+            choices = ", ".join(map(repr, known))
+            raise ValueError(f"{name} is {value!r}; use one of {choices}")

@@ -81,9 +81,8 @@ class Complementary:
             if not 0 <= value < torch.inf:
                 raise ValueError(f"Complementary's {name} is {value}; it must be 0 or more")
         if self.temperature > 0:
-            object.__setattr__(
-                self, "contract", replace(Complementary.contract, draws=True)
-            )
+            contract = replace(Complementary.contract, draws=True)
+            object.__setattr__(self, "contract", contract)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep("select", to=orders(budget))
@@ -98,17 +97,21 @@ class Complementary:
             return Picks(order, level_weights(chance, view.pool), chance)
         order = rank_rows(score, view.stream("ties"))
         best = order[score[order].isfinite()][: CANDIDATES * n]
-        z = view.look(personal_model(view), view.rows()[best])[0]
+        z, _ = view.look(personal_model(view), view.rows()[best])
         picks = best[k_center(Features.of(z), n, first=0)]
         return Picks(torch.cat([picks, order[len(best) :]])[:n])
 
     def scores(self, view: View) -> Tensor:
         """A of every row of the pool, (m,) float64."""
-        rows, who = view.rows(), gather_committee(view)
-        p = torch.stack([view.forward(w, rows).double().softmax(1) for w in who.models])
-        q, bald = disagreement(p, who.shares)
-        mine, labels = logits(view, "personal"), count_owned(view)
-        wanted = need(class_shares(mine, labels), supply(view, who), labels)
+        rows = view.rows()
+        committee = gather_committee(view)
+        outputs = [view.forward(w, rows) for w in committee.models]  # (m, C) each
+        p = torch.stack([each.double().softmax(1) for each in outputs])
+        q, bald = disagreement(p, committee.shares)
+
+        mine = logits(view, "personal")
+        labels = count_owned(view)
+        wanted = need(class_shares(mine, labels), supply(view, committee), labels)
         return (q @ wanted) * (entropy(mine).double() + self.gamma * bald)
 
 
@@ -126,17 +129,21 @@ def disagreement(p: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
     return q, (torch.special.entr(q).sum(1) - shares @ each).clamp_min(0)
 
 
-def supply(view: View, who: Committee) -> Tensor:
+def supply(view: View, committee: Committee) -> Tensor:
     """s(c), (C,): (hits + 1) / (rows + 2) of the collaborators' average on validation rows of c, or
     the mean over classes where there is none.  0 where there are no collaborators."""
-    if who.is_alone:
+    if committee.is_alone:
         return torch.zeros(view.classes, dtype=torch.float64)
-    is_hit = view.forward(who.collaborators, view.rows("validation")).argmax(1) == view.held
+    outputs = view.forward(committee.collaborators, view.rows("validation"))  # (v, C)
+    is_hit = outputs.argmax(1) == view.held
     count = torch.bincount(view.held, minlength=view.classes)
     hits = torch.bincount(view.held[is_hit], minlength=view.classes)
     recall = (hits.double() + 1) / (count + 2)
-    known = recall[count > 0] if bool(count.any()) else recall
-    return torch.where(count > 0, recall, known.mean())
+    has_rows = count > 0  # (C,)
+    known = recall
+    if bool(has_rows.any()):
+        known = recall[has_rows]
+    return torch.where(has_rows, recall, known.mean())
 
 
 def count_owned(view: View) -> Tensor:
@@ -160,4 +167,6 @@ def need(shares: Tensor, supplied: Tensor, labels: Tensor) -> Tensor:
     """
     wanted = (1 - supplied) * shares / (labels + 1)
     total = wanted.sum()
-    return wanted * len(wanted) / total if bool(total > 0) else torch.ones_like(wanted)
+    if not bool(total > 0):
+        return torch.ones_like(wanted)
+    return wanted * len(wanted) / total

@@ -55,13 +55,17 @@ class CoreSet:
         return memo
 
     def select(self, view: View, n: int) -> Picks:
-        return self.among_classes(view, n) if view.classes else self.among_numbers(view, n)
+        if view.classes:
+            return self.pick_for_classes(view, n)
+        return self.pick_for_numbers(view, n)
 
-    def among_classes(self, view: View, n: int) -> Picks:
-        anchors = view.embed(self.model, "labelled") if len(view.labels) else None
+    def pick_for_classes(self, view: View, n: int) -> Picks:
+        anchors = None
+        if len(view.labels):
+            anchors = view.embed(self.model, "labelled")
         return Picks(by_cover(view.embed(self.model), anchors, n, view.stream("ties")))
 
-    def among_numbers(self, view: View, n: int) -> Picks:
+    def pick_for_numbers(self, view: View, n: int) -> Picks:
         rows = LastLayer.of(view, self.model)
         pool, labelled, start = rows.points()
         return rows.picks(k_center(pool, n, pool.nearest(labelled), start), n)

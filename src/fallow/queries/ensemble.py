@@ -86,13 +86,16 @@ class Ensemble:
         z = features(view, models).masked_fill(is_lost, torch.nan)
         if self.rule == "badge":
             return by_gradient(p, z, n, ties, view.stream(f"select by {'+'.join(models)}"))
-        anchors = features(view, models, "labelled") if len(view.labels) else None
+        anchors = None
+        if len(view.labels):
+            anchors = features(view, models, "labelled")
         return by_cover(z, anchors, n, ties)
 
 
 def probabilities(view: View, models: Sequence[str]) -> Tensor:
     """The mean of the models' softmaxes: (m, C) float64."""
-    return torch.stack([view.logits(model).double().softmax(1) for model in models]).mean(0)
+    of_each = [view.logits(model).double().softmax(1) for model in models]
+    return torch.stack(of_each).mean(0)
 
 
 def features(view: View, models: Sequence[str], which: Rows = "pool") -> Tensor:
@@ -105,9 +108,9 @@ def fuse_ranks(lists: Sequence[Tensor]) -> Tensor:
 
     Of rows worth the same, the one that stands higher in the first list comes first.
 
-    >>> fuse_ranks(
-    ...     [torch.tensor([2, 0]), torch.tensor([1, 2])]
-    ... )  # 1/21 + 1/22, then 1/21, then 1/22
+    Here row 2 is worth 1/21 + 1/22, row 1 1/21 and row 0 1/22:
+
+    >>> fuse_ranks([torch.tensor([2, 0]), torch.tensor([1, 2])])
     tensor([2, 1, 0])
     """
     worth: dict[int, float] = {}

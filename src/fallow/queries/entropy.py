@@ -66,17 +66,19 @@ class Entropy:
         return memo
 
     def upload(self, view: View) -> Answer:
-        n, own = float(len(view.labels)), view.model("local")
+        n = float(len(view.labels))
+        own = view.model("local")
         return {"n": n, "w": n * own["w"].double(), "stats": n * own["stats"].double()}
 
     def select(
         self, view: View, n: int, w: Tensor | None = None, stats: Tensor | None = None
     ) -> Picks:
         if w is None or stats is None:
-            seen = logits(view, self.model)
-        else:
-            kind = view.model("local")["w"].dtype
-            seen = view.forward({"w": w.to(kind), "stats": stats.to(kind)}, view.rows())
-        h = entropy(seen)
+            outputs = logits(view, self.model)
+        else:  # the mean of all sites, which was added up in float64
+            dtype = view.model("local")["w"].dtype
+            mean = {"w": w.to(dtype), "stats": stats.to(dtype)}
+            outputs = view.forward(mean, view.rows())
+        h = entropy(outputs)
         rows = top(h, n, view.stream("ties"))
         return Picks(rows, score=h[rows])

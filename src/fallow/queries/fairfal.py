@@ -106,27 +106,26 @@ class FairFAL:
         if not len(view.labels):
             return {"gamma": 0.0, "one": 0.0}
         pi = mean_prediction(view, "global")[view.counts > 0]
-        even = pi.min() == pi.max()  # also 0 / 0: the site's classes are never predicted
-        return {"gamma": 1.0 if even else float(pi.min() / pi.max()), "one": 1.0}
+        if pi.min() == pi.max():  # also 0 / 0: the site's classes are never predicted
+            return {"gamma": 1.0, "one": 1.0}
+        return {"gamma": float(pi.min() / pi.max()), "one": 1.0}
 
     def select(self, view: View, n: int, gamma: float) -> Picks:
-        model = self.chosen(view, gamma)
+        model = self.choose_model(view, gamma)
         h = entropy(view.logits(model))
         h = h.masked_fill(~view.embed("global").isfinite().all(1), torch.nan)
         order = rank_rows(h, view.stream("ties"))
-        scored = order[
-            h[order].isfinite()
-        ]  # a row without a score has no class: it comes last
+        scored = order[h[order].isfinite()]
         label = self.pseudo_labels(view, model)[scored]
         quota = quotas(n, torch.bincount(label, minlength=view.classes))
-        picks = [
-            self.two_stage(view, scored[label == c], c, q, gamma)
-            for c, q in enumerate(quota.tolist())
-            if q > 0
-        ]
+        picks = []
+        for c, q in enumerate(quota.tolist()):
+            if q > 0:
+                picks.append(self.two_stage(view, scored[label == c], c, q, gamma))
+        # A row without a score has no class: it comes last.
         return Picks(torch.cat([*picks, order[len(scored) :]])[:n])
 
-    def chosen(self, view: View, gamma: float) -> str:
+    def choose_model(self, view: View, gamma: float) -> str:
         """The model that scores: global iff s = 1 - (d + γ) / 2 > δ."""
         if self.query_model in ("local", "global"):
             return self.query_model
@@ -134,7 +133,9 @@ class FairFAL:
             return "global"
         d = difference(mean_prediction(view, "global"), mean_prediction(view, "local"))
         is_global = 1 - (d + gamma) / 2 > self.delta
-        return "global" if is_global != (self.query_model == "opposite") else "local"
+        if self.query_model == "opposite":
+            is_global = not is_global
+        return "global" if is_global else "local"
 
     def pseudo_labels(self, view: View, model: str) -> Tensor:
         """The class of the nearest prototype by cosine; (m,)."""
@@ -152,14 +153,14 @@ class FairFAL:
         rows = self.candidates(bucket, q)
         if len(rows) <= q:
             return rows
-        scorer = "global" if self.gradients == "global" or gamma < 0.5 else "local"
+        is_global = self.gradients == "global" or gamma < 0.5
+        scorer = "global" if is_global else "local"
         p = view.logits(scorer)[rows].double().softmax(1)
         gradients = Gradients.of(residuals(p), view.embed("global")[rows])
         of_class = view.labels == c
         if not bool(of_class.any()):
-            return rows[
-                k_center(gradients, q)
-            ]  # the first one, the most uncertain, and so on
+            # From the first one on, which is the most uncertain.
+            return rows[k_center(gradients, q)]
         p = view.logits(scorer, "labelled")[of_class].double().softmax(1)
         z = view.embed("global", "labelled")[of_class]
         anchors = Gradients.of(residuals(p, view.labels[of_class]), z)
@@ -167,9 +168,8 @@ class FairFAL:
 
     def candidates(self, bucket: Tensor, q: int) -> Tensor:
         """The κ q most uncertain rows of a bucket, which comes best first."""
-        return bucket[
-            : int(min(self.kappa * q + 1e-9, len(bucket)))
-        ]  # 1.15 * 100 is 114.99...
+        wanted = self.kappa * q + 1e-9  # 1.15 * 100 is 114.99...
+        return bucket[: int(min(wanted, len(bucket)))]
 
 
 def mean_prediction(view: View, model: str) -> Tensor:
@@ -184,14 +184,17 @@ def mean_prediction(view: View, model: str) -> Tensor:
             f"the {model} model's predictions of all {len(p)} labelled rows are NaN or infinite: "
             "it has diverged; lower the learning rate or check the rows"
         )
-    p, labels = p[known], view.labels[known]
-    return torch.stack([p[labels == c].mean(0) for c in torch.unique(labels)]).mean(0)
+    p = p[known]
+    labels = view.labels[known]
+    of_class = [p[labels == c].mean(0) for c in torch.unique(labels)]  # (C,) each
+    return torch.stack(of_class).mean(0)
 
 
 def difference(a: Tensor, b: Tensor) -> float:
     """The distance d = 1/C Σ_c |a_c - b_c| / (a_c + b_c) over all classes; 0/0 counts 0."""
     both = a + b
-    return float(torch.where(both > 0, (a - b).abs() / both.clamp_min(1e-300), 0.0).mean())
+    apart = (a - b).abs() / both.clamp_min(1e-300)
+    return float(torch.where(both > 0, apart, 0.0).mean())
 
 
 def quotas(n: int, sizes: Tensor) -> Tensor:

@@ -23,10 +23,8 @@ from fallow.queries.parts import leverage
 from fallow.queries.parts.clocks import LATEST, Clocks, edges, start_clocks
 from fallow.queries.parts.leverage import BOUND, Columns, Directions
 
-NARROW, TIED = (
-    1e-8,
-    1e-14,
-)  # how closely the end of the draws is known; clocks that strike at once
+NARROW = 1e-8  # how closely the end of the draws is known, as the log of a time
+TIED = 1e-14  # clocks that are as close as that strike at once
 NEVER = {  # what a setting never asks
     "gram": ("masked", "triangle", "unmask"),
     "fedsvd": ("gram", "triangle", "score"),
@@ -140,39 +138,43 @@ class FALE:
             raise ValueError(
                 f"FALE's mixture is {self.mixture}; it must lie between 0 and 1"
             )
-        never = (
-            *NEVER[self.mode],
-            *NEVER[self.allot],
-            *(() if self.rotate else ("rotation",)),
-        )
-        says, is_total = (
+        never = [*NEVER[self.mode], *NEVER[self.allot]]
+        if not self.rotate:
+            never.append("rotation")
+        needs_totals_alone = self.mode == "gram"  # other modes need each site's answer
+        contract = replace(
             FALE.contract.without(*never),
-            self.mode == "gram",
-        )  # else sites' answers
-        contract = replace(says, secure_sum=is_total, budget_of=self.allot)
+            secure_sum=needs_totals_alone,
+            budget_of=self.allot,
+        )
         object.__setattr__(self, "contract", contract)
 
     # -- server half ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:  # line 4 on
-        n, columns = sum(budget.values()), self.columns(ask)
-        found, warnings = self.scored(ask, columns)
+        n = sum(budget.values())
+        columns = self.columns(ask)
+        found, warnings = self.score_rows(ask, columns)
         total = sum_of_all(ask, "mass")
-        mass, reachable = float(total["mass"]), int(total["reachable"])
+        mass = float(total["mass"])
+        reachable = int(total["reachable"])  # rows that can be drawn at all
         if mass == 0:
             raise ValueError(
                 f"no row has a score above 0: all features are 0, or ridge={self.ridge:g} is too "
                 "large, so there is no variance to select on; check the data, or choose random"
             )
         common: dict[str, Any] = {"mass": mass, "rows": columns.rows}
-        warnings += leverage.doubts(n, found)
+        warnings += leverage.describe_doubts(n, found)
         notes: Memo = {"rank": found.rank, "mass": mass, "warnings": warnings}
         if self.allot == "site":
             ask.keep("select", to=orders(budget), **common)
         elif n > 0:
-            end = self.finish(ask, n, common) if n < reachable else torch.inf
-            made = sum_of_all(ask, "draws", end=end, **common) if n < reachable else None
-            notes["draws"] = draws = int(made["draws"]) if made else reachable
+            end = torch.inf  # all that can be drawn is bought: each row stands for itself
+            draws = reachable
+            if n < reachable:
+                end = self.find_end(ask, n, common)
+                draws = int(sum_of_all(ask, "draws", end=end, **common)["draws"])
+            notes["draws"] = draws
             ask.keep("take", end=end, draws=draws, **common)
         return {**memo, "notes": notes}
 
@@ -190,37 +192,48 @@ class FALE:
         ones = torch.full((int(self.intercept),), rows**-0.5, dtype=torch.float64)
         return Columns(mean, torch.cat([unit, ones]), rows)
 
-    def scored(self, ask: Ask, columns: Columns) -> tuple[Directions, list[str]]:
-        """Lines 1-3: every site keeps the scores of its rows."""
-        k, warnings = len(columns.unit), []
+    def score_rows(self, ask: Ask, columns: Columns) -> tuple[Directions, list[str]]:
+        """Lines 1-3: every site keeps the scores of its rows.  Returns the directions in which rows
+        differ, and what a reader should know, in sentences."""
+        k = len(columns.unit)
         at: dict[str, Any] = {"mean": columns.mean, "unit": columns.unit, "lead": ""}
         if self.rotate:
             at["lead"] = ask.cohort[0]
             ask.relay("rotation", dict.fromkeys(ask.cohort, ask.cohort[:1]), size=k)
         if self.mode == "gram":
             found = self.from_totals(ask, columns, at)
-        else:
-            sent = each_of_all(ask, "masked" if self.mode == "fedsvd" else "triangle", **at)
-            rows = {site: torch.as_tensor(answer["rows"]) for site, answer in sent.items()}
-            stack, ridge = torch.cat(list(rows.values())), self.ridge / columns.rows
-            left, found = leverage.decompose(stack, columns.rows, ridge)
-            warnings += [leverage.ALONE.format(s) for s, x in rows.items() if len(x) == 1]
-        if self.mode == "fedsvd":
-            own = dict(
-                zip(rows, torch.split(left, [len(x) for x in rows.values()]), strict=True)
-            )
-            ask.keep("unmask", to={site: {"left": u} for site, u in own.items()}, width=k)
-        else:
             ask.keep("score", basis=found.basis, **at)
+            return found, []
+
+        function = "masked" if self.mode == "fedsvd" else "triangle"
+        sent = each_of_all(ask, function, **at)
+        rows = {site: torch.as_tensor(answer["rows"]) for site, answer in sent.items()}
+        stack = torch.cat(list(rows.values()))  # (m, k), site below site
+        left, found = leverage.decompose(stack, columns.rows, self.ridge / columns.rows)
+        warnings = [leverage.ALONE.format(site) for site, x in rows.items() if len(x) == 1]
+        if self.mode == "tsqr":
+            ask.keep("score", basis=found.basis, **at)
+            return found, warnings
+
+        sizes = [len(x) for x in rows.values()]
+        parts = zip(rows, torch.split(left, sizes), strict=True)
+        ask.keep("unmask", to={site: {"left": part} for site, part in parts}, width=k)
         return found, warnings
 
     def from_totals(self, ask: Ask, columns: Columns, at: dict[str, Any]) -> Directions:
         """Two passes over the rows: a basis in which they are orthonormal."""
-        k, ridge = len(columns.unit), self.ridge / columns.rows
-        is_rotated, is_masked = bool(at["lead"]), ask.masking is not None
-        first_bound = None if is_rotated else BOUND
-        second_bound = first_bound
-        first_error, second_error = 0.0, 0.0
+        k = len(columns.unit)
+        ridge = self.ridge / columns.rows
+        is_rotated = bool(at["lead"])
+        is_masked = ask.masking is not None
+
+        first_bound: float | None = BOUND  # of an addend of the first sum
+        second_bound: float | None = BOUND
+        first_error = 0.0  # how far a sum is off, as a spectral norm
+        second_error = 0.0
+        if is_rotated and not is_masked:  # rotated columns are longer than BOUND allows
+            first_bound = None
+            second_bound = None
         if is_masked:  # sums are rounded, the more the larger an addend may be
             sites = len(ask.cohort)
             first_bound = leverage.bound_rotated(columns.unit) if is_rotated else BOUND
@@ -234,16 +247,24 @@ class FALE:
         gram = leverage.matrix(total["products"], k)
         return leverage.second_pass(gram, basis, ridge, second_error)
 
-    def finish(self, ask: Ask, n: int, common: dict[str, Any]) -> float:
-        """The log of the time when the n-th row is drawn for the first time, from histograms."""
-        low, high, below = -LATEST, LATEST, 0
+    def find_end(self, ask: Ask, n: int, common: dict[str, Any]) -> float:
+        """The log of the time when the n-th row is drawn for the first time, from histograms: each
+        is of the bin of the last one in which that time lies."""
+        low = -LATEST
+        high = LATEST
+        below = 0  # rows that are drawn before ``low``
         while True:
             counts = sum_of_all(ask, "arrivals", low=low, high=high, **common)["arrivals"]
-            reached = below + counts.cumsum(0)
+            reached = below + counts.cumsum(0)  # (BINS,) rows drawn by the end of each bin
             at = int((reached < n).sum())
-            below = int(reached[at - 1]) if at else below
-            low, high = map(float, edges(low, high)[at : at + 2])
-            if high - low < (NARROW if counts[at] == 1 else TIED):
+            if at > 0:
+                below = int(reached[at - 1])
+            bounds = edges(low, high)
+            low = float(bounds[at])
+            high = float(bounds[at + 1])
+            is_one_row = bool(counts[at] == 1)
+            width = NARROW if is_one_row else TIED
+            if high - low < width:
                 return high
 
     # -- site half --------------------------------------------------------------------------
@@ -260,77 +281,73 @@ class FALE:
         return {"q": haar(size, view.secret("rotation"))}
 
     def gram(self, view: View, mean: Tensor, **at: Any) -> Answer:
-        return {
-            "products": leverage.products(
-                self.features(view)[0], mean, rotate_columns(view, **at)
-            )
-        }
+        x, _ = self.features(view)
+        return {"products": leverage.products(x, mean, rotate_columns(view, **at))}
 
     def masked(self, view: View, mean: Tensor, **at: Any) -> Answer:
-        z = torch.cat(
-            list(
-                leverage.project_rows(
-                    self.features(view)[0], mean, rotate_columns(view, **at)
-                )
-            )
-        )
+        x, _ = self.features(view)
+        blocks = leverage.project_rows(x, mean, rotate_columns(view, **at))
+        z = torch.cat(list(blocks))  # (m, k)
         return {"rows": mix(z, view.secret("mask"), z.shape[1])}
 
     def triangle(self, view: View, mean: Tensor, **at: Any) -> Answer:
-        return {
-            "rows": leverage.triangle(
-                self.features(view)[0], mean, rotate_columns(view, **at)
-            )
-        }
+        x, _ = self.features(view)
+        return {"rows": leverage.triangle(x, mean, rotate_columns(view, **at))}
 
     def score(self, view: View, mean: Tensor, **at: Any) -> Answer:
         x, good = self.features(view)
-        return {
-            "tau": spread_out(leverage.leverages(x, mean, rotate_columns(view, **at)), good)
-        }
+        tau = leverage.leverages(x, mean, rotate_columns(view, **at))
+        return {"tau": scatter_scores(tau, good)}
 
     def unmask(self, view: View, left: Tensor, width: int) -> Answer:
         x, good = self.features(view)
         if len(left) != len(x):
             raise ValueError(f"{len(x)} rows were masked and {len(left)} came back")
         u = unmix(left, view.secret("mask"), width)
-        return {"tau": spread_out(leverage.scores(u), good)}
+        return {"tau": scatter_scores(leverage.scores(u), good)}
 
     def mass(self, view: View) -> Answer:
         tau = self.tau(view)
-        reachable = ~tau.isnan() if self.mixture > 0 else tau > 0
+        reachable = tau > 0
+        if self.mixture > 0:  # then a row without a score can be drawn too
+            reachable = ~tau.isnan()
         return {"mass": tau.nansum(), "reachable": float(reachable.sum())}
 
     def arrivals(self, view: View, low: float, high: float, **common: Any) -> Answer:
         return {"arrivals": self.clocks(view, **common).histogram(low, high)}
 
     def draws(self, view: View, end: float, **common: Any) -> Answer:
-        return {
-            "draws": self.clocks(view, **common).strikes(end, view.stream("strikes")).sum()
-        }
+        times = self.clocks(view, **common).strikes(end, view.stream("strikes"))
+        return {"draws": times.sum()}
 
     def select(self, view: View, n: int, **common: Any) -> Picks:
         """The first ``n`` rows that are drawn at the site."""
-        made = self.clocks(view, **common)
-        order, chance = made.order[:n], made.rate / made.rate.sum().clamp_min(1e-300)
-        if n >= made.reachable:  # all there is: each row stands for itself
+        clocks = self.clocks(view, **common)
+        order = clocks.order[:n]
+        chance = clocks.rate / clocks.rate.sum().clamp_min(1e-300)  # (m,) in one draw
+        if n >= clocks.reachable:  # all there is: each row stands for itself
             return self.picks(order, torch.ones_like(chance), chance)
-        struck = made.strikes(float(made.first[order[-1]].log()), view.stream("strikes"))
-        return self.picks(order, struck / (struck.sum() * chance), chance)
+        end = float(clocks.first[order[-1]].log())
+        times = clocks.strikes(end, view.stream("strikes"))  # (m,) how often each is drawn
+        expected = times.sum() * chance
+        return self.picks(order, times / expected, chance)
 
     def take(self, view: View, end: float, draws: int, **common: Any) -> Picks:
         """The rows that are drawn by ``end`` (the log of a time), of ``draws`` over all sites."""
-        made = self.clocks(view, **common)
-        order = made.order[made.drawn(end)[made.order]]
+        clocks = self.clocks(view, **common)
+        is_drawn = clocks.drawn(end)  # (m,)
+        order = clocks.order[is_drawn[clocks.order]]
         if end == torch.inf:
-            return self.picks(order, torch.ones_like(made.rate), made.rate)
-        struck = made.strikes(end, view.stream("strikes"))
-        return self.picks(order, struck / (draws * made.rate), made.rate)
+            return self.picks(order, torch.ones_like(clocks.rate), clocks.rate)
+        times = clocks.strikes(end, view.stream("strikes"))  # (m,) how often each is drawn
+        expected = draws * clocks.rate
+        return self.picks(order, times / expected, clocks.rate)
 
     def picks(self, order: Tensor, weight: Tensor, chance: Tensor) -> Picks:
         """Rows in this order, with the weight and the chance in a draw that each row has."""
-        weighs = self.weights == "importance"
-        return Picks(order, weight[order] if weighs else None, chance[order])
+        if self.weights == "none":
+            return Picks(order, None, chance[order])
+        return Picks(order, weight[order], chance[order])
 
     def clocks(self, view: View, mass: float, rows: int) -> Clocks:
         rate = (1 - self.mixture) * self.tau(view) / mass + self.mixture / rows
@@ -338,14 +355,17 @@ class FALE:
 
     def tau(self, view: View) -> Tensor:
         """The score of each row of the pool, (m,); NaN for rows that are not finite."""
-        return view.memory["unmask" if self.mode == "fedsvd" else "score"]["tau"]
+        kept_by = "unmask" if self.mode == "fedsvd" else "score"
+        return view.memory[kept_by]["tau"]
 
     def features(self, view: View) -> tuple[Tensor, Tensor]:
         """The rows of the pool that are finite, and which these are, (m,); raises where one is not
         and may not be left out."""
         x = view.rows()
         good = leverage.finite(x, self.drop_rows)
-        return x if bool(good.all()) else x[good], good
+        if not bool(good.all()):  # else no second copy of the rows is made
+            x = x[good]
+        return x, good
 
 
 def rotate_columns(
@@ -353,10 +373,14 @@ def rotate_columns(
 ) -> Tensor:
     """Scaling, the rotation that site ``lead`` drew, if any, and a basis found so far: one matrix,
     (k, k) or (k, r)."""
-    found = view.memory[f"rotation/{lead}"]["q"] if lead else torch.eye(len(unit)).to(unit)
-    return unit[:, None] * (found if basis is None else found @ basis)
+    rotation = torch.eye(len(unit)).to(unit)  # (k, k)
+    if lead:
+        rotation = view.memory[f"rotation/{lead}"]["q"]
+    if basis is not None:
+        rotation = rotation @ basis  # (k, r)
+    return unit[:, None] * rotation
 
 
-def spread_out(score: Tensor, good: Tensor) -> Tensor:
+def scatter_scores(score: Tensor, good: Tensor) -> Tensor:
     """Scores of the rows that are ``good`` (m,) at their places; NaN at the others.  -> (m,)"""
     return torch.full(good.shape, torch.nan, dtype=score.dtype).masked_scatter(good, score)

@@ -88,15 +88,16 @@ class FEAL:
         """For each row its k most similar others, if so many are similar.  z: (m, d)."""
         cosine, at = most_similar(z, self.neighbours)
         is_one_of_many = (cosine > self.similar).sum(1) == self.neighbours
-        return [
-            row if many else []
-            for row, many in zip(at.tolist(), is_one_of_many, strict=True)
-        ]
+        neighbours: list[list[int]] = at.tolist()
+        for row in (~is_one_of_many).nonzero()[:, 0].tolist():
+            neighbours[row] = []
+        return neighbours
 
 
 def uncertainty(local: Tensor, globe: Tensor) -> Tensor:
     """ê(x) (u(x; global) + u(x; local)) from the logits of both models.  (m, C), (m, C) -> (m,)."""
-    a, b = alpha(local.double()), alpha(globe.double())
+    a = alpha(local.double())
+    b = alpha(globe.double())
     return scale_scores(dirichlet_entropy(b)) * (aleatoric(b) + aleatoric(a))
 
 

@@ -18,7 +18,8 @@ from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, orders
 from fallow.queries.parts import clusters, most_similar, rank_rows
 
-TEMPERATURE, TAUGHT = 4.0, 0.9  # of the distillation: T, and its share of the loss
+TEMPERATURE = 4.0  # T of the distillation
+TAUGHT = 0.9  # the share of the distillation in the loss
 MODELS = ("global", "local", "kd")
 SMALL = 1e-5  # keeps the ratio of two distances finite
 
@@ -93,9 +94,8 @@ class IFAL:
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         to = orders(budget)
-        ask.fit(
-            self.plan, "kd", {site: {} for site in to}
-        )  # its teacher is the global model
+        # Nothing is sent along: the teacher is the global model, which sites have.
+        ask.fit(self.plan, "kd", {site: {} for site in to})
         ask.keep("select", to=to)
         return memo
 
@@ -108,11 +108,10 @@ class IFAL:
         self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
     ) -> dict[str, TrainState]:
         teacher = learn.predict(w_t, b.x)
-        return {
-            "w": learn.descend(
-                s["w"], b, objective=lambda f: distillation_loss(f(b.x), teacher, b)
-            )
-        }
+        w = learn.descend(
+            s["w"], b, objective=lambda f: distillation_loss(f(b.x), teacher, b)
+        )
+        return {"w": w}
 
     def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}
@@ -129,29 +128,33 @@ class IFAL:
             rows = at[value > otsu(value)]
             if len(rows) >= n:
                 z = view.embed("local")[rows]
-                best = rows[central(z, clusters(z, n, view.stream("k-means")))]
-                order = torch.cat(
-                    [order[torch.isin(order, best)], order[~torch.isin(order, best)]]
-                )
+                best = rows[central_rows(z, clusters(z, n, view.stream("k-means")))]
+                is_best = torch.isin(order, best)
+                order = torch.cat([order[is_best], order[~is_best]])
                 break
         return Picks(order[:n])
 
     def inconsistencies(self, view: View, at: Tensor) -> tuple[Tensor, Tensor]:
         """U1, between models, and U2, inside the local one, of the pool's rows ``at``; (m,) each"""
         known = finite(view, "labelled")
-        k, labels = min(self.neighbours, len(at) - 1), view.labels[known]
-        near = {
-            model: most_similar(
-                view.embed(model)[at], k, view.embed(model, "labelled")[known]
-            )[1]
-            for model in MODELS
-        }
-        by_global = torch.cat([view.logits("global")[at].argmax(1), labels])
+        m = len(at)
+        k = min(self.neighbours, m - 1)
+        labels = view.labels[known]
+
+        near = {}  # by each model the k rows of the pool that every row lists, (m + l, k)
+        for model in MODELS:
+            pool = view.embed(model)[at]
+            labelled = view.embed(model, "labelled")[known]
+            near[model] = most_similar(pool, k, labelled)[1]
+        by_global = torch.cat([view.logits("global")[at].argmax(1), labels])  # (m + l,)
         by_local = torch.cat([view.logits("local")[at].argmax(1), labels])
-        seen = {m: company(near[m], by_global, len(at), view.classes) for m in MODELS}
+
+        seen = {}
+        for model in MODELS:
+            seen[model] = listing_classes(near[model], by_global, m, view.classes)
         between_local = distance(seen["local"], seen["kd"])
         between_both = distance(seen["global"], seen["kd"])
-        own = company(near["local"], by_local, len(at), view.classes)
+        own = listing_classes(near["local"], by_local, m, view.classes)
         predicted = view.logits("local")[at].double().softmax(1)
         return disagreement(between_both, between_local), distance(own, predicted)
 
@@ -161,27 +164,33 @@ def distillation_loss(outputs: Tensor, teacher: Tensor, b: Batch) -> Tensor:
     loss = -outputs.log_softmax(-1).gather(-1, b.y.unsqueeze(-1)).squeeze(-1)
     warm = (outputs / TEMPERATURE).log_softmax(-1)
     soft = kl_div(warm, (teacher / TEMPERATURE).softmax(-1), reduction="none").sum(-1)
-    return weighted_mean((1 - TAUGHT) * loss + TAUGHT * TEMPERATURE**2 * soft, b.weight)
+    both = (1 - TAUGHT) * loss + TAUGHT * TEMPERATURE**2 * soft
+    return weighted_mean(both, b.weight)
 
 
 def finite(view: View, which: Literal["pool", "labelled"]) -> Tensor:
     """Whether all three models give finite predictions and features of a row.  -> (rows,)"""
-    seen = (f(model, which) for model in MODELS for f in (view.logits, view.embed))
-    return torch.stack([values.isfinite().all(1) for values in seen]).all(0)
+    are_finite = []
+    for model in MODELS:
+        are_finite.append(view.logits(model, which).isfinite().all(1))
+        are_finite.append(view.embed(model, which).isfinite().all(1))
+    return torch.stack(are_finite).all(0)
 
 
-def company(near: Tensor, label: Tensor, m: int, classes: int) -> Tensor:
+def listing_classes(near: Tensor, label: Tensor, m: int, classes: int) -> Tensor:
     """The class distribution of those rows that list a row, each class once more.
 
     near: (r, k) rows of the pool that each row lists; label: (r,) -> (m, C).
 
-    >>> company(torch.tensor([[1], [0], [1]]), torch.tensor([0, 0, 1]), m=2, classes=2)
+    >>> near = torch.tensor([[1], [0], [1]])
+    >>> listing_classes(near, torch.tensor([0, 0, 1]), m=2, classes=2)
     tensor([[0.6667, 0.3333],
             [0.5000, 0.5000]], dtype=torch.float64)
     """
-    votes = torch.bincount(
-        (near * classes + label[:, None]).flatten(), minlength=m * classes
-    )
+    cell = (
+        near * classes + label[:, None]
+    )  # (r, k): a listed row and the class of its lister
+    votes = torch.bincount(cell.flatten(), minlength=m * classes)
     votes = 1 + votes.double().view(m, classes)
     return votes / votes.sum(1, keepdim=True)
 
@@ -207,14 +216,15 @@ def otsu(x: Tensor) -> float:
     s = x.double().sort().values
     if len(s) < 2 or s[0] == s[-1]:
         return math.inf
-    low = torch.arange(1, len(s))  # rows below each cut
-    apart = (s - s.mean()).cumsum(0)[:-1].square() / (
-        low * (len(s) - low)
-    )  # ∝ between groups
-    return float(s[apart.masked_fill(s[1:] == s[:-1], -1).argmax()])
+    below = torch.arange(1, len(s))  # rows below each cut
+    above = len(s) - below
+    # In proportion to the variance between the two groups of each cut.
+    apart = (s - s.mean()).cumsum(0)[:-1].square() / (below * above)
+    is_no_cut = s[1:] == s[:-1]  # equal values stay together
+    return float(s[apart.masked_fill(is_no_cut, -1).argmax()])
 
 
-def central(x: Tensor, cluster: Tensor) -> Tensor:
+def central_rows(x: Tensor, cluster: Tensor) -> Tensor:
     """Of each cluster the row nearest to its mean.  x: (m, d), cluster: (m,) -> (k,)."""
     _, cluster, sizes = torch.unique(cluster, return_inverse=True, return_counts=True)
     x = x.double()

@@ -60,7 +60,8 @@ def discrepancy(local: Tensor, globe: Tensor, counts: Tensor) -> Tensor:
     """
     held = counts > 0
     if not bool(held.any()):
-        held, counts = ~held, counts + 1
+        held = ~held
+        counts = counts + 1
     tilt = counts[held].log().to(local.dtype)
     a = (local[:, held] + tilt).log_softmax(1)
     b = (globe[:, held] + tilt).log_softmax(1)

@@ -66,14 +66,18 @@ def by_cluster(pool: Features, labelled: Features, start: int | None, n: int) ->
     is_free = torch.ones(len(left), dtype=torch.bool)
     picks: list[int] = []
     for _ in range(min(n, len(left))):
-        size = torch.bincount(centre, left)
-        is_open = is_free & (size[centre] == size.max())
-        j = first_best(left.masked_fill(~is_open, -1)) if start is None else start
-        to_j, start = pool.to(j), None
+        if start is not None and not picks:
+            j = start
+        else:
+            size = torch.bincount(centre, left)  # (centres,) totals of squared distances
+            is_open = is_free & (size[centre] == size.max())
+            j = first_best(left.masked_fill(~is_open, -1))
+        to_j = pool.to(j)
         is_closer = to_j < left  # where equal, the older centre stays
         centre = centre.masked_fill(is_closer, len(labelled.half) + len(picks))
         left = left.minimum(to_j)
-        is_free[j], left[j] = False, 0
+        is_free[j] = False
+        left[j] = 0
         picks.append(j)
     return torch.tensor(picks, dtype=torch.int64)
 

@@ -59,28 +59,31 @@ class LoGo:
         return memo
 
     def select(self, view: View, n: int) -> Picks:
-        x, h = among_classes(view) if view.classes else among_numbers(view)
+        if view.classes:
+            x, h = score_for_classes(view)
+        else:
+            x, h = score_for_numbers(view)
         h = h.masked_fill(~x.isfinite().all(1), torch.nan)
         order = rank_rows(h, view.stream("ties"))
         scored = order[h[order].isfinite()]
         if n >= len(scored):
             return Picks(order[:n])
         cluster = clusters(x[scored], n, view.stream("k-means"))
-        return Picks(
-            (in_turn if view.classes else fill_empty_clusters)(cluster, scored)[:n]
-        )
+        if view.classes:
+            return Picks(take_in_turn(cluster, scored)[:n])
+        return Picks(fill_empty_clusters(cluster, scored)[:n])
 
 
-def among_classes(view: View) -> tuple[Tensor, Tensor]:
+def score_for_classes(view: View) -> tuple[Tensor, Tensor]:
     """Gradients of the local model, (m, d), and uncertainty of the global one, (m,)."""
-    sure = view.logits("local").double().softmax(1).amax(1)
-    reduced = (
+    sure = view.logits("local").double().softmax(1).amax(1)  # (m,)
+    gradients = (
         view.embed("local") * (1 - sure)[:, None]
-    )  # macro step: block of the argmax class
-    return reduced, entropy(view.logits("global"))  # micro step
+    )  # the block of the likeliest class
+    return gradients, entropy(view.logits("global"))
 
 
-def among_numbers(view: View) -> tuple[Tensor, Tensor]:
+def score_for_numbers(view: View) -> tuple[Tensor, Tensor]:
     """The same where numbers are predicted."""
     rows = LastLayer.of(view, "global")
     score = torch.full((view.pool,), torch.nan, dtype=torch.float64)
@@ -88,18 +91,19 @@ def among_numbers(view: View) -> tuple[Tensor, Tensor]:
     return view.embed("local"), score
 
 
-def in_turn(cluster: Tensor, rows: Tensor) -> Tensor:
+def take_in_turn(cluster: Tensor, rows: Tensor) -> Tensor:
     """Rows in rounds: first the best of each cluster, then the second best, and so on.
 
     cluster: (m,) cluster of each of ``rows`` (m,), which come best first.
     """
-    by_cluster, sizes = cluster.argsort(stable=True), torch.bincount(cluster)
+    by_cluster = cluster.argsort(stable=True)
+    sizes = torch.bincount(cluster)
     rank = torch.cat([torch.arange(size) for size in sizes.tolist()])
     return rows[by_cluster[rank.argsort(stable=True)]]
 
 
 def fill_empty_clusters(cluster: Tensor, rows: Tensor) -> Tensor:
-    """The best row of each cluster, then all others; both best first.  Shapes as of `in_turn`."""
+    """The best row of each cluster, then all others; both best first.  Shapes as of `take_in_turn`."""
     at = torch.arange(len(rows))
     first = torch.full_like(at, len(rows)).scatter_reduce(0, cluster, at, "amin")
     return rows[(first[cluster] != at).long().argsort(stable=True)]

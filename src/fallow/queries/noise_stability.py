@@ -71,25 +71,25 @@ class NoiseStability:
         return memo
 
     def select(self, view: View, n: int) -> Picks:
-        moved = self.moved(view)
-        mixed = rank_rows(
-            0 * moved.sum(1), view.stream("ties")
-        )  # 0 · NaN is NaN: such rows come last
-        points = Features.of(moved).at(mixed)
+        changes = self.measure_changes(view)
+        level = 0 * changes.sum(1)  # 0 · NaN is NaN: such rows come last
+        mixed = rank_rows(level, view.stream("ties"))
+        points = Features.of(changes).at(mixed)
         return Picks(mixed[k_center(points, n, points.half_norms())])
 
-    def moved(self, view: View) -> Tensor:
+    def measure_changes(self, view: View) -> Tensor:
         """(out' - out) / ||out|| of every draw, side by side: (m, K·C)."""
-        state, rows, noise = view.model(self.model), view.rows(), view.stream("noise")
-        out = view.forward(state, rows).softmax(1)
-        found = out.new_empty(self.draws, view.classes, view.pool)
-        for (
-            change
-        ) in found:  # one draw; columns are rows of the pool, as `Features` stores them
+        state = view.model(self.model)
+        rows = view.rows()
+        noise = view.stream("noise")
+        out = view.forward(state, rows).softmax(1)  # (m, C)
+        # Columns are rows of the pool, as `Features` stores them.
+        changes = out.new_empty(self.draws, view.classes, view.pool)
+        for change in changes:  # (C, m) of one draw, written in place
             w = add_noise(view.layout, state["w"], self.epsilon, noise)
             there = view.forward({**state, "w": w}, rows).softmax(1)
             change.copy_(((there - out) / out.norm(dim=1, keepdim=True)).T)
-        return found.flatten(0, 1).T
+        return changes.flatten(0, 1).T
 
 
 def add_noise(layout: Layout, w: Tensor, epsilon: float, generator: Generator) -> Tensor:

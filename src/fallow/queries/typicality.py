@@ -104,11 +104,11 @@ def cover(cluster: Tensor, score: Tensor, n: int) -> Tensor:
     size = torch.bincount(cluster).tolist()
     labels = torch.bincount(cluster[len(score) :], minlength=len(size)).tolist()
     best = score.argsort(descending=True, stable=True)
-    waiting = [
-        best[rows].tolist()[::-1] for rows in members(cluster[best])
-    ]  # the best one last
+    waiting = []  # the rows of each cluster, the best one last, from where it is popped
+    for rows in members(cluster[best]):
+        waiting.append(best[rows].tolist()[::-1])
     line = [(labels[c], -size[c], c) for c, rows in enumerate(waiting) if rows]
-    heapify(line)
+    heapify(line)  # the fewest labels first, then the largest cluster
     picks: list[int] = []
     while line and len(picks) < n:
         covered, *_, c = heappop(line)

@@ -346,8 +346,9 @@ def _block_of(line: str) -> Block | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """A file to write into, made where it is missing."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT, rights_in(path.parent, 0o666))
+    """A file to write into, made where it is missing; a link is not followed."""
+    how = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    file = os.open(path, how, rights_in(path.parent, 0o666))
     try:
         yield file
     finally:

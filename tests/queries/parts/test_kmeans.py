@@ -4,7 +4,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from fallow.core import stream
 from fallow.queries.parts import clusters
-from fallow.queries.parts.kmeans import alone
+from fallow.queries.parts.kmeans import in_one_thread
 
 
 def threads() -> dict[str, int]:
@@ -16,7 +16,7 @@ def test_it_runs_in_one_thread_and_leaves_the_others_as_they_were() -> None:
     clusters(torch.zeros(2, 1), 1, stream(0, "x"))  # loads the libraries
     with threadpool_limits(3):
         before = threads()
-        with alone():
+        with in_one_thread():
             assert set(threads().values()) == {1}
         assert threads() == before and 3 in before.values()
 

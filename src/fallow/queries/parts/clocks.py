@@ -73,14 +73,14 @@ def poisson(mean: Tensor, u: Tensor) -> Tensor:
     >>> poisson(torch.tensor([0.0, 2.0, 2.0]), torch.tensor([0.99, 0.13, 0.14]))
     tensor([0., 0., 1.])
     """
-    low, high = torch.full_like(mean, -1.0), (mean + 40 * (mean + 1).sqrt()).ceil()
-    for _ in range(math.ceil(math.log2(max(high.tolist(), default=1.0))) + 1):  # halves
+    low = torch.full_like(mean, -1.0)
+    high = (mean + 40 * (mean + 1).sqrt()).ceil()
+    widest = max(high.tolist(), default=1.0)
+    for _ in range(math.ceil(math.log2(widest)) + 1):  # each halves what is between
         middle = ((low + high) / 2).floor()
         is_enough = torch.special.gammaincc(middle + 1, mean) >= u
-        low, high = (
-            torch.where(is_enough, low, middle),
-            torch.where(is_enough, middle, high),
-        )
+        low = torch.where(is_enough, low, middle)
+        high = torch.where(is_enough, middle, high)
     return high.clamp_min(0)
 
 

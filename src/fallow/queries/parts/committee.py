@@ -66,7 +66,9 @@ def _collaborators(view: View) -> list[State]:
 
 def personal_model(view: View) -> State:
     """f_per: the mixture of the last round, or else what the site deploys."""
-    return view.memory["average"] if averages_at_site(view) else view.model("global")
+    if averages_at_site(view):
+        return view.memory["average"]
+    return view.model("global")
 
 
 def logits(view: View, model: str, which: Rows = "pool") -> Tensor:
@@ -79,7 +81,8 @@ def logits(view: View, model: str, which: Rows = "pool") -> Tensor:
     """
     if model == "better":
         is_local_better = _count_hits(view, "local") > _count_hits(view, "personal")
-        return logits(view, "local" if is_local_better else "personal", which)
+        better = "local" if is_local_better else "personal"
+        return logits(view, better, which)
     if model == "personal":
         return view.outputs(personal_model(view), view.rows(which))
     if model == "collaborators":
@@ -89,8 +92,9 @@ def logits(view: View, model: str, which: Rows = "pool") -> Tensor:
                 " to ask; train with dpfl, or ask model='personal'"
             )
         committee = gather_committee(view)
-        asked = committee.models[0] if committee.is_alone else committee.collaborators
-        return view.forward(asked, view.rows(which))
+        if committee.is_alone:
+            return view.forward(committee.models[0], view.rows(which))
+        return view.forward(committee.collaborators, view.rows(which))
     return view.logits(model, which)
 
 

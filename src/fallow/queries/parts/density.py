@@ -33,18 +33,20 @@ def _density(x: Tensor, k: int) -> Tensor:
     k = min(k, len(x) - 1)
     if k < 1:
         return x.new_zeros(len(x))
-    y = x.double() if len(x) < EXACT else x
+    y = x
+    if len(x) < EXACT:
+        y = x.double()
     y = within_reach(y, y.dtype)
     y = y - y.mean(0)  # short rows: squares lose less
     half = y.square().sum(1) / 2
-    found, first = [], 0
+    scores = []
+    first = 0  # the position of the block's first row
     for block, own in zip(torch.split(y, CHUNK), torch.split(half, CHUNK), strict=True):
-        far = torch.addmm(half, block, y.T, alpha=-1).add_(
-            own[:, None]
-        )  # (b, m) half squares
+        far = torch.addmm(half, block, y.T, alpha=-1)
+        far = far.add_(own[:, None])  # (b, m) half squared distances
         at = torch.arange(len(block))
         far[at, first + at] = torch.inf  # never its own neighbour, though its copies are
         near = far.topk(k, 1, largest=False).values.clamp_min(0)
-        found.append(1 / ((2 * near).sqrt().mean(1) + APART))
+        scores.append(1 / ((2 * near).sqrt().mean(1) + APART))
         first += len(block)
-    return torch.cat(found).float().to(x.dtype)
+    return torch.cat(scores).float().to(x.dtype)

@@ -28,9 +28,7 @@ def by_cover(x: Tensor, anchors: Tensor | None, n: int, ties: Generator) -> Tens
     """
     mixed = rank_rows(0 * x.sum(1), ties)  # 0 · NaN is NaN: such rows come last
     middle = x[x.isfinite().all(1)].mean(0)
-    pool = Features.of(
-        x[mixed] - middle
-    )  # a shift changes no distance, but less is rounded
+    pool = Features.of(x[mixed] - middle)  # the same distances, and less is rounded
     if anchors is not None:
         return mixed[k_center(pool, n, pool.nearest(Features.of(anchors - middle)))]
     return mixed[k_center(pool, n, first=int(pool.half_norms().argmin()))]

@@ -15,7 +15,8 @@ def residuals(p: Tensor, y: Tensor | None = None) -> Tensor:
     >>> residuals(torch.tensor([[0.5, 0.25, 0.25]]))
     tensor([[-0.5000,  0.2500,  0.2500]])
     """
-    label = p.argmax(1) if y is None else y
+    if y is None:
+        y = p.argmax(1)
     q = p.clone()
-    q[torch.arange(len(q)), label] -= 1
+    q[torch.arange(len(q)), y] -= 1
     return q

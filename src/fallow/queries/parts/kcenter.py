@@ -34,7 +34,8 @@ class Features:
 
     @staticmethod
     def of(x: Tensor) -> Features:
-        x = x.double() if len(x) < EXACT else x
+        if len(x) < EXACT:
+            x = x.double()
         half = x.square().sum(1) / 2
         is_far = ~half.isfinite()
         return Features(store_rows(x, is_far), half.masked_fill(is_far, torch.inf))
@@ -53,7 +54,8 @@ class Features:
         assert isinstance(other, Features)  # noqa: S101 - points of one kind meet
         if not len(other.half):
             return torch.full_like(self.half, torch.inf)
-        y, half_y = other.x.to(self.x), other.half.to(self.half)
+        y = other.x.to(self.x)
+        half_y = other.half.to(self.half)
         blocks = zip(torch.split(self.x, CHUNK), torch.split(self.half, CHUNK), strict=True)
         found = [torch.addmm(half_y, x, y.T, alpha=-1).amin(1) + half for x, half in blocks]
         return torch.cat(found).clamp_min_(0)
@@ -73,8 +75,9 @@ class Gradients:
 
     @staticmethod
     def of(q: Tensor, z: Tensor) -> Gradients:
-        kind = torch.float64 if len(z) < EXACT else z.dtype
-        q, z = q.to(kind), z.to(kind)
+        dtype = torch.float64 if len(z) < EXACT else z.dtype
+        q = q.to(dtype)
+        z = z.to(dtype)
         half = q.square().sum(1) * z.square().sum(1) / 2
         is_far = ~half.isfinite()
         half = half.masked_fill(is_far, torch.inf)
@@ -96,11 +99,9 @@ class Gradients:
         assert isinstance(other, Gradients)  # noqa: S101 - as above
         if not len(other.half):
             return torch.full_like(self.half, torch.inf)
-        q_t, z_t, half_o = (
-            other.q.to(self.q).T,
-            other.z.to(self.z).T,
-            other.half.to(self.half),
-        )
+        q_t = other.q.to(self.q).T
+        z_t = other.z.to(self.z).T
+        half_o = other.half.to(self.half)
         parts = (torch.split(part, CHUNK) for part in (self.q, self.z, self.half))
         found = [
             (half_o - (q @ q_t).mul_(z @ z_t)).amin(1) + half
@@ -111,7 +112,9 @@ class Gradients:
 
 def store_rows(x: Tensor, is_far: Tensor) -> Tensor:
     """``x`` with zeros in rows that are not finite: NaN would spread into the products."""
-    return by_columns(x.masked_fill(is_far[:, None], 0) if bool(is_far.any()) else x)
+    if bool(is_far.any()):
+        x = x.masked_fill(is_far[:, None], 0)
+    return by_columns(x)
 
 
 def by_columns(x: Tensor) -> Tensor:
@@ -130,14 +133,17 @@ def k_center(
     """
     half = points.half_norms()
     is_last = half.isinf()
-    left = torch.full_like(half, torch.inf) if nearest is None else nearest
+    left = nearest
+    if left is None:
+        left = torch.full_like(half, torch.inf)
     left = left.masked_fill(is_last, -torch.inf)
     picks: list[int] = []
     for _ in range(min(n, len(half) - int(is_last.sum()))):
-        j = first if first is not None and not picks else int(left.argmax())
+        j = int(left.argmax())
+        if first is not None and not picks:
+            j = first
         torch.minimum(left, points.to(j), out=left)
         left[j] = -torch.inf
         picks.append(j)
-    return torch.cat(
-        [torch.tensor(picks, dtype=torch.int64), is_last.nonzero().squeeze(1)]
-    )[:n]
+    last = is_last.nonzero().squeeze(1)
+    return torch.cat([torch.tensor(picks, dtype=torch.int64), last])[:n]

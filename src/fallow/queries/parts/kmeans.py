@@ -25,14 +25,14 @@ def clusters(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
     x = within_reach(x, torch.float32).float()  # clusters do not depend on the unit
     k = min(k, len(torch.unique(x, dim=0)))
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
-    kind = KMeans if k < MANY else MiniBatchKMeans
-    with alone():
-        found = kind(k, n_init=1, random_state=seed).fit_predict(x.numpy())
-    return torch.from_numpy(found).long()
+    method = KMeans if k < MANY else MiniBatchKMeans
+    with in_one_thread():
+        labels = method(k, n_init=1, random_state=seed).fit_predict(x.numpy())
+    return torch.from_numpy(labels).long()
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def in_one_thread() -> Iterator[None]:
     """A context in which k-means runs in one thread, without a word where it finds fewer clusters.
 
     Several threads add up in any order, so that centres would differ from run to run; and what

@@ -23,17 +23,18 @@ def k_means_pp(
     left = torch.full_like(half, torch.inf).masked_fill(is_last, 0)
     picks: list[int] = []
     for _ in range(min(n, int(is_free.sum()))):
-        if not picks:
-            j = int(half.masked_fill(is_last, -1).argmax()) if first is None else first
+        if not picks and first is not None:
+            j = first
+        elif not picks:
+            j = int(half.masked_fill(is_last, -1).argmax())
         else:
             torch.minimum(left, points.to(picks[-1]), out=left)
             left[picks[-1]] = 0
             j = draw_row(left, is_free, generator)
         is_free[j] = False
         picks.append(j)
-    return torch.cat(
-        [torch.tensor(picks, dtype=torch.int64), is_last.nonzero().squeeze(1)]
-    )[:n]
+    last = is_last.nonzero().squeeze(1)
+    return torch.cat([torch.tensor(picks, dtype=torch.int64), last])[:n]
 
 
 def draw_row(mass: Tensor, is_free: Tensor, generator: torch.Generator) -> int:

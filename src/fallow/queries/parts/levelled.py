@@ -21,24 +21,27 @@ def draw_by_softmax(
     the even probability in place of a tenth of it.  Rows without a finite score come last.  Raises
     ValueError where no score is finite.
     """
-    left, good = torch.ones(len(scores), dtype=torch.bool), scores.isfinite()
+    left = torch.ones(len(scores), dtype=torch.bool)
+    good = scores.isfinite()
     if len(scores) and not bool(good.any()):
         raise ValueError(
             f"all {len(scores)} scores are NaN or infinite: the model has diverged; lower the "
             "learning rate or check the rows"
         )
-    picks, chances = [], []
+    picks = []
+    chances = []
     for _ in range(min(n, len(scores))):
-        among = left & good if bool((left & good).any()) else left
+        among = left & good
+        if not bool(among.any()):
+            among = left
         sharp = (scores.double().nan_to_num() / temperature).masked_fill(~among, -torch.inf)
         p = (1 - EVEN) * sharp.softmax(0) + EVEN * among / among.sum()
         j = int(torch.multinomial(p, 1, generator=generator))
         left[j] = False
         picks.append(j)
         chances.append(min(float(p[j]), 1.0))  # the last row's may be above by rounding
-    return torch.tensor(picks, dtype=torch.int64), torch.tensor(
-        chances, dtype=torch.float64
-    )
+    chance = torch.tensor(chances, dtype=torch.float64)
+    return torch.tensor(picks, dtype=torch.int64), chance
 
 
 def level_weights(chance: Tensor, pool: int) -> Tensor:
@@ -51,6 +54,8 @@ def level_weights(chance: Tensor, pool: int) -> Tensor:
     >>> level_weights(torch.tensor([0.5, 0.25]), 4)
     tensor([0.6667, 1.3333])
     """
-    i, m = torch.arange(1, len(chance) + 1), len(chance)
+    m = len(chance)
+    i = torch.arange(1, m + 1)
     rest = (pool - i).clamp_min(1)  # of the last row of a pool 0 / 0: it weighs 1
-    return 1 + (pool - m) / rest * (1 / ((pool - i + 1) * chance) - 1)
+    even = 1 / ((pool - i + 1) * chance)  # 1 where the i-th row was drawn evenly
+    return 1 + (pool - m) / rest * (even - 1)

@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 EPS = torch.finfo(torch.float64).eps
-CHUNK = (
-    4096  # rows at a time: beside the rows of a site there is never a second copy of all
-)
+CHUNK = 4096
+"""Rows at a time: beside the rows of a site there is never a second copy of all."""
 FINE = 2.0**20
 """Products are sent so many times as large.  Those of scaled columns lie between -1 and 1, and
 masked sums keep 40 bits after the point, too few for small directions."""
@@ -51,7 +50,8 @@ def totals(x: Tensor) -> Tensor:
 def spread(x: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
     """The squares of each column about ``mean`` (d,), and how many values are not the mean, which
     tells a constant column from one of a small scale.  -> (d,), (d,)"""
-    squares, varies = torch.zeros_like(mean), torch.zeros_like(mean)
+    squares = torch.zeros_like(mean)
+    varies = torch.zeros_like(mean)
     for rows in blocks(x):
         away = rows.flatten(1).double() - mean
         squares += away.square().sum(0)
@@ -106,15 +106,12 @@ def finite(x: Tensor, may_drop: bool) -> Tensor:
     good = torch.cat([rows.flatten(1).isfinite().all(1) for rows in blocks(x)])
     if bool(good.all()) or (may_drop and bool(good.any())):
         return good
-    bad = (~x.flatten(1).isfinite()).sum(0)
+    bad = (~x.flatten(1).isfinite()).sum(0)  # (d,) values of each column
     c = int(bad.argmax())
-    way = (
-        "leave the site out" if may_drop else "leave such rows out with fale:drop_rows=true"
-    )
-    raise ValueError(
-        f"column {c} has {int(bad[c])} values that are NaN or infinite in a pool of {len(x)} "
-        f"rows{' of which none is whole' * may_drop}; fill them, or {way}"
-    )
+    what = f"column {c} has {int(bad[c])} values that are NaN or infinite in a pool of {len(x)} rows"
+    if may_drop:
+        raise ValueError(f"{what} of which none is whole; fill them, or leave the site out")
+    raise ValueError(f"{what}; fill them, or leave such rows out with fale:drop_rows=true")
 
 
 def blocks(x: Tensor) -> tuple[Tensor, ...]:
@@ -127,7 +124,8 @@ def project_rows(x: Tensor, mean: Tensor, basis: Tensor) -> Iterator[Tensor]:
 
     basis: (d, k), or (d + 1, k) where a column of ones is the last one of every row.
     """
-    d, constant = len(mean), basis[len(mean) :].sum(0)
+    d = len(mean)
+    constant = basis[d:].sum(0)  # (k,): what the column of ones adds, 0 where there is none
     for rows in blocks(x):
         yield (rows.flatten(1).double() - mean) @ basis[:d] + constant
 
@@ -226,9 +224,7 @@ def second_pass(
     found = basis @ vectors[:, keep] / values[keep].sqrt()
     lost = span(basis @ vectors[:, ~keep])
     sizes = torch.linalg.svdvals(found - lost @ (lost.T @ found))
-    return Directions(
-        found.contiguous(), float(sizes[0] / sizes[-1]) if len(sizes) else 1.0
-    )
+    return Directions(found.contiguous(), _condition(sizes))
 
 
 def decompose(z: Tensor, rows: int, ridge: float = 0.0) -> tuple[Tensor, Directions]:
@@ -239,10 +235,18 @@ def decompose(z: Tensor, rows: int, ridge: float = 0.0) -> tuple[Tensor, Directi
     """
     left, size, right = torch.linalg.svd(z, full_matrices=False)
     keep = size > max(rows, z.shape[1]) * EPS * size[:1].clamp_min(EPS)
-    size, spread = size[keep], (size[keep].square() + ridge).sqrt()
-    found = (right[keep].T / spread).contiguous()
-    condition = float(spread[0] / spread[-1]) if len(spread) else 1.0
-    return (left[:, keep] * (size / spread)).contiguous(), Directions(found, condition)
+    size = size[keep]
+    spread = (size.square() + ridge).sqrt()
+    basis = (right[keep].T / spread).contiguous()  # (k, r)
+    vectors = (left[:, keep] * (size / spread)).contiguous()  # (m, r)
+    return vectors, Directions(basis, _condition(spread))
+
+
+def _condition(sizes: Tensor) -> float:
+    """The largest over the smallest of sizes that descend, (r,); 1 where there is none."""
+    if not len(sizes):
+        return 1.0
+    return float(sizes[0] / sizes[-1])
 
 
 def span(directions: Tensor) -> Tensor:
@@ -259,17 +263,17 @@ ALONE = (
 )
 
 
-def doubts(n: int, found: Directions) -> list[str]:
+def describe_doubts(n: int, found: Directions) -> list[str]:
     """What a reader of the results should know, in sentences."""
-    said = []
+    sentences = []
     if n < found.rank:
-        said.append(
+        sentences.append(
             f"{n} labels for {found.rank} directions: what they do not reach stays at 0 in a least "
             "squares solution; buy more, or use server-solve:ridge=0.001"
         )
     if found.condition > STEEP:
-        said.append(
+        sentences.append(
             f"columns are collinear up to 1 in {found.condition:.0e}: scores in that direction are "
             "rounding errors; leave out a column, or use fale:ridge=0.001"
         )
-    return said
+    return sentences

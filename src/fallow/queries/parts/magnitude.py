@@ -17,12 +17,13 @@ def within_reach(x: Tensor, kind: torch.dtype) -> Tensor:
     x: (m, d), finite.  A power of two rounds nothing: distances are so many times smaller, and
     every order among them stays.  Ordinary numbers stay as they are.
 
-    >>> within_reach(
-    ...     torch.tensor([[3 * 2.0**700, 0.0]], dtype=torch.float64), torch.float64
-    ... )
+    >>> rows = torch.tensor([[3 * 2.0**700, 0.0]], dtype=torch.float64)
+    >>> within_reach(rows, torch.float64)
     tensor([[1.5000, 0.0000]], dtype=torch.float64)
     """
-    most = float(x.abs().max()) if x.numel() else 0.0
+    most = 0.0
+    if x.numel():
+        most = float(x.abs().max())
     if most == 0 or 1 / REACH[kind] <= most <= REACH[kind]:
         return x
     power = math.frexp(most)[1] - 1

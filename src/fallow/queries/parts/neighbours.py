@@ -18,28 +18,32 @@ def most_similar(x: Tensor, k: int, more: Tensor | None = None) -> tuple[Tensor,
     with k' = min(k, m - 1).  A row of ``x`` is left out of its own list, as itself and not as the
     nearest one: its copies stay.
 
-    >>> most_similar(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), 1)[
-    ...     1
-    ... ].flatten().tolist()
+    >>> cosines, at = most_similar(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), k=1)
+    >>> at.flatten().tolist()
     [1, 0, 0]
     """
-    exact = torch.float64 if len(x) < EXACT else x.dtype
-    rows = normalize(x.to(exact))
+    dtype = torch.float64 if len(x) < EXACT else x.dtype
+    rows = normalize(x.to(dtype))
     k = max(min(k, len(x) - 1), 0)
-    others = () if more is None else torch.split(normalize(more.to(exact)), CHUNK)
-    found = [block.topk(k, 1) for block in _among(rows)]
-    found += [(block @ rows.T).topk(k, 1) for block in others]
-    cosine = torch.cat([rows.new_empty(0, k), *(best for best, _ in found)])
-    return cosine, torch.cat(
-        [torch.empty(0, k, dtype=torch.int64), *(at for _, at in found)]
-    )
+    cosines = [rows.new_empty(0, k)]
+    places = [torch.empty(0, k, dtype=torch.int64)]
+    for block in _cosines(rows, more):
+        best, at = block.topk(k, 1)
+        cosines.append(best)
+        places.append(at)
+    return torch.cat(cosines), torch.cat(places)
 
 
-def _among(rows: Tensor) -> Iterator[Tensor]:
-    """Cosines of rows with all rows, block by block: (b, m), a row with itself at -inf."""
-    first = 0
+def _cosines(rows: Tensor, more: Tensor | None) -> Iterator[Tensor]:
+    """Cosines of ``rows`` (m, d), of length 1, and then of ``more`` (n, d) with all ``rows``, block
+    by block: (b, m); a row with itself is at -inf."""
+    first = 0  # the position of the block's first row
     for block in torch.split(rows, CHUNK):
-        cosine, at = block @ rows.T, torch.arange(len(block))
+        cosine = block @ rows.T
+        at = torch.arange(len(block))
         cosine[at, first + at] = -torch.inf
         yield cosine
         first += len(block)
+    if more is not None:
+        for block in torch.split(normalize(more.to(rows)), CHUNK):
+            yield block @ rows.T

@@ -71,7 +71,8 @@ class LastLayer:
         """φ, k = d + 1.  A row with a number beyond `LARGEST` counts as one that is not finite: its
         fourth powers are needed.  Raises ValueError where no row of the pool is finite.
         """
-        x, known = view.embed(model), view.embed(model, "labelled")
+        x = view.embed(model)
+        known = view.embed(model, "labelled")
         good = _is_usable(x)
         if not bool(good.any()):
             raise ValueError(
@@ -87,27 +88,24 @@ class LastLayer:
 
     def points(self) -> tuple[Features, Features, int | None]:
         """Pool and labelled rows, and where to start: at the longest row if nothing is labelled."""
-        start = None if len(self.labelled) else int(self.pool.square().sum(1).argmax())
+        start = None
+        if not len(self.labelled):
+            start = int(self.pool.square().sum(1).argmax())
         middle = self.pool.mean(0)  # a shift changes no distance, but less is rounded
         return Features.of(self.pool - middle), Features.of(self.labelled - middle), start
 
     def posterior(self, sigma: float) -> LastLayer:
         """M^½φ of scaled rows: inner products are posterior covariances, over σ²."""
-        scale = (
-            (self.labelled if len(self.labelled) else self.pool)
-            .square()
-            .sum(1)
-            .mean()
-            .sqrt()
-        )
-        pool, labelled = self.pool / scale, self.labelled / scale
+        measured = self.labelled if len(self.labelled) else self.pool
+        scale = measured.square().sum(1).mean().sqrt()
+        pool = self.pool / scale
+        labelled = self.labelled / scale
+
         known = labelled.T @ labelled  # (k, k)
         known.diagonal().add_(sigma**2)
-        root = torch.linalg.cholesky(known)
-        pool, labelled = (
-            torch.linalg.solve_triangular(root, part.T, upper=False).T
-            for part in (pool, labelled)
-        )
+        root = torch.linalg.cholesky(known)  # of M⁻¹
+        pool = torch.linalg.solve_triangular(root, pool.T, upper=False).T
+        labelled = torch.linalg.solve_triangular(root, labelled.T, upper=False).T
         return LastLayer(pool, labelled, self.rows)
 
 

@@ -41,12 +41,14 @@ def fill(n: int, weight: Tensor, caps: Tensor) -> Tensor:
     >>> fill(10, torch.tensor([1.0, 1.0, 0.5, 0.25]), torch.tensor([3, 100, 100, 100]))
     tensor([3, 4, 2, 1])
     """
-    quota, share = torch.zeros_like(caps), weight
-    while (missing := min(n, int(caps.sum())) - int(quota.sum())) > 0:
+    total = min(n, int(caps.sum()))
+    quota = torch.zeros_like(caps)
+    share = weight
+    while (
+        missing := total - int(quota.sum())
+    ) > 0:  # each turn closes a class, or is the last
         if not bool(share.any()):  # only classes of weight 0 have room left
             share = (quota < caps).double()
-        quota = torch.minimum(
-            quota + apportion(missing, share), caps
-        )  # closes a class, or ends
+        quota = torch.minimum(quota + apportion(missing, share), caps)
         share = weight * (quota < caps)
     return quota

@@ -21,9 +21,8 @@ def rank_rows(scores: Tensor, generator: torch.Generator) -> Tensor:
             "learning rate or check the rows"
         )
     mixed = torch.randperm(len(scores), generator=generator)
-    return mixed[
-        scores.masked_fill(~good, -torch.inf)[mixed].argsort(descending=True, stable=True)
-    ]
+    scores = scores.masked_fill(~good, -torch.inf)
+    return mixed[scores[mixed].argsort(descending=True, stable=True)]
 
 
 def top(scores: Tensor, n: int, generator: torch.Generator) -> Tensor:

@@ -16,7 +16,7 @@ from fallow.models.scores import entropy
 from fallow.papers.ahfal.codes.kmeans import k_means
 from fallow.queries.base import Budget, Memo, orders
 from fallow.queries.feal import FEAL
-from fallow.queries.logo import in_turn
+from fallow.queries.logo import take_in_turn
 from fallow.queries.parts import rank_rows, top
 
 CHUNK = 256  # rows whose pixel gradients are taken at once
@@ -160,7 +160,7 @@ class PlainLoGo:
         if n >= len(good):
             return Picks(order[:n])
         cluster, _ = k_means(z[good], n, view.stream("k-means"))
-        return Picks(in_turn(cluster, good)[:n])
+        return Picks(take_in_turn(cluster, good)[:n])
 
 
 @final

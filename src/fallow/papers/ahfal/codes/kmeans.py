@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fallow.queries.parts.kmeans import alone
+from fallow.queries.parts.kmeans import in_one_thread
 
 STARTS = 10
 
@@ -19,6 +19,6 @@ def k_means(x: Tensor, k: int, generator: torch.Generator) -> tuple[Tensor, Tens
 
     k = min(k, len(torch.unique(x, dim=0)))
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
-    with alone():
+    with in_one_thread():
         found = KMeans(k, n_init=STARTS, random_state=seed).fit(x.numpy())
     return torch.from_numpy(found.labels_).long(), torch.from_numpy(found.cluster_centers_)

@@ -1,0 +1,105 @@
+"""Products of labelled rows that arrive: what cannot be such counts for nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core import Answer, Request, Step, stream
+from fallow.network.checks import ResponseCheck
+from fallow.network.plausible_sums import PlausibleSums
+from fallow.privacy import SecureSum
+from fallow.training.parts.heads import Labelled, totals_of
+
+BORDER = ResponseCheck({"a": 20, "b": 20}, labels={"a": 9, "b": 9})
+TOTALS = Request("0/train/0/0", "training", 0, 0, (Step("sum", "totals", {}),))
+LEFT_OUT = Request("0/train/0/1", "training", 0, 0, (Step("sum", "left_out", {}),))
+KINDS = pytest.mark.parametrize("is_class", [True, False])
+
+
+def products(is_class: bool = True, n: int = 7, weight: float = 0.7) -> Answer:
+    draw = stream(0, "products")
+    z = torch.randn(n, 5, dtype=torch.float64, generator=draw) + 3
+    y = torch.randn(n, 1, dtype=torch.float64, generator=draw)
+    if is_class:
+        y = torch.eye(3, dtype=torch.float64)[torch.arange(n) % 3]
+    return totals_of(Labelled(z, y, torch.full((n,), weight, dtype=torch.float64)))
+
+
+def spoiled(is_class: bool, name: str, factor: float) -> Answer:
+    honest = products(is_class)
+    value = torch.as_tensor(honest[name], dtype=torch.float64)
+    return {**honest, name: value * factor}
+
+
+@KINDS
+@pytest.mark.parametrize("n", [0, 1, 7])
+@pytest.mark.parametrize("weight", [0.7, 1.0, 13.5])
+def test_products_of_rows_with_weights_are_taken(
+    is_class: bool, n: int, weight: float
+) -> None:
+    answer = products(is_class, n, weight)
+    assert BORDER.check("a", TOTALS, answer) == answer
+
+
+def test_the_centre_of_rows_with_weights_is_taken() -> None:
+    answer = {"n": 4.9, "features": torch.ones(5, dtype=torch.float64)}
+    assert BORDER.check("a", TOTALS, answer) == answer
+
+
+WRONG = pytest.mark.parametrize(
+    ("name", "factor"),
+    [("products", -1.0), ("products", 0.5), ("features", 9.0), ("cross", 100.0)],
+)
+
+
+@KINDS
+@WRONG
+def test_what_no_rows_have_as_products_is_refused_with_the_site_that_said_it(
+    is_class: bool, name: str, factor: float
+) -> None:
+    with pytest.raises(ValueError, match="negative eigenvalue"):
+        BORDER.check("a", TOTALS, spoiled(is_class, name, factor))
+
+
+@KINDS
+@WRONG
+def test_a_masked_total_that_is_none_of_rows_does_not_count(
+    is_class: bool, name: str, factor: float
+) -> None:
+    sums = PlausibleSums(SecureSum(), BORDER, lambda event: None)
+    assert sums._find_fault(products(is_class), ["a", "b"], None) is None
+    found = sums._find_fault(spoiled(is_class, name, factor), ["a", "b"], None)
+    assert found is not None
+    assert "negative eigenvalue" in found
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"rows": 10.0}, "rows is 10.0, and the site brought or was asked for 9 labels"),
+        ({"n": 1e6}, "weigh 280 at most"),
+        ({"products": torch.zeros(14)}, "do not have the shapes of 5 features"),
+        ({"features": torch.zeros(1, 5)}, "no rows of numbers"),
+    ],
+)
+def test_products_of_more_than_a_site_has_are_refused(
+    change: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        BORDER.check("a", TOTALS, {**products(), **change})
+
+
+@pytest.mark.parametrize("name", ["squared", "right", "log"])
+def test_a_loss_below_0_steers_no_choice(name: str) -> None:
+    lost = {
+        part: torch.ones(2, dtype=torch.float64) for part in ("squared", "right", "log")
+    }
+    wrong = {**lost, name: -lost[name]}
+    with pytest.raises(ValueError, match=f"{name} is below 0"):
+        BORDER.check("a", LEFT_OUT, wrong)
+    sums = PlausibleSums(SecureSum(), BORDER, lambda event: None)
+    assert sums._find_fault(lost, ["a"], None) is None
+    assert sums._find_fault(wrong, ["a"], None) == f"{name} is below 0"
