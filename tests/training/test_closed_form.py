@@ -15,8 +15,10 @@ from torch.testing import assert_close
 from fallow.core import Layout
 from fallow.core.refusal import Refusal
 from fallow.data import ExactDirichlet
+from fallow.engine import Loop, row_loss
 from fallow.models import MLP
 from fallow.network.bytes import Bytes
+from fallow.sites.in_process import InProcess
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
 from fallow.training.parts.heads import Labelled, check_path
@@ -38,6 +40,7 @@ from tests.training.closed import (
     CLASSES,
     FEATURES,
     Hospitals,
+    Overheard,
     Rows,
     hospitals,
     rows_with_classes,
@@ -108,6 +111,26 @@ def test_who_holds_a_row_does_not_matter(alpha: float) -> None:
     assert_close(shared["w"], whole["w"], rtol=0, atol=1e-9)
     assert shared["penalty"] == whole["penalty"]
     assert shared["temperature"] == whole["temperature"]
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_the_order_of_sites_does_not_matter_bit_for_bit(passes: int) -> None:
+    rows = weighed(rows_with_classes())
+    parts = [range(0, 7), range(7, 30), range(30, 31), range(31, 60)]
+    method = ClosedForm(balance="class", passes=passes)
+    expected = hospitals(rows, method, parts).solve()
+
+    world = hospitals(rows, method, parts)
+    names = sorted(world.members, reverse=True)
+    members = {name: world.members[name] for name in names}
+    engine = Loop(
+        members["a"].parts.model, members["a"].parts.layout, row_loss("classification")
+    )
+    turned = replace(world, carrier=Overheard(InProcess(members, engine)))
+    assert list(turned.members) != names
+    found = turned.solve()
+    for name in ("w", "penalty", "temperature", "left_out"):
+        assert torch.equal(found[name], expected[name])
 
 
 def test_sites_with_one_row_one_class_or_no_label_are_sites_like_others() -> None:
@@ -205,6 +228,21 @@ def test_leaving_a_row_out_is_fitting_without_it(is_class: bool) -> None:
             )
 
 
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_fewer_rows_than_features_are_left_out_exactly(n: int) -> None:
+    rows = weighed(rows_with_classes(n))
+    y = targets(rows)
+    block = next(leave_one_out(path_of(rows, y), rows.z, y, rows.s, [PENALTY]))
+    alpha = PENALTY * float(rows.s.sum())
+    for row in range(n):
+        others = torch.arange(n) != row
+        fitted = Ridge(alpha=alpha, solver="svd").fit(
+            rows.z[others].numpy(), y[others].numpy(), sample_weight=rows.s[others]
+        )
+        expected = torch.from_numpy(fitted.predict(rows.z[row : row + 1].numpy()))[0]
+        assert_close(block.outputs[row], expected, rtol=0, atol=1e-10)
+
+
 def test_the_penalty_is_the_best_of_the_grid_for_rows_left_out() -> None:
     rows = rows_with_numbers(30)
     state = hospitals(rows, ClosedForm(), [range(30)], is_class=False).solve()
@@ -273,9 +311,24 @@ def test_generalised_cross_validation_is_the_formula_on_all_rows() -> None:
     )
     hat = about @ d_inverse @ (about.T * rows.s) + rows.s / n
     error = (rows.s * (y[:, 0] - hat @ y[:, 0]) ** 2).sum() / n
-    expected = error / (1 - hat.trace() / n) ** 2
-    found = validation_score(path, PENALTY, squares)
+    expected = error / (1 - hat.trace() / 60) ** 2
+    found = validation_score(path, PENALTY, squares, rows=60)
     assert found == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_the_unit_of_weights_changes_nothing_that_is_chosen() -> None:
+    rows = weighed(rows_with_numbers(12))
+    for reveal in ("head", "path"):
+        method = ClosedForm(reveal=reveal)  # type: ignore[arg-type]  # both are allowed
+        found = []
+        for unit in (0.1, 1.0, 16.0):
+            same = rows._replace(s=unit * rows.s)
+            world = hospitals(same, method, [range(5), range(5, 12)], is_class=False)
+            found.append(world.solve())
+        for state in found[1:]:
+            assert state["penalty"] == found[0]["penalty"]
+            assert_close(state["left_out"], found[0]["left_out"], rtol=1e-6, atol=0)
+            assert_close(state["w"], found[0]["w"], rtol=0, atol=1e-6)
 
 
 def test_where_the_head_alone_is_told_nothing_of_the_path_reaches_a_site() -> None:

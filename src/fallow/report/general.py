@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fallow.report import comparisons, costs, own_data, personal, regression, results
+from fallow.report import comparisons, costs, heads, own_data, personal, regression, results
+from fallow.report.findings.heads import has_heads
 from fallow.report.live import live
 from fallow.report.needs import (
     buys_classes,
@@ -41,6 +42,7 @@ GENERAL = (
         comparisons.codes,
         chooses,
     ),
+    Section("Heads that were solved for", Place.RUN, heads.heads, has_heads),
     Section("What left each site", Place.RUN, costs.disclosure),
     Section("How it was run", Place.RUN, costs.run_details),
 )

@@ -88,6 +88,9 @@ class ClosedForm:
     and those of one row are that row.  With the path every site learns the second moments of all
     labelled rows together.
 
+    The accuracy on left-out rows is told of all sites together alone: that of each site would tell
+    the coordinator how it answers its own few labels, which secure sums hide.
+
     Rows that a query prefers are harder than others: the accuracy on left-out rows is then lower
     than that on all rows.
     """
@@ -210,11 +213,11 @@ class ClosedForm:
         """λ by generalised cross-validation; then sites see that one head, and every row is left
         out as if it had the mean leverage."""
         squares = total.squares - float(path.mass * path.y.square().sum())
-        scores = [validation_score(path, each, squares) for each in penalties]
+        scores = [validation_score(path, each, squares, total.rows) for each in penalties]
         penalty = penalties[scores.index(min(scores))]
 
         head = head_of(path, penalty)
-        leverage = (freedom(path, penalty) / path.mass).clamp_max(1 - 1 / total.rows)
+        leverage = (freedom(path, penalty) / total.rows).clamp_max(1 - 1 / total.rows)
         lost = sum_of_all(
             ask, "fitted", **head._asdict(), leverage=leverage, weights=weights
         )

@@ -182,17 +182,22 @@ def shrunk(path: Path, penalty: float) -> Tensor:
     return (path.e + penalty * path.mass).clamp_min(TINY)
 
 
-def validation_score(path: Path, penalty: float, squares: float) -> float:
+def validation_score(path: Path, penalty: float, squares: float, rows: int) -> float:
     """Generalised cross-validation, from totals alone: the mean squared error divided by
-    (1 - degrees of freedom / n)².  ``squares``: Σ s |y - ȳ|².
+    (1 - degrees of freedom / rows)².  ``squares``: Σ s |y - ȳ|².
 
     Source: Golub, Heath and Wahba, 1979.
+
+    Notes
+    -----
+    Degrees of freedom are shared by rows, whatever these weigh: divided by n = Σ s they would
+    depend on the unit of the weights, and so would the best λ.
     """
     d = shrunk(path, penalty)
     n = float(path.mass)
     explained = (path.ub.square() * (2 / d - path.e / d.square())[:, None]).sum()
     error = (squares - float(explained)) / n
-    left = max(1 - float(freedom(path, penalty)) / n, EPS)
+    left = max(1 - float(freedom(path, penalty)) / rows, EPS)
     return error / left**2
 
 

@@ -1,0 +1,86 @@
+"""What leave-one-out said of heads in closed form: how good they are, whether the grid of penalties
+was wide enough, and which classes no head has seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fallow.experiment.record import Record
+from fallow.settings.spec import Spec
+from fallow.study.records import StudyRecords
+from fallow.study.strategy import Strategy
+from fallow.training.parts.ridge import PENALTIES
+
+
+@dataclass(frozen=True)
+class AtEnd:
+    """How many heads of a strategy have a penalty λ at an end of the grid, and of how many."""
+
+    lowest: int
+    highest: int
+    heads: int
+
+
+def has_heads(study: StudyRecords) -> bool:
+    """Whether any model is a head in closed form."""
+    return any("penalty" in record for cell in study.cells for record in cell.records)
+
+
+def left_out_score(record: Record) -> float | None:
+    """The score of a head on labelled rows that it had not seen: accuracy in per cent, or mean
+    squared error; None where there were too few rows to leave one out."""
+    found = record.get("left_out")
+    if found is None or record.get("accuracy") is None:
+        return found
+    return 100 * found
+
+
+def find_at_end(study: StudyRecords) -> Mapping[str, AtEnd]:
+    """Query -> its heads whose λ is the smallest or the largest of the grid, where there are any.
+
+    Heads whose λ was given do not count, nor those of too few rows to choose one.
+    """
+    found = {}
+    for query in study.study.queries:
+        if is_penalty_given(study, query):
+            continue
+        penalties = [
+            record["penalty"]
+            for cell in study.of(query)
+            for record in map(cell.last_of, cell.cycles)
+            if record is not None and "left_out" in record
+        ]
+        lowest = sum(math.isclose(penalty, PENALTIES[0]) for penalty in penalties)
+        highest = sum(math.isclose(penalty, PENALTIES[-1]) for penalty in penalties)
+        if lowest or highest:
+            found[query] = AtEnd(lowest, highest, len(penalties))
+    return found
+
+
+def is_penalty_given(study: StudyRecords, query: str) -> bool:
+    """Whether a strategy's training, its own or that of the study, names its λ."""
+    fields: Mapping[str, object] = {}
+    usual = study.study.recipe.get("training")
+    if isinstance(usual, Mapping):
+        fields = usual.get("fields") or {}
+    for setting in Strategy.parse(query).settings:
+        key, _, value = setting.partition("=")
+        if key == "training":
+            fields = Spec.parse(value).fields
+    return fields.get("penalty") is not None
+
+
+def find_unlabelled(study: StudyRecords) -> Mapping[str, Mapping[int, list[int]]]:
+    """Query -> seed -> the classes without a label at the end, where a head in closed form has
+    any."""
+    found: dict[str, dict[int, list[int]]] = {}
+    for cell in study.cells:
+        if not cell.records or "penalty" not in cell.records[-1]:
+            continue
+        counts = cell.records[-1].get("labelled_per_class") or []
+        absent = [label for label, count in enumerate(counts) if count == 0]
+        if absent:
+            found.setdefault(cell.query, {})[cell.seed] = absent
+    return found

@@ -1,0 +1,139 @@
+"""The section of a report about heads in closed form."""
+
+from __future__ import annotations
+
+from fallow.core.words import join_words
+from fallow.report.blocks import Block, Blocks, Notes, Table
+from fallow.report.columns import NOTHING
+from fallow.report.final_table import digits_of, label_of, rank_queries, spread_of
+from fallow.report.findings.checkpoints import checkpoints
+from fallow.report.findings.heads import (
+    AtEnd,
+    find_at_end,
+    find_unlabelled,
+    left_out_score,
+)
+from fallow.report.findings.labels import over_cycles
+from fallow.study.names import heading
+from fallow.study.records import StudyRecords
+from fallow.training.parts.ridge import PENALTIES
+
+COLUMNS = 5
+"""So many cycles have a column."""
+
+LEFT_OUT = (
+    "Each labelled row is answered by the head of all others, so no test row is needed. Rows that a "
+    "strategy prefers because they are hard make it lower than on all rows; what the labels weigh "
+    "counts. Mean ± standard deviation over seeds; λ and T are those at the end."
+)
+
+
+def heads(study: StudyRecords, key: str) -> Blocks:
+    """What was chosen by leave-one-out, what it says of each cycle, and what to beware of."""
+    blocks: list[Block] = []
+    table = _chosen(study)
+    notes = [*_at_ends(study), *_unlabelled(study)]
+    if table is not None:
+        blocks.append(table)
+        notes = [LEFT_OUT, *notes]
+    if notes:
+        blocks.append(Notes(notes))
+    return blocks
+
+
+def _chosen(study: StudyRecords) -> Table | None:
+    """λ and T at the end, and the score on left-out rows in a few cycles."""
+    cycles = checkpoints(study, COLUMNS)
+    rows = []
+    for query in rank_queries(study):
+        scores = over_cycles(study, query, left_out_score)
+        if not scores:
+            continue
+        row = [
+            label_of(query, study.study),
+            _range(study, query, "penalty"),
+            _range(study, query, "temperature"),
+        ]
+        for cycle in cycles:
+            row.append(_spread(study, scores.get(cycle, [])))
+        rows.append(row)
+    if not rows:
+        return None
+
+    caption = "Mean squared error on labelled rows that the head has not seen"
+    if study.higher_is_better:
+        caption = "Accuracy on labelled rows that the head has not seen, %"
+    names = [f"Cycle {cycle}" for cycle in cycles]
+    return Table(caption, header=[heading(study.study), "λ", "T", *names], rows=rows)
+
+
+def _spread(study: StudyRecords, scores: list[float]) -> str:
+    if not scores:
+        return NOTHING
+    return spread_of(scores).text(digits_of(study))
+
+
+def _range(study: StudyRecords, query: str, name: str) -> str:
+    """The smallest and the largest value over seeds at the end, or the one that all have."""
+    values: list[float] = []
+    for cell in study.of(query):
+        if not cell.records:
+            continue
+        value = cell.records[-1].get(name)
+        if isinstance(value, float):
+            values.append(value)
+    if not values:
+        return NOTHING
+    low = f"{min(values):.2g}"
+    high = f"{max(values):.2g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _at_ends(study: StudyRecords) -> list[str]:
+    """A warning where λ is at an end of its grid: the best one may lie beyond."""
+    found = find_at_end(study)
+    if not found:
+        return []
+    named = [
+        f"{label_of(query, study.study)} ({_ends(ends)})" for query, ends in found.items()
+    ]
+    return [
+        f"λ is at an end of its grid of {PENALTIES[0]:g} to {PENALTIES[-1]:g}: "
+        f"{join_words(named)}. The best may lie beyond it. At the low end other or more features "
+        "may fit better, at the high end fewer features or more labels."
+    ]
+
+
+def _ends(ends: AtEnd) -> str:
+    """``the low end in 2 of 9 heads``."""
+    said = []
+    if ends.lowest:
+        said.append(f"the low end in {ends.lowest}")
+    if ends.highest:
+        said.append(f"the high end in {ends.highest}")
+    return f"{join_words(said)} of {ends.heads} heads"
+
+
+def _unlabelled(study: StudyRecords) -> list[str]:
+    """Which classes have no label, so that no head predicts them."""
+    said = []
+    for query, by_seed in find_unlabelled(study).items():
+        cases = [
+            f"{join_words(_class_names(study, seed, absent))} under seed {seed}"
+            for seed, absent in sorted(by_seed.items())
+        ]
+        said.append(f"{label_of(query, study.study)} ({', '.join(cases)})")
+    if not said:
+        return []
+    return [
+        "Classes without a label at the end, which a head that is solved for never predicts: "
+        f"{join_words(said)}."
+    ]
+
+
+def _class_names(study: StudyRecords, seed: int, classes: list[int]) -> list[str]:
+    """Their names where the partition tells them, else their numbers."""
+    part = study.partitions.get(seed)
+    if part is None:
+        return [str(label) for label in classes]
+    return [part.classes[label] for label in classes]
