@@ -61,7 +61,7 @@ coverage: $(STAMP)  ## what tests/core reaches of src/fallow/core, with a floor;
 check: $(STAMP)  ## format, lint, types, layers and house rules, docstring examples
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
-	$(PY) -m mypy --strict src
+	$(PY) -m mypy
 	$(PY) -m pytest -q tests/test_layers.py tests/test_house.py src/fallow
 
 format: $(STAMP)  ## put the files into shape

@@ -132,7 +132,7 @@ def test_a_site_with_another_version_refuses(monkeypatch: pytest.MonkeyPatch) ->
     ask = ask_of(sites, "encoding", "0/initial/encode")
     state = fitted(encoder, [pictures(5, 3)])
     with pytest.raises(
-        RuntimeError, match=r"site s0 encodes rows by Fourier .* another ver"
+        RuntimeError, match=r"site s0 encodes rows by another version of Fourier"
     ):
         ask.keep("encode", None, digest="0" * 32, **state)
 
@@ -179,3 +179,10 @@ def test_rounding_keeps_twelve_binary_digits(value: float) -> None:
 
 def test_a_grid_has_one_step_for_all() -> None:
     assert to_grid(torch.tensor([0.0001, 1.0001]), digits=2).tolist() == [0.0, 1.0]
+
+
+def test_more_features_than_anybody_can_keep_are_refused_before_any_is_made() -> None:
+    with pytest.raises(
+        ValueError, match=r"makes 1,000,000,000 features .* 65,536 is the most"
+    ):
+        build_encoder("fourier", (5,), features=10**9)

@@ -15,8 +15,11 @@ import torch
 
 from fallow.core import Answer, Request, Step
 from fallow.core.plan import Optimiser, Plan, Segment
-from fallow.encoders import Fourier
+from fallow.core.refusal import Refusal
+from fallow.encoders import Fourier, Identity
 from fallow.encoders.base import encoder_digest
+from fallow.encoders.encoding import Encoding
+from fallow.federation.building import build_study
 from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
 from fallow.federation.site.host import FEATURES
@@ -29,7 +32,7 @@ from fallow.settings.spec import Spec
 from fallow.storage.features import DATA
 from fallow.storage.files import load_tree
 from tests.federation.hosts import Leader, agreement, folder
-from tests.federation.worlds import Federation, federation, photos, rows
+from tests.federation.worlds import TINY, Federation, federation, photos, rows
 
 pytest.importorskip("cryptography")
 PICTURES = Recipe(
@@ -209,7 +212,7 @@ def test_units_of_features_come_after_the_encoder(leader: Leader) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"digest": "0" * 32}, "has another version of it, or other weights"),
+        ({"digest": "0" * 32}, "than the coordinator, or with other weights"),
         ({"length": None}, "cannot encode its rows by what it was sent"),
         ({"length": torch.tensor(torch.nan)}, "NaN or infinite"),
         ({"centre": torch.zeros(7)}, "cannot encode its rows by what it was sent"),
@@ -239,3 +242,34 @@ def test_a_site_takes_nothing_that_it_cannot_encode_by(
         asked(leader, "0/initial/encode/0", "encoding", Step("keep", "encode", well))
         is None
     )
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"weights": "/etc/passwd"}, "has no sha256"),
+        ({"weights": "model.onnx", "sha256": ""}, "has no sha256"),
+    ],
+)
+def test_weights_without_an_agreed_digest_are_refused_before_the_file_is_read(
+    fields: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    agreed = federation(tmp_path, TINY, rows()).agreement
+    recipe = replace(agreed.recipe, encoder=Spec("onnx", dict(fields)))
+    with pytest.raises(ValueError, match=said):
+        build_study(replace(agreed, recipe=recipe))
+
+
+def test_a_network_that_would_be_fetched_is_refused(tmp_path: Path) -> None:
+    agreed = federation(tmp_path, TINY, rows()).agreement
+    recipe = replace(agreed.recipe, encoder=Spec("timm", {"network": "resnet18"}))
+    with pytest.raises(ValueError, match="has no weights and no sha256"):
+        build_study(replace(agreed, recipe=recipe))
+
+
+def test_a_refused_encoder_says_nothing_of_what_the_site_has() -> None:
+    encoding = Encoding(Identity(), (3,))
+    with pytest.raises(Refusal, match="another version of Identity") as refused:
+        encoding.check("basel", {"digest": "0" * 32})
+    own = encoder_digest(Identity())
+    assert own[:4] not in str(refused.value)

@@ -94,10 +94,11 @@ def test_products_of_more_than_a_site_has_are_refused(
 
 @pytest.mark.parametrize("name", ["squared", "right", "log"])
 def test_a_loss_below_0_steers_no_choice(name: str) -> None:
-    lost = {
+    ones = {
         part: torch.ones(2, dtype=torch.float64) for part in ("squared", "right", "log")
     }
-    wrong = {**lost, name: -lost[name]}
+    lost: Answer = {**ones}
+    wrong: Answer = {**ones, name: -ones[name]}
     with pytest.raises(ValueError, match=f"{name} is below 0"):
         BORDER.check("a", LEFT_OUT, wrong)
     sums = PlausibleSums(SecureSum(), BORDER, lambda event: None)

@@ -20,9 +20,9 @@ from tests.queries.regression import draws
 from tests.worlds import Table
 
 pytest.importorskip("bmdal_reg")
-setattr(np, "Inf", np.inf)  # noqa: B010 -  its name before NumPy 2
+setattr(np, "Inf", np.inf)  # noqa: B010 - its name before NumPy 2
 algorithms = pytest.importorskip("bmdal_reg.bmdal.algorithms")
-from bmdal_reg.bmdal.feature_data import TensorFeatureData  # type: ignore[import-not-found]  # noqa: E402 - not installed
+from bmdal_reg.bmdal.feature_data import TensorFeatureData  # noqa: E402
 
 CASES = [  # rows, labels, features, picks, heavy tail
     (200, 20, 6, 10, False),

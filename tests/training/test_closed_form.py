@@ -319,7 +319,7 @@ def test_generalised_cross_validation_is_the_formula_on_all_rows() -> None:
 def test_the_unit_of_weights_changes_nothing_that_is_chosen() -> None:
     rows = weighed(rows_with_numbers(12))
     for reveal in ("head", "path"):
-        method = ClosedForm(reveal=reveal)  # type: ignore[arg-type]  # both are allowed
+        method = ClosedForm(reveal=reveal)
         found = []
         for unit in (0.1, 1.0, 16.0):
             same = rows._replace(s=unit * rows.s)

@@ -40,11 +40,12 @@ def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> No
     for package in ("fastapi", "jinja2", "uvicorn"):
         import_optional(package, "fallow[deploy]", "the labelling page")
     from fallow.federation.page import LabelQueue, serve
+    from fallow.federation.site.feature_space import open_feature_space
     from fallow.federation.site.folder import SiteFolder
 
     folder = SiteFolder.open(site)
-    about = (folder.agreement.name, folder.name, folder.agreement.schema, folder.rows)
-    guideline = folder.agreement.guideline
+    agreement = folder.agreement
+    rows = folder.rows
     ledger = folder.open_ledger()
     console = opt.console()
 
@@ -56,7 +57,16 @@ def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> No
 
     try:
         with suppress(KeyboardInterrupt):
-            serve(LabelQueue(*about, ledger, guideline), say, port, who, open_)
+            queue = LabelQueue(
+                study=agreement.name,
+                site=folder.name,
+                schema=agreement.schema,
+                rows=rows,
+                ledger=ledger,
+                guideline=agreement.guideline,
+                space=open_feature_space(folder, ledger),
+            )
+            serve(queue, say, port, who, open_)
         console.print("The page has ended. All labels are kept.")
     finally:
         ledger.close()

@@ -11,6 +11,9 @@ from fallow.core.methods import Encoder
 from fallow.core.names import OWN, NamePolicy
 from fallow.encoders.base import Settling, words_of
 
+MOST = 65_536
+"""Features of one row: a thousand rows of them are 0.25 GB."""
+
 
 def build_encoder(
     name: str, shape: Sequence[int], policy: NamePolicy = OWN, /, **fields: Any
@@ -28,4 +31,9 @@ def build_encoder(
     width = built.width(tuple(shape))
     if width < 1:
         raise ValueError(f"{name} makes no features of rows that are {words_of(shape)}")
+    if width > MOST:
+        raise ValueError(
+            f"{name} makes {width:,} features of rows that are {words_of(shape)}, and {MOST:,} is the "
+            "most; ask for fewer"
+        )
     return built

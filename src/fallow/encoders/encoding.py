@@ -50,9 +50,8 @@ class Encoding:
         digest = args.get("digest")
         if digest != own:
             raise Refusal(
-                f"site {site} encodes rows by {title} {own[:8]} and the coordinator by "
-                f"{digest!s:.8}: one of them has another version of it, or other weights; "
-                "install the same ones"
+                f"site {site} encodes rows by another version of {title} than the coordinator, or "
+                "with other weights: install the same ones"
             )
         state = {name: value for name, value in args.items() if isinstance(value, Tensor)}
         try:

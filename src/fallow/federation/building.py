@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import nn
 
+from fallow import encoders
 from fallow.core.banks import Layout
+from fallow.core.build import find
 from fallow.core.methods import Encoder, Methods, Showing, Training
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
@@ -52,6 +54,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     Raises ValueError for a method that only a simulator can run, or that does not suit the schema.
     """
     recipe = agreement.recipe
+    _check_weights(agreement)
     schema = agreement.schema
     dtype = DTYPES[recipe.dtype]
     names = agreement.names
@@ -119,6 +122,27 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
     if not recipe.validation:
         del playing["retention"]
     return playing
+
+
+def _check_weights(agreement: Agreement) -> None:
+    """Raise ValueError for an encoder with weights that the agreement does not pin down.
+
+    Whoever wrote it names a file of this machine: unless that file's digest is agreed on, parties
+    would encode by other weights, and what they say of it would tell others of the file.
+    """
+    spec = agreement.recipe.encoder
+    if spec is None or ":" in spec.name:
+        return
+    cls = find(encoders, spec.name, agreement.names)
+    known = {each.name for each in fields(cls)}
+    if "sha256" not in known:
+        return
+    lacking = [name for name in ("weights", "sha256") if not spec.fields.get(name)]
+    if lacking:
+        raise ValueError(
+            f"{agreement.name}: the encoder {spec.name} has no {' and no '.join(lacking)}; at real "
+            "sites name the file of weights and its SHA-256, so that all have the same"
+        )
 
 
 def _check_shown(agreement: Agreement, training: Training) -> None:

@@ -35,6 +35,7 @@ from fallow.training.parts.heads import (
 )
 from fallow.training.parts.ridge import Head, Path, decompose, head_of
 
+MOST = 8192  # features: the products of all pairs are 0.5 GB
 TINY = 1e-12  # a feature that varies by less than that part of its mean is constant
 
 
@@ -153,4 +154,10 @@ def check_last_layer(view: View) -> None:
             f"an exact head replaces the last layer, called head, with a bias; the last parameters "
             f"of this model are {', '.join(layers[-2:])}: make its head the last layer, or leave "
             "out head=exact"
+        )
+    size = view.layout.params[-2][1][1]
+    if size > MOST:
+        raise ValueError(
+            f"the body of this model makes {size:,} features and an exact head takes {MOST:,} at most; "
+            "use a model with a narrower last layer, or leave out head=exact"
         )

@@ -284,6 +284,10 @@ class Purchases:
         """From now on rows that were withdrawn so far have left."""
         self._tables.write("UPDATE gone SET applied = 1")
 
+    def find_left_rows(self) -> set[int]:
+        """Rows that were let go or declined, whether or not the study knows it yet."""
+        return {row for (row,) in self._tables.read("SELECT row FROM gone")}
+
     def find_excluded_rows(self) -> list[int]:
         """Rows that are in no pool and train nothing: those that were let go, those that nobody can
         tell, and those that people still disagreed on when their step was closed."""

@@ -73,13 +73,16 @@ def first(request: Request, who: Who, views: Page, row: str = "") -> Response:
 
 
 @router.get("/sample/{row}")
-def sample(request: Request, who: Who, views: Page, row: Row) -> Response:
-    """One sample, also one that has an answer."""
+def sample(request: Request, who: Who, views: Page, row: Row, guess: str = "") -> Response:
+    """One sample, also one that has an answer; guess: "yes" to see what the model guesses now."""
     asked = views.desk.question(row)
     if asked is None:
         raise ValueError("This sample was never asked, so it takes no label here.")
     return views.sample(
-        asked, who, notice=views.describe_outcome(request.query_params, who)
+        asked,
+        who,
+        shows_guess=guess == "yes",
+        notice=views.describe_outcome(request.query_params, who),
     )
 
 

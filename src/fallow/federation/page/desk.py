@@ -15,12 +15,15 @@ from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.questions import LabelAnswer, Question
 from fallow.federation.page.words import label_of
 from fallow.federation.schema import Schema
+from fallow.federation.site.feature_space import FeatureSpace
 from fallow.federation.site.rows import ReadableRow, SiteRows
 
 ENDED = ("expired", "withdrawn")
 """States in which a question takes no answer any more."""
 NOTHING = ""
 """How a form says that there is no answer."""
+N_SIMILAR = 3
+"""Labelled rows that are shown beside one that is like them."""
 CANNOT_TELL = "x"
 """How a form says that somebody cannot tell; every other answer is a number."""
 
@@ -41,7 +44,8 @@ class Outdated(Exception):
 @dataclass(frozen=True, eq=False)
 class LabelQueue:
     """``study`` and ``site`` are names; ``rows`` are all rows of the site; ``guideline``: how people
-    are to label, as the study says, None where it does not."""
+    are to label, as the study says, None where it does not.  ``space``: where the study has an
+    encoder, what tells which rows are alike and what the model guesses."""
 
     study: str
     site: str
@@ -49,6 +53,7 @@ class LabelQueue:
     rows: SiteRows
     ledger: Ledger
     guideline: str | None = None
+    space: FeatureSpace | None = None
 
     # -- questions --------------------------------------------------------------------------
 
@@ -101,6 +106,30 @@ class LabelQueue:
     def label(self, value: float | None) -> str:
         """A label in words."""
         return label_of(self.schema, value)
+
+    # -- what the model knows ---------------------------------------------------------------
+
+    def list_similar(self, row: int) -> list[tuple[int, float]]:
+        """The labelled rows that are most like a row, the nearest first, each with its label."""
+        if self.space is None:
+            return []
+        labels = self._settled_labels()
+        nearest = self.space.find_nearest(row, list(labels), N_SIMILAR)
+        return [(other, labels[other]) for other in nearest]
+
+    def _settled_labels(self) -> dict[int, float]:
+        """The label of every row of which people are not to think anew: none is shown for a row that
+        still waits for somebody, on which people disagree, or that has left."""
+        entered = self.ledger.store.load_labels(self.site)
+        labels = {label.row: label.value for label in entered}
+        for asked in self.ledger.questions():  # the newest question about a row comes last
+            if asked.state == "answered" and asked.value is not None:
+                labels[asked.row] = asked.value
+            elif asked.state in ("open", "conflict"):
+                labels.pop(asked.row, None)
+        for row in self.ledger.purchases.find_left_rows():
+            labels.pop(row, None)
+        return labels
 
     # -- what people do ---------------------------------------------------------------------
 

@@ -141,9 +141,13 @@ class Views:
         who: str,
         status: int = 200,
         typed: str | None = None,
+        shows_guess: bool = False,
         **more: object,
     ) -> HTMLResponse:
-        """One sample with its answers; typed: what was in the field of a form that was refused."""
+        """One sample with its answers; typed: what was in the field of a form that was refused.
+
+        shows_guess: somebody has asked what the model guesses now; it is no part of a page before.
+        """
         own = find_own_answer(asked, who)
         said = self.desk.find_last_said(asked, who)
         before, after = self.desk.around(asked.row, who)
@@ -172,7 +176,9 @@ class Views:
                 self.desk.schema, asked.why, place=asked.place, of=asked.of
             ),
             history=history,
+            similar=self._similar(asked.row),
             **self._keys(),
+            **self._guess(asked.row, is_shown=shows_guess),
             **self._row(asked.row),
             **self._undo(who),
             **more,
@@ -238,6 +244,25 @@ class Views:
         }
 
     # -- pieces -----------------------------------------------------------------------------
+
+    def _similar(self, row: int) -> list[Context]:
+        """The labelled rows that are most like a row, each in its readable form."""
+        found: list[Context] = []
+        for other, value in self.desk.list_similar(row):
+            found.append(
+                {"row": other, "label": self.desk.label(value), **self._row(other)}
+            )
+        return found
+
+    def _guess(self, row: int, *, is_shown: bool) -> Context:
+        """What the model that the site was given last guesses, where somebody wants to know."""
+        space = self.desk.space
+        guess = space.guess(row) if space is not None and is_shown else None
+        sentence = None
+        if guess is not None:
+            by = words.MODELS["global"]
+            sentence = words.describe_guess(self.desk.schema, by, *guess)
+        return {"can_guess": space is not None and space.has_model, "guess": sentence}
 
     def _row(self, row: int) -> Context:
         """A row's readable form: a picture with its size, or cells of a table."""

@@ -10,7 +10,7 @@ from typing import Any
 from fallow.core.words import count_noun
 from fallow.federation.schema import Schema
 
-RESERVED = "uwx"  # undo, why, cannot tell
+RESERVED = "guwx"  # guess, undo, why, cannot tell
 LETTERS = [letter for letter in string.ascii_lowercase if letter not in RESERVED]
 KEYS = "123456789" + "".join(LETTERS)
 MODELS = {
@@ -110,6 +110,14 @@ def cycle_name(cycle: int) -> str:
     return f"cycle {cycle}" if cycle >= 0 else "the first labels"
 
 
+def describe_guess(schema: Schema, by: str, predicted: float, sure: float | None) -> str:
+    """What a model guesses, as a sentence; ``by``: which model, in words."""
+    guess = f"guesses “{label_of(schema, predicted)}”"
+    if sure is not None:
+        guess += f", {100 * float(sure):.0f} % sure"
+    return f"{by[0].upper()}{by[1:]} {guess}."
+
+
 def reasons(schema: Schema, why: Mapping[str, Any], *, place: int, of: int) -> list[str]:
     """Why a sample was chosen, as sentences: its place, the guess and how sure, the score."""
     said = [f"It was chosen as number {place + 1} of {of} in its cycle."]
@@ -118,11 +126,7 @@ def reasons(schema: Schema, why: Mapping[str, Any], *, place: int, of: int) -> l
     if predicted is None:
         said.append("There is no guess: no model had learned anything when it was chosen.")
     else:
-        sure = why.get("probability")
-        guess = f"guesses “{label_of(schema, float(predicted))}”"
-        if sure is not None:
-            guess += f", {100 * float(sure):.0f} % sure"
-        said.append(f"{by[0].upper()}{by[1:]} {guess}.")
+        said.append(describe_guess(schema, by, float(predicted), why.get("probability")))
     if why.get("score") is not None:
         said.append(
             f"The strategy that chooses samples gave it the score {float(why['score']):.4g}."
