@@ -18,6 +18,8 @@ from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import read_rows, read_tests
 from fallow.federation.study_file import write_agreement
 from fallow.papers import find_recipe
+from fallow.privacy.signing import new_signing_key, verify_key
+from tests.federation.worlds import Federation, rows
 
 pytest.importorskip("cryptography")
 HEART = Path(__file__).parents[2] / "examples" / "heart"
@@ -52,7 +54,10 @@ def test_without_their_data_four_sites_share_what_comes_along(
     assert [len(part.x) for part in tests] == [35, 35, 35, 35]
     recipe = at_sites(find_recipe(str(HEART / "settings.toml")), "heart", 4, schema)
     about = build_study(Agreement("heart", recipe, schema, tuple(sites), b"k" * 32))
-    assert about.fresh(stream(0, "init", 0))["w"].shape == (16 * 11 + 2 * 17,)
+    assert recipe.privacy.secure_sum  # without it a head in closed form is refused
+    assert recipe.rounds == 1
+    weights = about.fresh(stream(0, "init", 0))["w"]
+    assert weights.shape == (2 * (128 + 1),)  # of features, and a bias
 
 
 def test_the_script_answers_whatever_is_open(
@@ -89,3 +94,37 @@ def test_the_script_answers_whatever_is_open(
         }
     assert given == {row: known[site.rows.ids[row]] for row in (5, 3)}
     assert script["label"](site, known) == 0
+
+
+def test_the_settings_run_at_four_sites_behind_masks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In units of their own: squares of measurements are large numbers for masked sums."""
+    monkeypatch.setenv("FALLOW_DATA", str(tmp_path / "nowhere"))
+    names, schema = files(tmp_path / "data", monkeypatch)
+    recipe = at_sites(find_recipe(str(HEART / "settings.toml")), "heart", 4, schema)
+    secret = new_signing_key()
+    agreed = Agreement("heart", recipe, schema, tuple(names), verify_key(secret))
+    write_agreement(tmp_path / "study.toml", agreed)
+    sites = {}
+    for name in names:
+        sites[name] = SiteFolder.create(
+            tmp_path / name,
+            tmp_path / "study.toml",
+            name=name,
+            data=str(tmp_path / "data" / f"{name}.csv"),
+            test=str(tmp_path / "data" / f"{name}-test.csv"),
+        )
+    script: dict[str, Any] = runpy.run_path(str(HEART / "annotate.py"))
+    answers = {
+        name: script["answers"](tmp_path / "data" / f"{name}-answers.csv") for name in names
+    }
+
+    def who(site: str, row: int) -> float:
+        return schema.value(answers[site][sites[site].rows.ids[row]])
+
+    world = Federation(tmp_path, agreed, rows(), secret, sites, who=who)
+    assert world.program().go()
+    assert [len(labels) for labels in world.labels().values()] == [8 + 2 * 6] * 4
+    assert world.records()[-1]["accuracy"] > 0.8
+    world.close()
