@@ -10,15 +10,17 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from fallow.core.methods import Encoder, Methods
+from fallow.core.methods import Encoder, Methods, Tunable
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.types import SiteId, State
 from fallow.encoders.base import Shape, encode_rows, encoder_digest, is_half
 from fallow.encoders.build import build_encoder
 from fallow.encoders.encoding import Encoding
+from fallow.privacy.settings import noise_refusal
 from fallow.settings.recipe import Recipe
 from fallow.sites.seen import Source
 from fallow.storage.features import FeatureStore
+from fallow.training.tuning import Tuning
 
 
 def encoder_of(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Encoder | None:
@@ -43,7 +45,17 @@ def with_encoder(methods: Methods, encoder: Encoder | None, shape: Shape) -> Met
     if encoder is not None:
         found["encoder"] = encoder
         found["encoding"] = Encoding(encoder, shape)
+    if isinstance(encoder, Tunable) and encoder.is_tuned:
+        found["tuning"] = Tuning(encoder)
     return found
+
+
+def check_tuning(recipe: Recipe, methods: Methods) -> None:
+    """Raise ValueError where a field of the encoder cannot be chosen by labels."""
+    if "tuning" not in methods or recipe.privacy.epsilon is None:
+        return
+    why = noise_refusal(f"encoder={recipe.encoder}", methods["tuning"].contract)
+    raise ValueError(f"{why}; an encoder whose fields are all given needs no labels")
 
 
 def kept_features(store: FeatureStore, encoder: Encoder, x: Tensor, state: State) -> Source:

@@ -23,6 +23,7 @@ Part = Literal[
     "encode",
     "features",
     "initial",
+    "tune",
     "targets",
     "round",
     "best",
@@ -42,12 +43,13 @@ QUERY = rf"{CYCLE}/query(?:-(?P<part>[1-9][0-9]{{0,8}}))?"
 KEYS: dict[Part, re.Pattern[str]] = {
     "hello": re.compile(rf"0/hello/{TURN}"),
     "encoder": re.compile(rf"0/initial/encoder/{TURN}"),
-    "encode": re.compile(rf"0/initial/encode/{TURN}"),
-    "features": re.compile(rf"0/initial/features/{TURN}"),
+    "encode": re.compile(rf"0/(?:initial|tuned)/encode/{TURN}"),
+    "features": re.compile(rf"0/(?:initial|tuned)/features/{TURN}"),
+    "tune": re.compile(rf"0/tuned/{TURN}"),
     "initial": re.compile(rf"0/initial/{TURN}"),
     "ask": re.compile(rf"(?:0/initial|{QUERY})/ask/{TURN}"),
     "close": re.compile(rf"(?:0/initial|{QUERY})/close/{TURN}"),
-    "targets": re.compile(rf"{CYCLE}/train/targets/{TURN}"),
+    "targets": re.compile(rf"(?:{CYCLE}/train|0/tuned)/targets/{TURN}"),
     "round": re.compile(rf"{CYCLE}/train/{ROUND}/{TURN}"),
     "best": re.compile(rf"{CYCLE}/train/{ROUND}/best/{TURN}"),
     "last": re.compile(rf"{CYCLE}/train/{ROUND}/last/{TURN}"),
@@ -58,6 +60,9 @@ KEYS: dict[Part, re.Pattern[str]] = {
 }
 ENCODING: tuple[Part, ...] = ("encoder", "encode")
 """What an encoder is fitted to, and its hand-over to all sites."""
+TUNED = "0/tuned"
+TUNING: tuple[Part, ...] = ("targets", "tune", "encode", "features")
+"""What follows from the first labels where they choose a field of the encoder, in this order."""
 TIMES = re.compile(r"[1-9][0-9]{0,8}")
 """How often a step was asked anew, as a key says it."""
 OWNER: dict[Part, str] = {
@@ -66,6 +71,7 @@ OWNER: dict[Part, str] = {
     "encode": "encoding",
     "features": "scaling",
     "initial": "initial",
+    "tune": "tuning",
     "targets": "scaling",
     "round": "training",
     "best": "retention",
@@ -80,7 +86,7 @@ OWNER: dict[Part, str] = {
 """Whose verbs each part of a run asks."""
 PHASES: tuple[tuple[Part, ...], ...] = (
     (
-        *("hello", "encoder", "encode", "features", "initial", "targets", "round"),
+        *("hello", "encoder", "encode", "features", "initial", "tune", "targets", "round"),
         *("query", "finish"),
     ),
     ("best", "ask"),
@@ -177,7 +183,10 @@ class RunSchedule:
         step = asks
         if kind in ("ask", "close", "best", "last", "head", "score"):
             step = asks.rpartition("/")[0]
-        phase = self._phase(kind, cycle=cycle, round_=round_, part=part)
+        if asked.startswith(f"{TUNED}/"):
+            phase = (-1, 2 + TUNING.index(kind))
+        else:
+            phase = self._phase(kind, cycle=cycle, round_=round_, part=part)
         rank: tuple[int, ...] = (*phase, _within(kind), turn)
         if key.endswith(DELIVER):  # what a relay brings comes after what it sent
             rank += (1,)
@@ -196,7 +205,7 @@ class RunSchedule:
     def _refusal(self, kind: Part, *, cycle: int, round_: int, part: int) -> str | None:
         """Why the recipe has no such exchange; None where it has."""
         recipe = self.recipe
-        if cycle == -1 or kind in ("hello", *ENCODING, "features", "finish"):
+        if cycle == -1 or kind in ("hello", *ENCODING, "features", "tune", "finish"):
             return None
         is_query = kind in ("query", "ask", "close")
         first, last = self._cycles(is_query)

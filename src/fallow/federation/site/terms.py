@@ -20,6 +20,7 @@ PARTS = {
     "training": "training",
     "head": "exact head",
     "encoder": "encoder",
+    "tuning": "choice of the encoder's field",
     "scaling": "standardisation",
     "retention": "best model",
     "people": "people and scores",
