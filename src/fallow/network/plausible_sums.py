@@ -17,6 +17,7 @@ from fallow.network.checks import ResponseCheck
 from fallow.network.plausible import (
     MODELS,
     ROWS,
+    are_noisy_products,
     are_products,
     does_fit,
     find_fault_in_products,
@@ -102,7 +103,9 @@ class PlausibleSums:
         self, total: Mapping[str, Tensor], sites: Sequence[SiteId]
     ) -> str | None:
         known = [self.border.labels.get(site) for site in sites]
-        counted = "rows" if are_products(total) else ROWS  # of products n is a weight
+        counted = ROWS
+        if are_products(total) or are_noisy_products(total):
+            counted = "rows"  # of products n is a weight
         if counted in total and None not in known:
             n = float(total[counted])
             most = sum(labels or 0 for labels in known)
