@@ -633,17 +633,32 @@ def _check_plan(key: str, plan: Plan | None) -> None:
 def _check_args(key: str, step: Step, sizes: Mapping[str, int]) -> None:
     if len(step.args) > FIELDS:
         raise Refusal(f"the order {key} has {len(step.args)} fields")
+    takes_direction = step.plan is not None and step.plan.start not in ("given", "scratch")
     for name, value in step.args.items():
         try:
             _check_kind(name, value)
         except ValueError as error:
             raise Refusal(f"the order {key}: {error}") from error
-        if name in sizes and (
-            not isinstance(value, Tensor) or value.shape != (sizes[name],)
-        ):
-            raise Refusal(
-                f"the order {key} brings {name} of another model: its shape is "
-                f"{tuple(getattr(value, 'shape', ()))} and here it is {(sizes[name],)}"
-            )
+        is_of_direction = (
+            # training that starts at what the site remembers is pulled towards other parameters,
+            # which no row ever passes through: they have no statistics
+            takes_direction
+            and name == STATISTICS
+            and isinstance(value, Tensor)
+            and value.shape == (0,)
+        )
+        if name in sizes and not is_of_direction:
+            _check_shape(key, name, value, sizes[name])
         if isinstance(value, Tensor) and not is_finite(value):
             raise Refusal(f"the order {key} brings {name} with NaN or infinite numbers")
+
+
+def _check_shape(key: str, name: str, value: object, size: int) -> None:
+    shape = None
+    if isinstance(value, Tensor):
+        shape = tuple(value.shape)
+    if shape != (size,):
+        raise Refusal(
+            f"the order {key} brings {name} of another model: its shape is {shape or ()} and "
+            f"here it is {(size,)}"
+        )
