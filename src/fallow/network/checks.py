@@ -633,24 +633,26 @@ def _check_plan(key: str, plan: Plan | None) -> None:
 def _check_args(key: str, step: Step, sizes: Mapping[str, int]) -> None:
     if len(step.args) > FIELDS:
         raise Refusal(f"the order {key} has {len(step.args)} fields")
-    takes_direction = step.plan is not None and step.plan.start not in ("given", "scratch")
+    if _is_direction(step):
+        sizes = {**sizes, STATISTICS: 0}
     for name, value in step.args.items():
         try:
             _check_kind(name, value)
         except ValueError as error:
             raise Refusal(f"the order {key}: {error}") from error
-        is_of_direction = (
-            # training that starts at what the site remembers is pulled towards other parameters,
-            # which no row ever passes through: they have no statistics
-            takes_direction
-            and name == STATISTICS
-            and isinstance(value, Tensor)
-            and value.shape == (0,)
-        )
-        if name in sizes and not is_of_direction:
+        if name in sizes:
             _check_shape(key, name, value, sizes[name])
         if isinstance(value, Tensor) and not is_finite(value):
             raise Refusal(f"the order {key} brings {name} with NaN or infinite numbers")
+
+
+def _is_direction(step: Step) -> bool:
+    """Whether a fit brings parameters alone: training that starts at what the site remembers may be
+    pulled towards others, and through those no row ever passes."""
+    if step.plan is None or step.plan.start in ("given", "scratch"):
+        return False
+    statistics = step.args.get(STATISTICS)
+    return isinstance(statistics, Tensor) and statistics.shape == (0,)
 
 
 def _check_shape(key: str, name: str, value: object, size: int) -> None:
