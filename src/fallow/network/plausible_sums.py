@@ -105,7 +105,7 @@ class PlausibleSums:
         known = [self.border.labels.get(site) for site in sites]
         counted = ROWS
         if are_products(total) or are_noisy_products(total):
-            counted = "rows"  # of products n is a weight
+            counted = "rows"  # their n is a weight
         if counted in total and None not in known:
             n = float(total[counted])
             most = sum(labels or 0 for labels in known)
