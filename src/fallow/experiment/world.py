@@ -268,11 +268,6 @@ def world_of(
     x, outputs = found.x.to(dtype), found.n_classes or 1
     measured = tuple(x.shape[1:])
     encoder = encoder_of(recipe, measured)
-    if encoder is not None and found.missing is not None:
-        raise ValueError(
-            f"rows of {found.name} have empty cells, which encoder {recipe.encoder} cannot take: "
-            "fill them in, leave such rows out, or leave the encoder out"
-        )
     shape = measured if encoder is None else (encoder.width(measured),)
 
     def new_model(generator: torch.Generator) -> nn.Module:
@@ -288,7 +283,7 @@ def world_of(
 
     rows = {name: torch.from_numpy(at) for name, at in shares.items()}
     wrong = draw_flipped_sites(recipe, found, [*rows], seed)
-    methods = with_encoder(methods_of(recipe, wrong), encoder, measured)
+    methods = with_encoder(methods_of(recipe, wrong), encoder, measured, found.missing)
     hidden = {name: found.y[at] for name, at in rows.items()}
     hidden |= {name: found.n_classes - 1 - hidden[name] for name in wrong}
     shown = hidden if methods["query"].contract.simulator_only else {}

@@ -13,7 +13,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
-from fallow.core.missing import Missing, filled
+from fallow.core.missing import Missing, filled, total_cells
 from fallow.core.types import Answer, State
 from fallow.core.view import Rows, View
 
@@ -147,17 +147,7 @@ class Scaling:
         return {"rows": float(view.pool + len(view.labels)), "columns": total}
 
     def cells(self, view: View) -> Answer:
-        total: Tensor | float = 0.0
-        given: Tensor | float = 0.0
-        for rows in blocks(view):
-            if bool(rows.isinf().any()):
-                raise ValueError(
-                    "a feature is infinite; correct it, or leave such rows out"
-                )
-            total = total + rows.nansum(0)
-            given = given + (~rows.isnan()).sum(0).double()
-        rows_here = float(view.pool + len(view.labels))
-        return {"rows": rows_here, "columns": total, "given": given}
+        return {**total_cells(blocks(view))}
 
     def spread(self, view: View, mean: Tensor, fill: Tensor | None = None) -> Answer:
         squares = torch.zeros_like(mean)
