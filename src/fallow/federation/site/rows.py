@@ -27,8 +27,8 @@ from fallow.federation.site.pictures import (
 )
 
 ReadableRow = tuple[tuple[str, str, str], ...] | Path
-"""A row as a person reads it: (column, text, unit) for each column of a table, or the file of an
-image."""
+"""A row as a person reads it: (column, text, unit) for each column of a table, the text "" where the
+cell is empty, or the file of an image."""
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -158,10 +158,8 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     def describe(row: int) -> ReadableRow:
         shown: list[tuple[str, str, str]] = []
         for column in schema.columns:
-            if is_empty[column.name][row]:
-                shown.append((column.name, "", ""))
-            else:
-                shown.append((column.name, kept[column.name][row], column.unit))
+            text = "" if is_empty[column.name][row] else kept[column.name][row]
+            shown.append((column.name, text, column.unit))
         return tuple(shown)
 
     return SiteRows(
