@@ -15,7 +15,7 @@ from fallow.core.missing import Missing, total_cells
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId
 from fallow.core.view import View
-from fallow.encoders.base import rounded
+from fallow.encoders.base import round_digits
 from fallow.encoders.rows import CHUNK, KINDS
 
 
@@ -47,7 +47,7 @@ class Filling:
     def agree(self, ask: Ask) -> Tensor:
         """What an empty cell of each column becomes at all sites from now on: (d,) float64."""
         total = sum_of_all(ask, "cells")
-        fill = rounded(self.missing.fill(total["columns"], total["given"]))
+        fill = round_digits(self.missing.fill(total["columns"], total["given"]))
         ask.keep("fill", None, fill=fill)
         return fill
 
