@@ -58,7 +58,7 @@ Strategies that every site follows by itself
     Margin               the smallest gap between the two likeliest classes
     LeastConfidence      the smallest probability of the likeliest class
     CoreSet              rows that cover the features
-    Typicality           the most typical row of each large cluster without a label
+    Typical, Typicality           the most typical row of each large cluster without a label
     BADGE                large gradients, unlike one another
     BALD                 rows of which a committee is sure, and disagrees
     NoiseStability       predictions that noise on the weights changes, spread out
@@ -99,6 +99,10 @@ Encoders: what models see in place of rows
     Identity             rows as they are
     Fourier              random features of a kernel
     Convolution          what random filters see in images
+    Timm, OpenCLIP       what pretrained networks see in images, from files or caches
+    SentenceTransformers, texts_to_rows    what they say of texts
+    TabPFN               what one makes of rows of tables
+    ONNX                 a network in a file
 
 Models
     Linear, MLP          for rows of numbers
