@@ -58,7 +58,7 @@ Strategies that every site follows by itself
     Margin               the smallest gap between the two likeliest classes
     LeastConfidence      the smallest probability of the likeliest class
     CoreSet              rows that cover the features
-    Typical, Typicality           the most typical row of each large cluster without a label
+    Typicality           the most typical row of each large cluster without a label
     BADGE                large gradients, unlike one another
     BALD                 rows of which a committee is sure, and disagrees
     NoiseStability       predictions that noise on the weights changes, spread out
@@ -66,6 +66,7 @@ Strategies that every site follows by itself
     BAIT, ACSFW          for numbers to predict: Fisher information, sparse subsets
 
 Strategies of a federation
+    Typical              few labels: one for each cluster of all sites, without a model
     Ensemble             the local and the global model as one
     AHFAL                both models, by how evenly sites hold a class
     KSAS                 where both models differ, on classes that the site knows
