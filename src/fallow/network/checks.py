@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from fallow.core.messages import KEYS, Request, Step
+from fallow.core.missing import Missing
 from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId, Value
 from fallow.core.weights import lower_median
 from fallow.network.alike import find_odd, is_ragged
+from fallow.network.cells import are_cells, find_fault_in_cells
 from fallow.network.plausible import (
     BY_LABELS,
     BY_ROWS,
@@ -137,6 +139,8 @@ class ResponseCheck:
     last: the norms of the model that sites were brought last, by its parts.
     with_statistics: the owners of verbs ("query", "training") whose models for an average come
         with batch-norm statistics.
+    missing: how empty cells are filled in, where a study has some; cells: numbers in a row as it
+        is measured.
     """
 
     rows: dict[SiteId, int] = field(default_factory=dict)
@@ -153,6 +157,8 @@ class ResponseCheck:
     bounds: Bounds = Bounds()
     last: dict[str, float] = field(default_factory=dict)
     with_statistics: frozenset[str] = frozenset()
+    missing: Missing | None = None
+    cells: int = 0
 
     def largest_message(self, site: SiteId) -> int:
         """Bytes of a message that a site may have reason to send: two models of float64 for every
@@ -202,7 +208,12 @@ class ResponseCheck:
             self._check_of_people(site, step, answer)
         elif step.kind == "sum":
             _check_signs(answer)
-            self._check_parts_of_rows(site, answer)
+            if request.owner in ("query", "initial"):
+                self._check_parts_of_rows(site, answer)
+            if are_cells(answer):
+                why = find_fault_in_cells(answer, self.missing, self.cells)
+                if why is not None:
+                    raise Refusal(why)
         self._check_weight(site, request, answer)
         return checked
 

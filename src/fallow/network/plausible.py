@@ -22,7 +22,8 @@ MODELS = ("w", "stats", "body")
 ROWS = "n"
 """The field by which an answer weighs in an average of models."""
 BY_ROWS = {
-    *(("scaling", verb) for verb in ("columns", "spread")),
+    *(("scaling", verb) for verb in ("columns", "cells", "spread")),
+    ("filling", "cells"),
     *(("encoder", verb) for verb in ("moments", "patches")),
 }
 BY_LABELS = {
