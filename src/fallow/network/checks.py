@@ -209,6 +209,8 @@ class ResponseCheck:
             self._check_of_people(site, step, answer)
         elif step.kind == "sum":
             _check_signs(answer)
+            if request.owner in ("query", "initial"):
+                self._check_parts_of_rows(site, answer)
             if are_cells(answer):
                 why = find_fault_in_cells(answer, self.missing, self.cells)
                 if why is not None:
@@ -349,6 +351,17 @@ class ResponseCheck:
             raise ValueError(
                 f"{ROWS} is {n:g}, and the site brought or was asked for {most} labels"
             )
+
+    def _check_parts_of_rows(self, site: SiteId, answer: Received) -> None:
+        """Raise ValueError for rows of several kinds, such as clusters, that are more together than
+        the site has."""
+        parts = answer.get("rows")
+        if not isinstance(parts, Tensor) or parts.ndim != 1:
+            return
+        together = float(parts.double().sum())
+        most = self.rows.get(site, WHOLE)
+        if together > most * (1 + 1e-6):
+            raise ValueError(f"rows are {together:g} together, and the site has {most}")
 
     def _check_products(self, site: SiteId, answer: Received) -> None:
         """Raise ValueError for products that cannot be those of the site's labelled rows.
