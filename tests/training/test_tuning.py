@@ -178,6 +178,11 @@ def test_noise_and_a_choice_by_labels_do_not_go_together() -> None:
         world_of(private, 0, draw_waves(3.0, is_class=True), Journal())
 
 
+def test_first_rows_are_not_chosen_by_features_that_wait_for_labels() -> None:
+    with pytest.raises(ValueError, match="initial_by is 'typical', which looks at encoded"):
+        world_of(replace(RECIPE, initial_by="typical"), 0, draw_waves(3.0), Journal())
+
+
 # -- what a site refuses --------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from fallow.core.events import Say, stay_silent
 from fallow.core.methods import Finishing, Memo, methods_by_owner, server_parts
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
+from fallow.encoders.base import EMPTY_CELLS
 from fallow.experiment.environment import Environment
 from fallow.experiment.finished import (
     FinishedModel,
@@ -152,8 +153,8 @@ class Run:
     # -- labels -----------------------------------------------------------------------------
 
     def initial(self) -> FinishedQuery:
-        """What rows are encoded by, units of features, and the first labels: random, through the
-        same door, oracle and budget."""
+        """What rows are encoded by, units of features, and the first labels: random or typical rows,
+        through the same door, oracle and budget."""
         recipe = self.recipe
         done = cast(FinishedQuery | None, self.journal.load_step("0/initial"))
         if done is None:
@@ -163,7 +164,7 @@ class Run:
             if "tuning" not in self.world.methods:
                 scale = self._prepare_rows("0/initial", encoded, shown)
             ask = self._ask("0/initial", "initial", 0, shown)
-            share = recipe.initial if recipe.initial_by == "random" else 0
+            share = 0 if recipe.initial_by == "query" else recipe.initial
             budget = self.world.cap_budget(self.world.budget_for(share))
             if any(budget.values()):
                 self.world.methods["initial"].query(ask, budget, {})
@@ -184,8 +185,13 @@ class Run:
         methods = self.world.methods
         if "encoder" not in methods:
             return None
+        fill: State = {}
+        if "filling" in methods:
+            ask = self._ask("0/initial/cells", "filling", 0, shown)
+            fill[EMPTY_CELLS] = methods["filling"].agree(ask)
         ask = self._ask("0/initial/encoder", "encoder", 0, shown)
-        return methods["encoder"].fit(ask, tuple(self.world.about["shape"]))
+        shape = tuple(self.world.about["shape"])
+        return {**methods["encoder"].fit(ask, shape), **fill}
 
     def _prepare_rows(
         self, step: str, encoded: State | None, shown: Disclosure
@@ -198,6 +204,8 @@ class Run:
             methods["encoding"].hand_over(ask, encoded)
         is_scaled = self.world.is_standardised
         missing = self.world.missing
+        if encoded is not None:
+            missing = None  # an encoder sees them filled in, and makes whole rows
         if not is_scaled and missing is None:
             return None
         ask = self._ask(f"{step}/features", "scaling", 0, shown)
@@ -214,7 +222,11 @@ class Run:
                 ask = self._ask(f"{TUNED}/targets", "scaling", 0, shown)
                 self.world.agree_on_targets(ask)
             ask = self._ask(TUNED, "tuning", 0, shown)
-            encoded = self.world.methods["tuning"].tune(ask, first["encoder"])
+            fitted = dict(first["encoder"])
+            fill: State = {}
+            if EMPTY_CELLS in fitted:
+                fill[EMPTY_CELLS] = fitted.pop(EMPTY_CELLS)
+            encoded = {**self.world.methods["tuning"].tune(ask, fitted), **fill}
             scale = self._prepare_rows(TUNED, encoded, shown)
             done = {
                 "memo": {},

@@ -19,6 +19,7 @@ from fallow.settings.recipe import Recipe
 
 Part = Literal[
     "hello",
+    "cells",
     "encoder",
     "encode",
     "features",
@@ -42,6 +43,7 @@ ROUND = NUMBER.format("round")
 QUERY = rf"{CYCLE}/query(?:-(?P<part>[1-9][0-9]{{0,8}}))?"
 KEYS: dict[Part, re.Pattern[str]] = {
     "hello": re.compile(rf"0/hello/{TURN}"),
+    "cells": re.compile(rf"0/initial/cells/{TURN}"),
     "encoder": re.compile(rf"0/initial/encoder/{TURN}"),
     "encode": re.compile(rf"0/(?:initial|tuned)/encode/{TURN}"),
     "features": re.compile(rf"0/(?:initial|tuned)/features/{TURN}"),
@@ -58,8 +60,9 @@ KEYS: dict[Part, re.Pattern[str]] = {
     "query": re.compile(rf"{QUERY}/{TURN}"),
     "finish": re.compile(rf"model/finish/{TURN}"),
 }
-ENCODING: tuple[Part, ...] = ("encoder", "encode")
-"""What an encoder is fitted to, and its hand-over to all sites."""
+ENCODING: tuple[Part, ...] = ("cells", "encoder", "encode")
+"""What fills empty cells before an encoder sees rows, what it is fitted to, and its hand-over to
+all sites."""
 TUNED = "0/tuned"
 TUNING: tuple[Part, ...] = ("targets", "tune", "encode", "features")
 """What follows from the first labels where they choose a field of the encoder, in this order."""
@@ -67,6 +70,7 @@ TIMES = re.compile(r"[1-9][0-9]{0,8}")
 """How often a step was asked anew, as a key says it."""
 OWNER: dict[Part, str] = {
     "hello": "people",
+    "cells": "filling",
     "encoder": "encoder",
     "encode": "encoding",
     "features": "scaling",
@@ -86,8 +90,8 @@ OWNER: dict[Part, str] = {
 """Whose verbs each part of a run asks."""
 PHASES: tuple[tuple[Part, ...], ...] = (
     (
-        *("hello", "encoder", "encode", "features", "initial", "tune", "targets", "round"),
-        *("query", "finish"),
+        *("hello", "cells", "encoder", "encode", "features", "initial", "tune", "targets"),
+        *("round", "query", "finish"),
     ),
     ("best", "ask"),
     ("last", "close"),
