@@ -13,16 +13,19 @@ import torch
 from torch import Tensor
 
 from fallow.core.methods import Encoder
+from fallow.core.missing import filled
 from fallow.core.types import State
 
 Shape = tuple[int, ...]
 """Of one row, as it is measured."""
 FINE = 12  # binary digits that are kept of what is fitted
 DIGITS = 32  # of a digest, hexadecimal
+EMPTY_CELLS = "empty_cells"
+"""In what an encoder was fitted to: what empty cells become before rows are encoded, (d,)."""
 
 
 @runtime_checkable
-class Weighing(Protocol):
+class HasWeights(Protocol):
     """An encoder with weights that do not follow from its fields."""
 
     def weights_digest(self) -> str:
@@ -31,10 +34,10 @@ class Weighing(Protocol):
 
 
 @runtime_checkable
-class Settling(Protocol):
+class ShapeDependent(Protocol):
     """An encoder some of whose fields are decided by the shape of a row."""
 
-    def settled(self, shape: Shape) -> Encoder:
+    def settle(self, shape: Shape) -> Encoder:
         """The same encoder with these fields decided."""
         ...
 
@@ -42,13 +45,16 @@ class Settling(Protocol):
 def encode_rows(encoder: Encoder, x: Tensor, state: State) -> Tensor:
     """Features of rows, (m, *shape) -> (m, D) float32, without a graph.
 
+    state: what the encoder was fitted to, and `EMPTY_CELLS` where rows have some.
     Raises ValueError for another width than the encoder promised, and for NaN.
     """
+    x = filled(x, state.get(EMPTY_CELLS))
+    own = {name: value for name, value in state.items() if name != EMPTY_CELLS}
     wanted = encoder.width(tuple(x.shape[1:]))
     if not len(x):
         return torch.zeros(0, wanted)
     with torch.no_grad():
-        z = encoder.encode(x, state)
+        z = encoder.encode(x, own)
     title = encoder.contract.title
     if tuple(z.shape) != (len(x), wanted):
         raise ValueError(
@@ -83,7 +89,7 @@ def encoder_digest(encoder: Encoder, state: State | None = None) -> str:
         "version": getattr(cls, "version", 1),  # an encoder of a person's own may have none
         "fields": _plain_fields(encoder),
     }
-    if isinstance(encoder, Weighing):
+    if isinstance(encoder, HasWeights):
         about["weights"] = encoder.weights_digest()
     h = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name, value in sorted((state or {}).items()):
@@ -104,12 +110,12 @@ def _plain_fields(encoder: Encoder) -> dict[str, Any]:
     return found
 
 
-def rounded(value: Tensor, digits: int = FINE) -> Tensor:
+def round_digits(value: Tensor, digits: int = FINE) -> Tensor:
     """Numbers with so many binary digits, float64.
 
     Totals depend on the order in which sites are added, in the last digits.  Features must not.
 
-    >>> rounded(torch.tensor([0.1, 3.0], dtype=torch.float64), digits=4)
+    >>> round_digits(torch.tensor([0.1, 3.0], dtype=torch.float64), digits=4)
     tensor([0.1016, 3.0000], dtype=torch.float64)
     """
     parts, power = torch.frexp(value.double())
@@ -117,8 +123,8 @@ def rounded(value: Tensor, digits: int = FINE) -> Tensor:
     return torch.ldexp((parts * steps).round() / steps, power)
 
 
-def to_grid(value: Tensor, digits: int = FINE) -> Tensor:
-    """Numbers as multiples of ``2 ** -digits``, float64: as `rounded`, with one step for all."""
+def round_to_grid(value: Tensor, digits: int = FINE) -> Tensor:
+    """Numbers as multiples of ``2 ** -digits``, float64: as `round_digits`, with one step for all."""
     steps = 2.0**digits
     return (value.double() * steps).round() / steps
 
@@ -133,10 +139,10 @@ def check_positive(encoder: Encoder, *names: str) -> None:
             )
 
 
-def words_of(shape: Sequence[int]) -> str:
+def describe_shape(shape: Sequence[int]) -> str:
     """The shape of a row in words.
 
-    >>> words_of((1, 28, 28)), words_of((5,))
+    >>> describe_shape((1, 28, 28)), describe_shape((5,))
     ('1 x 28 x 28', '5')
     """
     return " x ".join(map(str, shape))

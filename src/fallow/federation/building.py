@@ -26,6 +26,9 @@ from fallow.models import build_model, check_model
 from fallow.study.opening import check_task
 from fallow.training.scaling import Scaling
 
+PINNED = ("weights", "sha256", "context", "context_sha256")
+"""Fields of encoders that name files and their digests."""
+
 
 @dataclass(frozen=True)
 class BuiltStudy:
@@ -77,7 +80,8 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     def fresh(generator: torch.Generator) -> State:
         return layout.flatten(new_model(generator), dtype)
 
-    methods = with_encoder(methods_of(recipe, policy=names), encoder, measured)
+    chosen = methods_of(recipe, policy=names)
+    methods = with_encoder(chosen, encoder, measured, schema.missing)
     for name in ("query", "training"):
         if methods[name].contract.simulator_only:
             raise ValueError(
@@ -109,15 +113,17 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
     that the study does not need."""
     recipe = agreement.recipe
     has_numbers = agreement.schema.task == "regression"
+    # an encoder sees empty cells filled in, and makes whole rows
+    has_empty = agreement.schema.missing is not None and recipe.encoder is None
     scaling = Scaling(
         of_rows=is_standardised(recipe, agreement.example),
         of_numbers=has_numbers and recipe.target_scale != "none",
-        of_cells=False,
+        of_cells=has_empty,
         is_encoded=recipe.encoder is not None,
     )
     playing = methods.copy()
     playing["scaling"] = scaling
-    if not (scaling.of_rows or scaling.of_numbers):
+    if not (scaling.of_rows or scaling.of_numbers or scaling.of_cells):
         del playing["scaling"]
     if not recipe.validation:
         del playing["retention"]
@@ -137,7 +143,8 @@ def _check_weights(agreement: Agreement) -> None:
     known = {each.name for each in fields(cls)}
     if "sha256" not in known:
         return
-    lacking = [name for name in ("weights", "sha256") if not spec.fields.get(name)]
+    needed = [name for name in PINNED if name in known]
+    lacking = [name for name in needed if not spec.fields.get(name)]
     if lacking:
         raise ValueError(
             f"{agreement.name}: the encoder {spec.name} has no {' and no '.join(lacking)}; at real "
