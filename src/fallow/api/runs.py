@@ -41,7 +41,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.storage.files import load_tree
 from fallow.study.cell import Cell, Setup
-from fallow.study.opening import prepare_study
+from fallow.study.opening import keep_facts, prepare_study
 from fallow.study.predict import outputs_of
 from fallow.study.reading import read_study
 from fallow.study.study import run_cell
@@ -105,8 +105,9 @@ def run(
         cell = Cell(str(text), int(seed))
         setup = Setup(order.recipe, folder, dataset=order.dataset, classes=classes)
         with lend(classes):
-            setup, _ = prepare_study(setup, [cell.query], cell.seed)
+            setup, first = prepare_study(setup, [cell.query], cell.seed)
             open_kept(setup, [cell], "fallow.run", classes)
+            keep_facts(setup.out, first.dataset)
             with Progress(setup.recipe, [cell], progress) as watch:
                 run_cell(
                     setup, cell, lambda event: watch(name_run(event, cell.query, cell.seed))

@@ -27,7 +27,7 @@ from fallow.report.words import summary
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.errors import Failed
 from fallow.study.cell import Cell, Failure, Setup
-from fallow.study.opening import prepare_study
+from fallow.study.opening import keep_facts, prepare_study
 from fallow.study.reading import read_study as read_records
 from fallow.study.records import StudyRecords
 from fallow.study.study import run_study, study_cells
@@ -93,9 +93,10 @@ def compare(
             chosen, folder, dataset=order.dataset, classes=dict(collected.classes)
         )
         with lend(collected.classes):
-            setup, _ = prepare_study(setup, texts, wanted[0])
+            setup, first = prepare_study(setup, texts, wanted[0])
             cells = study_cells(setup.recipe, texts, wanted)
             open_kept(setup, cells, "fallow.compare", collected.classes)
+            keep_facts(setup.out, first.dataset)
             with Progress(setup.recipe, cells, progress) as watch:
                 failures = run_study(setup, cells, _jobs(jobs), watch)
         _say(failures, cells)

@@ -157,9 +157,8 @@ def _study(
     from fallow.cli.progress import Watch
     from fallow.cli.waiting import Waiting
     from fallow.data.facts import data_lines, describe_data
-    from fallow.storage.files import write_json
     from fallow.study.estimate import estimate
-    from fallow.study.opening import open_study, prepare_study
+    from fallow.study.opening import keep_facts, open_study, prepare_study
     from fallow.study.study import run_study, study_cells
 
     console = opt.console(quiet=order.quiet or order.as_json)
@@ -174,8 +173,8 @@ def _study(
     cores = os.cpu_count() or 1
     jobs = order.jobs or max(1, cores // setup.threads)
     cells = study_cells(setup.recipe, queries, seeds)
-    facts = describe_data(world.dataset)
     if order.dry_run:
+        facts = describe_data(world.dataset)
         for line in data_lines(facts) if facts is not None else ():
             console.print(line, markup=False, soft_wrap=True)
         with Waiting(console, "timing two short rounds of each kind"):
@@ -187,9 +186,9 @@ def _study(
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     try:
         open_study(setup, cells, command, order.resume)
-        if facts is not None:
-            write_json(setup.out / "data.json", dict(facts))
-            for said in facts["warnings"]:
+        kept = keep_facts(setup.out, world.dataset)
+        if kept is not None:
+            for said in kept["warnings"]:
                 console.print(f"look at this: {said}", markup=False, soft_wrap=True)
         for note in world.dataset.notes:
             console.print(f"{setup.recipe.data}: {note}", markup=False, soft_wrap=True)

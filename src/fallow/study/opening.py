@@ -18,6 +18,7 @@ from fallow.core.names import OWN, NamePolicy
 from fallow.core.spelling import spell_class
 from fallow.core.words import join_words
 from fallow.data.dataset import Dataset
+from fallow.data.facts import DataFacts, describe_data
 from fallow.data.own.cells import Say, say_nothing
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.methods import methods_of
@@ -38,6 +39,8 @@ MOST_SOLVED = 8192
 """Features of a model that is solved for: the products of all pairs are 0.5 GB."""
 
 
+FACTS = "data.json"
+"""Where a study keeps what it knows of a person's own data, in its folder."""
 FITTED = 256
 """Pictures in an outline to which an encoder is fitted."""
 
@@ -221,6 +224,15 @@ def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) 
                 "published": recipe.to_dict()["published"],
             },
         )
+
+
+def keep_facts(folder: Path, found: Dataset) -> DataFacts | None:
+    """Write what a person's own data came to into the folder of their study, for its report, and
+    return it; None, and nothing is written, for any other data."""
+    facts = describe_data(found)
+    if facts is not None:
+        write_json(folder / FACTS, dict(facts))
+    return facts
 
 
 def check_same(path: Path, recipe: Recipe, resume: bool) -> Begun:
