@@ -184,3 +184,12 @@ def test_the_report_of_a_named_set_has_no_such_box(tmp_path: Path) -> None:
     page = run.report(tmp_path / "page.html").read_text()
     assert "Your data" not in page
     assert not (tmp_path / "c" / "data.json").exists()
+
+
+def test_numbers_to_predict_have_strategies_of_their_own() -> None:
+    study = fl.compare(
+        None, "diabetes", seeds=1, cycles=0, rounds=1, sites=2, progress=False
+    )
+    assert "badge@training=closed-form" in set(study.records["query"])
+    with pytest.raises(ValueError, match="entropy chooses by classes"):
+        fl.compare(["entropy"], "diabetes", seeds=1, sites=2, progress=False)

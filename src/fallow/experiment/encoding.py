@@ -13,6 +13,7 @@ from torch import Tensor
 from fallow.core.methods import Encoder, Methods
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.types import SiteId, State
+from fallow.data.dataset import Dataset
 from fallow.encoders.base import Shape, encode_rows, encoder_digest, is_half
 from fallow.encoders.build import build_encoder
 from fallow.encoders.encoding import Encoding
@@ -29,6 +30,16 @@ def encoder_of(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Encode
     if recipe.encoder is None:
         return None
     return build_encoder(recipe.encoder.name, shape, policy, **recipe.encoder.fields)
+
+
+def check_cells(recipe: Recipe, found: Dataset) -> None:
+    """Raise ValueError where rows have empty cells and an encoder would see them."""
+    if recipe.encoder is not None and found.missing is not None:
+        raise ValueError(
+            f"rows of {found.name} have empty cells, which encoder {recipe.encoder} cannot take: "
+            "fill them in, leave such rows out with drop_rows=true, or leave the encoder out with "
+            "encoder=null"
+        )
 
 
 def shape_seen(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Shape:

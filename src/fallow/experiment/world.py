@@ -28,7 +28,7 @@ from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.engine import row_loss
 from fallow.engine.executors import find_executor
-from fallow.experiment.encoding import CommonFeatures, encoder_of, with_encoder
+from fallow.experiment.encoding import CommonFeatures, check_cells, encoder_of, with_encoder
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
 from fallow.experiment.finished import FinishedQuery, TrainedPhase
 from fallow.experiment.first_phase import first_phase, restore
@@ -268,11 +268,7 @@ def world_of(
     x, outputs = found.x.to(dtype), found.n_classes or 1
     measured = tuple(x.shape[1:])
     encoder = encoder_of(recipe, measured)
-    if encoder is not None and found.missing is not None:
-        raise ValueError(
-            f"rows of {found.name} have empty cells, which encoder {recipe.encoder} cannot take: "
-            "fill them in, leave such rows out, or leave the encoder out"
-        )
+    check_cells(recipe, found)
     shape = measured if encoder is None else (encoder.width(measured),)
 
     def new_model(generator: torch.Generator) -> nn.Module:
