@@ -53,8 +53,8 @@ def compare(
     """Run several strategies under the same seeds: same sites, first labels and weights for each.
 
     queries: objects, classes or names: ``[fl.Random(), fl.AHFAL(tau=15), "entropy:model=global"]``;
-    None: those of the recipe, or others where the data has numbers to predict or empty cells and
-    these cannot work.  A name may change settings for itself, ``"ksas@training=fedprox:mu=0.1"``.
+    None: those of the recipe, or others where the data has numbers to predict and these cannot
+    work.  A name may change settings for itself, ``"ksas@training=fedprox:mu=0.1"``.
     world: a `Federation`, a data set, or the name of one.
     seeds: how many (0, 1, ...), or which.
     out: a folder to keep the study in.  The same call goes on where an earlier one stopped, and

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from fallow.core.methods import Encoder, Methods
+from fallow.core.missing import Missing
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.types import SiteId, State
-from fallow.data.dataset import Dataset
 from fallow.encoders.base import Shape, encode_rows, encoder_digest, is_half
 from fallow.encoders.build import build_encoder
 from fallow.encoders.encoding import Encoding
+from fallow.encoders.filling import Filling
 from fallow.settings.recipe import Recipe
 from fallow.sites.seen import Source
 from fallow.storage.features import FeatureStore
@@ -32,28 +33,27 @@ def encoder_of(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Encode
     return build_encoder(recipe.encoder.name, shape, policy, **recipe.encoder.fields)
 
 
-def check_cells(recipe: Recipe, found: Dataset) -> None:
-    """Raise ValueError where rows have empty cells and an encoder would see them."""
-    if recipe.encoder is not None and found.missing is not None:
-        raise ValueError(
-            f"rows of {found.name} have empty cells, which encoder {recipe.encoder} cannot take: "
-            "fill them in, leave such rows out with drop_rows=true, or leave the encoder out with "
-            "encoder=null"
-        )
-
-
 def shape_seen(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Shape:
     """The shape of a row as models see it."""
     encoder = encoder_of(recipe, shape, policy)
     return shape if encoder is None else (encoder.width(shape),)
 
 
-def with_encoder(methods: Methods, encoder: Encoder | None, shape: Shape) -> Methods:
-    """The methods of a run with what its encoder asks of sites: sums first, then the hand-over."""
+def with_encoder(
+    methods: Methods,
+    encoder: Encoder | None,
+    shape: Shape,
+    missing: Missing | None = None,
+) -> Methods:
+    """The methods of a run with what its encoder asks of sites: what fills empty cells, where rows
+    have some, sums, and the hand-over."""
     found = methods.copy()
-    if encoder is not None:
-        found["encoder"] = encoder
-        found["encoding"] = Encoding(encoder, shape)
+    if encoder is None:
+        return found
+    if missing is not None:
+        found["filling"] = Filling(missing)
+    found["encoder"] = encoder
+    found["encoding"] = Encoding(encoder, shape, fills=missing is not None)
     return found
 
 

@@ -20,7 +20,7 @@ from fallow.core.words import join_words
 from fallow.data.dataset import Dataset
 from fallow.data.facts import DataFacts, describe_data
 from fallow.data.own.cells import Say, say_nothing
-from fallow.experiment.encoding import check_cells, shape_seen
+from fallow.experiment.encoding import shape_seen
 from fallow.experiment.methods import methods_of
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
@@ -158,7 +158,6 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
             raise ValueError(f"{recipe.query} is for {has}; use {strategies_for(*TASKS)}")
         if not trainer.classes:
             raise ValueError(f"{recipe.training} is for {has}; use fedavg")
-    check_cells(recipe, found)
     width = math.prod(shape_seen(recipe, tuple(found.x.shape[1:]), policy))
     if "least-squares" in trainer.tags and width > MOST_SOLVED:
         raise ValueError(

@@ -34,8 +34,8 @@ def suit_strategies(
     """
     chosen = tuple(queries)
     if any(not _is_for(variant(recipe, query), found) for query in chosen):
-        chosen = NUMBERS if len(chosen) > 1 else NUMBERS[1:2]
-    return tuple(_without_encoder(query, recipe, found) for query in chosen)
+        return NUMBERS if len(chosen) > 1 else NUMBERS[1:2]
+    return chosen
 
 
 def describe_change(before: Sequence[str], after: Sequence[str], found: Dataset) -> str:
@@ -43,20 +43,10 @@ def describe_change(before: Sequence[str], after: Sequence[str], found: Dataset)
     the same."""
     if tuple(before) == tuple(after):
         return ""
-    instead = f"{join_words(after)} instead of {join_words(before)}; --query names others"
-    if found.task == "regression" and set(after) != set(before):
-        return f"{found.name} has numbers to predict: {instead}"
-    return f"{found.name} has empty cells, which no encoder takes: {instead}"
+    instead = f"{join_words(after)} instead of {join_words(before)}"
+    return f"{found.name} has numbers to predict: {instead}; --query names others"
 
 
 def _is_for(recipe: Recipe, found: Dataset) -> bool:
     contract = methods_of(recipe)["query"].contract
     return found.task != "regression" or works_on(contract, found.task)
-
-
-def _without_encoder(query: str, recipe: Recipe, found: Dataset) -> str:
-    """The strategy on rows as they are, where they have empty cells: the sites fill these in, and an
-    encoder would see them before."""
-    if found.missing is None or variant(recipe, query).encoder is None:
-        return query
-    return f"{query}@encoder=null"
