@@ -111,6 +111,18 @@ STUDIES: dict[str, dict[str, Any]] = {
         "model": Spec("mlp", {"hidden": [6]}),
         "cycles": 1,
     },
+    "typical rows with secure sums": {
+        "query": Spec("typical", {"least": 2}),
+        "initial_by": "typical",
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "typical rows of numbers": {
+        **CLOSED,
+        "query": Spec("typical"),
+        "initial_by": "typical",
+        "cycles": 1,
+    },
     "empty cells": {"cycles": 1},
     "empty cells in their units": {"standardise": "none", "cycles": 1},
     "empty cells with secure sums": {"privacy": Privacy(secure_sum=True), "cycles": 1},

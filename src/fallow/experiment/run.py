@@ -150,8 +150,8 @@ class Run:
     # -- labels -----------------------------------------------------------------------------
 
     def initial(self) -> FinishedQuery:
-        """What rows are encoded by, units of features, and the first labels: random, through the
-        same door, oracle and budget."""
+        """What rows are encoded by, units of features, and the first labels: random or typical rows,
+        through the same door, oracle and budget."""
         recipe = self.recipe
         done = cast(FinishedQuery | None, self.journal.load_step("0/initial"))
         if done is None:
@@ -167,7 +167,7 @@ class Run:
                 scaling = self.world.methods["scaling"]
                 scale = scaling.of_features(ask, missing, is_scaled=is_scaled)
             ask = self._ask("0/initial", "initial", 0, shown)
-            share = recipe.initial if recipe.initial_by == "random" else 0
+            share = 0 if recipe.initial_by == "query" else recipe.initial
             budget = self.world.cap_budget(self.world.budget_for(share))
             if any(budget.values()):
                 self.world.methods["initial"].query(ask, budget, {})
