@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -80,6 +81,7 @@ class Agreement:
 
     def __post_init__(self) -> None:
         check_names(self.recipe, self.names)
+        check_cells(self.recipe, self.schema)
         named = [("name", self.name)]
         named += [("sites", site) for site in self.sites]
         for what, name in named:
@@ -164,6 +166,28 @@ class Agreement:
         )
 
 
+def read_guideline(file: Path) -> str:
+    """The guideline in a text file, without space around it.
+
+    Raises ValueError, with the file, where it cannot be read or is not fit to be shown.
+    """
+    try:
+        text = file.read_text(encoding="utf-8-sig").strip()
+    except OSError as error:
+        raise ValueError(
+            f"the guideline {file} cannot be read ({error.strerror}); give a text file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"the guideline {file} is no text in UTF-8; save it as plain text"
+        ) from error
+    try:
+        check_guideline(text)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+    return text
+
+
 def check_guideline(text: str) -> None:
     """Raise ValueError for a guideline that is empty, too long or not fit to be shown: somebody
     else wrote it, and people read it beside what they label."""
@@ -182,6 +206,24 @@ def check_guideline(text: str) -> None:
                 f"{what} has the character {character!r}, which changes how other text is shown; "
                 "leave it out"
             )
+
+
+def check_cells(recipe: Recipe, schema: Schema) -> None:
+    """Raise ValueError where columns may be empty, and the recipe needs whole rows."""
+    lacking = [column.name for column in schema.columns if column.may_be_empty]
+    if not lacking:
+        return
+    what = f"schema.columns: {lacking[0]!r} may be empty"
+    if recipe.drop_rows:
+        raise ValueError(
+            f"{what}, and with drop_rows = true sites leave rows with empty cells out; leave out "
+            "one of may_be_empty and drop_rows"
+        )
+    if recipe.features is not None:
+        raise ValueError(
+            f"{what}, and a frozen model (features) needs whole rows; agree on drop_rows = true, or "
+            "leave out features"
+        )
 
 
 def check_names(recipe: Recipe, policy: NamePolicy) -> None:

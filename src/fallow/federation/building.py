@@ -17,7 +17,7 @@ from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.engine import row_loss
 from fallow.engine.executors import Executor, find_executor
-from fallow.experiment.encoding import encoder_of, with_encoder
+from fallow.experiment.encoding import check_tuning, encoder_of, with_encoder
 from fallow.experiment.methods import executor_of, methods_of
 from fallow.experiment.scale import is_standardised
 from fallow.federation.agreement import Agreement
@@ -80,7 +80,9 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     def fresh(generator: torch.Generator) -> State:
         return layout.flatten(new_model(generator), dtype)
 
-    methods = with_encoder(methods_of(recipe, policy=names), encoder, measured)
+    chosen = methods_of(recipe, policy=names)
+    methods = with_encoder(chosen, encoder, measured, schema.missing)
+    check_tuning(recipe, methods)
     for name in ("query", "training"):
         if methods[name].contract.simulator_only:
             raise ValueError(
@@ -93,6 +95,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     )
     people = People(recipe.privacy.secure_sum, schema.task == "classification")
     _check_shown(agreement, methods["training"])
+    _check_tuned(agreement, methods)
     return BuiltStudy(
         model=model,
         layout=layout,
@@ -112,15 +115,17 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
     that the study does not need."""
     recipe = agreement.recipe
     has_numbers = agreement.schema.task == "regression"
+    # an encoder sees empty cells filled in, and makes whole rows
+    has_empty = agreement.schema.missing is not None and recipe.encoder is None
     scaling = Scaling(
         of_rows=is_standardised(recipe, agreement.example),
         of_numbers=has_numbers and recipe.target_scale != "none",
-        of_cells=False,
+        of_cells=has_empty,
         is_encoded=recipe.encoder is not None,
     )
     playing = methods.copy()
     playing["scaling"] = scaling
-    if not (scaling.of_rows or scaling.of_numbers):
+    if not (scaling.of_rows or scaling.of_numbers or scaling.of_cells):
         del playing["scaling"]
     if not recipe.validation:
         del playing["retention"]
@@ -159,4 +164,20 @@ def _check_shown(agreement: Agreement, training: Training) -> None:
         f"{agreement.name}: {training.contract.title} needs secure sums at real sites, because "
         f"without them {training.contract.parts_show}; set privacy.secure_sum = true (three sites or "
         f"more), or agree to that with training = {name!r} and shown = 'parts'"
+    )
+
+
+def _check_tuned(agreement: Agreement, methods: Methods) -> None:
+    """Raise ValueError where choosing a field of the encoder would show the coordinator what the
+    sites did not agree to show."""
+    training = methods["training"]
+    is_agreed = isinstance(training, Showing) and training.shown == "parts"
+    if "tuning" not in methods or agreement.recipe.privacy.secure_sum or is_agreed:
+        return
+    encoder = agreement.recipe.encoder
+    raise ValueError(
+        f"{agreement.name}: a field of the encoder {encoder} is chosen by labels, which needs secure "
+        f"sums at real sites, because without them {methods['tuning'].contract.parts_show}; set "
+        "privacy.secure_sum = true (three sites or more), or give the field, such as "
+        "encoder = 'fourier:gamma=0.25'"
     )

@@ -7,6 +7,7 @@ Nothing that an order says can raise a limit.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,14 +27,17 @@ from fallow.core.methods import (
 )
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId, State, Value
+from fallow.encoders.filling import check_fill
 from fallow.experiment.methods import is_shared, local_plan
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy
 from fallow.federation.ledger import Ledger
 from fallow.federation.site.budget import Budget
-from fallow.federation.site.schedule import OrderPlace, RunSchedule
+from fallow.federation.site.schedule import TUNED, OrderPlace, RunSchedule
 from fallow.storage.files import digest_of
 
+FILLED_BY = ("fill", "features", "spread")
+"""Functions that may be given what fills empty cells."""
 PARTS = ("w", "stats")
 """Of a common model."""
 FITS = 6  # of one order: models that are trained or handed over
@@ -99,6 +103,7 @@ class SiteLimits:
     def check(self, run: str, request: Request, place: OrderPlace, pool: int) -> OrderNotes:
         """Raise ValueError, in a sentence, for what the agreement does not allow; what is to be
         notes when the order is done.  pool: rows that can still be chosen."""
+        self._check_tuned(request, place)
         self._check_often(run, request, place)
         self._check_fits(request, place)
         self._check_masked(request, place)
@@ -107,6 +112,8 @@ class SiteLimits:
             self._check_words(request, last)
         if place.kind == "encode" and last.verb != KEYS:
             self._check_encoding(last)
+        if last.verb in FILLED_BY:
+            self._check_fill(request.key, last, place)
         if request.owner == "people":
             return self._check_people(run, request, last, place, pool)
         notes = OrderNotes()
@@ -150,6 +157,22 @@ class SiteLimits:
     def _find_unknown(self, names: Iterable[str]) -> str | None:
         """The first name, in the order of the alphabet, that is no site of the study."""
         return min(set(names) - set(self.agreement.sites), default=None)
+
+    def _check_tuned(self, request: Request, place: OrderPlace) -> None:
+        """Raise Refusal for what follows from a choice by the first labels where none is made, and
+        for rows that are encoded before one that is."""
+        has_choice = "tuning" in self.made.methods
+        is_after = place.asks.startswith(TUNED)
+        if is_after and not has_choice:
+            raise Refusal(
+                f"the order {request.key} is none of this study: no field of its encoder is chosen "
+                "by labels"
+            )
+        if has_choice and not is_after and place.kind in ("encode", "features"):
+            raise Refusal(
+                f"the order {request.key} comes too early: a field of the encoder is chosen by the "
+                "first labels before rows are encoded"
+            )
 
     # -- how often --------------------------------------------------------------------------
 
@@ -302,6 +325,21 @@ class SiteLimits:
         encoding = self.made.methods.get("encoding")
         if encoding is not None:
             encoding.check(self.site, dict(step.args))
+
+    def _check_fill(self, key: str, step: Step, place: OrderPlace) -> None:
+        """Raise unless what fills empty cells comes where the agreement has some, and only there."""
+        schema = self.agreement.schema
+        has_encoder = self.made.encoder is not None
+        # before an encoder sees rows, or else together with units of columns
+        is_here = schema.missing is not None and has_encoder == (place.kind == "cells")
+        fill = step.args.get("fill")
+        if is_here:
+            check_fill(self.site, fill, math.prod(schema.shape))
+        elif fill is not None:
+            raise Refusal(
+                f"the order {key} brings site {self.site} what fills empty cells, and by the "
+                "agreement there is none to fill here"
+            )
 
     # -- labels and scores ------------------------------------------------------------------
 
