@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 
+from fallow.cli.tables import print_event
 from fallow.core.events import Event
 from fallow.core.words import count_noun
 from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
 from fallow.federation.site.clocks import find_start, format_time
 from fallow.report.live import format_moment
+
+if TYPE_CHECKING:
+    from fallow.data.facts import DataFacts
 
 FINISH = "model/finish"  # the last exchange of a study
 
@@ -26,6 +30,7 @@ class SiteLines:
     console: Console
     folder: Path
     is_over: bool = False
+    as_json: bool = False  # an object of JSON for each, for a program to read
 
     def __call__(self, event: Event) -> None:
         if self.is_over and event["event"] == "coordinator":
@@ -33,6 +38,9 @@ class SiteLines:
         last = describe_end(event, self.folder)
         self.is_over = self.is_over or bool(last)
         for line in (describe_event(event), *last):
+            if self.as_json:
+                print_event(str(event["event"]), line)
+                continue
             self.console.print(line, markup=False, soft_wrap=True)
 
 
@@ -71,6 +79,15 @@ def describe_restored(copied: str | None, noise: str | None) -> list[str]:
     if noise is not None:
         lines.append(noise)
     return lines
+
+
+def describe_status_of_data(data: dict[str, Any]) -> list[str]:
+    """The box about the site's own rows, or why there is none."""
+    from fallow.data.facts import data_lines
+
+    if "problem" in data:
+        return [f"Your data: {data['problem']}"]
+    return data_lines(cast("DataFacts", data))
 
 
 def describe_limit(about: dict[str, Any]) -> str:
