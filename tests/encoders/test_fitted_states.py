@@ -196,3 +196,11 @@ def test_moments_that_no_rows_have_are_refused_with_the_field(
     sums = PlausibleSums(SecureSum(), border, lambda event: None)
     assert sums._find_fault(found, ["a", "b"], None) is None
     assert why in str(sums._find_fault(wrong, ["a", "b"], None))
+
+
+def test_a_gamma_that_was_chosen_is_one_of_the_candidates() -> None:
+    encoder = Fourier(features=16, gamma="auto")
+    found = encoder.usual(fit_encoder(encoder, [TABLE]))
+    encoder.check_state((5,), found)
+    with pytest.raises(Refusal, match=r"is 7, and it is one of"):
+        encoder.check_state((5,), {**found, "gamma": torch.tensor(7.0)})

@@ -166,8 +166,11 @@ class Fourier:
         d = math.prod(shape)
         shapes: dict[str, Shape] = {"length": (), "centre": (d,), "spread": (d,)}
         title = self.contract.title
+        if self.is_tuned:
+            shapes["gamma"] = ()
         check_parts(title, state, shapes)
         length, spread = state["length"], state["spread"]
+        gamma = self._read_gamma(state)
         if not (float(length) > 0 and bool((spread >= 0).all()) and bool(spread.any())):
             raise Refusal(
                 f"the length that {title} was fitted to is not above 0, or a spread is below 0, or "
@@ -176,7 +179,7 @@ class Fourier:
         is_table = len(shape) == 1
         if self.units == "columns" or (self.units == "auto" and is_table):
             varying = (spread > 0).sum().double()
-            expected = round_digits((self.gamma * 2 * varying).sqrt())
+            expected = round_digits((gamma * 2 * varying).sqrt())
             if not torch.isclose(length.double(), expected, rtol=2.0**-FINE, atol=0):
                 raise Refusal(
                     f"the length that {title} was fitted to is {float(length):.6g}, and for "
@@ -188,6 +191,18 @@ class Fourier:
                 f"{title} takes columns in their own units in this study, and a spread that it was "
                 "fitted to is neither 0 nor 1"
             )
+
+    def _read_gamma(self, state: State) -> float:
+        """The gamma of a fitted state; Refusal for one that was not among the candidates."""
+        if self.gamma != "auto":
+            return float(self.gamma)
+        gamma = float(state["gamma"])
+        if gamma not in GAMMAS:
+            raise Refusal(
+                f"the gamma that {self.contract.title} was fitted to is {gamma:g}, and it is one of "
+                f"{', '.join(map(str, GAMMAS))}"
+            )
+        return gamma
 
     # -- everywhere -------------------------------------------------------------------------
 
