@@ -23,6 +23,7 @@ from fallow.cli import (
     first_steps,
     label,
     lists,
+    monitor,
     new_study,
     results,
     site,
@@ -58,6 +59,7 @@ for command in (
     lists.partitions,
     lists.encoders,
     label.label,
+    monitor.monitor,
     completion.completion,
 ):
     app.command()(command)
