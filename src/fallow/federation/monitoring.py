@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.live import seconds_of
@@ -23,6 +23,7 @@ from fallow.report.live import OPEN, read_live
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+    from prometheus_client.registry import Collector
     from starlette.applications import Starlette
 
 HOME = "127.0.0.1"
@@ -238,7 +239,7 @@ def metrics_text(watched: Watched) -> bytes:
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
-    registry.register(watched)
+    registry.register(cast("Collector", watched))  # it is one, by its method
     return generate_latest(registry)
 
 
