@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fallow.cli import options as opt
+from fallow.cli.waiting import Waiting
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fallow.settings.starter import Found
 
 File = Annotated[
@@ -44,11 +47,11 @@ def init(
     if file.exists():
         raise ValueError(f"{file} is there already; give another name, or delete it first")
     source = data or "digits"
-    found, notes = _write_study(file, source, label, site, data_dir)
+    console = opt.console(quiet=quiet or as_json)
+    found, notes = _write_study(console, file, source, label, site, data_dir)
     if as_json:
         opt.print_json({"file": str(file), "rows": found.rows, "classes": found.classes})
         return
-    console = opt.console(quiet=quiet)
     for note in notes:
         console.print(f"{source}: {note}", markup=False, soft_wrap=True)
     console.print(f"Wrote {file}: read it, then run", markup=False, soft_wrap=True)
@@ -74,12 +77,12 @@ def new(folder: NewFolder, quiet: opt.Quiet = False, as_json: opt.AsObject = Fal
     table = folder / "rows.csv"
     study = folder / "study.toml"
     write_whole(table, example_table())
-    _write_study(study, str(table), "outcome", "site", None)
+    console = opt.console(quiet=quiet or as_json)
+    _write_study(console, study, str(table), "outcome", "site", None)
     write_whole(folder / "README.md", readme())
     if as_json:
         opt.print_json({"folder": str(folder), "files": sorted(os.listdir(folder))})
         return
-    console = opt.console(quiet=quiet)
     say = partial(console.print, markup=False, soft_wrap=True)
     say(
         f"Made {folder}: example rows (rows.csv), settings (study.toml) and a README.md. Then:"
@@ -89,7 +92,12 @@ def new(folder: NewFolder, quiet: opt.Quiet = False, as_json: opt.AsObject = Fal
 
 
 def _write_study(
-    file: Path, source: str, label: str | None, site: str | None, data_dir: Path | None
+    console: Console,
+    file: Path,
+    source: str,
+    label: str | None,
+    site: str | None,
+    data_dir: Path | None,
 ) -> tuple[Found, tuple[str, ...]]:
     """Read the data and write the file of a study of them; what was found, and notes of reading."""
     from fallow.experiment.rows import open_data
@@ -98,7 +106,9 @@ def _write_study(
     from fallow.storage.files import write_whole
     from fallow.study.statistics import seeds_needed
 
-    dataset = open_data(Recipe("", data=source, label=label, site=site), 0, data_dir)
+    recipe = Recipe("", data=source, label=label, site=site)
+    with Waiting(console, f"reading {source}") as waiting:
+        dataset = open_data(recipe, 0, data_dir, outline=1, say=waiting.tell_bytes)
     strategies = _strategies(dataset.task)
     found = Found(
         data=source,

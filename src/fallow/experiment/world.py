@@ -307,7 +307,9 @@ def world_of(
         noise="seeded",
         encoded=None if features is None else features.of_site,
     )
-    members = {name: Site(name, x[at], parts, store) for name, at in rows.items()}
+    members = {
+        name: Site(name, data.take_rows(x, at), parts, store) for name, at in rows.items()
+    }
     executor = executor_of(recipe, model)
     carrier = _carrier(recipe, executor, runtime, members, row_loss(found.task))
     oracle = _oracle(recipe, members, hidden, is_shared(methods["query"]))
