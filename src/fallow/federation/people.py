@@ -185,7 +185,13 @@ class People:
 
         schema = at.agreement.schema
         columns = schema.features if schema.kind == "table" else ()
-        about = {"classes": schema.classes, "columns": columns, "shape": schema.shape}
+        about: dict[str, Any] = {
+            "classes": schema.classes,
+            "columns": columns,
+            "shape": schema.shape,
+        }
+        if schema.missing is not None:
+            about["marks"] = [list(mark) for mark in schema.missing.marks]
         tree = {
             "state": {name: used[name] for name in PARTS},
             "about": about,

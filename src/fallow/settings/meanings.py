@@ -51,7 +51,7 @@ MEANINGS: dict[str, str] = {
     # labels
     "query": "The strategy of 'fallow run' ('fallow methods').",
     "initial": "First labels: a fraction of all rows, or a whole number a site.",
-    "initial_by": "Who chooses the first labels.",
+    "initial_by": "Who chooses the first labels: random, typical rows of all sites, or the query.",
     "per_cycle": "Labels of a cycle: a fraction of all rows, or a whole number a site.",
     "queries_per_cycle": "A cycle's labels are bought in so many parts, one after the other.",
     "cycles": "How often sites choose rows after the first training phase.",

@@ -93,9 +93,8 @@ class Recipe:
     # labels
     query: Spec = Spec("random")
     initial: float | int = 0.10  # first labels: a fraction of all rows, or labels a site
-    initial_by: Literal["random", "query"] = (
-        "random"  # who chooses them (query: one_pass only)
-    )
+    # who chooses them: random, typical rows of all sites, or the query (one_pass only)
+    initial_by: Literal["random", "typical", "query"] = "random"
     per_cycle: float | int = 0.05
     queries_per_cycle: int = (
         1  # a cycle's budget is bought in so many parts, one after the other

@@ -129,7 +129,8 @@ class RealSites:
 
     @property
     def missing(self) -> Missing | None:
-        return None
+        """How empty cells are filled in; None where the agreement knows none."""
+        return self.agreement.schema.missing
 
     @property
     def is_standardised(self) -> bool:
@@ -141,7 +142,10 @@ class RealSites:
         """What predicting needs to know of rows."""
         schema = self.agreement.schema
         columns = list(schema.features) if schema.kind == "table" else []
-        return {"classes": list(schema.classes), "columns": columns, "shape": schema.shape}
+        found = {"classes": list(schema.classes), "columns": columns, "shape": schema.shape}
+        if schema.missing is not None:
+            found["marks"] = [list(mark) for mark in schema.missing.marks]
+        return found
 
     @property
     def sizes(self) -> dict[SiteId, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fallow.core.methods import methods_by_owner
+from fallow.core.words import join_some
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import build_study
 from fallow.federation.site.folder import SiteFolder
@@ -19,6 +20,7 @@ PARTS = {
     "query": "query",
     "training": "training",
     "head": "exact head",
+    "filling": "empty cells",
     "encoder": "encoder",
     "scaling": "standardisation",
     "retention": "best model",
@@ -115,7 +117,23 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
     if _is_budget_unknown(recipe, own.limit):
         lines.append(UNKNOWN_BUDGET)
     lines.append(f"privacy: {_describe_privacy(recipe.protected, own.epsilon)}")
+    lines += _describe_empty(agreement)
     return [plain(line, LINE) for line in lines]
+
+
+def _describe_empty(agreement: Agreement) -> list[str]:
+    """What becomes of empty cells, in a line; none where no column may have any."""
+    lacking = [c.name for c in agreement.schema.columns if c.may_be_empty]
+    if not lacking:
+        return []
+    told = (
+        "each site tells, of every column, the sum of its cells and how many are not empty"
+    )
+    if agreement.recipe.privacy.secure_sum:
+        told = f"{told}, hidden in sums"
+    return [
+        f"cells may be empty in {join_some(lacking)}: the sites fill them in together; {told}"
+    ]
 
 
 def describe_showing(agreement: Agreement) -> list[str]:
