@@ -9,7 +9,6 @@ from types import TracebackType
 from rich.console import Console
 from rich.status import Status
 
-
 PATIENCE = 2.0
 """Seconds of silence after which it is said what takes so long."""
 QUIET = 10.0
