@@ -82,7 +82,15 @@ def test_an_agreement_without_such_a_column_keeps_its_digest() -> None:
     columns = tuple(replace(column, may_be_empty=False) for column in SCHEMA.columns)
     before = replace(SCHEMA, columns=columns, shape=(4,))
     assert before.digest == "b92e6faed7af52c0434038f14836e031"
-    assert SCHEMA.digest != before.digest
+
+
+def test_that_a_column_may_be_empty_is_agreed_on() -> None:
+    other = tuple(
+        replace(c, may_be_empty=c.name in ("age", "dose")) for c in SCHEMA.columns
+    )
+    one, two = SCHEMA, replace(SCHEMA, columns=other)
+    assert one.shape == two.shape
+    assert one.digest != two.digest
 
 
 def test_the_file_says_which_columns_may_be_empty_and_is_read_back() -> None:

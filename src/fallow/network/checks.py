@@ -26,6 +26,7 @@ from fallow.network.plausible import (
     BY_ROWS,
     ROWS,
     Bounds,
+    are_noisy_products,
     are_products,
     cut_sums,
     cut_weights,
@@ -335,6 +336,8 @@ class ResponseCheck:
 
     def _check_weight(self, site: SiteId, request: Request, answer: Received) -> None:
         """Raise ValueError for more rows in an average than the site has labels."""
+        if are_noisy_products(answer):
+            self._check_labelled(site, answer)
         n = number_of(answer.get(ROWS))
         if n is None or request.owner == "people":
             return
@@ -366,14 +369,10 @@ class ResponseCheck:
         Rows count by the weights of classes and of queries, of which none is above the number of
         all rows: those of classes share the labels, those of queries stand for rows.
         """
-        rows = number_of(answer["rows"])
+        rows = self._check_labelled(site, answer)
         n = number_of(answer[ROWS])
-        most = self.labels.get(site, WHOLE)
-        if rows is None or n is None or not 0 <= rows <= most:
-            raise ValueError(
-                f"rows is {answer['rows']!r:.40}, and the site brought or was asked for {most} "
-                "labels"
-            )
+        if n is None:
+            raise ValueError(f"{ROWS} is {answer[ROWS]!r:.40}, which is no number")
         heaviest = sum(self.rows.values()) or WHOLE
         if n > rows * heaviest:
             raise ValueError(
@@ -382,6 +381,17 @@ class ResponseCheck:
             )
         if why := find_fault_in_products(answer):
             raise ValueError(why)
+
+    def _check_labelled(self, site: SiteId, answer: Received) -> float:
+        """How many labelled rows an answer is of; ValueError for more than the site can have."""
+        rows = number_of(answer["rows"])
+        most = self.labels.get(site, WHOLE)
+        if rows is None or not 0 <= rows <= most:
+            raise ValueError(
+                f"rows is {answer['rows']!r:.40}, and the site brought or was asked for {most} "
+                "labels"
+            )
+        return rows
 
     def check_plain(self, site: SiteId, answer: Received, least: int = 0) -> Answer:
         """The answer, where nothing more is known of it; counts may be as large as ``least``."""

@@ -206,12 +206,19 @@ def _find_beyond(
 
 PRODUCTS = frozenset({"n", "rows", "features", "answers", "products", "cross", "squares"})
 """Fields of an answer with products of labelled rows: for a head in closed form."""
+NOISY = frozenset({"rows", "noisy"})
+"""Fields of an answer with such products behind Gaussian noise."""
 BELOW = 1e-6  # of the largest square: what rounding makes of an eigenvalue of 0
 
 
 def are_products(answer: Mapping[str, object]) -> bool:
     """Whether an answer has the products of labelled rows."""
     return answer.keys() >= PRODUCTS
+
+
+def are_noisy_products(answer: Mapping[str, object]) -> bool:
+    """Whether an answer has the products of labelled rows with noise, and their number."""
+    return answer.keys() >= NOISY
 
 
 def is_weighted(answer: Mapping[str, object]) -> bool:

@@ -18,6 +18,7 @@ from fallow.network.checks import ResponseCheck
 from fallow.network.plausible import (
     MODELS,
     ROWS,
+    are_noisy_products,
     are_products,
     does_fit,
     find_fault_in_products,
@@ -121,7 +122,7 @@ class PlausibleSums:
     ) -> str | None:
         known = [self.border.labels.get(site) for site in sites]
         counted = ROWS
-        if are_products(total):
+        if are_products(total) or are_noisy_products(total):
             counted = "rows"  # their n is a weight
         if counted in total and None not in known:
             n = float(total[counted])

@@ -14,12 +14,21 @@ class Released(NamedTuple):
     """One noisy answer: what it cost, what it answered to, and itself.
 
     Without a ``digest`` nothing is known of the answer: the site may have given one, and counts it
-    as spent.
+    as spent.  Of Gaussian noise ``rho`` is what it cost as zCDP, and ``epsilon`` by how much it
+    raised the ε of all releases with such noise (`fallow.privacy.gauss`): so ε of all lines adds up.
     """
 
     epsilon: float
     digest: str
     answer: Answer
+    rho: float = 0.0
+
+    def to_line(self) -> dict[str, Any]:
+        """The fields as a ledger holds them: ``rho`` only where there is one."""
+        fields = self._asdict()
+        if not self.rho:
+            del fields["rho"]
+        return fields
 
 
 class Ledger(Protocol):

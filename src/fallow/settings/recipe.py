@@ -131,8 +131,23 @@ class Recipe:
 
     @property
     def protected(self) -> Privacy:
-        """The protections of a whole run, with what all its queries may spend together."""
-        return self.privacy.over(self.cycles * self.queries_per_cycle)
+        """The protections of a whole run, with what all its queries may spend together, and all
+        closes of labels where totals leave with noise."""
+        queries = self.cycles * self.queries_per_cycle
+        delta = self.delta
+        if delta is None:
+            return self.privacy.over(queries)
+        closes = (self.cycles + 1) * self.rounds
+        return self.privacy.over(queries, closes=closes, delta=delta)
+
+    @property
+    def delta(self) -> float | None:
+        """δ of the Gaussian noise on what training sends; None where there is no such noise."""
+        contract = contract_of_training(self.training.name)
+        if self.privacy.epsilon is None or contract is None or not contract.delta_field:
+            return None
+        given = self.training.fields.get(contract.delta_field)
+        return None if given is None else float(given)
 
     def __post_init__(self) -> None:
         _positive(
@@ -345,19 +360,26 @@ def settings_of_training(training: object) -> Mapping[str, Any]:
     >>> settings_of_training("closed-form:penalty=0.1")["rounds"]
     1
     """
-    from fallow import training as common
-    from fallow.training import personal
-
     spec = Spec.parse(training) if isinstance(training, str) else None
     name = training.get("name") if isinstance(training, Mapping) else spec and spec.name
     if not isinstance(name, str):
         return {}
+    contract = contract_of_training(name)
+    return {} if contract is None else contract.settings
+
+
+def contract_of_training(name: str) -> Contract | None:
+    """The contract of a training method of that name; None for the class of others, of which
+    nothing is imported, and for a name that is unknown."""
+    from fallow import training as common
+    from fallow.training import personal
+
     try:
         cls = own_class(name) or find((common, personal), name, BUILT_IN)
     except ValueError:
-        return {}
+        return None
     contract: Contract = cls.contract
-    return contract.settings
+    return contract
 
 
 @cache
