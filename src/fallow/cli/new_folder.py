@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-import random
+
+import numpy as np
 
 ROWS = 360
 SITES = ("east", "north", "south")
@@ -38,14 +39,14 @@ leave their sites and people have yet to label them: `fallow coordinate init --h
 def example_table() -> bytes:
     """`ROWS` made-up people as CSV, the same each time; older smokers with a high pressure are more
     often ill, and no two sites are alike."""
-    draw = random.Random(7)  # noqa: S311 - an example, no secret
+    draw = np.random.default_rng(7)
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(COLUMNS)
     for number in range(ROWS):
         site = SITES[number % len(SITES)]
-        age = round(draw.gauss(48 + 6 * SITES.index(site), 12))
-        pressure = round(draw.gauss(112 + 0.4 * age, 14))
+        age = round(draw.normal(48 + 6 * SITES.index(site), 12))
+        pressure = round(draw.normal(112 + 0.4 * age, 14))
         smoker = draw.random() < 0.3
         risk = 0.09 * (age - 54) + 0.06 * (pressure - 134) + 1.5 * smoker
         ill = draw.random() < 1 / (1 + math.exp(-1.5 * risk))
