@@ -54,6 +54,9 @@ def init(
     patience: of.Patience = "7d",
     deadline: of.Deadline = "14d",
     smallest: of.Smallest = 5,
+    guideline: of.Guideline = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Write the agreement (study.toml), keys and certificates, and say what to do next.
 
@@ -63,7 +66,7 @@ def init(
     --example rows.csv --label disease --host fallow.example.org
     """
     from fallow.cli.coordinate_words import after_init
-    from fallow.federation.agreement import Waits
+    from fallow.federation.agreement import Waits, read_guideline
     from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
     from fallow.federation.schema import schema_of
     from fallow.federation.toml import seconds_of
@@ -86,9 +89,27 @@ def init(
     )
     names = tuple(word.strip() for word in sites.split(",") if word.strip())
     study = name or folder.resolve().name
-    plan = Plan(study, chosen, schema, names, seed, waits, smallest)
+    plan = Plan(
+        name=study,
+        recipe=chosen,
+        schema=schema,
+        sites=names,
+        seed=seed,
+        waits=waits,
+        smallest=smallest,
+        guideline=None if guideline is None else read_guideline(guideline),
+    )
     made = CoordinatorFolder.create(folder, plan, address, host or ())
-    print_lines(opt.console(), after_init(made, host[0] if host else None))
+    about = {
+        "folder": str(folder),
+        "study": str(folder / "study.toml"),
+        "name": made.agreement.name,
+        "digest": made.agreement.digest,
+        "sites": list(made.agreement.sites),
+        "address": made.address,
+    }
+    lines = after_init(made, host[0] if host else None)
+    opt.tell(lines, about, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()
@@ -106,6 +127,8 @@ def admit(
             "--replace", help="Take other keys of a site that was admitted before."
         ),
     ] = False,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Let sites join by the files that they sent; nobody else can answer in their names."""
     from fallow.federation.coordinator.folder import CoordinatorFolder
@@ -113,14 +136,25 @@ def admit(
     from fallow.federation.joining import fingerprint
 
     office = CoordinatorFolder.open(folder)
-    console = opt.console()
+    console = opt.console(quiet=quiet or as_json)
+    admitted: list[dict[str, Any]] = []
     for file in files:
         before = set(office.admitted)
         site = office.admit(file, replace)
         again = " again" if site in before else ""
         mark = fingerprint(office.admitted[site])
+        admitted.append({"site": site, "fingerprint": mark, "again": site in before})
         print_lines(
             console, [f"admitted {site}{again}, by the keys with fingerprint {mark}"]
+        )
+    if as_json:
+        opt.print_json(
+            {
+                "admitted": admitted,
+                "missing": office.missing,
+                "digest": office.agreement.digest,
+                "restart": is_running(folder),
+            }
         )
     print_lines(
         console,
@@ -141,7 +175,7 @@ def admit(
 
 
 @coordinate.command()
-def start(folder: Folder) -> None:
+def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False) -> None:
     """Run the study until it is finished, or until Ctrl-C or 'stop'; the same command goes on."""
     from fallow.cli.coordinate_words import Lines
     from fallow.federation.coordinator.folder import CoordinatorFolder
@@ -149,7 +183,7 @@ def start(folder: Folder) -> None:
     from fallow.federation.folders import tighten
 
     office = CoordinatorFolder.open(folder)
-    console = opt.console()
+    console = opt.console(quiet=quiet or as_json)
     keys = office.keys
     agreement = office.agreement
     with alone(folder):  # said before anything of the one that runs is touched
@@ -161,7 +195,7 @@ def start(folder: Folder) -> None:
     opt.need_flower()
     from fallow.network.flower import FlowerLink
 
-    say = Lines(console, agreement)
+    say = Lines(console, agreement, as_json=as_json)
     nodes = {site: about["node"] for site, about in office.admitted.items()}
     with _stopped_by_signals(folder, say):
         link = FlowerLink(folder / "flower", office.address, office.tls, nodes, say)
@@ -229,7 +263,9 @@ def show(console: Console, about: dict[str, Any]) -> None:
 
 
 @coordinate.command()
-def advance(folder: Folder) -> None:
+def advance(
+    folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False
+) -> None:
     """Go on without what is waited for: labels that people have not given yet, or, where columns
     are scaled over all sites, the sites that do not answer, for the rest of the study."""
     from fallow.cli.coordinate_words import why_not_advanced
@@ -241,10 +277,8 @@ def advance(folder: Folder) -> None:
     control = Control(folder / "control")
     if found.get("phase") == LABELLING:
         control.tell("advance")
-        print_lines(
-            opt.console(),
-            ["open questions are given back, and the run goes on within two minutes"],
-        )
+        line = "open questions are given back, and the run goes on within two minutes"
+        opt.tell([line], {"without": "open questions"}, quiet=quiet, as_json=as_json)
         return
     waiting = found.get("waiting")
     if not waiting:
@@ -256,7 +290,8 @@ def advance(folder: Folder) -> None:
     if not waiting["can_advance"]:
         raise ValueError(why_not_advanced(folder, found))
     control.tell("advance")
-    print_lines(opt.console(), [f"the study goes on without {names}, within seconds"])
+    line = f"the study goes on without {names}, within seconds"
+    opt.tell([line], {"without": list(waiting["sites"])}, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()
@@ -273,6 +308,8 @@ def strike(
         str | None,
         typer.Option(metavar="KEY", help="An exchange, as 'start' shows it: 1/query/0."),
     ] = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Strike out what a site answered in a round or query: the run goes back there, and on without
     it.  Without --round or --exchange: where the run stopped with an error.
@@ -295,23 +332,22 @@ def strike(
             f"{folder}), strike, and start it again; nothing is lost"
         )
     found = strike_out(folder, office.agreement, site, key)
-    print_lines(
-        opt.console(),
-        [
-            f"{site} is struck out of {describe_key(found.key)}; the run goes on from there "
-            f"without it: fallow coordinate start {folder}"
-        ],
+    line = (
+        f"{site} is struck out of {describe_key(found.key)}; the run goes on from there without it: "
+        f"fallow coordinate start {folder}"
     )
+    opt.tell([line], {"site": site, "key": found.key}, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()
-def stop(folder: Folder) -> None:
+def stop(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False) -> None:
     """End the coordinator within seconds; nothing is lost, and 'start' goes on."""
     from fallow.federation.coordinator.live import Control
 
     _running(folder)
     Control(folder / "control").tell("stop")
-    print_lines(opt.console(), [f"stopping; to go on: fallow coordinate start {folder}"])
+    line = f"stopping; to go on: fallow coordinate start {folder}"
+    opt.tell([line], {"folder": str(folder)}, quiet=quiet, as_json=as_json)
 
 
 def _running(folder: Path) -> None:

@@ -128,20 +128,10 @@ def _write_study(
 
 def _strategies(task: str) -> tuple[str, ...]:
     """What a first study compares: the strategies of the demo, or, for numbers to predict, random
-    picks and the first strategy that can choose by them."""
-    from fallow import queries
-    from fallow.core.build import names
-    from fallow.core.spelling import spell_class
+    picks and the strategy that chooses best by them."""
     from fallow.papers.own.demo import DEMO
-    from fallow.settings.recipe import Recipe
-    from fallow.study.opening import works_on
+    from fallow.papers.own.suited import NUMBERS
 
-    if task != "regression":
-        return DEMO.queries
-    usual = Recipe("").queries
-    fitting = [
-        spell_class(cls)
-        for cls in names(queries).values()
-        if works_on(cls.contract, task) and cls.contract.classes
-    ]
-    return (usual[0], *sorted(set(fitting) - {usual[0]})[:1])
+    if task == "regression":
+        return NUMBERS[:2]
+    return DEMO.queries
