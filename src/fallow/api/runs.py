@@ -293,15 +293,13 @@ class Run:
             )
         common: State | None = self._saved["state"]
         own: dict[str, State] = self._saved["sites"]
-        if isinstance(self.model, dict):
-            if site is None:
-                raise ValueError(
-                    f"each site has a model of its own; say site=, one of {join_some([*own])}"
-                )
+        if isinstance(self.model, dict) and site is None:
+            raise ValueError(
+                f"each site has a model of its own; say site=, one of {join_some([*own])}"
+            )
+        if site is not None and own:
             if site not in own:
                 raise ValueError(f"there is no site {site!r}{nearest(site, list(own))}")
-            return own[site]
-        if site is not None and own:
             return own[site]
         if common is None:
             raise RuntimeError(

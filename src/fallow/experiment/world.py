@@ -28,7 +28,12 @@ from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.engine import row_loss
 from fallow.engine.executors import find_executor
-from fallow.experiment.encoding import CommonFeatures, encoder_of, with_encoder
+from fallow.experiment.encoding import (
+    CommonFeatures,
+    check_tuning,
+    encoder_of,
+    with_encoder,
+)
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
 from fallow.experiment.finished import FinishedQuery, TrainedPhase
 from fallow.experiment.first_phase import first_phase, restore
@@ -288,6 +293,7 @@ def world_of(
     if encoder is None and found.missing is not None:
         chosen["scaling"] = Scaling(of_cells=True)
     methods = with_encoder(chosen, encoder, measured, found.missing)
+    check_tuning(recipe, methods)
     hidden = {name: found.y[at] for name, at in rows.items()}
     hidden |= {name: found.n_classes - 1 - hidden[name] for name in wrong}
     shown = hidden if methods["query"].contract.simulator_only else {}

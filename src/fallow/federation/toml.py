@@ -152,10 +152,10 @@ def schema_section(schema: Schema) -> Table:
 
 def _briefly(column: dict[str, Any]) -> dict[str, Any]:
     """A column without what does not concern it; an empty unit of a number waits to be filled."""
-    brief: dict[str, Any] = {}
+    found = {}
     for name, value in column.items():
-        is_usual = value == () or value is False  # a limit of 0 equals False, and stays
-        is_unit_of_texts = name == "unit" and column["values"]
-        if not is_usual and not is_unit_of_texts:
-            brief[name] = value
-    return brief
+        is_unset = value == () or value is False  # a limit of 0 is set
+        is_of_texts = name == "unit" and column["values"]
+        if not is_unset and not is_of_texts:
+            found[name] = value
+    return found

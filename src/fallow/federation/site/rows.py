@@ -19,6 +19,7 @@ from fallow.data.own.cells import TABLES
 from fallow.data.own.features import read_arrays
 from fallow.data.own.pixels import as_features
 from fallow.data.own.table import EMPTY, Columns, read_all_cells
+from fallow.data.reading import ColumnRead
 from fallow.federation.schema import Column, Schema, marks_of, number_in
 from fallow.federation.site.pictures import (
     Originals,
@@ -43,7 +44,8 @@ class SiteRows:
     rows, no two alike; without a column of names their numbers in the file; of an image the name of
     its file, after that of its folder only where two are alike.  notes: what a person should know
     of them, in sentences.  originals: the files of images that rows show.  views: of rows that show
-    several images, all of a row, of which ``describe`` names the first.
+    several images, all of a row, of which ``describe`` names the first.  n_left_out: rows of the
+    file that lack a feature and are none of these.  columns: of a table, how each was read.
     """
 
     x: Tensor
@@ -53,6 +55,8 @@ class SiteRows:
     notes: tuple[str, ...] = ()
     originals: Originals | None = None
     views: tuple[tuple[Path, ...], ...] | None = None
+    n_left_out: int = 0
+    columns: tuple[ColumnRead, ...] = ()
 
     def files(self, row: int) -> tuple[Path, ...]:
         """The files of a row's images, in the order in which they are shown."""
@@ -175,12 +179,24 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
             shown.append((column.name, text, column.unit))
         return tuple(shown)
 
+    read: list[ColumnRead] = []
+    for column in schema.columns:
+        read.append(
+            ColumnRead(
+                name=column.name,
+                kind="category" if column.values else "number",
+                values=column.values,
+                missing=sum(blank[column.name]),
+            )
+        )
     return SiteRows(
         x=torch.cat(parts, dim=1),
         labels=labels,
         ids=tuple(ids),
         describe=describe,
         notes=tuple(notes),
+        n_left_out=n_missing,
+        columns=tuple(read),
     )
 
 
@@ -368,7 +384,12 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
 
     if "files" not in arrays:
         return SiteRows(
-            x=x, labels=labels, ids=tuple(ids), describe=describe_numbers, notes=notes
+            x=x,
+            labels=labels,
+            ids=tuple(ids),
+            describe=describe_numbers,
+            notes=notes,
+            n_left_out=n_missing,
         )
     shown = _views(arrays["files"], file.parent, len(is_whole))
     views = tuple(shown[row] for row in rows)
@@ -383,6 +404,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         notes=notes,
         originals=Originals.of(file.parent, files),
         views=views,
+        n_left_out=n_missing,
     )
 
 

@@ -21,6 +21,7 @@ PARTS = {
     "head": "exact head",
     "filling": "empty cells",
     "encoder": "encoder",
+    "tuning": "choice of the encoder's field",
     "scaling": "standardisation",
     "retention": "best model",
     "people": "people and scores",
