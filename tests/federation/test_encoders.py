@@ -53,6 +53,7 @@ PICTURES = Recipe(
 )
 TABLE = "encoder=fourier:features=8"
 MODULE = "encoders_sent_to_tests"
+LENGTH = 1.4140625  # of four columns in units of their deviations, rounded
 
 
 def features_of(world: Federation, site: str) -> dict[str, tuple[int, int]]:
@@ -278,7 +279,7 @@ def test_a_site_takes_nothing_that_it_cannot_encode_by(
     encoder = Fourier(features=8)
     args: Answer = {
         "digest": encoder_digest(encoder),
-        "length": torch.tensor(1.0),
+        "length": torch.tensor(LENGTH),
         "centre": torch.zeros(4),
         "spread": torch.ones(4),
         **change,
@@ -289,7 +290,7 @@ def test_a_site_takes_nothing_that_it_cannot_encode_by(
     assert words in refused
     well = {**given, "digest": args["digest"]} | {
         "digest": encoder_digest(encoder),
-        "length": torch.tensor(1.0),
+        "length": torch.tensor(LENGTH),
         "centre": torch.zeros(4),
     }
     assert (
