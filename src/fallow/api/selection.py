@@ -24,7 +24,7 @@ from fallow.core.build import build, nearest
 from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods
 from fallow.core.own import lend
-from fallow.core.types import SiteId, State
+from fallow.core.types import SiteId, State, Tree
 from fallow.core.view import Rows
 from fallow.engine import Loop, row_loss
 from fallow.experiment.methods import is_shared
@@ -323,7 +323,7 @@ class _Forgetful:
     def recall(self, key: str, digest: str) -> None:
         return None
 
-    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
+    def record(self, key: str, digest: str, entry: Tree) -> None:
         return None
 
 

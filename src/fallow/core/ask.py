@@ -15,7 +15,7 @@ from fallow.core.disclosure import Disclosure, count_relayed_answers
 from fallow.core.messages import KEYS, Delivered, Kind, Masked, Request, Step, Steps, To
 from fallow.core.plan import Plan
 from fallow.core.totals import Implausible, sum_answers, sum_whole
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import Answer, SiteId, Tree
 
 
 class Carrier(Protocol):
@@ -48,8 +48,8 @@ class Journal(Protocol):
     """Where exchanges are remembered, one transaction each."""
 
     def transaction(self) -> AbstractContextManager[None]: ...
-    def recall(self, key: str, digest: str) -> dict[str, Any] | None: ...
-    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None: ...
+    def recall(self, key: str, digest: str) -> Tree | None: ...
+    def record(self, key: str, digest: str, entry: Tree) -> None: ...
 
 
 @dataclass

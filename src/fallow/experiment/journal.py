@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar, final
 
-from fallow.core.types import SiteId, State
+from fallow.core.types import SiteId, State, Tree
 from fallow.privacy import Released
 from fallow.sites.store import Label, RelayedMessages
 from fallow.storage.checksums import MARK, checksum
@@ -108,7 +108,7 @@ class Journal:
 
     # -- exchanges --------------------------------------------------------------------------
 
-    def recall(self, key: str, digest: str) -> dict[str, Any] | None:
+    def recall(self, key: str, digest: str) -> Tree | None:
         """What an exchange answered, or None if it never finished.
 
         ``digest``: of what was asked.  Raises Failed where something else was asked then.
@@ -122,10 +122,10 @@ class Journal:
                 f"exchange {key} of {self.path} was recorded with other contents: the run was "
                 "changed since; start it in a new folder"
             )
-        entry: dict[str, Any] = self._unpack(blob, f"exchange {key}")
+        entry: Tree = self._unpack(blob, f"exchange {key}")
         return entry
 
-    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
+    def record(self, key: str, digest: str, entry: Tree) -> None:
         """Remember what an exchange answered."""
         blob = with_checksum(entry)
         self._write("INSERT INTO exchange VALUES (?, ?, ?)", key, digest, blob)
@@ -157,12 +157,12 @@ class Journal:
         as_read: Result = unpack(pack(result))
         return as_read
 
-    def load_step(self, step: str) -> dict[str, Any] | None:
+    def load_step(self, step: str) -> Tree | None:
         """The result of a finished step, or None."""
         rows = self._read("SELECT result FROM finished WHERE step = ?", step)
         if not rows:
             return None
-        result: dict[str, Any] = self._unpack(rows[0][0], f"step {step}")
+        result: Tree = self._unpack(rows[0][0], f"step {step}")
         return result
 
     def steps(self) -> list[str]:
@@ -287,15 +287,15 @@ class Journal:
             releases[key] = Released(**line)
         return releases
 
-    def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
+    def hide(self, site: SiteId, secret: Tree) -> None:
         blob = with_checksum(secret)
         self._write("INSERT OR REPLACE INTO secret VALUES (?, ?)", site, blob)
 
-    def hidden(self, site: SiteId) -> dict[str, Any] | None:
+    def hidden(self, site: SiteId) -> Tree | None:
         rows = self._read("SELECT held FROM secret WHERE site = ?", site)
         if not rows:
             return None
-        secret: dict[str, Any] = self._unpack(rows[0][0], f"the secret of site {site}")
+        secret: Tree = self._unpack(rows[0][0], f"the secret of site {site}")
         return secret
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from fallow.core.refusal import Refusal
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import Answer, SiteId, Tree
 
 
 class Released(NamedTuple):
@@ -23,7 +23,7 @@ class Released(NamedTuple):
     answer: Answer
     rho: float = 0.0
 
-    def to_line(self) -> dict[str, Any]:
+    def to_line(self) -> Tree:
         """The fields as a ledger holds them: ``rho`` only where there is one."""
         fields = self._asdict()
         if not self.rho:
@@ -40,9 +40,9 @@ class Ledger(Protocol):
     def released(self, site: SiteId) -> dict[str, Released]: ...
 
     # replaces the one before
-    def hide(self, site: SiteId, secret: dict[str, Any]) -> None: ...
+    def hide(self, site: SiteId, secret: Tree) -> None: ...
 
-    def hidden(self, site: SiteId) -> dict[str, Any] | None: ...
+    def hidden(self, site: SiteId) -> Tree | None: ...
 
 
 def check_budget(

@@ -41,7 +41,9 @@ def picture(rows: SiteRows, row: int) -> Picture | None:
     shown = rows.describe(row)
     if not isinstance(shown, Path):
         x = rows.x[row]
-        return _png(_draw(x)) if _is_picture(x) else None
+        if not _is_picture(x):
+            return None
+        return _png(_draw(x))
     content = rows.content(row) or b""
     media_type = SHOWN.get(shown.suffix.lower())
     if media_type is not None:
@@ -49,8 +51,10 @@ def picture(rows: SiteRows, row: int) -> Picture | None:
     images = import_optional("PIL.Image", "pillow", "showing this kind of image")
     try:
         with images.open(BytesIO(content)) as opened:
-            has_alpha = "A" in opened.getbands()
-            return _png(opened.convert("RGBA" if has_alpha else "RGB"))
+            mode = "RGB"
+            if "A" in opened.getbands():  # it lets what is behind it through
+                mode = "RGBA"
+            return _png(opened.convert(mode))
     except (OSError, SyntaxError) as error:
         raise ValueError(f"the image {shown.name} cannot be shown: {error}") from error
 
@@ -62,7 +66,9 @@ def size(rows: SiteRows, row: int) -> tuple[int, int] | None:
     """
     x = rows.x[row]
     if not isinstance(rows.describe(row), Path):
-        return (x.shape[2], x.shape[1]) if _is_picture(x) else None
+        if not _is_picture(x):
+            return None
+        return x.shape[2], x.shape[1]
     try:
         content = BytesIO(rows.content(row) or b"")
         images = import_optional("PIL.Image", "pillow", "showing images")
