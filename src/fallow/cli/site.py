@@ -226,7 +226,12 @@ SHOWN = 10  # refused lines of a file
 @site.command()
 def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """Whether the site is connected, what waits for labels, what was sent, what was spent."""
-    from fallow.cli.site_words import describe_limit, describe_process, describe_restored
+    from fallow.cli.site_words import (
+        describe_limit,
+        describe_process,
+        describe_restored,
+        describe_status_of_data,
+    )
     from fallow.federation.site.folder import SiteFolder
     from fallow.report.live import format_moment
 
@@ -261,6 +266,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     ]
     lines += [f"note: {line}" for line in about["news"]]
     print_lines(console, lines)
+    print_lines(console, describe_status_of_data(about["data"]))
     sent = [[str(value) for value in line.values()] for line in about["sent"]]
     heads = ("run", "verb", "exchanges", "bytes")
     show_table(console, "What left this site", heads, sent, whole=2, words=2)
@@ -305,7 +311,9 @@ def unlock(
 
 def standing(folder: SiteFolder) -> dict[str, Any]:
     """What `status` tells, as plain values."""
+    from fallow.federation.site.own_data import describe_own_data
     from fallow.federation.site.serve import read_status
+    from fallow.storage.errors import Failed
 
     with closing(folder.open_ledger()) as ledger:
         waiting = ledger.questions(state="open")
@@ -330,6 +338,10 @@ def standing(folder: SiteFolder) -> dict[str, Any]:
             "sent": [asdict(line) for line in ledger.traffic()],
             "news": ledger.orders.load_news(),
         }
+    try:
+        about["data"] = dict(describe_own_data(folder))
+    except (ValueError, Failed) as error:  # the rest of the status holds all the same
+        about["data"] = {"problem": str(error)}
     return about
 
 
@@ -479,6 +491,8 @@ def _confirm(
 
 def _introduce(console: Console, folder: SiteFolder) -> None:
     """The study, the site's rows, and what leaves the site."""
+    from fallow.data.facts import data_lines
+    from fallow.federation.site.own_data import describe_own_data
     from fallow.federation.site.terms import describe_rows, describe_study, list_disclosures
 
     print_lines(
@@ -487,6 +501,7 @@ def _introduce(console: Console, folder: SiteFolder) -> None:
             f"Site {folder.name}",
             *describe_study(folder),
             *describe_rows(folder.rows, folder.tests),
+            *data_lines(describe_own_data(folder)),
         ],
     )
     heads = ("part", "verb", "reveals", "seen by")

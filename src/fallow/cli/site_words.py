@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 
@@ -15,6 +15,9 @@ from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
 from fallow.federation.site.clocks import find_start, format_time
 from fallow.report.live import format_moment
+
+if TYPE_CHECKING:
+    from fallow.data.facts import DataFacts
 
 FINISH = "model/finish"  # the last exchange of a study
 
@@ -76,6 +79,15 @@ def describe_restored(copied: str | None, noise: str | None) -> list[str]:
     if noise is not None:
         lines.append(noise)
     return lines
+
+
+def describe_status_of_data(data: dict[str, Any]) -> list[str]:
+    """The box about the site's own rows, or why there is none."""
+    from fallow.data.facts import data_lines
+
+    if "problem" in data:
+        return [f"Your data: {data['problem']}"]
+    return data_lines(cast("DataFacts", data))
 
 
 def describe_limit(about: dict[str, Any]) -> str:
