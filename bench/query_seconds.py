@@ -19,6 +19,7 @@ from rich.table import Table
 
 from bench.timing import CPU, Seconds, described
 from fallow.core import Ask, Disclosure, Layout, State, stream
+from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods, Query
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
@@ -44,10 +45,10 @@ class Nothing:
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def recall(self, key: str, digest: str) -> dict[str, Any] | None:
+    def recall(self, key: str, digest: str) -> None:
         return None
 
-    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
+    def record(self, key: str, digest: str, entry: ExchangeEntry) -> None:
         return None
 
 

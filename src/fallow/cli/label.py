@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fallow.cli import options as opt
 
-PLAIN: Any = {"markup": False, "soft_wrap": True}
 Site = Annotated[
     Path,
     typer.Argument(
@@ -50,7 +49,8 @@ def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> No
     console = opt.console()
 
     def say(address: str) -> None:
-        console.print(f"Label the samples of {folder.name} here: {address}", **PLAIN)
+        line = f"Label the samples of {folder.name} here: {address}"
+        console.print(line, markup=False, soft_wrap=True)
         console.print(
             "Keep the address to yourself. Ctrl-C ends the page; labels are kept."
         )

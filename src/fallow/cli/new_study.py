@@ -40,6 +40,9 @@ def init(
         raise ValueError(f"{file} is there already; give another name, or delete it first")
     source = data or "digits"
     dataset = open_data(Recipe("", data=source, label=label, site=site), 0, data_dir)
+    sites: tuple[str, ...] = ()
+    if site:
+        sites = dataset.group_names
     found = Found(
         data=source,
         label=label,
@@ -47,7 +50,7 @@ def init(
         rows=len(dataset.x),
         test_rows=len(dataset.x_test),
         classes=dataset.classes,
-        sites=dataset.group_names if site else (),
+        sites=sites,
         queries=_strategies(dataset.task),
     )
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -75,9 +78,9 @@ def _strategies(task: str) -> tuple[str, ...]:
     usual = Recipe("").queries
     if task != "regression":
         return usual
-    fitting = [
-        spell_class(cls)
-        for cls in names(queries).values()
-        if works_on(cls.contract, task) and cls.contract.classes
-    ]
-    return (usual[0], *sorted(set(fitting) - {usual[0]})[:1])
+    fitting = []
+    for cls in names(queries).values():
+        if works_on(cls.contract, task) and cls.contract.classes:
+            fitting.append(spell_class(cls))
+    others = sorted(set(fitting) - {usual[0]})
+    return (usual[0], *others[:1])

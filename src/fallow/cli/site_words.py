@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from rich.console import Console
 
@@ -73,7 +73,47 @@ def describe_restored(copied: str | None, noise: str | None) -> list[str]:
     return lines
 
 
-def describe_limit(about: dict[str, Any]) -> str:
+class CountedLabels(TypedDict):
+    """How far the people of a site are with the labels of the newest cycle."""
+
+    asked: int
+    answered: int
+    declined: int
+    open: int
+    conflicts: int
+    deadline: str | None  # of the open questions
+
+
+class SentAnswers(TypedDict):
+    """What left a site by one verb in one run."""
+
+    run: str
+    verb: str
+    exchanges: int
+    bytes: int
+
+
+class Standing(TypedDict):
+    """How a site stands: what 'fallow site status' tells."""
+
+    site: str
+    study: str
+    digest: str
+    pid: int | None  # of the site's process; None: it does not run
+    since: str | None  # when that began; None: just now
+    problem: str | None  # why the coordinator's machine is not reached
+    labels: CountedLabels
+    asked: int  # labels in all
+    limit: int | None  # of those
+    copied: str | None  # of when the copy is that the ledger was put back from
+    put_back: str | None  # what that cost in noise
+    epsilon: float  # spent on noise
+    epsilon_limit: float | None
+    sent: list[SentAnswers]
+    news: list[str]
+
+
+def describe_limit(about: Standing) -> str:
     """Behind the labels that were asked for: how many there may be; nothing without a limit."""
     limit = about["limit"]
     if limit is None:
@@ -84,7 +124,7 @@ def describe_limit(about: dict[str, Any]) -> str:
     return text
 
 
-def describe_process(about: dict[str, Any], folder: Path) -> str:
+def describe_process(about: Standing, folder: Path) -> str:
     """Whether the site's process runs, and how to start it."""
     if about["pid"] is None:
         return f"does not run; start it with: fallow site start {folder}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from fallow.cli import options as opt
+from fallow.cli.tables import print_lines
 from fallow.storage.errors import Failed, Stopped
 
 if TYPE_CHECKING:
@@ -129,7 +130,9 @@ def compare(
             "compare runs several strategies; name them with --query, not --set query"
         )
     chosen = with_settings(base, changes)
-    queries = [q.strip() for q in query.split(",")] if query else chosen.queries
+    queries: Sequence[str] = chosen.queries
+    if query:
+        queries = [name.strip() for name in query.split(",")]
     wanted = range(first_seed, first_seed + (seeds or chosen.seeds))
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     order = Order(jobs=jobs, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json)
@@ -169,8 +172,8 @@ def _study(
     cells = study_cells(setup.recipe, queries, seeds)
     facts = describe_data(world.dataset)
     if order.dry_run:
-        for line in data_lines(facts) if facts is not None else ():
-            console.print(line, markup=False, soft_wrap=True)
+        if facts is not None:
+            print_lines(console, data_lines(facts))
         with console.status("timing two short rounds of each kind"):
             expected = estimate(setup, cells, jobs, world.dataset)
         console.print(expected.sentence(), soft_wrap=True)

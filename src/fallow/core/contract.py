@@ -44,9 +44,8 @@ class Contract:
     secure_sum: bool = True  # works when the server sees totals only
     local_dp: bool = True  # works when released counts are noisy
     missing: str = "goes on with the sites that answer"
-    one_pass: bool = (
-        False  # the paper chooses for every budget from nothing, not cycle by cycle
-    )
+    # the paper chooses for every budget from nothing, not cycle by cycle
+    one_pass: bool = False
     draws: bool = False  # picks depend on a random stream even without ties
     regression: bool | None = None  # works on targets; None: unless it reads predictions
     classes: bool = True  # works on classes
@@ -80,8 +79,9 @@ class Contract:
     def __post_init__(self) -> None:
         for name in ("needs", "at_server", "models"):
             given = getattr(self, name)
-            parts = (given,) if isinstance(given, str) else tuple(given)
-            object.__setattr__(self, name, parts)
+            if isinstance(given, str):  # one name alone
+                given = [given]
+            object.__setattr__(self, name, tuple(given))
         known: dict[str, str] = {}
         for words in self.asked.values():
             known |= words

@@ -14,7 +14,7 @@ from fallow.federation.ledger.questions import now
 from fallow.federation.ledger.releases import NAME, ReleaseEntry, Releases, UnreadableBook
 from fallow.federation.ledger.tables import COPIED, NOTICED, Tables
 from fallow.privacy import Released
-from fallow.privacy.ledger import add_up, as_written, doubtful
+from fallow.privacy.ledger import SumKey, add_up, as_written, doubtful
 from fallow.sites.store import Label
 from fallow.storage.checksums import MARK, checksum
 from fallow.storage.packing import unpack
@@ -329,18 +329,18 @@ class SiteStore:
             releases[key] = Released(**line)
         return releases
 
-    def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
+    def hide(self, site: SiteId, secret: SumKey) -> None:
         """Keep a secret; it replaces the one before."""
         self._tables.write(
             "INSERT OR REPLACE INTO secret VALUES (1, ?)", with_checksum(secret)
         )
 
-    def hidden(self, site: SiteId) -> dict[str, Any] | None:
+    def hidden(self, site: SiteId) -> SumKey | None:
         """The secret that was hidden last; None where there is none."""
         found = self._tables.read("SELECT held FROM secret")
         if not found:
             return None
-        secret: dict[str, Any] = self._unpack(found[0][0], "the key of a secure sum")
+        secret: SumKey = self._unpack(found[0][0], "the key of a secure sum")
         return secret
 
     def _unpack(self, blob: bytes, what: str) -> Any:
