@@ -252,3 +252,24 @@ def test_the_dialect_of_a_file_is_found_in_its_head(tmp_path: Path) -> None:
     path.write_text("a;b\n1,5;2\n")
     found = detect(path)
     assert (found.separator, found.decimal, found.thousands) == (";", ",", "")
+
+
+@pytest.mark.parametrize("without_arrow", [False, True])
+def test_reading_says_how_many_bytes_of_the_file_it_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_arrow: bool
+) -> None:
+    if without_arrow:
+        monkeypatch.setattr("fallow.data.own.cells.find_spec", lambda name: None)
+    monkeypatch.setattr("fallow.data.own.cells.BLOCK", 4096)
+    monkeypatch.setattr("fallow.data.own.cells.CHUNK", 50)
+    path = tmp_path / "rows.csv"
+    lines = ["a,b,y", *(f"{i * 37 % 101},{i}.25,{i % 2}" for i in range(4000))]
+    path.write_text("\n".join(lines) + "\n")
+    said: list[tuple[int, int]] = []
+    open_dataset(path, label="y", say=lambda done, total: said.append((done, total)))
+    size = path.stat().st_size
+    done = [each for each, _ in said]
+    assert {total for _, total in said} == {size}
+    assert done == sorted(done) and done[-1] == size
+    middle = done[len(done) // 2]  # neither nothing nor all of it
+    assert 0.2 * size < middle < 0.9 * size

@@ -127,3 +127,18 @@ def test_a_broken_png_is_named(tmp_path: Path) -> None:
     (tmp_path / "north" / "cat" / "b.png").write_bytes(whole[:40])
     with pytest.raises(ValueError, match=r"b\.png could not be read as an image"):
         from_folder(tmp_path)
+
+
+def test_reading_a_folder_says_how_many_bytes_of_its_files_it_has_read(
+    tmp_path: Path,
+) -> None:
+    for kind in ("cat", "dog"):
+        (tmp_path / kind).mkdir()
+        for k in range(6):
+            pixels = np.full((4, 4), 40 * k, dtype=np.uint8)
+            image.fromarray(pixels).save(tmp_path / kind / f"{k}.png")
+    said: list[tuple[int, int]] = []
+    from_folder(tmp_path, say=lambda done, total: said.append((done, total)))
+    total = sum(file.stat().st_size for file in tmp_path.glob("*/*.png"))
+    assert len(said) == 12 and said[-1] == (total, total)
+    assert 0 < said[5][0] < total

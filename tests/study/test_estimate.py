@@ -205,3 +205,14 @@ def test_an_estimate_says_what_choosing_takes() -> None:
         "1.0 kB between server and sites and up to 5.0 MB from site to site. Nothing"
         in sentence
     )
+
+
+def test_many_sites_each_have_labels_in_what_is_timed(tmp_path: Path) -> None:
+    recipe = Recipe(
+        "many", data="digits", sites=200, partition=Spec("iid"), initial=3, cycles=0
+    )
+    setup = Setup(recipe, tmp_path / "study")
+    assert (
+        estimate(setup, [Cell("random", 0)], 1).rows
+        == 600 * recipe.rounds * recipe.plan.epochs
+    )

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fallow.cli import options as opt
+from fallow.cli.waiting import Waiting
 
 File = Annotated[
     Path, typer.Argument(metavar="STUDY.toml", help="The file to write; it must not exist.")
@@ -39,7 +40,10 @@ def init(
     if file.exists():
         raise ValueError(f"{file} is there already; give another name, or delete it first")
     source = data or "digits"
-    dataset = open_data(Recipe("", data=source, label=label, site=site), 0, data_dir)
+    console = opt.console(quiet=quiet or as_json)
+    recipe = Recipe("", data=source, label=label, site=site)
+    with Waiting(console, f"reading {source}") as waiting:
+        dataset = open_data(recipe, 0, data_dir, outline=1, say=waiting.tell_bytes)
     sites: tuple[str, ...] = ()
     if site:
         sites = dataset.group_names
@@ -58,7 +62,6 @@ def init(
     if as_json:
         opt.print_json({"file": str(file), "rows": found.rows, "classes": found.classes})
         return
-    console = opt.console(quiet=quiet)
     for note in dataset.notes:
         console.print(f"{source}: {note}", markup=False, soft_wrap=True)
     console.print(f"Wrote {file}: read it, then run", markup=False, soft_wrap=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fallow.cli import options as opt
+from fallow.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     from fallow.core.names import NamePolicy
@@ -29,7 +30,8 @@ def report(
     from fallow.report.page import write_report
 
     _keep_private(*studies)
-    page = write_report(studies, out, papers=PAPERS)
+    with Waiting(opt.console(quiet=quiet or as_json), "drawing the report page"):
+        page = write_report(studies, out, papers=PAPERS)
     _say(f"Report page: {page}", {"report": str(page)}, quiet=quiet, as_json=as_json)
 
 
@@ -50,7 +52,8 @@ def export(
     from fallow.report.export import export_study
 
     _keep_private(study)
-    path = export_study(study, to, out, papers=PAPERS)
+    with Waiting(opt.console(quiet=quiet or as_json), "reading the records"):
+        path = export_study(study, to, out, papers=PAPERS)
     _say(f"Wrote {path}", {"file": str(path)}, quiet=quiet, as_json=as_json)
 
 
@@ -87,17 +90,18 @@ def predict(
     from fallow.study.predict import predict_file
 
     _keep_private(study)
-    if (study / SETTINGS).exists() and not (query or seed or site):
-        found = predict_at(study, data, out)
-    else:
-        if own_code:
-            from fallow.cli.paths import use_current_folder
-
-            use_current_folder()
-            policy = OWN
+    with Waiting(opt.console(quiet=quiet or as_json), f"predicting rows of {data}"):
+        if (study / SETTINGS).exists() and not (query or seed or site):
+            found = predict_at(study, data, out)
         else:
-            policy = _policy(study)
-        found = predict_file(study, data, query, seed, out, site, policy)
+            if own_code:
+                from fallow.cli.paths import use_current_folder
+
+                use_current_folder()
+                policy = OWN
+            else:
+                policy = _policy(study)
+            found = predict_file(study, data, query, seed, out, site, policy)
     said = f"Wrote {count_noun(found.rows, 'prediction')} to {found.path}"
     if found.lacking:
         said += f"; without one, because a feature is missing: {count_noun(found.lacking, 'row')}"

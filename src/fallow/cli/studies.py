@@ -158,6 +158,7 @@ def _study(
 ) -> None:
     """Run what there is to run, and show or print what came of it."""
     from fallow.cli.progress import Watch
+    from fallow.cli.waiting import Waiting
     from fallow.data.facts import data_lines, describe_data
     from fallow.storage.files import write_json
     from fallow.study.estimate import estimate
@@ -165,8 +166,14 @@ def _study(
     from fallow.study.study import run_study, study_cells
 
     console = opt.console(quiet=order.quiet or order.as_json)
-    with console.status(f"reading {setup.recipe.data}"):
-        setup, world = prepare_study(setup, queries, seeds[0])
+    with Waiting(console, f"reading {setup.recipe.data}") as waiting:
+        setup, world = prepare_study(
+            setup,
+            queries,
+            seeds[0],
+            outline=order.dry_run,
+            say=waiting.tell_bytes,
+        )
     cores = os.cpu_count() or 1
     jobs = order.jobs or max(1, cores // setup.threads)
     cells = study_cells(setup.recipe, queries, seeds)
@@ -174,7 +181,7 @@ def _study(
     if order.dry_run:
         if facts is not None:
             print_lines(console, data_lines(facts))
-        with console.status("timing two short rounds of each kind"):
+        with Waiting(console, "timing two short rounds of each kind"):
             expected = estimate(setup, cells, jobs, world.dataset)
         console.print(expected.sentence(), soft_wrap=True)
         if order.as_json:

@@ -1,8 +1,8 @@
 """Data sets, named or a user's own, and how their rows are spread over sites."""
 
 from fallow.data.catalogue.fetch import fetch
-from fallow.data.catalogue.named import CATALOGUE, Entry, load
-from fallow.data.dataset import Dataset, Task, check_leak, drop_leaks, row_hashes
+from fallow.data.catalogue.named import CATALOGUE, Entry, load, load_outline
+from fallow.data.dataset import Dataset, Task, check_leak, drop_leaks, row_hashes, take_rows
 from fallow.data.embedded import embed_rows
 from fallow.data.own.features import read_rows
 from fallow.data.own.open import (
@@ -65,6 +65,7 @@ __all__ = [
     "from_table",
     "hold_out",
     "load",
+    "load_outline",
     "natural_groups",
     "open_dataset",
     "partition_report",
@@ -72,6 +73,7 @@ __all__ = [
     "row_hashes",
     "schema_hash",
     "standardise",
+    "take_rows",
     "test_shares",
     "validation_split",
 ]

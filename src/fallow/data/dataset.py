@@ -103,7 +103,7 @@ class Dataset:
         if ids is not None:
             ids = tuple(ids[row] for row in keep.tolist())
         return dataclasses.replace(
-            self, x=self.x[keep], y=self.y[keep], groups=groups, ids=ids
+            self, x=take_rows(self.x, keep), y=self.y[keep], groups=groups, ids=ids
         )
 
     def test_rows(self, n: int, stream: torch.Generator) -> Dataset:
@@ -111,6 +111,18 @@ class Dataset:
         return _keep_test(
             self, _draw(n, len(self.x_test), stream, f"test rows of {self.name}")
         )
+
+
+def take_rows(x: Tensor, at: Tensor) -> Tensor:
+    """The rows at some places, x[at].  at: (k,) row numbers, or (n,) bool.
+
+    Where all rows are one row in memory, as in an outline of many pictures, there is no copy.
+    """
+    is_one_row = len(x) > 0 and x.stride(0) == 0
+    if not is_one_row:
+        return x[at]
+    count = int(at.sum()) if at.dtype == torch.bool else len(at)
+    return x[:1].expand(count, *x.shape[1:])
 
 
 def row_hashes(x: Tensor) -> list[bytes]:
@@ -228,7 +240,7 @@ def _keep_test(dataset: Dataset, keep: Tensor) -> Dataset:
         groups = groups[keep]
     return dataclasses.replace(
         dataset,
-        x_test=dataset.x_test[keep],
+        x_test=take_rows(dataset.x_test, keep),
         y_test=dataset.y_test[keep],
         groups_test=groups,
     )
@@ -332,6 +344,8 @@ def check_finite(
     x: (n, ...); ``rows`` says which rows these are, columns: names of the features of a table.
     can_lack: NaN is an empty cell, which is filled in later.
     """
+    if len(x) > 1 and x.stride(0) == 0:  # all rows are one row in memory
+        x = x[:1]
     blocks = torch.split(x, BLOCK)  # what is asked of all at once would be copied for it
     if not any(bool(_is_bad(block, can_lack).any()) for block in blocks):
         return

@@ -62,7 +62,7 @@ class BankedLinear(nn.Module):
             y = torch.bmm(self.weight, rows.mT)
         else:
             y = torch.baddbmm(self.bias.unsqueeze(2), self.weight, rows.mT)
-        return y.mT.reshape(*x.shape[:-1], out_features)
+        return y.mT.reshape((*x.shape[:-1], out_features))
 
 
 @final
@@ -97,27 +97,30 @@ class BankedModel:
                 continue
             banked = BankedLinear(linear.in_features, linear.out_features)
             twins[id(linear)] = banked
-            has_bias = isinstance(linear.bias, nn.Parameter)
-            bias = position[id(linear.bias)] if has_bias else None
+            bias = None
+            if isinstance(linear.bias, nn.Parameter):
+                bias = position[id(linear.bias)]
             self.layers.append((banked, position[id(linear.weight)], bias))
         self.model = copy.deepcopy(model, twins).train()
 
     def put(self, w: Tensor, stats: Tensor) -> Sequence[Tensor]:
         sites = len(w)
         parts = w.detach().split_with_sizes(self.layout.param_sizes, -1)  # (K, size) each
-        leaves = [
-            part.view(sites, *shape).requires_grad_()
-            for part, (_, shape) in zip(parts, self.layout.params, strict=True)
-        ]
+        leaves = []
+        for part, (_, shape) in zip(parts, self.layout.params, strict=True):
+            leaf = part.view((sites, *shape))  # a view of w, the start of the graph
+            leaves.append(leaf.requires_grad_())
         for banked, weight, bias in self.layers:
             banked.weight = leaves[weight]
-            banked.bias = None if bias is None else leaves[bias]
+            banked.bias = None
+            if bias is not None:
+                banked.bias = leaves[bias]
         self.held = stats
         return leaves
 
     def __call__(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self.model(x.flatten(0, 1))
-        return outputs.view(*x.shape[:2], *outputs.shape[1:])
+        outputs: Tensor = self.model(x.flatten(0, 1))  # (K b, ..., c)
+        return outputs.view((*x.shape[:2], *outputs.shape[1:]))  # (K, b, ..., c)
 
     def stats(self) -> Tensor:
         return self.held  # there are none: no layer keeps statistics

@@ -70,7 +70,9 @@ def epochs(plan: Plan, round_: int) -> Iterator[Epoch]:
     ... ]
     [(0, 'head'), (1, 'body'), (2, 'body')]
     """
-    parts = [segment.part for segment in plan.segments for _ in range(segment.epochs)]
+    parts: list[str] = []  # the trainable part of each epoch
+    for segment in plan.segments:
+        parts += [segment.part] * segment.epochs
     for number, part in enumerate(parts):
         scale = plan.schedule.at(round_, number, len(parts))
         yield Epoch(number, part, plan.optimiser.lr * scale, round_)
@@ -83,7 +85,9 @@ def order(job: Job, epoch: Epoch) -> Tensor:
 
 def batches(job: Job, epoch: Epoch, size: int) -> Sequence[Tensor]:
     """The rows of each step; the last batch may be smaller, and without rows there is no step."""
-    return torch.split(order(job, epoch), size) if len(job.y) else ()
+    if len(job.y) == 0:
+        return ()
+    return torch.split(order(job, epoch), size)
 
 
 class Mix(NamedTuple):
@@ -98,14 +102,20 @@ class Mix(NamedTuple):
 def mixing(job: Job, epoch: Epoch, size: int, concentration: float) -> Mix:
     """The pool in a new order for every epoch, from its beginning again where it is too small;
     partners are a permutation of each batch, shares are drawn from Beta(a, a)."""
-    n, m = len(job.y), len(job.u)
+    n = len(job.y)
+    m = len(job.u)
     shuffled = torch.randperm(m, generator=job.streams("pool", epoch.number))
+    rows = shuffled[torch.arange(n) % max(m, 1)]  # from the beginning again after m
+
+    # a permutation of all rows, sorted by batch, permutes the places within each
     turned = torch.randperm(n, generator=job.streams("mates", epoch.number))
-    mate = turned[(turned // size).argsort(stable=True)] % size  # batch by batch
+    by_batch = (turned // size).argsort(stable=True)
+    mate = turned[by_batch] % size
+
     with drawing_from(job.streams("shares", epoch.number)):
         a = torch.tensor(concentration, dtype=torch.float64)
         beta = torch.distributions.Beta(a, a).sample((n,))
-    return Mix(shuffled[torch.arange(n) % max(m, 1)], mate, beta)
+    return Mix(rows, mate, beta)
 
 
 def augment(kinds: Sequence[str], x: Tensor, generator: torch.Generator) -> Tensor:
@@ -132,7 +142,11 @@ def augment(kinds: Sequence[str], x: Tensor, generator: torch.Generator) -> Tens
 def _crop(x: Tensor, pad: int, generator: torch.Generator) -> Tensor:
     b, c, h, w = x.shape
     padded = nn.functional.pad(x, (pad, pad, pad, pad))
-    top, left = torch.randint(0, 2 * pad + 1, (2, b), generator=generator)
-    i = (top.view(b, 1) + torch.arange(h)).view(b, 1, h, 1)
-    j = (left.view(b, 1) + torch.arange(w)).view(b, 1, 1, w)
-    return padded[torch.arange(b).view(b, 1, 1, 1), torch.arange(c).view(1, c, 1, 1), i, j]
+    top, left = torch.randint(0, 2 * pad + 1, (2, b), generator=generator)  # (b,) each
+
+    # indices that broadcast to (b, c, h, w)
+    image = torch.arange(b).view(b, 1, 1, 1)
+    channel = torch.arange(c).view(1, c, 1, 1)
+    row = (top.view(b, 1) + torch.arange(h)).view(b, 1, h, 1)
+    column = (left.view(b, 1) + torch.arange(w)).view(b, 1, 1, w)
+    return padded[image, channel, row, column]

@@ -94,7 +94,9 @@ def choose_executor(model: nn.Module, *, is_built_in: bool) -> str:
     """The executor of ``auto``: the library's linear and dense models are stacked, the rest is
     looped over.  A user's own model may mix rows, which no layer says, so it is stacked on request.
     """
-    return "stacked" if is_built_in and Stacked.can_train(model) else "loop"
+    if is_built_in and Stacked.can_train(model):
+        return "stacked"
+    return "loop"
 
 
 def takes_all_cores(name: str, policy: NamePolicy = BUILT_IN) -> bool:
@@ -109,7 +111,9 @@ def in_one_process(name: str) -> str:
     >>> in_one_process("workers"), in_one_process("stacked")
     ('loop', 'stacked')
     """
-    return "loop" if name in _names() and takes_all_cores(name) else name
+    if name in _names() and takes_all_cores(name):
+        return "loop"
+    return name
 
 
 def _names() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack
 
 import torch
 from torch import Generator, Tensor, nn
@@ -42,17 +42,14 @@ def forward(
     there is none otherwise; ``state`` never gets one.
     """
     model.eval()
-    layers = [m for m in model.modules() if isinstance(m, DROPOUT)] if draw else []
     named = layout.views(state["w"].detach(), state["stats"].detach())
-    with (
-        drawing_from(draw) if draw else nullcontext(),
-        torch.set_grad_enabled(x.requires_grad),
-    ):
-        for layer in layers:
-            layer.train()
-        try:
-            return torch.cat(
-                [functional_call(model, named, (p,)) for p in torch.split(x, batch)]
-            )
-        finally:
-            model.eval()
+    with ExitStack() as undo:
+        undo.enter_context(torch.set_grad_enabled(x.requires_grad))
+        if draw is not None:
+            undo.enter_context(drawing_from(draw))
+            undo.callback(model.eval)
+            for layer in model.modules():
+                if isinstance(layer, DROPOUT):
+                    layer.train()
+        outputs = [functional_call(model, named, (rows,)) for rows in torch.split(x, batch)]
+        return torch.cat(outputs)

@@ -68,10 +68,14 @@ class Autograd:
         parts = torch.autograd.grad(
             value, leaves, torch.ones_like(value), allow_unused=True, materialize_grads=True
         )
-        g = torch.cat([part.reshape(*at.w.shape[:-1], -1) for part in parts], -1)
+        sites = at.w.shape[:-1]  # () for one model
+        g = torch.cat([part.reshape((*sites, -1)) for part in parts], -1)
+        if near is not None:
+            g = g + slope(near, at.w)
         if self.heard is not None:
-            self.heard.append((value.detach(), (batch.weight > 0).sum(-1)))
-        return (g if near is None else g + slope(near, at.w)), self.network.stats()
+            rows = (batch.weight > 0).sum(-1)  # padding weighs nothing
+            self.heard.append((value.detach(), rows))
+        return g, self.network.stats()
 
     def apply(self, at: TrainState, gradient: Tensor, lr: float | Tensor) -> TrainState:
         return step(self.optimiser, at, gradient.clone(), lr, self.moves)
@@ -105,4 +109,6 @@ def movable(model: nn.Module, layout: Layout, part: str) -> Tensor | None:
     if all(free):
         return mask
     thawed = torch.tensor(free).repeat_interleave(torch.tensor(layout.param_sizes))
-    return thawed if mask is None else mask & thawed
+    if mask is None:
+        return thawed
+    return mask & thawed

@@ -37,7 +37,9 @@ def descend(opt: Optimiser, at: TrainState, data: Joined, lines: Lines) -> Train
     m1 = at.m1.clone().unsqueeze(1)
     m2 = at.m2.clone().unsqueeze(1)
     has_bias = w.shape[2] != data.flat.shape[1]
-    x = data.affine if has_bias else data.flat
+    x = data.flat
+    if has_bias:
+        x = data.affine
     _run(opt, x, (w, m1, m2), lines.rows.shape[1], _steps(opt, at.t, lines))
     return TrainState(
         w=w.squeeze(1),

@@ -70,19 +70,19 @@ class Loop:
         with drawing_from(job.streams("dropout")):  # what the model itself draws
             for epoch in epochs(plan, round_):
                 learn.moves = movable(self.model, self.layout, epoch.part)
-                learn.heard = [] if plan.patience else None
+                if plan.patience:
+                    learn.heard = []
                 for batch in self._batches(plan, epoch, seen, steps):
                     s = method.step(s, w_t, batch, learn)
                     steps += 1
-                if learn.heard and patience.ends(*mean_losses(learn.heard, 1)):
+                if learn.heard and patience.ends(mean_losses(learn.heard, sites=1)[0]):
                     break
                 if plan.stop_at is not None:
-                    sent, _ = method.finish(s)
-                    if reaches_accuracy(
-                        plan.stop_at, self.model, self.layout, sent.state, job
-                    ):
+                    at = method.finish(s)[0].state
+                    if reaches_accuracy(plan.stop_at, self.model, self.layout, at, job):
                         break
-        return copy_result(*finish(method, plan, s), steps)
+        sent, stays = finish(method, plan, s)
+        return copy_result(sent, stays, steps)
 
     def _batches(self, plan: Plan, epoch: Epoch, job: Job, steps: int) -> Iterator[Batch]:
         """The batches of an epoch after so many steps."""
@@ -94,7 +94,12 @@ class Loop:
             draw = partial(job.streams, "augment", steps + at)
             x = self._augment(plan, job.x[rows], draw)
             batch = Batch(
-                x, job.y[rows], job.weight[rows], epoch.lr, job.counts, epoch.round
+                x=x,
+                y=job.y[rows],
+                weight=job.weight[rows],
+                lr=epoch.lr,
+                counts=job.counts,
+                round=epoch.round,
             )
             if parts:
                 second, mate, beta = (part[at] for part in parts)

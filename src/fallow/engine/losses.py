@@ -23,4 +23,6 @@ def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
 
 def row_loss(task: str) -> RowLoss:
     """The loss of a task: cross-entropy for ``"classification"``, else the squared error."""
-    return cross_entropy if task == "classification" else squared_error
+    if task == "classification":
+        return cross_entropy
+    return squared_error

@@ -23,7 +23,10 @@ def step(
     """
     if opt.weight_decay:
         g.add_(at.w, alpha=opt.weight_decay)
-    new = _adam(opt, at, g, lr, part) if opt.name == "adam" else _sgd(opt, at, g, lr)
+    if opt.name == "adam":
+        new = _adam(opt, at, g, lr, part)
+    else:
+        new = _sgd(opt, at, g, lr)
     if part is None:
         return new
     return new._replace(
@@ -35,7 +38,9 @@ def step(
 
 def _where_it_moves(part: Tensor, new: Tensor, old: Tensor) -> Tensor:
     """The new moments inside the part, the old ones elsewhere; empty where there are none."""
-    return torch.where(part, new, old) if new.shape[-1] else new
+    if new.shape[-1] == 0:
+        return new
+    return torch.where(part, new, old)
 
 
 def count_by_parameter(at: TrainState) -> TrainState:
@@ -46,12 +51,12 @@ def count_by_parameter(at: TrainState) -> TrainState:
 
 def _sgd(opt: Optimiser, at: TrainState, g: Tensor, lr: float | Tensor) -> TrainState:
     m1 = at.m1
-    move = g
     if opt.momentum:
-        m1 = move = g.add_(at.m1, alpha=opt.momentum)
-
-    # a tensor is (..., 1): each site at its own rate
-    w = at.w - lr * move if isinstance(lr, Tensor) else at.w.sub(move, alpha=lr)
+        m1 = g.add_(at.m1, alpha=opt.momentum)  # `g` too, from here on
+    if isinstance(lr, Tensor):
+        w = at.w - lr * g  # (..., 1): each site at its own rate
+    else:
+        w = at.w.sub(g, alpha=lr)
     return at._replace(w=w, m1=m1, t=at.t + 1)
 
 
@@ -59,8 +64,10 @@ def _adam(
     opt: Optimiser, at: TrainState, g: Tensor, lr: float | Tensor, part: Tensor | None
 ) -> TrainState:
     b1, b2 = opt.betas
-    moves = 1 if part is None or at.t.shape[-1] == 1 else part  # as in `count_by_parameter`
-    t = at.t + moves
+    if part is None or at.t.shape[-1] == 1:
+        t = at.t + 1
+    else:
+        t = at.t + part  # (..., d), as in `count_by_parameter`
     m1 = at.m1.lerp(g, 1 - b1)
     m2 = (at.m2 * b2).addcmul_(g, g, value=1 - b2)
     spread = m2.sqrt().div_(unbias(b2, t).sqrt_()).add_(opt.eps)
@@ -70,4 +77,6 @@ def _adam(
 
 def unbias(beta: float, t: Tensor) -> Tensor:
     """1 - beta^t, also where beta^t is so near to 1 that the difference would lose its digits."""
-    return torch.expm1(t * log(beta)).neg_() if beta else torch.ones_like(t)
+    if beta == 0:
+        return torch.ones_like(t)
+    return torch.expm1(t * log(beta)).neg_()

@@ -33,7 +33,9 @@ class _Watch:
     """A `fallow.core.local.Learner` that knows plain descent only, and does not carry it out."""
 
     def __init__(self, begin: TrainState, batch: Batch) -> None:
-        self.begin, self.batch, self.end = begin, batch, begin._replace()
+        self.begin = begin
+        self.batch = batch
+        self.end = begin._replace()  # a copy: known by `is`
 
     def descend(
         self,

@@ -31,7 +31,8 @@ class SingleModel:
                     f"batch norm {name!r} has momentum None, a mean over all batches that sites "
                     "cannot share; give it a momentum, such as 0.1"
                 )
-        self.source, self.layout = model, layout
+        self.source = model
+        self.layout = layout
         self.model = copy.deepcopy(model).train()
         self.state = layout.flatten(self.model)
         held = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}

@@ -32,12 +32,12 @@ def start(
     w_t = w
     if sent is not None:
         w_t = _fresh(plan, sent)
-    kept = {name: at for name, at in own.items() if name != SENT}
+    kept = dict(own)
+    last = kept.pop(SENT, None)
     if not plan.optimiser.persist:
         kept = {name: _fresh(plan, at.state) for name, at in kept.items()}
-        return w_t, method.start(w, kept)
-    if SENT in own:
-        w = w.with_moments(own[SENT])
+    elif last is not None:
+        w = w.with_moments(last)
     return w_t, method.start(w, kept)
 
 
@@ -66,19 +66,19 @@ def copy_result(sent: TrainState, stays: dict[str, TrainState], steps: int) -> F
 
 
 def _copy(at: TrainState) -> TrainState:
-    return TrainState(*(part.clone() for part in at))
+    return TrainState._make(part.clone() for part in at)
 
 
 def stack(slots: Sequence[TrainState]) -> TrainState:
     """K slots of one site -> one slot of K sites."""
-    return TrainState(*(torch.stack(parts) for parts in zip(*slots, strict=True)))
+    return TrainState._make(torch.stack(parts) for parts in zip(*slots, strict=True))
 
 
 def join(slots: Sequence[TrainState]) -> TrainState:
     """Slots of several sites, one after another -> one slot of all of them."""
-    return TrainState(*(torch.cat(parts) for parts in zip(*slots, strict=True)))
+    return TrainState._make(torch.cat(parts) for parts in zip(*slots, strict=True))
 
 
 def take(at: TrainState, which: int | slice | list[int]) -> TrainState:
     """The slot of one, or of some, of the sites."""
-    return TrainState(*(part[which] for part in at))
+    return TrainState._make(part[which] for part in at)

@@ -68,9 +68,8 @@ class Stacked:
         if plan.augment:
             return Loop(self.model, self.layout, self.loss).fit(method, plan, round_, jobs)
         by_rows = sorted(range(len(jobs)), key=lambda place: -len(jobs[place].y))
-        alike: dict[
-            tuple[str, ...], list[int]
-        ] = {}  # places of jobs that keep the same slots
+        # places of jobs that keep the same slots, by the names of these
+        alike: dict[tuple[str, ...], list[int]] = {}
         for place in by_rows:
             slots = tuple(sorted(jobs[place].own))
             alike.setdefault(slots, []).append(place)
@@ -98,7 +97,8 @@ class Stacked:
         is_whole = False
         for epoch in epochs(plan, round_):
             learn.moves = movable(self.model, self.layout, epoch.part)
-            learn.heard = [] if plan.patience else None
+            if plan.patience:
+                learn.heard = []
             lines = data.lines(frame, epoch)
             if epoch.number == 0:
                 is_whole = self._is_whole(
@@ -109,8 +109,9 @@ class Stacked:
             else:
                 s = _steps(method, learn, s, w_t, data.batches(lines, plan.mix))
             done += 1
-            over, on = self._stopped(method, plan, s, seats, learn.heard or [])
+            over = self._find_over(method, plan, s, seats, learn.heard or [])
             if over:
+                on = [k for k in range(len(seats)) if k not in over]
                 gone = [seats[k] for k in over]
                 results |= _results(method, plan, _take(s, over), gone, done)
                 s = _take(s, on)
@@ -139,26 +140,28 @@ class Stacked:
         active = slice(len(first.x))
         return is_plain(method, _take(s, active), take(w_t, active), first)
 
-    def _stopped(
+    def _find_over(
         self,
         method: LocalTraining,
         plan: Plan,
         s: dict[str, TrainState],
         seats: list[Seat],
         heard: Heard,
-    ) -> tuple[list[int], list[int]]:
-        """The sites whose training ends here, by either rule of the plan, and the others."""
+    ) -> list[int]:
+        """The sites whose training ends here, by either rule of the plan."""
         over: set[int] = set()
         if heard:
             losses = mean_losses(heard, len(seats))
-            over = {k for k, seat in enumerate(seats) if seat.patience.ends(losses[k])}
+            for k, seat in enumerate(seats):
+                if seat.patience.ends(losses[k]):
+                    over.add(k)
         if plan.stop_at is not None:
             sent, _ = method.finish(s)
             for k, seat in enumerate(seats):
                 state = take(sent, k).state
                 if reaches_accuracy(plan.stop_at, self.model, self.layout, state, seat.job):
                     over.add(k)
-        return sorted(over), [k for k in range(len(seats)) if k not in over]
+        return sorted(over)
 
 
 def _states(states: Sequence[State]) -> State:

@@ -44,7 +44,8 @@ class Patience:
     def ends(self, loss: float) -> bool:
         """Whether the epoch of this loss is the last one."""
         if loss < self.best:
-            self.best, self.waited = loss, 0
+            self.best = loss
+            self.waited = 0
         else:
             self.waited += 1
         return self.epochs is not None and self.waited >= self.epochs

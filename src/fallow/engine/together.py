@@ -65,12 +65,17 @@ class Frame:
             real=is_real,
         )
 
-    def filled(self, rows: Sequence[Tensor]) -> Tensor:
-        """The lines of a column of each seat, (n_k,), filled up with 0.  -> (lines, size)"""
-        steps, size = len(self.widths), self.real.shape[1]
-        spare = steps * size - len(rows[0])
-        padded = nn.functional.pad(nn.utils.rnn.pad_sequence([*rows], True), (0, spare))
-        return padded.view(-1, size).index_select(0, self.seat * steps + self.step)
+    def arrange(self, columns: Sequence[Tensor]) -> Tensor:
+        """A column (n_k,) of each seat as lines, filled up with 0.  -> (lines, size)"""
+        steps = len(self.widths)
+        size = self.real.shape[1]
+        padded = nn.utils.rnn.pad_sequence(
+            list(columns), batch_first=True
+        )  # (K, n of most)
+        spare = steps * size - padded.shape[1]
+        whole = nn.functional.pad(padded, (0, spare))  # (K, steps * size)
+        every_line = whole.view(-1, size)  # (K * steps, size), also those of no row
+        return every_line.index_select(0, self.seat * steps + self.step)
 
     @property
     def turn(self) -> Tensor:
@@ -117,11 +122,9 @@ class Joined:
 
     def lines(self, frame: Frame, epoch: Epoch) -> Lines:
         """The rows of an epoch in the order in which it takes them."""
-        rows = frame.filled([order(seat.job, epoch) for seat in frame.seats])
-        first = torch.tensor(
-            [seat.first for seat in frame.seats]
-        )  # (K,) in the joined data
-        rows += first[frame.seat].unsqueeze(1)
+        rows = frame.arrange([order(seat.job, epoch) for seat in frame.seats])
+        first = [seat.first for seat in frame.seats]  # (K,) in the joined data
+        rows += torch.tensor(first)[frame.seat].unsqueeze(1)
         flat = rows.flatten()
         y = self.y.index_select(0, flat).view_as(rows)
         weight = self.weight.index_select(0, flat).view_as(rows)
@@ -134,26 +137,56 @@ class Joined:
         """
         frame = lines.frame
         epoch = lines.epoch
-        columns = [lines.rows, lines.y, lines.weight]
+        pool_rows: _PoolRows | None = None
         if mix is not None and any(len(seat.job.u) for seat in frame.seats):
             size = lines.rows.shape[1]
-            second = [_second(seat.job, epoch, size, mix) for seat in frame.seats]
-            columns += [torch.cat(parts)[frame.turn] for parts in zip(*second, strict=True)]
+            of_seats = [_draw_pool_rows(seat.job, epoch, size, mix) for seat in frame.seats]
+            by_column = zip(*of_seats, strict=True)
+            pool_rows = _PoolRows._make(torch.cat(parts)[frame.turn] for parts in by_column)
 
         counts = torch.stack([seat.job.counts for seat in frame.seats])  # (K, C)
-        steps = zip(*(torch.split(part, frame.widths) for part in columns), strict=True)
-        for rows, y, weight, *mixed in steps:  # (k, size) each; mixed: u, mate, beta, pool
-            x = self.x.index_select(0, rows.flatten()).view(*rows.shape, *self.x.shape[1:])
-            yield Batch(x, y, weight, epoch.lr, counts[: len(x)], epoch.round, *mixed)
+        first = 0  # line of the step
+        for k in frame.widths:
+            of_step = slice(first, first + k)
+            rows = lines.rows[of_step]  # (k, size)
+            x = self.x.index_select(0, rows.flatten())  # (k size, *shape)
+            batch = Batch(
+                x=x.view((*rows.shape, *self.x.shape[1:])),
+                y=lines.y[of_step],
+                weight=lines.weight[of_step],
+                lr=epoch.lr,
+                counts=counts[:k],
+                round=epoch.round,
+            )
+            if pool_rows is not None:
+                batch = batch._replace(
+                    u=pool_rows.u[of_step],
+                    mate=pool_rows.mate[of_step],
+                    beta=pool_rows.beta[of_step],
+                    pool=pool_rows.pool[of_step],
+                )
+            yield batch
+            first += k
 
 
-def _second(job: Job, epoch: Epoch, size: int, mix: float) -> tuple[Tensor, ...]:
-    """A site's u, mate, beta and pool of each step.  -> (steps, size, ...) each
+class _PoolRows(NamedTuple):
+    """What `fallow.core.local.Batch` has of the pool, for many lines: (lines, size, ...) each."""
+
+    u: Tensor
+    mate: Tensor
+    beta: Tensor
+    pool: Tensor
+
+
+def _draw_pool_rows(job: Job, epoch: Epoch, size: int, mix: float) -> _PoolRows:
+    """A site's rows of the pool in each step; its lines are its steps.
 
     At a site without a pool a labelled row stands in for it, and weighs nothing.
     """
     has_pool = len(job.u) > 0
-    u = job.u if has_pool else job.x[:1]
+    u = job.u
+    if not has_pool:
+        u = job.x[:1]
     rows, mate, beta = mixing(replace(job, u=u), epoch, size, mix)
 
     # the last step is filled up to its size
@@ -165,5 +198,9 @@ def _second(job: Job, epoch: Epoch, size: int, mix: float) -> tuple[Tensor, ...]
     pool = torch.zeros(n + spare, dtype=u.dtype)
     if has_pool:
         pool[:n] = 1
-    columns = (u[rows], mate, beta, pool)
-    return tuple(part.view(-1, size, *part.shape[1:]) for part in columns)
+    return _PoolRows(
+        u=u[rows].view((-1, size, *u.shape[1:])),
+        mate=mate.view(-1, size),
+        beta=beta.view(-1, size),
+        pool=pool.view(-1, size),
+    )

@@ -69,7 +69,10 @@ class Workers:
             self._hire()
         steps = [math.ceil(len(job.y) / plan.batch) for job in jobs]
         dealt = deal_jobs(steps, len(self._staff))
-        shares = [pair for pair in zip(self._staff, dealt, strict=True) if pair[1]]
+        shares: list[tuple[Worker, list[int]]] = []  # of those that have something to do
+        for worker, places in zip(self._staff, dealt, strict=True):
+            if places:
+                shares.append((worker, places))
         try:
             for worker, share in shares:
                 worker.give(method, plan, round_, [jobs[place] for place in share])
@@ -88,12 +91,11 @@ class Workers:
             for worker, _ in shares:
                 worker.known.clear()  # it may not have come as far as the rows
             raise errors[0]
-        found: dict[int, Fitted] = {}
+        results: dict[int, Fitted] = {}
         for (_, share), answer in zip(shares, answers, strict=True):
-            found |= zip(
-                share, change_leaves(np.ndarray, torch.from_numpy, answer), strict=True
-            )
-        return [found[place] for place in range(len(jobs))]
+            fitted = change_leaves(np.ndarray, torch.from_numpy, answer)
+            results |= zip(share, fitted, strict=True)
+        return [results[place] for place in range(len(jobs))]
 
     def close(self) -> None:
         """End the processes; the next jobs start new ones."""
@@ -126,9 +128,12 @@ class Worker:
         return Worker(process, ours)
 
     def give(self, method: LocalTraining, plan: Plan, round_: int, jobs: list[Job]) -> None:
-        bare: dict[str, Any] = dict.fromkeys(ROWS, NONE)
-        orders = [(self.new_rows(job), replace(job, **bare)) for job in jobs]
-        self.pipe.send((method, plan, round_, change_leaves(Tensor, Tensor.numpy, orders)))
+        orders = []
+        for job in jobs:
+            bare = replace(job, x=NONE, y=NONE, weight=NONE, counts=NONE, u=NONE)
+            orders.append((self.new_rows(job), bare))
+        arrays = change_leaves(Tensor, Tensor.numpy, orders)
+        self.pipe.send((method, plan, round_, arrays))
 
     def new_rows(self, job: Job) -> dict[str, Tensor]:
         """The rows of a job that the process does not have."""
@@ -202,16 +207,21 @@ def is_same(a: Tensor, b: Tensor) -> bool:
 
 def change_leaves(kind: type, change: Callable[[Any], Any], tree: Any) -> Any:
     """The tree with every leaf of a kind changed: tensors travel as arrays, because torch would
-    move their memory to where both processes can write."""
+    move their memory to where both processes can write.
+
+    ``Any``: what has crossed a pipe has no type, and with its leaves changed a tree has another.
+    """
     if isinstance(tree, kind):
         return change(tree)
     if isinstance(tree, dict):
         return {name: change_leaves(kind, change, part) for name, part in tree.items()}
     if isinstance(tree, Job):
-        return Job(**change_leaves(kind, change, vars(tree)))
+        return replace(tree, **change_leaves(kind, change, vars(tree)))
     if isinstance(tree, tuple | list):
         parts = [change_leaves(kind, change, part) for part in tree]
-        if isinstance(tree, TrainState | Fitted):  # named tuples
-            return type(tree)(*parts)
+        if isinstance(tree, TrainState):
+            return TrainState._make(parts)
+        if isinstance(tree, Fitted):
+            return Fitted._make(parts)
         return parts
     return tree

@@ -18,6 +18,7 @@ from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId
 from fallow.data.dataset import Dataset
 from fallow.data.embedded import embed_rows
+from fallow.data.own.cells import Say, say_nothing
 from fallow.data.partition import partitions
 from fallow.data.reading import count_at
 from fallow.experiment.kept_rows import read_once
@@ -35,11 +36,16 @@ def open_data(
     data_dir: Path | None = None,
     given: Dataset | None = None,
     kept_in: Path | None = None,
+    outline: int | None = None,
+    say: Say = say_nothing,
 ) -> Dataset:
     """The recipe's data, one seeded subset per (data set, seed): the same for every method.
 
     ``given``: the rows that the recipe names, where they are in memory already.  ``kept_in``: a
-    folder in which those of a large table are kept, so that the file is read once.
+    folder in which those of a large table are kept, so that the file is read once.  ``outline``: so
+    many of the first pictures stand for all where reading all takes long (`load_outline`): labels,
+    counts and shapes are those of the data, which is what a dry run needs.  ``say``: is told how many
+    bytes of a file of one's own have been read.
     """
 
     def read() -> Dataset:
@@ -53,6 +59,8 @@ def open_data(
             columns=recipe.columns,
             task=recipe.task,
             drop_rows=recipe.drop_rows,
+            outline=outline,
+            say=say,
         )
 
     if given is not None:

@@ -314,7 +314,9 @@ def world_of(
     if encoder is not None:
         features = CommonFeatures(encoder, found.x, rows, kept or FeatureStore())
         parts = replace(parts, encoded=features.of_site)
-    members = {name: Site(name, x[at], parts, store) for name, at in rows.items()}
+    members = {}
+    for name, at in rows.items():
+        members[name] = Site(name, data.take_rows(x, at), parts, store)
     executor = executor_of(recipe, model)
     engine = find_executor(executor, OWN).build(
         model, layout, row_loss(found.task), channels_last=recipe.channels_last

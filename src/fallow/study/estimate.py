@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,9 @@ from fallow.sites.view import SiteView
 from fallow.study.cell import Cell, Setup
 
 ENOUGH = 600  # rows that tell how fast a round is
+WARM = 60  # rows of the first pass of a process, which is slow
+WARM_EACH = 6  # of them at each site
+SPENT = 1.0  # seconds, about, for the two rounds that are timed, where ENOUGH rows would take longer
 TRIES = 7  # that tell how fast a model is tried
 
 
@@ -337,15 +341,21 @@ def _measure_pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:
     """
     short = _shorten(recipe)
     n_tests = len(found.x_test)
-    few_tests = found.test_rows(min(n_tests, ENOUGH), stream(seed, "estimate"))
     phases = count_labels_by_phase(recipe, len(found.x))
     first = next((n for n in phases if n), 1)
-    few = min(first, ENOUGH)
-    small = replace(short, initial=min(1.0, few / len(found.x)))
-    large = replace(short, initial=min(1.0, 3 * few / len(found.x)))
-    _time_round(small, seed, few_tests)  # the first pass of a process is slow
-    one = _time_round(small, seed, few_tests)
-    more = _time_round(large, seed, few_tests)
+
+    def time_rows(n: int) -> _TimedRound:
+        labelled = replace(short, initial=min(1.0, n / len(found.x)))
+        n_seen = min(n_tests, n)
+        return _time_round(
+            labelled, seed, found.test_rows(n_seen, stream(seed, "estimate"))
+        )
+
+    least = min(first, _least_rows(recipe.sites))
+    warm = time_rows(least)
+    few = min(first, max(least, count_rows_to_time(warm.seconds / warm.rows)))
+    one = time_rows(few)
+    more = time_rows(3 * few)
 
     # a straight line through both; rounds so short are noisy, so a row costs something at least
     slope = (more.seconds - one.seconds) / max(more.rows - one.rows, 1)
@@ -355,8 +365,29 @@ def _measure_pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:
         one.pace,
         base=base,
         per_row=per_row / _gradients_per_batch(short),
-        scoring=one.pace.scoring * n_tests / len(few_tests.x_test),
+        scoring=more.pace.per_look * n_tests,
+        per_look=more.pace.per_look,
+        world=warm.pace.world,  # whose few labels are enough to count bytes
     )
+
+
+def _least_rows(sites: int) -> int:
+    """Rows of the shortest round: some at each site, and of very many sites two at each, so that an
+    equal budget gives every site a whole label."""
+    return max(WARM, min(WARM_EACH * sites, ENOUGH), 2 * sites)
+
+
+def count_rows_to_time(per_row: float) -> int:
+    """Rows of the smaller of two rounds that are timed, of which the other has three times as many.
+
+    per_row: seconds of a row, as the first pass of a process found it.  Small models are timed on
+    ENOUGH rows, since a shorter round is mostly noise; large ones on as many as SPENT has time for.
+
+    >>> count_rows_to_time(1e-5), count_rows_to_time(4e-3), count_rows_to_time(1.0)
+    (600, 63, 1)
+    """
+    in_time = SPENT / (4 * max(per_row, 1e-9))
+    return min(ENOUGH, math.ceil(in_time))
 
 
 def _shorten(recipe: Recipe) -> Recipe:

@@ -18,6 +18,7 @@ from fallow.core.names import OWN, NamePolicy
 from fallow.core.spelling import spell_class
 from fallow.core.words import join_words
 from fallow.data.dataset import Dataset
+from fallow.data.own.cells import Say, say_nothing
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.methods import methods_of
 from fallow.experiment.one_pass import is_one_pass
@@ -35,6 +36,10 @@ from fallow.training import personal
 TASKS = ("classification", "regression")
 MOST_SOLVED = 8192
 """Features of a model that is solved for: the products of all pairs are 0.5 GB."""
+
+
+FITTED = 256
+"""Pictures in an outline to which an encoder is fitted."""
 
 
 class BegunRuns(TypedDict):
@@ -67,13 +72,28 @@ def works_on(contract: Contract, task: str) -> bool:
     return contract.regression
 
 
-def prepare_study(setup: Setup, queries: Sequence[str], seed: int) -> tuple[Setup, World]:
+def prepare_study(
+    setup: Setup,
+    queries: Sequence[str],
+    seed: int,
+    outline: bool = False,
+    say: Say = say_nothing,
+) -> tuple[Setup, World]:
     """The study as its data make it, and the world of its first run.
 
     Every natural site is counted where the recipe says 0, and what needs classes is left out where
     there are none.  Raises ValueError for whatever cannot work.
+    outline: pictures that take long to unpack are represented by the first of them, see
+    `fallow.data.load_outline`; enough to say what the study would cost.  say: as in `open_data`.
     """
-    found = open_data(setup.recipe, seed, setup.data_dir, setup.dataset)
+    found = open_data(
+        setup.recipe,
+        seed,
+        setup.data_dir,
+        setup.dataset,
+        outline=_pictures_needed(setup.recipe, queries) if outline else None,
+        say=say,
+    )
     recipe = settle_recipe(setup.recipe, found)
     for query in queries:
         check_task(variant(recipe, query), found)
@@ -81,6 +101,14 @@ def prepare_study(setup: Setup, queries: Sequence[str], seed: int) -> tuple[Setu
     check_options(recipe, queries)
     world = world_of(variant(recipe, queries[0]), seed, found, MemoryStore())
     return replace(setup, recipe=recipe), world
+
+
+def _pictures_needed(recipe: Recipe, queries: Sequence[str]) -> int:
+    """Pictures that stand for all of them: one, unless something is fitted to them as a whole."""
+    chosen = [variant(recipe, query) for query in queries]
+    if any(each.encoder is not None or each.features is not None for each in chosen):
+        return FITTED
+    return 1
 
 
 def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import lzma
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,24 @@ def read_array(folder: Path | None, file: str) -> Array:
     with lzma.open(path_of(folder, file)) as stream:
         array: Array = np.lib.format.read_array(stream, allow_pickle=False)
     return array
+
+
+def read_first(folder: Path | None, file: str, n: int) -> tuple[Array, int]:
+    """The first ``n`` rows of the one array of a .npy.xz file, and how many it has: what comes after
+    them is not unpacked."""
+    with lzma.open(path_of(folder, file)) as stream:
+        version = np.lib.format.read_magic(stream)
+        read_header = np.lib.format.read_array_header_1_0
+        if version >= (2, 0):
+            read_header = np.lib.format.read_array_header_2_0
+        shape, is_by_columns, dtype = read_header(stream)
+        if is_by_columns or dtype.hasobject:
+            raise ValueError(f"{file} is no plain array that is kept row by row")
+        row_shape = shape[1:]
+        wanted = min(n, shape[0])
+        raw = stream.read(wanted * math.prod(row_shape) * dtype.itemsize)
+    first: Array = np.frombuffer(raw, dtype).reshape(wanted, *row_shape).copy()
+    return first, shape[0]
 
 
 def read_arrays(folder: Path | None, file: str) -> dict[str, Array]:
@@ -62,6 +82,13 @@ def images(pixels: Array, scale: tuple[tuple[float, ...], tuple[float, ...]]) ->
     return x.div_(255).sub_(mean).div_(std)  # in place: CIFAR-10 is 0.7 GB
 
 
+def repeat_rows(x: Tensor, n: int) -> Tensor:
+    """The rows over and over: (k, ...) -> (n, ...).  Of a single row there is no copy."""
+    if len(x) == 1:
+        return x.expand(n, *x.shape[1:])
+    return x[torch.arange(n) % len(x)]
+
+
 def labels(y: Array) -> Tensor:
     return torch.from_numpy(y.astype(np.int64))
 
@@ -86,44 +113,88 @@ def read_mnist(folder: Path | None) -> Dataset:
     return without_copies(dataset)
 
 
+Pictures = Callable[[list[str]], Tensor]
+"""The pictures of files, one file after the other: (n, c, h, w)."""
+
+
 def read_fashion_mnist(folder: Path | None) -> Dataset:
+    def read(files: list[str]) -> Tensor:
+        return torch.cat(
+            [images(read_array(folder, file), FASHION_SCALE) for file in files]
+        )
+
+    return without_copies(_fashion_mnist(folder, read))
+
+
+def outline_fashion_mnist(folder: Path | None, first: int) -> Dataset:
+    """Fashion-MNIST with its ``first`` pictures over and over in place of all."""
+    return _fashion_mnist(folder, first_pictures(folder, FASHION_SCALE, first))
+
+
+def _fashion_mnist(folder: Path | None, read: Pictures) -> Dataset:
     z = read_arrays(folder, "fashion_mnist_labels.npz")
-    pixels = read_array(folder, "fashion_mnist_images.npy.xz")
+    x = read(["fashion_mnist_images.npy.xz"])
     n = len(z["y_train"])
-    dataset = Dataset(
+    return Dataset(
         name="fashion_mnist",
-        x=images(pixels[:n], FASHION_SCALE),
+        x=x[:n],
         y=labels(z["y_train"]),
-        x_test=images(pixels[n:], FASHION_SCALE),
+        x_test=x[n:],
         y_test=labels(z["y_test"]),
         classes=names_of(z["class_names"]),
     )
-    return without_copies(dataset)
 
 
 def read_cifar10(folder: Path | None) -> Dataset:
     """CIFAR-10: training images 0..19999, and the other 30,000 when their file is there."""
+
+    def read(files: list[str]) -> Tensor:
+        return torch.cat(
+            [images(read_array(folder, file), CIFAR10_SCALE) for file in files]
+        )
+
+    return without_copies(_cifar10(folder, read))
+
+
+def outline_cifar10(folder: Path | None, first: int) -> Dataset:
+    """CIFAR-10 with its ``first`` pictures over and over in place of all."""
+    return _cifar10(folder, first_pictures(folder, CIFAR10_SCALE, first))
+
+
+def _cifar10(folder: Path | None, read: Pictures) -> Dataset:
     z = read_arrays(folder, "cifar10_labels.npz")
-    pixels = [read_array(folder, "cifar10_train_a.npy.xz")]
+    train = ["cifar10_train_a.npy.xz"]
     notes: tuple[str, ...] = ()
     if folder is not None and (folder / "cifar10_train_b.npy.xz").is_file():
-        pixels.append(read_array(folder, "cifar10_train_b.npy.xz"))
+        train.append("cifar10_train_b.npy.xz")
     else:
         notes = (
             "20,000 of the 50,000 training images: cifar10_train_b.npy.xz is not there",
         )
-    x = torch.cat([images(part, CIFAR10_SCALE) for part in pixels])
-    x_test = images(read_array(folder, "cifar10_test.npy.xz"), CIFAR10_SCALE)
-    dataset = Dataset(
+    x = read(train)
+    return Dataset(
         name="cifar10",
         x=x,
         y=labels(z["y_train"][: len(x)]),
-        x_test=x_test,
+        x_test=read(["cifar10_test.npy.xz"]),
         y_test=labels(z["y_test"]),
         classes=names_of(z["class_names"]),
         notes=notes,
     )
-    return without_copies(dataset)
+
+
+def first_pictures(
+    folder: Path | None, scale: tuple[tuple[float, ...], tuple[float, ...]], first: int
+) -> Pictures:
+    """A reader of the ``first`` pictures of files, which stand over and over for as many as there
+    are in all."""
+
+    def read(files: list[str]) -> Tensor:
+        parts = [read_first(folder, file, first) for file in files]
+        total = sum(rows for _, rows in parts)
+        return repeat_rows(images(parts[0][0], scale), total)
+
+    return read
 
 
 def read_har(folder: Path | None) -> Dataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, final
@@ -17,6 +18,9 @@ from fallow.data.catalogue.femnist import femnist_reader
 from fallow.data.catalogue.published import published_reader
 from fallow.data.catalogue.sources import SOURCES, TableSource
 from fallow.data.dataset import Dataset, Task
+
+Outline = Callable[[Path | None, int], Dataset]
+"""The set with so many of its first pictures, over and over, in place of all: quick to read."""
 
 
 @final
@@ -35,6 +39,7 @@ class Entry:
     optional_files: tuple[str, ...] = ()  # read when there
     published: TableSource | None = None  # where `fetch` finds the file
     read: Reader = field(kw_only=True, repr=False)
+    outline: Outline | None = field(default=None, kw_only=True, repr=False)
 
 
 def _bundled_entry(name: str, *, rows: int, shape: tuple[int, ...], classes: int) -> Entry:
@@ -61,6 +66,7 @@ def _class_entry(
     read: Reader,
     needed: tuple[str, ...],
     optional: tuple[str, ...] = (),
+    outline: Outline | None = None,
 ) -> Entry:
     """A set of files with classes to predict."""
     return Entry(
@@ -74,6 +80,7 @@ def _class_entry(
         files=needed,
         optional_files=optional,
         read=read,
+        outline=outline,
     )
 
 
@@ -145,6 +152,7 @@ ENTRIES = (
         shape=(1, 28, 28),
         classes=10,
         read=files.read_fashion_mnist,
+        outline=files.outline_fashion_mnist,
         needed=(
             "fashion_mnist_images.npy.xz",
             "fashion_mnist_labels.npz",
@@ -156,6 +164,7 @@ ENTRIES = (
         shape=(3, 32, 32),
         classes=10,
         read=files.read_cifar10,
+        outline=files.outline_cifar10,
         needed=(
             "cifar10_train_a.npy.xz",
             "cifar10_test.npy.xz",
@@ -280,12 +289,36 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
     >>> load("wine").x_test.shape
     torch.Size([36, 13])
     """
+    entry = _entry(name)
+    try:
+        return entry.read(_folder(data_dir))
+    except ValueError as error:
+        raise ValueError(f"data set {name!r}: {error}") from error
+
+
+def load_outline(name: str, data_dir: str | Path | None = None, first: int = 1) -> Dataset:
+    """The named data set as far as labels, counts and shapes go.
+
+    Where it takes long to unpack all pictures, the ``first`` ones stand for them, over and over;
+    any other set is the set itself.  Raises ValueError as `load` does.
+    """
+    entry = _entry(name)
+    if entry.outline is None:
+        return load(name, data_dir)
+    try:
+        return entry.outline(_folder(data_dir), first)
+    except ValueError as error:
+        raise ValueError(f"data set {name!r}: {error}") from error
+
+
+def _entry(name: str) -> Entry:
     if name not in CATALOGUE:
         raise ValueError(
             f"{name!r} is not a known data set{nearest(name, list(CATALOGUE))}"
         )
+    return CATALOGUE[name]
+
+
+def _folder(data_dir: str | Path | None) -> Path | None:
     folder = data_dir or os.environ.get("FALLOW_DATA")
-    try:
-        return CATALOGUE[name].read(Path(folder) if folder else None)
-    except ValueError as error:
-        raise ValueError(f"data set {name!r}: {error}") from error
+    return Path(folder) if folder else None

@@ -188,7 +188,6 @@ def _by_arrow(
     matrix = np.empty((_count_lines(path), len(place)), dtype=np.float32)
     texts: dict[str, list[str]] = {name: [] for name in names if name not in numeric}
     known: dict[str, str] = {}
-    done = 0
     rows = 0
     try:
         # the header is read above, where it is checked; its names may be stripped
@@ -207,9 +206,8 @@ def _by_arrow(
             ),
         )
         for batch in reader:
-            done += batch.nbytes
-            say(min(done, total), total)
             end = rows + batch.num_rows
+            say(total * end // len(matrix), total)  # the header counts as a row
             for name, at in place.items():
                 with np.errstate(over="ignore"):  # beyond 3.4e38 is infinite
                     matrix[rows:end, at] = batch.column(name).to_numpy(zero_copy_only=False)
@@ -219,6 +217,7 @@ def _by_arrow(
                 cells += [known.setdefault(cell, cell) for cell in found]
     except (pa.ArrowException, OSError):
         return None
+    say(total, total)
     columns: dict[str, Cells] = {}
     for name in names:
         if name in numeric:
@@ -260,7 +259,7 @@ def _by_lines(
     done = 0
     for first, rows in _chunks(path, dialect):
         _check_widths(path, names, rows, first)
-        done += sum(len(cell) + 1 for row in rows for cell in row)
+        done += sum(len(cell) + 1 for row in rows for cell in row)  # its separator
         say(min(done, total), total)
         for name, column in zip(names, zip(*rows, strict=True), strict=True):
             if name not in numeric:
@@ -272,6 +271,7 @@ def _by_lines(
                     mistaken.add(name)
                 else:
                     blocks[name].append(numbers)
+    say(total, total)
     columns = {
         name: Cells(texts=texts[name])
         if name not in numeric

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.data.optional import import_optional
+from fallow.data.own.cells import Say, say_nothing
 from fallow.data.own.pixels import BRIGHTEST
 
 UNLABELLED_FOLDER = "unlabelled"
@@ -35,11 +36,11 @@ class Images:
     notes: tuple[str, ...]
 
 
-def read_folder(folder: Path) -> Images:
+def read_folder(folder: Path, say: Say = say_nothing) -> Images:
     """Every image below the folder, in the order of its name; hidden files are passed over.
 
     ``site/class/*``, or ``class/*`` where the data names no sites.  Images of other sizes than most
-    are resized to that one, which is said.
+    are resized to that one, which is said.  ``say``: is told how many bytes have been read.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one with images in site/class/*")
@@ -52,7 +53,7 @@ def read_folder(folder: Path) -> Images:
             f"{folder} holds no images; put them in site/class/* or site/{UNLABELLED_FOLDER}/*, or "
             "in class/* where there are no sites"
         )
-    loaded = [_pixels(file, None) for file in files]
+    loaded = _read_each(files, say)
     sizes = Counter(pixels.shape[1:] for pixels in loaded)
     # the most frequent one; of several the smallest, from which nothing has to be made up
     size = min(sizes, key=lambda shape: (-sizes[shape], shape))
@@ -77,6 +78,18 @@ def read_folder(folder: Path) -> Images:
         tuple("/".join(part) for part in parts),
         tuple(notes),
     )
+
+
+def _read_each(files: Sequence[Path], say: Say) -> list[Pixels]:
+    sizes = [file.stat().st_size for file in files]
+    total = sum(sizes)
+    done = 0
+    loaded: list[Pixels] = []
+    for file, size in zip(files, sizes, strict=True):
+        loaded.append(_pixels(file, None))
+        done += size
+        say(done, total)
+    return loaded
 
 
 def images_below(folder: Path, pattern: str) -> list[Path]:

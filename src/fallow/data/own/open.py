@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fallow.core.build import nearest
 from fallow.core.missing import Missing
-from fallow.data.catalogue.named import CATALOGUE, load
+from fallow.data.catalogue.named import CATALOGUE, load, load_outline
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak
 from fallow.data.own.cells import TABLES, Say, say_nothing
 from fallow.data.own.features import read_arrays
@@ -213,17 +213,20 @@ def from_assembled(
     return _split(rows, aside, about)
 
 
-def from_folder(path: str | Path, *, classes: Sequence[str] = ()) -> Dataset:
+def from_folder(
+    path: str | Path, *, classes: Sequence[str] = (), say: Say = say_nothing
+) -> Dataset:
     """A data set from images in ``site/class/*`` and ``site/unlabelled/*``, or without sites in
     ``class/*`` and ``unlabelled/*``: PNG, JPEG and whatever pillow reads, and DICOM (by pydicom).
 
     Pixels become (pixel / 255 - 0.5) / 0.5, those of 16 bits by 65,535; one channel if every image
     is grey, else three.  Images of other sizes than most are resized to that one, said in
-    ``notes``.  Row names are the paths below the folder.  Needs pillow.
+    ``notes``.  Row names are the paths below the folder.  ``say`` is told how many bytes of all files
+    have been read.  Needs pillow.
     Raises ValueError that names the file when an image cannot be read.
     """
     folder = _existing(path)
-    found = read_folder(folder)
+    found = read_folder(folder, say)
     return from_arrays(
         found.x,
         np.array(found.labels, dtype=np.str_),
@@ -268,6 +271,7 @@ def open_dataset(
     task: TaskChoice = "auto",
     classes: Sequence[str] = (),
     drop_rows: bool = False,
+    outline: int | None = None,
     say: Say = say_nothing,
 ) -> Dataset:
     """The named data set, or a user's own: a table (text, Excel, Parquet, Feather), a .npz file or a
@@ -276,7 +280,9 @@ def open_dataset(
     ``label``, ``site``, ``id``, ``drop`` and ``columns`` name columns of a table, and of nothing
     else, see ``from_table``; ``task`` matters to a table alone.  ``classes`` are the agreed class
     names of a user's own data, and ``drop_rows`` leaves out its rows with missing or infinite
-    features, see ``from_arrays``.  ``say`` is told how much of a text file has been read.
+    features, see ``from_arrays``.  ``outline``: of a named data set whose pictures take long to
+    unpack, so many stand for all, see ``load_outline``.  ``say`` is told how many bytes of a text
+    file, or of a folder of images, have been read.
     """
     file = Path(spec)
     choice = Choice(label, site, id, tuple(drop), tuple(columns))
@@ -310,9 +316,11 @@ def open_dataset(
             raise ValueError(
                 f"the named data set {spec} has its own {what}; leave that out"
             )
+        if outline is not None:
+            return load_outline(str(spec), data_dir, outline)
         return load(str(spec), data_dir)
     if file.is_dir():
-        return from_folder(file, classes=classes)
+        return from_folder(file, classes=classes, say=say)
     if file.suffix.lower() == ".npz":
         return from_npz(file, classes=classes, drop_rows=drop_rows)
     raise ValueError(

@@ -1,0 +1,69 @@
+"""Words for whoever waits: a line that moves in a terminal, a plain one elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.status import Status
+
+from fallow.core.words import size
+
+PATIENCE = 2.0
+"""Seconds of silence after which it is said what takes so long."""
+QUIET = 10.0
+"""Seconds between two plain lines."""
+
+
+class Waiting:
+    """Says what is being done while a block of code runs, if that takes more than two seconds.
+
+    In a terminal one line stands there until the block ends.  Elsewhere there is a plain line after
+    two seconds, and where bytes are told another one every ten.
+
+    >>> with Waiting(Console(), "reading a.csv"):
+    ...     pass
+    """
+
+    def __init__(self, console: Console, words: str) -> None:
+        self.console = console
+        self.words = words
+        self._status: Status | None = None
+        self._timer: threading.Timer | None = None
+        self._shown = time.monotonic()
+
+    def __enter__(self) -> Waiting:
+        self._shown = time.monotonic()
+        if self.console.is_terminal:
+            self._status = self.console.status(self.words)
+            self._status.start()
+        else:
+            self._timer = threading.Timer(PATIENCE, self._say, [f"{self.words} ..."])
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def tell_bytes(self, done: int, total: int) -> None:
+        """So many bytes of so many are read."""
+        text = f"{self.words}: {size(done)} of {size(total)}"
+        if self._status is not None:
+            self._status.update(text)
+        elif time.monotonic() - self._shown > QUIET and done < total:
+            self._say(text)
+
+    def _say(self, text: str) -> None:
+        self._shown = time.monotonic()
+        self.console.print(text, soft_wrap=True, markup=False, highlight=False)
