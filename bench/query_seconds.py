@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench.timing import CPU, Seconds, described
+from bench.timing import CPU, Seconds, describe_machine
 from fallow.core import Ask, Disclosure, Layout, State, stream
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods, Query
@@ -104,7 +104,7 @@ def rows(found: Mapping[str, Seconds]) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str] = ()) -> int:
     torch.set_num_threads(1)
-    machine = described()
+    machine = describe_machine()
     found = rows(seconds(5_000, 250, 250, 5))
     shown = Table("query", "seconds", "times AHFAL")
     for row in found:
