@@ -22,7 +22,8 @@ TORCH = "requirements-torch.lock"
 WHERE = "Linux and macOS, Python 3.11 to 3.13"
 OF_TORCH = ("torch==", "triton==", "cuda-", "nvidia-")
 """Packages that come with PyTorch and for nothing else."""
-# `tools` live elsewhere
+# `tools` live elsewhere, and so do packages of networks (`timm`, `onnx` and their like), which no
+# test needs and which bring hundreds of megabytes
 EXTRAS = ("dev", "deploy", "dicom", "excel", "flower", "hub", "privacy", "tables")
 EVERYWHERE = (
     " ; (python_full_version < '3.14' and sys_platform == 'darwin')"

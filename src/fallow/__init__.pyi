@@ -47,9 +47,15 @@ from fallow.data import Patho as Patho
 from fallow.data import Shards as Shards
 from fallow.data import TargetDirichlet as TargetDirichlet
 from fallow.data.own.frame import from_frame as from_frame
+from fallow.encoders import ONNX as ONNX
 from fallow.encoders import Convolution as Convolution
 from fallow.encoders import Fourier as Fourier
 from fallow.encoders import Identity as Identity
+from fallow.encoders import OpenCLIP as OpenCLIP
+from fallow.encoders import SentenceTransformers as SentenceTransformers
+from fallow.encoders import TabPFN as TabPFN
+from fallow.encoders import Timm as Timm
+from fallow.encoders.sentence_transformers import texts_to_rows as texts_to_rows
 from fallow.privacy import Privacy as Privacy
 from fallow.queries import ACSFW as ACSFW
 from fallow.queries import AHFAL as AHFAL

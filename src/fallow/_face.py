@@ -25,7 +25,10 @@ METHODS = {
         *("IID", "ClassWindows", "Counts", "Dataset", "Dirichlet", "ExactDirichlet"),
         *("FedMADirichlet", "LongTail", "Natural", "Patho", "Shards", "TargetDirichlet"),
     ),
-    "fallow.encoders": ("Convolution", "Fourier", "Identity"),
+    "fallow.encoders": (
+        *("ONNX", "Convolution", "Fourier", "Identity", "OpenCLIP", "SentenceTransformers"),
+        *("TabPFN", "Timm"),
+    ),
     "fallow.api.models": (
         *("CNN4", "MLP", "DigitsCNN", "LeNet", "LeNetFEMNIST", "Linear", "MobileNetV2"),
         *("ResNet8",),
@@ -43,6 +46,7 @@ PARTS = {
     "fallow.api.strategy": ("Query", "Training"),
     "fallow.core.contract": ("Contract",),
     "fallow.core.view": ("Picks", "Release", "View"),
+    "fallow.encoders.sentence_transformers": ("texts_to_rows",),
     "fallow.core.plan": ("Optimiser", "Plan", "Schedule", "Segment"),
     "fallow.privacy": ("Privacy",),
     "fallow.settings.recipe": ("Recipe",),

@@ -66,7 +66,7 @@ def test_a_kept_study_is_found_again(study: fl.Study) -> None:
     again = fl.read_study(study.folder)
     assert again.table().equals(study.table())
     assert again.run("random").records.equals(study.run("random").records)
-    page = fl.write_report([study, again.folder], study.folder / "two.html")
+    page = fl.write_report([study, study.folder], study.folder / "two.html")
     assert page.stat().st_size > 10_000
 
 

@@ -22,7 +22,7 @@ from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
 
 
-def members(encoder: Encoder, parts: Sequence[Tensor]) -> dict[str, Site]:
+def make_sites(encoder: Encoder, parts: Sequence[Tensor]) -> dict[str, Site]:
     """A site for each part of the rows, none of which is labelled."""
     shape = tuple(parts[0].shape[1:])
     model = Linear((encoder.width(shape),), 2)
@@ -41,7 +41,7 @@ def members(encoder: Encoder, parts: Sequence[Tensor]) -> dict[str, Site]:
     return {f"s{i}": Site(f"s{i}", x, about, store) for i, x in enumerate(parts)}
 
 
-def ask_of(sites: dict[str, Site], owner: str, key: str = "0/initial/encoder") -> Ask:
+def open_door(sites: dict[str, Site], owner: str, key: str = "0/initial/encoder") -> Ask:
     """The door to these sites, for the encoder or its hand-over."""
     some = next(iter(sites.values())).parts
     executor = Loop(some.model, some.layout, row_loss("classification"))
@@ -49,13 +49,13 @@ def ask_of(sites: dict[str, Site], owner: str, key: str = "0/initial/encoder") -
     return Ask(carrier, Journal(), Disclosure(), key, owner)
 
 
-def fitted(encoder: Encoder, parts: Sequence[Tensor]) -> State:
+def fit_encoder(encoder: Encoder, parts: Sequence[Tensor]) -> State:
     """What the encoder is fitted to, from totals over sites with these rows."""
-    sites = members(encoder, parts)
-    return encoder.fit(ask_of(sites, "encoder"), tuple(parts[0].shape[1:]))
+    sites = make_sites(encoder, parts)
+    return encoder.fit(open_door(sites, "encoder"), tuple(parts[0].shape[1:]))
 
 
-def cuts(x: Tensor, sites: int, seed: int) -> list[Tensor]:
+def cut_rows(x: Tensor, sites: int, seed: int) -> list[Tensor]:
     """Rows in a random order, cut into unequal parts with at least one row each."""
     draw = stream(seed, "cuts")
     order = torch.randperm(len(x), generator=draw)
@@ -64,7 +64,7 @@ def cuts(x: Tensor, sites: int, seed: int) -> list[Tensor]:
     return [x[order[a:b]] for a, b in pairwise(ends)]
 
 
-def pictures(rows: int, *shape: int, seed: int = 0) -> Tensor:
+def draw_pictures(rows: int, *shape: int, seed: int = 0) -> Tensor:
     """Smooth random pictures (rows, *shape) float32, brighter in some places than in others."""
     draw = stream(seed, "pictures")
     x = torch.randn(rows, *shape, generator=draw)

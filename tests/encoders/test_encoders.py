@@ -14,9 +14,9 @@ from fallow.core.ask import Ask
 from fallow.core.methods import Encoder
 from fallow.core.types import State
 from fallow.encoders import Convolution, Fourier, Identity
-from fallow.encoders.base import encode_rows, encoder_digest, rounded, to_grid
+from fallow.encoders.base import encode_rows, encoder_digest, round_digits, round_to_grid
 from fallow.encoders.build import build_encoder
-from tests.encoders.asks import ask_of, cuts, fitted, members, pictures
+from tests.encoders.asks import cut_rows, draw_pictures, fit_encoder, make_sites, open_door
 
 ENCODERS: dict[str, Encoder] = {
     "identity": Identity(),
@@ -51,11 +51,11 @@ class Odd:
 @pytest.mark.parametrize("name", ENCODERS)
 def test_features_do_not_depend_on_who_holds_a_row(name: str) -> None:
     encoder = ENCODERS[name]
-    x = pictures(61, 3, 9, 9)
-    whole = fitted(encoder, [x])
+    x = draw_pictures(61, 3, 9, 9)
+    whole = fit_encoder(encoder, [x])
     z = encode_rows(encoder, x, whole)
     for sites, seed in ((2, 0), (7, 1), (20, 2)):
-        state = fitted(encoder, cuts(x, sites, seed))
+        state = fit_encoder(encoder, cut_rows(x, sites, seed))
         assert encoder_digest(encoder, state) == encoder_digest(encoder, whole)
         assert torch.equal(encode_rows(encoder, x, state), z)
 
@@ -63,25 +63,25 @@ def test_features_do_not_depend_on_who_holds_a_row(name: str) -> None:
 @pytest.mark.parametrize("name", ENCODERS)
 def test_features_are_as_wide_as_promised_and_not_all_alike(name: str) -> None:
     encoder = ENCODERS[name]
-    x = pictures(11, 3, 9, 9)
-    z = encode_rows(encoder, x, fitted(encoder, [x]))
+    x = draw_pictures(11, 3, 9, 9)
+    z = encode_rows(encoder, x, fit_encoder(encoder, [x]))
     assert z.shape == (11, encoder.width((3, 9, 9)))
     assert z.dtype == torch.float32
     assert float(z.var(0).sum()) > 0
-    assert encode_rows(encoder, x[:0], fitted(encoder, [x])).shape == (0, z.shape[1])
+    assert encode_rows(encoder, x[:0], fit_encoder(encoder, [x])).shape == (0, z.shape[1])
 
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_a_row_has_the_same_features_in_any_company(name: str) -> None:
     encoder = ENCODERS[name]
-    x = pictures(40, 3, 9, 9)
-    state = fitted(encoder, [x])
+    x = draw_pictures(40, 3, 9, 9)
+    state = fit_encoder(encoder, [x])
     alone = torch.cat([encode_rows(encoder, x[i : i + 1], state) for i in range(40)])
     assert torch.allclose(alone, encode_rows(encoder, x, state), atol=1e-6)
 
 
 def test_half_features_are_rounded_to_float16() -> None:
-    x = pictures(5, 2, 6, 6)
+    x = draw_pictures(5, 2, 6, 6)
     full = encode_rows(Identity(), x, {})
     half = encode_rows(Identity(half=True), x, {})
     assert torch.equal(half, full.half().float())
@@ -118,7 +118,7 @@ def test_another_version_has_another_digest(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_features_that_are_none_are_refused(does: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        encode_rows(Odd(does), pictures(4, 3), {})
+        encode_rows(Odd(does), draw_pictures(4, 3), {})
 
 
 def test_features_beyond_float16_are_refused_where_it_was_asked_for() -> None:
@@ -128,9 +128,9 @@ def test_features_beyond_float16_are_refused_where_it_was_asked_for() -> None:
 
 def test_a_site_with_another_version_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Fourier(features=4)
-    sites = members(encoder, [pictures(5, 3), pictures(5, 3, seed=1)])
-    ask = ask_of(sites, "encoding", "0/initial/encode")
-    state = fitted(encoder, [pictures(5, 3)])
+    sites = make_sites(encoder, [draw_pictures(5, 3), draw_pictures(5, 3, seed=1)])
+    ask = open_door(sites, "encoding", "0/initial/encode")
+    state = fit_encoder(encoder, [draw_pictures(5, 3)])
     with pytest.raises(
         RuntimeError, match=r"site s0 encodes rows by another version of Fourier"
     ):
@@ -139,20 +139,20 @@ def test_a_site_with_another_version_refuses(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_site_refuses_what_it_cannot_encode_by() -> None:
     encoder = Fourier(features=4)
-    sites = members(encoder, [pictures(5, 3)])
-    ask = ask_of(sites, "encoding", "0/initial/encode")
+    sites = make_sites(encoder, [draw_pictures(5, 3)])
+    ask = open_door(sites, "encoding", "0/initial/encode")
     with pytest.raises(RuntimeError, match="site s0 cannot encode its rows by what it was"):
         ask.keep("encode", None, digest=encoder_digest(encoder))
 
 
 def test_sites_see_features_once_they_were_handed_over() -> None:
     encoder = Fourier(features=4)
-    x = pictures(9, 3)
-    sites = members(encoder, [x[:4], x[4:]])
+    x = draw_pictures(9, 3)
+    sites = make_sites(encoder, [x[:4], x[4:]])
     assert torch.equal(torch.as_tensor(sites["s0"].seen[:]), x[:4])
-    state = encoder.fit(ask_of(sites, "encoder"), (3,))
+    state = encoder.fit(open_door(sites, "encoder"), (3,))
     about = sites["s0"].parts.methods["encoding"]
-    about.hand_over(ask_of(sites, "encoding", "0/initial/encode"), state)
+    about.hand_over(open_door(sites, "encoding", "0/initial/encode"), state)
     assert torch.equal(sites["s1"].seen[:], encode_rows(encoder, x[4:], state))
 
 
@@ -171,14 +171,14 @@ def test_names_fields_and_shapes_are_checked_when_an_encoder_is_built() -> None:
 
 @pytest.mark.parametrize("value", [0.1, -3.7, 1e-9, 12345.678, 0.0])
 def test_rounding_keeps_twelve_binary_digits(value: float) -> None:
-    found = float(rounded(torch.tensor(value, dtype=torch.float64)))
+    found = float(round_digits(torch.tensor(value, dtype=torch.float64)))
     assert found == pytest.approx(value, rel=2**-12)
-    again: Any = rounded(torch.tensor(found * (1 + 1e-13), dtype=torch.float64))
+    again: Any = round_digits(torch.tensor(found * (1 + 1e-13), dtype=torch.float64))
     assert float(again) == found
 
 
 def test_a_grid_has_one_step_for_all() -> None:
-    assert to_grid(torch.tensor([0.0001, 1.0001]), digits=2).tolist() == [0.0, 1.0]
+    assert round_to_grid(torch.tensor([0.0001, 1.0001]), digits=2).tolist() == [0.0, 1.0]
 
 
 def test_more_features_than_anybody_can_keep_are_refused_before_any_is_made() -> None:

@@ -11,16 +11,16 @@ import torch
 from fallow.core import stream
 from fallow.encoders import Fourier
 from fallow.encoders.base import encode_rows
-from tests.encoders.asks import cuts, fitted
+from tests.encoders.asks import cut_rows, fit_encoder
 
 
-def rows(n: int = 300, d: int = 4) -> torch.Tensor:
+def draw_rows(n: int = 300, d: int = 4) -> torch.Tensor:
     draw = stream(0, "rows")
     x = torch.randn(n, d, generator=draw) * torch.tensor([1.0, 20.0, 0.01, 3.0])[:d]
     return x + torch.tensor([0.0, 500.0, 1.0, -2.0])[:d]
 
 
-def rough(values: np.ndarray) -> np.ndarray:
+def round_binary(values: np.ndarray) -> np.ndarray:
     """Twelve binary digits, computed another way than the encoder does."""
     with np.errstate(divide="ignore"):
         power = np.floor(np.log2(np.abs(values))) + 1
@@ -28,14 +28,14 @@ def rough(values: np.ndarray) -> np.ndarray:
     return np.where(values == 0, 0.0, np.round(values / step) * step)
 
 
-def by_hand(x: np.ndarray, encoder: Fourier, *, divides: bool) -> np.ndarray:
+def encode_by_definition(x: np.ndarray, encoder: Fourier, *, divides: bool) -> np.ndarray:
     """z = sqrt(2 / D) cos(W (x - c) / s + phase), as the paper has it."""
     x = x.reshape(len(x), -1).astype(np.float64)
-    deviation = rough(x.std(0))
+    deviation = round_binary(x.std(0))
     spread = deviation if divides else np.ones_like(deviation)
     centre = np.round(x.mean(0) / deviation + 0.1234) * deviation
     pairs = 2 * ((deviation / spread) ** 2).sum()
-    length = rough(np.sqrt(np.array(encoder.gamma * pairs)))
+    length = round_binary(np.sqrt(np.array(encoder.gamma * pairs)))
     draw = stream(encoder.seed, "fourier", encoder.features, x.shape[1])
     w = torch.randn(
         encoder.features, x.shape[1], generator=draw, dtype=torch.float64
@@ -47,18 +47,18 @@ def by_hand(x: np.ndarray, encoder: Fourier, *, divides: bool) -> np.ndarray:
 
 @pytest.mark.parametrize("units", ["columns", "none"])
 def test_features_are_those_of_the_definition(units: str) -> None:
-    x = rows()
+    x = draw_rows()
     encoder = Fourier(features=64, gamma=0.5, seed=3, units=units)  # type: ignore[arg-type]
-    z = encode_rows(encoder, x, fitted(encoder, cuts(x, 3, seed=0)))
-    wanted = by_hand(x.numpy(), encoder, divides=units == "columns")
+    z = encode_rows(encoder, x, fit_encoder(encoder, cut_rows(x, 3, seed=0)))
+    wanted = encode_by_definition(x.numpy(), encoder, divides=units == "columns")
     assert z.dtype == torch.float32
     np.testing.assert_allclose(z.numpy(), wanted, atol=2e-5)
 
 
 def test_inner_products_are_near_the_gaussian_kernel() -> None:
-    x = rows(60)
+    x = draw_rows(60)
     encoder = Fourier(features=20_000)
-    z = encode_rows(encoder, x, fitted(encoder, [x])).double().numpy()
+    z = encode_rows(encoder, x, fit_encoder(encoder, [x])).double().numpy()
     scaled = x.double().numpy() / x.double().numpy().std(0)
     apart = ((scaled[:, None] - scaled[None]) ** 2).sum(2)  # (n, n)
     kernel = np.exp(-apart / (2 * 0.25 * apart.mean()))
@@ -67,22 +67,22 @@ def test_inner_products_are_near_the_gaussian_kernel() -> None:
 
 
 def test_pictures_are_taken_as_they_are_and_columns_of_tables_are_divided() -> None:
-    x = rows()
-    table = fitted(Fourier(features=8), [x])
+    x = draw_rows()
+    table = fit_encoder(Fourier(features=8), [x])
     assert torch.allclose(
         table["spread"].float(), x.std(0, correction=0), rtol=2**-11, atol=0
     )
-    picture = fitted(Fourier(features=8), [x.reshape(-1, 1, 2, 2)])
+    picture = fit_encoder(Fourier(features=8), [x.reshape(-1, 1, 2, 2)])
     assert torch.equal(picture["spread"], torch.ones(4, dtype=torch.float64))
 
 
 def test_a_constant_column_changes_nothing() -> None:
-    x = rows()
+    x = draw_rows()
     more = torch.cat([x, torch.full((len(x), 1), 1e6)], 1)
     encoder = Fourier(features=16)
-    state = fitted(encoder, cuts(more, 4, seed=1))
+    state = fit_encoder(encoder, cut_rows(more, 4, seed=1))
     assert state["spread"][4] == 0
-    assert state["length"] == fitted(encoder, [x])["length"]
+    assert state["length"] == fit_encoder(encoder, [x])["length"]
     away = more.clone()
     away[:, 4] = -3.0
     assert torch.equal(encode_rows(encoder, away, state), encode_rows(encoder, more, state))
@@ -91,14 +91,14 @@ def test_a_constant_column_changes_nothing() -> None:
 def test_rows_that_are_all_the_same_are_refused() -> None:
     same = torch.ones(12, 3)
     with pytest.raises(ValueError, match="all rows of all sites are the same"):
-        fitted(Fourier(), [same[:5], same[5:]])
+        fit_encoder(Fourier(), [same[:5], same[5:]])
 
 
 def test_nan_is_named_with_its_column() -> None:
-    x = rows()
+    x = draw_rows()
     x[7, 2] = torch.nan
     with pytest.raises(RuntimeError, match="column 2 has 1 values or more that are NaN"):
-        fitted(Fourier(), [x])
+        fit_encoder(Fourier(), [x])
 
 
 @pytest.mark.parametrize("fields", [{"features": 0}, {"gamma": -1.0}, {"gamma": math.nan}])

@@ -20,13 +20,23 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import fallow as fl
-from fallow.encoders import ONNX, Timm
+from fallow import encoders
+from fallow.core.build import build
+from fallow.core.methods import Encoder
+from fallow.encoders import ONNX, OpenCLIP, SentenceTransformers, TabPFN, Timm
 from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.encoders.module import encoder_class
 from fallow.encoders.onnx import open_session
+from fallow.encoders.sentence_transformers import (
+    find_folder,
+    rows_to_texts,
+    texts_to_rows,
+)
+from fallow.encoders.tabpfn import read_context
 from fallow.encoders.timm import load_timm
+from fallow.encoders.weights import digest_of_folder
 from fallow.settings.spec import Spec
-from tests.encoders.asks import pictures
+from tests.encoders.asks import draw_pictures
 
 
 class Net(nn.Module):
@@ -60,7 +70,7 @@ class Embedding(Net):
 def test_a_module_encodes_in_evaluation_mode_as_it_was_when_it_was_given() -> None:
     net = Net()
     encoder = encoder_class(net)()
-    x = pictures(300, 3, 9, 9)
+    x = draw_pictures(300, 3, 9, 9)
     wanted = net.body(x).mean((2, 3)).detach()
     with torch.no_grad():
         net.body.weight.zero_()
@@ -113,25 +123,28 @@ def test_a_run_takes_a_module_or_a_function_for_an_encoder(kind: str) -> None:
 
 @pytest.fixture
 def timm(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """A package with one network, whose own cache is empty."""
+    """A package with one network, which the hub's cache does not have."""
     package = ModuleType("timm")
 
     def create_model(name: str, pretrained: bool, num_classes: int) -> nn.Module:
         if name != "small":
             raise RuntimeError(f"Unknown model ({name})")
-        if pretrained:
-            raise OSError("no connection")
+        assert not pretrained, "it would be fetched"
         assert num_classes == 0
         return Net(seed=7)
 
+    def get_pretrained_cfg(name: str) -> object:
+        return type("About", (), {"hf_hub_id": f"timm/{name}.nobody"})()
+
     package.create_model = create_model  # type: ignore[attr-defined]
+    package.get_pretrained_cfg = get_pretrained_cfg  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "timm", package)
     load_timm.cache_clear()
     yield package
     load_timm.cache_clear()
 
 
-def saved(folder: Path, seed: int = 0) -> tuple[str, str]:
+def save_net(folder: Path, seed: int = 0) -> tuple[str, str]:
     """A file of weights, and its SHA-256; the head in it is of classes that nobody asks for."""
     file = folder / f"net-{seed}.safetensors"
     save_file({**Net(seed).state_dict(), "head.weight": torch.zeros(3, 5)}, file)
@@ -141,13 +154,13 @@ def saved(folder: Path, seed: int = 0) -> tuple[str, str]:
 def test_a_network_of_timm_has_the_weights_of_the_file(
     timm: ModuleType, tmp_path: Path
 ) -> None:
-    file, sha256 = saved(tmp_path)
+    file, sha256 = save_net(tmp_path)
     encoder = Timm("small", weights=file, sha256=sha256, size=12)
-    x = pictures(7, 3, 12, 12)
+    x = draw_pictures(7, 3, 12, 12)
     assert torch.allclose(encode_rows(encoder, x, {}), Net(0).eval()(x).detach(), atol=1e-6)
-    grey = pictures(7, 1, 9, 9)
+    grey = draw_pictures(7, 1, 9, 9)
     assert encode_rows(encoder, grey, {}).shape == (7, 5)
-    other = Timm("small", weights=saved(tmp_path, 1)[0], size=12)
+    other = Timm("small", weights=save_net(tmp_path, 1)[0], size=12)
     assert encoder_digest(other) != encoder_digest(encoder)
 
 
@@ -160,7 +173,7 @@ def test_files_that_can_hold_code_are_not_read(timm: ModuleType, tmp_path: Path)
 def test_what_is_wrong_with_weights_is_one_sentence(
     timm: ModuleType, tmp_path: Path
 ) -> None:
-    file, _ = saved(tmp_path)
+    file, _ = save_net(tmp_path)
     save_file({"body.bias": torch.zeros(5)}, tmp_path / "half.safetensors")
     save_file(
         {"body.bias": torch.zeros(4), "body.weight": torch.zeros(5, 3, 3, 3)},
@@ -180,10 +193,7 @@ def test_what_is_wrong_with_weights_is_one_sentence(
             Timm("small", weights=str(tmp_path / "torn.safetensors")),
             "no whole file of safetensors",
         ),
-        (
-            Timm("small"),
-            "no connection; check its name, and where its weights are not in timm's cache",
-        ),
+        (Timm("small"), "cache has no safetensors of it, and a study fetches nothing"),
     ):
         with pytest.raises(ValueError, match=words):
             wrong.width(shape)
@@ -200,6 +210,11 @@ def test_what_a_loader_loads_may_stand_right_behind_its_name() -> None:
     parsed = Spec.parse("onnx:a/net.onnx:batch=8")
     assert parsed == Spec("onnx", {"weights": "a/net.onnx", "batch": 8})
     assert Spec.parse("timm:network=a:size=64").fields == {"network": "a", "size": 64}
+    clip = {"network": "ViT-B-32", "tag": "some"}
+    assert Spec.parse("open_clip:ViT-B-32:tag=some") == Spec("open_clip", clip)
+    texts = Spec.parse("sentence-transformers:all-MiniLM-L6-v2")
+    assert texts.fields == {"network": "all-MiniLM-L6-v2"}
+    assert Spec.parse("tabpfn:a/b.safetensors").fields == {"weights": "a/b.safetensors"}
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,6 +222,92 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(ValueError, match=r"needs the package timm, .* pip install timm"):
         Timm("small").width((3, 9, 9))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "package"),
+    [
+        (OpenCLIP("ViT-B-32", weights="net.safetensors"), "open_clip"),
+        (SentenceTransformers("tiny"), "sentence_transformers"),
+        (TabPFN("net.safetensors", context="rows.safetensors"), "tabpfn"),
+    ],
+)
+def test_other_packages_that_are_missing_are_named(
+    encoder: Encoder, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    shape = (3, 9, 9) if package == "open_clip" else (4,)
+    with pytest.raises(ValueError, match=r"needs the package .*; install it, for example"):
+        encoder.width(shape)
+
+
+def test_loaders_say_what_they_lack() -> None:
+    for loader, words in (
+        (OpenCLIP, "Open CLIP: network is missing"),
+        (SentenceTransformers, "network is missing; name one, .* or a folder"),
+        (TabPFN, "TabPFN: weights is missing"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            loader()
+    with pytest.raises(ValueError, match="one number a character, and a row is 3 x 9 x 9"):
+        SentenceTransformers("tiny").width((3, 9, 9))
+
+
+def test_names_of_loaders_resolve_however_a_package_writes_them() -> None:
+    for name in ("open_clip", "open-clip", "OpenCLIP"):
+        found = build(encoders, name, network="ViT-B-32")
+        assert found == OpenCLIP("ViT-B-32")
+    assert str(Spec.of(OpenCLIP("ViT-B-32"))) == "open-clip:network=ViT-B-32"
+    assert str(Spec.of(SentenceTransformers("a"))) == "sentence-transformers:network=a"
+    assert str(Spec.of(TabPFN("a", context="b"))) == "tabpfn:weights=a:context=b"
+
+
+# -- texts as rows and folders as weights ---------------------------------------------------------
+
+
+def test_texts_come_back_from_their_rows() -> None:
+    texts = ["naïve 🙂", "", "a\nb", "x" * 30]
+    assert rows_to_texts(texts_to_rows(texts)) == texts
+    assert rows_to_texts(texts_to_rows(texts, length=2)) == ["na", "", "a\n", "xx"]
+    assert texts_to_rows([]).shape == (0, 0)
+
+
+@pytest.mark.parametrize("number", [0.5, -1.0, 0xD800, 2e6, float("nan")])
+def test_rows_that_are_no_texts_are_refused(number: float) -> None:
+    with pytest.raises(
+        ValueError, match=r"row 2 is no text: .* is the number of no charact"
+    ):
+        rows_to_texts(torch.tensor([[97.0, 0.0], [number, 0.0]]))
+
+
+def test_a_folder_that_can_hold_code_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "network"
+    folder.mkdir()
+    (folder / "modules.json").write_text("[]")
+    (folder / "pytorch_model.bin").write_bytes(b"code")
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin can hold code"):
+        find_folder("", str(folder), None)
+    (folder / "model.safetensors").write_bytes(b"weights")
+    assert find_folder("", str(folder), None) == folder
+    digest = digest_of_folder(folder)
+    assert find_folder("", str(folder), digest) == folder
+    (folder / ".hidden").write_text("not of the network")
+    assert digest_of_folder(folder) == digest
+    (folder / "model.safetensors").rename(folder / "other.safetensors")
+    with pytest.raises(ValueError, match="was agreed on: these are other weights"):
+        find_folder("", str(folder), digest)
+    with pytest.raises(ValueError, match="there is no folder"):
+        find_folder("", str(tmp_path / "none"), None)
+
+
+def test_public_rows_need_numbers_and_what_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "rows.safetensors"
+    save_file({"x": torch.zeros(3, 2), "y": torch.zeros(4)}, file)
+    with pytest.raises(ValueError, match="holds no context: it needs rows x"):
+        read_context(file)
+    save_file({"x": torch.zeros(3, 2), "y": torch.arange(3)}, file)
+    x, y = read_context(file)
+    assert (x.shape, y.tolist()) == ((3, 2), [0, 1, 2])
 
 
 # -- ONNX ---------------------------------------------------------------------------------------
@@ -240,7 +341,7 @@ def test_a_file_of_onnx_gives_its_first_output(onnx: None, tmp_path: Path) -> No
     w = np.arange(24, dtype=np.float32).reshape(12, 2)
     (tmp_path / "net.onnx").write_bytes(w.tobytes())
     encoder = ONNX(str(tmp_path / "net.onnx"))
-    x = pictures(70, 3, 2, 2)
+    x = draw_pictures(70, 3, 2, 2)
     z = encode_rows(encoder, x, {})
     assert torch.allclose(z, x.flatten(1) @ torch.from_numpy(w), atol=1e-4)
     with pytest.raises(ValueError, match="cannot encode rows of 7"):

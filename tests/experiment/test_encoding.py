@@ -26,7 +26,7 @@ from fallow.study.cell import Cell, Setup
 from fallow.study.opening import check_task
 from fallow.study.predict import outputs_of
 from fallow.study.study import run_study
-from tests.encoders.asks import pictures
+from tests.encoders.asks import draw_pictures
 
 TINY = Recipe(
     "tiny",
@@ -44,7 +44,7 @@ TINY = Recipe(
 
 
 def photos(rows: int = 80) -> Dataset:
-    x = pictures(rows, 3, 9, 9)
+    x = draw_pictures(rows, 3, 9, 9)
     y = (x.mean((1, 2, 3)) > x.mean()).long()
     cut = rows * 3 // 4
     return Dataset("photos", x[:cut], y[:cut], x[cut:], y[cut:], classes=("dark", "light"))

@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from fallow.core import Plan, Request
+from fallow.core.banks import Layout
 from fallow.core.messages import Masked, Step
 from fallow.core.plan import Optimiser, Segment
 from fallow.core.types import Answer
+from fallow.models import ResNet8
 from fallow.network.alike import find_odd
 from fallow.network.checks import EPOCHS, LARGEST, SPARE, ResponseCheck, check_order
 from fallow.privacy.secure_sum import CHECK
@@ -260,3 +262,14 @@ def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
 def test_an_order_that_no_coordinator_makes_is_refused(bad: Request, why: str) -> None:
     with pytest.raises(ValueError, match=f"the order 0/query/0.*{why}"):
         check_order(bad, PARTS)
+
+
+def test_a_model_without_statistics_is_no_model_to_train_on_from() -> None:
+    network = ResNet8((3, 8, 8), 2)
+    parts = replace(PARTS, model=network, layout=Layout.of(network))
+    direction = {"w": torch.zeros(parts.layout.d), "stats": torch.zeros(0)}
+    towards = of_training(args=direction, plan=Plan(start="mixture"))
+    check_order(towards, parts)
+    for plan in (None, Plan(), Plan(start="scratch")):
+        with pytest.raises(ValueError, match=r"brings stats of another model: .* \(0,\)"):
+            check_order(of_training(args=direction, plan=plan), parts)

@@ -11,7 +11,7 @@ from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from tests.federation.worlds import federation, rows
+from tests.federation.worlds import federation, photos, rows
 
 pytest.importorskip("cryptography")
 SMALL: dict[str, Any] = {
@@ -109,4 +109,16 @@ def test_no_site_refuses_anything_of_an_honest_study(name: str, tmp_path: Path) 
     assert world.program().go()
     assert [event for event in world.events if event["event"] == "refused"] == []
     assert all(ledger.purchases.asked for ledger in world.ledgers.values()) or classes == 0
+    world.close()
+
+
+@pytest.mark.parametrize("training", ["pfedgraph", "fedrep", "apfl"])
+def test_no_site_refuses_a_model_with_batch_norm(training: str, tmp_path: Path) -> None:
+    """Statistics go the way of the parameters, and come back as long as they were sent."""
+    fields = {"lam": 0.1} if training == "pfedgraph" else {}
+    changed = {"model": Spec("resnet8"), "training": Spec(training, fields), **TWICE}
+    recipe = Recipe("hospitals", **{**SMALL, **changed})
+    world = federation(tmp_path, recipe, photos())
+    assert world.program().go()
+    assert [event for event in world.events if event["event"] == "refused"] == []
     world.close()

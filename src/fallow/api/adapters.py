@@ -9,6 +9,7 @@ import numpy.typing as npt
 from sklearn.base import clone
 
 from fallow.api.arrays import as_array
+from fallow.api.datasets import is_absent
 from fallow.api.objects import plain
 from fallow.api.selection import Selection, Site, select
 
@@ -71,25 +72,32 @@ class PoolStrategy:
                 f"y has {len(labels)} labels for {len(x)} rows; give one a row"
             )
         is_labelled = ~is_missing(labels, self.missing_label)
-        rows = np.flatnonzero(~is_labelled) if candidates is None else _rows(candidates, x)
+        rows = np.flatnonzero(~is_labelled)
+        if candidates is not None:
+            rows = _rows(candidates, x)
         known = np.flatnonzero(is_labelled)
+        known_labels = labels[
+            known
+        ].tolist()  # of Python's own types, whatever y is made of
         outputs = None
         classes = None
         if clf is not None:
-            fitted = clone(clf).fit(x[known], labels[known].tolist()) if fit_clf else clf
+            fitted = clf
+            if fit_clf:
+                fitted = clone(clf).fit(x[known], known_labels)
             classes = list(fitted.classes_)
-            both = (fitted.predict_proba(x[rows]), fitted.predict_proba(x[known]))
-            outputs = {"local": both, "global": both} if len(rows) and len(known) else None
+            if len(rows) and len(known):
+                both = (fitted.predict_proba(x[rows]), fitted.predict_proba(x[known]))
+                outputs = {"local": both, "global": both}
+        site = Site(
+            pool=x[rows],
+            labelled=(x[known], np.array(known_labels)),
+            model=model,
+            outputs=outputs,
+        )
         found: Selection = select(
             self.strategy,
-            sites={
-                "site-0": Site(
-                    pool=x[rows],
-                    labelled=(x[known], np.array(labels[known].tolist())),
-                    model=model,
-                    outputs=outputs,
-                )
-            },
+            sites={"site-0": site},
             n=int(plain(batch_size)),
             classes=classes,
             seed=int(self.random_state),
@@ -111,10 +119,8 @@ def is_missing(y: npt.NDArray[Any], missing: Any) -> npt.NDArray[np.bool_]:
     """
     values = y.tolist()
     if isinstance(missing, float) and np.isnan(missing):
-        return np.array(
-            [v is None or (isinstance(v, float) and v != v) for v in values], bool
-        )
-    return np.array([v is missing or v == missing for v in values], bool)
+        return np.array([is_absent(value) for value in values], bool)
+    return np.array([value is missing or value == missing for value in values], bool)
 
 
 def _rows(candidates: Any, x: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

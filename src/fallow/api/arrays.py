@@ -25,15 +25,15 @@ def as_rows(given: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
     """
     found = _tensor(given, what)
     if found.ndim < 2:
-        hint = "; one feature a row is [[1.0], [2.0]]" if found.ndim == 1 else ""
+        hint = ""
+        if found.ndim == 1:
+            hint = "; one feature a row is [[1.0], [2.0]]"
         raise ValueError(
             f"{what} has shape {tuple(found.shape)}; give rows of shape (n, features){hint}"
         )
-    if dtype is None:
-        dtype = (
-            found.dtype if found.dtype in (torch.float32, torch.float64) else torch.float32
-        )
-    found = found.to(dtype)
+    if dtype is None and found.dtype in (torch.float32, torch.float64):
+        dtype = found.dtype
+    found = found.to(dtype or torch.float32)
     bad = ~found.isfinite().flatten(1).all(1)
     if bool(bad.any()):
         raise ValueError(
@@ -58,12 +58,20 @@ def as_outputs(given: Any, what: str) -> Tensor:
             f"{what} has shape {tuple(found.shape)}; give one row of outputs for each row of the "
             "pool, (n, classes)"
         )
-    found = found.to(found.dtype if found.is_floating_point() else torch.float32)
+    if not found.is_floating_point():
+        found = found.float()
     known = found[found.isfinite().all(1)]
-    is_simplex = len(known) > 0 and known.shape[1] > 1 and bool((known >= 0).all())
-    if is_simplex and bool(((known.double().sum(1) - 1).abs() < 1e-3).all()):
+    if _are_probabilities(known):
         return found.clamp_min(torch.finfo(found.dtype).tiny).log()
     return found
+
+
+def _are_probabilities(rows: Tensor) -> bool:
+    """Whether there are rows (n, c), all of them on the simplex."""
+    if len(rows) == 0 or rows.shape[1] < 2 or bool((rows < 0).any()):
+        return False
+    away = rows.double().sum(1) - 1
+    return bool((away.abs() < 1e-3).all())
 
 
 def as_array(given: Any, what: str) -> npt.NDArray[Any]:
@@ -137,7 +145,9 @@ class JoinedRows:
                 found.append(part[rows[inside] - start])
         if not found:
             return self.parts[0][:0]
-        return torch.cat(found) if len(found) > 1 else found[0]
+        if len(found) == 1:
+            return found[0]  # without a copy
+        return torch.cat(found)
 
     def new_zeros(self, *shape: int) -> Tensor:
         return torch.zeros(*shape, dtype=self.dtype)

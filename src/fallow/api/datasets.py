@@ -69,24 +69,29 @@ def from_arrays(
     >>> d.classes, d.y.tolist()
     (('no', 'yes'), [0, 1, -1])
     """
-    given: dict[str, Any] = {}
     if x_test is not None:
-        given["x_test"] = _features(x_test)
+        x_test = _features(x_test)
     if y_test is not None:
-        given["y_test"] = as_labels(y_test, f"{name}: labels of the test rows")
+        y_test = as_labels(y_test, f"{name}: labels of the test rows")
     if sites_test is not None:
-        given["groups_test"] = as_sites(sites_test, f"{name}: sites of the test rows")
+        sites_test = as_sites(sites_test, f"{name}: sites of the test rows")
+    if sites is not None:
+        sites = as_sites(sites, f"{name}: sites")
+    if ids is not None:
+        ids = [str(value) for value in ids]
     return from_plain_arrays(
         _features(x),
         as_labels(y, f"{name}: labels"),
-        None if sites is None else as_sites(sites, f"{name}: sites"),
+        sites,
+        x_test=x_test,
+        y_test=y_test,
+        groups_test=sites_test,
         columns=[str(column) for column in columns],
-        ids=None if ids is None else [str(value) for value in ids],
+        ids=ids,
         name=name,
         task=task,
         classes=tuple(str(plain(label)) for label in classes),
         drop_rows=drop_rows,
-        **given,
     )
 
 
@@ -117,16 +122,21 @@ def as_labels(given: Any, what: str) -> npt.NDArray[Any]:
     values = found.tolist()
     if found.dtype.kind == "b":
         return np.array([str(value) for value in values], dtype=np.str_)
-    absent = [is_absent(value) for value in values]
-    is_number = all(
-        gone or (isinstance(v, int | float) and not isinstance(v, bool))
-        for v, gone in zip(values, absent, strict=True)
-    )
-    if is_number and not all(absent):
-        numbers = [np.nan if gone else v for v, gone in zip(values, absent, strict=True)]
-        return np.array(numbers, dtype=np.float64)
-    texts = ["" if gone else str(v) for v, gone in zip(values, absent, strict=True)]
+    known = [value for value in values if not is_absent(value)]
+    if known and all(_is_number(value) for value in known):
+        numbers = np.full(len(values), np.nan)
+        for row, value in enumerate(values):
+            if not is_absent(value):
+                numbers[row] = value
+        return numbers
+    texts = []
+    for value in values:
+        texts.append("" if is_absent(value) else str(value))
     return np.array(texts, dtype=np.str_)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def as_sites(given: Any, what: str) -> npt.NDArray[Any]:
@@ -137,11 +147,17 @@ def as_sites(given: Any, what: str) -> npt.NDArray[Any]:
     values = found.tolist()
     if missing := sum(is_absent(value) for value in values):
         raise ValueError(f"{what}: {missing} rows have none; fill them in")
-    whole = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
-    return np.array([str(value) for value in whole], dtype=np.str_)
+    return np.array([_site_name(value) for value in values], dtype=np.str_)
 
 
-def is_absent(value: Any) -> bool:
+def _site_name(value: object) -> str:
+    """3.0 is site 3: a column with an empty cell elsewhere is one of floats."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def is_absent(value: object) -> bool:
     """Whether a value stands for "nothing": None, NaN, or what pandas has for it."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True

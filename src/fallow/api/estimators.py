@@ -47,6 +47,9 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         groups, names = _groups(sites, len(x))
         rows = torch.from_numpy(x.astype(np.float32))
+        standardise = "none"
+        if self.standardise:
+            standardise = "federated"
         # A run tests its model, and here nobody asks for that: one row serves as a test set.
         dataset = Dataset(
             name="estimator",
@@ -73,7 +76,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
                 batch=self.batch,
                 optimiser=Optimiser(lr=self.lr),
             ),
-            standardise="federated" if self.standardise else "none",
+            standardise=standardise,
             dtype="float64",
             progress=False,
         )
@@ -168,7 +171,7 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
         return self.run_.predict(x, site)
 
 
-def _seed(random_state: Any) -> int:
+def _seed(random_state: object) -> int:
     found = plain(random_state)
     if found is None:
         return 0
@@ -177,7 +180,7 @@ def _seed(random_state: Any) -> int:
     return found
 
 
-def _groups(sites: Any, rows: int) -> tuple[torch.Tensor, tuple[str, ...]]:
+def _groups(sites: object, rows: int) -> tuple[torch.Tensor, tuple[str, ...]]:
     """The site of each row, (n,), and the names of sites."""
     found = plain(sites)
     if found is None:

@@ -52,13 +52,16 @@ class Federation:
                 f"a federation is made from a data set, not from {type(found).__name__}; make one "
                 "with fl.load, fl.from_arrays or fl.from_frame"
             )
-        is_natural = self.partition is None and found.groups is not None
         rule = self.partition
-        if rule is None:
-            rule = "natural" if is_natural else "iid"
         sites = plain(self.sites)
+        if rule is None and found.groups is not None:
+            rule = "natural"
+            if sites is None:
+                sites = 0  # every one that the data names
+        if rule is None:
+            rule = "iid"
         if sites is None:
-            sites = 0 if is_natural else 10
+            sites = 10
         if isinstance(sites, bool) or not isinstance(sites, int) or sites < 0:
             raise ValueError(f"sites is {self.sites!r}; give a whole number of sites")
         object.__setattr__(self, "dataset", found)
@@ -69,11 +72,13 @@ class Federation:
 
     def __repr__(self) -> str:
         rows = len(self.dataset.x)
-        where = f"{self.sites} sites" if self.sites else "the sites it names,"
+        where = "the sites it names,"
+        if self.sites:
+            where = f"{self.sites} sites"
         return f"Federation({self.dataset.name}, {rows} rows, {where} by {self.partition})"
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """The settings of a recipe that say the same."""
         partition = {"name": self.partition.name, "fields": dict(self.partition.fields)}
         return {"data": self.dataset.name, "partition": partition, "sites": self.sites}

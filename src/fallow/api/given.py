@@ -171,5 +171,7 @@ def _give(model: str, which: Rows) -> str:
     """What to give where outputs of a model are missing; those of validation rows have no place."""
     if which == "validation":
         return "model=module"
-    rows = "p" if which == "pool" else "(p, p0)"
+    rows = "(p, p0)"
+    if which == "pool":
+        rows = "p"
     return f"outputs={{{model!r}: {rows}}} or model=module"

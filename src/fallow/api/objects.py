@@ -45,7 +45,9 @@ class Collected:
                 raise ValueError(
                     f"{what} is {dict(given)!r}, which has no name; give name="
                 )
-            return Spec(str(name), {k: v for k, v in given.items() if k != "name"})
+            fields = dict(given)
+            del fields["name"]
+            return Spec(str(name), fields)
         spec = Spec.of(given)
         cls = _class_of(given)
         if cls is not None and ":" in spec.name:
@@ -82,7 +84,7 @@ class Collected:
         return plain(value)
 
 
-def _is_network(given: Any) -> bool:
+def _is_network(given: object) -> bool:
     """Whether rows are encoded by calling this object, and not by what it describes."""
     if isinstance(given, torch.nn.Module) or inspect.isfunction(given):
         return True
@@ -94,8 +96,12 @@ def _class_of(given: object) -> type[Any] | None:
     if isinstance(given, str | Spec):
         return None
     if isinstance(given, partial):
-        return given.func if isinstance(given.func, type) else None
-    return given if isinstance(given, type) else type(given)
+        given = given.func
+        if not isinstance(given, type):
+            return None
+    if isinstance(given, type):
+        return given
+    return type(given)
 
 
 def _as_lists(value: Any) -> Any:

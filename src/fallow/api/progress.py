@@ -85,7 +85,9 @@ class Progress:
     def _line(self, event: Event, spent: float) -> str:
         done = sum(self.done.values()) / max(self.total, 1)
         run = f"run {min(self.ended + 1, len(self.cells))} of {len(self.cells)}"
-        where = f"cycle {event['cycle']}" if "cycle" in event else event["event"]
+        where = event["event"]
+        if "cycle" in event:
+            where = f"cycle {event['cycle']}"
         if event["event"] == "encoding":
             where = f"encoding rows, {event['done']:,} of {event['rows']:,}"
         left = ""

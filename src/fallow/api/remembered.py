@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Protocol, TypedDict
 
 from fallow.core.own import Classes
 from fallow.data import Dataset
@@ -21,6 +21,13 @@ from fallow.study.opening import open_study
 NAME = "objects.json"
 
 
+class MadeFrom(TypedDict):
+    """The contents of the file: digests of the rows and, by name, of classes."""
+
+    data: str | None
+    classes: dict[str, str]
+
+
 def open_kept(setup: Setup, cells: Sequence[Cell], command: str, classes: Classes) -> None:
     """Create a study's folder, or go on with the one there, if it is made from the same objects.
 
@@ -30,7 +37,7 @@ def open_kept(setup: Setup, cells: Sequence[Cell], command: str, classes: Classe
     """
     path = setup.out / NAME
     old = _read(path)
-    now: dict[str, Any] = {"data": None, "classes": dict(old["classes"])}
+    now: MadeFrom = {"data": None, "classes": dict(old["classes"])}
     if setup.dataset is not None:
         now["data"] = digest_of_rows(setup.dataset)
         if old["data"] not in (None, now["data"]):
@@ -51,7 +58,7 @@ def open_kept(setup: Setup, cells: Sequence[Cell], command: str, classes: Classe
             write_json(path, now)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> MadeFrom:
     if not path.exists():
         return {"data": None, "classes": {}}
     try:
@@ -73,7 +80,7 @@ def digest_of_rows(dataset: Dataset) -> str:
     return h.hexdigest()
 
 
-def digest_of_class(cls: type[Any]) -> str:
+def digest_of_class(cls: type[object]) -> str:
     """The same for classes whose functions do the same, wherever they stand in a file."""
     h = hashlib.blake2b(digest_size=16)
     for base in inspect.getmro(cls):
@@ -91,8 +98,8 @@ def digest_of_class(cls: type[Any]) -> str:
                     continue
                 h.update(name.encode())
                 _add_code(h, code)
-            elif isinstance(value, int | float | str | bool | tuple | None):
-                h.update(repr((name, value)).encode() if name not in PLACES else b"")
+            elif name not in PLACES and isinstance(value, PLAIN):
+                h.update(repr((name, value)).encode())
         h.update(repr(sorted(inspect.get_annotations(base))).encode())
     return h.hexdigest()
 
@@ -107,8 +114,17 @@ PLACES = (
 )
 """Attributes of a class that say where it stands, not what it does."""
 
+PLAIN = (int, float, str, bool, tuple, type(None))
+"""Values whose words say all of them."""
 
-def _add_code(h: Any, code: CodeType) -> None:
+
+class _Hash(Protocol):
+    """A digest of `hashlib` in the making."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+
+def _add_code(h: _Hash, code: CodeType) -> None:
     h.update(code.co_code)
     h.update(repr((code.co_names, code.co_varnames)).encode())
     for constant in code.co_consts:

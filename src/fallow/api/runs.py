@@ -26,7 +26,7 @@ from fallow.core.events import name_run
 from fallow.core.methods import Predicting
 from fallow.core.own import Classes, lend
 from fallow.core.streams import stream
-from fallow.core.types import State
+from fallow.core.types import DTYPES, State
 from fallow.core.words import join_some
 from fallow.data import Dataset
 from fallow.data.own.frame import read_features
@@ -99,11 +99,13 @@ def run(
     }
     order = order_of(world, recipe, {"bounds": (), **given, **settings})
     classes = order.collected.classes
-    keep = Path(out) if out is not None else None
-    folder = keep or Path(tempfile.mkdtemp(prefix="fallow-"))
+    is_kept = out is not None
+    folder = make_folder(out)
     try:
-        text = order.recipe.query if query is None else order.collected.text(query)
-        cell = Cell(str(text), int(seed))
+        text = str(order.recipe.query)
+        if query is not None:
+            text = order.collected.text(query)
+        cell = Cell(text, int(seed))
         setup = Setup(order.recipe, folder, dataset=order.dataset, classes=classes)
         with lend(classes):
             setup, _ = prepare_study(setup, [cell.query], cell.seed)
@@ -112,28 +114,37 @@ def run(
                 run_cell(
                     setup, cell, lambda event: watch(name_run(event, cell.query, cell.seed))
                 )
-            return read_run(setup, cell, keep)
+            return read_run(setup, cell, is_kept=is_kept)
     finally:
-        if keep is None:
+        if not is_kept:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def read_run(setup: Setup, cell: Cell, folder: Path | None) -> Run:
-    """A finished run of a study, with all that it left on the disk."""
+def make_folder(out: str | Path | None) -> Path:
+    """The folder in which runs are kept, or one for the time being."""
+    if out is None:
+        return Path(tempfile.mkdtemp(prefix="fallow-"))
+    return Path(out)
+
+
+def read_run(setup: Setup, cell: Cell, *, is_kept: bool) -> Run:
+    """A finished run of a study, with all that it left on the disk.  is_kept: its folder stays."""
     import pandas as pd
 
     place = cell.folder(setup.out)
-    found = next(
-        c for c in read_study(setup.out, KNOWN).of(cell.query) if c.seed == cell.seed
-    )
-    saved = load_tree(place / "model.safetensors", place)
+    cells = read_study(setup.out, KNOWN).of(cell.query)
+    by_seed = {found.seed: found for found in cells}
+    records = [dict(record) for record in by_seed[cell.seed].records]
+    folder = None
+    if is_kept:
+        folder = setup.out
     return Run(
         recipe=variant(setup.recipe, cell.query),
         seed=cell.seed,
-        records=pd.DataFrame([dict(record) for record in found.records]),
+        records=pd.DataFrame(records),
         labels=_labels(place),
         folder=folder,
-        _saved=saved,
+        _saved=load_tree(place / "model.safetensors", place),
         _classes=setup.classes,
     )
 
@@ -143,7 +154,7 @@ def _labels(place: Path) -> pd.DataFrame:
     import pandas as pd
 
     columns = ["site", "row", "value", "cycle", "weight", "probability", "held"]
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     partition = json.loads((place / "partition.json").read_text(encoding="utf-8"))
     # A strategy that chooses in one pass has a journal for each budget; the last has them all.
     journals = [*place.glob("journal.sqlite"), *place.glob("budget-*/journal.sqlite")]
@@ -200,7 +211,8 @@ class Run:
         )
 
     def _repr_html_(self) -> str:
-        shown = [c for c in SHOWN if c in self.records and self.records[c].notna().any()]
+        has_values = self.records.notna().any()
+        shown = [name for name in SHOWN if has_values.get(name, False)]
         table: str = self.records[shown].to_html(index=False, float_format="%.4g")
         return f"<p>{escape_text(repr(self))}</p>{table}"
 
@@ -221,9 +233,9 @@ class Run:
         outputs = len(about["classes"]) or 1
         with lend(self._classes):
             shape = shape_seen(self.recipe, tuple(about["shape"]))
-            module = build_model(
-                spec.name, shape, outputs, stream(0, "template"), **spec.fields
-            ).to(getattr(torch, self.recipe.dtype))
+            draw = stream(0, "template")
+            module = build_model(spec.name, shape, outputs, draw, **spec.fields)
+        module = module.to(DTYPES[self.recipe.dtype])
         return Layout.of(module).load(module, state).eval()
 
     @property
@@ -310,11 +322,13 @@ class Run:
 SHOWN = ("cycle", "round", "labelled", "accuracy", "balanced_accuracy", "mse", "seconds")
 
 
-def _score(row: Any) -> str:
-    for name in ("accuracy", "mse"):
-        value = row.get(name)
-        if value is not None and not np.isnan(value):
-            return f"{name} {value:.2f}" if name == "accuracy" else f"mse {value:.3g}"
+def _score(row: pd.Series) -> str:
+    accuracy = row.get("accuracy")
+    if accuracy is not None and not np.isnan(accuracy):
+        return f"accuracy {accuracy:.2f}"
+    mse = row.get("mse")
+    if mse is not None and not np.isnan(mse):
+        return f"mse {mse:.3g}"
     return "no score"
 
 
@@ -333,11 +347,14 @@ def _features(
 
     marks: of a model that fills empty cells in, see `read_features`; None: it knows none.
     """
-    if hasattr(rows, "columns") and hasattr(rows, "iloc"):
-        marked = marks or ()
-        rows = read_features(rows, columns, marks=marked) if columns else rows.to_numpy()
-    plain = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
-    numbers, _ = as_features(plain, "the rows")
+    is_frame = hasattr(rows, "columns") and hasattr(rows, "iloc")
+    if is_frame and columns:
+        rows = read_features(rows, columns, marks=marks or ())
+    elif is_frame:
+        rows = rows.to_numpy()
+    if isinstance(rows, Tensor):
+        rows = rows.detach().cpu().numpy()
+    numbers, _ = as_features(np.asarray(rows), "the rows")
     x = torch.from_numpy(numbers)
     if tuple(x.shape) == shape:
         raise ValueError(f"one row of shape {shape} was given; give rows of shape (n, ...)")
@@ -345,8 +362,13 @@ def _features(
         raise ValueError(
             f"rows have shape {tuple(x.shape[1:])}, and the model takes {shape}"
         )
-    is_lacking = ~x.isfinite() if marks is None else x.isinf()
-    if lacking := int(is_lacking.flatten(1).any(1).sum()) if len(x) else 0:
+    is_lacking = x.isinf()
+    if marks is None:
+        is_lacking = ~x.isfinite()
+    lacking = 0
+    if len(x):
+        lacking = int(is_lacking.flatten(1).any(1).sum())
+    if lacking:
         raise ValueError(
             f"{lacking} of {len(x)} rows lack a feature or have an infinite one; leave them out"
         )

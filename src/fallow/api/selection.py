@@ -78,9 +78,9 @@ class Site:
         said = [f"pool of {len(self.pool)}"]
         if self.labelled is not None:
             said.append(f"{len(self.labelled[1])} labelled")
-        said += [
-            n for n in ("model", "outputs", "features") if getattr(self, n) is not None
-        ]
+        for name in ("model", "outputs", "features"):
+            if getattr(self, name) is not None:
+                said.append(name)
         return f"Site({', '.join(said)})"
 
 
@@ -355,7 +355,9 @@ class _World:
         read = {str(name): _Read.of(str(name), site) for name, site in sites.items()}
         known = _Classes.of(classes, read, strategy)
         _check_task(strategy, known)
-        modules = [module for one in read.values() for module in one.models.values()]
+        modules: list[nn.Module] = []
+        for one in read.values():
+            modules += one.models.values()
         template = _template(modules, read, known)
         _check_needs(strategy, read)
         layout = Layout.of(template)
@@ -382,7 +384,9 @@ class _World:
             members[name] = one.site(parts, store, known)
         executor: Any = _NoTraining(name_of)
         if modules:
-            task = "classification" if known.count else "regression"
+            task = "regression"
+            if known.count:
+                task = "classification"
             executor = Loop(template, layout, row_loss(task))
         return _World(members, executor)
 
@@ -555,7 +559,9 @@ def _read_outputs(
 ) -> dict[str, Parts]:
     found: dict[str, Parts] = {}
     for model, value in _by_name(given).items():
-        pair = value if isinstance(value, tuple) else (value,)
+        pair = value
+        if not isinstance(value, tuple):
+            pair = (value,)
         if len(pair) > 2:
             raise ValueError(f"{what} of site {name} must be an array, or (pool, labelled)")
         parts: dict[Rows, Tensor] = {}
@@ -670,8 +676,9 @@ class _Classes:
         if given is None:
             found = _occurring(labels, width, strategy)
         else:
-            listed = plain(given)
-            names = range(listed) if isinstance(listed, int) else listed
+            names = plain(given)
+            if isinstance(names, int):
+                names = range(names)
             found = tuple(plain(name) for name in names)
         if width is not None and found and len(found) != width:
             raise ValueError(
@@ -682,7 +689,10 @@ class _Classes:
 
     def ids(self, y: npt.NDArray[Any], what: str) -> Tensor:
         """(n,) int64 class ids, or float64 numbers to predict."""
-        return torch.tensor(self.values(y, what), dtype=torch.int64 if self.names else None)
+        values = self.values(y, what)
+        if not self.names:
+            return torch.tensor(values)
+        return torch.tensor(values, dtype=torch.int64)
 
     def values(self, y: npt.NDArray[Any], what: str) -> list[float]:
         if not self.names:

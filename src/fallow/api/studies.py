@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,9 +14,10 @@ from fallow.api.federation import Federation
 from fallow.api.objects import plain
 from fallow.api.progress import Progress
 from fallow.api.remembered import open_kept
-from fallow.api.runs import Run, escape_text, read_run
+from fallow.api.runs import Run, escape_text, make_folder, read_run
 from fallow.api.settings import order_of
 from fallow.core.own import lend
+from fallow.core.words import count_noun
 from fallow.data import Dataset
 from fallow.papers import KNOWN, PAPERS
 from fallow.report.figures.study import learning_curves
@@ -77,17 +77,24 @@ def compare(
         raise ValueError(
             "give the strategies first and then the world: fl.compare([...], world)"
         )
-    order = order_of(world, recipe, {"bounds": () if recipe is None else None, **settings})
+    defaults: dict[str, object] = {}
+    if recipe is None:
+        defaults["bounds"] = ()  # upper bounds are for those who ask for them
+    order = order_of(world, recipe, {**defaults, **settings})
     collected = order.collected
-    asked = list(order.recipe.queries if queries is None else _list_queries(queries))
+    asked: Sequence[object] = order.recipe.queries
+    if queries is not None:
+        asked = _list_queries(queries)
     texts = list(dict.fromkeys(collected.text(query) for query in asked))
     wanted = _seeds(seeds)
     chosen = order.recipe
     if not chosen.reference or reference is not None or recipe is None:
-        named = None if reference is None else collected.text(reference, "reference")
+        named = None
+        if reference is not None:
+            named = collected.text(reference, "reference")
         chosen = recipe_from({"reference": named}, chosen)
-    keep = Path(out) if out is not None else None
-    folder = keep or Path(tempfile.mkdtemp(prefix="fallow-"))
+    is_kept = out is not None
+    folder = make_folder(out)
     try:
         setup = Setup(
             chosen, folder, dataset=order.dataset, classes=dict(collected.classes)
@@ -100,19 +107,20 @@ def compare(
                 failures = run_study(setup, cells, _jobs(jobs), watch)
         _say(failures, cells)
     except BaseException:
-        if keep is None:
+        if not is_kept:
             rmtree(folder, ignore_errors=True)
         raise
-    study = Study(setup, tuple(failures), is_kept=keep is not None)
-    if keep is None:
+    study = Study(setup, tuple(failures), is_kept=is_kept)
+    if not is_kept:
         weakref.finalize(study, rmtree, folder, ignore_errors=True)
     return study
 
 
-def _list_queries(queries: Any) -> list[Any]:
+def _list_queries(queries: object) -> list[object]:
     """One strategy is a list of one."""
-    is_several = isinstance(queries, Iterable) and not isinstance(queries, str)
-    found = list(queries) if is_several else [queries]
+    found = [queries]
+    if isinstance(queries, Iterable) and not isinstance(queries, str):
+        found = list(queries)
     if not found:
         raise ValueError(
             "there is no strategy to compare; give some, such as [fl.Random()]"
@@ -132,7 +140,7 @@ def _seeds(seeds: Any) -> list[int]:
     return found
 
 
-def _jobs(jobs: Any) -> int:
+def _jobs(jobs: object) -> int:
     found = plain(jobs)
     if not isinstance(found, int) or found < 1:
         raise ValueError(f"jobs is {jobs!r}; give a whole number of runs at the same time")
@@ -181,17 +189,20 @@ class Study:
     @property
     def folder(self) -> Path | None:
         """Where the study is kept; None where it goes with this object."""
-        return self.setup.out if self.is_kept else None
+        if not self.is_kept:
+            return None
+        return self.setup.out
 
     def __repr__(self) -> str:
         study = self.found.study
-        runs = len(study.queries) * len(study.seeds)
-        failed = f", {len(self.failures)} failed" if self.failures else ""
         names = ", ".join(label_of(query, study) for query in study.queries)
         if len(names) > 60:
             names = f"{len(study.queries)} strategies"
-        seeds = "1 seed" if len(study.seeds) == 1 else f"{len(study.seeds)} seeds"
-        return f"Study({study.name}: {names}; {seeds}, {runs} runs{failed})"
+        runs = len(study.queries) * len(study.seeds)
+        text = f"{study.name}: {names}; {count_noun(len(study.seeds), 'seed')}, {runs} runs"
+        if self.failures:
+            text += f", {len(self.failures)} failed"
+        return f"Study({text})"
 
     def _repr_html_(self) -> str:
         found = self.found
@@ -204,12 +215,10 @@ class Study:
         """One row per evaluation of every run; columns as in `Run.records`."""
         import pandas as pd
 
-        cells = self.found.cells
-        rows = [
-            {**record, "query": cell.query, "seed": cell.seed}
-            for cell in cells
-            for record in cell.records
-        ]
+        rows: list[dict[str, object]] = []
+        for cell in self.found.cells:
+            for record in cell.records:
+                rows.append({**record, "query": cell.query, "seed": cell.seed})
         return pd.DataFrame(rows)
 
     def table(self) -> pd.DataFrame:
@@ -237,7 +246,7 @@ class Study:
                 f"the study has no finished run of {cell.query} with seed {cell.seed}; its "
                 f"strategies are {', '.join(study.queries)}, its seeds {list(study.seeds)}"
             )
-        return read_run(self.setup, cell, self.folder)
+        return read_run(self.setup, cell, is_kept=self.is_kept)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the report page and return its path; by default in the study's folder."""
@@ -255,26 +264,32 @@ class Study:
         return figure
 
 
-def _cells(row: Row) -> dict[str, Any]:
+def _cells(row: Row) -> dict[str, str | float | None]:
     """A row of the final table as plain numbers."""
-    found: dict[str, Any] = {"query": row.query, "label": row.label}
-    found["mean"] = row.score.mean if row.score else None
-    found["sd"] = row.score.sd if row.score else None
-    found["seeds"] = row.score.seeds if row.score else 0
-    found["area"] = row.area.mean if row.area else None
-    found["labels"] = row.labels
-    found["saved"] = row.saved
+    found: dict[str, str | float | None] = {
+        "query": row.query,
+        "label": row.label,
+        "mean": None,
+        "sd": None,
+        "seeds": 0,
+        "area": None,
+        "labels": row.labels,
+        "saved": row.saved,
+    }
+    if row.score:
+        found |= {"mean": row.score.mean, "sd": row.score.sd, "seeds": row.score.seeds}
+    if row.area:
+        found["area"] = row.area.mean
     test = row.comparison
-    if test is None:
-        return found
-    found["difference"] = test.difference
-    found["low"] = test.interval.low
-    found["high"] = test.interval.high
-    found["p"] = test.wilcoxon
-    found["p_holm"] = test.holm
-    found["wins"] = test.wins
-    found["ties"] = test.ties
-    found["losses"] = test.losses
+    if test is not None:
+        found["difference"] = test.difference
+        found["low"] = test.interval.low
+        found["high"] = test.interval.high
+        found["p"] = test.wilcoxon
+        found["p_holm"] = test.holm
+        found["wins"] = test.wins
+        found["ties"] = test.ties
+        found["losses"] = test.losses
     return found
 
 
@@ -294,7 +309,10 @@ def read_study(folder: str | Path) -> Study:
     return Study(Setup(recipe_from(dict(found.study.recipe)), Path(folder)))
 
 
-def write_report(studies: Any, out: str | Path | None = None) -> Path:
+def write_report(
+    studies: Study | str | Path | Iterable[Study | str | Path],
+    out: str | Path | None = None,
+) -> Path:
     """Write one page about one or several studies that were kept, and return its path.
 
     studies: a `Study`, a folder, or a list of them.  out: a file or a folder; by default
@@ -307,14 +325,18 @@ def write_report(studies: Any, out: str | Path | None = None) -> Path:
         ...
     ValueError: there is no study to report on; give one, or a list of them
     """
-    is_one = isinstance(studies, Study | str | Path)
-    given = [studies] if is_one else list(studies)
+    if isinstance(studies, Study | str | Path):
+        given = [studies]
+    else:
+        given = list(studies)
     if not given:
         raise ValueError("there is no study to report on; give one, or a list of them")
-    folders = []
-    for study in given:
-        folder = study.folder if isinstance(study, Study) else Path(study)
-        if folder is None:
-            raise ValueError(f"{study} was not kept; give fl.compare(..., out=FOLDER)")
-        folders.append(folder)
-    return write_page(folders, out, papers=PAPERS)
+    return write_page([_find_folder(study) for study in given], out, papers=PAPERS)
+
+
+def _find_folder(study: Study | str | Path) -> Path:
+    if not isinstance(study, Study):
+        return Path(study)
+    if study.folder is None:
+        raise ValueError(f"{study} was not kept; give fl.compare(..., out=FOLDER)")
+    return study.folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,10 @@ Answer = dict[str, Value]
 
 State = dict[str, Tensor]
 """A model as flat vectors: ``w`` (d,) parameters, ``stats`` (s,) float statistics."""
+
+Tree = dict[str, Any]
+"""An object of JSON, or of tensors and JSON (`fallow.storage.packing`): what stands in it is known
+once somebody has looked."""
 
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}
 """What a recipe may compute in, by its name."""

@@ -5,6 +5,19 @@ from fallow.encoders.convolution import Convolution
 from fallow.encoders.fourier import Fourier
 from fallow.encoders.identity import Identity
 from fallow.encoders.onnx import ONNX
+from fallow.encoders.open_clip import OpenCLIP
+from fallow.encoders.sentence_transformers import SentenceTransformers
+from fallow.encoders.tabpfn import TabPFN
 from fallow.encoders.timm import Timm
 
-__all__ = ["ONNX", "Auto", "Convolution", "Fourier", "Identity", "Timm"]
+__all__ = [
+    "ONNX",
+    "Auto",
+    "Convolution",
+    "Fourier",
+    "Identity",
+    "OpenCLIP",
+    "SentenceTransformers",
+    "TabPFN",
+    "Timm",
+]

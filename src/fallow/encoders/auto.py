@@ -23,25 +23,25 @@ SMALLEST = 8  # pixels: smaller pictures are tables
 class Auto:
     """`Convolution` for pictures of 8 pixels and more in each direction, else `Fourier`.
 
-    >>> Auto().settled((1, 28, 28))
+    >>> Auto().settle((1, 28, 28))
     Convolution(filters=64, patch=5, whiten=False, threshold=0.3, grid=4, seed=0, half=False)
-    >>> Auto().settled((13,)).width((13,))
+    >>> Auto().settle((13,)).width((13,))
     1024
     """
 
     version: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(title="By the shape of rows")
 
-    def settled(self, shape: Shape) -> Encoder:
+    def settle(self, shape: Shape) -> Encoder:
         """The encoder for rows of ``shape``; it takes this one's place."""
         is_picture = len(shape) == 3 and min(shape[1:]) >= SMALLEST
-        return Convolution().settled(shape) if is_picture else Fourier()
+        return Convolution().settle(shape) if is_picture else Fourier()
 
     def width(self, shape: Shape) -> int:
-        return self.settled(shape).width(shape)
+        return self.settle(shape).width(shape)
 
     def fit(self, ask: Ask, shape: Shape) -> State:
-        return self.settled(shape).fit(ask, shape)
+        return self.settle(shape).fit(ask, shape)
 
     def encode(self, x: Tensor, state: State) -> Tensor:
-        return self.settled(tuple(x.shape[1:])).encode(x, state)
+        return self.settle(tuple(x.shape[1:])).encode(x, state)

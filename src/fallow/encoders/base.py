@@ -22,7 +22,7 @@ DIGITS = 32  # of a digest, hexadecimal
 
 
 @runtime_checkable
-class Weighing(Protocol):
+class HasWeights(Protocol):
     """An encoder with weights that do not follow from its fields."""
 
     def weights_digest(self) -> str:
@@ -31,10 +31,10 @@ class Weighing(Protocol):
 
 
 @runtime_checkable
-class Settling(Protocol):
+class ShapeDependent(Protocol):
     """An encoder some of whose fields are decided by the shape of a row."""
 
-    def settled(self, shape: Shape) -> Encoder:
+    def settle(self, shape: Shape) -> Encoder:
         """The same encoder with these fields decided."""
         ...
 
@@ -83,7 +83,7 @@ def encoder_digest(encoder: Encoder, state: State | None = None) -> str:
         "version": getattr(cls, "version", 1),  # an encoder of a person's own may have none
         "fields": _plain_fields(encoder),
     }
-    if isinstance(encoder, Weighing):
+    if isinstance(encoder, HasWeights):
         about["weights"] = encoder.weights_digest()
     h = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name, value in sorted((state or {}).items()):
@@ -104,12 +104,12 @@ def _plain_fields(encoder: Encoder) -> dict[str, Any]:
     return found
 
 
-def rounded(value: Tensor, digits: int = FINE) -> Tensor:
+def round_digits(value: Tensor, digits: int = FINE) -> Tensor:
     """Numbers with so many binary digits, float64.
 
     Totals depend on the order in which sites are added, in the last digits.  Features must not.
 
-    >>> rounded(torch.tensor([0.1, 3.0], dtype=torch.float64), digits=4)
+    >>> round_digits(torch.tensor([0.1, 3.0], dtype=torch.float64), digits=4)
     tensor([0.1016, 3.0000], dtype=torch.float64)
     """
     parts, power = torch.frexp(value.double())
@@ -117,8 +117,8 @@ def rounded(value: Tensor, digits: int = FINE) -> Tensor:
     return torch.ldexp((parts * steps).round() / steps, power)
 
 
-def to_grid(value: Tensor, digits: int = FINE) -> Tensor:
-    """Numbers as multiples of ``2 ** -digits``, float64: as `rounded`, with one step for all."""
+def round_to_grid(value: Tensor, digits: int = FINE) -> Tensor:
+    """Numbers as multiples of ``2 ** -digits``, float64: as `round_digits`, with one step for all."""
     steps = 2.0**digits
     return (value.double() * steps).round() / steps
 
@@ -133,10 +133,10 @@ def check_positive(encoder: Encoder, *names: str) -> None:
             )
 
 
-def words_of(shape: Sequence[int]) -> str:
+def describe_shape(shape: Sequence[int]) -> str:
     """The shape of a row in words.
 
-    >>> words_of((1, 28, 28)), words_of((5,))
+    >>> describe_shape((1, 28, 28)), describe_shape((5,))
     ('1 x 28 x 28', '5')
     """
     return " x ".join(map(str, shape))

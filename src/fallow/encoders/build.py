@@ -9,7 +9,7 @@ from fallow import encoders
 from fallow.core.build import build
 from fallow.core.methods import Encoder
 from fallow.core.names import OWN, NamePolicy
-from fallow.encoders.base import Settling, words_of
+from fallow.encoders.base import ShapeDependent, describe_shape
 
 MOST = 65_536
 """Features of one row: a thousand rows of them are 0.25 GB."""
@@ -26,14 +26,16 @@ def build_encoder(
     128
     """
     built: Encoder = build(encoders, name, policy, **fields)
-    if isinstance(built, Settling):
-        built = built.settled(tuple(shape))
+    if isinstance(built, ShapeDependent):
+        built = built.settle(tuple(shape))
     width = built.width(tuple(shape))
     if width < 1:
-        raise ValueError(f"{name} makes no features of rows that are {words_of(shape)}")
+        raise ValueError(
+            f"{name} makes no features of rows that are {describe_shape(shape)}"
+        )
     if width > MOST:
         raise ValueError(
-            f"{name} makes {width:,} features of rows that are {words_of(shape)}, and {MOST:,} is the "
-            "most; ask for fewer"
+            f"{name} makes {width:,} features of rows that are {describe_shape(shape)}, and "
+            f"{MOST:,} is the most; ask for fewer"
         )
     return built

@@ -16,7 +16,7 @@ from fallow.core.contract import Contract
 from fallow.core.streams import stream
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.encoders.base import Shape, check_positive, to_grid, words_of
+from fallow.encoders.base import Shape, check_positive, describe_shape, round_to_grid
 from fallow.encoders.rows import empty_sum, picture_blocks
 
 CONTRAST = 0.05  # added to the variance of a patch, so that flat patches stay flat
@@ -81,13 +81,13 @@ class Convolution:
             contract = Convolution.contract.without("patches")
             object.__setattr__(self, "contract", contract)
 
-    def settled(self, shape: Shape) -> Convolution:
+    def settle(self, shape: Shape) -> Convolution:
         """The same encoder with what only the shape of pictures can say; ValueError where pictures
         of that shape cannot be encoded."""
         if len(shape) != 3:
             raise ValueError(
                 f"Convolution encodes pictures, (channels, height, width), and a row is "
-                f"{words_of(shape)}; use fourier or identity"
+                f"{describe_shape(shape)}; use fourier or identity"
             )
         whiten = shape[0] > 1 if self.whiten == "auto" else bool(self.whiten)
         threshold = THRESHOLDS[whiten] if self.threshold is None else self.threshold
@@ -96,19 +96,19 @@ class Convolution:
         if min(shape[1:]) < least:
             raise ValueError(
                 f"Convolution with patch={self.patch} and grid={grid} needs pictures of {least} "
-                f"pixels and more in each direction, and these are {words_of(shape)}"
+                f"pixels and more in each direction, and these are {describe_shape(shape)}"
             )
         return replace(self, whiten=whiten, threshold=threshold, grid=grid)
 
     def width(self, shape: Shape) -> int:
-        grid = self.settled(shape).grid or 1
+        grid = self.settle(shape).grid or 1
         return self.filters * grid**2
 
     # -- server half ------------------------------------------------------------------------
 
     def fit(self, ask: Ask, shape: Shape) -> State:
         """``filters`` (filters, d) and ``bias`` (filters,), where patches are whitened."""
-        if not self.settled(shape).whiten:
+        if not self.settle(shape).whiten:
             return {}
         d = shape[0] * self.patch**2
         total = sum_of_all(ask, "patches")
@@ -129,8 +129,8 @@ class Convolution:
         directions = directions / directions.norm(dim=1, keepdim=True)
         # The last digits of totals depend on the order in which sites are added.  Multiples of
         # 2^-12 do not, so features, and the file that keeps them, are the same for every partition.
-        filters = to_grid(directions @ whitening)
-        return {"filters": filters, "bias": to_grid(filters @ mean)}
+        filters = round_to_grid(directions @ whitening)
+        return {"filters": filters, "bias": round_to_grid(filters @ mean)}
 
     def _draw(self, d: int) -> Tensor:
         """Random numbers (filters, d), float64."""
@@ -144,7 +144,9 @@ class Convolution:
         rows, means, seconds = 0, None, None
         for x in picture_blocks(view):
             for few in torch.split(x, self._batch(tuple(x.shape[1:]))):
-                patches = normalised(functional.unfold(few, self.patch))  # (b, d, places)
+                patches = normalise_contrast(
+                    functional.unfold(few, self.patch)
+                )  # (b, d, places)
                 places = patches.shape[2]
                 flat = patches.transpose(1, 2).flatten(0, 1)  # (b * places, d)
                 mean = flat.sum(0) / places
@@ -172,17 +174,17 @@ class Convolution:
 
     def encode(self, x: Tensor, state: State) -> Tensor:
         shape = tuple(x.shape[1:])
-        settled = self.settled(shape)
-        grid = settled.grid or 1
+        chosen = self.settle(shape)
+        grid = chosen.grid or 1
         filters, bias = self._filters(shape, state)
-        level = (bias + (settled.threshold or 0.0))[:, None]  # (filters, 1)
+        level = (bias + (chosen.threshold or 0.0))[:, None]  # (filters, 1)
         high = shape[1] - self.patch + 1
         wide = shape[2] - self.patch + 1
         parts = []
         for block in torch.split(x, self._batch(shape)):
             patches = functional.unfold(block.float(), self.patch)  # (b, d, places)
-            if settled.whiten:
-                patches = normalised(patches)
+            if chosen.whiten:
+                patches = normalise_contrast(patches)
             said = (filters @ patches - level).clamp_(min=0)  # (b, filters, places)
             maps = said.view(len(block), self.filters, high, wide)
             parts.append(functional.adaptive_avg_pool2d(maps, grid).flatten(1))
@@ -190,15 +192,15 @@ class Convolution:
 
     def _filters(self, shape: Shape, state: State) -> tuple[Tensor, Tensor]:
         """Filters (filters, d) and what each says of the mean patch (filters,), float32."""
-        if self.settled(shape).whiten:
+        if self.settle(shape).whiten:
             return state["filters"].float(), state["bias"].float()
         drawn = self._draw(shape[0] * self.patch**2)
         drawn = drawn - drawn.mean(1, keepdim=True)
-        filters = to_grid(drawn / drawn.norm(dim=1, keepdim=True))
+        filters = round_to_grid(drawn / drawn.norm(dim=1, keepdim=True))
         return filters.float(), torch.zeros(self.filters)
 
 
-def normalised(patches: Tensor) -> Tensor:
+def normalise_contrast(patches: Tensor) -> Tensor:
     """Patches (b, d, places) in units of their own contrast, about their own mean."""
     away = patches - patches.mean(1, keepdim=True)
     return away / (away.square().mean(1, keepdim=True) + CONTRAST).sqrt()

@@ -18,7 +18,7 @@ from fallow.core.contract import Contract
 from fallow.core.streams import stream
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.encoders.base import Shape, check_positive, rounded
+from fallow.encoders.base import Shape, check_positive, round_digits
 from fallow.encoders.rows import all_blocks
 
 Units = Literal["auto", "columns", "none"]
@@ -85,7 +85,7 @@ class Fourier:
         square = total["squares"] / total["rows"]
         variance = square - mean.square()
         variance = torch.where(variance > LOST * square, variance, 0.0)
-        deviation = rounded(variance.sqrt())
+        deviation = round_digits(variance.sqrt())
         if not bool((deviation > 0).any()):
             raise ValueError(
                 "all rows of all sites are the same, so there is nothing to encode; bring rows "
@@ -101,7 +101,7 @@ class Fourier:
         centre = torch.where(deviation > 0, whole * deviation, 0.0)
         spread = torch.where(deviation > 0, spread, 0.0)
         distance = 2 * torch.where(spread > 0, deviation / spread, 0.0).square().sum()
-        length = rounded((self.gamma * distance).sqrt())
+        length = round_digits((self.gamma * distance).sqrt())
         return {"length": length, "centre": centre, "spread": spread}
 
     # -- site half --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.types import State
-from fallow.encoders.base import DIGITS, Shape, words_of
+from fallow.encoders.base import DIGITS, Shape, describe_shape
 
 BATCH = 256  # rows at a time
 Network = Callable[[Tensor], Tensor]
@@ -38,7 +38,7 @@ def encoder_class(network: Network) -> type:
     frozen = copy.deepcopy(network)
     if isinstance(frozen, nn.Module):
         frozen = frozen.eval()
-    digest = _digest_of(network)
+    digest = _digest_network(network)
     embed: Network = getattr(frozen, "embed", frozen)
     title = type(network).__name__
     if inspect.isfunction(network):
@@ -64,7 +64,7 @@ def encoder_class(network: Network) -> type:
             parts = []
             with torch.no_grad():
                 for block in torch.split(x, BATCH):
-                    parts.append(_flat(embed, block.to(like), title).float().cpu())
+                    parts.append(_embed_block(embed, block.to(like), title).float().cpu())
             return torch.cat(parts)
 
         def weights_digest(self) -> str:
@@ -79,20 +79,20 @@ def encoder_class(network: Network) -> type:
     return Given
 
 
-def _flat(embed: Network, block: Tensor, title: str) -> Tensor:
+def _embed_block(embed: Network, block: Tensor, title: str) -> Tensor:
     """Features (b, d) of rows (b, *shape); ValueError, with the shape, for rows that it refuses."""
     try:
         return embed(block).flatten(1)
     except (RuntimeError, IndexError, TypeError) as error:
-        shape = words_of(tuple(block.shape[1:]))
+        shape = describe_shape(tuple(block.shape[1:]))
         raise ValueError(f"{title} cannot encode rows of {shape}: {error}") from error
 
 
-def _digest_of(network: Network) -> str:
+def _digest_network(network: Network) -> str:
     """32 hexadecimal digits of a module's weights and code, or of a function's code and of the
     numbers that it refers to."""
     h = hashlib.sha256(type(network).__qualname__.encode())
-    h.update(_source_of(network).encode())
+    h.update(_find_source(network).encode())
     if isinstance(network, nn.Module):
         h.update(repr(network).encode())
         for name, value in sorted(network.state_dict().items()):
@@ -105,7 +105,7 @@ def _digest_of(network: Network) -> str:
     return h.hexdigest()[:DIGITS]
 
 
-def _source_of(network: Network) -> str:
+def _find_source(network: Network) -> str:
     """The code of a function, or of the class of an object; "" where Python does not have it."""
     of = network if inspect.isfunction(network) else type(network)
     try:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.types import State
-from fallow.encoders.base import Shape, check_positive, words_of
+from fallow.encoders.base import Shape, check_positive, describe_shape
 from fallow.encoders.weights import check_file, digest_of_file, import_package
 
 
@@ -23,6 +23,9 @@ class ONNX:
 
     weights: the file, whose one input takes rows (b, *shape) float32.  sha256: of that file,
     without which sites cannot know that they have the same.
+
+    >>> ONNX("net.onnx", batch=8)
+    ONNX(weights='net.onnx', sha256=None, batch=8, half=False)
     """
 
     weights: str = ""
@@ -54,7 +57,7 @@ class ONNX:
             try:
                 first = session.run(None, {name: block.float().numpy()})[0]
             except Exception as error:  # of a package with errors of its own
-                shape = words_of(tuple(x.shape[1:]))
+                shape = describe_shape(tuple(x.shape[1:]))
                 raise ValueError(
                     f"{self.weights} cannot encode rows of {shape}: {error}"
                 ) from error

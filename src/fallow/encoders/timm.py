@@ -1,10 +1,11 @@
-"""Image networks of the package timm, with weights from a file or from its own cache."""
+"""Image networks of the package timm, with weights from a file or from the hub's own cache."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
+from types import ModuleType
 from typing import ClassVar, final
 
 import torch
@@ -15,12 +16,19 @@ from fallow.core.contract import Contract
 from fallow.core.types import State
 from fallow.encoders.base import Shape, check_positive
 from fallow.encoders.weights import (
-    as_photos,
     check_file,
     check_photo,
-    fill,
+    digest_of_module,
+    fill_network,
+    find_cached_file,
     import_package,
+    run_in_batches,
+    stay_offline,
+    to_photos,
 )
+
+CACHED = ("model.safetensors",)
+"""What timm calls weights in the hub's cache; other formats can hold code and are not read."""
 
 
 @final
@@ -29,9 +37,13 @@ class Timm:
     """What a pretrained image network of timm sees in pictures, before its classes.
 
     network: its name in timm, such as "vit_small_patch16_224".  weights: a file of
-    safetensors; None: what timm has in its cache or fetches.  sha256: of that file, without which
-    sites cannot know that they have the same.  size: pixels in each direction to which pictures are
-    brought.  Pictures are taken in the units of the data set; grey ones count for three colours.
+    safetensors; None: what the hub's cache of this machine has, where nothing is fetched.  sha256:
+    of that file, without which sites cannot know that they have the same.  size: pixels in each
+    direction to which pictures are brought.  Pictures are taken in the units of the data set; grey
+    ones count for three colours.
+
+    >>> Timm("resnet18", weights="resnet18.safetensors", size=64)
+    Timm(network='resnet18', weights='resnet18.safetensors', sha256=None, size=64, batch=64, half=False)
     """
 
     network: str = ""
@@ -61,20 +73,11 @@ class Timm:
 
     def encode(self, x: Tensor, state: State) -> Tensor:
         network = load_timm(self.network, self.weights, self.sha256)
-        parts = []
-        with torch.no_grad():
-            for block in torch.split(x, self.batch):
-                parts.append(network(as_photos(block, self.size)).flatten(1).float())
-        return torch.cat(parts)
+        return run_in_batches(network, x, self.batch, partial(to_photos, size=self.size))
 
     def weights_digest(self) -> str:
         """Of the weights as they were loaded, wherever they came from."""
-        h = hashlib.sha256()
-        network = load_timm(self.network, self.weights, self.sha256)
-        for name, value in sorted(network.state_dict().items()):
-            h.update(repr((name, str(value.dtype), tuple(value.shape))).encode())
-            h.update(value.contiguous().numpy().tobytes())
-        return h.hexdigest()
+        return digest_of_module(load_timm(self.network, self.weights, self.sha256))
 
 
 @cache
@@ -85,14 +88,23 @@ def load_timm(name: str, weights: str | None, sha256: str | None) -> nn.Module:
     """
     purpose = f"the encoder timm:network={name}"
     timm = import_package("timm", "timm", purpose)
-    file = None if weights is None else check_file(weights, sha256, purpose)
     try:
-        network: nn.Module = timm.create_model(name, pretrained=file is None, num_classes=0)
-    except (
-        Exception
-    ) as error:  # of a package with errors of its own, and of a network connection
+        with stay_offline():
+            network: nn.Module = timm.create_model(name, pretrained=False, num_classes=0)
+    except Exception as error:  # of a package with errors of its own
+        raise ValueError(f"{purpose} cannot be made: {error}; check its name") from error
+    if weights is not None:
+        return fill_network(network, check_file(weights, sha256, purpose), purpose)
+    return fill_network(network, _find_cached(timm, name, purpose), purpose)
+
+
+def _find_cached(timm: ModuleType, name: str, purpose: str) -> Path:
+    """The weights in the hub's cache; ValueError where they are not there."""
+    about = timm.get_pretrained_cfg(name)
+    file = find_cached_file(getattr(about, "hf_hub_id", None), CACHED)
+    if file is None:
         raise ValueError(
-            f"{purpose} cannot be made: {error}; check its name, and where its weights are not in "
-            "timm's cache give weights=FILE"
-        ) from error
-    return network.eval() if file is None else fill(network, file, purpose)
+            f"{purpose}: this machine's cache has no safetensors of it, and a study fetches nothing; "
+            "fetch them before with timm.create_model(NAME, pretrained=True), or give weights=FILE"
+        )
+    return file

@@ -1,17 +1,21 @@
-"""Weights of pretrained networks from files, and packages that are imported where they are used."""
+"""Weights of pretrained networks from files and caches of this machine, and packages that are
+imported where they are used.  Nothing here asks a network for anything."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fallow.encoders.base import Shape, words_of
+from fallow.encoders.base import Shape, describe_shape
 
 COLOURS = 3
 CHUNK = 2**20  # bytes of a file that are read at a time
@@ -28,6 +32,9 @@ def import_package(module: str, package: str, purpose: str) -> ModuleType:
         ) from error
 
 
+# -- files ----------------------------------------------------------------------------------------
+
+
 def check_file(path: str, sha256: str | None, purpose: str) -> Path:
     """The file of weights, which must have the digest that was agreed on, if one was.
 
@@ -38,15 +45,17 @@ def check_file(path: str, sha256: str | None, purpose: str) -> Path:
         raise ValueError(
             f"{purpose}: there is no file of weights {path!r}; put it there, or name another one"
         )
-    if sha256 is None:
-        return file
-    found = digest_of_file(file)
-    if found != sha256.lower():
+    check_digest(path, None if sha256 is None else digest_of_file(file), sha256, purpose)
+    return file
+
+
+def check_digest(path: str, found: str | None, sha256: str | None, purpose: str) -> None:
+    """Raise ValueError where another SHA-256 was agreed on than the one that was ``found``."""
+    if sha256 is not None and found != sha256.lower():
         raise ValueError(
             f"{purpose}: {path} has the SHA-256 {found} and {sha256} was agreed on: these are other "
             "weights"
         )
-    return file
 
 
 def digest_of_file(file: Path) -> str:
@@ -55,6 +64,35 @@ def digest_of_file(file: Path) -> str:
     with file.open("rb") as content:
         while block := content.read(CHUNK):
             h.update(block)
+    return h.hexdigest()
+
+
+def digest_of_folder(folder: Path) -> str:
+    """A SHA-256 of the files in a folder, by their paths in it and their own digests, 64
+    hexadecimal digits.  Files whose names begin with a dot do not count."""
+    h = hashlib.sha256()
+    for file in list_files(folder):
+        name = file.relative_to(folder).as_posix()
+        h.update(f"{digest_of_file(file)}  {name}\n".encode())
+    return h.hexdigest()
+
+
+def list_files(folder: Path) -> list[Path]:
+    """All files in a folder and in those below it, in the order of their paths."""
+    found = []
+    for file in folder.rglob("*"):
+        is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if file.is_file() and not is_hidden:
+            found.append(file)
+    return sorted(found, key=lambda file: file.relative_to(folder).as_posix())
+
+
+def digest_of_module(network: nn.Module) -> str:
+    """A SHA-256 of all weights by their names, 64 hexadecimal digits."""
+    h = hashlib.sha256()
+    for name, value in sorted(network.state_dict().items()):
+        h.update(repr((name, str(value.dtype), tuple(value.shape))).encode())
+        h.update(value.detach().cpu().contiguous().numpy().tobytes())
     return h.hexdigest()
 
 
@@ -74,13 +112,21 @@ def read_weights(file: Path) -> Mapping[str, Tensor]:
         ) from error
 
 
-def fill(network: nn.Module, file: Path, purpose: str) -> nn.Module:
-    """The network with the weights of a file, in evaluation mode; a head that it lacks is left out.
+def fill_network(
+    network: nn.Module, file: Path, purpose: str, prefix: str = ""
+) -> nn.Module:
+    """The network with the weights of a file, in evaluation mode; what the file has beside them,
+    such as a head, is left out.
 
+    prefix: what the file writes before the names of weights, where it holds a larger network.
     Raises ValueError where weights are missing or of another shape.
     """
     own = network.state_dict()
-    given = {name: value for name, value in read_weights(file).items() if name in own}
+    given = {}
+    for name, value in read_weights(file).items():
+        short = name.removeprefix(prefix)
+        if short in own:
+            given[short] = value
     missing = sorted(own.keys() - given.keys())
     if missing:
         raise ValueError(
@@ -94,7 +140,61 @@ def fill(network: nn.Module, file: Path, purpose: str) -> nn.Module:
     return network.eval()
 
 
-def as_photos(x: Tensor, size: int) -> Tensor:
+# -- the cache of a hub ---------------------------------------------------------------------------
+
+
+def find_cached_file(repository: str | None, names: Sequence[str]) -> Path | None:
+    """The first file of these names that a hub's cache on this machine has of a repository; None
+    where it has none.  Nothing is fetched."""
+    if not repository:
+        return None
+    try:
+        hub = importlib.import_module("huggingface_hub")
+    except ImportError:
+        return None
+    for name in names:
+        found = hub.try_to_load_from_cache(repository, name)
+        if isinstance(
+            found, str
+        ):  # else None, or a mark that the repository has no such file
+            return Path(found)
+    return None
+
+
+@contextmanager
+def stay_offline() -> Iterator[None]:
+    """Within it the hub's own package, which networks are loaded by, fetches nothing."""
+    try:
+        constants = importlib.import_module("huggingface_hub.constants")
+    except ImportError:
+        yield
+        return
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]  # of a module that is imported here
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before  # type: ignore[attr-defined]
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def run_in_batches(
+    network: Callable[[Tensor], Any],
+    x: Tensor,
+    batch: int,
+    prepare: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """What a network makes of rows (m, *shape), ``batch`` at a time: (m, D) float32."""
+    parts = []
+    with torch.no_grad():
+        for block in torch.split(x, batch):
+            parts.append(network(prepare(block)).flatten(1).float())
+    return torch.cat(parts)
+
+
+def to_photos(x: Tensor, size: int) -> Tensor:
     """Pictures (b, c, h, w) with three colours and ``size`` pixels in each direction, float32.
 
     Raises ValueError for rows that are no pictures of one or three colours.
@@ -113,5 +213,6 @@ def check_photo(shape: Shape) -> None:
     """Raise ValueError for the shape of a row that is no picture of one or three colours."""
     if len(shape) != 3 or shape[0] not in (1, COLOURS):
         raise ValueError(
-            f"this encoder takes pictures of one or three colours, and a row is {words_of(shape)}"
+            f"this encoder takes pictures of one or three colours, and a row is "
+            f"{describe_shape(shape)}"
         )

@@ -26,6 +26,9 @@ from fallow.models import build_model, check_model
 from fallow.study.opening import check_task
 from fallow.training.scaling import Scaling
 
+PINNED = ("weights", "sha256", "context", "context_sha256")
+"""Fields of encoders that name files and their digests."""
+
 
 @dataclass(frozen=True)
 class BuiltStudy:
@@ -137,7 +140,8 @@ def _check_weights(agreement: Agreement) -> None:
     known = {each.name for each in fields(cls)}
     if "sha256" not in known:
         return
-    lacking = [name for name in ("weights", "sha256") if not spec.fields.get(name)]
+    needed = [name for name in PINNED if name in known]
+    lacking = [name for name in needed if not spec.fields.get(name)]
     if lacking:
         raise ValueError(
             f"{agreement.name}: the encoder {spec.name} has no {' and no '.join(lacking)}; at real "

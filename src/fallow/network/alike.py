@@ -54,7 +54,9 @@ def _describe_kind(value: Value, is_ragged: bool) -> str:
         return f"a tensor of shape {tuple(value.shape)}"
     if value is None:
         return "nothing"
-    return "text" if isinstance(value, str) else "a number"
+    if isinstance(value, str):
+        return "text"
+    return "a number"
 
 
 def _describe_difference(form: Form, usual: Form) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor
 from fallow.core.messages import KEYS, Request, Step
 from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import Answer, SiteId, Value
 from fallow.core.weights import lower_median
 from fallow.network.alike import find_odd, is_ragged
 from fallow.network.plausible import (
@@ -177,7 +177,9 @@ class ResponseCheck:
         """The answer; ValueError, naming the field, where it cannot be one to the request."""
         step = request.steps[-1]
         if step.kind in ("fit", "keep"):
-            counts = ["count"] if step.kind == "keep" else []
+            counts = []
+            if step.kind == "keep":
+                counts = ["count"]
             _check_names(answer, set(counts))
             _check_whole(answer, counts)
         if step.kind in ("sum", "each") and request.owner in self.with_statistics:
@@ -192,8 +194,9 @@ class ResponseCheck:
                 _check_addend(name, value, request.bound)
         elif request.owner == "people" and step.kind == "each":
             _check_people(step, answer)
-        # a count of what a site keeps may be of tensors, which rows do not limit
-        least = FIELDS if step.kind == "keep" else 0
+        least = 0
+        if step.kind == "keep":
+            least = FIELDS  # it may count tensors, which rows do not limit
         checked = self.check_plain(site, answer, least)
         if request.owner == "people" and step.kind == "each":
             self._check_of_people(site, step, answer)
@@ -210,11 +213,10 @@ class ResponseCheck:
 
         It is asked before anything counts: what the server half would stop on is never journaled.
         """
-        asked = {
-            site: answer
-            for site, answer in answers.items()
-            if requests[site].steps[-1].kind != "fit"
-        }
+        asked: dict[SiteId, Answer] = {}
+        for site, answer in answers.items():
+            if requests[site].steps[-1].kind != "fit":
+                asked[site] = answer
         are_ragged = any(is_ragged(request) for request in requests.values())
         are_masked = any(request.steps[-1].masked for request in requests.values())
         are_of_people = any(request.owner == "people" for request in requests.values())
@@ -241,11 +243,10 @@ class ResponseCheck:
         """
         if any(request.steps[-1].masked for request in requests.values()):
             return dict(answers), {}
-        asked = {
-            (request.owner, request.steps[-1].verb)
-            for request in requests.values()
-            if request.steps[-1].kind == "sum"
-        }
+        asked: set[tuple[str, str]] = set()  # whose sums, and of what
+        for request in requests.values():
+            if request.steps[-1].kind == "sum":
+                asked.add((request.owner, request.steps[-1].verb))
         for registered, sums in ((self.rows, BY_ROWS), (self.labels, BY_LABELS)):
             is_known = registered.keys() >= answers.keys()
             if is_known and asked & sums:
@@ -307,11 +308,10 @@ class ResponseCheck:
     ) -> dict[SiteId, str]:
         """Where sites share one budget and say that they ask more together than it has: those that
         say most, until the others fit.  What they ask is not waited for; labels still enter."""
-        asked = {
-            site: int(answer["asked"])  # type: ignore[arg-type]
-            for site, answer in answers.items()
-            if requests[site].steps[-1].verb == "ask"
-        }
+        asked: dict[SiteId, int] = {}
+        for site, answer in answers.items():
+            if requests[site].steps[-1].verb == "ask":
+                asked[site] = int(answer["asked"])  # type: ignore[arg-type]
         refused: dict[SiteId, str] = {}
         while self.shared is not None and sum(asked.values()) > self.shared:
             site = max(sorted(asked), key=lambda name: asked[name])
@@ -375,7 +375,7 @@ class ResponseCheck:
                 self._check_count(name, value, max(self.rows.get(site, WHOLE), least))
         return dict(answer)
 
-    def _check_size(self, name: str, value: Any) -> None:
+    def _check_size(self, name: str, value: object) -> None:
         size = self.sizes.get(name)
         if size is not None and isinstance(value, Tensor) and value.shape != (size,):
             raise Refusal(
@@ -383,21 +383,21 @@ class ResponseCheck:
                 "one model"
             )
 
-    def _check_count(self, name: str, value: Any, most: int) -> None:
+    def _check_count(self, name: str, value: Value, most: int) -> None:
         if isinstance(value, str | bool) or (isinstance(value, Tensor) and value.ndim):
             return  # of another verb, which means something else by the name
         if value is None or not 0 <= float(value) <= most:
             raise Refusal(f"{name} is {value!r:.40}, and the site has {most} rows")
 
 
-def is_finite(value: Any) -> bool:
+def is_finite(value: object) -> bool:
     """Whether a value has neither NaN nor infinite numbers."""
     if isinstance(value, Tensor):
         return bool(value.isfinite().all())
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def _check_kind(name: str, value: Any) -> None:
+def _check_kind(name: str, value: object) -> None:
     """Raise unless the value is a tensor of a known kind or a plain one of moderate size."""
     if isinstance(value, Tensor):
         if value.dtype not in KNOWN:
@@ -419,7 +419,7 @@ def check_number_of_fields(answer: Received) -> None:
         raise Refusal(f"it has {len(answer)} fields, above the limit {FIELDS}")
 
 
-def _check_addend(name: str, value: Any, bound: float | None = None) -> None:
+def _check_addend(name: str, value: object, bound: float | None = None) -> None:
     if isinstance(value, Tensor) and value.dtype not in FLOATS:
         raise Refusal(f"{name} is of {value.dtype}, and an addend is float32 or float64")
     if not isinstance(value, Tensor | float | int):
@@ -436,7 +436,9 @@ def _check_people(step: Step, answer: Received) -> None:
     if isinstance(allowed, int) and answer["asked"] > allowed:
         raise Refusal(f"asked is {answer['asked']}, and {allowed} questions are allowed")
     if step.verb == "score":
-        names = {"rows", "squares"} if "squares" in answer else set(HITS)
+        names = set(HITS)
+        if "squares" in answer:
+            names = {"rows", "squares"}
         _check_names(answer, names)
         for name in names:
             _check_addend(name, answer[name])
@@ -514,11 +516,10 @@ def _find_far_rows(
     requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
 ) -> dict[SiteId, str]:
     """Sites that register far more rows than the others: budgets are shares of all rows."""
-    rows = {
-        site: float(answer["rows"])  # type: ignore[arg-type]  # a whole number by now
-        for site, answer in answers.items()
-        if requests[site].steps[-1].verb == "hello"
-    }
+    rows: dict[SiteId, float] = {}
+    for site, answer in answers.items():
+        if requests[site].steps[-1].verb == "hello":
+            rows[site] = float(answer["rows"])  # type: ignore[arg-type]  # whole by now
     most = bounds.farthest * lower_median(rows.values())
     refused: dict[SiteId, str] = {}
     for site, n in rows.items():
@@ -632,17 +633,34 @@ def _check_plan(key: str, plan: Plan | None) -> None:
 def _check_args(key: str, step: Step, sizes: Mapping[str, int]) -> None:
     if len(step.args) > FIELDS:
         raise Refusal(f"the order {key} has {len(step.args)} fields")
+    if _is_direction(step):
+        sizes = {**sizes, STATISTICS: 0}
     for name, value in step.args.items():
         try:
             _check_kind(name, value)
         except ValueError as error:
             raise Refusal(f"the order {key}: {error}") from error
-        if name in sizes and (
-            not isinstance(value, Tensor) or value.shape != (sizes[name],)
-        ):
-            raise Refusal(
-                f"the order {key} brings {name} of another model: its shape is "
-                f"{tuple(getattr(value, 'shape', ()))} and here it is {(sizes[name],)}"
-            )
+        if name in sizes:
+            _check_shape(key, name, value, sizes[name])
         if isinstance(value, Tensor) and not is_finite(value):
             raise Refusal(f"the order {key} brings {name} with NaN or infinite numbers")
+
+
+def _is_direction(step: Step) -> bool:
+    """Whether a fit brings parameters alone: training that starts at what the site remembers may be
+    pulled towards others, and through those no row ever passes."""
+    if step.plan is None or step.plan.start in ("given", "scratch"):
+        return False
+    statistics = step.args.get(STATISTICS)
+    return isinstance(statistics, Tensor) and statistics.shape == (0,)
+
+
+def _check_shape(key: str, name: str, value: object, size: int) -> None:
+    shape = None
+    if isinstance(value, Tensor):
+        shape = tuple(value.shape)
+    if shape != (size,):
+        raise Refusal(
+            f"the order {key} brings {name} of another model: its shape is {shape or ()} and "
+            f"here it is {(size,)}"
+        )

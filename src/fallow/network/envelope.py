@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from pydantic import TypeAdapter, ValidationError
 
 from fallow.core.refusal import Refusal
-from fallow.core.types import SiteId
+from fallow.core.types import SiteId, Tree
 from fallow.network.release import HERE
 from fallow.privacy.signing import open_signed, sign
 from fallow.storage.packing import pack, unpack
@@ -50,7 +50,7 @@ class Reply:
     run: str
     site: SiteId
     key: str
-    answer: dict[str, Any] = field(default_factory=dict)
+    answer: Tree = field(default_factory=dict)
     refused: str | None = None
     version: str = HERE
     life: str = ""
@@ -111,7 +111,7 @@ def open_reply(public: bytes, blob: bytes, site: SiteId) -> Reply:
     return found
 
 
-def _open_message(form: Form, public: bytes, blob: bytes, whose: str) -> dict[str, Any]:
+def _open_message(form: Form, public: bytes, blob: bytes, whose: str) -> Tree:
     """The fields of a signed message, its head looked at.  Raises ValueError for any other."""
     content = open_signed(public, blob, whose)
     try:

@@ -122,7 +122,9 @@ class ReplyCollector:
                 is_late = True
                 self._announce_waiting(waited)
             if self.missing:
-                end = self.timeout if waited < self.timeout else remote.waits.patience
+                end = remote.waits.patience
+                if waited < self.timeout:
+                    end = self.timeout
                 self._receive(min(LOOK, end - waited))
 
         if self.missing:
@@ -248,7 +250,9 @@ class ReplyCollector:
     @property
     def key(self) -> str:
         """Of the exchange, as sites know it."""
-        return next(iter(self.orders.values())).key if self.orders else "nothing"
+        for order in self.orders.values():
+            return order.key
+        return "nothing"
 
     def _report(self, kind: str, site: SiteId, why: str | None = None) -> None:
         event: Event = {"event": kind, "site": site, "key": self.key}

@@ -131,9 +131,11 @@ def _convert_used(answer: Answer, request: Request) -> dict[str, Tensor]:
 
 def number_of(value: object) -> float | None:
     """A single number; None for anything else."""
-    if isinstance(value, Tensor):
-        return None if value.ndim else float(value)
-    return float(value) if isinstance(value, float | int) else None
+    if isinstance(value, Tensor) and value.ndim == 0:
+        return float(value)
+    if isinstance(value, float | int):
+        return float(value)
+    return None
 
 
 def _measure(name: str, value: Tensor, dtype: torch.dtype) -> float:
@@ -158,9 +160,12 @@ def _measure(name: str, value: Tensor, dtype: torch.dtype) -> float:
 
 def _find_last_norm(request: Request, name: str) -> float:
     """The norm of the model that an exchange brings to a site; 0 where it brings none."""
-    brought = [step.args.get(name) for step in request.steps]
-    norms = [float(part.double().norm()) for part in brought if isinstance(part, Tensor)]
-    return max(norms, default=0.0)
+    largest = 0.0
+    for step in request.steps:
+        part = step.args.get(name)
+        if isinstance(part, Tensor):
+            largest = max(largest, float(part.double().norm()))
+    return largest
 
 
 def find_last_norms(requests: Iterable[Request]) -> dict[str, float]:
@@ -178,9 +183,12 @@ def _find_beyond(
 ) -> dict[SiteId, str]:
     """Sites whose size is beyond the bound that follows from all of them and the last model."""
     usual = max(lower_median(sizes.values()), last, 1.0)
-    is_norm = name in ("w", "body")  # statistics have variances among them
-    factor = bounds.farthest if is_norm else bounds.farthest**2
-    what = "the norm" if name in MODELS else "values up to"
+    factor = bounds.farthest**2
+    if name in ("w", "body"):  # statistics have variances among them
+        factor = bounds.farthest
+    what = "values up to"
+    if name in MODELS:
+        what = "the norm"
     refused: dict[SiteId, str] = {}
     for site, size in sizes.items():
         if size > factor * usual:
@@ -211,7 +219,7 @@ def is_weighted(answer: Mapping[str, object]) -> bool:
 
 
 def find_fault_in_products(
-    answer: Mapping[str, object], below: float = BELOW
+    answer: Mapping[str, object], tolerance: float = BELOW
 ) -> str | None:
     """Why these cannot be the products Σ s (1, z, y) (1, z, y)' of rows; None where they can.
 
@@ -219,25 +227,30 @@ def find_fault_in_products(
     are the diagonal matrix of ``answers``; of numbers they are ``squares``.
     """
     parts = {name: torch.as_tensor(answer[name], dtype=torch.float64) for name in PRODUCTS}
-    features, answers = parts["features"], parts["answers"]
+    features = parts["features"]
+    answers = parts["answers"]
     if features.ndim != 1 or answers.ndim != 1:
         return "features and answers are no rows of numbers"
-    size, outputs = len(features), len(answers)
+    size = len(features)
+    outputs = len(answers)
     is_whole = parts["products"].shape == (size * (size + 1) // 2,)
     if not is_whole or parts["cross"].shape != (size, outputs):
         return f"products and cross do not have the shapes of {size} features"
 
     upper = torch.zeros(size, size, dtype=torch.float64)
     upper[torch.ones(size, size, dtype=torch.bool).triu()] = parts["products"]
-    own = torch.diag(answers) if outputs > 1 else parts["squares"].reshape(1, 1)
-    first = torch.cat([parts["n"].reshape(1), features, answers])  # products with 1
-    among = torch.cat([upper + upper.triu(1).T, parts["cross"]], dim=1)
-    last = torch.cat([parts["cross"].T, own], dim=1)
-    matrix = torch.cat(
-        [first[None], torch.cat([first[1:, None], torch.cat([among, last])], 1)]
-    )
+    own = torch.diag(answers)  # one-hot answers
+    if outputs == 1:
+        own = parts["squares"].reshape(1, 1)
+    # the matrix by blocks, of 1, z and y; k = size + outputs
+    with_one = torch.cat([parts["n"].reshape(1), features, answers])  # (1 + k,)
+    with_features = torch.cat([upper + upper.triu(1).T, parts["cross"]], dim=1)
+    with_answers = torch.cat([parts["cross"].T, own], dim=1)
+    others = torch.cat([with_features, with_answers])  # (k, k)
+    below = torch.cat([with_one[1:, None], others], dim=1)  # (k, 1 + k)
+    matrix = torch.cat([with_one[None], below])
 
-    room = below * float(matrix.diagonal().abs().max().clamp_min(1))
+    room = tolerance * float(matrix.diagonal().abs().max().clamp_min(1))
     lifted = matrix + room * torch.eye(len(matrix), dtype=torch.float64)
     _, failed = torch.linalg.cholesky_ex(lifted)
     if bool(failed):
@@ -258,7 +271,9 @@ def cut_weights(
     """
     weights: dict[SiteId, float] = {}
     for site, answer in answers.items():
-        n = number_of(answer[ROWS]) if _is_model(answer) else None
+        if not _is_model(answer):
+            continue
+        n = number_of(answer[ROWS])
         if n is not None:
             weights[site] = n
     limits = cap_weights(list(weights.values()), bounds.largest_share, bounds.largest_ratio)
@@ -268,8 +283,9 @@ def cut_weights(
     for (site, n), most in zip(weights.items(), limits, strict=True):
         if most >= n:
             continue
-        is_sum = requests[site].steps[-1].kind == "sum"
-        names = set(answers[site]) if is_sum else {ROWS}
+        names = {ROWS}
+        if requests[site].steps[-1].kind == "sum":
+            names = set(answers[site])
         found[site] = _scale(answers[site], names, most / n)
         words[site] = _describe_cut(site, n, most, bounds)
     return found, words
@@ -298,9 +314,9 @@ def cut_sums(
 
 def _scale(answer: Answer, names: set[str], factor: float) -> Answer:
     """The answer, its fields of these names times a factor; all of them are numbers by now."""
-    scaled: Answer = {}
-    for name, value in answer.items():
-        scaled[name] = value * factor if name in names else value  # type: ignore[operator]
+    scaled = dict(answer)
+    for name in names:
+        scaled[name] = answer[name] * factor  # type: ignore[operator]
     return scaled
 
 

@@ -102,7 +102,9 @@ class PlausibleSums:
         self, total: Mapping[str, Tensor], sites: Sequence[SiteId]
     ) -> str | None:
         known = [self.border.labels.get(site) for site in sites]
-        counted = "rows" if are_products(total) else ROWS  # of products n is a weight
+        counted = ROWS
+        if are_products(total):
+            counted = "rows"  # their n is a weight
         if counted in total and None not in known:
             n = float(total[counted])
             most = sum(labels or 0 for labels in known)

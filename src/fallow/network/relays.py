@@ -8,7 +8,7 @@ answers with one sealed letter for each of them.  The second, an errand "deliver
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 from fallow.core.disclosure import payload
 from fallow.core.messages import Request
 from fallow.core.refusal import Refusal
-from fallow.core.types import Answer, SiteId, State, Value
+from fallow.core.types import Answer, SiteId, State, Tree, Value
 from fallow.core.weights import lower_median
 from fallow.network.envelope import Order
 from fallow.network.plausible import does_fit
@@ -36,7 +36,7 @@ ANEW = "~"
 DELIVER = "/deliver"
 
 
-OrderBody = dict[str, Any]  # of a tree that may come from anybody
+OrderBody = Tree
 """What an order brings: a packed request with what belongs to it, or sealed letters."""
 
 
@@ -52,24 +52,24 @@ class Delivery(NamedTuple):
 
 def bytes_to_tensor(content: bytes) -> Tensor:
     """Bytes as a tensor, (n,) uint8."""
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else _NONE
+    if not content:
+        return torch.zeros(0, dtype=torch.uint8)  # which `frombuffer` refuses to make
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
-def tensor_to_bytes(value: Any, what: str) -> bytes:
+def tensor_to_bytes(value: object, what: str) -> bytes:
     """The bytes in what `bytes_to_tensor` made; ValueError for anything else."""
     if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.ndim != 1:
         raise ValueError(f"{what} is no row of bytes")
     return bytes(value.numpy().tobytes())
 
 
-_NONE = torch.zeros(0, dtype=torch.uint8)
-
 # -- the first leg ------------------------------------------------------------------------------
 
 
 def request_body(
     request: Request, to: Mapping[SiteId, bytes] | None = None, news: str = ""
-) -> dict[str, Any]:
+) -> OrderBody:
     """The body of an order to perform a request.  to: the seal keys of those who receive what the
     site relays.  news: what people at the site should know, where there is anything."""
     keys = {site: bytes_to_tensor(key) for site, key in (to or {}).items()}
@@ -84,7 +84,9 @@ def read_news(order: Order) -> str:
     if not isinstance(order.body, dict):
         return ""
     news = order.body.get(NEWS)
-    return news[:LONGEST] if isinstance(news, str) else ""
+    if not isinstance(news, str):
+        return ""
+    return news[:LONGEST]
 
 
 def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
@@ -151,9 +153,7 @@ def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
 # -- the second leg -----------------------------------------------------------------------------
 
 
-def delivery_body(
-    verb: str, letters: Mapping[SiteId, Value], cycle: int = 0
-) -> dict[str, Any]:
+def delivery_body(verb: str, letters: Mapping[SiteId, Value], cycle: int = 0) -> OrderBody:
     """The body of an order to take letters, by sender."""
     return {"verb": verb, "letters": dict(letters), "cycle": cycle}
 
@@ -167,7 +167,7 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Deli
     """
     body = _read_fields(order, {"verb", "letters", "cycle"})
     kinds = {"verb": str, "letters": dict, "cycle": int}
-    if any(type(body[name]) is not kind for name, kind in kinds.items()):
+    if {name: type(value) for name, value in body.items()} != kinds:
         raise Refusal(f"the order {order.key} brings no letters")
     opened: dict[SiteId, State | None] = {}  # None where even its form is not known
     refused: dict[SiteId, str] = {}
@@ -180,19 +180,19 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Deli
             about = f"site {order.site} refuses what site {sender} passed on in"
             refused[sender] = plain(f"{about} {body['verb']!r}: {error}")
 
-    like = next((state for state in opened.values() if state is not None), None)
-    if refused and like is None:
+    readable = [state for state in opened.values() if state is not None]
+    if refused and not readable:
         raise Refusal("; ".join(refused.values()))
     letters: dict[SiteId, RelayedMessage] = {}
     for sender, found in opened.items():
         state = found or {}
         if sender in refused:  # its form, or that of another letter, without what it says
-            state = _make_blank(found or like or {}, sizes)
+            state = _make_blank(found or readable[0], sizes)
         letters[sender] = RelayedMessage(state)
     return Delivery(body["verb"], letters, refused, body["cycle"])
 
 
-def _open_letter(order: Order, sender: SiteId, letter: Any, secret: bytes) -> State:
+def _open_letter(order: Order, sender: SiteId, letter: object, secret: bytes) -> State:
     """The state in a letter.  Raises Refusal, which quotes nothing of what was under the seal."""
     about = _name_letter(order, sender, order.site)
     try:
@@ -223,7 +223,9 @@ def _check_letter(state: State, sizes: Mapping[str, int]) -> None:
         if not value.is_floating_point():
             continue
         if not bool(value.isfinite().all()):
-            what = name if name in sizes else "a part of it"
+            what = "a part of it"
+            if name in sizes:
+                what = name
             raise Refusal(f"{what} is NaN or infinite: its training diverged")
         if name in sizes and not does_fit(value, torch.float32):
             raise Refusal(
@@ -263,7 +265,9 @@ def _make_blank(like: State, sizes: Mapping[str, int]) -> State:
         if not value.is_floating_point():
             blank[name] = torch.zeros_like(value)
             continue
-        shape = (sizes[name],) if name in sizes else value.shape
+        shape = tuple(value.shape)
+        if name in sizes:
+            shape = (sizes[name],)
         blank[name] = value.new_full(shape, torch.nan)
     return blank
 
@@ -273,8 +277,7 @@ def _name_letter(order: Order, sender: SiteId, receiver: SiteId) -> str:
     return repr((order.run, order.key.removesuffix(DELIVER), sender, receiver))
 
 
-def _read_fields(order: Order, names: set[str]) -> dict[str, Any]:
-    body = order.body
-    if not isinstance(body, dict) or body.keys() != names:
+def _read_fields(order: Order, names: set[str]) -> OrderBody:
+    if not isinstance(order.body, dict) or order.body.keys() != names:
         raise Refusal(f"the order {order.key} to {order.errand} has not {sorted(names)}")
-    return body
+    return order.body

@@ -113,7 +113,9 @@ class Remote:
     def wire_key(self, key: str) -> str:
         """The key under which sites know an exchange: its own, unless its step was asked anew."""
         times = self.book.read_note(f"{AGAIN}{find_step(key)}")
-        return f"{key}{ANEW}{times}" if times else key
+        if not times:
+            return key
+        return f"{key}{ANEW}{times}"
 
     def exchange(
         self, requests: Mapping[SiteId, Request], routes: Routes | None = None
@@ -269,7 +271,9 @@ class Remote:
             site: self._make_order(site, keys[site], body, errand)
             for site, body in bodies.items()
         }
-        need = len(orders) if needs_all else self._find_quorum(len(orders))
+        need = len(orders)
+        if not needs_all:
+            need = self._find_quorum(len(orders))
         collector = ReplyCollector(
             remote=self,
             orders=orders,
@@ -327,8 +331,10 @@ class Remote:
     def _note_norms(self, requests: Mapping[SiteId, Request]) -> None:
         """How long the models are that sites are brought.  Under secure sums they travel with the
         exchange before the sum, which a restart may lie between."""
-        norms = find_last_norms(requests.values())
-        brought = {name: norm for name, norm in norms.items() if norm}
+        brought: dict[str, float] = {}
+        for name, norm in find_last_norms(requests.values()).items():
+            if norm:
+                brought[name] = norm
         if brought:
             self.border.last = brought
             self.book.note(NORMS, json.dumps(brought))
@@ -337,9 +343,12 @@ class Remote:
 
     def _note_before(self, sites: Iterable[SiteId]) -> None:
         """What had counted before an exchange, in case that it has to be taken back."""
-        counted = {site: self.book.read_note(f"counted/{site}") for site in sites}
-        about = {site: key for site, key in counted.items() if key is not None}
-        self.book.note(BEFORE, json.dumps({"key": self.asking, "counted": about}))
+        counted: dict[SiteId, str] = {}
+        for site in sites:
+            key = self.book.read_note(f"counted/{site}")
+            if key is not None:
+                counted[site] = key
+        self.book.note(BEFORE, json.dumps({"key": self.asking, "counted": counted}))
 
     def _find_quorum(self, asked: int) -> int:
         """How many of so many sites must answer: a quorum says how many of all may be missing."""

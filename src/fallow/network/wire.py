@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fallow.core.messages import Kind, Masked, Request, Step
 from fallow.core.plan import Plan
-from fallow.core.types import Value
+from fallow.core.types import Tree, Value
 from fallow.storage.packing import UNREADABLE, pack, unpack
 
 PLAN = TypeAdapter(Plan)
@@ -32,14 +32,16 @@ def pack_request(request: Request) -> bytes:
     return pack(tree)
 
 
-def _write_step(step: Step) -> dict[str, Any]:
+def _write_step(step: Step) -> dict[str, object]:
     """A step as a tree; only one of a secure sum says anything of masks."""
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "kind": step.kind,
         "verb": step.verb,
         "args": step.args,
-        "plan": None if step.plan is None else step.plan.to_dict(),
+        "plan": None,
     }
+    if step.plan is not None:
+        fields["plan"] = step.plan.to_dict()
     if step.masked is not None:
         fields["masked"] = dict(vars(step.masked))
     return fields
@@ -66,7 +68,7 @@ def unpack_request(blob: bytes) -> Request:
         ) from error
 
 
-def _read_step(fields: dict[str, Any]) -> Step:
+def _read_step(fields: Tree) -> Step:
     kind = fields["kind"]
     if kind not in get_args(Kind):
         raise ValueError(f"a step of kind {kind!r} is unknown")
@@ -86,7 +88,7 @@ def _read_step(fields: dict[str, Any]) -> Step:
     )
 
 
-def _read_masked(fields: dict[str, Any]) -> Masked:
+def _read_masked(fields: Tree) -> Masked:
     keys = _require(dict, fields["keys"])
     for site, key in keys.items():
         if not isinstance(key, Tensor) or key.dtype != torch.uint8 or key.shape != (KEY,):
@@ -102,14 +104,15 @@ def _read_masked(fields: dict[str, Any]) -> Masked:
     )
 
 
-def _read_plan(fields: dict[str, Any]) -> Plan:
+def _read_plan(fields: Tree) -> Plan:
     Plan.from_dict(fields)  # refuses unknown fields; the adapter checks the kind of each
     plan: Plan = PLAN.validate_json(json.dumps(fields), strict=True)
     return plan
 
 
-def _require(kind: type | UnionType, value: Any) -> Any:  # of a tree that somebody sent
-    """The value, which must be of the kind; a truth value is no whole number."""
+def _require(kind: type | UnionType, value: object) -> Any:
+    """The value, which must be of the kind (as which it is returned: no type says that of a union);
+    a truth value is no whole number."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise TypeError(f"{value!r} is not {kind}")
     return value

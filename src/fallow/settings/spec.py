@@ -11,7 +11,13 @@ from typing import Any, get_type_hints
 from fallow.core.plan import Plan
 from fallow.core.spelling import spell_class
 
-LOADERS = {"timm": "network", "onnx": "weights"}
+LOADERS = {
+    "onnx": "weights",
+    "open-clip": "network",
+    "sentence-transformers": "network",
+    "tabpfn": "weights",
+    "timm": "network",
+}
 """Encoders that load a network, and the field that says which."""
 
 
@@ -31,8 +37,9 @@ class Spec:
         """``name``, ``name:field=value:...`` or ``module:Class:field=value``; what a loader of
         networks loads may stand right behind it: ``timm:vit_small_patch16_224``."""
         head, *rest = text.strip().split(":")
-        if head in LOADERS and rest and "=" not in rest[0]:
-            rest[0] = f"{LOADERS[head]}={rest[0]}"
+        loader = head.replace("_", "-")  # a package may write its name so
+        if loader in LOADERS and rest and "=" not in rest[0]:
+            rest[0] = f"{LOADERS[loader]}={rest[0]}"
         if rest and "=" not in rest[0]:  # module:Class
             head = f"{head}:{rest.pop(0)}"
         given = {}

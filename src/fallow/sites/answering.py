@@ -37,10 +37,11 @@ def answer_step(site: Site, step: Step, request: Request) -> Answer:
         return _keep_picks(site, step, result)
     if step.kind != "keep":
         return site.guard.protect(step, request, result)
-    kept = result.post(result.counts) if isinstance(result, Release) else result
-    state = {name: torch.as_tensor(value) for name, value in kept.items()}
+    if isinstance(result, Release):
+        result = result.post(result.counts)
+    state = {name: torch.as_tensor(value) for name, value in result.items()}
     site.remember(step.verb, state)
-    return {"count": len(kept)}
+    return {"count": len(state)}
 
 
 def _keep_picks(site: Site, step: Step, picks: Picks) -> Answer:

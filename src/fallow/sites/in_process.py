@@ -76,8 +76,9 @@ def find_largest_cost(
     """The most that any site spent in between."""
     largest = 0.0
     for site, book in after.items():
-        added = [epsilon for key, epsilon in book.items() if key not in before[site]]
-        largest = max(largest, math.fsum(added))
+        new = book.keys() - before[site].keys()
+        added = math.fsum(book[key] for key in new)  # exact, so in any order
+        largest = max(largest, added)
     return largest
 
 

@@ -50,9 +50,12 @@ def seen_rows(
 ) -> Tensor | SeenRows:
     """The rows ``at`` (all: None) of features, in units of ``unit``; in memory where these are."""
     if isinstance(source, Tensor):
-        return in_unit(source if at is None else source[at], unit, dtype)
-    rows = torch.arange(len(source)) if at is None else at
-    return SeenRows(source, rows, unit, dtype)
+        if at is not None:
+            source = source[at]
+        return in_unit(source, unit, dtype)
+    if at is None:
+        at = torch.arange(len(source))
+    return SeenRows(source, at, unit, dtype)
 
 
 def in_unit(x: Tensor, unit: State | None, dtype: torch.dtype) -> Tensor:

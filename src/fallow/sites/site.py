@@ -240,8 +240,10 @@ class Site:
         plan = step.plan or Plan()
 
         sent = _tensors(step)
-        if request.owner == "query":  # which was handed the global model before it began
-            sent = self._deploy(sent) if sent else self.memory.get("global", {})
+        if request.owner == "query" and sent:
+            sent = self._deploy(sent)
+        elif request.owner == "query":  # it was handed the global model before it began
+            sent = self.memory.get("global", {})
         start, teacher = self._find_start(plan, sent, streams)
 
         own: dict[str, TrainState] = {}
@@ -253,6 +255,9 @@ class Site:
         weight = self.weight[rows]
         if len(rows):
             weight = weight / weight.mean()  # 1 on average, whatever the query drew with
+        pool_rows = NONE
+        if plan.mix:
+            pool_rows = self.seen[self.pool]
         return Job(
             site=self.id,
             x=self.seen[rows],
@@ -263,7 +268,7 @@ class Site:
             own=own,
             sent=teacher,
             counts=self.counts,
-            u=self.seen[self.pool] if plan.mix else NONE,
+            u=pool_rows,
         )
 
     def _find_start(

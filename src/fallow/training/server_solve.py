@@ -28,9 +28,8 @@ from fallow.training.parts import (
 )
 
 EPS = torch.finfo(torch.float64).eps
-FINE = (
-    2.0**16
-)  # products in the second exchange are so much larger: masked sums keep 40 bits
+FINE = 2.0**16
+"""Products in the second exchange are so much larger: masked sums keep 40 bits."""
 CHUNK = 4096  # rows at a time
 
 
@@ -104,13 +103,17 @@ class ServerSolve:
             at, noise, gram, target = equations(total, centre, self.intercept)
             basis = torch.eye(len(gram), dtype=gram.dtype)
             if self.passes == 2:
-                basis = whitening(gram + self.penalty(basis), noise, int(total["rows"]))
+                basis = find_whitening(
+                    gram + self.penalty(basis), noise, int(total["rows"])
+                )
                 total = sum_of_all(
                     ask, "normal", mean=at.mean, basis=at.unit[:, None] * basis
                 )
-                gram, target = total["products"] / FINE, total["targets"]
-            theta = solution(gram + self.penalty(basis), target, basis)
-            state = {**state, "w": at.model(theta, len(state["w"])).to(state["w"].dtype)}
+                gram = total["products"] / FINE
+                target = total["targets"]
+            theta = solve_equations(gram + self.penalty(basis), target, basis)
+            w = state["w"]
+            state = {**state, "w": at.model(theta, len(w)).to(w.dtype)}
         ask.fit(None, "local", None, **state)
         return state
 
@@ -123,23 +126,25 @@ class ServerSolve:
     # -- site half --------------------------------------------------------------------------
 
     def centre(self, view: View) -> Answer:
-        x, _, w = self.labelled(view)
+        x, _, w = self.read_labelled(view)
         return {"weight": w.sum(), "columns": w @ x.flatten(1).double()}
 
     def normal(self, view: View, mean: Tensor, basis: Tensor | None = None) -> Answer:
         """Totals over the labelled rows of w, w z zᵀ and w y z, where z is the row about ``mean``
         (d,) with a 1 behind it, or that in the coordinates of ``basis`` (k, r)."""
-        x, y, w = self.labelled(view)
-        size = x.flatten(1).shape[1] + 1 if basis is None else basis.shape[1]
-        products, targets = (
-            torch.zeros(size, size, dtype=y.dtype),
-            torch.zeros(size, dtype=y.dtype),
-        )
+        x, y, w = self.read_labelled(view)
+        if basis is None:
+            size = x.flatten(1).shape[1] + 1
+            fine = 1.0
+        else:
+            size = basis.shape[1]
+            fine = FINE
+        products = torch.zeros(size, size, dtype=y.dtype)
+        targets = torch.zeros(size, dtype=y.dtype)
         for rows in torch.split(torch.arange(len(x)), CHUNK):
             z = coordinates(x[rows], mean, basis)
             products += z.T @ (w[rows, None] * z)
             targets += z.T @ (w[rows] * y[rows])
-        fine = 1.0 if basis is None else FINE
         return {
             "rows": float(len(x)),
             "weight": w.sum(),
@@ -147,11 +152,15 @@ class ServerSolve:
             "targets": targets,
         }
 
-    def labelled(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
+    def read_labelled(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
         """Labelled rows (n, *shape), numbers (n,) and weights (n,)."""
-        x, y = view.rows("labelled"), view.labels.double()
+        x = view.rows("labelled")
+        y = view.labels.double()
         check_linear(view, x, "server-solve", self.intercept)
-        return x, y, view.weights.double() if self.weighted else torch.ones_like(y)
+        weights = torch.ones_like(y)
+        if self.weighted:
+            weights = view.weights.double()
+        return x, y, weights
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return state
@@ -162,18 +171,22 @@ def equations(
 ) -> tuple[Scaled, float, Tensor, Tensor]:
     """Coordinates of columns of length 1, how large rounding errors of their products are in units
     of the precision, and the normal equations (k, k), (k,) in them."""
-    gram, target = total["products"], total["targets"]
+    gram = total["products"]  # (d + 1, d + 1), of rows about the centre with a 1 behind
+    target = total["targets"]  # (d + 1,)
     d = len(target) - 1
-    k, size = d + int(intercept), gram.diagonal()
-    at = scale_columns(centre, gram[:d, d], size[:d], gram[d, d], intercept)
+    k = d + int(intercept)
+    squares = gram.diagonal()
+    at = scale_columns(centre, gram[:d, d], squares[:d], gram[d, d], intercept)
+    noise = float((squares[:k] * at.unit**2).max())
+
     move = torch.eye(d + 1, dtype=gram.dtype)
     move[d, :d] = centre - at.mean  # [x - centre, 1] -> [x - mean, 1]
-    gram, target = (move.T @ gram @ move)[:k, :k], (move.T @ target)[:k]
-    noise = float((size[:k] * at.unit**2).max())
-    return at, noise, at.unit[:, None] * gram * at.unit, at.unit * target
+    moved = (move.T @ gram @ move)[:k, :k]
+    moved_target = (move.T @ target)[:k]
+    return at, noise, at.unit[:, None] * moved * at.unit, at.unit * moved_target
 
 
-def whitening(gram: Tensor, noise: float, rows: int) -> Tensor:
+def find_whitening(gram: Tensor, noise: float, rows: int) -> Tensor:
     """Coordinates (k, k) in which the products (k, k) are nearly those of orthonormal columns.
 
     The shift (of shifted Cholesky QR; Fukaya et al., 2020) covers the rounding errors.
@@ -185,12 +198,15 @@ def whitening(gram: Tensor, noise: float, rows: int) -> Tensor:
     return basis.contiguous()  # as a wire delivers it: other strides give other last bits
 
 
-def solution(gram: Tensor, target: Tensor, basis: Tensor) -> Tensor:
+def solve_equations(gram: Tensor, target: Tensor, basis: Tensor) -> Tensor:
     """θ = basis a, where gram a = target, without the directions that no row has.  -> (k,)"""
     values, vectors = torch.linalg.eigh(gram)
     keep = values > len(gram) * EPS * values[-1].clamp_min(EPS)
-    inside, lost = vectors[:, keep], basis @ vectors[:, ~keep]
+    inside = vectors[:, keep]
     theta = basis @ (inside @ ((inside.T @ target) / values[keep]))
+
+    # of all solutions the smallest: what lies along the lost directions is taken away
+    lost = basis @ vectors[:, ~keep]
     lost = lost / lost.norm(dim=0).clamp_min(EPS)
     found: Tensor = theta - lost @ (torch.linalg.pinv(lost, rtol=1e-8) @ theta)
     return found

@@ -18,16 +18,15 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, final
+from typing import BinaryIO, NamedTuple, final
 
-from fallow.core.types import SiteId
+from fallow.core.types import SiteId, Tree
 from fallow.storage.checksums import checksum
 from fallow.storage.database import make_private
 from fallow.storage.errors import Failed
 
 NAME = "releases.log"
 VERSION = 1
-Json = dict[str, Any]
 """A line of the file: an object of JSON.  What is in it shows when it is used."""
 LATER = 10.0
 """Seconds after its last line in which a file may have been changed and still count as one that
@@ -47,7 +46,7 @@ class _Book(NamedTuple):
     """The file as it was read: its first line, the releases, when the last line was written
     (seconds since 1970), and what the system says of the file."""
 
-    head: Json
+    head: Tree
     releases: list[ReleaseEntry]
     written: float
     about: os.stat_result
@@ -168,7 +167,7 @@ def _release_line(release: ReleaseEntry) -> bytes:
     return _line({**release._asdict(), "line": release.line.hex()})
 
 
-def _parse_release(line: Json) -> ReleaseEntry:
+def _parse_release(line: Tree) -> ReleaseEntry:
     return ReleaseEntry(
         run=line["run"],
         key=line["key"],
@@ -177,13 +176,13 @@ def _parse_release(line: Json) -> ReleaseEntry:
     )
 
 
-def _line(content: Json) -> bytes:
+def _line(content: Tree) -> bytes:
     """A line of the file: its checksum, the content with the time, an end."""
     text = json.dumps({**content, "at": time.time()}).encode()
     return _mark(text) + b" " + text + b"\n"
 
 
-def _parse_line(line: bytes) -> Json:
+def _parse_line(line: bytes) -> Tree:
     mark, _, text = line.partition(b" ")
     if _mark(text) != mark:
         raise ValueError("a line has another checksum")

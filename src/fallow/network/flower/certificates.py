@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fallow.privacy.extra import need
 from fallow.storage.private import FILE, make_folder
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.x509 import Certificate, GeneralName, Name
 
 PURPOSE = "a certificate"
 AUTHORITY = "Fallow authority"
@@ -92,59 +96,71 @@ def new_node_key(path: Path) -> str:
 
 
 def _sign_certificate(
-    name: str, key: Any, issuer: str, signer: Any, hosts: Sequence[str] | None
-) -> Any:
+    name: str,
+    key: EllipticCurvePrivateKey,
+    issuer: str,
+    signer: EllipticCurvePrivateKey,
+    hosts: Sequence[str] | None,
+) -> Certificate:
     """A certificate of ``name`` for ``hosts``, or of an authority where there are none."""
     x509 = need("cryptography.x509", PURPOSE)
     hashes = need("cryptography.hazmat.primitives.hashes", PURPOSE)
     now = datetime.now(UTC)
     is_authority = hosts is None
-    allowed = {"key_cert_sign", "crl_sign"} if is_authority else {"digital_signature"}
-    depth = 0 if is_authority else None  # an authority signs no other authority
+    if is_authority:
+        allowed = {"key_cert_sign", "crl_sign"}
+        depth = 0  # it signs no other authority
+    else:
+        allowed = {"digital_signature"}
+        depth = None
+    uses = {use: use in allowed for use in USES}
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     builder = (
         x509.CertificateBuilder()
-        .subject_name(_make_title(x509, name))
-        .issuer_name(_make_title(x509, issuer))
+        .subject_name(_make_title(name))
+        .issuer_name(_make_title(issuer))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))  # clocks differ
         .not_valid_after(now + timedelta(days=365 * YEARS))
         .add_extension(x509.BasicConstraints(is_authority, depth), True)
-        .add_extension(x509.KeyUsage(**{use: use in allowed for use in USES}), True)
+        .add_extension(x509.KeyUsage(**uses), True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
         .add_extension(identifier, False)
     )
     if hosts is not None:
         names = x509.SubjectAlternativeName(
-            [_make_host(x509, host) for host in dict.fromkeys(hosts)]
+            [_make_host(host) for host in dict.fromkeys(hosts)]
         )
         builder = builder.add_extension(names, False)
-    return builder.sign(signer, hashes.SHA256())
+    certificate: Certificate = builder.sign(signer, hashes.SHA256())
+    return certificate
 
 
-def _make_title(x509: Any, text: str) -> Any:
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+def _make_title(text: str) -> Name:
+    x509 = need("cryptography.x509", PURPOSE)
+    title: Name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+    return title
 
 
-def _make_host(x509: Any, host: str) -> Any:
+def _make_host(host: str) -> GeneralName:
+    x509 = need("cryptography.x509", PURPOSE)
     try:
-        return x509.IPAddress(ip_address(host))
+        found: GeneralName = x509.IPAddress(ip_address(host))
     except ValueError:
-        return x509.DNSName(host)
+        found = x509.DNSName(host)
+    return found
 
 
-def _encode_certificate(certificate: Any) -> bytes:
-    encoding = need("cryptography.hazmat.primitives.serialization", PURPOSE).Encoding.PEM
-    pem: bytes = certificate.public_bytes(encoding)
-    return pem
+def _encode_certificate(certificate: Certificate) -> bytes:
+    formats = need("cryptography.hazmat.primitives.serialization", PURPOSE)
+    return certificate.public_bytes(formats.Encoding.PEM)
 
 
-def _encode_key(key: Any, kind: str) -> bytes:
+def _encode_key(key: EllipticCurvePrivateKey, kind: str) -> bytes:
     formats = need("cryptography.hazmat.primitives.serialization", PURPOSE)
     form = getattr(formats.PrivateFormat, kind)
-    text: bytes = key.private_bytes(formats.Encoding.PEM, form, formats.NoEncryption())
-    return text
+    return key.private_bytes(formats.Encoding.PEM, form, formats.NoEncryption())
 
 
 def _write(path: Path, content: bytes) -> None:

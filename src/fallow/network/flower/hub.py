@@ -159,6 +159,13 @@ class Hub:
             )
         self._drop(connection)
 
+    def _find_site(self, number: int) -> SiteId | None:
+        """Whose parcel travels under a number; None for one that nobody waits for any more."""
+        for site, parcel in self._parcels.items():
+            if number in parcel.numbers:
+                return site
+        return None
+
     def _take(self, connection: socket.socket, kind: bytes, payload: bytes) -> None:
         with self._lock:
             if connection is not self._app:
@@ -166,7 +173,7 @@ class Hub:
             if kind == NODES:
                 return self._note_nodes(json.loads(payload))
             (number,) = NUMBER.unpack_from(payload)
-            site = next((s for s, p in self._parcels.items() if number in p.numbers), None)
+            site = self._find_site(number)
             if site is None:
                 return
             if kind == ANSWER:

@@ -29,10 +29,10 @@ import threading
 import time
 import tomllib
 import zipfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NotRequired, TypedDict
 
 APP = Path(__file__).parent / "app"
 OTHERS = 0o077  # rights that nobody but the owner has to what Flower writes
@@ -162,8 +162,9 @@ def _run_client() -> None:
     parser.add_argument("--parent-pid", type=int)
     parser.add_argument("--insecure", action="store_true")
     options = parser.parse_args()
-    trusted = options.root_certificates
-    certificates = Path(trusted).read_bytes() if trusted else None
+    certificates = None
+    if options.root_certificates:
+        certificates = Path(options.root_certificates).read_bytes()
     importlib.import_module(CLIENT).run_clientapp(
         runtime_api_address=options.runtime_api_address,
         token=options.token,
@@ -173,13 +174,27 @@ def _run_client() -> None:
     )
 
 
+class Scope(TypedDict):
+    """What a web server says of a request (ASGI), as far as it is looked at here."""
+
+    type: str
+    path: NotRequired[str]
+    client: NotRequired[tuple[str, int] | None]
+
+
+Message = Mapping[str, object]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+WebApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
 class Doorkeeper:
     """Answers 403 to other machines that ask for more than a SuperNode needs."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: WebApp) -> None:
         self.app = app
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or may_pass(scope["path"], scope.get("client")):
             await self.app(scope, receive, send)
         else:
@@ -203,9 +218,9 @@ def may_pass(path: str, client: tuple[str, int] | None) -> bool:
 
 
 def _with_doorkeeper(
-    others: Callable[[], tuple[Any, ...]],
-) -> Callable[[], tuple[Any, ...]]:
-    def middleware() -> tuple[Any, ...]:
+    others: Callable[[], tuple[object, ...]],
+) -> Callable[[], tuple[object, ...]]:
+    def middleware() -> tuple[object, ...]:
         kind = importlib.import_module("starlette.middleware").Middleware
         return (kind(Doorkeeper), *others())
 
@@ -229,7 +244,8 @@ def _staying(client: Any) -> Any:
 
     class Staying(client):  # type: ignore[misc]
         def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **{**options, "follow_redirects": False})
+            options["follow_redirects"] = False
+            super().__init__(*args, **options)
 
     return Staying
 
@@ -242,9 +258,10 @@ def _without_words(error: Callable[..., Any]) -> Callable[..., Any]:
     standard error, and so to the log of the SuperNode, and stay there."""
 
     def make_error(code: int, reason: str | None = None) -> Any:
+        shown = None
         if reason is not None:
             sys.stderr.write(f"{reason[:MOST_WORDS]}\n")
-        shown = None if reason is None else REASON
+            shown = REASON
         return error(code, shown)
 
     return make_error
@@ -254,13 +271,17 @@ def is_own(bundle: bytes) -> bool:
     """Whether an app as Flower sends it has the code of ours and names the same parts of it."""
     own = {p.relative_to(APP).as_posix(): p.read_bytes() for p in APP.rglob("*.py")}
     with zipfile.ZipFile(io.BytesIO(bundle)) as packed:
-        code = {name for name in packed.namelist() if name.startswith(".info/") is False}
         named = packed.read("pyproject.toml").decode()
-        same = {name: packed.read(name) for name in code - {"pyproject.toml"}}
-    return same == own and _parts(named) == _parts((APP / "pyproject.toml").read_text())
+        code: dict[str, bytes] = {}
+        for name in packed.namelist():
+            is_about = name == "pyproject.toml" or name.startswith(".info/")
+            if not is_about:
+                code[name] = packed.read(name)
+    return code == own and _parts(named) == _parts((APP / "pyproject.toml").read_text())
 
 
-def _parts(text: str) -> Any:
+def _parts(text: str) -> object:
+    """Which code an app is made of, as its pyproject.toml says."""
     return tomllib.loads(text)["tool"]["flwr"]["app"]["components"]
 
 

@@ -13,6 +13,7 @@ from threading import Event, Thread
 from time import monotonic
 
 from fallow.core.events import Say, stay_silent
+from fallow.network.flower.app.fallow_pipe.pipe import SOCKET
 from fallow.network.flower.launch import PARENT
 from fallow.storage.private import OTHERS, for_owner_alone, private_folder, write_private
 
@@ -33,14 +34,20 @@ def command(name: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", os.fspath(LAUNCH), name, *arguments]
 
 
-def environment(folder: Path, path: Sequence[Path], **more: str) -> dict[str, str]:
+def environment(
+    folder: Path, path: Sequence[Path], socket: Path | None = None
+) -> dict[str, str]:
     """The environment of Flower's processes, which write to ``folder`` and nowhere else.
 
-    ``path``: where they find the commands that they start.
+    ``path``: where they find the commands that they start.  ``socket``: where their apps hand
+    messages over.
     """
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("FLWR_")}
+    inherited: dict[str, str] = {}
+    for name, value in os.environ.items():
+        if not name.startswith("FLWR_"):
+            inherited[name] = value
     local = ",".join(filter(None, [inherited.get("NO_PROXY"), "127.0.0.1,localhost"]))
-    return inherited | {
+    found = inherited | {
         "PATH": os.pathsep.join(map(os.fspath, path)),
         "NO_PROXY": local,
         "no_proxy": local,
@@ -53,8 +60,10 @@ def environment(folder: Path, path: Sequence[Path], **more: str) -> dict[str, st
         "PYTHONSAFEPATH": "1",
         "PYTHONPATH": _safe_places(inherited.get("PYTHONPATH", "")),
         PARENT: str(os.getpid()),
-        **more,
     }
+    if socket is not None:
+        found[SOCKET] = os.fspath(socket.absolute())
+    return found
 
 
 def _safe_places(places: str) -> str:
@@ -118,7 +127,9 @@ class Child:
     def pid(self) -> int | None:
         """Of the process, where it runs."""
         process = self._process
-        return process.pid if process is not None and process.poll() is None else None
+        if process is None or process.poll() is not None:
+            return None
+        return process.pid
 
     def last(self) -> str:
         """The line that the process wrote last."""
@@ -147,7 +158,9 @@ class Child:
             if self._stop.is_set():
                 return
             ran = monotonic() - began
-            pause = SHORTEST if ran > SETTLED else min(2 * pause, LONGEST)
+            pause = min(2 * pause, LONGEST)
+            if ran > SETTLED:
+                pause = SHORTEST
             last = written.strip().rpartition("\n")[2] or f"exit code {code}"
             self.problem = (
                 self.explain(written) or f"{self.name} {ENDED}: {last} (see {self.log})"

@@ -9,13 +9,11 @@ import ssl
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import tomlkit
 
 from fallow.core.events import Say, stay_silent
-from fallow.core.types import SiteId
-from fallow.network.flower.app.fallow_pipe.pipe import SOCKET
+from fallow.core.types import SiteId, Tree
 from fallow.network.flower.certificates import Tls
 from fallow.network.flower.launch import APP
 from fallow.network.flower.processes import Child, command, environment, write_commands
@@ -50,9 +48,7 @@ class Superlink:
             raise ValueError(f"{address!r} is no address to listen at; write host:port")
         self._port = int(port)
         commands = write_commands(self._folder / "bin", COMMANDS)
-        env = environment(
-            self._folder / "home", [commands], **{SOCKET: os.fspath(place.absolute())}
-        )
+        env = environment(self._folder / "home", [commands], place)
         self._child = Child(
             "superlink",
             self._line,
@@ -76,8 +72,9 @@ class Superlink:
     @property
     def local(self) -> str:
         """Where this machine reaches it."""
-        is_any = self._host in ("0.0.0.0", "[::]")
-        host = "127.0.0.1" if is_any else self._host
+        host = self._host
+        if host in ("0.0.0.0", "[::]"):  # it listens at every address
+            host = "127.0.0.1"
         return f"{host}:{self._port}"
 
     def start(self) -> None:
@@ -123,8 +120,13 @@ class Superlink:
         """
         file = self._folder / "nodes.json"
         listed = self._flwr("supernode", "list", NAME, "--format", "json").get("nodes", [])
-        alive = {n["node-id"] for n in listed if n["status"] != "unregistered"}
-        known = json.loads(file.read_text()) if file.exists() else {}
+        alive: set[str] = set()
+        for about in listed:
+            if about["status"] != "unregistered":
+                alive.add(about["node-id"])
+        known: dict[SiteId, tuple[str, str]] = {}
+        if file.exists():
+            known = json.loads(file.read_text())
         for site, (line, node) in list(known.items()):
             if nodes.get(site) != line and node in alive:
                 self._flwr("supernode", "unregister", node, NAME, "--format", "json")
@@ -155,7 +157,7 @@ class Superlink:
         )
         return str(given["node-id"])
 
-    def _flwr(self, *arguments: str, is_needed: bool = True) -> dict[str, Any]:
+    def _flwr(self, *arguments: str, is_needed: bool = True) -> Tree:
         """What one of Flower's commands answers; RuntimeError with its words where it fails."""
         done = subprocess.run(
             command("flwr", *arguments),
@@ -167,8 +169,10 @@ class Superlink:
             check=False,
             umask=OTHERS,
         )
+        answer: Tree = {}
         start = done.stdout.find("{")
-        answer: dict[str, Any] = json.loads(done.stdout[start:]) if start >= 0 else {}
+        if start >= 0:
+            answer = json.loads(done.stdout[start:])
         if is_needed and not answer.get("success"):
             why = answer.get("error-message") or (done.stderr or done.stdout).strip()[-500:]
             raise RuntimeError(

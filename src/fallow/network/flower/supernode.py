@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId
-from fallow.network.flower.app.fallow_pipe.pipe import SOCKET
 from fallow.network.flower.processes import (
     Child,
     command,
@@ -44,9 +42,7 @@ class Supernode:
         self._superlink = superlink
         self._key = key
         self._authority = authority
-        env = environment(
-            home / "home", [commands], **{SOCKET: os.fspath(socket.absolute())}
-        )
+        env = environment(home / "home", [commands], socket)
         self._child = Child(
             "supernode", self._line, env, home / "log" / "supernode.log", self._explain, say
         )
@@ -75,19 +71,12 @@ class Supernode:
         self._child.stop()
 
     def _line(self) -> list[str]:
-        trusted = (
-            [] if self._authority is None else ["--root-certificates", str(self._authority)]
-        )
-        return command(
-            "flower-supernode",
-            "--superlink",
-            self._superlink,
-            *trusted,
-            "--auth-supernode-private-key",
-            str(self._key),
-            "--port",
-            str(free_port()),
-        )
+        line = command("flower-supernode", "--superlink", self._superlink)
+        if self._authority is not None:
+            line += ["--root-certificates", str(self._authority)]
+        line += ["--auth-supernode-private-key", str(self._key)]
+        line += ["--port", str(free_port())]
+        return line
 
     def _explain(self, written: str) -> str | None:
         """The reason for the end of a SuperNode in words for the people at the site."""

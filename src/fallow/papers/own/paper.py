@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fallow.papers.own import demo, personal_al, strategies
+from fallow.papers.own import closed_form, demo, personal_al, strategies
 from fallow.report.paper import Paper, Sections
 
 
@@ -15,6 +15,11 @@ def sections() -> Sections:
 
 OWN = Paper(
     title="Fallow's own studies",
-    recipes=(*demo.RECIPES, *strategies.RECIPES, *personal_al.RECIPES),
+    recipes=(
+        *demo.RECIPES,
+        *strategies.RECIPES,
+        *closed_form.RECIPES,
+        *personal_al.RECIPES,
+    ),
     sections=sections,
 )

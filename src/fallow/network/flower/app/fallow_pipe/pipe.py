@@ -43,7 +43,9 @@ def read(connection: socket.socket) -> tuple[bytes, bytes] | None:
     if size > LIMIT:
         raise ValueError(f"a frame of {size} bytes is over the limit of {LIMIT}")
     payload = _exactly(connection, size)
-    return None if payload is None else (kind, payload)
+    if payload is None:
+        return None
+    return kind, payload
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes | None:

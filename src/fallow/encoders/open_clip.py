@@ -1,0 +1,135 @@
+"""Image towers of CLIP from the package open_clip, with weights from a file or from the hub's own
+cache (Radford et al.: Learning Transferable Visual Models From Natural Language Supervision, 2021).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from types import ModuleType
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import State
+from fallow.encoders.base import Shape, check_positive
+from fallow.encoders.weights import (
+    check_file,
+    check_photo,
+    digest_of_module,
+    fill_network,
+    find_cached_file,
+    import_package,
+    run_in_batches,
+    stay_offline,
+    to_photos,
+)
+
+CACHED = ("open_clip_model.safetensors", "model.safetensors")
+TOWER = "visual."  # what files of whole models write before the weights of the image tower
+
+
+@final
+@dataclass(frozen=True)
+class OpenCLIP:
+    """What the image tower of a CLIP model sees in pictures: its embedding, of which no text is
+    needed.
+
+    network: its name in open_clip, such as "ViT-B-32".  weights: a file of safetensors, of the whole
+    model or of its image tower; None: what the hub's cache of this machine has of ``tag``, such as
+    "laion2b_s34b_b79k", where nothing is fetched.  sha256: of that file, without which sites cannot
+    know that they have the same.  size: pixels in each direction to which pictures are brought; they
+    are taken in the units of the data set, and grey ones count for three colours.
+
+    >>> OpenCLIP("ViT-B-32", weights="vit-b-32.safetensors").size
+    224
+    """
+
+    network: str = ""
+    weights: str | None = None
+    sha256: str | None = None
+    tag: str | None = None
+    size: int = 224
+    batch: int = 64
+    half: bool = False
+
+    version: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(
+        title="Open CLIP",
+        paper="Learning Transferable Visual Models From Natural Language Supervision",
+        year=2021,
+    )
+
+    def __post_init__(self) -> None:
+        check_positive(self, "size", "batch")
+        if not self.network:
+            raise ValueError(
+                "Open CLIP: network is missing; name one of open_clip, such as "
+                "open-clip:network=ViT-B-32"
+            )
+
+    def width(self, shape: Shape) -> int:
+        check_photo(shape)
+        return self.encode(torch.zeros(1, *shape), {}).shape[1]
+
+    def fit(self, ask: Ask, shape: Shape) -> State:
+        return {}
+
+    def encode(self, x: Tensor, state: State) -> Tensor:
+        return run_in_batches(
+            self._load(), x, self.batch, partial(to_photos, size=self.size)
+        )
+
+    def weights_digest(self) -> str:
+        """Of the image tower's weights as they were loaded, wherever they came from."""
+        return digest_of_module(self._load())
+
+    def _load(self) -> nn.Module:
+        return load_tower(self.network, self.weights, self.sha256, self.tag)
+
+
+@cache
+def load_tower(
+    name: str, weights: str | None, sha256: str | None, tag: str | None
+) -> nn.Module:
+    """The image tower, in evaluation mode.
+
+    Raises ValueError where the package, the network or its weights are missing.
+    """
+    purpose = f"the encoder open-clip:network={name}"
+    package = import_package("open_clip", "open_clip_torch", purpose)
+    try:
+        with stay_offline():
+            whole = package.create_model(
+                name,
+                pretrained=None,
+                load_weights=False,
+                pretrained_image=False,
+                pretrained_text=False,
+            )
+    except Exception as error:  # of a package with errors of its own
+        raise ValueError(f"{purpose} cannot be made: {error}; check its name") from error
+    tower: nn.Module = whole.visual
+    if weights is None:
+        file = _find_cached(package, name, tag, purpose)
+    else:
+        file = check_file(weights, sha256, purpose)
+    return fill_network(tower, file, purpose, prefix=TOWER)
+
+
+def _find_cached(package: ModuleType, name: str, tag: str | None, purpose: str) -> Path:
+    """The weights in the hub's cache; ValueError where they are not there."""
+    about = {} if tag is None else package.get_pretrained_cfg(name, tag)
+    repository = str(about.get("hf_hub", "")).strip("/")
+    file = find_cached_file(repository, CACHED)
+    if file is None:
+        raise ValueError(
+            f"{purpose}:tag={tag}: this machine's cache has no safetensors of it, and a study fetches "
+            "nothing; fetch them before with open_clip.create_model(NAME, pretrained=TAG), or give "
+            "weights=FILE"
+        )
+    return file

@@ -1,0 +1,209 @@
+"""Texts by networks of the package sentence-transformers, from a folder or from the hub's own cache
+(Reimers, Gurevych: Sentence-BERT, 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import State
+from fallow.encoders.base import Shape, check_positive, describe_shape
+from fallow.encoders.weights import (
+    check_digest,
+    digest_of_folder,
+    import_package,
+    list_files,
+    stay_offline,
+)
+
+PICKLED = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
+"""Endings of files that can hold code."""
+LARGEST = 0x10FFFF  # the last character of Unicode
+SURROGATES = range(0xD800, 0xE000)  # halves of characters, which no text has
+OF_PACKAGE = "sentence-transformers/"  # who publishes networks that are named by one word
+
+
+@final
+@dataclass(frozen=True)
+class SentenceTransformers:
+    """What a pretrained network says of texts: one vector each.
+
+    A row is a text as `texts_to_rows` writes it: the number of each character, and zeros behind the
+    last.  network: its name on the hub, such as "all-MiniLM-L6-v2", which this machine's cache must
+    have: nothing is fetched.  weights: in place of it a folder as the package saves one, with
+    weights in files of safetensors.  sha256: of that folder (`digest_of_folder`), without which sites
+    cannot know that they have the same.
+
+    >>> rows = texts_to_rows(["two beds", "four beds"])
+    >>> rows.shape, SentenceTransformers("all-MiniLM-L6-v2").batch
+    (torch.Size([2, 9]), 64)
+    """
+
+    network: str = ""
+    weights: str | None = None
+    sha256: str | None = None
+    batch: int = 64
+    half: bool = False
+
+    version: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(
+        title="Sentence Transformers", paper="Sentence-BERT", year=2019
+    )
+
+    def __post_init__(self) -> None:
+        check_positive(self, "batch")
+        if not self.network and not self.weights:
+            raise ValueError(
+                "Sentence Transformers: network is missing; name one, such as "
+                "sentence-transformers:network=all-MiniLM-L6-v2, or a folder: weights=FOLDER"
+            )
+
+    def width(self, shape: Shape) -> int:
+        if len(shape) != 1:
+            raise ValueError(
+                f"Sentence Transformers encodes texts, one number a character, and a row is "
+                f"{describe_shape(shape)}; make rows of texts with fl.texts_to_rows"
+            )
+        return self.encode(torch.zeros(1, *shape), {}).shape[1]
+
+    def fit(self, ask: Ask, shape: Shape) -> State:
+        return {}
+
+    def encode(self, x: Tensor, state: State) -> Tensor:
+        network = load_network(self.network, self.weights, self.sha256)
+        vectors = network.encode(
+            rows_to_texts(x),
+            batch_size=self.batch,
+            show_progress_bar=False,
+            convert_to_tensor=True,
+            device="cpu",
+        )
+        return torch.as_tensor(vectors).float().clone()
+
+    def weights_digest(self) -> str:
+        """Of all files of the network: weights, words and settings."""
+        return digest_of_folder(find_folder(self.network, self.weights, self.sha256))
+
+
+# -- texts as rows --------------------------------------------------------------------------------
+
+
+def texts_to_rows(texts: Sequence[str], length: int | None = None) -> Tensor:
+    """Texts as rows of numbers, (n, length) float32: those of their characters, and zeros behind.
+
+    length: of a row; None: that of the longest text.  Longer texts are cut.
+
+    >>> texts_to_rows(["ab", "c"]).tolist()
+    [[97.0, 98.0], [99.0, 0.0]]
+    """
+    if length is None:
+        length = max((len(text) for text in texts), default=0)
+    rows = torch.zeros(len(texts), length)
+    for at, text in enumerate(texts):
+        characters = [ord(character) for character in text[:length]]
+        rows[at, : len(characters)] = torch.tensor(characters, dtype=torch.float32)
+    return rows
+
+
+def rows_to_texts(x: Tensor) -> list[str]:
+    """The texts of rows (n, length) that `texts_to_rows` made.
+
+    Raises ValueError for numbers that are no characters.
+
+    >>> rows_to_texts(texts_to_rows(["naïve", ""]))
+    ['naïve', '']
+    """
+    texts = []
+    for at, row in enumerate(x.tolist()):
+        characters = []
+        for number in row:
+            is_character = 0 <= number <= LARGEST and number == int(number)
+            if not is_character or int(number) in SURROGATES:
+                raise ValueError(
+                    f"row {at + 1} is no text: {number:g} is the number of no character; make rows "
+                    "of texts with fl.texts_to_rows"
+                )
+            characters.append(chr(int(number)))
+        texts.append("".join(characters).rstrip("\0"))
+    return texts
+
+
+# -- the network ----------------------------------------------------------------------------------
+
+
+@cache
+def load_network(name: str, weights: str | None, sha256: str | None) -> Any:
+    """The network of the package, in evaluation mode.
+
+    Raises ValueError where the package or the network is missing, or is none.
+    """
+    purpose = _describe_purpose(name, weights)
+    package = import_package("sentence_transformers", "sentence-transformers", purpose)
+    folder = find_folder(name, weights, sha256)
+    try:
+        with stay_offline():
+            network = package.SentenceTransformer(
+                str(folder),
+                device="cpu",
+                trust_remote_code=False,
+                local_files_only=True,
+                model_kwargs={"use_safetensors": True},
+            )
+    except Exception as error:  # of a package with errors of its own
+        raise ValueError(
+            f"{purpose}: {folder} holds no network of sentence-transformers: {error}"
+        ) from error
+    return network.eval()
+
+
+def find_folder(name: str, weights: str | None, sha256: str | None) -> Path:
+    """The folder of the network, in which no file can hold code; that of the hub's cache where
+    nobody named another.
+
+    Raises ValueError where it is not there, or is another one than was agreed on.
+    """
+    purpose = _describe_purpose(name, weights)
+    folder = _find_cached(name, purpose) if weights is None else Path(weights)
+    if not folder.is_dir():
+        raise ValueError(
+            f"{purpose}: there is no folder {weights!r}; put the network there, as "
+            "SentenceTransformer.save_pretrained writes it"
+        )
+    if sha256 is not None:
+        check_digest(str(folder), digest_of_folder(folder), sha256, purpose)
+    for file in list_files(folder):
+        has_other = any(file.parent.glob("*.safetensors"))
+        if file.suffix in PICKLED and not has_other:
+            raise ValueError(
+                f"{purpose}: {file} can hold code and is not read; save the network again with "
+                "safe_serialization=True"
+            )
+    return folder
+
+
+def _find_cached(name: str, purpose: str) -> Path:
+    """The network in the hub's cache; ValueError where it is not there."""
+    hub: ModuleType = import_package("huggingface_hub", "huggingface-hub", purpose)
+    repository = name if "/" in name else OF_PACKAGE + name
+    try:
+        return Path(hub.snapshot_download(repository, local_files_only=True))
+    except Exception as error:  # of a package with errors of its own
+        raise ValueError(
+            f"{purpose}: this machine's cache has no {repository}, and a study fetches nothing; fetch "
+            "it before with SentenceTransformer(NAME), or give weights=FOLDER"
+        ) from error
+
+
+def _describe_purpose(name: str, weights: str | None) -> str:
+    if weights is None:
+        return f"the encoder sentence-transformers:network={name}"
+    return f"the encoder sentence-transformers:weights={weights}"

@@ -1,0 +1,152 @@
+"""Rows of tables by TabPFN, a network that was trained on made-up tables (Hollmann et al.: Accurate
+predictions on small data with a tabular foundation model, 2025)."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import State
+from fallow.encoders.base import Shape, check_positive, describe_shape
+from fallow.encoders.weights import (
+    check_file,
+    digest_of_file,
+    import_package,
+    read_weights,
+    stay_offline,
+)
+
+ENDING = ".safetensors"  # by which TabPFN knows the format; its other one can hold code
+
+
+@final
+@dataclass(frozen=True)
+class TabPFN:
+    """What TabPFN makes of a row beside rows that everybody may see: its embedding.
+
+    weights: a file of safetensors, as TabPFN publishes them.  context: a file of safetensors with
+    public rows of the same columns, ``x`` (n, d), and what they are, ``y`` (n,): whole numbers are
+    classes, others are numbers to predict.  TabPFN reads a row against such a context; those of the
+    sites are not used for it, because it would have to travel.  sha256, context_sha256: of both
+    files, without which sites cannot know that they have the same.
+
+    >>> TabPFN("tabpfn.safetensors", context="public.safetensors").width((3, 8, 8))
+    Traceback (most recent call last):
+    ValueError: TabPFN encodes rows of tables, and a row is 3 x 8 x 8
+    """
+
+    weights: str = ""
+    sha256: str | None = None
+    context: str = ""
+    context_sha256: str | None = None
+    batch: int = 1024
+    half: bool = False
+
+    version: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(
+        title="TabPFN",
+        paper="Accurate predictions on small data with a tabular foundation model",
+        year=2025,
+    )
+
+    def __post_init__(self) -> None:
+        check_positive(self, "batch")
+        for name in ("weights", "context"):
+            if not getattr(self, name):
+                raise ValueError(
+                    f"TabPFN: {name} is missing; name two files of safetensors, of the network and "
+                    "of public rows: tabpfn:weights=FILE:context=FILE"
+                )
+
+    def width(self, shape: Shape) -> int:
+        if len(shape) != 1:
+            raise ValueError(
+                f"TabPFN encodes rows of tables, and a row is {describe_shape(shape)}"
+            )
+        return self.encode(torch.zeros(1, *shape), {}).shape[1]
+
+    def fit(self, ask: Ask, shape: Shape) -> State:
+        return {}
+
+    def encode(self, x: Tensor, state: State) -> Tensor:
+        network = load_tabpfn(self.weights, self.sha256, self.context, self.context_sha256)
+        parts = []
+        for block in torch.split(x.flatten(1).float(), self.batch):
+            try:
+                made = network.get_embeddings(block.numpy(), data_source="test")
+            except Exception as error:  # of a package with errors of its own
+                raise ValueError(
+                    f"TabPFN cannot encode rows of {block.shape[1]} numbers beside those of "
+                    f"{self.context}: {error}"
+                ) from error
+            parts.append(torch.as_tensor(made).reshape(len(block), -1).float())
+        return torch.cat(parts)
+
+    def weights_digest(self) -> str:
+        """Of both files."""
+        h = hashlib.sha256()
+        for path, sha256 in (
+            (self.weights, self.sha256),
+            (self.context, self.context_sha256),
+        ):
+            file = check_file(path, sha256, "the encoder tabpfn")
+            h.update(digest_of_file(file).encode())
+        return h.hexdigest()
+
+
+@cache
+def load_tabpfn(
+    weights: str, sha256: str | None, context: str, context_sha256: str | None
+) -> Any:
+    """TabPFN with its context, one estimator of which is used.
+
+    Raises ValueError where the package or a file is missing, or is none.
+    """
+    purpose = f"the encoder tabpfn:weights={weights}"
+    package = import_package("tabpfn", "tabpfn", purpose)
+    file = check_file(weights, sha256, purpose)
+    if file.suffix != ENDING:
+        raise ValueError(
+            f"{purpose}: {file} does not end in {ENDING}; files of other formats can hold code and "
+            "are not read"
+        )
+    read_weights(file)  # says so where it is none
+    x, y = read_context(check_file(context, context_sha256, purpose))
+    is_class = not y.is_floating_point()
+    name = "TabPFNClassifier" if is_class else "TabPFNRegressor"
+    try:
+        with stay_offline():
+            network = getattr(package, name)(
+                model_path=str(file),
+                n_estimators=1,
+                device="cpu",
+                random_state=0,
+                inference_precision=torch.float32,
+                ignore_pretraining_limits=True,
+            )
+            network.fit(x.numpy(), y.numpy())
+    except Exception as error:  # of a package with errors of its own
+        raise ValueError(f"{purpose} cannot be made: {error}") from error
+    return network
+
+
+def read_context(file: Path) -> tuple[Tensor, Tensor]:
+    """The public rows x (n, d) float32 and what they are, y (n,).
+
+    Raises ValueError for a file without them.
+    """
+    found = read_weights(file)
+    x, y = found.get("x"), found.get("y")
+    if x is None or y is None or x.ndim != 2 or y.shape != x.shape[:1] or not len(x):
+        raise ValueError(
+            f"{file} holds no context: it needs rows x (n, columns) and what they are, y (n,)"
+        )
+    return x.float(), y

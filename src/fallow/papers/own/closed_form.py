@@ -1,0 +1,54 @@
+"""Heads in closed form beside FedAvg where a site is a person or a hospital, and rows are tables.
+
+Both share first labels, budgets and test rows.  FedAvg trains a network with one hidden layer on the
+numbers of a row; the closed form solves on random Fourier features of them, or on the numbers
+themselves.  The rates of FedAvg were chosen on seeds that are not among those of the recipes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+
+FOURIER = "training=closed-form@encoder=fourier"
+NUMBERS = "training=closed-form@encoder=identity"
+
+PEOPLE = Recipe(
+    name="closed-form/har",
+    title="What people do, by the sensors of their phones: 21 people, tested on 9 others",
+    data="har",
+    partition=Spec("natural"),
+    sites=0,
+    model=Spec("mlp"),
+    plan=Plan((Segment(2),), 16, Optimiser(lr=0.05, momentum=0.9)),
+    initial=0.02,  # 7 rows of a person
+    per_cycle=0.02,
+    cycles=4,
+    budget="proportional",
+    queries=(
+        "random",
+        "margin",
+        f"random@{FOURIER}",
+        f"margin@{FOURIER}",
+        f"random@{NUMBERS}",
+        f"margin@{NUMBERS}",
+    ),
+    query=Spec("margin"),
+    reference=f"random@{FOURIER}",
+    bounds=(),
+)
+
+HOSPITALS = replace(
+    PEOPLE,
+    name="closed-form/heart",
+    title="Heart disease in four hospitals, tested on other patients of the same hospitals",
+    data="heart",
+    resplit=True,
+    initial=0.1,
+    per_cycle=0.05,
+)
+
+RECIPES = (PEOPLE, HOSPITALS)

@@ -1,0 +1,364 @@
+"""Encoders that load networks, against the packages themselves, where they are installed.
+
+Networks are small and have random weights: what is tested is how real files are found, checked and
+loaded, and that what comes out is what the package itself makes of the same rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import fallow as fl
+from fallow.encoders.base import encode_rows, encoder_digest
+from fallow.encoders.weights import digest_of_folder
+from tests.encoders.asks import draw_pictures
+
+# Warnings of these packages are theirs; in the tests of Fallow's own code they are errors.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for a connection has failed the test."""
+
+    def refuse(*args: object, **more: object) -> None:
+        raise AssertionError("an encoder asked for a connection")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def need(module: str, extra: str) -> Any:
+    """The package, or a skip that says how to install it."""
+    reason = f"{module} is not installed: pip install 'fallow[{extra}]'"
+    return pytest.importorskip(module, reason=reason)
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def put_into_cache(
+    folder: Path, repository: str, files: dict[str, Path], patch: pytest.MonkeyPatch
+) -> None:
+    """A cache of the hub with these files of a repository, laid as the hub's package lays it."""
+    hub = pytest.importorskip(
+        "huggingface_hub", reason="the hub's package is not installed"
+    )
+    commit = "0" * 40
+    home = folder / f"models--{repository.replace('/', '--')}"
+    (home / "refs").mkdir(parents=True)
+    (home / "refs" / "main").write_text(commit)
+    for name, file in files.items():
+        target = home / "snapshots" / commit / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+    patch.setattr(hub.constants, "HF_HUB_CACHE", str(folder))
+
+
+# -- timm -----------------------------------------------------------------------------------------
+
+
+def save_resnet(timm: Any, file: Path) -> torch.nn.Module:
+    """A small network of timm with its classes, saved as timm publishes them."""
+    torch.manual_seed(0)
+    whole: torch.nn.Module = timm.create_model("resnet10t", pretrained=False, num_classes=7)
+    save_file(whole.state_dict(), file)
+    return whole.eval()
+
+
+def test_a_network_of_timm_is_filled_from_a_file(tmp_path: Path) -> None:
+    timm = need("timm", "timm")
+    file = tmp_path / "net.safetensors"
+    whole = save_resnet(timm, file)
+    encoder = fl.Timm("resnet10t", weights=str(file), sha256=digest(file), size=64)
+    x = draw_pictures(5, 3, 64, 64)
+    with torch.no_grad():
+        wanted = whole.forward_head(whole.forward_features(x), pre_logits=True)  # type: ignore[operator]
+    assert torch.allclose(encode_rows(encoder, x, {}), wanted, atol=1e-5)
+    assert encode_rows(encoder, draw_pictures(2, 1, 20, 20), {}).shape == wanted[:2].shape
+
+
+def test_a_network_of_timm_comes_from_the_cache_and_from_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timm = need("timm", "timm")
+    put_into_cache(tmp_path / "empty", "nobody/nothing", {}, monkeypatch)
+    with pytest.raises(ValueError, match=r"cache has no safetensors .* fetches nothing"):
+        fl.Timm("resnet10t", size=64).width((3, 64, 64))
+
+    file = tmp_path / "net.safetensors"
+    save_resnet(timm, file)
+    repository = timm.get_pretrained_cfg("resnet10t").hf_hub_id
+    put_into_cache(tmp_path / "hub", repository, {"model.safetensors": file}, monkeypatch)
+    x = draw_pictures(2, 3, 64, 64)
+    cached = fl.Timm("resnet10t", size=64)
+    named = fl.Timm("resnet10t", size=64, weights=str(file))
+    assert torch.equal(encode_rows(cached, x, {}), encode_rows(named, x, {}))
+    assert cached.weights_digest() == named.weights_digest()
+
+
+def test_a_run_encodes_by_a_network_of_timm(tmp_path: Path) -> None:
+    file = tmp_path / "net.safetensors"
+    save_resnet(need("timm", "timm"), file)
+    run = fl.run(
+        "digits",
+        encoder=fl.Timm("resnet10t", weights=str(file), size=32),
+        training="closed-form",
+        cycles=0,
+        progress=False,
+    )
+    assert run.records["accuracy"].iloc[-1] > 0.5  # random weights see something too
+
+
+# -- ONNX -----------------------------------------------------------------------------------------
+
+
+def test_a_file_of_onnx_runs(tmp_path: Path) -> None:
+    need("onnxruntime", "onnx")
+    onnx = pytest.importorskip(
+        "onnx", reason="onnx, which writes the file, is not installed"
+    )
+    w = np.random.default_rng(0).normal(size=(12, 5)).astype(np.float32)
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [
+            helper.make_node("Flatten", ["rows"], ["flat"]),
+            helper.make_node("MatMul", ["flat", "w"], ["features"]),
+        ],
+        "net",
+        [helper.make_tensor_value_info("rows", kind, ["n", 3, 2, 2])],
+        [helper.make_tensor_value_info("features", kind, ["n", 5])],
+        [onnx.numpy_helper.from_array(w, "w")],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    file = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), file)
+
+    encoder = fl.ONNX(str(file), sha256=digest(file))
+    x = draw_pictures(70, 3, 2, 2)
+    wanted = x.flatten(1) @ torch.from_numpy(w)
+    assert torch.allclose(encode_rows(encoder, x, {}), wanted, atol=1e-5)
+    with pytest.raises(ValueError, match="cannot encode rows of 7"):
+        encoder.width((7,))
+    (tmp_path / "torn.onnx").write_bytes(file.read_bytes()[:40])
+    with pytest.raises(ValueError, match="is no file of the format ONNX"):
+        fl.ONNX(str(tmp_path / "torn.onnx")).width((3, 2, 2))
+
+
+# -- open_clip ------------------------------------------------------------------------------------
+
+CLIP = {
+    "embed_dim": 12,
+    "vision_cfg": {"image_size": 32, "layers": 2, "width": 64, "patch_size": 8},
+    "text_cfg": {
+        "context_length": 8,
+        "vocab_size": 64,
+        "width": 16,
+        "heads": 2,
+        "layers": 1,
+    },
+}
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> tuple[Any, torch.nn.Module, Path]:
+    """open_clip, a small model whose configuration it knows, and the file of that model."""
+    package = need("open_clip", "open-clip")
+    settings = tmp_path / "configs"
+    settings.mkdir()
+    (settings / "tiny-for-tests.json").write_text(json.dumps(CLIP))
+    package.add_model_config(settings)
+    torch.manual_seed(0)
+    whole: torch.nn.Module = package.create_model("tiny-for-tests", pretrained=None).eval()
+    file = tmp_path / "clip.safetensors"
+    save_file(
+        {name: value.contiguous() for name, value in whole.state_dict().items()}, file
+    )
+    return package, whole, file
+
+
+def test_an_image_tower_of_clip_is_filled_from_a_file_of_the_whole_model(
+    clip: tuple[Any, torch.nn.Module, Path],
+) -> None:
+    _, whole, file = clip
+    encoder = fl.OpenCLIP("tiny-for-tests", weights=str(file), sha256=digest(file), size=32)
+    x = draw_pictures(5, 3, 32, 32)
+    with torch.no_grad():
+        wanted = whole.encode_image(x)  # type: ignore[operator]
+    assert wanted.shape == (5, 12)
+    assert torch.allclose(encode_rows(encoder, x, {}), wanted, atol=1e-5)
+    with pytest.raises(ValueError, match=r"cannot be made: .*check its name"):
+        fl.OpenCLIP("tiny-of-nobody", weights=str(file)).width((3, 32, 32))
+
+
+def test_an_image_tower_of_clip_comes_from_the_cache_and_from_nowhere_else(
+    clip: tuple[Any, torch.nn.Module, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    package, _, file = clip
+    known = {"tiny-for-tests": {"some": {"hf_hub": "somebody/tiny/"}}}
+    monkeypatch.setattr(package.pretrained, "_PRETRAINED", known)
+    put_into_cache(tmp_path / "empty", "nobody/nothing", {}, monkeypatch)
+    with pytest.raises(ValueError, match=r"tag=some: this machine's cache has no"):
+        fl.OpenCLIP("tiny-for-tests", tag="some", size=32).width((3, 32, 32))
+
+    files = {"open_clip_model.safetensors": file}
+    put_into_cache(tmp_path / "hub", "somebody/tiny", files, monkeypatch)
+    cached = fl.OpenCLIP("tiny-for-tests", tag="some", size=32)
+    named = fl.OpenCLIP("tiny-for-tests", weights=str(file), size=32)
+    assert cached.width((3, 32, 32)) == 12
+    assert cached.weights_digest() == named.weights_digest()
+
+
+# -- sentence-transformers ------------------------------------------------------------------------
+
+TEXTS = ["two beds on ward three", "no beds", "", "four beds on ward two"]
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> tuple[Any, Path]:
+    """A network of texts with random weights, and its folder."""
+    package = need("sentence_transformers", "sentence-transformers")
+    transformers = pytest.importorskip("transformers")
+    words = sorted({word for text in TEXTS for word in text.split()})
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (tmp_path / "vocab.txt").write_text("\n".join([*special, *words]) + "\n")
+    tokenizer = transformers.BertTokenizerFast(vocab_file=str(tmp_path / "vocab.txt"))
+    settings = transformers.BertConfig(
+        vocab_size=len(special) + len(words),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=32,
+    )
+    torch.manual_seed(0)
+    inner = tmp_path / "bert"
+    transformers.BertModel(settings).save_pretrained(inner)
+    tokenizer.save_pretrained(inner)
+    from sentence_transformers.models import (  # type: ignore[import-not-found, unused-ignore]
+        Pooling,
+        Transformer,
+    )
+
+    words_in = Transformer(str(inner), max_seq_length=16)
+    pooling = Pooling(16)
+    whole = package.SentenceTransformer(modules=[words_in, pooling], device="cpu")
+    folder = tmp_path / "network"
+    whole.save_pretrained(str(folder))
+    return whole, folder
+
+
+def test_texts_are_encoded_as_the_package_does_it(bert: tuple[Any, Path]) -> None:
+    whole, folder = bert
+    encoder = fl.SentenceTransformers(weights=str(folder), sha256=digest_of_folder(folder))
+    x = fl.texts_to_rows(TEXTS)
+    z = encode_rows(encoder, x, {})
+    assert z.shape == (4, 16)
+    wanted = torch.as_tensor(whole.encode(TEXTS))
+    assert torch.allclose(z, wanted, atol=1e-5)
+    assert float((z[0] - z[1]).abs().max()) > 1e-3, "all texts are alike"
+    before = encoder_digest(fl.SentenceTransformers(weights=str(folder)))
+    (folder / "modules.json").write_text((folder / "modules.json").read_text() + " ")
+    assert encoder_digest(fl.SentenceTransformers(weights=str(folder))) != before
+    with pytest.raises(ValueError, match="was agreed on: these are other weights"):
+        encoder.weights_digest()
+
+
+def test_a_network_of_texts_comes_from_the_cache_and_from_nowhere_else(
+    bert: tuple[Any, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, folder = bert
+    put_into_cache(tmp_path / "empty", "nobody/nothing", {}, monkeypatch)
+    with pytest.raises(ValueError, match=r"cache has no sentence-transformers/tiny, and"):
+        fl.SentenceTransformers("tiny").width((9,))
+
+    files = {}
+    for file in folder.rglob("*"):
+        if file.is_file():
+            files[file.relative_to(folder).as_posix()] = file
+    put_into_cache(tmp_path / "hub", "sentence-transformers/tiny", files, monkeypatch)
+    x = fl.texts_to_rows(TEXTS)
+    cached = fl.SentenceTransformers("tiny")
+    named = fl.SentenceTransformers(weights=str(folder))
+    assert torch.equal(encode_rows(cached, x, {}), encode_rows(named, x, {}))
+    assert cached.weights_digest() == named.weights_digest()
+
+
+def test_a_network_of_texts_that_brings_code_is_refused(bert: tuple[Any, Path]) -> None:
+    _, folder = bert
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0]["type"] = "antigravity.Network"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ValueError, match="holds no network of sentence-transformers"):
+        fl.SentenceTransformers(weights=str(folder)).width((9,))
+
+
+# -- TabPFN ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tabular(tmp_path: Path) -> tuple[Path, Path]:
+    """A small TabPFN with random weights, and a context of public rows."""
+    need("tabpfn", "tabpfn")
+    from tabpfn.architectures import tabpfn_v2  # type: ignore[import-not-found, unused-ignore]
+    from tabpfn.checkpoint import save_as_safetensors  # type: ignore[import-not-found, unused-ignore]
+
+    settings = tabpfn_v2.TabPFNV2Config(
+        emsize=24, nlayers=2, nhead=2, max_num_classes=10, num_buckets=0
+    )
+    torch.manual_seed(0)
+    network = tabpfn_v2.TabPFNV2(config=settings, n_out=10)
+    for weights in network.parameters():
+        torch.nn.init.normal_(weights, std=0.2)
+    file = tmp_path / "tabpfn.safetensors"
+    about = {"architecture_name": "tabpfn_v2", "config": vars(settings)}
+    save_as_safetensors({"state_dict": network.state_dict(), **about}, file)
+
+    x = draw_pictures(40, 4)
+    context = tmp_path / "public.safetensors"
+    save_file({"x": x, "y": (x[:, 0] > 0).long()}, context)
+    return file, context
+
+
+def test_rows_of_tables_are_encoded_beside_public_rows(tabular: tuple[Path, Path]) -> None:
+    file, context = tabular
+    encoder = fl.TabPFN(
+        str(file),
+        sha256=digest(file),
+        context=str(context),
+        context_sha256=digest(context),
+    )
+    x = draw_pictures(30, 4, seed=3)
+    z = encode_rows(encoder, x, {})
+    assert z.shape == (30, encoder.width((4,)))
+    assert float((z[0] - z[1]).abs().max()) > 1e-4, "all rows are alike"
+    again = torch.cat([encode_rows(encoder, x[:11], {}), encode_rows(encoder, x[11:], {})])
+    assert torch.allclose(again, z, atol=1e-4)
+    with pytest.raises(ValueError, match="cannot encode rows of 5 numbers beside"):
+        encoder.width((5,))
+
+
+def test_files_of_tabpfn_that_can_hold_code_are_not_read(
+    tabular: tuple[Path, Path], tmp_path: Path
+) -> None:
+    file, context = tabular
+    pickled = tmp_path / "tabpfn.ckpt"
+    pickled.write_bytes(file.read_bytes())
+    with pytest.raises(ValueError, match=r"does not end in \.safetensors"):
+        fl.TabPFN(str(pickled), context=str(context)).width((4,))
+    with pytest.raises(ValueError, match="holds no context"):
+        fl.TabPFN(str(file), context=str(file)).width((4,))
