@@ -27,18 +27,26 @@ TEXTS = {
         3: "other pain",
         4: "no pain",
     },
+    "fasting_sugar": {0: "up to 120 mg/dl", 1: "above 120 mg/dl"},
     "resting_ecg": {0: "normal", 1: "ST-T abnormality", 2: "hypertrophy"},
     "exercise_angina": {0: "no", 1: "yes"},
+    "st_slope": {1: "up", 2: "flat", 3: "down"},
+    "thallium_scan": {3: "normal", 6: "fixed defect", 7: "reversible defect"},
 }
 COLUMNS = {
     "age": "age",
     "sex": "sex",
     "chest_pain": "cp",
     "resting_pressure": "trestbps",
+    "cholesterol": "chol",
+    "fasting_sugar": "fbs",
     "resting_ecg": "restecg",
     "max_heart_rate": "thalach",
     "exercise_angina": "exang",
     "st_depression": "oldpeak",
+    "st_slope": "slope",
+    "vessels": "ca",
+    "thallium_scan": "thal",
 }
 TEST = 0.25  # share of a hospital's rows
 DIAGNOSES = {True: "ill", False: "healthy"}
@@ -46,7 +54,8 @@ Rows = list[list[str]]  # cells; the last one is the diagnosis
 
 
 def heart(file: Path) -> tuple[list[str], dict[str, Rows]]:
-    """The columns that most hospitals fill in, and each hospital's rows; cells may be empty."""
+    """The columns, and each hospital's rows: 1,759 cells are empty, most of them of what a hospital
+    does not measure."""
     with np.load(file, allow_pickle=False) as z:
         x = z["X"]
         y = z["y"]
@@ -108,6 +117,23 @@ def write_site(folder: Path, name: str, columns: list[str], rows: Rows) -> None:
     write(folder / f"{name}-answers.csv", ["id", "label"], answers)
 
 
+def example(sites: dict[str, Rows]) -> Rows:
+    """What the coordinator shows of such rows: those of one site, which have every text and class,
+    and below them one in which each cell is empty that is empty somewhere."""
+    first = next(iter(sites.values()))
+    last = first[-1]
+    is_empty = [False] * len(last)
+    for rows in sites.values():
+        for row in rows:
+            is_empty = [
+                known or not cell for known, cell in zip(is_empty, row, strict=True)
+            ]
+    if not any(is_empty):
+        return first
+    hollow = ["" if empty else cell for empty, cell in zip(is_empty, last, strict=True)]
+    return [*first, hollow]
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,8 +144,7 @@ def main() -> None:
         columns, sites = breast()
     for name, rows in sites.items():
         write_site(folder, name, columns, rows)
-    first = next(iter(sites.values()))  # an example shows every text and class once or more
-    write(folder / "example.csv", [*columns, "disease"], first)
+    write(folder / "example.csv", [*columns, "disease"], example(sites))
     print(",".join(sites))
 
 

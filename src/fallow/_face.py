@@ -11,7 +11,7 @@ METHODS = {
         *("ACSFW", "AHFAL", "BADGE", "BAIT", "BALD", "FALE", "FEAL", "IFAL", "KSAS"),
         *("LCMD", "Complementary", "CoreSet", "Ensemble", "Entropy", "FairFAL"),
         *("LeastConfidence", "LoGo", "Margin", "NoiseStability", "OracleHistogram"),
-        *("Random", "Typicality"),
+        *("Random", "Typical", "Typicality"),
     ),
     "fallow.training": (
         *("KCFU", "ClosedForm", "Evidential", "FedAvg", "FedProx", "MaskedSolve"),

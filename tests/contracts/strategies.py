@@ -27,6 +27,7 @@ from fallow.queries import (
     NoiseStability,
     OracleHistogram,
     Random,
+    Typical,
     Typicality,
 )
 
@@ -71,6 +72,8 @@ STRATEGIES: list[Query] = [
     Ensemble("core_set", "rank"),
     NoiseStability(draws=8),
     NoiseStability(model="global", draws=4),
+    Typical(),
+    Typical(neighbours=2, least=3),
     Typicality(),
     Typicality(model="global", neighbours=2),
     KSAS(),
@@ -106,6 +109,7 @@ READ_FEATURES = (
         BALD,
         Ensemble,
         NoiseStability,
+        Typical,
         Typicality,
         LoGo,
         FEAL,

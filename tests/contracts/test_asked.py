@@ -11,6 +11,8 @@ from fallow.core import Request, Step
 from fallow.core.build import names
 from fallow.core.disclosure import Disclosure
 from fallow.core.messages import Kind
+from fallow.core.missing import Missing
+from fallow.encoders.filling import Filling
 from fallow.federation.people import People
 from fallow.network.checks import check_order
 from fallow.queries import FALE, Entropy
@@ -34,7 +36,8 @@ EVERY = [
     for p in (queries, training, personal, compat)
     for _, cls in sorted(names(p).items())
 ]
-EVERY += [Scaling(), Retention(FedAvg()), People(), People(secure_sum=True)]
+EVERY += [Scaling(), Scaling(of_cells=True), Filling(Missing()), Retention(FedAvg())]
+EVERY += [People(), People(secure_sum=True)]
 LAST = {("keep", "chosen"), ("keep", "tuned")}  # after the last round
 TRAINERS = (
     *METHODS,

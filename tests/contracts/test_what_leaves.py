@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ import torch
 from fallow.core import Answer, Contract, Delivered, Request, View
 from fallow.network.bytes import Bytes
 from fallow.network.wire import pack_request
-from fallow.queries import AHFAL, FALE, IFAL, Entropy, FairFAL, OracleHistogram
+from fallow.queries import AHFAL, FALE, IFAL, Entropy, FairFAL, OracleHistogram, Typical
 from fallow.sites.in_process import InProcess
 from fallow.storage.packing import pack
 from tests.contracts.numbers import world
@@ -42,6 +42,8 @@ def listed(strategy: Any) -> Listed:
         return Listed(("sum", "keep"), ({"n": (), **mean},), ({}, {"n": (), **mean}))
     if isinstance(strategy, FALE):
         return of_fale(strategy)
+    if isinstance(strategy, Typical):
+        return of_typical(strategy)
     if isinstance(strategy, IFAL):
         return Listed(fits=({},))  # its teacher, the global model, is there already
     if isinstance(strategy, OracleHistogram):
@@ -82,6 +84,54 @@ def of_fale(strategy: FALE) -> Listed:
         ("sum", {"mass": (), "reachable": ()}, {}),
         ("keep", count, {"n": (), "mass": (), "rows": ()}),
     ]
+    kinds, up, down = zip(*exchanges, strict=True)
+    return Listed(kinds, up[:-1], down)
+
+
+def clustered(splits: Sequence[int]) -> list[tuple[str, Shapes, Shapes]]:
+    """The exchanges that find clusters: of so many rows of two logits for each class, split from so
+    many clusters in turn; the last number is how many there are in the end."""
+    d = 2 * CLASSES
+    found: list[tuple[str, Shapes, Shapes]] = [("sum", of_groups(1, d), {})]
+    for k in splits[:-1]:
+        planes: Shapes = {"centres": (k, d), "planes": (k, d)}
+        found.append(("sum", of_groups(2 * k, d), planes))
+    k = splits[-1]
+    at: Shapes = {"centres": (k, d)}
+    for _ in range(3):
+        found.append(("sum", of_groups(k, d), at))
+    return found
+
+
+def of_groups(k: int, d: int) -> Shapes:
+    return {"rows": (k,), "features": (k, d), "squares": (k,)}
+
+
+def of_typical(strategy: Typical) -> Listed:
+    """What it sends of three sites with 12 rows each, of which three are bought."""
+    d = 2 * CLASSES
+    splits = [1, 2, 3, 4, 6, 6]
+    if strategy.least == 3:
+        splits = [1, 2, 3, 4, 6, 9, 11, 11]
+    k = splits[-1]
+    count: Shapes = {"count": ()}
+    at: Shapes = {"centres": (k, d)}
+    exchanges: list[tuple[str, Shapes, Shapes]] = [
+        ("keep", count, {}),
+        ("sum", {"rows": (), "labels": ()}, {}),
+        *clustered(splits),
+        ("sum", {"rows": (k,), "labels": (k,), "holders": (k,)}, at),
+        ("keep", count, {"n": (), **at}),
+    ]
+    turns = 3
+    for turn in range(turns):
+        winners: Shapes = {"winners": (turn, k)}
+        bid: Shapes = {**winners, "prefix": (k,), "digit": ()}
+        digit: Shapes = {"bids": (k, 128)}
+        exchanges += [("sum", digit, bid), ("sum", digit, bid)]
+        exchanges.append(("sum", {"taken": (k,)}, {"winners": (turn + 1, k)}))
+    last: Shapes = {"n": (), "winners": (turns, k), "covered": (k,)}
+    exchanges.append(("keep", count, last))
     kinds, up, down = zip(*exchanges, strict=True)
     return Listed(kinds, up[:-1], down)
 
@@ -183,11 +233,14 @@ def test_the_exchanges_of_a_query_carry_what_is_listed_and_nothing_else(
 
 @of_all
 def test_a_cycle_has_one_query_and_one_exchange_that_picks(strategy: Any) -> None:
-    federation, recording = recorded(strategy, tables())
+    federation, recording = recorded(strategy, tables(classes=CLASSES))
     federation.query(3)
     kinds = tuple({r.key: r.steps[-1].kind for r in recording.requests}.values())
     assert kinds == listed(strategy).exchanges
     assert kinds[-1] == "keep"
-    assert kinds.count("keep") == 1 + isinstance(
-        strategy, FALE
-    )  # whose sites keep scores first
+    keeps_before = 0  # of scores, or of clusters
+    if isinstance(strategy, FALE):
+        keeps_before = 1
+    elif isinstance(strategy, Typical):
+        keeps_before = 2
+    assert kinds.count("keep") == 1 + keeps_before

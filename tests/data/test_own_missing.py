@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 import fallow as fl
 from fallow.data import Dataset, open_dataset
+from fallow.encoders.base import EMPTY_CELLS
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import World, world_of
@@ -174,3 +176,78 @@ def test_frozen_features_of_rows_with_empty_cells_are_refused(tmp_path: Path) ->
         ValueError, match="has missing cells, and a frozen model needs whole"
     ):
         embed_rows(d, torch.nn.Linear(6, 2))
+
+
+# -- before an encoder --------------------------------------------------------------------------
+
+FOURIER = Spec("fourier", {"features": 16})
+
+
+def test_an_encoder_sees_whole_rows(tmp_path: Path) -> None:
+    d = open_dataset(ward(tmp_path / "ward.csv"), label="sick", site="hospital")
+    world = begun(d, encoder=FOURIER)
+    assert world.encoded_by is not None
+    fill = world.encoded_by[EMPTY_CELLS]
+    ages = d.x[:, 0]
+    expected = float(ages[~ages.isnan()].double().mean())
+    assert float(fill[0]) == pytest.approx(expected, rel=2**-11)
+    assert fill[1:3].tolist() == [1.0, 0.0]  # most are grave
+    for site in world.members.values():
+        assert rows_of(site).shape == (len(site.x), 16)
+        assert bool(rows_of(site).isfinite().all())
+    assert world.x_test.shape == (len(d.x_test), 16)
+    assert bool(world.x_test.isfinite().all())
+
+
+def test_rows_filled_by_hand_have_the_features_of_those_that_the_sites_filled(
+    tmp_path: Path,
+) -> None:
+    """What an encoder is fitted to, too: it counts the filled rows and no others."""
+    d = open_dataset(ward(tmp_path / "ward.csv"), label="sick", site="hospital")
+    filled_by_sites = begun(d, encoder=FOURIER)
+    assert filled_by_sites.encoded_by is not None
+    fill = filled_by_sites.encoded_by[EMPTY_CELLS].float()
+    whole = dataclasses.replace(
+        d,
+        x=torch.where(d.x.isnan(), fill, d.x),
+        x_test=torch.where(d.x_test.isnan(), fill, d.x_test),
+        missing=None,
+    )
+    filled_by_hand = begun(whole, encoder=FOURIER)
+    for name, site in filled_by_sites.members.items():
+        assert torch.equal(rows_of(site), rows_of(filled_by_hand.members[name]))
+    assert torch.equal(filled_by_sites.x_test, filled_by_hand.x_test)
+
+
+def test_test_rows_teach_an_encoder_nothing(tmp_path: Path) -> None:
+    d = open_dataset(ward(tmp_path / "ward.csv"), label="sick", site="hospital")
+    other = torch.where(d.x_test.isnan(), d.x_test, d.x_test + 1000.0)
+    one = begun(d, encoder=FOURIER).encoded_by
+    two = begun(dataclasses.replace(d, x_test=other), encoder=FOURIER).encoded_by
+    assert one is not None and two is not None
+    for name, values in one.items():
+        assert torch.equal(values, two[name]), name
+
+
+def test_secure_sums_fill_the_cells_that_an_encoder_sees(tmp_path: Path) -> None:
+    d = open_dataset(ward(tmp_path / "ward.csv"), label="sick", site="hospital")
+    plain = begun(d, encoder=FOURIER).encoded_by
+    masked = begun(d, encoder=FOURIER, privacy=fl.Privacy(secure_sum=True)).encoded_by
+    assert plain is not None and masked is not None
+    for name, values in plain.items():
+        torch.testing.assert_close(values, masked[name], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["identity", "fourier:features=16"])
+def test_a_model_behind_an_encoder_predicts_rows_with_empty_cells(
+    name: str, tmp_path: Path
+) -> None:
+    import pandas as pd
+
+    df = pd.read_csv(ward(tmp_path / "ward.csv"))
+    d = fl.from_frame(df, label="sick", site="hospital")
+    run = fl.run(fl.Federation(d), fl.Random(), encoder=name, cycles=0, rounds=2, initial=5)
+    shares = run.predict_proba(df)
+    assert shares.shape == (60, 2) and np.isfinite(shares).all()
+    told = run.revealed.set_index("verb")["what"]
+    assert "of its cells that are not empty" in told["cells"]

@@ -264,6 +264,23 @@ def test_an_order_that_no_coordinator_makes_is_refused(bad: Request, why: str) -
         check_order(bad, PARTS)
 
 
+def test_clusters_of_more_rows_than_the_site_has_are_refused() -> None:
+    asked = request("sum", "groups")
+    centres = torch.zeros(2, 3).double()
+    for rows, why in (
+        ([4.0, 6.0], "rows are 10 together, and the site has 9"),
+        (
+            [-1.0, 6.0],
+            "rows is below 0",
+        ),
+    ):
+        answer = {"rows": torch.tensor(rows).double(), "features": centres}
+        with pytest.raises(ValueError, match=why):
+            BORDER.check("a", asked, answer)
+    fits = {"rows": torch.tensor([4.0, 5.0]).double(), "features": centres}
+    assert BORDER.check("a", asked, fits) == fits
+
+
 def test_a_model_without_statistics_is_no_model_to_train_on_from() -> None:
     network = ResNet8((3, 8, 8), 2)
     parts = replace(PARTS, model=network, layout=Layout.of(network))

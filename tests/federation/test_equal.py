@@ -21,7 +21,7 @@ from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
-from tests.federation.worlds import Federation, federation, photos, rows
+from tests.federation.worlds import Federation, federation, photos, rows, ward
 
 PLAN = Plan((Segment(2),), 8, Optimiser(lr=0.05, momentum=0.9))
 COMMON: dict[str, Any] = {
@@ -111,6 +111,36 @@ STUDIES: dict[str, dict[str, Any]] = {
         "model": Spec("mlp", {"hidden": [6]}),
         "cycles": 1,
     },
+    "typical rows with secure sums": {
+        "query": Spec("typical", {"least": 2}),
+        "initial_by": "typical",
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "typical rows of numbers": {
+        **CLOSED,
+        "query": Spec("typical"),
+        "initial_by": "typical",
+        "cycles": 1,
+    },
+    "empty cells": {"cycles": 1},
+    "empty cells in their units": {"standardise": "none", "cycles": 1},
+    "empty cells with secure sums": {"privacy": Privacy(secure_sum=True), "cycles": 1},
+    "empty cells and an encoder": {
+        "encoder": Spec("fourier", {"features": 24}),
+        "cycles": 1,
+    },
+    "empty cells and an encoder with secure sums": {
+        "encoder": Spec("fourier", {"features": 24}),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "empty cells and a head in closed form with secure sums": {
+        **CLOSED,
+        "training": Spec("closed-form"),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
     "leverage of numbers": NUMBERS,
     "leverage of masked numbers": {
         **NUMBERS,
@@ -124,6 +154,8 @@ STUDIES: dict[str, dict[str, Any]] = {
 def ground(name: str) -> Dataset:
     if "pictures" in name:
         return photos()
+    if "empty cells" in name:
+        return ward()
     return rows(classes=0 if "numbers" in name else 3)
 
 

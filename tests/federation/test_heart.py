@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import runpy
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fallow.core.streams import stream
+from fallow.data import Dataset
+from fallow.data.own.open import from_table
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import world_of
 from fallow.federation.agreement import Agreement, at_sites
 from fallow.federation.building import build_study
 from fallow.federation.ledger.purchases import ChosenRow
@@ -18,7 +26,10 @@ from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import read_rows, read_tests
 from fallow.federation.study_file import write_agreement
 from fallow.papers import find_recipe
+from fallow.privacy import Privacy
 from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.settings.spec import Spec
+from fallow.storage.files import load_tree
 from tests.federation.worlds import Federation, rows
 
 pytest.importorskip("cryptography")
@@ -39,10 +50,16 @@ def test_the_hospitals_share_columns_and_classes(
     monkeypatch.setenv("FALLOW_DATA", str(data_dir))
     sites, schema = files(tmp_path, monkeypatch)
     assert sites == ["cleveland", "hungarian", "switzerland", "va_long_beach"]
-    assert (schema.classes, len(schema.columns)) == (("healthy", "ill"), 8)
-    rows = [read_rows(tmp_path / f"{site}.csv", schema, drop_rows=True) for site in sites]
-    assert [len(part.x) for part in rows] == [228, 220, 87, 108]
+    assert (schema.classes, len(schema.columns)) == (("healthy", "ill"), 13)
+    rows = [read_rows(tmp_path / f"{site}.csv", schema) for site in sites]
+    assert [len(part.x) for part in rows] == [228, 221, 93, 150]
     assert not any(part.labelled for part in rows)
+    tests = [read_tests(tmp_path / f"{site}-test.csv", schema) for site in sites]
+    assert sum(len(part.x) for part in [*rows, *tests]) == 920
+    assert schema.missing is not None
+    n_marks = len(schema.missing.marks)
+    empty = sum(int(part.x[:, -n_marks:].sum()) for part in [*rows, *tests])
+    assert empty == 1759
 
 
 def test_without_their_data_four_sites_share_what_comes_along(
@@ -96,13 +113,13 @@ def test_the_script_answers_whatever_is_open(
     assert script["label"](site, known) == 0
 
 
-def test_the_settings_run_at_four_sites_behind_masks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In units of their own: squares of measurements are large numbers for masked sums."""
-    monkeypatch.setenv("FALLOW_DATA", str(tmp_path / "nowhere"))
+def hospitals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> Federation:
+    """The sites of the example in one process; settings: of its recipe, that are others."""
     names, schema = files(tmp_path / "data", monkeypatch)
-    recipe = at_sites(find_recipe(str(HEART / "settings.toml")), "heart", 4, schema)
+    chosen = replace(find_recipe(str(HEART / "settings.toml")), **settings)
+    recipe = at_sites(chosen, "heart", 4, schema)
     secret = new_signing_key()
     agreed = Agreement("heart", recipe, schema, tuple(names), verify_key(secret))
     write_agreement(tmp_path / "study.toml", agreed)
@@ -123,8 +140,113 @@ def test_the_settings_run_at_four_sites_behind_masks(
     def who(site: str, row: int) -> float:
         return schema.value(answers[site][sites[site].rows.ids[row]])
 
-    world = Federation(tmp_path, agreed, rows(), secret, sites, who=who)
+    return Federation(tmp_path, agreed, rows(), secret, sites, who=who)
+
+
+def test_the_settings_run_at_four_sites_behind_masks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In units of their own: squares of measurements are large numbers for masked sums."""
+    monkeypatch.setenv("FALLOW_DATA", str(tmp_path / "nowhere"))
+    world = hospitals(tmp_path, monkeypatch)
     assert world.program().go()
     assert [len(labels) for labels in world.labels().values()] == [8 + 2 * 6] * 4
     assert world.records()[-1]["accuracy"] > 0.8
+    world.close()
+
+
+# -- all rows of the four hospitals ---------------------------------------------------------------
+
+MASKED = Privacy(secure_sum=True, bound=1e9)  # squares of cholesterol are large
+TRAINED: dict[str, Any] = {
+    "training": Spec("fedavg"),
+    "encoder": None,
+    "privacy": Privacy(),
+    "rounds": 2,
+    "cycles": 1,
+}
+
+
+def one_table(folder: Path) -> Dataset:
+    """What a simulation reads: the rows of all hospitals in a table, their labels, their tests."""
+    for part in ("", "-test"):
+        lines: list[dict[str, str]] = []
+        for file in sorted(folder.glob("*-answers.csv")):
+            name = file.name.removesuffix("-answers.csv")
+            answers = {line["id"]: line["label"] for line in read_lines(file)}
+            for line in read_lines(folder / f"{name}{part}.csv"):
+                label = line["disease"] or answers[line["id"]]
+                lines.append({**line, "disease": label, "hospital": name})
+        with (folder / f"all{part}.csv").open("w", newline="", encoding="utf-8") as out:
+            writer = csv.DictWriter(out, list(lines[0]))
+            writer.writeheader()
+            writer.writerows(lines)
+    return from_table(
+        folder / "all.csv", "disease", "hospital", folder / "all-test.csv", id="id"
+    )
+
+
+def read_lines(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+@pytest.mark.parametrize(
+    ("settings", "tolerance"),
+    [
+        (TRAINED, 0.0),
+        ({**TRAINED, "encoder": Spec("fourier", {"features": 32})}, 0.0),
+        ({**TRAINED, "privacy": MASKED}, 1e-4),
+        ({}, 1e-4),
+    ],
+    ids=["units", "encoder", "units behind masks", "the example: a head behind masks"],
+)
+def test_all_920_rows_with_their_empty_cells_give_what_the_simulation_gives(
+    settings: dict[str, Any],
+    tolerance: float,
+    data_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FALLOW_DATA", str(data_dir))
+    world = hospitals(tmp_path, monkeypatch, **settings)
+    agreed = world.agreement
+    assert world.program().go()
+    table = one_table(tmp_path / "data")
+    assert len(table.x) + len(table.x_test) == 920
+    assert (table.columns, table.missing) == (agreed.schema.features, agreed.schema.missing)
+
+    journal = Journal()
+    simulated = world_of(agreed.recipe, agreed.seed, table, journal)
+    run = Run(simulated, journal, folder=tmp_path / "simulated")
+    records = run.go()
+    labelled = {
+        site: sorted(label.row for label in labels)
+        for site, labels in world.labels().items()
+    }
+    assert labelled == {
+        site: sorted(label.row for label in journal.load_labels(site)) for site in labelled
+    }
+    assert all(labelled.values())
+    program = world.program()
+    ours = load_tree(program.place / "model.safetensors", program.place)
+    theirs = load_tree(tmp_path / "simulated" / "model.safetensors", tmp_path / "simulated")
+    for part in ("state", "scale"):
+        assert ours[part].keys() == theirs[part].keys()
+        for name, value in ours[part].items():
+            torch.testing.assert_close(
+                value, theirs[part][name], rtol=tolerance, atol=tolerance
+            )
+    per_site: Any = records[-1]["per_site"]
+    expected = records[-1]["accuracy"]
+    if (
+        agreed.recipe.privacy.secure_sum
+    ):  # the coordinator knows hits of all hospitals together
+        tests = {
+            name: len(site.tests.x) for name, site in world.sites.items() if site.tests
+        }
+        expected = sum(per_site[name] * n for name, n in tests.items()) / sum(
+            tests.values()
+        )
+    assert world.records()[-1]["accuracy"] == pytest.approx(expected, abs=1e-9)
     world.close()

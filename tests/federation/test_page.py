@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from fallow.federation.page.words import reasons
+from fallow.federation.site.rows import ReadableRow
 from tests.federation.desks import (
     DIGITS,
     DOSE,
@@ -17,6 +19,7 @@ from tests.federation.desks import (
     enter,
     make_desk,
     picture_rows,
+    table_rows,
 )
 
 WHY = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.6641}
@@ -27,6 +30,19 @@ def test_a_row_is_shown_in_the_agreed_words_and_units(tmp_path: Path) -> None:
     assert "Sample patient-3 1 of 3 in cycle 0" in text
     assert "age 43 years sex male chol 209 mg/dl" in text
     assert "disease 1 healthy 2 ill x Cannot tell" in text
+
+
+def test_an_empty_cell_is_shown_as_empty_and_with_no_unit(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    rows = desk.rows
+
+    def describe(row: int) -> ReadableRow:
+        cells = table_rows().describe(row)
+        assert not isinstance(cells, Path)
+        return tuple(("age", "", "years") if c[0] == "age" else c for c in cells)
+
+    text = enter(replace(desk, rows=replace(rows, describe=describe))).get()
+    assert "age empty sex male chol 209 mg/dl" in text
 
 
 def test_an_answer_is_kept_and_leads_to_the_next_sample(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ def test_an_example_table_says_columns_texts_and_classes(tmp_path: Path) -> None
 def test_an_example_may_lack_cells_and_classes(tmp_path: Path) -> None:
     example = table(tmp_path / "example.csv", "1,,male,?,yes", "2,3,,1,")
     found = schema_of(example, "disease", classes=("no", "yes"))
-    assert found.columns == (Column("age"), Column("sex", values=("male",)), Column("chol"))
+    assert [column.name for column in found.columns] == ["age", "sex", "chol"]
+    assert found.columns[1].values == ("male",)
 
 
 def test_real_labels_are_numbers_to_predict(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from fallow.core.events import Event
+from fallow.core.missing import Missing
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.data import Dataset
 from fallow.federation.agreement import Agreement, Waits, at_sites
@@ -68,6 +69,46 @@ def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Da
     )
 
 
+def ward(sites: tuple[str, ...] = NAMES[:3], each: int = 32) -> Dataset:
+    """Three measurements and a text, of which some cells are empty; a third are for tests."""
+    draw = np.random.default_rng(3)
+    n = len(sites) * each
+    y = draw.integers(0, 2, n)
+    group = np.repeat(np.arange(len(sites)), each)
+    x = np.zeros((n, 8), dtype=np.float32)  # x0, x1, x2, kind=a, kind=b, kind=c, two marks
+    x[:, :3] = 3 * draw.normal(size=(n, 3)) + 4 * y[:, None] + 7
+    x[np.arange(n), 3 + draw.choice(3, n, p=(0.2, 0.5, 0.3))] = 1.0
+    # more is empty at later sites, as it is among hospitals
+    lacks_number = draw.random(n) < 0.1 + 0.2 * group
+    lacks_text = draw.random(n) < 0.2
+    x[lacks_number, 1] = np.nan
+    x[lacks_text, 3:6] = np.nan
+    x[:, 6] = lacks_number
+    x[:, 7] = lacks_text
+    test = np.arange(n) % 3 == 2
+    features = torch.from_numpy(x)
+    labels = torch.from_numpy(y)
+    groups = torch.from_numpy(group)
+    return Dataset(
+        "hospitals",
+        features[~test],
+        labels[~test],
+        features[test],
+        labels[test],
+        classes=("no", "yes"),
+        groups=groups[~test],
+        groups_test=groups[test],
+        group_names=sites,
+        columns=(
+            *("x0", "x1", "x2", "kind=a", "kind=b", "kind=c"),
+            *("x1_missing", "kind_missing"),
+        ),
+        missing=Missing(
+            levels=((3, 6),), marks=(("x1_missing", "x1"), ("kind_missing", "kind"))
+        ),
+    )
+
+
 def photos(sites: tuple[str, ...] = NAMES[:3], each: int = 20) -> Dataset:
     """Small pictures with colours, brighter in one class than in the other; a third for tests."""
     draw = np.random.default_rng(1)
@@ -95,6 +136,14 @@ def schema_for(data: Dataset) -> Schema:
     task = data.task
     if not data.columns:
         return Schema("arrays", task, "y", data.classes, (), tuple(data.x.shape[1:]))
+    if data.missing is not None:
+        ward_columns = (
+            Column("x0", "mg"),
+            Column("x1", "mg", may_be_empty=True),
+            Column("x2", "mg"),
+            Column("kind", values=("a", "b", "c"), may_be_empty=True),
+        )
+        return Schema("table", task, "y", data.classes, ward_columns, (8,))
     columns = tuple(Column(name, "mg") for name in data.columns)
     return Schema("table", task, "y", data.classes, columns, (len(columns),))
 
@@ -250,6 +299,15 @@ def tiny(folder: Path, recipe: Recipe = TINY, **more: Any) -> Federation:
     return federation(folder, recipe, rows(NAMES[:3]), **more)
 
 
+def _cells(data: Dataset, row: torch.Tensor) -> list[str]:
+    """A row (d,) as it stands in a file."""
+    if data.missing is None:
+        return [repr(value) for value in row.tolist()]
+    cells = ["" if np.isnan(value) else repr(value) for value in row[:3].tolist()]
+    kind = row[3:6]
+    return [*cells, "" if bool(kind.isnan().any()) else "abc"[int(kind.argmax())]]
+
+
 def _site(folder: Path, data: Dataset, name: str, labelled: int) -> SiteFolder:
     files = []
     parts = {
@@ -269,10 +327,11 @@ def _site(folder: Path, data: Dataset, name: str, labelled: int) -> SiteFolder:
         files.append(folder / f"{name}-{part}.csv")
         with files[-1].open("w", newline="") as file:
             lines = csv.writer(file)
-            lines.writerow([*data.columns, "y"])
+            names = [column.name for column in schema_for(data).columns]
+            lines.writerow([*names, "y"])
             for i, row in enumerate(at):
                 word = data.classes[int(y[row])] if data.classes else repr(float(y[row]))
-                lines.writerow([*map(repr, x[row].tolist()), word if i < known else ""])
+                lines.writerow([*_cells(data, x[row]), word if i < known else ""])
     return SiteFolder.create(
         folder / name,
         folder / "study.toml",

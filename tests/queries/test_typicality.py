@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fallow.core import stream
 from fallow.queries import Typicality
-from fallow.queries.typicality import cover
+from fallow.queries.parts import cover
 from tests.worlds import Table, tables, world
 
 

@@ -72,10 +72,13 @@ def init(
     from fallow.settings.recipe import with_settings
     from fallow.settings.shortcuts import expand
 
-    schema = schema_of(example, label, task, opt.split_names(classes), ids)
+    listed = opt.split_names(classes)
     base = find_recipe(recipe)
     changes = expand(base, opt.settings(set_, None, None, None))
     chosen = with_settings(base, changes)
+    # rows with empty cells are left out, or a frozen model cannot take them
+    needs_whole = chosen.drop_rows or chosen.features is not None
+    schema = schema_of(example, label, task, listed, ids, needs_whole=needs_whole)
     waits = Waits(
         timeout=seconds_of(timeout, "timeout"),
         patience=seconds_of(patience, "patience"),

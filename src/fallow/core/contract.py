@@ -43,6 +43,9 @@ class Contract:
     cohort: int = 1  # the smallest number of sites that makes sense
     secure_sum: bool = True  # works when the server sees totals only
     local_dp: bool = True  # works when released counts are noisy
+    # the field of a method that makes it work so, with Gaussian noise: its δ; "": there is none
+    delta_field: str = ""
+    always_noisy: bool = False  # means nothing where no noise is added
     missing: str = "goes on with the sites that answer"
     # the paper chooses for every budget from nothing, not cycle by cycle
     one_pass: bool = False

@@ -181,6 +181,12 @@ class Encoder(Method, Protocol):
         ...
 
 
+class Filling(Method, Protocol):
+    """By what sites agree on what fills empty cells before rows are encoded."""
+
+    def agree(self, ask: Ask) -> Tensor: ...
+
+
 class Handing(Method, Protocol):
     """By what sites are handed what such an encoder was fitted to."""
 
@@ -209,6 +215,8 @@ class Methods(TypedDict):
     """Chooses the first labels."""
     encoder: NotRequired[Encoder]
     """Makes features of rows; it is asked for totals over them."""
+    filling: NotRequired[Filling]
+    """Fills in empty cells for an encoder; it is asked for totals over them."""
     encoding: NotRequired[Handing]
     """Hands to the sites what the encoder was fitted to."""
     scaling: NotRequired[Standardising]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -38,6 +39,48 @@ class Missing:
             fill[first:end] = 0.0
             fill[first + most] = 1.0
         return fill
+
+
+def name_marks(
+    features: Sequence[str], columns: Sequence[str]
+) -> tuple[tuple[str, str], ...]:
+    """A feature for each of ``columns`` that is 1 where a cell is empty, with the column it marks.
+
+    features: the names that are taken.
+
+    >>> name_marks(("age", "dose", "dose_missing"), ("age", "dose"))
+    (('age_missing', 'age'), ('dose_missing_', 'dose'))
+    """
+    marks: list[tuple[str, str]] = []
+    for column in columns:
+        name = f"{column}_missing"
+        while name in features:
+            name += "_"
+        marks.append((name, column))
+    return tuple(marks)
+
+
+def total_cells(blocks: Iterable[Tensor]) -> dict[str, Tensor | float]:
+    """What a site tells of its cells: ``rows``, and of each column (d,) the sum of the cells that
+    are not empty, ``columns``, and how many those are, ``given``.
+
+    blocks: rows (b, d) in float64, NaN where a cell is empty.
+    Raises ValueError for an infinite number.
+
+    >>> found = total_cells([torch.tensor([[1.0, torch.nan], [2.0, 5.0]]).double()])
+    >>> found["rows"], found["columns"].tolist(), found["given"].tolist()
+    (2.0, [3.0, 5.0], [2.0, 1.0])
+    """
+    n_rows = 0
+    total: Tensor | float = 0.0
+    given: Tensor | float = 0.0
+    for rows in blocks:
+        if bool(rows.isinf().any()):
+            raise ValueError("a feature is infinite; correct it, or leave such rows out")
+        n_rows += len(rows)
+        total = total + rows.nansum(0)
+        given = given + (~rows.isnan()).sum(0).double()
+    return {"rows": float(n_rows), "columns": total, "given": given}
 
 
 def filled(x: Tensor, fill: Tensor | None) -> Tensor:

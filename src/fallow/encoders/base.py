@@ -13,12 +13,15 @@ import torch
 from torch import Tensor
 
 from fallow.core.methods import Encoder
+from fallow.core.missing import filled
 from fallow.core.types import State
 
 Shape = tuple[int, ...]
 """Of one row, as it is measured."""
 FINE = 12  # binary digits that are kept of what is fitted
 DIGITS = 32  # of a digest, hexadecimal
+EMPTY_CELLS = "empty_cells"
+"""In what an encoder was fitted to: what empty cells become before rows are encoded, (d,)."""
 
 
 @runtime_checkable
@@ -42,13 +45,16 @@ class ShapeDependent(Protocol):
 def encode_rows(encoder: Encoder, x: Tensor, state: State) -> Tensor:
     """Features of rows, (m, *shape) -> (m, D) float32, without a graph.
 
+    state: what the encoder was fitted to, and `EMPTY_CELLS` where rows have some.
     Raises ValueError for another width than the encoder promised, and for NaN.
     """
+    x = filled(x, state.get(EMPTY_CELLS))
+    own = {name: value for name, value in state.items() if name != EMPTY_CELLS}
     wanted = encoder.width(tuple(x.shape[1:]))
     if not len(x):
         return torch.zeros(0, wanted)
     with torch.no_grad():
-        z = encoder.encode(x, state)
+        z = encoder.encode(x, own)
     title = encoder.contract.title
     if tuple(z.shape) != (len(x), wanted):
         raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -14,7 +15,8 @@ from fallow.core.methods import Encoder
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
-from fallow.encoders.base import Shape, encode_rows, encoder_digest
+from fallow.encoders.base import EMPTY_CELLS, Shape, encode_rows, encoder_digest
+from fallow.encoders.filling import check_fill
 
 
 @final
@@ -22,11 +24,13 @@ from fallow.encoders.base import Shape, encode_rows, encoder_digest
 class Encoding:
     """Sites remember what an encoder was fitted to, and see their rows through it from then on.
 
-    shape: of a row as it is measured.
+    shape: of a row as it is measured.  fills: rows have empty cells, and what fills them is handed
+    over too.
     """
 
     encoder: Encoder
     shape: Shape
+    fills: bool = False
 
     contract: ClassVar[Contract] = Contract(title="Encoding", keep={"encode": "nothing"})
 
@@ -45,6 +49,8 @@ class Encoding:
 
         One row of zeros is encoded, so that this is known before anything is computed with it.
         """
+        if self.fills:
+            check_fill(site, args.get(EMPTY_CELLS), math.prod(self.shape))
         own = encoder_digest(self.encoder)
         title = self.encoder.contract.title
         digest = args.get("digest")

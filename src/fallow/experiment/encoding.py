@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from fallow.core.methods import Encoder, Methods
+from fallow.core.missing import Missing
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.types import SiteId, State
 from fallow.encoders.base import Shape, encode_rows, encoder_digest, is_half
 from fallow.encoders.build import build_encoder
 from fallow.encoders.encoding import Encoding
+from fallow.encoders.filling import Filling
 from fallow.experiment.finished import TrainedModel
 from fallow.settings.recipe import Recipe
 from fallow.sites.seen import Source
@@ -39,12 +41,21 @@ def shape_seen(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Shape:
     return (encoder.width(shape),)
 
 
-def with_encoder(methods: Methods, encoder: Encoder | None, shape: Shape) -> Methods:
-    """The methods of a run with what its encoder asks of sites: sums first, then the hand-over."""
+def with_encoder(
+    methods: Methods,
+    encoder: Encoder | None,
+    shape: Shape,
+    missing: Missing | None = None,
+) -> Methods:
+    """The methods of a run with what its encoder asks of sites: what fills empty cells, where rows
+    have some, sums, and the hand-over."""
     found = methods.copy()
-    if encoder is not None:
-        found["encoder"] = encoder
-        found["encoding"] = Encoding(encoder, shape)
+    if encoder is None:
+        return found
+    if missing is not None:
+        found["filling"] = Filling(missing)
+    found["encoder"] = encoder
+    found["encoding"] = Encoding(encoder, shape, fills=missing is not None)
     return found
 
 

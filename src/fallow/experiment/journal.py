@@ -278,7 +278,7 @@ class Journal:
     # -- what sites released (`fallow.privacy.ledger.Ledger`) ------------------------------------
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
-        line = with_checksum({**released._asdict(), "key": key})
+        line = with_checksum({**released.to_line(), "key": key})
         self._write("INSERT INTO spent VALUES (?, ?, ?)", site, key, line)
 
     def released(self, site: SiteId) -> dict[str, Released]:

@@ -10,14 +10,14 @@ from torch import nn
 
 from fallow import queries, training
 from fallow.core.build import build, find
-from fallow.core.methods import Method, Methods
+from fallow.core.methods import Method, Methods, Query
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.own import own_class
 from fallow.core.plan import Plan
 from fallow.core.types import SiteId
 from fallow.engine.executors import AUTO, choose_executor, find_executor
 from fallow.privacy import check_fit
-from fallow.queries import Random
+from fallow.queries import Random, Typical
 from fallow.settings.recipe import Recipe
 from fallow.training import FedAvg, personal
 from fallow.training.exact_head import ExactHead
@@ -76,9 +76,13 @@ def methods_of(
     if recipe.head == "exact":
         _check_head(recipe, method)
         contracts["head=exact"] = ExactHead.contract
+    first: Query = Random()
+    if recipe.initial_by == "typical":
+        first = Typical()
+        contracts["initial_by=typical"] = first.contract
     check_fit(recipe.privacy, contracts, cohort)
     found: Methods = {
-        "initial": Random(),
+        "initial": first,
         "query": query,
         "training": method,
         "plain": FedAvg(),

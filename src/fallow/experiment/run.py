@@ -14,6 +14,7 @@ from fallow.core.events import Say, stay_silent
 from fallow.core.methods import Finishing, Memo, methods_by_owner, server_parts
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
+from fallow.encoders.base import EMPTY_CELLS
 from fallow.experiment.environment import Environment
 from fallow.experiment.finished import (
     FinishedModel,
@@ -165,8 +166,8 @@ class Run:
     # -- labels -----------------------------------------------------------------------------
 
     def initial(self) -> FinishedQuery:
-        """What rows are encoded by, units of features, and the first labels: random, through the
-        same door, oracle and budget."""
+        """What rows are encoded by, units of features, and the first labels: random or typical rows,
+        through the same door, oracle and budget."""
         recipe = self.recipe
         done: FinishedQuery | None = self.journal.load_step("0/initial")
         if done is None:
@@ -175,6 +176,8 @@ class Run:
             scale = None
             is_scaled = self.world.is_standardised
             missing = self.world.missing
+            if encoded is not None:
+                missing = None  # an encoder sees them filled in, and makes whole rows
             if is_scaled or missing is not None:
                 ask = self._ask("0/initial/features", "scaling", 0, shown)
                 scaling = self.world.methods["scaling"]
@@ -202,9 +205,13 @@ class Run:
         methods = self.world.methods
         if "encoder" not in methods or "encoding" not in methods:
             return None
+        fill: State = {}
+        if "filling" in methods:
+            ask = self._ask("0/initial/cells", "filling", 0, shown)
+            fill[EMPTY_CELLS] = methods["filling"].agree(ask)
         shape = tuple(self.world.about["shape"])
         ask = self._ask("0/initial/encoder", "encoder", 0, shown)
-        state = methods["encoder"].fit(ask, shape)
+        state = {**methods["encoder"].fit(ask, shape), **fill}
         ask = self._ask("0/initial/encode", "encoding", 0, shown)
         methods["encoding"].hand_over(ask, state)
         return state

@@ -51,6 +51,7 @@ from fallow.sites.oracle import Simulated
 from fallow.sites.store import Store
 from fallow.storage.features import FeatureStore
 from fallow.storage.files import raw
+from fallow.training.scaling import Scaling
 
 Runtime = Literal["inprocess", "bytes"]
 
@@ -271,11 +272,6 @@ def world_of(
     outputs = found.n_classes or 1
     measured = tuple(x.shape[1:])
     encoder = encoder_of(recipe, measured)
-    if encoder is not None and found.missing is not None:
-        raise ValueError(
-            f"rows of {found.name} have empty cells, which encoder {recipe.encoder} cannot take: "
-            "fill them in, leave such rows out, or leave the encoder out"
-        )
     shape = measured  # of a row as models see it
     if encoder is not None:
         shape = (encoder.width(measured),)
@@ -294,7 +290,10 @@ def world_of(
 
     rows = {name: torch.from_numpy(at) for name, at in shares.items()}
     wrong = draw_flipped_sites(recipe, found, [*rows], seed)
-    methods = with_encoder(methods_of(recipe, wrong), encoder, measured)
+    chosen = methods_of(recipe, wrong)
+    if encoder is None and found.missing is not None:
+        chosen["scaling"] = Scaling(of_cells=True)
+    methods = with_encoder(chosen, encoder, measured, found.missing)
     hidden = {name: found.y[at] for name, at in rows.items()}
     for name in wrong:
         hidden[name] = found.n_classes - 1 - hidden[name]

@@ -80,6 +80,7 @@ class Agreement:
 
     def __post_init__(self) -> None:
         check_names(self.recipe, self.names)
+        check_cells(self.recipe, self.schema)
         named = [("name", self.name)]
         named += [("sites", site) for site in self.sites]
         for what, name in named:
@@ -182,6 +183,24 @@ def check_guideline(text: str) -> None:
                 f"{what} has the character {character!r}, which changes how other text is shown; "
                 "leave it out"
             )
+
+
+def check_cells(recipe: Recipe, schema: Schema) -> None:
+    """Raise ValueError where columns may be empty, and the recipe needs whole rows."""
+    lacking = [column.name for column in schema.columns if column.may_be_empty]
+    if not lacking:
+        return
+    what = f"schema.columns: {lacking[0]!r} may be empty"
+    if recipe.drop_rows:
+        raise ValueError(
+            f"{what}, and with drop_rows = true sites leave rows with empty cells out; leave out "
+            "one of may_be_empty and drop_rows"
+        )
+    if recipe.features is not None:
+        raise ValueError(
+            f"{what}, and a frozen model (features) needs whole rows; agree on drop_rows = true, or "
+            "leave out features"
+        )
 
 
 def check_names(recipe: Recipe, policy: NamePolicy) -> None:

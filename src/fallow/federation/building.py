@@ -80,7 +80,8 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     def fresh(generator: torch.Generator) -> State:
         return layout.flatten(new_model(generator), dtype)
 
-    methods = with_encoder(methods_of(recipe, policy=names), encoder, measured)
+    chosen = methods_of(recipe, policy=names)
+    methods = with_encoder(chosen, encoder, measured, schema.missing)
     for name in ("query", "training"):
         if methods[name].contract.simulator_only:
             raise ValueError(
@@ -112,15 +113,17 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
     that the study does not need."""
     recipe = agreement.recipe
     has_numbers = agreement.schema.task == "regression"
+    # an encoder sees empty cells filled in, and makes whole rows
+    has_empty = agreement.schema.missing is not None and recipe.encoder is None
     scaling = Scaling(
         of_rows=is_standardised(recipe, agreement.example),
         of_numbers=has_numbers and recipe.target_scale != "none",
-        of_cells=False,
+        of_cells=has_empty,
         is_encoded=recipe.encoder is not None,
     )
     playing = methods.copy()
     playing["scaling"] = scaling
-    if not (scaling.of_rows or scaling.of_numbers):
+    if not (scaling.of_rows or scaling.of_numbers or scaling.of_cells):
         del playing["scaling"]
     if not recipe.validation:
         del playing["retention"]

@@ -155,6 +155,12 @@ def _describe_privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
             f"- Noise on the class counts that a query releases: ε = {privacy.epsilon:g} each, at "
             f"most {privacy.total:g} for a site."
         )
+    if agreement.recipe.delta is not None:
+        yield (
+            "- Gaussian noise on the totals from which the model was solved for: ε = "
+            f"{privacy.epsilon:g} and δ = {agreement.recipe.delta:g} for each close of labels, in the "
+            "same total."
+        )
     summed = "were masked" if privacy.secure_sum else "were not masked"
     yield f"- Sums over sites {summed}."
     if facts.left:

@@ -16,7 +16,7 @@ from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
 from fallow.experiment.encoding import add_encoder
-from fallow.experiment.finished import TrainedModel
+from fallow.experiment.finished import RowsAbout, TrainedModel
 from fallow.experiment.scale import in_units
 from fallow.experiment.steps import hold_back, is_stratified
 from fallow.experiment.versions import versions
@@ -185,14 +185,21 @@ class People:
         is_own = any(not torch.equal(deployed[name], common[name]) for name in PARTS)
 
         schema = at.agreement.schema
+        about: RowsAbout = {
+            "classes": schema.classes,
+            "columns": (),
+            "shape": schema.shape,
+        }
+        if schema.kind == "table":
+            about["columns"] = schema.features
+        if schema.missing is not None:
+            about["marks"] = [list(mark) for mark in schema.missing.marks]
         model: TrainedModel = {
             "state": {name: used[name] for name in PARTS},
-            "about": {"classes": schema.classes, "columns": (), "shape": schema.shape},
+            "about": about,
             "scale": at.site.memory.get("features"),
             "targets": at.site.memory.get("targets"),
         }
-        if schema.kind == "table":
-            model["about"]["columns"] = schema.features
         encoder = at.site.parts.methods.get("encoder")
         add_encoder(model, encoder, at.site.memory.get(ENCODE))
         save_tree(at.path / MODEL, model)

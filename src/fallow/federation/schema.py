@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from fallow.core.build import nearest
+from fallow.core.missing import Missing, name_marks
 from fallow.data.dataset import Dataset, Task
 from fallow.data.own.features import read_arrays
 from fallow.data.own.labels import TaskChoice, encode
@@ -30,7 +31,8 @@ class Column:
     """One column of a table.
 
     values: the agreed texts, each of which becomes a feature of 0 and 1; none: a number.  low,
-    high: what a number is expected to lie within; others are said and kept.
+    high: what a number is expected to lie within; others are said and kept.  may_be_empty: cells
+    may lack a value, and the sites fill them in together.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Column:
     values: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
+    may_be_empty: bool = False
 
     def __post_init__(self) -> None:
         if len(set(self.values)) < len(self.values) or "" in self.values:
@@ -50,6 +53,13 @@ class Column:
     def features(self) -> tuple[str, ...]:
         """What models see of it: itself, or ``name=value`` for each text."""
         return tuple(f"{self.name}={value}" for value in self.values) or (self.name,)
+
+    @property
+    def agreed(self) -> tuple[object, ...]:
+        """What a digest covers.  Of a column that is never empty it is what it was before there
+        were others."""
+        found: tuple[object, ...] = (self.name, self.unit, self.values)
+        return (*found, "may be empty") if self.may_be_empty else found
 
 
 @dataclass(frozen=True)
@@ -108,11 +118,23 @@ class Schema:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of a table's features, in the order in which models see them."""
-        names: list[str] = []
+        """The names of a table's features, in the order in which models see them; last come those
+        that mark empty cells."""
+        return features_of(self.columns)
+
+    @property
+    def missing(self) -> Missing | None:
+        """How empty cells are filled in; None where no column may have any."""
+        if not any(column.may_be_empty for column in self.columns):
+            return None
+        levels: list[tuple[int, int]] = []
+        first = 0
         for column in self.columns:
-            names.extend(column.features)
-        return tuple(names)
+            end = first + len(column.features)
+            if column.values:
+                levels.append((first, end))
+            first = end
+        return Missing(tuple(levels), marks_of(self.columns))
 
     @property
     def outputs(self) -> int:
@@ -133,13 +155,14 @@ class Schema:
             y_test=y[:0],
             classes=self.classes,
             columns=self.features,
+            missing=self.missing,
         )
 
     @property
     def digest(self) -> str:
         """32 hexadecimal digits of everything that sites agree on about rows; limits of columns,
         which refuse nothing, are no part of it."""
-        columns = [(column.name, column.unit, column.values) for column in self.columns]
+        columns = [column.agreed for column in self.columns]
         text = json.dumps({**asdict(self), "columns": columns}, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -165,6 +188,24 @@ class Schema:
         return self.classes[int(value)] if self.classes else f"{value:g}"
 
 
+def marks_of(columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
+    """The features that are 1 where a cell is empty, each with the column that it marks."""
+    names = _names_of(columns)
+    return name_marks(names, [column.name for column in columns if column.may_be_empty])
+
+
+def features_of(columns: Sequence[Column]) -> tuple[str, ...]:
+    """The names of the features that columns make, those that mark empty cells last."""
+    return (*_names_of(columns), *(feature for feature, _ in marks_of(columns)))
+
+
+def _names_of(columns: Sequence[Column]) -> list[str]:
+    names: list[str] = []
+    for column in columns:
+        names.extend(column.features)
+    return names
+
+
 def schema_from(settings: Mapping[str, Any]) -> Schema:
     """A schema from plain settings, such as the section of a TOML file; the shape of a table may
     be left out.  Raises ValueError naming the setting."""
@@ -174,7 +215,7 @@ def schema_from(settings: Mapping[str, Any]) -> Schema:
             columns = TypeAdapter(tuple[Column, ...]).validate_python(
                 found.get("columns", ())
             )
-            found["shape"] = (sum(len(column.features) for column in columns),)
+            found["shape"] = (len(features_of(columns)),)
         known = list(Schema.__dataclass_fields__)
         for key in found:
             if key not in known:
@@ -196,12 +237,15 @@ def schema_of(
     task: TaskChoice = "auto",
     classes: tuple[str, ...] = (),
     ids: str = "id",
+    needs_whole: bool = False,
 ) -> Schema:
     """The schema of an example: a .csv or .parquet table, a .npz file of arrays, or a folder of
     images in ``class/*`` and ``unlabelled/*``.
 
     A column whose cells are all numbers is a number, any other becomes its texts, sorted; units and
-    limits are for people to write down.  ``classes``: when the example has not a label of each.
+    limits are for people to write down.  One with an empty cell may be empty at the sites, too.
+    ``classes``: when the example has not a label of each.  needs_whole: no column may be empty,
+    because sites leave such rows out, or models cannot take them.
     Raises ValueError for what cannot be a schema.
     """
     file = Path(path)
@@ -233,7 +277,7 @@ def schema_of(
             shape=arrays["x"].shape[1:],
             ids=ids,
         )
-    return _of_table(file, label, task, classes, ids)
+    return _of_table(file, label, task, classes, ids, needs_whole=needs_whole)
 
 
 def _choose_task(classes: tuple[str, ...]) -> Task:
@@ -242,7 +286,13 @@ def _choose_task(classes: tuple[str, ...]) -> Task:
 
 
 def _of_table(
-    file: Path, label: str, task: TaskChoice, classes: tuple[str, ...], ids: str
+    file: Path,
+    label: str,
+    task: TaskChoice,
+    classes: tuple[str, ...],
+    ids: str,
+    *,
+    needs_whole: bool,
 ) -> Schema:
     import numpy as np
 
@@ -255,34 +305,37 @@ def _of_table(
     cells.pop(ids, None)
     if not cells:
         raise ValueError(f"{file.name} has no column of features; add one")
-    columns = tuple(_column(file, name, values) for name, values in cells.items())
-    width = sum(len(column.features) for column in columns)
+    columns = tuple(
+        _column(file, name, values, needs_whole=needs_whole)
+        for name, values in cells.items()
+    )
     return Schema(
         kind="table",
         task=_choose_task(found),
         label=label,
         classes=found,
         columns=columns,
-        shape=(width,),
+        shape=(len(features_of(columns)),),
         ids=ids,
     )
 
 
-def _column(file: Path, name: str, cells: list[str]) -> Column:
+def _column(file: Path, name: str, cells: list[str], *, needs_whole: bool) -> Column:
     given = [cell for cell in cells if cell.lower() not in EMPTY]
     if not given:
         raise ValueError(
             f"{file.name}: column {name!r} is empty; give an example, or leave it out"
         )
+    may_be_empty = len(given) < len(cells) and not needs_whole
     if all(number_in(cell) is not None for cell in given):
-        return Column(name)
+        return Column(name, may_be_empty=may_be_empty)
     values = tuple(sorted(set(given)))
     if len(values) > MOST_LEVELS:
         raise ValueError(
             f"{file.name}: column {name!r} holds {len(values)} different texts, more than "
             f"{MOST_LEVELS}; leave it out, or name it as the column of ids"
         )
-    return Column(name, values=values)
+    return Column(name, values=values, may_be_empty=may_be_empty)
 
 
 def number_in(cell: str) -> float | None:

@@ -118,6 +118,12 @@ def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
         add_setting(document, field.name, shown, about=about)
 
 
+EMPTY_CELLS = (
+    "where cells may be empty, the sites put in the mean of a number or the most frequent text, by "
+    "totals over all of them"
+)
+
+
 def schema_section(schema: Schema) -> Table:
     """The section ``[schema]``, a line for each column."""
     section = tomlkit.table()
@@ -134,6 +140,8 @@ def schema_section(schema: Schema) -> Table:
             "features; one with values holds these texts, others hold numbers in the unit"
         )
         section.add(tomlkit.comment(about))
+        if schema.missing is not None:
+            section.add(tomlkit.comment(EMPTY_CELLS))
         columns = tomlkit.array()
         for column in schema.columns:
             columns.add_line(toml_item(_briefly(asdict(column))), indent="  ")
@@ -147,5 +155,5 @@ def _briefly(column: dict[str, Any]) -> dict[str, Any]:
     return {
         k: v
         for k, v in column.items()
-        if v != () and not (k == "unit" and column["values"])
+        if v not in ((), False) and not (k == "unit" and column["values"])
     }

@@ -14,16 +14,19 @@ import torch
 from torch import Tensor
 
 from fallow.core.messages import KEYS, Request, Step
+from fallow.core.missing import Missing
 from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId, Value
 from fallow.core.weights import lower_median
 from fallow.network.alike import find_odd, is_ragged
+from fallow.network.cells import are_cells, find_fault_in_cells
 from fallow.network.plausible import (
     BY_LABELS,
     BY_ROWS,
     ROWS,
     Bounds,
+    are_noisy_products,
     are_products,
     cut_sums,
     cut_weights,
@@ -137,6 +140,8 @@ class ResponseCheck:
     last: the norms of the model that sites were brought last, by its parts.
     with_statistics: the owners of verbs ("query", "training") whose models for an average come
         with batch-norm statistics.
+    missing: how empty cells are filled in, where a study has some; cells: numbers in a row as it
+        is measured.
     """
 
     rows: dict[SiteId, int] = field(default_factory=dict)
@@ -153,6 +158,8 @@ class ResponseCheck:
     bounds: Bounds = Bounds()
     last: dict[str, float] = field(default_factory=dict)
     with_statistics: frozenset[str] = frozenset()
+    missing: Missing | None = None
+    cells: int = 0
 
     def largest_message(self, site: SiteId) -> int:
         """Bytes of a message that a site may have reason to send: two models of float64 for every
@@ -202,6 +209,12 @@ class ResponseCheck:
             self._check_of_people(site, step, answer)
         elif step.kind == "sum":
             _check_signs(answer)
+            if request.owner in ("query", "initial"):
+                self._check_parts_of_rows(site, answer)
+            if are_cells(answer):
+                why = find_fault_in_cells(answer, self.missing, self.cells)
+                if why is not None:
+                    raise Refusal(why)
         self._check_weight(site, request, answer)
         return checked
 
@@ -323,6 +336,8 @@ class ResponseCheck:
 
     def _check_weight(self, site: SiteId, request: Request, answer: Received) -> None:
         """Raise ValueError for more rows in an average than the site has labels."""
+        if are_noisy_products(answer):
+            self._check_labelled(site, answer)
         n = number_of(answer.get(ROWS))
         if n is None or request.owner == "people":
             return
@@ -337,20 +352,27 @@ class ResponseCheck:
                 f"{ROWS} is {n:g}, and the site brought or was asked for {most} labels"
             )
 
+    def _check_parts_of_rows(self, site: SiteId, answer: Received) -> None:
+        """Raise ValueError for rows of several kinds, such as clusters, that are more together than
+        the site has."""
+        parts = answer.get("rows")
+        if not isinstance(parts, Tensor) or parts.ndim != 1:
+            return
+        together = float(parts.double().sum())
+        most = self.rows.get(site, WHOLE)
+        if together > most * (1 + 1e-6):
+            raise ValueError(f"rows are {together:g} together, and the site has {most}")
+
     def _check_products(self, site: SiteId, answer: Received) -> None:
         """Raise ValueError for products that cannot be those of the site's labelled rows.
 
         Rows count by the weights of classes and of queries, of which none is above the number of
         all rows: those of classes share the labels, those of queries stand for rows.
         """
-        rows = number_of(answer["rows"])
+        rows = self._check_labelled(site, answer)
         n = number_of(answer[ROWS])
-        most = self.labels.get(site, WHOLE)
-        if rows is None or n is None or not 0 <= rows <= most:
-            raise ValueError(
-                f"rows is {answer['rows']!r:.40}, and the site brought or was asked for {most} "
-                "labels"
-            )
+        if n is None:
+            raise ValueError(f"{ROWS} is {answer[ROWS]!r:.40}, which is no number")
         heaviest = sum(self.rows.values()) or WHOLE
         if n > rows * heaviest:
             raise ValueError(
@@ -359,6 +381,17 @@ class ResponseCheck:
             )
         if why := find_fault_in_products(answer):
             raise ValueError(why)
+
+    def _check_labelled(self, site: SiteId, answer: Received) -> float:
+        """How many labelled rows an answer is of; ValueError for more than the site can have."""
+        rows = number_of(answer["rows"])
+        most = self.labels.get(site, WHOLE)
+        if rows is None or not 0 <= rows <= most:
+            raise ValueError(
+                f"rows is {answer['rows']!r:.40}, and the site brought or was asked for {most} "
+                "labels"
+            )
+        return rows
 
     def check_plain(self, site: SiteId, answer: Received, least: int = 0) -> Answer:
         """The answer, where nothing more is known of it; counts may be as large as ``least``."""

@@ -22,7 +22,8 @@ MODELS = ("w", "stats", "body")
 ROWS = "n"
 """The field by which an answer weighs in an average of models."""
 BY_ROWS = {
-    *(("scaling", verb) for verb in ("columns", "spread")),
+    *(("scaling", verb) for verb in ("columns", "cells", "spread")),
+    ("filling", "cells"),
     *(("encoder", verb) for verb in ("moments", "patches")),
 }
 BY_LABELS = {
@@ -205,12 +206,19 @@ def _find_beyond(
 
 PRODUCTS = frozenset({"n", "rows", "features", "answers", "products", "cross", "squares"})
 """Fields of an answer with products of labelled rows: for a head in closed form."""
+NOISY = frozenset({"rows", "noisy"})
+"""Fields of an answer with such products behind Gaussian noise."""
 BELOW = 1e-6  # of the largest square: what rounding makes of an eigenvalue of 0
 
 
 def are_products(answer: Mapping[str, object]) -> bool:
     """Whether an answer has the products of labelled rows."""
     return answer.keys() >= PRODUCTS
+
+
+def are_noisy_products(answer: Mapping[str, object]) -> bool:
+    """Whether an answer has the products of labelled rows with noise, and their number."""
+    return answer.keys() >= NOISY
 
 
 def is_weighted(answer: Mapping[str, object]) -> bool:

@@ -13,10 +13,12 @@ from fallow.core.ask import Masking
 from fallow.core.events import Say
 from fallow.core.totals import Implausible
 from fallow.core.types import Answer, SiteId
+from fallow.network.cells import are_cells, find_fault_in_cells
 from fallow.network.checks import ResponseCheck
 from fallow.network.plausible import (
     MODELS,
     ROWS,
+    are_noisy_products,
     are_products,
     does_fit,
     find_fault_in_products,
@@ -93,17 +95,34 @@ class PlausibleSums:
             for name, value in values.items():
                 if name != "sites" and bool((value.abs() > most).any()):
                     return f"{name} is beyond {len(sites)} times the bound {bound:g}"
+        if are_cells(values):
+            missing = self.border.missing
+            why = find_fault_in_cells(values, missing, self.border.cells, ROUNDED)
+            if why is not None:
+                return why
+            if why := self._find_too_many_rows(values, sites):
+                return why
         in_counts = self._find_fault_in_counts(values, sites)
         if in_counts is None and are_products(values):
             return find_fault_in_products(values, BELOW)
         return in_counts or self._find_fault_in_model(values)
+
+    def _find_too_many_rows(
+        self, total: Mapping[str, Tensor], sites: Sequence[SiteId]
+    ) -> str | None:
+        known = [self.border.rows.get(site) for site in sites]
+        most = sum(rows or 0 for rows in known)
+        n = float(total["rows"])
+        if None not in known and n > most + ROUNDED:
+            return f"rows is {n:g}, and these sites have {most}"
+        return None
 
     def _find_fault_in_counts(
         self, total: Mapping[str, Tensor], sites: Sequence[SiteId]
     ) -> str | None:
         known = [self.border.labels.get(site) for site in sites]
         counted = ROWS
-        if are_products(total):
+        if are_products(total) or are_noisy_products(total):
             counted = "rows"  # their n is a weight
         if counted in total and None not in known:
             n = float(total[counted])

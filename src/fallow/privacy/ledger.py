@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import NamedTuple, Protocol, Required, TypedDict
+from typing import Any, NamedTuple, Protocol, Required, TypedDict
 
 from torch import Tensor
 
@@ -16,12 +16,21 @@ class Released(NamedTuple):
     """One noisy answer: what it cost, what it answered to, and itself.
 
     Without a ``digest`` nothing is known of the answer: the site may have given one, and counts it
-    as spent.
+    as spent.  Of Gaussian noise ``rho`` is what it cost as zCDP, and ``epsilon`` by how much it
+    raised the ε of all releases with such noise (`fallow.privacy.gauss`): so ε of all lines adds up.
     """
 
     epsilon: float
     digest: str
     answer: Answer
+    rho: float = 0.0
+
+    def to_line(self) -> dict[str, Any]:
+        """The fields as a ledger holds them: ``rho`` only where there is one."""
+        fields = self._asdict()
+        if not self.rho:
+            del fields["rho"]
+        return fields
 
 
 class SumKey(TypedDict, total=False):

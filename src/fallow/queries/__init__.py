@@ -21,6 +21,7 @@ from fallow.queries.margin import Margin
 from fallow.queries.noise_stability import NoiseStability
 from fallow.queries.oracle_histogram import OracleHistogram
 from fallow.queries.random import Random
+from fallow.queries.typical import Typical
 from fallow.queries.typicality import Typicality
 
 __all__ = [
@@ -45,5 +46,6 @@ __all__ = [
     "NoiseStability",
     "OracleHistogram",
     "Random",
+    "Typical",
     "Typicality",
 ]

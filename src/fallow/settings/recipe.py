@@ -99,8 +99,8 @@ class Recipe:
     # labels
     query: Spec = Spec("random")
     initial: float | int = 0.10  # first labels: a fraction of all rows, or labels a site
-    # who chooses the first labels (query: one_pass only)
-    initial_by: Literal["random", "query"] = "random"
+    # who chooses them: random, typical rows of all sites, or the query (one_pass only)
+    initial_by: Literal["random", "typical", "query"] = "random"
     per_cycle: float | int = 0.05
     # a cycle's budget is bought in so many parts, one after the other
     queries_per_cycle: int = 1
@@ -133,8 +133,25 @@ class Recipe:
 
     @property
     def protected(self) -> Privacy:
-        """The protections of a whole run, with what all its queries may spend together."""
-        return self.privacy.over(self.cycles * self.queries_per_cycle)
+        """The protections of a whole run, with what all its queries may spend together, and all
+        closes of labels where totals leave with noise."""
+        queries = self.cycles * self.queries_per_cycle
+        delta = self.delta
+        if delta is None:
+            return self.privacy.over(queries)
+        closes = (self.cycles + 1) * self.rounds
+        return self.privacy.over(queries, closes=closes, delta=delta)
+
+    @property
+    def delta(self) -> float | None:
+        """δ of the Gaussian noise on what training sends; None where there is no such noise."""
+        contract = contract_of_training(self.training.name)
+        if self.privacy.epsilon is None or contract is None or not contract.delta_field:
+            return None
+        given = self.training.fields.get(contract.delta_field)
+        if given is None:
+            return None
+        return float(given)
 
     def __post_init__(self) -> None:
         for name in ONE_OR_MORE:
@@ -351,9 +368,6 @@ def settings_of_training(training: object) -> Mapping[str, object]:
     >>> settings_of_training("closed-form:penalty=0.1")["rounds"]
     1
     """
-    from fallow import training as common
-    from fallow.training import personal
-
     name: object = None
     if isinstance(training, str):
         name = Spec.parse(training).name
@@ -361,12 +375,24 @@ def settings_of_training(training: object) -> Mapping[str, object]:
         name = training.get("name")
     if not isinstance(name, str):
         return {}
+    contract = contract_of_training(name)
+    if contract is None:
+        return {}
+    return contract.settings
+
+
+def contract_of_training(name: str) -> Contract | None:
+    """The contract of a training method of that name; None for the class of others, of which
+    nothing is imported, and for a name that is unknown."""
+    from fallow import training as common
+    from fallow.training import personal
+
     try:
         cls = own_class(name) or find((common, personal), name, BUILT_IN)
     except ValueError:
-        return {}
+        return None
     contract: Contract = cls.contract
-    return contract.settings
+    return contract
 
 
 @cache

@@ -51,6 +51,9 @@ def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, object]:
     """The given fields over the defaults of the class; a class that is not found is complained
     about where it is needed.
 
+    Fields that a class lists as ``LATER`` it did not always have: left at their default they are no
+    part of a digest, so that studies of before stay the same studies.
+
     A class of others that ``policy`` does not allow has the given fields alone: to know its
     defaults is to run its code, and a digest is wanted before anybody has agreed to that.
     """
@@ -60,7 +63,10 @@ def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, object]:
         cls = find(_packages(part), spec.name, policy)
     except ValueError:
         return given
-    return _defaults(cls, policy) | given
+    later = getattr(cls, "LATER", ())
+    defaults = _defaults(cls, policy)
+    known = {name: value for name, value in defaults.items() if name not in later}
+    return known | given
 
 
 def _packages(part: str) -> Packages:

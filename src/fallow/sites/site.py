@@ -14,6 +14,7 @@ from fallow.core.banks import Layout
 from fallow.core.local import NONE, LocalTraining, TrainState
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Method, Methods, methods_by_owner
+from fallow.core.missing import filled
 from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import stream
@@ -31,9 +32,11 @@ ViewOf = Callable[["Site", int, bool], View]
 EMPTY = -1.0
 ENCODE = "encode"
 """What a site remembers of its encoder: what that was fitted to."""
-SCALES = (ENCODE, "features", "targets")
-"""What the federation has agreed on for the rest of the run: how rows are encoded, and how rows and
-numbers are scaled."""
+FILL = "fill"
+"""What a site remembers of empty cells, where an encoder needs whole rows: what fills them."""
+SCALES = (ENCODE, FILL, "features", "targets")
+"""What the federation has agreed on for the rest of the run: how rows are filled in and encoded,
+and how rows and numbers are scaled."""
 Encoded = Callable[[SiteId, Tensor, State], tuple[Source, Tensor | None]]
 """From a site, its rows (n, *shape) and what the encoder was fitted to: features, and which of them
 are those of the rows (None: all, in their order)."""
@@ -111,7 +114,7 @@ class Site:
     def _look(self) -> Tensor | SeenRows:
         state, unit = self.memory.get(ENCODE), self.memory.get("features")
         if state is None:
-            return self.x if unit is None else in_unit(self.x, unit, self.x.dtype)
+            return self._measured(self.x, unit)
         if self.parts.encoded is None:
             raise ValueError(
                 f"site {self.id} remembers an encoder, and this run has none: begin it anew"
@@ -123,7 +126,7 @@ class Site:
         """Other rows, (m, *shape) as they are measured, as models see them."""
         state, unit = self.memory.get(ENCODE), self.memory.get("features")
         if state is None:
-            return x if unit is None else in_unit(x, unit, x.dtype)
+            return self._measured(x, unit)
         if self.parts.encoded is None:
             raise ValueError(
                 f"site {self.id} remembers an encoder, and this run has none: begin it anew"
@@ -131,6 +134,13 @@ class Site:
         source, at = self.parts.encoded(self.id, x, state)
         seen = seen_rows(source, at, unit, x.dtype)
         return seen if isinstance(seen, Tensor) else seen[:]
+
+    def _measured(self, x: Tensor, unit: State | None) -> Tensor:
+        """Rows (m, *shape) of which no encoder makes features, or not yet."""
+        if unit is not None:
+            return in_unit(x, unit, x.dtype)
+        fill = self.memory.get(FILL)
+        return x if fill is None else filled(x, fill["fill"])
 
     @property
     def pool(self) -> Tensor:
@@ -204,7 +214,7 @@ class Site:
         else:
             self.memory[name] = state
         self.store.keep(self.id, name, state)
-        if name in (ENCODE, "features"):
+        if name in (ENCODE, FILL, "features"):
             self._seen = None
 
     def receive(self, verb: str, letters: RelayedMessages) -> None:

@@ -188,6 +188,7 @@ WORDS = {
     "protocol=cycles": "cycle by cycle",
     "initial=0": "no first labels",
     "initial_by=query": "first labels",
+    "initial_by=typical": "typical first labels",
 }
 """Settings in words; others stand as they are typed."""
 

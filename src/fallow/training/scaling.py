@@ -13,7 +13,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
-from fallow.core.missing import Missing, filled
+from fallow.core.missing import Missing, filled, total_cells
 from fallow.core.types import Answer, State
 from fallow.core.view import Rows, View
 
@@ -35,6 +35,7 @@ class Scaling:
     are those of all rows at the sites, labelled or not, never of test rows; numbers
     to predict are those that were bought so far.  Everybody learns the means and the deviations.
     ``of_rows``, ``of_numbers``, ``of_cells``: what a study needs; sites answer to no more than that.
+    Rows of which cells may be empty are asked for "cells" in the place of "columns".
     ``is_encoded``: rows are the features of an encoder, which may be thousands.  Each is divided by
     the root of their number, too, so that rows have a mean square length of 1 whatever it is.
 
@@ -45,7 +46,7 @@ class Scaling:
 
     of_rows: bool = True
     of_numbers: bool = True
-    of_cells: bool = True
+    of_cells: bool = False
     is_encoded: bool = False
 
     contract: ClassVar[Contract] = Contract(
@@ -66,11 +67,9 @@ class Scaling:
     )
 
     def __post_init__(self) -> None:
-        never: tuple[str, ...] = ()
+        never: tuple[str, ...] = ("columns",) if self.of_cells else ("cells",)
         if not self.of_rows:
             never += ("columns", "spread")
-        if not self.of_cells:
-            never += ("cells",)
         if not (self.of_rows or self.of_cells):
             never += ("features",)
         if not self.of_numbers:
@@ -147,17 +146,7 @@ class Scaling:
         return {"rows": float(view.pool + len(view.labels)), "columns": total}
 
     def cells(self, view: View) -> Answer:
-        total: Tensor | float = 0.0
-        given: Tensor | float = 0.0
-        for rows in blocks(view):
-            if bool(rows.isinf().any()):
-                raise ValueError(
-                    "a feature is infinite; correct it, or leave such rows out"
-                )
-            total = total + rows.nansum(0)
-            given = given + (~rows.isnan()).sum(0).double()
-        rows_here = float(view.pool + len(view.labels))
-        return {"rows": rows_here, "columns": total, "given": given}
+        return {**total_cells(blocks(view))}
 
     def spread(self, view: View, mean: Tensor, fill: Tensor | None = None) -> Answer:
         squares = torch.zeros_like(mean)

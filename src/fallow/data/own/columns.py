@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
+from fallow.core.missing import name_marks
 from fallow.core.words import join_some
 from fallow.data.own.cells import EMPTY, Cells, Numbers
 from fallow.data.own.dialect import Dialect
@@ -253,8 +254,7 @@ def encode_columns(columns: list[Column]) -> Features:
     """
     names = [feature for column in columns for feature in column.features]
     marked = [column.read.name for column in columns if column.read.missing]
-    taken = set(names)
-    marks = tuple((_free(f"{name}_missing", taken), name) for name in marked)
+    marks = name_marks(names, marked)
     names += [feature for feature, _ in marks]
     n = len(columns[0])
     whole = _one_array(columns)
@@ -300,12 +300,6 @@ def _one_array(columns: Sequence[Column]) -> Numbers | None:
         if not is_there or at.strides != base.strides[:1]:
             return None
     return base[: len(first)]
-
-
-def _free(name: str, taken: Collection[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
 
 
 def sentences(columns: Sequence[ColumnRead]) -> list[str]:

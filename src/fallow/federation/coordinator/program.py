@@ -193,6 +193,8 @@ class Program:
             dtype=parts.dtype,
             bounds=self.agreement.bounds,
             with_statistics=owners_with_statistics(parts),
+            missing=schema.missing,
+            cells=math.prod(schema.shape),
         )
 
     def _go_on_without(

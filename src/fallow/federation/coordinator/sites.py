@@ -129,7 +129,8 @@ class RealSites:
 
     @property
     def missing(self) -> Missing | None:
-        return None
+        """How empty cells are filled in; None where the agreement knows none."""
+        return self.agreement.schema.missing
 
     @property
     def is_standardised(self) -> bool:
@@ -140,10 +141,16 @@ class RealSites:
     def about(self) -> RowsAbout:
         """What predicting needs to know of rows."""
         schema = self.agreement.schema
-        columns: list[str] = []
+        about: RowsAbout = {
+            "classes": list(schema.classes),
+            "columns": [],
+            "shape": schema.shape,
+        }
         if schema.kind == "table":
-            columns = list(schema.features)
-        return {"classes": list(schema.classes), "columns": columns, "shape": schema.shape}
+            about["columns"] = list(schema.features)
+        if schema.missing is not None:
+            about["marks"] = [list(mark) for mark in schema.missing.marks]
+        return about
 
     @property
     def sizes(self) -> dict[SiteId, int]:

@@ -30,7 +30,7 @@ STRUCK = "struck"  # answers that were struck out
 LEFT = "left"  # sites that left
 STOPPED = "stopped at"  # where the run stood when it ended with an error
 HELLO = "0/hello"
-SCALING = ("/encoder", "/encode", "/features", "/targets")
+SCALING = ("/cells", "/encoder", "/encode", "/features", "/targets")
 """The ends of the keys of what all sites must take part in to take part in anything."""
 
 

@@ -157,7 +157,7 @@ class SiteStore:
                         f"another release costs {cost:g}: raise the limit under [privacy] in its "
                         "site.toml, or leave the study"
                     )
-            line = with_checksum({**released._asdict(), "key": key})
+            line = with_checksum({**released.to_line(), "key": key})
             self._enter(ReleaseEntry(run=self.run, key=key, epsilon=cost, line=line))
 
     def _in_doubt(self) -> str:
@@ -260,7 +260,7 @@ class SiteStore:
         n_releases = self._tables.read("SELECT count(*) FROM spent")[0][0]
         key = f"{PUT_BACK} {now()} {n_releases}"
         unknown = Released(epsilon=cost, digest="", answer={})
-        line = with_checksum({**unknown._asdict(), "key": key})
+        line = with_checksum({**unknown.to_line(), "key": key})
         self._enter(ReleaseEntry(run=run, key=key, epsilon=cost, line=line))
 
     def _read_second_book(self) -> tuple[list[ReleaseEntry] | None, bool]:

@@ -56,8 +56,8 @@ class Budget:
 
     @property
     def first(self) -> int | None:
-        """The first labels, where they are drawn: each site has its own number of them."""
-        if self.recipe.initial_by != "random":
+        """The first labels, where the query does not choose them: each site has its own number."""
+        if self.recipe.initial_by == "query":
             return 0
         return self._of_site(self.recipe.initial, is_shared=False)
 

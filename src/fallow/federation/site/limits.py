@@ -7,6 +7,7 @@ Nothing that an order says can raise a limit.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +27,7 @@ from fallow.core.methods import (
 )
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId, State, Value
+from fallow.encoders.filling import check_fill
 from fallow.experiment.methods import is_shared, local_plan
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy
@@ -34,6 +36,8 @@ from fallow.federation.site.budget import Budget
 from fallow.federation.site.schedule import OrderPlace, RunSchedule
 from fallow.storage.files import digest_of
 
+FILLED_BY = ("fill", "features", "spread")
+"""Functions that may be given what fills empty cells."""
 PARTS = ("w", "stats")
 """Of a common model."""
 FITS = 6  # of one order: models that are trained or handed over
@@ -107,6 +111,8 @@ class SiteLimits:
             self._check_words(request, last)
         if place.kind == "encode" and last.verb != KEYS:
             self._check_encoding(last)
+        if last.verb in FILLED_BY:
+            self._check_fill(request.key, last, place)
         if request.owner == "people":
             return self._check_people(run, request, last, place, pool)
         notes = OrderNotes()
@@ -302,6 +308,21 @@ class SiteLimits:
         encoding = self.made.methods.get("encoding")
         if encoding is not None:
             encoding.check(self.site, dict(step.args))
+
+    def _check_fill(self, key: str, step: Step, place: OrderPlace) -> None:
+        """Raise unless what fills empty cells comes where the agreement has some, and only there."""
+        schema = self.agreement.schema
+        has_encoder = self.made.encoder is not None
+        # before an encoder sees rows, or else together with units of columns
+        is_here = schema.missing is not None and has_encoder == (place.kind == "cells")
+        fill = step.args.get("fill")
+        if is_here:
+            check_fill(self.site, fill, math.prod(schema.shape))
+        elif fill is not None:
+            raise Refusal(
+                f"the order {key} brings site {self.site} what fills empty cells, and by the "
+                "agreement there is none to fill here"
+            )
 
     # -- labels and scores ------------------------------------------------------------------
 

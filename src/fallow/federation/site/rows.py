@@ -18,7 +18,7 @@ from fallow.data.own.cells import TABLES
 from fallow.data.own.features import read_arrays
 from fallow.data.own.pixels import as_features
 from fallow.data.own.table import EMPTY, Columns, read_all_cells
-from fallow.federation.schema import Column, Schema, number_in
+from fallow.federation.schema import Column, Schema, marks_of, number_in
 from fallow.federation.site.pictures import (
     Originals,
     check_inside,
@@ -27,8 +27,8 @@ from fallow.federation.site.pictures import (
 )
 
 ReadableRow = tuple[tuple[str, str, str], ...] | Path
-"""A row as a person reads it: (column, text, unit) for each column of a table, or the file of an
-image."""
+"""A row as a person reads it: (column, text, unit) for each column of a table, the text "" where the
+cell is empty, or the file of an image."""
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -126,27 +126,41 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         column.name: [cell.lower() in EMPTY for cell in cells[column.name]]
         for column in schema.columns
     }
-    is_whole = [not any(lacks) for lacks in zip(*blank.values(), strict=True)]
+    must_be_given = [c.name for c in schema.columns if not c.may_be_empty]
+    is_whole = [True] * n_lines
+    for name in must_be_given:
+        is_whole = [
+            before and not lacks
+            for before, lacks in zip(is_whole, blank[name], strict=True)
+        ]
     notes = list(written)
     n_missing = n_lines - sum(is_whole)
     if n_missing:
-        notes.append(_note_missing(blank, n_missing, drop_rows))
+        lacking = {name: blank[name] for name in must_be_given}
+        notes.append(_note_missing(lacking, n_missing, drop_rows))
 
     rows = [row for row in range(n_lines) if is_whole[row]]  # where each stands in the file
     kept = {name: list(compress(column, is_whole)) for name, column in cells.items()}
+    is_empty = {name: list(compress(lacks, is_whole)) for name, lacks in blank.items()}
     ids = kept[schema.ids] if schema.ids in kept else [str(row + 1) for row in rows]
-    parts = [_features(column, kept[column.name], rows) for column in schema.columns]
+    parts: list[Tensor] = []  # each (n, features of a column)
+    for column in schema.columns:
+        parts.append(_features(column, kept[column.name], is_empty[column.name], rows))
+    for _, name in marks_of(schema.columns):
+        parts.append(torch.tensor(is_empty[name], dtype=torch.float32).unsqueeze(1))
     labels = _labels(schema, kept.get(schema.label, [""] * len(rows)), rows)
     for column in schema.columns:
-        note = _note_beyond(column, kept[column.name])
+        is_given = [not lacks for lacks in is_empty[column.name]]
+        note = _note_beyond(column, list(compress(kept[column.name], is_given)))
         if note is not None:
             notes.append(note)
 
     def describe(row: int) -> ReadableRow:
-        columns = schema.columns
-        return tuple(
-            (column.name, kept[column.name][row], column.unit) for column in columns
-        )
+        shown: list[tuple[str, str, str]] = []
+        for column in schema.columns:
+            text = "" if is_empty[column.name][row] else kept[column.name][row]
+            shown.append((column.name, text, column.unit))
+        return tuple(shown)
 
     return SiteRows(
         x=torch.cat(parts, dim=1),
@@ -183,25 +197,39 @@ def _note_missing(blank: dict[str, list[bool]], n_missing: int, drop_rows: bool)
     where = ", ".join(f"{name!r} {count}" for name, count in counts.items() if count)
     raise ValueError(
         f"{n_missing} rows have missing features ({where}); fill them in or remove the rows, or "
-        "agree on drop_rows = true, with which every site leaves them out"
+        "agree that such a column may be empty (may_be_empty = true in its line of study.toml), "
+        "with which the sites fill cells in together, or on drop_rows = true, with which every "
+        "site leaves such rows out"
     )
 
 
-def _features(column: Column, cells: list[str], rows: list[int]) -> Tensor:
-    """(n, 1) numbers, or (n, values) of 0 and 1.  rows: where each cell stands in the file."""
+def _features(
+    column: Column, cells: list[str], is_empty: list[bool], rows: list[int]
+) -> Tensor:
+    """(n, 1) numbers, or (n, values) of 0 and 1; NaN where a cell is empty.
+
+    rows: where each cell stands in the file.
+    """
     if not column.values:
-        at_rows = zip(cells, rows, strict=True)
-        numbers = [_number(column, cell, row) for cell, row in at_rows]
+        numbers = [
+            math.nan if lacks else _number(column, cell, row)
+            for cell, lacks, row in zip(cells, is_empty, rows, strict=True)
+        ]
         return torch.tensor(numbers, dtype=torch.float64).float().unsqueeze(1)
-    for row, cell in zip(rows, cells, strict=True):
-        if cell not in column.values:
+    for row, cell, lacks in zip(rows, cells, is_empty, strict=True):
+        if cell not in column.values and not lacks:
             raise ValueError(
                 f"column {column.name!r}, row {row + 1}: {cell!r} is none of the agreed texts "
                 f"{', '.join(map(repr, column.values))}{_suggest(cell, column.values)}"
             )
-    index = [column.values.index(cell) for cell in cells]
+    index = [
+        0 if lacks else column.values.index(cell)
+        for cell, lacks in zip(cells, is_empty, strict=True)
+    ]
     values = torch.tensor(index, dtype=torch.long)
-    return torch.nn.functional.one_hot(values, len(column.values)).float()
+    found = torch.nn.functional.one_hot(values, len(column.values)).float()
+    found[torch.tensor(is_empty, dtype=torch.bool)] = math.nan
+    return found
 
 
 def _suggest(text: str, known: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from fallow.settings.recipe import Recipe
 
 Part = Literal[
     "hello",
+    "cells",
     "encoder",
     "encode",
     "features",
@@ -41,6 +42,7 @@ ROUND = NUMBER.format("round")
 QUERY = rf"{CYCLE}/query(?:-(?P<part>[1-9][0-9]{{0,8}}))?"
 KEYS: dict[Part, re.Pattern[str]] = {
     "hello": re.compile(rf"0/hello/{TURN}"),
+    "cells": re.compile(rf"0/initial/cells/{TURN}"),
     "encoder": re.compile(rf"0/initial/encoder/{TURN}"),
     "encode": re.compile(rf"0/initial/encode/{TURN}"),
     "features": re.compile(rf"0/initial/features/{TURN}"),
@@ -56,12 +58,14 @@ KEYS: dict[Part, re.Pattern[str]] = {
     "query": re.compile(rf"{QUERY}/{TURN}"),
     "finish": re.compile(rf"model/finish/{TURN}"),
 }
-ENCODING: tuple[Part, ...] = ("encoder", "encode")
-"""What an encoder is fitted to, and its hand-over to all sites."""
+ENCODING: tuple[Part, ...] = ("cells", "encoder", "encode")
+"""What fills empty cells before an encoder sees rows, what it is fitted to, and its hand-over to
+all sites."""
 TIMES = re.compile(r"[1-9][0-9]{0,8}")
 """How often a step was asked anew, as a key says it."""
 OWNER: dict[Part, str] = {
     "hello": "people",
+    "cells": "filling",
     "encoder": "encoder",
     "encode": "encoding",
     "features": "scaling",
@@ -80,8 +84,8 @@ OWNER: dict[Part, str] = {
 """Whose verbs each part of a run asks."""
 PHASES: tuple[tuple[Part, ...], ...] = (
     (
-        *("hello", "encoder", "encode", "features", "initial", "targets", "round"),
-        *("query", "finish"),
+        *("hello", "cells", "encoder", "encode", "features", "initial", "targets"),
+        *("round", "query", "finish"),
     ),
     ("best", "ask"),
     ("last", "close"),

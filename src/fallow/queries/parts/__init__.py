@@ -1,11 +1,23 @@
 """Pure functions with two or more users among the strategies."""
 
+from fallow.queries.parts.bundles import (
+    LEAST,
+    MOST_CENTRES,
+    OFTEN,
+    find_centres,
+    kept_bundles,
+    nearest_centre,
+    shared_features,
+    tie_bundles,
+    total_bundles,
+)
 from fallow.queries.parts.committee import (
     Committee,
     gather_committee,
     logits,
     personal_model,
 )
+from fallow.queries.parts.covering import cover, members
 from fallow.queries.parts.density import typicality
 from fallow.queries.parts.diverse import by_cover, by_gradient
 from fallow.queries.parts.gradients import residuals
@@ -25,6 +37,9 @@ from fallow.queries.parts.quota import apportion, fill
 from fallow.queries.parts.top import rank_rows, top
 
 __all__ = [
+    "LEAST",
+    "MOST_CENTRES",
+    "OFTEN",
     "SIGMA",
     "Committee",
     "Features",
@@ -36,17 +51,25 @@ __all__ = [
     "by_gradient",
     "check_sigma",
     "clusters",
+    "cover",
     "fill",
+    "find_centres",
     "first_best",
     "gather_committee",
     "k_center",
     "k_means_pp",
+    "kept_bundles",
     "logits",
+    "members",
     "most_similar",
+    "nearest_centre",
     "personal_model",
     "rank_rows",
     "refuse_classes",
     "residuals",
+    "shared_features",
+    "tie_bundles",
     "top",
+    "total_bundles",
     "typicality",
 ]

@@ -1,0 +1,68 @@
+"""Totals of cells, by which sites fill in what is empty: what they cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fallow.core.missing import Missing
+
+CELLS = frozenset({"rows", "columns", "given"})
+"""Fields of an answer with totals of cells."""
+
+
+def are_cells(answer: Mapping[str, object]) -> bool:
+    """Whether an answer has totals of cells."""
+    return answer.keys() >= CELLS
+
+
+def find_fault_in_cells(
+    answer: Mapping[str, object], missing: Missing | None, width: int, room: float = 0.0
+) -> str | None:
+    """Why these cannot be the totals of rows with empty cells; None where they can.
+
+    ``given`` (d,) counts the cells of each column that are not empty, among ``rows`` rows; of
+    ``columns`` (d,), their sums, those of a category count too.  width: d.  room: what rounding
+    adds, as in fixed point.
+    """
+    rows = torch.as_tensor(answer["rows"], dtype=torch.float64)
+    totals = torch.as_tensor(answer["columns"], dtype=torch.float64)
+    given = torch.as_tensor(answer["given"], dtype=torch.float64)
+    for name, value in (("columns", totals), ("given", given)):
+        if value.shape != (width,):
+            return f"{name} has the shape {tuple(value.shape)}, and a row has {width} cells"
+    if rows.ndim:
+        return "rows is no single number"
+    if bool((given < -room).any()):
+        return f"given is {float(given.min()):g}, and no count is below 0"
+    if bool((given > rows + room).any()):
+        return f"given is {float(given.max()):g}, more cells than the {float(rows):g} rows have"
+    if not room and bool((given != given.round()).any()):
+        return "given has a part of a cell, and cells are counted"
+    without = given <= room
+    if bool((totals[without].abs() > room).any()):
+        return "columns is not 0 where no cell is given"
+    if missing is None:
+        return None
+    return _find_fault_in_levels(totals, given, missing, room)
+
+
+def _find_fault_in_levels(
+    totals: Tensor, given: Tensor, missing: Missing, room: float
+) -> str | None:
+    """Of each category: a cell that is given has exactly one of its levels."""
+    for first, end in missing.levels:
+        counts = totals[first:end]
+        cells = float(given[first])
+        is_same = bool(((given[first:end] - cells).abs() <= 2 * room).all())
+        if bool((counts < -room).any()):
+            return f"columns has {float(counts.min()):g} cells with one text, and no count is below 0"
+        away = abs(float(counts.sum()) - cells)
+        if not is_same or away > room * (end - first + 1):
+            return (
+                f"columns has {float(counts.sum()):g} cells with the texts of one column, and "
+                f"{cells:g} of them are given"
+            )
+    return None

@@ -1,0 +1,327 @@
+"""Typical rows of all sites: one label for each cluster of the federation, by totals.
+
+TypiClust (Hacohen, Dekel, Weinshall, 2022) labels the most typical row of each largest cluster that
+has no label.  Here the clusters are those of all sites together, and a cluster that several sites
+share is labelled once, at the site whose row is the most typical.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
+from fallow.core.contract import Contract
+from fallow.core.types import Answer, State
+from fallow.core.view import Picks, View
+from fallow.queries.base import Budget, Memo, orders
+from fallow.queries.parts import (
+    LEAST,
+    MOST_CENTRES,
+    OFTEN,
+    cover,
+    find_centres,
+    kept_bundles,
+    members,
+    nearest_centre,
+    shared_features,
+    tie_bundles,
+    total_bundles,
+    typicality,
+)
+
+CROWD = (
+    1000  # rows of a cluster, the nearest to its centre, that are looked at for typicality
+)
+TURNS = 3  # in which sites bid for clusters
+DIGITS = 2  # of a bid
+BASE = 128  # of a digit
+CHANCES = 16  # bids that are alike go by a number that each site draws
+STEPS = 32  # bids in a factor of two of typicality
+NO_BID = -1
+
+
+@final
+@dataclass(frozen=True)
+class Typical:
+    """As many clusters over all sites as there are labels after this query, and one label for each
+    that has none yet: its most typical row, at the site that has it.
+
+    For the first labels of a study, with ``initial_by=typical``, and for small budgets: nothing is
+    predicted, so no model is needed.  Typicality is 1 / the mean distance to the ``neighbours``
+    nearest rows of the same cluster at the same site.
+
+    >>> import fallow as fl
+    >>> near, far = [[0.0, 0.1 * k] for k in range(8)], [[9.0, 0.1 * k] for k in range(8)]
+    >>> sites = {"north": fl.Site(near + far), "south": fl.Site(near[:6])}
+    >>> picks = fl.select(fl.Typical(neighbours=3), sites=sites, n=1)
+    >>> picks["north"] >= 8, picks["south"] < 6  # one row of each cluster
+    (array([ True]), array([ True]))
+
+    Notes
+    -----
+    *Clusters* (`find_centres`) are those of the unlabelled rows of all sites, in features that sites
+    share: the global model's where there is one, else the rows as an encoder makes them.  The usual
+    start of k-means is rows, which the coordinator would see; here clusters are split until there
+    are enough of them.  Sites tie ``least`` rows or more into bundles first, so no total is one row.
+
+    *Who labels a cluster.*  Sites bid for the clusters that have no label, with the typicality of
+    their best row, in steps of 2 %.  The coordinator finds the highest bid of each cluster digit by
+    digit from counts, so it sees how many sites bid and not which.  A site takes as many of the
+    clusters that it won as its budget allows, first those that the fewest sites have rows of; what it
+    leaves goes to the next bidder in another turn.  Two sites with the same bid both take the
+    cluster: one label too many.
+
+    *What is left of a budget* goes to clusters that are the largest at the site among those with the
+    fewest labels of all sites, so that a budget is always spent.  Rows whose features are not finite
+    come last.  Of a site with more than 10,000 rows every second, third ... row makes the clusters;
+    all of them can be picked.
+    """
+
+    neighbours: int = 20  # K, Eq. 4 of TypiClust
+    least: int = LEAST  # rows of a bundle
+
+    contract: ClassVar[Contract] = Contract(
+        title="Typical rows of all sites",
+        short="Typical",
+        keep={
+            "bundle": "number of tensors kept",
+            "group": "number of tensors kept",
+            "select": "number of picks",
+        },
+        sum={
+            "size": "totals over sites of rows and labels",
+            "groups": "totals over sites of the rows of each cluster, in bundles of several",
+            "found": "totals over sites of rows and labels in each cluster, and of who has any",
+            "bids": "totals over sites of who has a row of which typicality in each cluster",
+            "taken": "totals over sites of labels that each cluster will get",
+        },
+        local_dp=False,  # totals of features leave without noise
+        missing="stops: clusters are those of the rows of all sites; a resumed run asks again",
+        often={"groups": OFTEN, "bids": DIGITS * TURNS, "taken": TURNS},
+        parts_show="the coordinator sees the totals of each site's rows by cluster, which are means of "
+        "five rows or more, and how typical the site's best row of each cluster is",
+    )
+
+    def __post_init__(self) -> None:
+        for name, least in (("neighbours", 1), ("least", 2)):
+            value = getattr(self, name)
+            if value < least:
+                raise ValueError(f"Typical's {name} is {value}; it must be {least} or more")
+
+    # -- server half ------------------------------------------------------------------------
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("bundle")
+        size = sum_of_all(ask, "size")
+        wanted = int(size["labels"]) + sum(budget.values())
+        wanted = min(wanted, MOST_CENTRES, int(size["rows"]) // self.least)
+        centres = find_centres(ask, wanted)
+
+        found = sum_of_all(ask, "found", centres=centres)
+        bought = sum(budget.values())
+        order = order_clusters(found["rows"], found["labels"], found["holders"], bought)
+        labels = found["labels"][order].round()  # (K,); masked sums are not quite whole
+        ask.keep("group", to=orders(budget), centres=centres[order])
+
+        winners = torch.empty(0, len(order), dtype=torch.int64)  # (turns, K) highest bids
+        taken = torch.zeros_like(labels)  # labels to come
+        for turn in range(TURNS):
+            is_open = (labels + taken) == 0
+            if turn == 0:  # the largest ones first
+                is_open[bought:] = False
+            best = self.find_best(ask, winners, is_open)
+            winners = torch.cat([winners, best[None]])
+            taken = sum_of_all(ask, "taken", winners=winners)["taken"].round()
+
+        covered = labels + taken
+        ask.keep("select", to=orders(budget), winners=winners, covered=covered)
+        notes = {"clusters": len(order), "covered": int((covered > 0).sum())}
+        return {**memo, "notes": notes}
+
+    def find_best(self, ask: Ask, winners: Tensor, is_open: Tensor) -> Tensor:
+        """The highest bid for each open cluster, (K,), from the first digit to the last."""
+        prefix = torch.zeros(len(is_open), dtype=torch.int64)
+        prefix[~is_open] = NO_BID
+        for digit in range(DIGITS):
+            bids = sum_of_all(
+                ask, "bids", 1.0, winners=winners, prefix=prefix, digit=digit
+            )["bids"]  # (K, BASE) sites whose bid begins so
+            prefix = add_digit(prefix, bids)
+        return prefix
+
+    # -- site half --------------------------------------------------------------------------
+
+    def bundle(self, view: View) -> Answer:
+        return tie_bundles(view, self.least)
+
+    def size(self, view: View) -> Answer:
+        return {"rows": float(view.pool), "labels": float(len(view.labels))}
+
+    def groups(
+        self, view: View, centres: Tensor | None = None, planes: Tensor | None = None
+    ) -> Answer:
+        return total_bundles(kept_bundles(view), centres, planes)
+
+    def found(self, view: View, centres: Tensor) -> Answer:
+        """Rows and labelled rows whose nearest centre each is, and whether there are rows: (K,)."""
+        rows = count_nearest(shared_features(view), centres)
+        labels = count_nearest(shared_features(view, "labelled"), centres)
+        holders = (rows > 0).double()
+        return {"rows": rows, "labels": labels, "holders": holders}
+
+    def group(self, view: View, centres: Tensor, n: int) -> Answer:
+        """The cluster of each row of the pool, (m,), -1 for one that is not finite, how typical it
+        is of that, (m,), all rows, the most typical first, (m,), and what the site may buy, ()."""
+        x = shared_features(view)
+        good = x.isfinite().all(1).nonzero().squeeze(1)
+        if not len(good):
+            raise ValueError(
+                f"the features of all {len(x)} rows are NaN or infinite: the model has diverged; "
+                "lower the learning rate or check the rows"
+            )
+        near = nearest_centre(x[good], centres)
+        cluster = torch.full((len(x),), -1, dtype=torch.int64)
+        cluster[good] = near
+        score = torch.full((len(x),), torch.nan)
+        far = torch.full((len(x),), torch.inf, dtype=x.dtype)  # from the centre
+        for c, rows in enumerate(members(near)):
+            if not len(rows):
+                continue
+            rows = good[rows]
+            far[rows] = (x[rows] - centres[c].to(x.dtype)).square().sum(1)
+            crowd = rows[far[rows].argsort(stable=True)[:CROWD]].sort().values
+            score[rows] = 0.0  # outside the crowd: less typical than any in it
+            score[crowd] = typicality(x[crowd], self.neighbours).float()
+        order = far.argsort(stable=True)  # two rows that have only each other are alike
+        order = order[score[order].nan_to_num(-1.0).argsort(descending=True, stable=True)]
+        return {"cluster": cluster, "score": score, "order": order, "n": torch.tensor(n)}
+
+    def bids(self, view: View, winners: Tensor, prefix: Tensor, digit: int) -> Answer:
+        """For each cluster for which the site still bids, the next digit of its bid: (K, BASE) of
+        0 and 1.  ``prefix``: (K,) what the highest bid begins with."""
+        counts = torch.zeros(len(prefix), BASE, dtype=torch.float32)
+        if "group" not in view.memory:  # buys nothing
+            return {"bids": counts}
+        own = self.own_bids(view, len(prefix))
+        if len(self.won(view, winners)) >= int(view.memory["group"]["n"]):
+            own[:] = NO_BID  # no room for more
+        rest = DIGITS - digit - 1
+        begins_so = (own >= 0) & (own // BASE ** (rest + 1) == prefix)
+        at = begins_so.nonzero().squeeze(1)
+        counts[at, own[at] // BASE**rest % BASE] = 1
+        return {"bids": counts}
+
+    def taken(self, view: View, winners: Tensor) -> Answer:
+        counts = torch.zeros(winners.shape[1], dtype=torch.float64)
+        if "group" in view.memory:
+            counts[self.won(view, winners)] = 1
+        return {"taken": counts}
+
+    def select(self, view: View, n: int, winners: Tensor, covered: Tensor) -> Picks:
+        """The best row of each cluster that the site has won, then more where few labels are.
+        ``covered``: (K,) labels of each cluster, those to come too."""
+        kept = self.grouped(view)
+        cluster = kept["cluster"]
+        score = kept["score"]
+        order = kept["order"]
+        best = []
+        for c in self.won(view, winners).tolist():
+            rows = order[cluster[order] == c]
+            best.append(rows[:1])
+        first = torch.cat([torch.empty(0, dtype=torch.int64), *best])[:n]
+
+        is_left = cluster >= 0
+        is_left[first] = False
+        left = is_left.nonzero().squeeze(1)
+        labels = torch.repeat_interleave(torch.arange(len(covered)), covered.long())
+        at = torch.cat([cluster[left], labels])
+        rank = torch.empty(len(order))
+        rank[order] = torch.arange(len(order)).flip(0).float()  # the best row has the most
+        more = left[cover(at, rank[left], n - len(first))]
+        last = (cluster < 0).nonzero().squeeze(1)
+        rows = torch.cat([first, more, last])[:n]
+        return Picks(rows, score=score[rows])
+
+    def won(self, view: View, winners: Tensor) -> Tensor:
+        """The clusters that the site takes, in the order in which it won them: in each turn the
+        first of those where no other site bid more, as many as it has room for."""
+        kept = self.grouped(view)
+        room = int(kept["n"])
+        own = self.own_bids(view, winners.shape[1])
+        mine: list[int] = []
+        for best in winners:  # (K,)
+            is_won = (own == best) & (best >= 0)
+            new = [c for c in is_won.nonzero().squeeze(1).tolist() if c not in mine]
+            mine += new[: room - len(mine)]
+        return torch.tensor(mine, dtype=torch.int64)
+
+    def own_bids(self, view: View, clusters: int) -> Tensor:
+        """What the site bids for each cluster, (K,): its best typicality in steps of a 32nd of an
+        octave, and a number that it draws; -1 where it has no row."""
+        kept = self.grouped(view)
+        is_there = kept["cluster"] >= 0
+        cluster = kept["cluster"][is_there]
+        score = kept["score"][is_there]
+        best = torch.full((clusters,), -1.0).scatter_reduce(0, cluster, score, "amax")
+        levels = BASE**DIGITS // CHANCES
+        octaves = best.clamp_min(1e-30).log2()
+        level = (STEPS * octaves + levels / 2).floor().clamp(0, levels - 1).long()
+        draw = torch.randint(CHANCES, (clusters,), generator=view.stream("bids"))
+        return torch.where(best >= 0, CHANCES * level + draw, NO_BID)
+
+    def grouped(self, view: View) -> State:
+        """What `group` left at the site; raises where the pool is another one by now."""
+        kept = view.memory["group"]
+        if len(kept["cluster"]) != view.pool:
+            raise ValueError(
+                f"site {view.site} has grouped {len(kept['cluster'])} rows and has {view.pool} "
+                "without a label now: its rows changed during the query; start the query anew"
+            )
+        return kept
+
+
+def count_nearest(x: Tensor, centres: Tensor) -> Tensor:
+    """How many rows that are finite each centre is the nearest of.  x: (m, D) -> (K,) float64."""
+    at = nearest_centre(x[x.isfinite().all(1)], centres)
+    return torch.bincount(at, minlength=len(centres)).double()
+
+
+def order_clusters(rows: Tensor, labels: Tensor, holders: Tensor, n: int) -> Tensor:
+    """Clusters by their labels, the fewest first, and of as many by their rows, the most first.
+
+    All arguments but ``n`` are (K,) totals.  Of the first ``n`` clusters those without a label are
+    ordered by how many sites have rows of them, the fewest first: whoever is the only one to have
+    rows of a cluster takes it before others.
+
+    >>> rows = torch.tensor([5.0, 9.0, 7.0, 1.0])
+    >>> labels = torch.tensor([0.0, 1.0, 0.0, 0.0])
+    >>> order_clusters(rows, labels, holders=torch.tensor([1.0, 3.0, 2.0, 1.0]), n=2)
+    tensor([0, 2, 3, 1])
+    """
+    order = rows.round().argsort(descending=True, stable=True)
+    order = order[labels.round()[order].argsort(stable=True)]
+    first = order[:n][labels[order[:n]].round() == 0]
+    order[: len(first)] = first[holders[first].round().argsort(stable=True)]
+    return order
+
+
+def add_digit(prefix: Tensor, bids: Tensor) -> Tensor:
+    """The beginnings of the highest bids, one digit longer.
+
+    prefix: (K,), -1 where there is no bid; bids: (K, B) how many sites bid each digit.
+
+    >>> add_digit(
+    ...     torch.tensor([0, 3, -1]), torch.tensor([[0.0, 2.0], [0.0, 0.0], [1.0, 0.0]])
+    ... )
+    tensor([ 1, -1, -1])
+    """
+    base = bids.shape[1]
+    is_bid = bids > 0.5
+    highest = (is_bid * torch.arange(base)).amax(1)  # (K,)
+    is_none = (prefix < 0) | ~is_bid.any(1)
+    return (prefix * base + highest).masked_fill(is_none, NO_BID)

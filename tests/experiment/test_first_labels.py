@@ -1,0 +1,97 @@
+"""Who chooses the first labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fallow.data import Dataset
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import world_of
+from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+
+PLACES = 6
+RECIPE = Recipe(
+    "few",
+    partition=Spec("iid"),
+    sites=3,
+    query=Spec("random"),
+    initial=2,
+    initial_by="typical",
+    per_cycle=1,
+    cycles=1,
+    rounds=1,
+    score_rounds=1,
+    bounds=(),
+)
+
+
+def places(rows: int = 180) -> Dataset:
+    """Rows around six places, half of all in one of them; the place is the class."""
+    draw = torch.Generator().manual_seed(0)
+    y = torch.arange(rows) % (2 * PLACES)
+    y = torch.where(y < PLACES, y, 0)
+    x = 20.0 * torch.eye(PLACES)[y] + torch.randn(rows, PLACES, generator=draw)
+    cut = rows * 2 // 3
+    names = tuple("abcdef")
+    return Dataset("places", x[:cut], y[:cut], x[cut:], y[cut:], classes=names)
+
+
+def begun(recipe: Recipe, seed: int = 0) -> Run:
+    journal = Journal()
+    run = Run(world_of(recipe, seed, places(), journal), journal)
+    run.initial()
+    return run
+
+
+def classes_of(run: Run) -> set[int]:
+    world = run.world
+    return {int(y) for site in world.members.values() for y in site.labels}  # type: ignore[attr-defined]
+
+
+def test_typical_first_labels_find_all_places_and_random_ones_do_not() -> None:
+    found = [len(classes_of(begun(RECIPE, seed))) for seed in range(5)]
+    drawn = [
+        len(classes_of(begun(replace(RECIPE, initial_by="random"), k))) for k in range(5)
+    ]
+    assert min(found) >= 5
+    assert sum(found) > sum(drawn) + 3
+
+
+def test_each_site_has_its_own_number_of_first_labels() -> None:
+    run = begun(RECIPE)
+    assert [len(site.labels) for site in run.world.members.values()] == [2, 2, 2]  # type: ignore[attr-defined]
+
+
+def test_a_cohort_and_seed_give_the_same_first_labels_again() -> None:
+    one, other = begun(RECIPE), begun(RECIPE)
+    for name, site in one.world.members.items():  # type: ignore[attr-defined]
+        assert torch.equal(site.labelled, other.world.members[name].labelled)  # type: ignore[attr-defined]
+
+
+def test_without_first_labels_nothing_is_asked() -> None:
+    run = begun(replace(RECIPE, initial=0))
+    assert classes_of(run) == set()
+
+
+def test_noise_on_counts_refuses_typical_first_labels_and_says_why() -> None:
+    with pytest.raises(ValueError, match="initial_by=typical"):
+        begun(replace(RECIPE, privacy=Privacy(epsilon=1.0)))
+
+
+def test_a_run_with_typical_first_labels_ends_and_names_what_left() -> None:
+    run = begun(RECIPE)
+    records = run.go()
+    assert records[-1]["labelled"] == 9
+    verbs = {entry["verb"] for entry in records[0]["revealed"]}
+    assert {"groups", "bids", "select"} <= verbs
+
+
+def test_the_word_is_part_of_a_digest_only_where_it_is_used() -> None:
+    assert Recipe("a").digest == Recipe("a", initial_by="random").digest
+    assert Recipe("a").digest != Recipe("a", initial_by="typical").digest
