@@ -55,6 +55,9 @@ def init(
     patience: of.Patience = "7d",
     deadline: of.Deadline = "14d",
     smallest: of.Smallest = 5,
+    guideline: of.Guideline = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Write the agreement (study.toml), keys and certificates, and say what to do next.
 
@@ -64,7 +67,7 @@ def init(
     --example rows.csv --label disease --host fallow.example.org
     """
     from fallow.cli.coordinate_words import after_init
-    from fallow.federation.agreement import Waits
+    from fallow.federation.agreement import Waits, read_guideline
     from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
     from fallow.federation.schema import schema_of
     from fallow.federation.toml import seconds_of
@@ -85,6 +88,9 @@ def init(
         deadline=seconds_of(deadline, "deadline"),
         quorum=quorum,
     )
+    guidelines = None
+    if guideline is not None:
+        guidelines = read_guideline(guideline)
     plan = Plan(
         name=name or folder.resolve().name,
         recipe=chosen,
@@ -93,12 +99,21 @@ def init(
         seed=seed,
         waits=waits,
         smallest=smallest,
+        guideline=guidelines,
     )
     made = CoordinatorFolder.create(folder, plan, address, host or ())
+    about = {
+        "folder": str(folder),
+        "study": str(folder / "study.toml"),
+        "name": made.agreement.name,
+        "digest": made.agreement.digest,
+        "sites": list(made.agreement.sites),
+        "address": made.address,
+    }
     called = None  # how sites call this machine
     if host:
         called = host[0]
-    print_lines(opt.console(), after_init(made, called))
+    opt.tell(after_init(made, called), about, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()
@@ -116,6 +131,8 @@ def admit(
             "--replace", help="Take other keys of a site that was admitted before."
         ),
     ] = False,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Let sites join by the files that they sent; nobody else can answer in their names."""
     from fallow.federation.coordinator.folder import CoordinatorFolder
@@ -123,7 +140,8 @@ def admit(
     from fallow.federation.joining import fingerprint
 
     office = CoordinatorFolder.open(folder)
-    console = opt.console()
+    console = opt.console(quiet=quiet or as_json)
+    admitted: list[dict[str, object]] = []
     for file in files:
         before = set(office.admitted)
         site = office.admit(file, replace)
@@ -131,8 +149,18 @@ def admit(
         if site in before:
             again = " again"
         mark = fingerprint(office.admitted[site])
+        admitted.append({"site": site, "fingerprint": mark, "again": site in before})
         print_lines(
             console, [f"admitted {site}{again}, by the keys with fingerprint {mark}"]
+        )
+    if as_json:
+        opt.print_json(
+            {
+                "admitted": admitted,
+                "missing": office.missing,
+                "digest": office.agreement.digest,
+                "restart": is_running(folder),
+            }
         )
     print_lines(
         console,
@@ -153,7 +181,7 @@ def admit(
 
 
 @coordinate.command()
-def start(folder: Folder) -> None:
+def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False) -> None:
     """Run the study until it is finished, or until Ctrl-C or 'stop'; the same command goes on."""
     from fallow.cli.coordinate_words import Lines
     from fallow.federation.coordinator.folder import CoordinatorFolder
@@ -161,7 +189,7 @@ def start(folder: Folder) -> None:
     from fallow.federation.folders import tighten
 
     office = CoordinatorFolder.open(folder)
-    console = opt.console()
+    console = opt.console(quiet=quiet or as_json)
     keys = office.keys
     agreement = office.agreement
     with alone(folder):  # said before anything of the one that runs is touched
@@ -173,7 +201,7 @@ def start(folder: Folder) -> None:
     opt.need_flower()
     from fallow.network.flower import FlowerLink
 
-    say = Lines(console, agreement)
+    say = Lines(console, agreement, as_json=as_json)
     nodes = {site: about["node"] for site, about in office.admitted.items()}
     with _stopped_by_signals(folder, say):
         link = FlowerLink(folder / "flower", office.address, office.tls, nodes, say)
@@ -248,7 +276,9 @@ def show(console: Console, about: Live) -> None:
 
 
 @coordinate.command()
-def advance(folder: Folder) -> None:
+def advance(
+    folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False
+) -> None:
     """Go on without what is waited for: labels that people have not given yet, or, where columns
     are scaled over all sites, the sites that do not answer, for the rest of the study."""
     from fallow.cli.coordinate_words import why_not_advanced
@@ -260,10 +290,8 @@ def advance(folder: Folder) -> None:
     control = Control(folder / "control")
     if found.get("phase") == LABELLING:
         control.tell("advance")
-        print_lines(
-            opt.console(),
-            ["open questions are given back, and the run goes on within two minutes"],
-        )
+        line = "open questions are given back, and the run goes on within two minutes"
+        opt.tell([line], {"without": "open questions"}, quiet=quiet, as_json=as_json)
         return
     waiting = found.get("waiting")
     if not waiting:
@@ -275,7 +303,8 @@ def advance(folder: Folder) -> None:
     if not waiting["can_advance"]:
         raise ValueError(why_not_advanced(folder, found))
     control.tell("advance")
-    print_lines(opt.console(), [f"the study goes on without {names}, within seconds"])
+    line = f"the study goes on without {names}, within seconds"
+    opt.tell([line], {"without": list(waiting["sites"])}, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()
@@ -292,6 +321,8 @@ def strike(
         str | None,
         typer.Option(metavar="KEY", help="An exchange, as 'start' shows it: 1/query/0."),
     ] = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Strike out what a site answered in a round or query: the run goes back there, and on without
     it.  Without --round or --exchange: where the run stopped with an error.
@@ -316,23 +347,22 @@ def strike(
             f"{folder}), strike, and start it again; nothing is lost"
         )
     found = strike_out(folder, office.agreement, site, key)
-    print_lines(
-        opt.console(),
-        [
-            f"{site} is struck out of {describe_key(found.key)}; the run goes on from there "
-            f"without it: fallow coordinate start {folder}"
-        ],
+    line = (
+        f"{site} is struck out of {describe_key(found.key)}; the run goes on from there without it: "
+        f"fallow coordinate start {folder}"
     )
+    opt.tell([line], {"site": site, "key": found.key}, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()
-def stop(folder: Folder) -> None:
+def stop(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False) -> None:
     """End the coordinator within seconds; nothing is lost, and 'start' goes on."""
     from fallow.federation.coordinator.live import Control
 
     _running(folder)
     Control(folder / "control").tell("stop")
-    print_lines(opt.console(), [f"stopping; to go on: fallow coordinate start {folder}"])
+    line = f"stopping; to go on: fallow coordinate start {folder}"
+    opt.tell([line], {"folder": str(folder)}, quiet=quiet, as_json=as_json)
 
 
 def _running(folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fallow.cli.tables import show_table
+from fallow.cli.tables import print_event, show_table
 from fallow.core.events import Event
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.folder import CoordinatorFolder
@@ -46,12 +46,14 @@ class Lines:
     """Takes the events of a run and prints a line for those that people care about.
 
     ``is_ending``: somebody has asked it to stop; that sites go as well is no news then.
+    ``as_json``: an object of JSON for each, for a program to read, whatever the console.
     """
 
     console: Console
     agreement: Agreement
     is_ending: bool = False
     last: dict[str, tuple[str, float]] = field(default_factory=dict)
+    as_json: bool = False
 
     def __call__(self, event: Event) -> None:
         kind = str(event["event"])
@@ -65,6 +67,9 @@ class Lines:
             return
         self.last[kind] = (text, now)
 
+        if self.as_json:
+            print_event(kind, text)
+            return
         clock = datetime.now().strftime("%H:%M:%S")
         style = None
         if kind in ALARMING:

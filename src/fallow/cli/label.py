@@ -27,7 +27,13 @@ Open = Annotated[
 ]
 
 
-def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> None:
+def label(
+    site: Site,
+    port: Port = 0,
+    who: Who = None,
+    open_: Open = True,
+    as_json: opt.AsObject = False,
+) -> None:
     """Label the samples that the study asks for, on a page in the browser, until Ctrl-C.
 
     The page is reached from this machine only, by the address that is printed. The site need not
@@ -46,9 +52,11 @@ def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> No
     agreement = folder.agreement
     rows = folder.rows
     ledger = folder.open_ledger()
-    console = opt.console()
+    console = opt.console(quiet=as_json)
 
     def say(address: str) -> None:
+        if as_json:
+            opt.print_json({"site": folder.name, "address": address})
         line = f"Label the samples of {folder.name} here: {address}"
         console.print(line, markup=False, soft_wrap=True)
         console.print(

@@ -71,19 +71,10 @@ def init(
 
 def _strategies(task: str) -> tuple[str, ...]:
     """What a first study compares: the strategies of a recipe that names none, or, for numbers to
-    predict, random picks and the first strategy that can choose by them."""
-    from fallow import queries
-    from fallow.core.build import names
-    from fallow.core.spelling import spell_class
+    predict, random picks and the strategy that chooses best by them."""
+    from fallow.papers.own.suited import NUMBERS
     from fallow.settings.recipe import Recipe
-    from fallow.study.opening import works_on
 
-    usual = Recipe("").queries
-    if task != "regression":
-        return usual
-    fitting = []
-    for cls in names(queries).values():
-        if works_on(cls.contract, task) and cls.contract.classes:
-            fitting.append(spell_class(cls))
-    others = sorted(set(fitting) - {usual[0]})
-    return (usual[0], *others[:1])
+    if task == "regression":
+        return NUMBERS[:2]
+    return Recipe("").queries

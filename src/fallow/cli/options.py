@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ import typer
 from rich.console import Console
 
 from fallow.cli.completion import complete_queries, complete_recipe, complete_setting
+from fallow.cli.tables import print_lines
 from fallow.storage.plain import printable
 from fallow.storage.private import OTHERS
 
@@ -104,6 +106,13 @@ Json = Annotated[bool, typer.Option("--json", help="A list of objects instead of
 AsObject = Annotated[
     bool, typer.Option("--json", help="An object of JSON instead of text.")
 ]
+AsLines = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="An object of JSON a line for each thing that happens: time, event and text.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")]
 Studies = Annotated[list[Path], typer.Argument(help="Folders of studies.")]
 
@@ -159,6 +168,14 @@ def split_names(text: str) -> tuple[str, ...]:
 def print_json(about: object) -> None:
     """A value as JSON, for a program to read."""
     typer.echo(json.dumps(about, indent=1))
+
+
+def tell(lines: Iterable[str], about: object, *, quiet: bool, as_json: bool) -> None:
+    """What a command did: in lines, as a value of JSON, or not at all."""
+    if as_json:
+        print_json(about)
+    elif not quiet:
+        print_lines(console(), lines)
 
 
 def for_a_real_site() -> None:

@@ -99,6 +99,8 @@ def init(
     epsilon: Epsilon = None,
     digest: Digest = None,
     allow: Allow = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Show the study, ask whether it is the coordinator's, and make keys.
 
@@ -117,6 +119,12 @@ def init(
     from fallow.federation.study_file import read_agreement
 
     check_free(folder)
+    if digest is None and (quiet or as_json):
+        raise ValueError(
+            "with --quiet and --json nothing is asked: give the digest of the study, as the "
+            "coordinator reads it out, with --digest"
+        )
+    console = opt.console(quiet=quiet or as_json)
     allowed = _read_allowed(allow or [])
     chosen = Settings(
         name,
@@ -127,7 +135,7 @@ def init(
         allow=allowed,
     )
     agreement = read_agreement(study, chosen.names)
-    confirmed = _confirm(opt.console(), study, agreement, chosen, digest)
+    confirmed = _confirm(console, study, agreement, chosen, digest)
     test_rows = None
     if test is not None:
         test_rows = str(test)
@@ -148,9 +156,21 @@ def init(
         epsilon=epsilon,
         allow=allowed,
     )
-    console = opt.console()
     _introduce(console, made)
     mark = fingerprint(made.joined)
+    if as_json:
+        opt.print_json(
+            {
+                "folder": str(folder),
+                "join": str(folder / "join.json"),
+                "site": made.name,
+                "study": made.agreement.name,
+                "digest": made.agreement.digest,
+                "fingerprint": mark,
+                "rows": len(made.rows.x),
+                "labelled": made.rows.labelled,
+            }
+        )
     print_lines(
         console,
         [
@@ -165,7 +185,7 @@ def init(
 
 
 @site.command()
-def start(folder: Folder) -> None:
+def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False) -> None:
     """Answer the coordinator until Ctrl-C; the same command goes on after any stop.
 
     It says first what will leave this site.
@@ -177,7 +197,7 @@ def start(folder: Folder) -> None:
 
     opt.need_flower()
     found = SiteFolder.open(folder)
-    console = opt.console()
+    console = opt.console(quiet=quiet or as_json)
     stop = Event()
     with only_server(found):  # said before anything else
         found.check_machine()
@@ -195,7 +215,7 @@ def start(folder: Folder) -> None:
     )
     before = [signal.signal(which, lambda *_: stop.set()) for which in ENDINGS]
     try:
-        serve(found, stop, SiteLines(console, folder))
+        serve(found, stop, SiteLines(console, folder, as_json=as_json))
     finally:
         for which, handler in zip(ENDINGS, before, strict=True):
             signal.signal(which, handler)
@@ -354,6 +374,8 @@ def import_(
             "numbers of their own into id."
         ),
     ] = "id",
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Take labels from a file, for samples that the study asked for: all of them or none.
 
@@ -376,7 +398,17 @@ def import_(
             dry_run=dry_run,
             by=by,
         )
-    console = opt.console()
+    console = opt.console(quiet=quiet or as_json)
+    if as_json:
+        counts = {
+            "file": str(file),
+            "recorded": taken.recorded,
+            "same": taken.same,
+            "empty": taken.empty,
+            "refused": list(taken.refused),
+            "taken": not dry_run and (partial or not taken.refused),
+        }
+        opt.print_json(counts)
     print_lines(console, taken.refused[:SHOWN])
     more = len(taken.refused) - SHOWN
     if more > 0:
@@ -412,6 +444,8 @@ def export(
     tasks: Annotated[
         bool, typer.Option("--label-studio", help="As tasks of Label Studio (.json).")
     ] = False,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Write the open questions to a file, to label them with another tool; then 'import' it."""
     from fallow.core.words import count_noun
@@ -425,9 +459,10 @@ def export(
         write = export_labels
         noun = "label"
     with closing(found.open_ledger()) as ledger:
-        n = write(ledger, found.agreement.schema, found.rows, file, guess, tasks)
-    wrote = count_noun(n, noun)
-    print_lines(opt.console(), [f"wrote {wrote} to {file}"])
+        count = write(ledger, found.agreement.schema, found.rows, file, guess, tasks)
+    line = f"wrote {count_noun(count, noun)} to {file}"
+    told = {"file": str(file), "kind": f"{noun}s", "count": count}
+    opt.tell([line], told, quiet=quiet, as_json=as_json)
 
 
 def _read_allowed(pairs: list[str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from rich.console import Console
 
+from fallow.cli.tables import print_event
 from fallow.core.events import Event
 from fallow.core.words import count_noun
 from fallow.federation.card import CARD
@@ -26,6 +27,7 @@ class SiteLines:
     console: Console
     folder: Path
     is_over: bool = False
+    as_json: bool = False  # an object of JSON for each, for a program to read
 
     def __call__(self, event: Event) -> None:
         if self.is_over and event["event"] == "coordinator":
@@ -33,6 +35,9 @@ class SiteLines:
         last = describe_end(event, self.folder)
         self.is_over = self.is_over or bool(last)
         for line in (describe_event(event), *last):
+            if self.as_json:
+                print_event(str(event["event"]), line)
+                continue
             self.console.print(line, markup=False, soft_wrap=True)
 
 

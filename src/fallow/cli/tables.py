@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Literal
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -45,3 +48,9 @@ def print_lines(console: Console, lines: Iterable[str]) -> None:
     """Print lines as they are: no markup is read in them, and none is wrapped."""
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
+
+
+def print_event(kind: str, text: str) -> None:
+    """Something that happened, as one line of JSON: when (UTC), what kind of thing, in words."""
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    typer.echo(json.dumps({"time": at, "event": kind, "text": text}))

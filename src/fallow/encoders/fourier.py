@@ -6,7 +6,7 @@ Algorithm 1 for the Gaussian kernel, whose length comes from totals over sites.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, final, get_args
 
 import torch
@@ -24,6 +24,9 @@ from fallow.encoders.rows import all_blocks
 Units = Literal["auto", "columns", "none"]
 BATCH = 4096  # rows at a time
 LOST = 1e-11  # a variance below this share of the mean square is rounding of float64
+GAMMAS = (0.05, 0.1, 0.25, 0.5, 1.0)
+USUAL = 0.25
+SKETCH = 256  # features by which the gammas are compared
 ASIDE = 0.1234  # as good as any; a ratio of small numbers never lies half way then
 
 
@@ -33,6 +36,8 @@ class Fourier:
     """Features whose inner products approximate exp(-|x - x'|^2 / (2 l^2)).
 
     features: D.  gamma: l^2 over the mean of |x - x'|^2 over pairs of rows; smaller is rougher.
+    "auto" takes the one of 0.05, 0.1, 0.25, 0.5 and 1 whose heads in closed form lose least on first
+    labels that they have not seen, of all sites together (`Tuning`).
     seed: of the directions and phases.  units: "columns" divides each column by its standard
     deviation first, "none" takes rows as they are, "auto" divides in tables and not in pictures.
     half: features are rounded to float16.
@@ -50,7 +55,7 @@ class Fourier:
     """
 
     features: int = 1024  # D
-    gamma: float = 0.25  # in {0.05, 0.1, 0.25, 0.5, 1}
+    gamma: float | Literal["auto"] = USUAL  # in {0.05, 0.1, 0.25, 0.5, 1}
     seed: int = 0
     units: Units = "auto"
     half: bool = False
@@ -64,7 +69,13 @@ class Fourier:
     )
 
     def __post_init__(self) -> None:
-        check_positive(self, "features", "gamma")
+        check_positive(self, "features")
+        if isinstance(self.gamma, str) and self.gamma != "auto":
+            raise ValueError(
+                f"Fourier: gamma is {self.gamma!r}; use a number above 0, or 'auto'"
+            )
+        if not self.is_tuned:
+            check_positive(self, "gamma")
         if self.units not in get_args(Units):
             raise ValueError(
                 f"Fourier: units is {self.units!r}; use one of {', '.join(get_args(Units))}"
@@ -77,6 +88,7 @@ class Fourier:
 
     def fit(self, ask: Ask, shape: Shape) -> State:
         """``length`` (): l.  ``centre``, ``spread`` (d,): of columns; a constant one has spread 0.
+        Where gamma is to be chosen ``distance`` (), the mean of |x - x'|^2, in place of l.
 
         Raises ValueError where all rows are the same.
         """
@@ -101,8 +113,36 @@ class Fourier:
         centre = torch.where(deviation > 0, whole * deviation, 0.0)
         spread = torch.where(deviation > 0, spread, 0.0)
         distance = 2 * torch.where(spread > 0, deviation / spread, 0.0).square().sum()
-        length = round_digits((self.gamma * distance).sqrt())
-        return {"length": length, "centre": centre, "spread": spread}
+        columns = {"centre": centre, "spread": spread}
+        if self.gamma == "auto":
+            return {"distance": round_digits(distance), **columns}
+        return {"length": round_digits((self.gamma * distance).sqrt()), **columns}
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the first labels choose gamma."""
+        return self.gamma == "auto"
+
+    def candidates(self, state: State) -> list[State]:
+        """What rows are encoded by for each gamma."""
+        return [self._take_gamma(state, gamma) for gamma in GAMMAS]
+
+    def usual(self, state: State) -> State:
+        """What rows are encoded by where there are no labels to choose by."""
+        return self._take_gamma(state, USUAL)
+
+    def sketch(self) -> Fourier:
+        """The same with few features: by them sites send a sixteenth of what all would take."""
+        return replace(self, features=min(self.features, SKETCH))
+
+    def _take_gamma(self, state: State, gamma: float) -> State:
+        length = round_digits((gamma * state["distance"]).sqrt())
+        return {
+            "gamma": torch.tensor(gamma, dtype=torch.float64),
+            "length": length,
+            "centre": state["centre"],
+            "spread": state["spread"],
+        }
 
     # -- site half --------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fallow.core.methods import Encoder, Methods
+from fallow.core.methods import Encoder, Methods, Tunable
 from fallow.core.missing import Missing
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.types import SiteId, State
@@ -18,9 +18,11 @@ from fallow.encoders.build import build_encoder
 from fallow.encoders.encoding import Encoding
 from fallow.encoders.filling import Filling
 from fallow.experiment.finished import TrainedModel
+from fallow.privacy.settings import noise_refusal
 from fallow.settings.recipe import Recipe
 from fallow.sites.seen import Source
 from fallow.storage.features import FeatureStore
+from fallow.training.tuning import Tuning
 
 
 def encoder_of(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Encoder | None:
@@ -56,7 +58,24 @@ def with_encoder(
         found["filling"] = Filling(missing)
     found["encoder"] = encoder
     found["encoding"] = Encoding(encoder, shape, fills=missing is not None)
+    if isinstance(encoder, Tunable) and encoder.is_tuned:
+        found["tuning"] = Tuning(encoder)
     return found
+
+
+def check_tuning(recipe: Recipe, methods: Methods) -> None:
+    """Raise ValueError where a field of the encoder cannot be chosen by first labels."""
+    if "tuning" not in methods:
+        return
+    if recipe.initial_by == "typical":
+        raise ValueError(
+            f"initial_by is 'typical', which looks at encoded rows, and a field of encoder="
+            f"{recipe.encoder} is chosen by first labels; give the field, such as "
+            "fourier:gamma=0.25, or set initial_by=random"
+        )
+    if recipe.privacy.epsilon is not None:
+        why = noise_refusal(f"encoder={recipe.encoder}", methods["tuning"].contract)
+        raise ValueError(f"{why}; an encoder whose fields are all given needs no labels")
 
 
 def kept_features(store: FeatureStore, encoder: Encoder, x: Tensor, state: State) -> Source:

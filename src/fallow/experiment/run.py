@@ -33,6 +33,9 @@ from fallow.experiment.steps import Spent, add_queries, build_record, cohort_of
 from fallow.settings.recipe import Recipe
 from fallow.storage.files import load_tree, save_tree, write_lines
 
+TUNED = "0/tuned"
+"""The step in which a field of the encoder is chosen by the first labels."""
+
 
 @dataclass
 class Run:
@@ -172,16 +175,10 @@ class Run:
         done: FinishedQuery | None = self.journal.load_step("0/initial")
         if done is None:
             shown = Disclosure()
-            encoded = self._encoder(shown)
+            encoded = self._fit_encoder(shown)
             scale = None
-            is_scaled = self.world.is_standardised
-            missing = self.world.missing
-            if encoded is not None:
-                missing = None  # an encoder sees them filled in, and makes whole rows
-            if is_scaled or missing is not None:
-                ask = self._ask("0/initial/features", "scaling", 0, shown)
-                scaling = self.world.methods["scaling"]
-                scale = scaling.of_features(ask, missing, is_scaled=is_scaled)
+            if "tuning" not in self.world.methods:
+                scale = self._prepare_rows("0/initial", encoded, shown)
             ask = self._ask("0/initial", "initial", 0, shown)
             share = recipe.initial
             if recipe.initial_by == "query":  # then the first query chooses them
@@ -193,28 +190,77 @@ class Run:
             if encoded is not None:
                 done["encoder"] = encoded
             done = self._buy_labels(-1, "0/initial", budget, done)
+        if "tuning" in self.world.methods:
+            done = self._tune_encoder(done)
         if self.world.encoded_by is None and "encoder" in done:
             self.world = self.world.encoded(done["encoder"])
         if self.world.scale is None and done["scale"]:
             self.world = self.world.in_units(Scale(**done["scale"]))
         return done
 
-    def _encoder(self, shown: Disclosure) -> State | None:
-        """What the encoder is fitted to, by which all sites see their rows from now on; None where
-        there is none."""
+    def _fit_encoder(self, shown: Disclosure) -> State | None:
+        """What the encoder is fitted to; None where there is none."""
         methods = self.world.methods
-        if "encoder" not in methods or "encoding" not in methods:
+        if "encoder" not in methods:
             return None
         fill: State = {}
         if "filling" in methods:
             ask = self._ask("0/initial/cells", "filling", 0, shown)
             fill[EMPTY_CELLS] = methods["filling"].agree(ask)
-        shape = tuple(self.world.about["shape"])
         ask = self._ask("0/initial/encoder", "encoder", 0, shown)
-        state = {**methods["encoder"].fit(ask, shape), **fill}
-        ask = self._ask("0/initial/encode", "encoding", 0, shown)
-        methods["encoding"].hand_over(ask, state)
-        return state
+        shape = tuple(self.world.about["shape"])
+        return {**methods["encoder"].fit(ask, shape), **fill}
+
+    def _prepare_rows(
+        self, step: str, encoded: State | None, shown: Disclosure
+    ) -> State | None:
+        """Hand the encoder to the sites, which see their rows through it from now on, and agree on
+        units of features; None where rows keep theirs."""
+        methods = self.world.methods
+        if encoded is not None and "encoding" in methods:
+            ask = self._ask(f"{step}/encode", "encoding", 0, shown)
+            methods["encoding"].hand_over(ask, encoded)
+        is_scaled = self.world.is_standardised
+        missing = self.world.missing
+        if encoded is not None:
+            missing = None  # an encoder sees them filled in, and makes whole rows
+        if not is_scaled and missing is None:
+            return None
+        ask = self._ask(f"{step}/features", "scaling", 0, shown)
+        return methods["scaling"].of_features(ask, missing, is_scaled=is_scaled)
+
+    def _tune_encoder(self, first: FinishedQuery) -> FinishedQuery:
+        """The first labels with what follows from them: the field of the encoder that answers them
+        best, what rows are encoded by from now on, and units of features."""
+        done = cast(FinishedQuery | None, self.journal.load_step(TUNED))
+        if done is None:
+            shown = Disclosure()
+            started = time.perf_counter()
+            if "scaling" in self.world.methods:  # losses are in units of the labels
+                ask = self._ask(f"{TUNED}/targets", "scaling", 0, shown)
+                self.world.agree_on_targets(ask)
+            ask = self._ask(TUNED, "tuning", 0, shown)
+            fitted = dict(first["encoder"])
+            fill: State = {}
+            if EMPTY_CELLS in fitted:
+                fill[EMPTY_CELLS] = fitted.pop(EMPTY_CELLS)
+            encoded = {**self.world.methods["tuning"].tune(ask, fitted), **fill}
+            scale = self._prepare_rows(TUNED, encoded, shown)
+            done = {
+                "memo": {},
+                "revealed": shown.rows(),
+                "seconds": time.perf_counter() - started,
+                "scale": scale,
+                "encoder": encoded,
+            }
+            done = self.journal.finish(TUNED, done)
+        return {
+            **first,
+            "revealed": [*first["revealed"], *done["revealed"]],
+            "seconds": first["seconds"] + done["seconds"],
+            "scale": done["scale"],
+            "encoder": done["encoder"],
+        }
 
     def _queries(self, cycle: int, memo: Memo, state: State) -> Iterator[FinishedQuery]:
         """A cycle's budget, in as many parts as the recipe says; no training lies between them."""

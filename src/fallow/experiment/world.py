@@ -27,7 +27,12 @@ from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.engine import row_loss
 from fallow.engine.executors import find_executor
-from fallow.experiment.encoding import CommonFeatures, encoder_of, with_encoder
+from fallow.experiment.encoding import (
+    CommonFeatures,
+    check_tuning,
+    encoder_of,
+    with_encoder,
+)
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
 from fallow.experiment.finished import FinishedQuery, RowsAbout, TrainedPhase
 from fallow.experiment.first_phase import first_phase, restore
@@ -294,6 +299,7 @@ def world_of(
     if encoder is None and found.missing is not None:
         chosen["scaling"] = Scaling(of_cells=True)
     methods = with_encoder(chosen, encoder, measured, found.missing)
+    check_tuning(recipe, methods)
     hidden = {name: found.y[at] for name, at in rows.items()}
     for name in wrong:
         hidden[name] = found.n_classes - 1 - hidden[name]

@@ -8,15 +8,13 @@ from typing import cast
 from fallow.core.words import join_some
 from fallow.data.facts import DataFacts
 from fallow.report.blocks import Block, Blocks, Fold, Notes, Table, Text
+from fallow.study.opening import FACTS
 from fallow.study.records import StudyRecords
-
-FILE = "data.json"
-"""Where a study keeps what it knows of its data, in its folder."""
 
 
 def read_facts(study: StudyRecords) -> DataFacts | None:
     """What the study wrote about its data; None where it wrote nothing that can be read."""
-    path = study.path / FILE
+    path = study.path / FACTS
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):

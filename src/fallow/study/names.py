@@ -6,6 +6,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
 
 from fallow import training as trainers
 from fallow.core.build import find
@@ -23,6 +25,7 @@ __all__ = [
     "heading",
     "label",
     "labels",
+    "penalised_training",
     "setting_words",
     "trainer_label",
     "training_of",
@@ -159,14 +162,35 @@ def usual_training(study: Study) -> str:
 def training_tags(study: Study, query: str) -> tuple[Tag, ...]:
     """The tags of a strategy's training method; none of one that is not Fallow's own, because a
     report runs no code that a study names."""
+    cls = _own_training(study, query)
+    if cls is None:
+        return ()
+    contract: Contract = cls.contract
+    return contract.tags
+
+
+PENALTIES = ("ridge", "penalty")
+"""What training methods that solve for their model call λ."""
+
+
+def penalised_training(study: Study, query: str) -> str:
+    """The training method of a strategy with a small penalty, as one types it."""
+    name = training_of(study, query)
+    cls = _own_training(study, query)
+    known = () if cls is None else [field.name for field in fields(cls)]
+    penalty = next((field for field in known if field in PENALTIES), PENALTIES[0])
+    return f"{name}:{penalty}=0.001"
+
+
+def _own_training(study: Study, query: str) -> type[Any] | None:
+    """The class of a strategy's training method; None where it is not Fallow's own."""
     name = training_of(study, query)
     if ":" in name:
-        return ()
+        return None
     try:
-        contract: Contract = find((trainers, personal), name).contract
+        return find((trainers, personal), name)
     except ValueError:
-        return ()
-    return contract.tags
+        return None
 
 
 def _base(query: str, known: Iterable[str]) -> tuple[str, list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
@@ -18,6 +18,7 @@ from fallow.core.names import OWN, NamePolicy
 from fallow.core.spelling import spell_class
 from fallow.core.words import join_words
 from fallow.data.dataset import Dataset
+from fallow.data.facts import DataFacts, describe_data
 from fallow.data.own.cells import Say, say_nothing
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.methods import methods_of
@@ -38,8 +39,14 @@ MOST_SOLVED = 8192
 """Features of a model that is solved for: the products of all pairs are 0.5 GB."""
 
 
+FACTS = "data.json"
+"""Where a study keeps what it knows of a person's own data, in its folder."""
 FITTED = 256
 """Pictures in an outline to which an encoder is fitted."""
+
+
+Suited = Callable[[Sequence[str], Recipe, Dataset], tuple[str, ...]]
+"""From strategies, those that suit the data under a recipe."""
 
 
 class BegunRuns(TypedDict):
@@ -77,6 +84,7 @@ def prepare_study(
     queries: Sequence[str],
     seed: int,
     outline: bool = False,
+    suited: Suited | None = None,
     say: Say = say_nothing,
 ) -> tuple[Setup, World]:
     """The study as its data make it, and the world of its first run.
@@ -84,7 +92,9 @@ def prepare_study(
     Every natural site is counted where the recipe says 0, and what needs classes is left out where
     there are none.  Raises ValueError for whatever cannot work.
     outline: pictures that take long to unpack are represented by the first of them, see
-    `fallow.data.load_outline`; enough to say what the study would cost.  say: as in `open_data`.
+    `fallow.data.load_outline`; enough to say what the study would cost.
+    suited: where nobody named the strategies, those that suit the data in their place; they are then
+    the recipe's (``setup.recipe.queries``).  say: as in `open_data`.
     """
     found = open_data(
         setup.recipe,
@@ -95,12 +105,25 @@ def prepare_study(
         say=say,
     )
     recipe = settle_recipe(setup.recipe, found)
+    if suited is not None:
+        recipe = with_strategies(recipe, queries, suited(queries, recipe, found))
+        queries = recipe.queries
     for query in queries:
         check_task(variant(recipe, query), found)
         is_one_pass(variant(recipe, query))  # raises where the protocol does not fit
     check_options(recipe, queries)
     world = world_of(variant(recipe, queries[0]), seed, found, MemoryStore())
     return replace(setup, recipe=recipe), world
+
+
+def with_strategies(
+    recipe: Recipe, before: Sequence[str], after: tuple[str, ...]
+) -> Recipe:
+    """The recipe with other strategies; the reference is the one that took its place."""
+    reference = recipe.reference
+    if reference is not None and reference in before and len(before) == len(after):
+        reference = after[list(before).index(reference)]
+    return replace(recipe, queries=after, reference=reference)
 
 
 def _pictures_needed(recipe: Recipe, queries: Sequence[str]) -> int:
@@ -230,6 +253,15 @@ def _choose_reference(recipe: Recipe, queries: Sequence[str]) -> str | None:
         if query in queries:
             return query
     return None
+
+
+def keep_facts(folder: Path, found: Dataset) -> DataFacts | None:
+    """Write what a person's own data came to into the folder of their study, for its report, and
+    return it; None, and nothing is written, for any other data."""
+    facts = describe_data(found)
+    if facts is not None:
+        write_json(folder / FACTS, dict(facts))
+    return facts
 
 
 def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:

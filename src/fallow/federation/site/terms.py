@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fallow.core.methods import methods_by_owner
 from fallow.core.words import join_some
-from fallow.federation.agreement import Agreement
+from fallow.federation.agreement import MOST_OF_GUIDELINE, Agreement
 from fallow.federation.building import build_study
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import SiteRows
@@ -21,6 +21,7 @@ PARTS = {
     "head": "exact head",
     "filling": "empty cells",
     "encoder": "encoder",
+    "tuning": "choice of the encoder's field",
     "scaling": "standardisation",
     "retention": "best model",
     "people": "people and scores",
@@ -117,7 +118,13 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
         lines.append(UNKNOWN_BUDGET)
     lines.append(f"privacy: {_describe_privacy(recipe, own.epsilon)}")
     lines += _describe_empty(agreement)
-    return [plain(line, LINE) for line in lines]
+    if agreement.guideline is not None:
+        lines.append("how to label, which people read beside each sample:")
+    shown = [plain(line, LINE) for line in lines]
+    if agreement.guideline is not None:
+        said = agreement.guideline.split("\n")
+        shown += [f"  {plain(line, MOST_OF_GUIDELINE)}" for line in said]
+    return shown
 
 
 def _describe_empty(agreement: Agreement) -> list[str]:
