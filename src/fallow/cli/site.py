@@ -17,7 +17,8 @@ from fallow.cli import options as opt
 from fallow.cli.tables import print_lines, show_table
 
 if TYPE_CHECKING:
-    from fallow.cli.site_words import SentAnswers, Standing
+    from fallow.cli.site_words import SentAnswers, Standing, Unread
+    from fallow.data.facts import DataFacts
     from fallow.federation.agreement import Agreement
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.settings import Settings
@@ -229,7 +230,12 @@ SHOWN = 10  # refused lines of a file
 @site.command()
 def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """Whether the site is connected, what waits for labels, what was sent, what was spent."""
-    from fallow.cli.site_words import describe_limit, describe_process, describe_restored
+    from fallow.cli.site_words import (
+        describe_limit,
+        describe_process,
+        describe_restored,
+        describe_status_of_data,
+    )
     from fallow.federation.site.folder import SiteFolder
     from fallow.report.live import format_moment
 
@@ -264,6 +270,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     ]
     lines += [f"note: {line}" for line in about["news"]]
     print_lines(console, lines)
+    print_lines(console, describe_status_of_data(about["data"]))
     sent = [[str(value) for value in line.values()] for line in about["sent"]]
     heads = ("run", "verb", "exchanges", "bytes")
     show_table(console, "What left this site", heads, sent, whole=2, words=2)
@@ -308,9 +315,16 @@ def unlock(
 
 def read_standing(folder: SiteFolder) -> Standing:
     """What `status` tells, as plain values."""
+    from fallow.federation.site.own_data import describe_own_data
     from fallow.federation.site.serve import read_status
+    from fallow.storage.errors import Failed
 
     process = read_status(folder)
+    data: DataFacts | Unread
+    try:
+        data = describe_own_data(folder)
+    except (ValueError, Failed) as error:  # the rest of the status holds all the same
+        data = {"problem": str(error)}
     with closing(folder.open_ledger()) as ledger:
         labels = ledger.progress()
         deadline = None
@@ -350,6 +364,7 @@ def read_standing(folder: SiteFolder) -> Standing:
             "epsilon_limit": folder.settings.epsilon,
             "sent": sent,
             "news": ledger.orders.load_news(),
+            "data": data,
         }
 
 
@@ -508,6 +523,8 @@ def _confirm(
 
 def _introduce(console: Console, folder: SiteFolder) -> None:
     """The study, the site's rows, and what leaves the site."""
+    from fallow.data.facts import data_lines
+    from fallow.federation.site.own_data import describe_own_data
     from fallow.federation.site.terms import describe_rows, describe_study, list_disclosures
 
     print_lines(
@@ -516,6 +533,7 @@ def _introduce(console: Console, folder: SiteFolder) -> None:
             f"Site {folder.name}",
             *describe_study(folder),
             *describe_rows(folder.rows, folder.tests),
+            *data_lines(describe_own_data(folder)),
         ],
     )
     heads = ("part", "verb", "reveals", "seen by")

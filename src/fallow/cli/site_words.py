@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from rich.console import Console
 
@@ -15,6 +15,9 @@ from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
 from fallow.federation.site.clocks import find_start, format_time
 from fallow.report.live import format_moment
+
+if TYPE_CHECKING:
+    from fallow.data.facts import DataFacts
 
 FINISH = "model/finish"  # the last exchange of a study
 
@@ -116,6 +119,22 @@ class Standing(TypedDict):
     epsilon_limit: float | None
     sent: list[SentAnswers]
     news: list[str]
+    data: DataFacts | Unread  # the site's own rows
+
+
+class Unread(TypedDict):
+    """Why nothing can be said of a site's own rows."""
+
+    problem: str
+
+
+def describe_status_of_data(data: DataFacts | Unread) -> list[str]:
+    """The box about the site's own rows, or why there is none."""
+    from fallow.data.facts import data_lines
+
+    if "problem" in data:
+        return [f"Your data: {data['problem']}"]
+    return data_lines(data)
 
 
 def describe_limit(about: Standing) -> str:

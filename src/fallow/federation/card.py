@@ -107,7 +107,10 @@ def _describe_data(agreement: Agreement, facts: Facts) -> Iterator[str]:
 
 
 def _describe_column(column: Column) -> str:
-    return f"{column.name} ({column.unit})" if column.unit else column.name
+    about = [column.unit] if column.unit else []
+    if column.may_be_empty:
+        about.append("cells may be empty")
+    return f"{column.name} ({', '.join(about)})" if about else column.name
 
 
 def _describe_labels(labels: Mapping[str, int]) -> str:

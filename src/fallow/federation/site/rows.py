@@ -18,6 +18,7 @@ from fallow.data.own.cells import TABLES
 from fallow.data.own.features import read_arrays
 from fallow.data.own.pixels import as_features
 from fallow.data.own.table import EMPTY, Columns, read_all_cells
+from fallow.data.reading import ColumnRead
 from fallow.federation.schema import Column, Schema, marks_of, number_in
 from fallow.federation.site.pictures import (
     Originals,
@@ -39,7 +40,8 @@ class SiteRows:
     x: (n, *shape) float32.  labels: class id, number, or None where unlabelled.  ids: names of the
     rows, no two alike; without a column of names their numbers in the file; of an image the name of
     its file, after that of its folder only where two are alike.  notes: what a person should know
-    of them, in sentences.  originals: the files of images that ``describe`` names.
+    of them, in sentences.  originals: the files of images that ``describe`` names.  n_left_out: rows
+    of the file that lack a feature and are none of these.  columns: of a table, how each was read.
     """
 
     x: Tensor
@@ -48,6 +50,8 @@ class SiteRows:
     describe: Callable[[int], ReadableRow]
     notes: tuple[str, ...] = ()
     originals: Originals | None = None
+    n_left_out: int = 0
+    columns: tuple[ColumnRead, ...] = ()
 
     def content(self, row: int) -> bytes | None:
         """The file of a row's image, None for a row without one; ValueError where it is gone,
@@ -162,12 +166,24 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
             shown.append((column.name, text, column.unit))
         return tuple(shown)
 
+    read: list[ColumnRead] = []
+    for column in schema.columns:
+        read.append(
+            ColumnRead(
+                name=column.name,
+                kind="category" if column.values else "number",
+                values=column.values,
+                missing=sum(blank[column.name]),
+            )
+        )
     return SiteRows(
         x=torch.cat(parts, dim=1),
         labels=labels,
         ids=tuple(ids),
         describe=describe,
         notes=tuple(notes),
+        n_left_out=n_missing,
+        columns=tuple(read),
     )
 
 
@@ -355,7 +371,12 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
 
     if "files" not in kept:
         return SiteRows(
-            x=x, labels=labels, ids=tuple(ids), describe=describe_numbers, notes=notes
+            x=x,
+            labels=labels,
+            ids=tuple(ids),
+            describe=describe_numbers,
+            notes=notes,
+            n_left_out=n_missing,
         )
     files = [file.parent / name for name in kept["files"]]
     for image in files:
@@ -367,6 +388,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         describe=lambda row: files[row],
         notes=notes,
         originals=Originals.of(file.parent, files),
+        n_left_out=n_missing,
     )
 
 
