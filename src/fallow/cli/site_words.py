@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from rich.console import Console
 
@@ -128,13 +129,13 @@ class Unread(TypedDict):
     problem: str
 
 
-def describe_status_of_data(data: DataFacts | Unread) -> list[str]:
+def describe_status_of_data(data: Mapping[str, object]) -> list[str]:
     """The box about the site's own rows, or why there is none."""
     from fallow.data.facts import data_lines
 
     if "problem" in data:
-        return [f"Your data: {data['problem']}"]
-    return data_lines(data)
+        return [f"Your data: {cast(Unread, data)['problem']}"]
+    return data_lines(cast("DataFacts", data))
 
 
 def describe_limit(about: Standing) -> str:

@@ -56,7 +56,7 @@ class Waiting:
 
     def tell_bytes(self, done: int, total: int) -> None:
         """So many bytes of so many are read."""
-        from fallow.core.words import size  # with it comes torch, and --help needs none
+        from fallow.core.words import size  # with PyTorch; who reads a file needs it anyway
 
         text = f"{self.words}: {size(done)} of {size(total)}"
         if self._status is not None:

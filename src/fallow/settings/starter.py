@@ -23,7 +23,7 @@ FEW = 10
 @dataclass(frozen=True)
 class Found:
     """What is known of somebody's data.  ``classes``: empty for numbers to predict; ``sites``: empty
-    where no column names them; ``queries``: strategies to compare."""
+    where no column names them; ``queries``: strategies to compare; ``seeds``: how often each."""
 
     data: str
     label: str | None
@@ -33,6 +33,7 @@ class Found:
     classes: tuple[str, ...]
     sites: tuple[str, ...]
     queries: tuple[str, ...]
+    seeds: int
 
 
 def starter_text(found: Found, file: Path) -> str:
@@ -58,7 +59,11 @@ def starter_text(found: Found, file: Path) -> str:
             "per_cycle": usual.per_cycle,
             "cycles": usual.cycles,
         },
-        "The study": {"queries": found.queries, "reference": "random", "seeds": 5},
+        "The study": {
+            "queries": found.queries,
+            "reference": found.queries[-1] if found.classes else "random",
+            "seeds": found.seeds,
+        },
     }
     lines = [
         f"# {_describe(found)}",
