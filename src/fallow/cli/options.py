@@ -146,6 +146,23 @@ def named_recipe(recipe: str, data: str | None) -> tuple[str, str | None]:
     return recipe, data
 
 
+def named_queries(text: str | None) -> list[str] | None:
+    """The strategies of a list with commas; None where nobody gave one.
+
+    >>> named_queries("random, margin"), named_queries(None)
+    (['random', 'margin'], None)
+    """
+    if text is None:
+        return None
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if not found:
+        raise ValueError(
+            "--query names no strategy; leave it out for those of the recipe, or name some of "
+            "'fallow methods'"
+        )
+    return found
+
+
 def console(*, quiet: bool = False) -> Console:
     """Where commands write; a pipe has no width of its own, so tables are not squeezed there.
     ``quiet``: nothing is written."""

@@ -89,7 +89,9 @@ def run(
     chosen = with_settings(base, changes)
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     order = Order(jobs=1, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json)
-    named = [query] if query else None
+    if query is not None and not query.strip():
+        opt.named_queries(query)  # says that it names none
+    named = None if query is None else [query]
     _study(setup, named, [seed], order, usual=[str(chosen.query)])
 
 
@@ -131,9 +133,7 @@ def compare(
             "compare runs several strategies; name them with --query, not --set query"
         )
     chosen = with_settings(base, changes)
-    queries = None
-    if query:
-        queries = [name.strip() for name in query.split(",")]
+    queries = opt.named_queries(query)
     wanted = range(first_seed, first_seed + (seeds or chosen.seeds))
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     order = Order(jobs=jobs, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json)

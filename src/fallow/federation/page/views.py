@@ -26,7 +26,7 @@ from fallow.federation.page.desk import (
     find_own_answer,
 )
 from fallow.federation.page.forms import whole_number
-from fallow.federation.page.pictures import SMALL, size
+from fallow.federation.page.pictures import SMALL, sizes
 
 HERE = Path(__file__).parent
 A_PAGE = 50  # earlier labels on one page
@@ -265,12 +265,13 @@ class Views:
         return {"can_guess": space is not None and space.has_model, "guess": sentence}
 
     def _row(self, row: int) -> Context:
-        """A row's readable form: a picture with its size, or cells of a table."""
-        in_pixels = size(self.desk.rows, row)
-        if in_pixels is None:
+        """A row's readable form: pictures, each with its size, or cells of a table."""
+        pictures = sizes(self.desk.rows, row)
+        if not pictures:
             cells = self.desk.describe_row(row)
-            return {"picture": None, "is_small": False, "cells": cells}
-        return {"picture": in_pixels, "is_small": max(in_pixels) <= SMALL, "cells": ()}
+            return {"pictures": [], "is_small": False, "cells": cells}
+        is_small = all(max(in_pixels) <= SMALL for in_pixels in pictures)
+        return {"pictures": pictures, "is_small": is_small, "cells": ()}
 
     def _distinct_answers(self, asked: Question) -> Context:
         """The different answers to a question as forms carry them, and in words."""
