@@ -15,7 +15,7 @@ from fallow.core import Request, Step
 from fallow.core.missing import Missing
 from fallow.core.types import Answer
 from fallow.encoders import Fourier
-from fallow.encoders.base import EMPTY_CELLS, encoder_digest
+from fallow.encoders.base import EMPTY_CELLS, encoder_digest, round_digits
 from fallow.federation.agreement import Waits
 from fallow.federation.people import MODEL
 from fallow.federation.schema import Column, Schema, schema_from, schema_of
@@ -437,7 +437,7 @@ def test_an_encoder_comes_with_what_fills_cells(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, agreement(*settings, schema=FIVE)))
     given: Answer = {
         "digest": encoder_digest(Fourier(features=8)),
-        "length": torch.tensor(1.0),
+        "length": round_digits(torch.tensor(2.5).sqrt()),  # of five columns in deviations
         "centre": torch.zeros(5),
         "spread": torch.ones(5),
     }

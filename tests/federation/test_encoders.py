@@ -48,6 +48,7 @@ PICTURES = Recipe(
     score_rounds=1,
 )
 TABLE = "encoder=fourier:features=8"
+LENGTH = 1.4140625  # of four columns in units of their deviations, rounded
 
 
 def features_of(world: Federation, site: str) -> dict[str, tuple[int, int]]:
@@ -273,7 +274,7 @@ def test_a_site_takes_nothing_that_it_cannot_encode_by(
     encoder = Fourier(features=8)
     args: Answer = {
         "digest": encoder_digest(encoder),
-        "length": torch.tensor(1.0),
+        "length": torch.tensor(LENGTH),
         "centre": torch.zeros(4),
         "spread": torch.ones(4),
         **change,
@@ -284,7 +285,7 @@ def test_a_site_takes_nothing_that_it_cannot_encode_by(
     assert words in refused
     well = {**given, "digest": args["digest"]} | {
         "digest": encoder_digest(encoder),
-        "length": torch.tensor(1.0),
+        "length": torch.tensor(LENGTH),
         "centre": torch.zeros(4),
     }
     assert (

@@ -26,10 +26,13 @@ from fallow.network.plausible import (
     BY_ROWS,
     ROWS,
     Bounds,
+    are_losses,
     are_noisy_products,
     are_products,
     cut_sums,
     cut_weights,
+    find_fault_in_losses,
+    find_fault_in_moments,
     find_fault_in_products,
     find_too_far,
     is_weighted,
@@ -138,6 +141,7 @@ class ResponseCheck:
     schema: the digest that a site must name.
     dtype: of models; bounds: how unusual an answer may be.
     last: the norms of the model that sites were brought last, by its parts.
+    masses: the weight of the labelled rows of which each site sent products last.
     with_statistics: the owners of verbs ("query", "training") whose models for an average come
         with batch-norm statistics.
     missing: how empty cells are filled in, where a study has some; cells: numbers in a row as it
@@ -157,6 +161,7 @@ class ResponseCheck:
     dtype: torch.dtype = torch.float32
     bounds: Bounds = Bounds()
     last: dict[str, float] = field(default_factory=dict)
+    masses: dict[SiteId, float] = field(default_factory=dict)
     with_statistics: frozenset[str] = frozenset()
     missing: Missing | None = None
     cells: int = 0
@@ -209,6 +214,9 @@ class ResponseCheck:
             self._check_of_people(site, step, answer)
         elif step.kind == "sum":
             _check_signs(answer)
+            self._check_losses(site, answer)
+            if why := find_fault_in_moments(answer):
+                raise ValueError(why)
             if request.owner in ("query", "initial"):
                 self._check_parts_of_rows(site, answer)
             if are_cells(answer):
@@ -380,6 +388,16 @@ class ResponseCheck:
                 f"{rows * heaviest:g} at most"
             )
         if why := find_fault_in_products(answer):
+            raise ValueError(why)
+        self.masses[site] = n
+
+    def _check_losses(self, site: SiteId, answer: Received) -> None:
+        """Raise ValueError for losses on labelled rows that rows of their weight cannot have."""
+        if not are_losses(answer):
+            return
+        heaviest = sum(self.rows.values()) or WHOLE
+        most = float(self.labels.get(site, WHOLE)) * heaviest
+        if why := find_fault_in_losses(answer, self.masses.get(site, most)):
             raise ValueError(why)
 
     def _check_labelled(self, site: SiteId, answer: Received) -> float:

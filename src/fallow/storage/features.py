@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from fallow.core.events import Say, stay_silent
 from fallow.storage.checksums import checksum
-from fallow.storage.errors import Damaged
+from fallow.storage.errors import Damaged, Failed
 from fallow.storage.files import only_one, unwritable, write_whole
 from fallow.storage.private import make_folder, rights_in
 
@@ -77,7 +78,7 @@ class FeatureFile:
     def take(self, at: Tensor) -> Tensor:
         """The features of rows by their positions, (k,) -> (k, width) float32."""
         found = torch.empty(len(at), self.width)
-        with open(self.path, "rb", buffering=0) as file:
+        with open(self.path, "rb", buffering=0, opener=_open_no_link) as file:
             for start in range(0, len(at), BLOCK):
                 some = at[start : start + BLOCK].numpy()
                 kept = self._read(file.fileno(), some)
@@ -233,6 +234,8 @@ class _Keeping:
     def file(self, name: str) -> FeatureFile:
         """The file, complete; what is missing or damaged is made."""
         place = self.folder / name
+        for path in (self.folder, place, place / DATA, place / JOURNAL):
+            check_own(path)
         try:
             if not place.exists():
                 self._begin(place)
@@ -353,6 +356,25 @@ class _Keeping:
                 telling.done(block.stop)
 
 
+def check_own(path: Path) -> None:
+    """Raise Failed for a link and for what belongs to another owner: whoever put it there decides
+    what features are read, and where they are written.  What is not there is made."""
+    try:
+        about = path.lstat()
+    except OSError:
+        return  # missing, or nothing that can be looked at: said where it is opened
+    why = ""
+    if stat.S_ISLNK(about.st_mode):
+        why = "is a link"
+    elif hasattr(os, "geteuid") and about.st_uid != os.geteuid():
+        why = "belongs to another owner"
+    if why:
+        raise Failed(
+            f"{path}, of the features of rows, {why}: nothing is read from it or written to it; "
+            "look who put it there, delete it, and start again: it is made anew"
+        )
+
+
 def _block_of(line: str) -> Block | None:
     """The block that a line notes; None where it is no whole line."""
     try:
@@ -370,6 +392,11 @@ def _end_of(blocks: Sequence[Block]) -> int:
     if not blocks:
         return 0
     return blocks[-1].stop
+
+
+def _open_no_link(name: str, flags: int) -> int:
+    """An opener for `open` that follows no link."""
+    return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 @contextmanager

@@ -25,23 +25,32 @@ from fallow.core.types import Answer, State
 from fallow.core.view import Release, View
 from fallow.training.parts.adassp import SENSITIVITY, read_products, solve, sum_products
 from fallow.training.parts.heads import (
+    AT_SERVER,
+    CLOSES_SHOW,
     FEW,
+    LEFT_OUT,
+    MISSING,
+    PARTS_SHOW,
+    SETTINGS,
+    TOTALS,
     Choice,
     Labelled,
     Summed,
     check_linear_model,
-    chosen,
+    choose_best,
+    choose_left_out,
+    choose_without_rows,
     class_weights,
-    flattened,
+    flatten_head,
     labelled_rows,
     losses_of,
-    noted,
+    note_choice,
     penalties_of,
-    summed,
+    read_totals,
     totals_of,
-    unchosen,
 )
 from fallow.training.parts.ridge import (
+    Head,
     Path,
     add_up,
     centred,
@@ -49,6 +58,8 @@ from fallow.training.parts.ridge import (
     freedom,
     head_of,
     log_losses,
+    predict,
+    sum_features,
     validation_score,
 )
 
@@ -127,23 +138,21 @@ class ClosedForm:
         sum={
             "class_counts": "totals over sites of labels of each class",
             "centre": "totals over sites of labelled features",
-            "totals": "totals over sites of products of labelled rows and labels",
-            "left_out": "totals over sites of losses on rows that a head has not seen",
+            "totals": TOTALS,
+            "left_out": LEFT_OUT,
             "fitted": "totals over sites of losses on labelled rows",
             "noisy_totals": "totals over sites of products of labelled rows and labels, with noise",
         },
         keep={"local": "nothing"},
-        missing="stops: all exchanges are over the same rows; a resumed run asks again",
+        missing=MISSING,
         regression=True,
         linear=True,
         local_dp=False,
         delta_field="delta",
-        settings={"model": "linear", "encoder": "auto", "rounds": 1, "score_rounds": 1},
-        at_server=("penalty", "temperature", "left_out"),
-        parts_show="the coordinator sees the products of each site's labelled rows: those of one row "
-        "are that row with its label, and those of a few rows say what these have in common",
-        closes_show="who has the totals of two closes sees the products of the rows that were labelled "
-        "or changed in between, at all sites together; of one row they are that row",
+        settings=SETTINGS,
+        at_server=AT_SERVER,
+        parts_show=PARTS_SHOW,
+        closes_show=CLOSES_SHOW,
         tags=("least-squares",),
     )
 
@@ -221,8 +230,8 @@ class ClosedForm:
             path = decompose(total.totals)
             choice = self.choose(ask, path, total, weights)
             head = head_of(path, choice.penalty)
-            w = flattened(head, choice.temperature).to(state["w"].dtype)
-            state = {**state, "w": w, **noted(choice)}
+            w = flatten_head(head, choice.temperature).to(state["w"].dtype)
+            state = {**state, "w": w, **note_choice(choice)}
             if self.local_head == "own":
                 ask.keep(
                     "local",
@@ -241,11 +250,11 @@ class ClosedForm:
         if rows:
             noisy = read_products(found["noisy"], weights=len(state["w"]))
             choice = solve(noisy, rows, self.penalty)
-            w = flattened(choice.head, choice.temperature).to(state["w"].dtype)
+            w = flatten_head(choice.head, choice.temperature).to(state["w"].dtype)
             state = {
                 **state,
                 "w": w,
-                **noted(Choice(choice.penalty, choice.temperature, None)),
+                **note_choice(Choice(choice.penalty, choice.temperature, None)),
             }
         ask.fit(None, "local", None, w=state["w"], stats=state["stats"])
         return state
@@ -256,28 +265,28 @@ class ClosedForm:
         if self.passes == 2:
             found = sum_of_all(ask, "centre", weights=weights)
             centre = found["features"] / found["n"].clamp_min(TINY)
-        return summed(sum_of_all(ask, "totals", weights=weights, centre=centre), centre)
+        return read_totals(
+            sum_of_all(ask, "totals", weights=weights, centre=centre), centre
+        )
 
     def choose(self, ask: Ask, path: Path, total: Summed, weights: Tensor | None) -> Choice:
         """λ and T, by what heads say of rows that they have not seen."""
-        penalties = penalties_of(self.penalty)
-        if total.rows < FEW:
-            return unchosen(penalties)
         if self.reveal == "head":
-            return self.choose_by_totals(ask, path, total, penalties, weights)
-        lost = sum_of_all(ask, "left_out", **path._asdict(), weights=weights)
-        return chosen(lost, penalties, path.mass)
+            return self.choose_by_totals(ask, path, total, weights)
+        return choose_left_out(ask, path, total, self.penalty, weights=weights)
 
     def choose_by_totals(
         self,
         ask: Ask,
         path: Path,
         total: Summed,
-        penalties: list[float],
         weights: Tensor | None,
     ) -> Choice:
         """λ by generalised cross-validation; then sites see that one head, and every row is left
         out as if it had the mean leverage."""
+        penalties = penalties_of(self.penalty)
+        if total.rows < FEW:
+            return choose_without_rows(penalties)
         squares = total.squares - float(path.mass * path.y.square().sum())
         scores = [validation_score(path, each, squares, total.rows) for each in penalties]
         penalty = penalties[scores.index(min(scores))]
@@ -288,7 +297,7 @@ class ClosedForm:
             ask, "fitted", **head._asdict(), leverage=leverage, weights=weights
         )
         of_one = {name: lost[name][None] for name in lost if name != "sites"}
-        return chosen(of_one, [penalty], path.mass)
+        return choose_best(of_one, [penalty], path.mass)
 
     # -- site half --------------------------------------------------------------------------
 
@@ -297,7 +306,7 @@ class ClosedForm:
 
     def centre(self, view: View, weights: Tensor | None = None) -> Answer:
         rows = self.labelled(view, weights)
-        return {"n": rows.s.sum(), "features": rows.s @ rows.z.double()}
+        return {"n": rows.s.sum(), "features": sum_features(rows.z, rows.s)}
 
     def totals(
         self, view: View, weights: Tensor | None = None, centre: Tensor | None = None
@@ -334,7 +343,7 @@ class ClosedForm:
                 f"a mean leverage is said to be {float(leverage):.6g}, outside 0 to 1"
             )
         rows = self.labelled(view, weights)
-        outputs = rows.z.double() @ weight + bias
+        outputs = predict(rows.z, Head(weight, bias))
         outputs = rows.y - (rows.y - outputs) / (1 - leverage)
         squared = rows.s @ (rows.y - outputs).square().sum(1)
         if not view.classes:
@@ -374,7 +383,7 @@ class ClosedForm:
         path = decompose(centred(add_up(rows.z, rows.y, rows.s)))
         head = head_of(path, penalty)
         return {
-            "w": flattened(head, temperature).to(rows.z.dtype),
+            "w": flatten_head(head, temperature).to(rows.z.dtype),
             "stats": rows.z.new_zeros(0),
         }
 

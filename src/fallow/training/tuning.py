@@ -26,7 +26,7 @@ from fallow.training.parts.heads import (
     Labelled,
     labelled_rows,
     losses_of,
-    summed,
+    read_totals,
     totals_of,
 )
 from fallow.training.parts.ridge import PENALTIES, Path, decompose
@@ -73,7 +73,7 @@ class Tuning:
         candidates = self.encoder.candidates(state)
         paths: list[Path] = []
         for index in range(len(candidates)):
-            total = summed(sum_of_all(ask, "products", None, candidate=index, **state))
+            total = read_totals(sum_of_all(ask, "products", None, candidate=index, **state))
             if total.rows < FEW:
                 return self.encoder.usual(state)
             paths.append(decompose(total.totals))
