@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Required, TypedDict
+
+from torch import Tensor
 
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId, Tree
@@ -31,6 +33,16 @@ class Released(NamedTuple):
         return fields
 
 
+class SumKey(TypedDict, total=False):
+    """The key of a site for one attempt at one secure sum, and what it has masked."""
+
+    name: Required[str]  # of the attempt
+    public: Tensor  # (32,) uint8
+    secret: Tensor  # (32,) uint8; gone once a part is masked
+    digest: str  # of what was asked
+    answer: Answer  # the masked part
+
+
 class Ledger(Protocol):
     """The site's own book.  An entry is in the same transaction as the answer it allows out."""
 
@@ -40,9 +52,9 @@ class Ledger(Protocol):
     def released(self, site: SiteId) -> dict[str, Released]: ...
 
     # replaces the one before
-    def hide(self, site: SiteId, secret: Tree) -> None: ...
+    def hide(self, site: SiteId, secret: SumKey) -> None: ...
 
-    def hidden(self, site: SiteId) -> Tree | None: ...
+    def hidden(self, site: SiteId) -> SumKey | None: ...
 
 
 def check_budget(

@@ -33,7 +33,7 @@ OVER = ("gathered", "missing", "labels", "labelled", "round", "query", "scored")
 @final
 @dataclass
 class Teller:
-    """Takes the events of a run, its carrier and its desk; passes them on to ``say``.
+    """Takes the events of a run, its carrier and whoever waits for labels; passes them on to ``say``.
 
     ``pages``: the report is written anew after every score, and while people label where they are
     further than the page says.

@@ -16,7 +16,7 @@ from fallow.core.types import SiteId
 from fallow.federation.ledger.orders import Orders, Traffic
 from fallow.federation.ledger.purchases import Purchases
 from fallow.federation.ledger.questions import (
-    Kind,
+    EntryKind,
     LabelAnswer,
     LabelProgress,
     Question,
@@ -215,7 +215,7 @@ class Ledger:
     # -- what people do ---------------------------------------------------------------------
 
     def answer(
-        self, row: int, value: float | None, who: str, kind: Kind = "answer"
+        self, row: int, value: float | None, who: str, kind: EntryKind = "answer"
     ) -> Question:
         """Somebody's label for a row, or None: cannot tell; it replaces their earlier one.
 
@@ -332,7 +332,7 @@ class Ledger:
         *,
         who: str,
         value: float | None,
-        kind: Kind,
+        kind: EntryKind,
         undoes: int | None = None,
     ) -> None:
         """Add a line to a question's history, and bring the question's state up to date.

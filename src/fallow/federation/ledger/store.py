@@ -8,13 +8,13 @@ from fractions import Fraction
 from typing import Any, final
 
 from fallow.core.refusal import Refusal
-from fallow.core.types import SiteId, State, Tree
+from fallow.core.types import SiteId, State
 from fallow.experiment.journal import with_checksum
 from fallow.federation.ledger.questions import now
 from fallow.federation.ledger.releases import NAME, ReleaseEntry, Releases, UnreadableBook
 from fallow.federation.ledger.tables import COPIED, NOTICED, Tables
 from fallow.privacy import Released
-from fallow.privacy.ledger import add_up, as_written, doubtful
+from fallow.privacy.ledger import SumKey, add_up, as_written, doubtful
 from fallow.sites.store import Label
 from fallow.storage.checksums import MARK, checksum
 from fallow.storage.packing import unpack
@@ -329,18 +329,18 @@ class SiteStore:
             releases[key] = Released(**line)
         return releases
 
-    def hide(self, site: SiteId, secret: Tree) -> None:
+    def hide(self, site: SiteId, secret: SumKey) -> None:
         """Keep a secret; it replaces the one before."""
         self._tables.write(
             "INSERT OR REPLACE INTO secret VALUES (1, ?)", with_checksum(secret)
         )
 
-    def hidden(self, site: SiteId) -> Tree | None:
+    def hidden(self, site: SiteId) -> SumKey | None:
         """The secret that was hidden last; None where there is none."""
         held = self._tables.read_one("SELECT held FROM secret")
         if held is None:
             return None
-        secret: Tree = self._unpack(held, "the key of a secure sum")
+        secret: SumKey = self._unpack(held, "the key of a secure sum")
         return secret
 
     def _unpack(self, blob: bytes, what: str) -> Any:
