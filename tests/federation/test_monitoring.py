@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.cli.site import standing
+from fallow.cli.site import read_standing
 from fallow.federation.coordinator.live import utc
 from fallow.federation.coordinator.program import LOCK, alone
 from fallow.federation.monitoring import SILENT, create_app, metrics_text, watch
@@ -57,7 +57,7 @@ def site(begun: Said, tmp_path: Path) -> Path:
 
 
 def test_the_metrics_of_a_site_are_the_numbers_of_its_status(site: Path) -> None:
-    about = standing(SiteFolder.open(site))
+    about = read_standing(SiteFolder.open(site))
     samples = parse(metrics_text(watch(site)))
     assert value(samples, "fallow_healthy", site="north") == 0
     assert value(samples, "fallow_labels_asked_total") == about["asked"]

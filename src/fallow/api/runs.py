@@ -32,6 +32,7 @@ from fallow.data import Dataset
 from fallow.data.own.frame import read_features
 from fallow.data.own.pixels import as_features
 from fallow.experiment.encoding import shape_seen
+from fallow.experiment.finished import TrainedModel
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import methods_of
 from fallow.models import build_model
@@ -207,7 +208,7 @@ class Run:
     records: pd.DataFrame
     labels: pd.DataFrame
     folder: Path | None
-    _saved: dict[str, Any]
+    _saved: TrainedModel
     _classes: Classes
 
     def __repr__(self) -> str:
@@ -278,9 +279,9 @@ class Run:
     def _outputs(self, rows: Any, site: str | None) -> Tensor:
         about = self._saved["about"]
         x = _features(rows, about["columns"], tuple(about["shape"]), about.get("marks"))
-        saved = {**self._saved, "state": self._state(site)}
+        state = self._state(site)
         with lend(self._classes):
-            return outputs_of(self.recipe, saved, x)
+            return outputs_of(self.recipe, self._saved, state, x)
 
     def _state(self, site: str | None) -> State:
         """The weights that predict: the common ones, or those of a site."""
@@ -345,7 +346,7 @@ def escape_text(text: str) -> str:
 
 def _features(
     rows: Any,
-    columns: list[str],
+    columns: Sequence[str],
     shape: tuple[int, ...],
     marks: Sequence[Sequence[str]] | None = None,
 ) -> Tensor:

@@ -22,6 +22,7 @@ from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.build import build, nearest
 from fallow.core.disclosure import Disclosure
+from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods
 from fallow.core.own import lend
 from fallow.core.types import SiteId, State
@@ -323,7 +324,7 @@ class _Forgetful:
     def recall(self, key: str, digest: str) -> None:
         return None
 
-    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
+    def record(self, key: str, digest: str, entry: ExchangeEntry) -> None:
         return None
 
 

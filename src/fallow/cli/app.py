@@ -106,7 +106,7 @@ def main() -> None:
     completion.prepare()
     leave_current_folder()  # commands that run a user's own recipe come back to it
     try:
-        ended: Any = app(prog_name="fallow", standalone_mode=False)
+        ended: object = app(prog_name="fallow", standalone_mode=False)
     except UsageError as error:
         _leave(2, _usage(error))
     except (KeyboardInterrupt, typer.Abort):
@@ -123,14 +123,18 @@ def main() -> None:
         )
     if ended == INTERRUPTED:
         _leave(INTERRUPTED, KEPT)
-    sys.exit(ended if isinstance(ended, int) else 0)
+    if isinstance(ended, int):
+        sys.exit(ended)
+    sys.exit(0)
 
 
 def _usage(error: Any) -> str:
     """What was typed wrongly, and where the right words are."""
     said = REPEATED.sub(r"\1", error.format_message().rstrip("."))
     said = said.replace(". Did you mean", "; did you mean")
-    where = error.ctx.command_path if error.ctx else "fallow"
+    where = "fallow"
+    if error.ctx is not None:
+        where = error.ctx.command_path
     return f"{said}; '{where} --help' shows what there is"
 
 

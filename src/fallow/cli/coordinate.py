@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -19,6 +19,7 @@ from fallow.storage.errors import Stopped
 
 if TYPE_CHECKING:
     from fallow.cli.coordinate_words import Lines
+    from fallow.report.live import Live
 
 coordinate = typer.Typer(
     name="coordinate",
@@ -74,7 +75,7 @@ def init(
     from fallow.settings.recipe import with_settings
     from fallow.settings.shortcuts import expand
 
-    listed = tuple(word.strip() for word in classes.split(",") if word.strip())
+    listed = opt.split_names(classes)
     base = find_recipe(recipe)
     changes = expand(base, opt.settings(set_, None, None, None))
     chosen = with_settings(base, changes)
@@ -87,17 +88,18 @@ def init(
         deadline=seconds_of(deadline, "deadline"),
         quorum=quorum,
     )
-    names = tuple(word.strip() for word in sites.split(",") if word.strip())
-    study = name or folder.resolve().name
+    guidelines = None
+    if guideline is not None:
+        guidelines = read_guideline(guideline)
     plan = Plan(
-        name=study,
+        name=name or folder.resolve().name,
         recipe=chosen,
         schema=schema,
-        sites=names,
+        sites=opt.split_names(sites),
         seed=seed,
         waits=waits,
         smallest=smallest,
-        guideline=None if guideline is None else read_guideline(guideline),
+        guideline=guidelines,
     )
     made = CoordinatorFolder.create(folder, plan, address, host or ())
     about = {
@@ -108,8 +110,10 @@ def init(
         "sites": list(made.agreement.sites),
         "address": made.address,
     }
-    lines = after_init(made, host[0] if host else None)
-    opt.tell(lines, about, quiet=quiet, as_json=as_json)
+    called = None  # how sites call this machine
+    if host:
+        called = host[0]
+    opt.tell(after_init(made, called), about, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()
@@ -137,11 +141,13 @@ def admit(
 
     office = CoordinatorFolder.open(folder)
     console = opt.console(quiet=quiet or as_json)
-    admitted: list[dict[str, Any]] = []
+    admitted: list[dict[str, object]] = []
     for file in files:
         before = set(office.admitted)
         site = office.admit(file, replace)
-        again = " again" if site in before else ""
+        again = ""
+        if site in before:
+            again = " again"
         mark = fingerprint(office.admitted[site])
         admitted.append({"site": site, "fingerprint": mark, "again": site in before})
         print_lines(
@@ -224,27 +230,34 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     from fallow.report.live import read_live
 
     office = CoordinatorFolder.open(folder)
-    state = "running" if is_running(folder) else "not started"
-    found = read_live(folder) or {"state": state, "sites": {}, "refusals": []}
-    if found["state"] == "running" and not is_running(folder):
-        found["state"] = "stopped"
-        found["why"] = "its process has ended"
-    about = {"name": office.agreement.name, "digest": office.agreement.digest, **found}
+    about: dict[str, object] = {
+        "name": office.agreement.name,
+        "digest": office.agreement.digest,
+    }
+    found = read_live(folder)
+    if found is not None:
+        about |= found
+    elif is_running(folder):
+        about |= {"state": "running", "sites": {}, "refusals": []}
+    else:
+        about |= {"state": "not started", "sites": {}, "refusals": []}
+    if about["state"] == "running" and not is_running(folder):
+        about["state"] = "stopped"
+        about["why"] = "its process has ended"
     about["missing"] = office.missing
     is_told = (Control(folder / "control").folder / "advance").exists()
-    about["closing"] = (
-        is_told and found["state"] == "running" and found.get("phase") == LABELLING
-    )
+    is_labelling = about["state"] == "running" and about.get("phase") == LABELLING
+    about["closing"] = is_told and is_labelling
     if as_json:
         typer.echo(json.dumps(about, indent=1))
         return
     show(opt.console(), about)
 
 
-def show(console: Console, about: dict[str, Any]) -> None:
+def show(console: Console, about: Live) -> None:
     """The state of a run as lines and a table."""
     from fallow.cli.coordinate_words import show_sites
-    from fallow.report.live import format_moment, standing, without
+    from fallow.report.live import describe_standing, format_moment, without
 
     print_lines(console, [f"study {about['name']} (digest {about['digest']})"])
     if about["state"] == "not started":
@@ -253,7 +266,7 @@ def show(console: Console, about: dict[str, Any]) -> None:
             line += f"; not admitted yet: {', '.join(about['missing'])}"
         print_lines(console, [f"{line}."])
         return
-    print_lines(console, [standing(about)])
+    print_lines(console, [describe_standing(about)])
     print_lines(console, without(about))
     show_sites(console, about)
     for line in about.get("refusals", [])[-3:]:
@@ -325,7 +338,9 @@ def strike(
     office = CoordinatorFolder.open(folder)
     if round_ is not None and exchange is not None:
         raise ValueError("give --round or --exchange, not both: they name one place")
-    key = exchange if round_ is None else parse_round(round_)
+    key = exchange
+    if round_ is not None:
+        key = parse_round(round_)
     if is_running(folder):
         raise ValueError(
             f"the coordinator is running in {folder}: end it first (fallow coordinate stop "

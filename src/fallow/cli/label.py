@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fallow.cli import options as opt
 
-PLAIN: Any = {"markup": False, "soft_wrap": True}
 Site = Annotated[
     Path,
     typer.Argument(
@@ -58,7 +57,8 @@ def label(
     def say(address: str) -> None:
         if as_json:
             opt.print_json({"site": folder.name, "address": address})
-        console.print(f"Label the samples of {folder.name} here: {address}", **PLAIN)
+        line = f"Label the samples of {folder.name} here: {address}"
+        console.print(line, markup=False, soft_wrap=True)
         console.print(
             "Keep the address to yourself. Ctrl-C ends the page; labels are kept."
         )

@@ -110,6 +110,9 @@ def _write_study(
     with Waiting(console, f"reading {source}") as waiting:
         dataset = open_data(recipe, 0, data_dir, outline=1, say=waiting.tell_bytes)
     strategies = _strategies(dataset.task)
+    sites: tuple[str, ...] = ()
+    if site:
+        sites = dataset.group_names
     found = Found(
         data=source,
         label=label,
@@ -117,7 +120,7 @@ def _write_study(
         rows=len(dataset.x),
         test_rows=len(dataset.x_test),
         classes=dataset.classes,
-        sites=dataset.group_names if site else (),
+        sites=sites,
         queries=strategies,
         seeds=seeds_needed(len(strategies) - 1),
     )

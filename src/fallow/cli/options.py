@@ -121,10 +121,13 @@ class Screen(Console):
     """A console that shows texts of others as they are, and obeys none of them: characters that
     steer a terminal or turn a line around are left out."""
 
-    def print(self, *objects: Any, **options: Any) -> None:
-        super().print(
-            *(printable(o) if isinstance(o, str) else o for o in objects), **options
-        )
+    def print(self, *objects: Any, **options: Any) -> None:  # as the class of rich has it
+        shown = []
+        for each in objects:
+            if isinstance(each, str):
+                each = printable(each)
+            shown.append(each)
+        super().print(*shown, **options)
 
 
 def named_recipe(recipe: str, data: str | None) -> tuple[str, str | None]:
@@ -163,8 +166,20 @@ def named_queries(text: str | None) -> list[str] | None:
 def console(*, quiet: bool = False) -> Console:
     """Where commands write; a pipe has no width of its own, so tables are not squeezed there.
     ``quiet``: nothing is written."""
-    width = None if sys.stdout.isatty() else 160
+    width = None  # the terminal's own
+    if not sys.stdout.isatty():
+        width = 160
     return Screen(width=width, highlight=False, quiet=quiet)
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Names that stand between commas.
+
+    >>> split_names("a, b,")
+    ('a', 'b')
+    """
+    names = [word.strip() for word in text.split(",")]
+    return tuple(name for name in names if name)
 
 
 def print_json(about: object) -> None:
@@ -208,11 +223,18 @@ def settings(
     A site column means the natural partition with all its sites, unless the words say otherwise.
     Raises ValueError for a word without ``=``.
     """
-    bad = [pair for pair in pairs or [] if "=" not in pair]
-    if bad:
-        raise ValueError(f"--set {bad[0]!r} is not of the form key=value")
-    words = dict(pair.split("=", 1) for pair in pairs or [])
-    options = {"data": data, "label": label, "site": site, **columns}
-    about = {key: value for key, value in options.items() if value is not None}
-    natural = {"partition": "natural", "sites": "0"} if "site" in {*about, *words} else {}
-    return {**natural, **about, **words}
+    words = {}
+    for pair in pairs or []:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--set {pair!r} is not of the form key=value")
+        words[key] = value
+    about = {}
+    options = {"data": data, "label": label, "site": site} | columns
+    for key, option in options.items():
+        if option is not None:
+            about[key] = option
+    given = about | words  # what --set says counts more
+    if "site" not in given:
+        return given
+    return {"partition": "natural", "sites": "0"} | given

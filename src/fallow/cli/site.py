@@ -6,10 +6,9 @@ import json
 import signal
 import time
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -18,6 +17,8 @@ from fallow.cli import options as opt
 from fallow.cli.tables import print_lines, show_table
 
 if TYPE_CHECKING:
+    from fallow.cli.site_words import SentAnswers, Standing, Unread
+    from fallow.data.facts import DataFacts
     from fallow.federation.agreement import Agreement
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.settings import Settings
@@ -136,15 +137,21 @@ def init(
     )
     agreement = read_agreement(study, chosen.names)
     confirmed = _confirm(console, study, agreement, chosen, digest)
+    test_rows = None
+    if test is not None:
+        test_rows = str(test)
+    certificates = None
+    if ca is not None:
+        certificates = str(ca)
     made = SiteFolder.create(
         folder,
         study,
         confirmed,
         name=name,
         data=str(data),
-        test=None if test is None else str(test),
+        test=test_rows,
         superlink=superlink,
-        certificates=None if ca is None else str(ca),
+        certificates=certificates,
         limit=limit,
         annotators=annotators,
         epsilon=epsilon,
@@ -200,12 +207,9 @@ def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False
             print_lines(console, [tightened])
     _introduce(console, found)
     with closing(found.open_ledger()) as ledger:
-        print_lines(
-            console,
-            describe_restored(
-                ledger.store.find_copy_time(), ledger.store.describe_put_back()
-            ),
-        )
+        copied = ledger.store.find_copy_time()
+        noise = ledger.store.describe_put_back()
+    print_lines(console, describe_restored(copied, noise))
     print_lines(
         console,
         [f"\nTo label: fallow label {folder}", "To end: Ctrl-C; nothing is lost.\n"],
@@ -236,7 +240,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     from fallow.report.live import format_moment
 
     found = SiteFolder.open(folder)
-    about = standing(found)
+    about = read_standing(found)
     if as_json:
         typer.echo(json.dumps(about, indent=1))
         return
@@ -309,40 +313,59 @@ def unlock(
     )
 
 
-def standing(folder: SiteFolder) -> dict[str, Any]:
+def read_standing(folder: SiteFolder) -> Standing:
     """What `status` tells, as plain values."""
     from fallow.federation.site.own_data import describe_own_data
     from fallow.federation.site.serve import read_status
     from fallow.storage.errors import Failed
 
+    process = read_status(folder)
+    data: DataFacts | Unread
+    try:
+        data = describe_own_data(folder)
+    except (ValueError, Failed) as error:  # the rest of the status holds all the same
+        data = {"problem": str(error)}
     with closing(folder.open_ledger()) as ledger:
+        labels = ledger.progress()
+        deadline = None
         waiting = ledger.questions(state="open")
-        labels = {
-            **asdict(ledger.progress()),
-            "deadline": waiting[0].deadline if waiting else None,
-        }
-        about: dict[str, Any] = {  # values of JSON
+        if waiting:
+            deadline = waiting[0].deadline
+        sent: list[SentAnswers] = []
+        for line in ledger.traffic():
+            sent.append(
+                {
+                    "run": line.run,
+                    "verb": line.verb,
+                    "exchanges": line.exchanges,
+                    "bytes": line.bytes,
+                }
+            )
+        return {
             "site": folder.name,
             "study": folder.agreement.name,
             "digest": folder.agreement.digest,
-        }
-        about |= asdict(read_status(folder))
-        about |= {
-            "labels": labels,
+            "pid": process.pid,
+            "since": process.since,
+            "problem": process.problem,
+            "labels": {
+                "asked": labels.asked,
+                "answered": labels.answered,
+                "declined": labels.declined,
+                "conflicts": labels.conflicts,
+                "open": labels.open,
+                "deadline": deadline,
+            },
             "asked": ledger.purchases.asked,
             "limit": folder.settings.limit,
             "copied": ledger.store.find_copy_time(),
             "put_back": ledger.store.describe_put_back(),
             "epsilon": ledger.store.spent(),
             "epsilon_limit": folder.settings.epsilon,
-            "sent": [asdict(line) for line in ledger.traffic()],
+            "sent": sent,
             "news": ledger.orders.load_news(),
+            "data": data,
         }
-    try:
-        about["data"] = dict(describe_own_data(folder))
-    except (ValueError, Failed) as error:  # the rest of the status holds all the same
-        about["data"] = {"problem": str(error)}
-    return about
 
 
 @site.command("import")
@@ -379,9 +402,17 @@ def import_(
     from fallow.federation.site.labels_io import import_labels
 
     found = SiteFolder.open(folder)
-    about = (found.agreement.schema, found.rows, file, who)
     with closing(found.open_ledger()) as ledger:
-        taken = import_labels(ledger, *about, partial=partial, dry_run=dry_run, by=by)
+        taken = import_labels(
+            ledger,
+            found.agreement.schema,
+            found.rows,
+            file,
+            who,
+            partial=partial,
+            dry_run=dry_run,
+            by=by,
+        )
     console = opt.console(quiet=quiet or as_json)
     if as_json:
         counts = {
@@ -397,7 +428,9 @@ def import_(
     more = len(taken.refused) - SHOWN
     if more > 0:
         print_lines(console, [f"and {more} more like these"])
-    was = "would be" if dry_run else "was"
+    was = "was"
+    if dry_run:
+        was = "would be"
     if taken.refused and not partial:
         raise ValueError(
             f"{count_noun(len(taken.refused), 'line')} of {file} cannot be taken, so nothing {was} "
@@ -435,16 +468,15 @@ def export(
     from fallow.federation.site.labels_io import export_labels, export_questions
 
     found = SiteFolder.open(folder)
-    about = (found.agreement.schema, found.rows, file, guess, tasks)
+    write = export_questions
+    noun = "question"
+    if labels:
+        write = export_labels
+        noun = "label"
     with closing(found.open_ledger()) as ledger:
-        if labels:
-            count = export_labels(ledger, *about)
-            what = "label"
-        else:
-            count = export_questions(ledger, *about)
-            what = "question"
-    line = f"wrote {count_noun(count, what)} to {file}"
-    told = {"file": str(file), "kind": f"{what}s", "count": count}
+        count = write(ledger, found.agreement.schema, found.rows, file, guess, tasks)
+    line = f"wrote {count_noun(count, noun)} to {file}"
+    told = {"file": str(file), "kind": f"{noun}s", "count": count}
     opt.tell([line], told, quiet=quiet, as_json=as_json)
 
 

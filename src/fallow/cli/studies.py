@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from fallow.cli import options as opt
+from fallow.cli.tables import print_lines
 from fallow.storage.errors import Failed, Stopped
 
 if TYPE_CHECKING:
@@ -192,8 +193,8 @@ def _study(
     cells = study_cells(setup.recipe, queries, seeds)
     if order.dry_run:
         facts = describe_data(world.dataset)
-        for line in data_lines(facts) if facts is not None else ():
-            console.print(line, markup=False, soft_wrap=True)
+        if facts is not None:
+            print_lines(console, data_lines(facts))
         with Waiting(console, "timing two short rounds of each kind"):
             expected = estimate(setup, cells, jobs, world.dataset)
         console.print(expected.sentence(), soft_wrap=True)

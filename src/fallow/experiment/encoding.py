@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -18,6 +17,7 @@ from fallow.encoders.base import Shape, encode_rows, encoder_digest, is_half
 from fallow.encoders.build import build_encoder
 from fallow.encoders.encoding import Encoding
 from fallow.encoders.filling import Filling
+from fallow.experiment.finished import TrainedModel
 from fallow.privacy.settings import noise_refusal
 from fallow.settings.recipe import Recipe
 from fallow.sites.seen import Source
@@ -38,7 +38,9 @@ def encoder_of(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Encode
 def shape_seen(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Shape:
     """The shape of a row as models see it."""
     encoder = encoder_of(recipe, shape, policy)
-    return shape if encoder is None else (encoder.width(shape),)
+    if encoder is None:
+        return shape
+    return (encoder.width(shape),)
 
 
 def with_encoder(
@@ -81,17 +83,13 @@ def kept_features(store: FeatureStore, encoder: Encoder, x: Tensor, state: State
     shape = tuple(x.shape[1:])
     if not len(x):
         return torch.zeros(0, encoder.width(shape))
+
+    def encode(rows: Tensor) -> Tensor:
+        return encode_rows(encoder, rows, state)
+
     return store.features(
-        encoder_digest(encoder, state),
-        x,
-        encoder.width(shape),
-        partial(_encode, encoder, state),
-        is_half(encoder),
+        encoder_digest(encoder, state), x, encoder.width(shape), encode, is_half(encoder)
     )
-
-
-def _encode(encoder: Encoder, state: State, x: Tensor) -> Tensor:
-    return encode_rows(encoder, x, state)
 
 
 @final
@@ -115,11 +113,13 @@ class CommonFeatures:
     def of_tests(self, x: Tensor, state: State) -> Tensor:
         """Features of rows to test on, (m, d)."""
         found = kept_features(self.store, self.encoder, x, state)
-        return found if isinstance(found, Tensor) else found.take(torch.arange(len(x)))
+        if isinstance(found, Tensor):
+            return found
+        return found.take(torch.arange(len(x)))
 
 
-def encoded(
-    recipe: Recipe, saved: Mapping[str, Any], x: Tensor, policy: NamePolicy = OWN
+def encode_as_trained(
+    recipe: Recipe, saved: TrainedModel, x: Tensor, policy: NamePolicy = OWN
 ) -> Tensor:
     """Rows (n, *shape) by the encoder of a saved model; the rows themselves where it has none.
 
@@ -134,7 +134,7 @@ def encoded(
             f"the model was saved without what its encoder {recipe.encoder} was fitted to; train "
             "it again"
         )
-    state: State = kept["state"]
+    state = kept["state"]
     if encoder_digest(encoder, state) != kept["digest"]:
         raise ValueError(
             f"the encoder {recipe.encoder} is not the one that this model was trained with: it has "
@@ -143,8 +143,7 @@ def encoded(
     return encode_rows(encoder, x, state)
 
 
-def saved_encoder(encoder: Encoder | None, state: State | None) -> dict[str, Any]:
-    """What a saved model needs of an encoder, beside its name; nothing where there is none."""
-    if encoder is None or state is None:
-        return {}
-    return {"encoder": {"state": state, "digest": encoder_digest(encoder, state)}}
+def add_encoder(model: TrainedModel, encoder: Encoder | None, state: State | None) -> None:
+    """Put into a model that is saved what it needs of an encoder, beside its name, if it has one."""
+    if encoder is not None and state is not None:
+        model["encoder"] = {"state": state, "digest": encoder_digest(encoder, state)}

@@ -25,7 +25,7 @@ from fallow.privacy.gauss import (
     rho_of,
     scale_of,
 )
-from fallow.privacy.ledger import Ledger, Released, check_budget
+from fallow.privacy.ledger import Ledger, Released, SumKey, check_budget
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.noise import draw_from_os, draw_seeded
 from fallow.privacy.secure_sum import mask_answer
@@ -172,8 +172,7 @@ class ReleaseGuard:
                     f"site {self.site} has masked its part of {about.exchange} for another "
                     "cohort; two sums under one key would show the difference"
                 )
-            earlier: Answer = held["answer"]
-            return earlier
+            return held["answer"]
         own = about.keys.get(self.site)
         if (
             len(about.keys) < SMALLEST
@@ -193,7 +192,7 @@ class ReleaseGuard:
             about=about,
             bound=bound,
         )
-        kept = {
+        kept: SumKey = {
             "name": held["name"],
             "public": held["public"],
             "digest": digest,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Required, TypedDict
+
+from torch import Tensor
 
 from fallow.core.refusal import Refusal
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import Answer, SiteId, Tree
 
 
 class Released(NamedTuple):
@@ -23,12 +25,22 @@ class Released(NamedTuple):
     answer: Answer
     rho: float = 0.0
 
-    def to_line(self) -> dict[str, Any]:
+    def to_line(self) -> Tree:
         """The fields as a ledger holds them: ``rho`` only where there is one."""
         fields = self._asdict()
         if not self.rho:
             del fields["rho"]
         return fields
+
+
+class SumKey(TypedDict, total=False):
+    """The key of a site for one attempt at one secure sum, and what it has masked."""
+
+    name: Required[str]  # of the attempt
+    public: Tensor  # (32,) uint8
+    secret: Tensor  # (32,) uint8; gone once a part is masked
+    digest: str  # of what was asked
+    answer: Answer  # the masked part
 
 
 class Ledger(Protocol):
@@ -40,9 +52,9 @@ class Ledger(Protocol):
     def released(self, site: SiteId) -> dict[str, Released]: ...
 
     # replaces the one before
-    def hide(self, site: SiteId, secret: dict[str, Any]) -> None: ...
+    def hide(self, site: SiteId, secret: SumKey) -> None: ...
 
-    def hidden(self, site: SiteId) -> dict[str, Any] | None: ...
+    def hidden(self, site: SiteId) -> SumKey | None: ...
 
 
 def check_budget(

@@ -54,7 +54,9 @@ def _who(study: StudyRecords, found: Mapping[str, Mapping[int, int]]) -> str:
     """``random (seeds 0 and 2, first in cycle 1)``, for each strategy."""
     said = []
     for query, cycle_of_seed in found.items():
-        word = "seed" if len(cycle_of_seed) == 1 else "seeds"
+        word = "seeds"
+        if len(cycle_of_seed) == 1:
+            word = "seed"
         seeds = join_words([str(seed) for seed in sorted(cycle_of_seed)])
         first = min(cycle_of_seed.values())
         name = label_of(query, study.study)

@@ -49,7 +49,7 @@ Suited = Callable[[Sequence[str], Recipe, Dataset], tuple[str, ...]]
 """From strategies, those that suit the data under a recipe."""
 
 
-class Begun(TypedDict):
+class BegunRuns(TypedDict):
     """The runs that a study began with."""
 
     queries: list[str]
@@ -62,11 +62,10 @@ def strategies_for(*tasks: str) -> str:
     >>> strategies_for("regression").split(", ")[0]
     'acs-fw'
     """
-    known = [
-        spell_class(cls)
-        for cls in names(queries).values()
-        if all(works_on(cls.contract, task) for task in tasks)
-    ]
+    known = []
+    for cls in names(queries).values():
+        if all(works_on(cls.contract, task) for task in tasks):
+            known.append(spell_class(cls))
     return join_words(sorted(known), last="or")
 
 
@@ -166,11 +165,9 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
             "their products alone); use an encoder with fewer features, such as "
             "fourier:features=4096, or train by steps"
         )
-    if (
-        trainer.linear
-        and recipe.model.name.lower() != "linear"
-        and ":" not in recipe.model.name
-    ):
+    model = recipe.model.name
+    is_linear = model.lower() == "linear" or ":" in model  # whoever names their own knows
+    if trainer.linear and not is_linear:
         raise ValueError(
             f"{recipe.training} solves for a linear model and this one is {recipe.model}; set "
             "model=linear"
@@ -181,11 +178,13 @@ def check_options(recipe: Recipe, strategies: Sequence[str]) -> None:
     """Raise ValueError where a setting is on that was made for certain methods, as their contracts
     say, and no strategy of the study trains by one of them."""
     usual = Recipe(recipe.name)
-    trainers = [methods_of(variant(recipe, query))["training"] for query in strategies]
-    asked = {option for method in trainers for option in method.contract.options}
+    used = set()
+    for query in strategies:
+        trainer = methods_of(variant(recipe, query))["training"]
+        used |= set(trainer.contract.options)
     for option, makers in options_of_methods().items():
         is_on = getattr(recipe, option) != getattr(usual, option)
-        if is_on and option not in asked:
+        if is_on and option not in used:
             raise ValueError(
                 f"{option} is a setting for {join_words(makers, last='or')}, and no strategy of this "
                 f"study trains by it; leave it out, or add @training={makers[0]} to a strategy"
@@ -211,7 +210,8 @@ def settle_recipe(recipe: Recipe, found: Dataset) -> Recipe:
             )
         recipe = replace(recipe, sites=len(np.unique(found.groups.numpy())))
     if found.task == "regression":  # pooled active learning chooses by entropy
-        recipe = replace(recipe, bounds=tuple(b for b in recipe.bounds if b != "pooled"))
+        others = [bound for bound in recipe.bounds if bound != "pooled"]
+        recipe = replace(recipe, bounds=tuple(others))
     return recipe
 
 
@@ -223,12 +223,13 @@ def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) 
     path = setup.out / "study.json"
     recipe = setup.recipe
     with only_one(setup.out / "study.lock"):
-        old: Begun = {"queries": [], "seeds": []}
+        begun: BegunRuns = {"queries": [], "seeds": []}
         if path.exists():
-            old = check_same(path, recipe, resume)
-        queries = list(dict.fromkeys([*old["queries"], *(cell.query for cell in cells)]))
+            begun = check_same(path, recipe, resume)
+        of_cells = [cell.query for cell in cells]
+        queries = list(dict.fromkeys(begun["queries"] + of_cells))
         queries.sort(key=lambda query: query.startswith(BOUND))
-        reference = recipe.reference if recipe.reference in queries else None
+        seeds = {cell.seed for cell in cells} | set(begun["seeds"])
         write_json(
             path,
             {
@@ -236,14 +237,22 @@ def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) 
                 "title": recipe.title,
                 "recipe": recipe.to_dict(),
                 "digest": recipe.digest,
-                "reference": reference or ("random" if "random" in queries else None),
+                "reference": _choose_reference(recipe, queries),
                 "queries": queries,
-                "seeds": sorted({*old["seeds"], *(cell.seed for cell in cells)}),
+                "seeds": sorted(seeds),
                 "command": command,
                 "versions": versions(),
                 "published": recipe.to_dict()["published"],
             },
         )
+
+
+def _choose_reference(recipe: Recipe, queries: Sequence[str]) -> str | None:
+    """The strategy with which the others are compared: the recipe's, else random, if it is run."""
+    for query in (recipe.reference, "random"):
+        if query in queries:
+            return query
+    return None
 
 
 def keep_facts(folder: Path, found: Dataset) -> DataFacts | None:
@@ -255,7 +264,7 @@ def keep_facts(folder: Path, found: Dataset) -> DataFacts | None:
     return facts
 
 
-def check_same(path: Path, recipe: Recipe, resume: bool) -> Begun:
+def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
     """What the study at ``path`` holds, if it may be continued with ``recipe``.
 
     Raises ValueError when ``resume`` is off or the settings differ, Failed for a damaged file.
@@ -268,7 +277,7 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> Begun:
     try:
         old = json.loads(path.read_bytes())
         before = recipe_from(old["recipe"])
-        found: Begun = {"queries": list(old["queries"]), "seeds": list(old["seeds"])}
+        found: BegunRuns = {"queries": list(old["queries"]), "seeds": list(old["seeds"])}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Failed(
             f"{path} is damaged ({error}): choose another folder with --out"
@@ -276,8 +285,9 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> Begun:
     # a module that this file alone names is not imported
     has_other_names = named_classes(before) != named_classes(recipe)
     if has_other_names or before.digest != recipe.digest:
-        now, then = recipe.to_dict(), before.to_dict()
-        changed = [k for k in now if now[k] != then[k] and k not in OUTSIDE]
+        now = recipe.to_dict()
+        then = before.to_dict()
+        changed = [name for name in now if now[name] != then[name] and name not in OUTSIDE]
         raise ValueError(
             f"{path.parent} was started with other settings ({', '.join(changed)} differ); resume "
             "it with the settings in its study.json, or choose another folder with --out"
