@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol, Required, TypedDict
+from typing import NamedTuple, Protocol, Required, TypedDict
 
 from torch import Tensor
 
 from fallow.core.refusal import Refusal
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import Answer, SiteId, Tree
 
 
 class Released(NamedTuple):
@@ -25,7 +25,7 @@ class Released(NamedTuple):
     answer: Answer
     rho: float = 0.0
 
-    def to_line(self) -> dict[str, Any]:
+    def to_line(self) -> Tree:
         """The fields as a ledger holds them: ``rho`` only where there is one."""
         fields = self._asdict()
         if not self.rho:

@@ -262,7 +262,9 @@ class Ledger:
     def undoable(self, who: str) -> Question | None:
         """The question that `take_back` would undo an answer to."""
         latest = self._find_latest_answer(who)
-        return None if latest is None else self._load_question(latest.question)
+        if latest is None:
+            return None
+        return self._load_question(latest.question)
 
     def _find_latest_answer(self, who: str) -> _AnswerLine | None:
         """The answer that a person gave last, whatever the clock said; None: none can be undone."""
@@ -273,7 +275,9 @@ class Ledger:
             "WHERE undoes IS NOT NULL) ORDER BY g.id DESC LIMIT 1"
         )
         lines = self._tables.read(sql, who)
-        return _AnswerLine._make(lines[0]) if lines else None
+        if not lines:
+            return None
+        return _AnswerLine._make(lines[0])
 
     def withdraw(self, row: int, who: str, why: str = "") -> None:
         """A sample leaves: its questions at once, the pool, training and validation at the next

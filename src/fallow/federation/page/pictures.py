@@ -43,7 +43,9 @@ def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
     files = rows.files(row)
     if not files:
         drawn = _views_of(rows.x[row])
-        return _png(_draw(drawn[view])) if view < len(drawn) else None
+        if view >= len(drawn):
+            return None
+        return _png(_draw(drawn[view]))
     if view >= len(files):
         return None
     shown = files[view]
@@ -54,8 +56,10 @@ def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
     images = import_optional("PIL.Image", "pillow", "showing this kind of image")
     try:
         with images.open(BytesIO(content)) as opened:
-            has_alpha = "A" in opened.getbands()
-            return _png(opened.convert("RGBA" if has_alpha else "RGB"))
+            mode = "RGB"
+            if "A" in opened.getbands():  # it lets what is behind it through
+                mode = "RGBA"
+            return _png(opened.convert(mode))
     except (OSError, SyntaxError) as error:
         raise ValueError(f"the image {shown.name} cannot be shown: {error}") from error
 
