@@ -1,6 +1,6 @@
 # Every target sets up what it needs: .venv, filled once from constraints.txt.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-locked lock demo test soak mutants coverage check format bench house sbom audit clean
+.PHONY: help setup setup-locked lock demo test soak mutants coverage check format bench house sbom audit release clean
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq
@@ -85,6 +85,9 @@ sbom: $(STAMP) $(TOOLS_STAMP)  ## what the environment consists of (CycloneDX) a
 audit: $(TOOLS_STAMP)  ## bandit's look at the source, beside ruff's S rules in make check
 	$(TOOLS)/bin/bandit -q -c pyproject.toml -r src
 
+release: $(STAMP) $(TOOLS_STAMP)  ## build packages, try them as a stranger would, stop before sending
+	$(PY) scripts/release.py $(RELEASE)
+
 house: $(STAMP)  ## draw the rooms of the package, docs/house.svg
 	$(PY) scripts/draw_house.py
 
@@ -112,5 +115,5 @@ $(STAMP): pyproject.toml constraints.txt
 $(TOOLS_STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(TOOLS)
 	$(TOOLS)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
-	-c constraints.txt bandit cyclonedx-bom
+	-c constraints.txt bandit cyclonedx-bom twine
 	@touch $@

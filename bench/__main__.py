@@ -44,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Console().print(table(results))
     if not options.quick:
         write(results, RESULTS)
-    return 0 if all(result.outputs_equal for result in results) else 1
+    if not all(result.outputs_equal for result in results):
+        return 1
+    return 0
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -69,20 +71,32 @@ def entry(name: str) -> Entry:
 def table(results: Sequence[Result]) -> Table:
     """Ratios beside their bars."""
     shown = Table("race", "reference (s)", "ours (s)", "ratio", "bar", "outputs")
-    for r in results:
-        sides = [f"{side.median:.3f}" for side in (r.reference_seconds, r.seconds)]
-        ratio = f"[{'green' if r.is_met else 'red'}]{r.ratio:.2f}[/]"
-        equal = "equal" if r.outputs_equal else "[red]differ[/]"
-        shown.add_row(r.name, *sides, ratio, f"{r.bar:g}", equal)
+    for result in results:
+        ratio = f"[red]{result.ratio:.2f}[/]"
+        if result.is_met:
+            ratio = f"[green]{result.ratio:.2f}[/]"
+        outputs = "[red]differ[/]"
+        if result.outputs_equal:
+            outputs = "equal"
+        shown.add_row(
+            result.name,
+            f"{result.reference_seconds.median:.3f}",
+            f"{result.seconds.median:.3f}",
+            ratio,
+            f"{result.bar:g}",
+            outputs,
+        )
     return shown
 
 
 def write(results: Sequence[Result], path: Path) -> None:
     """Put the results into the file; those of other races stay."""
-    known = (
-        {row["name"]: row for row in json.loads(path.read_text())} if path.exists() else {}
-    )
-    known |= {result.name: result.to_dict() for result in results}
+    known = {}
+    if path.exists():
+        for row in json.loads(path.read_text()):
+            known[row["name"]] = row
+    for result in results:
+        known[result.name] = result.to_dict()
     order = [module.replace("_", "-") for module in MODULES]
     rows = sorted(known.values(), key=lambda row: order.index(row["name"]))
     path.write_text(json.dumps(rows, indent=2) + "\n")

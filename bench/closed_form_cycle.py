@@ -15,11 +15,17 @@ ROUNDS = 15
 
 
 def prepare(is_quick: bool) -> Race:
-    n = 400 if is_quick else 8000
-    size = 24 if is_quick else FEATURES
+    n = 8000
+    size = FEATURES
+    pixels = 784
+    rounds = ROUNDS
+    if is_quick:
+        n = 400
+        size = 24
+        pixels = 36
+        rounds = 1
     rows = features(n, size)
-    images = features(n, 36 if is_quick else 784)
-    theirs = phase(images, "mlp", fedavg(), 1 if is_quick else ROUNDS)
+    theirs = phase(features(n, pixels), "mlp", fedavg(), rounds)
     ours = phase(rows, "linear", ClosedForm(), 1)
 
     def is_ridge() -> bool:

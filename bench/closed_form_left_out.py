@@ -21,7 +21,9 @@ from fallow.training.parts.ridge import (
 
 
 def prepare(is_quick: bool) -> Race:
-    rows = features(200 if is_quick else 8000, 24 if is_quick else 1024)
+    rows = features(8000, 1024)
+    if is_quick:
+        rows = features(200, 24)
     y = torch.nn.functional.one_hot(rows.y, CLASSES).double()
     s = torch.ones(len(y), dtype=torch.float64)
     total = centred(add_up(rows.x, y, s))

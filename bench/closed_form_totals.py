@@ -11,7 +11,9 @@ from fallow.training.parts.ridge import add_up, centred
 
 
 def prepare(is_quick: bool) -> Race:
-    rows = features(300 if is_quick else 8192, 24 if is_quick else 1024)
+    rows = features(8192, 1024)
+    if is_quick:
+        rows = features(300, 24)
     y = torch.nn.functional.one_hot(rows.y, CLASSES).double()
     s = torch.ones(len(y), dtype=torch.float64)
     z = rows.x.double()

@@ -11,7 +11,9 @@ TINY = Pool(300, 8, 3, picks=20)
 
 
 def prepare(is_quick: bool) -> Race:
-    return core_set_race(TINY, TINY) if is_quick else core_set_race(POOL, COMPARED)
+    if is_quick:
+        return core_set_race(TINY, TINY)
+    return core_set_race(POOL, COMPARED)
 
 
 ENTRY = Entry(

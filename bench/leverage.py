@@ -31,7 +31,8 @@ SITES = 10
 
 def scores(sites: list[Tensor]) -> Tensor:
     """Of the rows of all sites, (n,), as FALE has them with neither intercept nor rotation."""
-    d, n = sites[0].shape[1], sum(len(x) for x in sites)
+    d = sites[0].shape[1]
+    n = sum(len(x) for x in sites)
     mean = torch.zeros(d, dtype=torch.float64)
     spreads = [torch.stack(leverage.spread(x, mean)) for x in sites]
     unit = leverage.scales(*torch.stack(spreads).sum(0)).unsqueeze(1)
@@ -95,17 +96,20 @@ def _peak() -> float:
     peak of the program that started this one, so it is right only where it started small."""
     status = Path("/proc/self/status")
     if status.exists():
-        lines = status.read_text().splitlines()
-        return next(
-            float(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM")
-        )
-    unit = 1e6 if sys.platform == "darwin" else 1e3
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return float(line.split()[1]) / 1000
+    unit = 1e3  # kB
+    if sys.platform == "darwin":
+        unit = 1e6  # bytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def extra(is_quick: bool) -> float:
     """`selection` in a process of its own, whose peak is that of nothing else."""
-    size = "500, 12" if is_quick else "111_753, 132"
+    size = "111_753, 132"
+    if is_quick:
+        size = "500, 12"
     code = (
         f"import torch; torch.set_num_threads(1); from bench import leverage; "
         f"print(leverage.selection({size}))"

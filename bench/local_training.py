@@ -43,8 +43,10 @@ class Task:
 
     def race(self, is_quick: bool) -> Race:
         small = replace(self, rows=self.compared_rows, executor=self.compared_by)
-        sides = Sides.of(small if is_quick else self, torch.float32)
-        if not is_quick:
+        if is_quick:
+            sides = Sides.of(small, torch.float32)
+        else:
+            sides = Sides.of(self, torch.float32)
             sides.reference()  # the first run warms caches and is not timed
             sides.ours()
         exact = Sides.of(small, torch.float64)
@@ -75,11 +77,14 @@ class Sides:
         layout = Layout.of(model)
         start = layout.flatten(model)
         jobs = [_job(task, at, n, start) for at, n in enumerate(task.rows)]
-        losses = row_loss("classification" if task.classes else "regression")
+        losses = row_loss("regression")
+        loss: Loss = _mean_squared_error
+        if task.classes:
+            losses = row_loss("classification")
+            loss = nn.functional.cross_entropy
         executor: Loop | Stacked = Stacked(model, layout, losses)
         if task.executor != "stacked":
             executor = Loop(model, layout, losses, task.executor == "channels_last")
-        loss = nn.functional.cross_entropy if task.classes else _mean_squared_error
         return Sides(model, layout, task.plan, jobs, executor, loss)
 
     def reference(self) -> list[nn.Module]:
@@ -92,16 +97,16 @@ class Sides:
     def differ_by_at_most(self, tolerance: float) -> bool:
         """Whether no weight and no statistic of any site differs by more."""
         theirs = [self.layout.flatten(module) for module in self.reference()]
-        pairs = zip(theirs, self.ours(), strict=True)
-        return all(
-            torch.allclose(a[name], b[name], rtol=0, atol=tolerance)
-            for a, b in pairs
-            for name in a
-        )
+        for a, b in zip(theirs, self.ours(), strict=True):
+            for name in a:
+                if not torch.allclose(a[name], b[name], rtol=0, atol=tolerance):
+                    return False
+        return True
 
 
 def _job(task: Task, site: int, n: int, start: State) -> Job:
-    dtype, draw = start["w"].dtype, stream(0, "rows", site)
+    dtype = start["w"].dtype
+    draw = stream(0, "rows", site)
     x = torch.randn(n, *task.shape, generator=draw).to(dtype)
     noise = torch.randn(n, generator=draw).to(dtype)
     if task.classes:

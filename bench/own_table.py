@@ -76,13 +76,19 @@ class Reading:
         return bool(np.array_equal(together, theirs))
 
 
+def _open(is_quick: bool) -> Reading:
+    if is_quick:
+        return Reading(300)
+    return Reading(ROWS)
+
+
 def prepare(is_quick: bool) -> Race:
-    reading = Reading(300 if is_quick else ROWS)
+    reading = _open(is_quick)
     return Race(reading.by_arrow, reading.by_us, reading.are_equal)
 
 
 def peak(is_quick: bool) -> float:
-    reading = Reading(300 if is_quick else ROWS)
+    reading = _open(is_quick)
     command = [sys.executable, "-c", PEAK, str(reading.path)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(done.stdout)

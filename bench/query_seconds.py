@@ -17,8 +17,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench.timing import CPU, Seconds, described
+from bench.timing import CPU, Seconds, describe_machine
 from fallow.core import Ask, Disclosure, Layout, State, stream
+from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods, Query
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
@@ -44,10 +45,10 @@ class Nothing:
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def recall(self, key: str, digest: str) -> dict[str, Any] | None:
+    def recall(self, key: str, digest: str) -> None:
         return None
 
-    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
+    def record(self, key: str, digest: str, entry: ExchangeEntry) -> None:
         return None
 
 
@@ -103,7 +104,7 @@ def rows(found: Mapping[str, Seconds]) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str] = ()) -> int:
     torch.set_num_threads(1)
-    machine = described()
+    machine = describe_machine()
     found = rows(seconds(5_000, 250, 250, 5))
     shown = Table("query", "seconds", "times AHFAL")
     for row in found:

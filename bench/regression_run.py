@@ -22,7 +22,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench.timing import CPU, described
+from bench.timing import CPU, describe_machine
 from fallow.core import stream
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.experiment.journal import Journal
@@ -98,7 +98,7 @@ def rows(full: Recipe, short: Recipe, n: int) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str] = ()) -> int:
     torch.set_num_threads(1)
-    machine = described()
+    machine = describe_machine()
     found = rows(RECIPE, SHORT, 36_584)
     shown = Table("query", "seconds", "a tenth", "a tenth by loop", "ratio")
     for row in found:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
 
 import torch
 
@@ -57,7 +56,8 @@ class Result:
         is_small = self.extra is None or self.limit is None or self.extra < self.limit
         return self.outputs_equal and self.ratio >= self.bar and is_small
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
+        """The row as plain values."""
         return asdict(self)
 
 
@@ -77,24 +77,33 @@ class Entry:
 
     def run(self, is_quick: bool = False) -> Result:
         """Race, five runs each; ``is_quick`` is for tests: tiny, one run, times mean nothing."""
-        machine = described()
+        machine = describe_machine()
         race = self.prepare(is_quick)
-        runs = 1 if is_quick else race.runs
-        theirs, ours = interleaved(race.reference, race.ours, runs, self.clock)
+        runs = race.runs
+        if is_quick:
+            runs = 1
+        clock = "wall"
+        if self.clock is CPU:
+            clock = "CPU"
+        theirs, ours = time_in_turn(race.reference, race.ours, runs, self.clock)
+        outputs_equal = race.outputs_equal()
+        extra = None
+        if self.extra is not None:
+            extra = self.extra(is_quick)
         return Result(
-            self.name,
-            self.reference,
-            theirs.median / ours.median,
-            self.bar,
-            race.outputs_equal(),
-            self.compared,
-            "CPU" if self.clock is CPU else "wall",
-            runs,
-            machine,
-            theirs,
-            ours,
-            self.extra and self.extra(is_quick),
-            self.limit,
+            name=self.name,
+            reference=self.reference,
+            ratio=theirs.median / ours.median,
+            bar=self.bar,
+            outputs_equal=outputs_equal,
+            compared=self.compared,
+            clock=clock,
+            runs=runs,
+            machine=machine,
+            reference_seconds=theirs,
+            seconds=ours,
+            extra=extra,
+            limit=self.limit,
         )
 
 
@@ -108,21 +117,29 @@ class Race:
     runs: int = 5
 
 
-def described() -> str:
+def describe_machine() -> str:
     """Cores, threads, load of the last minute, and who computes."""
-    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     threads = torch.get_num_threads()
-    return f"{os.cpu_count()} cores, {threads} threads a process{load}, torch {torch.__version__}"
+    parts = [f"{os.cpu_count()} cores", f"{threads} threads a process"]
+    if hasattr(os, "getloadavg"):
+        parts.append(f"load {os.getloadavg()[0]:.1f}")
+    parts.append(f"torch {torch.__version__}")
+    return ", ".join(parts)
 
 
-def interleaved(
+def time_in_turn(
     reference: Callable[[], object], ours: Callable[[], object], runs: int, clock: Clock
 ) -> tuple[Seconds, Seconds]:
     """Seconds of both sides, in turn, so that a slow minute of the machine is slow for both."""
-    taken: tuple[list[float], list[float]] = ([], [])
+
+    def time_once(side: Callable[[], object]) -> float:
+        started = clock()
+        side()
+        return clock() - started
+
+    of_reference = []
+    of_ours = []
     for _ in range(runs):
-        for side, seconds in zip((reference, ours), taken, strict=True):
-            started = clock()
-            side()
-            seconds.append(clock() - started)
-    return Seconds.of(taken[0]), Seconds.of(taken[1])
+        of_reference.append(time_once(reference))
+        of_ours.append(time_once(ours))
+    return Seconds.of(of_reference), Seconds.of(of_ours)

@@ -44,8 +44,14 @@ class Round:
     @staticmethod
     def of(task: Task, dtype: torch.dtype) -> Round:
         sides = Sides.of(task, dtype)
-        about = (sides.model, sides.layout, sides.executor.loss)
-        return Round(sides, Workers(*about, channels_last=True, processes=2))
+        workers = Workers(
+            sides.model,
+            sides.layout,
+            sides.executor.loss,
+            channels_last=True,
+            processes=2,
+        )
+        return Round(sides, workers)
 
     def alone(self) -> None:
         self.made["alone"] = self.sides.executor.fit(FedAvg(PLAN), PLAN, 0, self.jobs())
@@ -58,19 +64,20 @@ class Round:
         return [replace(job, x=job.x.clone()) for job in self.sides.jobs]
 
     def are_equal(self) -> bool:
-        pairs = zip(self.made["alone"], self.made["together"], strict=True)
-        return all(
-            torch.equal(a.sent[name], b.sent[name]) for a, b in pairs for name in a.sent
-        )
+        for a, b in zip(self.made["alone"], self.made["together"], strict=True):
+            for name in a.sent:
+                if not torch.equal(a.sent[name], b.sent[name]):
+                    return False
+        return True
 
 
 def _prepare(is_quick: bool) -> Race:
     few = replace(TASK, rows=TASK.compared_rows)
-    timed, exact = (
-        Round.of(few if is_quick else TASK, torch.float32),
-        Round.of(few, torch.float64),
-    )
-    if not is_quick:
+    exact = Round.of(few, torch.float64)
+    if is_quick:
+        timed = Round.of(few, torch.float32)
+    else:
+        timed = Round.of(TASK, torch.float32)
         timed.together()  # starts the processes
 
     def are_equal() -> bool:

@@ -21,13 +21,15 @@ def final_score(query: str, seed: int) -> float:
     )
     journal = Journal()  # in memory; give it a path and the run survives a crash
     records = Run(build_world(recipe, seed, journal), journal).go()
-    return fmean(r["accuracy"] for r in records if r["cycle"] == recipe.cycles)
+    last = [record for record in records if record["cycle"] == recipe.cycles]
+    return fmean(record["accuracy"] for record in last)
 
 
 def main() -> None:
     differences = []
     for seed in range(3):
-        random, ahfal = final_score("random", seed), final_score("ahfal", seed)
+        random = final_score("random", seed)
+        ahfal = final_score("ahfal", seed)
         differences.append(ahfal - random)
         print(f"seed {seed}: random {random:.3f}, ahfal {ahfal:.3f}")
     print(f"ahfal - random, mean over paired seeds: {fmean(differences):+.3f}")

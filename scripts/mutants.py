@@ -41,10 +41,17 @@ COPIED = ("src", "tests", "bench", "examples", "pyproject.toml")  # what tests m
 LIMIT = 180.0  # seconds for the tests of one fault
 WHOLE = 900.0  # seconds for all tests without a fault
 TAIL = 30  # lines of what failing tests wrote
-PASSED, FAILED, NOTHING_RAN = 0, 1, 5  # exit codes of pytest
+# exit codes of pytest
+PASSED = 0
+FAILED = 1
+NOTHING_RAN = 5
 
-CAUGHT, SURVIVED, HUNG, BROKEN = "caught", "survived", "hung", "broken"
-"""What becomes of a fault: a test failed; all passed; they did not end; no test could run."""
+# what becomes of a fault
+CAUGHT = "caught"  # a test failed
+SURVIVED = "survived"  # all passed, or none ran
+HUNG = "hung"  # they did not end
+BROKEN = "broken"  # no test could run
+WHAT_CODES_MEAN = {PASSED: SURVIVED, FAILED: CAUGHT, NOTHING_RAN: SURVIVED}
 
 
 class Wrong(Exception):
@@ -111,10 +118,10 @@ def read_table(file: Path) -> list[Fault]:
     entries = tree.get("fault")
     if set(tree) - {"fault"} or not isinstance(entries, list):
         raise Wrong(f"{file.name} has to be a list of [[fault]] entries and nothing else")
-    return [_fault(file, number, entry) for number, entry in enumerate(entries, 1)]
+    return [_read_fault(file, number, entry) for number, entry in enumerate(entries, 1)]
 
 
-def _fault(file: Path, number: int, entry: dict[str, Any]) -> Fault:
+def _read_fault(file: Path, number: int, entry: Any) -> Fault:  # any value of TOML
     what = f"fault {number} of {file.name}"
     if isinstance(entry.get("name"), str):
         what = f"the fault {entry['name']!r} of {file.name}"
@@ -134,10 +141,17 @@ def _fault(file: Path, number: int, entry: dict[str, Any]) -> Fault:
         raise Wrong(f"{what}: tests has to be a list of at least one pytest id or file")
     if entry["old"] == entry["new"]:
         raise Wrong(f"{what} changes nothing: old and new are the same")
-    return Fault(**{**entry, "table": file.stem, "tests": tuple(tests)})
+    return Fault(
+        name=entry["name"],
+        file=entry["file"],
+        old=entry["old"],
+        new=entry["new"],
+        tests=tuple(tests),
+        table=file.stem,
+    )
 
 
-def planted(fault: Fault, root: Path) -> str:
+def plant(fault: Fault, root: Path) -> str:
     """The text of the file with the fault; Wrong where it cannot be planted."""
     path = root / fault.file
     if not path.resolve().is_relative_to((root / "src").resolve()):
@@ -154,17 +168,18 @@ def planted(fault: Fault, root: Path) -> str:
             f"{fault} cannot be planted: its old text occurs {many} times in {fault.file} and "
             "has to occur once"
         )
-    return _compiled(fault, text.replace(fault.old, fault.new))
+    text = text.replace(fault.old, fault.new)
+    _check_python(fault, text)
+    return text
 
 
-def _compiled(fault: Fault, text: str) -> str:
-    """The text, if Python can read it: a file that cannot be imported fails every test."""
+def _check_python(fault: Fault, text: str) -> None:
+    """Raise Wrong for what Python cannot read: a file that cannot be imported fails every test."""
     if fault.file.endswith(".py"):
         try:
             compile(text, fault.file, "exec", dont_inherit=True)
         except SyntaxError as error:
             raise Wrong(f"{fault} is no Python where it is planted: {error}") from error
-    return text
 
 
 def choose(faults: Sequence[Fault], many: int, seed: str) -> list[Fault]:
@@ -173,18 +188,23 @@ def choose(faults: Sequence[Fault], many: int, seed: str) -> list[Fault]:
     Which ones depends on each name alone, so a fault that is added changes one of them at most.
     """
 
-    def drawn(fault: Fault) -> str:
+    def draw(fault: Fault) -> str:
         return hashlib.sha256(f"{seed}|{fault.name}".encode()).hexdigest()
 
-    chosen = set(sorted(faults, key=drawn)[:many])
+    chosen = set(sorted(faults, key=draw)[:many])
     return [fault for fault in faults if fault in chosen]
 
 
-def named(faults: Sequence[Fault], only: Sequence[str]) -> list[Fault]:
-    """The faults whose name, or table, contains one of these words."""
-    found = [
-        fault for fault in faults if any(word in (fault.table, fault.name) for word in only)
-    ] or [fault for fault in faults if any(word in str(fault) for word in only)]
+def find_named(faults: Sequence[Fault], only: Sequence[str]) -> list[Fault]:
+    """The faults whose name or table is one of these words; else those that contain one."""
+    exact = []
+    partial = []
+    for fault in faults:
+        if any(word in (fault.table, fault.name) for word in only):
+            exact.append(fault)
+        if any(word in str(fault) for word in only):
+            partial.append(fault)
+    found = exact or partial
     if not found:
         raise Wrong(f"no fault has {' or '.join(map(repr, only))} in its name")
     return found
@@ -220,8 +240,11 @@ class Copy:
 
     def check(self) -> None:
         """Raise Wrong unless tests here import the copy and not what is installed."""
-        names = [path.name for path in (self.folder / "src").iterdir() if path.is_dir()]
-        names = [name for name in names if name.isidentifier() and name != "__pycache__"]
+        names = []
+        for path in (self.folder / "src").iterdir():
+            is_package = path.name.isidentifier() and path.name != "__pycache__"
+            if path.is_dir() and is_package:
+                names.append(path.name)
         code = (
             "import sys; from importlib.util import find_spec\n"
             "for name in sys.argv[1:]: print(find_spec(name).origin)"
@@ -272,9 +295,10 @@ class Copy:
 
     def try_fault(self, fault: Fault) -> Outcome:
         """Plant a fault, run its tests, and take it out again."""
-        path, begun = self.folder / fault.file, time.monotonic()
+        started = time.monotonic()
+        path = self.folder / fault.file
         whole = path.read_bytes()
-        path.write_text(planted(fault, self.folder), encoding="utf-8")
+        path.write_text(plant(fault, self.folder), encoding="utf-8")
         try:
             code, told = self.run(fault.tests, LIMIT)
         finally:
@@ -282,10 +306,8 @@ class Copy:
         if code is None:
             what = HUNG
         else:
-            what = {PASSED: SURVIVED, FAILED: CAUGHT, NOTHING_RAN: SURVIVED}.get(
-                code, BROKEN
-            )
-        return Outcome(fault, what, time.monotonic() - begun, tail(told))
+            what = WHAT_CODES_MEAN.get(code, BROKEN)
+        return Outcome(fault, what, time.monotonic() - started, tail(told))
 
 
 def tail(text: str) -> str:
@@ -297,15 +319,17 @@ def tail(text: str) -> str:
 
 def check_unplanted(copy: Copy, faults: Sequence[Fault]) -> float:
     """Run every named test once without a fault; the seconds it took."""
-    tests = list(dict.fromkeys(test for fault in faults for test in fault.tests))
-    begun = time.monotonic()
+    tests: dict[str, None] = {}  # a set that keeps its order
+    for fault in faults:
+        tests |= dict.fromkeys(fault.tests)
+    started = time.monotonic()
     code, told = copy.run(tests, WHOLE)
     if code != PASSED:
         raise Wrong(
             "the tests fail without any fault, so they show nothing; put them right first:\n"
             f"{tail(told)}"
         )
-    return time.monotonic() - begun
+    return time.monotonic() - started
 
 
 def try_all(copies: Sequence[Copy], faults: Sequence[Fault]) -> list[Outcome]:
@@ -332,16 +356,18 @@ def try_all(copies: Sequence[Copy], faults: Sequence[Fault]) -> list[Outcome]:
 
 def show(outcomes: Sequence[Outcome]) -> None:
     """A table with a row for each table of faults, then every fault that was not caught."""
-    width = max(len("table"), *(len(outcome.fault.table) for outcome in outcomes))
+    rows: dict[str, list[Outcome]] = {}
+    for outcome in sorted(outcomes, key=lambda outcome: outcome.fault.table):
+        rows.setdefault(outcome.fault.table, []).append(outcome)
+    rows["all"] = list(outcomes)
+    width = max(len("table"), max(len(table) for table in rows))
     print(f"\n{'table':<{width}}  faults  caught  not caught  seconds")
-    tables = sorted({outcome.fault.table for outcome in outcomes})
-    for table in [*tables, None]:
-        rows = [o for o in outcomes if table is None or o.fault.table == table]
-        caught = sum(outcome.is_good for outcome in rows)
-        seconds = sum(outcome.seconds for outcome in rows)
+    for table, of_table in rows.items():
+        caught = sum(outcome.is_good for outcome in of_table)
+        seconds = sum(outcome.seconds for outcome in of_table)
         print(
-            f"{table or 'all':<{width}}  {len(rows):>6}  {caught:>6}  "
-            f"{len(rows) - caught:>10}  {seconds:>7.0f}"
+            f"{table:<{width}}  {len(of_table):>6}  {caught:>6}  "
+            f"{len(of_table) - caught:>10}  {seconds:>7.0f}"
         )
     for outcome in outcomes:
         if not outcome.is_good:
@@ -401,17 +427,20 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> int:
-    root, begun = options.root.resolve(), time.monotonic()
+    started = time.monotonic()
+    root = options.root.resolve()
     every = read_tables(options.faults or root / "scripts" / "faults")
     for fault in every:
-        planted(fault, root)
-    faults, seed = every, None
+        plant(fault, root)
+    faults = every
     if options.only:
-        faults = named(faults, options.only)
+        faults = find_named(faults, options.only)
+    seed = None
+    about = ""
     if options.sample is not None:
         seed = options.seed or commit(root)
         faults = choose(faults, options.sample, seed)
-    about = f"; sample of seed {seed}" if seed else ""
+        about = f"; sample of seed {seed}"
     print(f"{len(faults)} of {len(every)} faults{about}", flush=True)
     if options.check:
         for fault in faults:
@@ -426,13 +455,15 @@ def run(options: argparse.Namespace) -> int:
         print(f"without a fault their tests pass ({seconds:.0f} s)", flush=True)
         outcomes = try_all(copies, faults)
 
-    whole = time.monotonic() - begun
+    whole = time.monotonic() - started
     show(outcomes)
     caught = sum(outcome.is_good for outcome in outcomes)
     print(f"\n{caught} of {len(outcomes)} faults caught, in {whole:.0f} s")
     if options.json:
         write(options.json, outcomes, seed, whole)
-    return 0 if caught == len(outcomes) else 1
+    if caught < len(outcomes):
+        return 1
+    return 0
 
 
 def main(words: Sequence[str] | None = None) -> int:

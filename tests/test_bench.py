@@ -12,7 +12,7 @@ import torch
 from bench import leverage, linear_27, query_seconds, regression_run
 from bench.__main__ import MODULES, entry, main, table, write
 from bench.calibration import calibration_error
-from bench.timing import CPU, Result, Seconds, interleaved
+from bench.timing import CPU, Result, Seconds, time_in_turn
 
 NAMES = [module.replace("_", "-") for module in MODULES]
 KEYS = {"name", "reference", "ratio", "bar", "outputs_equal"}
@@ -72,7 +72,7 @@ def test_every_race_says_what_it_is_against_and_what_it_compares(name: str) -> N
 
 def test_the_sides_run_in_turn() -> None:
     order: list[str] = []
-    interleaved(lambda: order.append("reference"), lambda: order.append("ours"), 3, CPU)
+    time_in_turn(lambda: order.append("reference"), lambda: order.append("ours"), 3, CPU)
     assert order == ["reference", "ours"] * 3
 
 

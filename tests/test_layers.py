@@ -55,7 +55,7 @@ REQUIRED = {
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
     *("PIL", "cryptography", "fastapi", "flwr", "huggingface_hub"),
-    *("opendp", "pyarrow", "starlette", "uvicorn"),
+    *("opendp", "prometheus_client", "pyarrow", "starlette", "uvicorn"),
 }
 WHOLE = {  # folders that are nothing without an extra: imported as a whole, inside a function
     Path("federation/page"): {"fastapi", "jinja2", "uvicorn", "starlette"},

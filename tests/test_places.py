@@ -102,7 +102,13 @@ KINDS = (
         ("encoders/identity.py", "encoders/__init__.py"),
         ("docs/encoders.md", *FACE),
     ),
-    Kind("report section", "class_slopes", ("papers/ahfal/sections.py",), ()),
+    Kind(
+        "section of every report",
+        "own_data",
+        ("report/own_data.py", "report/general.py"),
+        (),
+    ),
+    Kind("section of a paper's report", "class_slopes", ("papers/ahfal/sections.py",), ()),
     Kind(
         "paper",
         "FAIRFAL",

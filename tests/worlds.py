@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fallow.core import Ask, Carrier, Disclosure, Layout, State, stream
+from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods
 from fallow.engine import Loop, row_loss
 from fallow.models import Linear
@@ -79,10 +80,10 @@ class Forgetful:
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def recall(self, key: str, digest: str) -> dict[str, Any] | None:
+    def recall(self, key: str, digest: str) -> None:
         return None
 
-    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
+    def record(self, key: str, digest: str, entry: ExchangeEntry) -> None:
         return None
 
 

@@ -49,6 +49,7 @@ COLUMNS = {
     "thallium_scan": "thal",
 }
 TEST = 0.25  # share of a hospital's rows
+DIAGNOSES = {True: "ill", False: "healthy"}
 Rows = list[list[str]]  # cells; the last one is the diagnosis
 
 
@@ -56,7 +57,9 @@ def heart(file: Path) -> tuple[list[str], dict[str, Rows]]:
     """The columns, and each hospital's rows: 1,759 cells are empty, most of them of what a hospital
     does not measure."""
     with np.load(file, allow_pickle=False) as z:
-        x, y, client = z["X"], z["y"], z["client"]
+        x = z["X"]
+        y = z["y"]
+        client = z["client"]  # of each row the number of its hospital
         named = {str(name): i for i, name in enumerate(z["feature_names"])}
         hospitals = [str(name) for name in z["client_names"]]
 
@@ -64,16 +67,15 @@ def heart(file: Path) -> tuple[list[str], dict[str, Rows]]:
         value = float(x[row, named[COLUMNS[column]]])
         if np.isnan(value):
             return ""
-        return TEXTS[column][int(value)] if column in TEXTS else f"{value:g}"
+        if column in TEXTS:
+            return TEXTS[column][int(value)]
+        return f"{value:g}"
 
-    rows = [
-        [*(cell(i, column) for column in COLUMNS), "ill" if y[i] else "healthy"]
-        for i in range(len(x))
-    ]
-    sites = {
-        name: [rows[i] for i in np.flatnonzero(client == k)]
-        for k, name in enumerate(hospitals)
-    }
+    sites: dict[str, Rows] = {name: [] for name in hospitals}
+    for row in range(len(x)):
+        cells = [cell(row, column) for column in COLUMNS]
+        diagnosis = DIAGNOSES[bool(y[row])]
+        sites[hospitals[client[row]]].append([*cells, diagnosis])
     return list(COLUMNS), sites
 
 
@@ -81,16 +83,16 @@ def breast() -> tuple[list[str], dict[str, Rows]]:
     """Ten measurements of cells; four sites of equal size."""
     found = load_breast_cancer()
     columns = [str(name).replace(" ", "_") for name in found.feature_names[:10]]
-    rows = [
-        [*(f"{value:.6g}" for value in x[:10]), ("ill", "healthy")[y]]
-        for x, y in zip(found.data, found.target, strict=True)
-    ]
-    return columns, {
-        name: rows[k::4] for k, name in enumerate(("east", "north", "south", "west"))
-    }
+    rows = []
+    for x, is_benign in zip(found.data, found.target, strict=True):
+        cells = [f"{value:.6g}" for value in x[:10]]
+        rows.append([*cells, DIAGNOSES[not is_benign]])
+    sites = ("east", "north", "south", "west")
+    return columns, {name: rows[first::4] for first, name in enumerate(sites)}
 
 
 def write(path: Path, head: list[str], rows: Rows) -> None:
+    """Write a table with its header as CSV."""
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([head, *rows])
 
@@ -98,13 +100,21 @@ def write(path: Path, head: list[str], rows: Rows) -> None:
 def write_site(folder: Path, name: str, columns: list[str], rows: Rows) -> None:
     """One hospital: every fourth row, in a random order, is one to test on."""
     order = torch.randperm(len(rows), generator=stream(0, "test rows", name)).tolist()
-    test = set(order[: int(TEST * len(rows))])
-    named = [[f"{name}-{i:03d}", *row] for i, row in enumerate(rows)]
+    held_back = set(order[: int(TEST * len(rows))])
+    test: Rows = []
+    train: Rows = []  # without their labels, which the site's people are asked for
+    answers: Rows = []
+    for at, (*cells, diagnosis) in enumerate(rows):
+        row_name = f"{name}-{at:03d}"
+        if at in held_back:
+            test.append([row_name, *cells, diagnosis])
+        else:
+            train.append([row_name, *cells, ""])
+            answers.append([row_name, diagnosis])
     head = ["id", *columns, "disease"]
-    write(folder / f"{name}-test.csv", head, [named[i] for i in sorted(test)])
-    train = [row for i, row in enumerate(named) if i not in test]
-    write(folder / f"{name}.csv", head, [[*row[:-1], ""] for row in train])
-    write(folder / f"{name}-answers.csv", ["id", "label"], [[r[0], r[-1]] for r in train])
+    write(folder / f"{name}-test.csv", head, test)
+    write(folder / f"{name}.csv", head, train)
+    write(folder / f"{name}-answers.csv", ["id", "label"], answers)
 
 
 def example(sites: dict[str, Rows]) -> Rows:
@@ -128,7 +138,10 @@ def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     file = Path(os.environ.get("FALLOW_DATA", "nowhere")) / "heart_disease.npz"
-    columns, sites = heart(file) if file.exists() else breast()
+    if file.exists():
+        columns, sites = heart(file)
+    else:
+        columns, sites = breast()
     for name, rows in sites.items():
         write_site(folder, name, columns, rows)
     write(folder / "example.csv", [*columns, "disease"], example(sites))

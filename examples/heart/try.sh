@@ -25,7 +25,7 @@ program() {
     for found in "$1" "$root/$1" "$root/.venv/bin/$1"; do
         if command -v "$found"; then return; fi
     done
-    echo "there is no $1: run 'make setup' in $root, or pip install 'fallow[flower,deploy]'" >&2
+    echo "there is no $1: run 'make setup' in $root, or pip install '.[flower,deploy]' there" >&2
     return 2
 }
 FALLOW=$(program "${FALLOW:-fallow}")
@@ -125,6 +125,16 @@ echo "   Each hospital says what it does in $out/NAME.log; how it stands, from a
 echo "      $FALLOW coordinate status $out/coordinator"
 echo "   Ctrl-C ends everybody, and nothing is lost."
 aside "$FALLOW" coordinate start "$out/coordinator"
-wait "$last"
+wait "$last" || {
+    echo "== The coordinator ended with an error; the same command goes on from here" >&2
+    exit 1
+}
+# it ends in good order also where somebody stops it, by 'coordinate stop' for instance
+state=$("$FALLOW" coordinate status "$out/coordinator" --json |
+    "$PYTHON" -c 'import json, sys; print(json.load(sys.stdin)["state"])')
+if [ "$state" != finished ]; then
+    echo "== The coordinator has stopped, and the study is not over; the same command goes on from here"
+    exit 3
+fi
 echo "== Done. The results: $out/coordinator/report.html"
 echo "   At each hospital: $out/NAME/model.safetensors and $out/NAME/model-card.md"

@@ -94,7 +94,7 @@ Training: one model per site
     Ditto, APFL          a private model near the common one, or mixed with it
     PerFedAvg            a common model from which one step leads far
     KNNPer               a common model and the site's nearest labelled rows
-    PFedGraph, DPFL      averages over collaborators that sites choose
+    PFedGraph, DPFL      averages over collaborators, chosen by the server or by each site
     ClosedFormHeads      `ClosedForm` with a head per site
 
 Encoders: what models see in place of rows

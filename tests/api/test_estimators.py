@@ -98,6 +98,12 @@ def test_a_regressor_predicts_in_the_units_of_the_target() -> None:
         (0, "sites is 0; give 1 to 150"),
         (999, "sites is 999; give 1 to 150"),
         (["a", "b"], "sites names 2 rows and there are 150; give one a row"),
+        ("east", "sites is 'east'; give a whole number of sites, or the site of each row"),
+        (2.5, "sites is 2.5; give a whole number of sites, or the site of each row"),
+        ({"a": 1}, "sites has shape (); give one value a row"),
+        (np.zeros((150, 2)), "sites has shape (150, 2); give one value a row"),
+        ([None] + ["a"] * 149, "sites names none for row 0; give one a row"),
+        (["a"] * 149 + [np.nan], "sites names none for row 149; give one a row"),
     ],
 )
 def test_sites_that_cannot_be_are_refused(iris: Any, sites: Any, words: str) -> None:
@@ -105,6 +111,37 @@ def test_sites_that_cannot_be_are_refused(iris: Any, sites: Any, words: str) -> 
     with pytest.raises(ValueError) as error:
         fl.FederatedClassifier(**QUICK).fit(x, y, sites=sites)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"batch": "a"}, "batch is 'a'; give a whole number"),
+        ({"epochs": 1.5}, "epochs is 1.5; give a whole number"),
+        ({"lr": "fast"}, "lr is 'fast'; give a number above 0"),
+        ({"lr": np.nan}, "learning rate nan must be above 0"),
+        ({"rounds": 0}, "rounds is 0; it must be at least 1"),
+        ({"model": "mlpp"}, "did you mean 'mlp'?"),
+        ({"training": fl.Entropy}, "'entropy' is not one of the training methods"),
+        ({"random_state": "a"}, "random_state is 'a'; give a whole number, or None"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(
+    iris: Any, changed: dict[str, Any], words: str
+) -> None:
+    x, y, _ = iris
+    with pytest.raises(ValueError) as error:
+        fl.FederatedClassifier(**{**QUICK, **changed}).fit(x, y)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_site_that_was_not_there_predicts_nothing(iris: Any) -> None:
+    x, y, sites = iris
+    found = fl.FederatedClassifier(**{**QUICK, "rounds": 1}).fit(x, y, sites=sites)
+    assert found.predict(x[:3], site="east").tolist() == found.predict(x[:3]).tolist()
+    with pytest.raises(ValueError, match="there is no site 'eats'; did you mean 'east'"):
+        found.predict(x, site="eats")
 
 
 # -- scikit-activeml ------------------------------------------------------------------------------

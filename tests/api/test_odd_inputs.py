@@ -8,11 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 from torch import nn
 
 import fallow as fl
 
 Arrays = dict[str, np.ndarray]
+HEAD = nn.Sequential(nn.Linear(4, 3))
 
 
 def entropy(arrays: Arrays, **more: Any) -> list[int]:
@@ -251,6 +253,29 @@ def test_a_label_that_is_none_is_named(arrays: Arrays, labels: Any, words: str) 
             "there are no sites; give at least one",
         ),
         ({"sites": {"a": None}}, "with sites=, give pool in each fl.Site"),
+        ({"pool": 3}, "the pool of site site-0 is 3; give rows of shape (n, features)"),
+        ({"pool": csr_matrix(np.eye(30))}, "is sparse; give pool.toarray()"),
+        (
+            {"outputs": np.full((30, 3), np.nan)},
+            "outputs of site site-0 (pool rows): no row is finite",
+        ),
+        ({"model": {"lokal": HEAD}}, "a model called 'lokal'; did you mean 'local'?"),
+        ({"seed": "a"}, "seed is 'a'; give a whole number"),
+        ({"seed": None}, "seed is None; give a whole number"),
+        ({"cycle": 1.5}, "cycle is 1.5; give a whole number"),
+        ({"classes": "abc"}, "classes is 'abc'; give a number of classes, or a list"),
+        ({"classes": 3.0}, "classes is 3.0; give a number of classes, or a list"),
+        ({"classes": -1}, "classes is -1; give a number of classes, or a list"),
+        ({"classes": ["a", "b", "a"]}, "classes names 'a' twice"),
+        ({"site": ""}, "a site needs a name"),
+        (
+            {"labelled": ([[1.0] * 4] * 2, [0, None])},
+            "labels of site site-0 hold None, which is no class; leave out rows without a label",
+        ),
+        (
+            {"sites": [1, 2], "pool": None, "outputs": None},
+            "sites is a list; give a mapping, {'a': fl.Site(...), 'b': fl.Site(...)}",
+        ),
     ],
 )
 def test_what_cannot_work_is_said_in_one_sentence(
@@ -262,10 +287,25 @@ def test_what_cannot_work_is_said_in_one_sentence(
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("query", ["entrpy", "fl.Entropy", 3])
+@pytest.mark.parametrize("query", ["entrpy", "fl.Entropy", 3, fl.FedAvg, fl.FedAvg()])
 def test_a_strategy_that_is_none_is_refused(arrays: Arrays, query: Any) -> None:
-    with pytest.raises(ValueError, match=r"is not one of the queries|names no method"):
+    with pytest.raises(
+        ValueError, match=r"is not one of the queries|names no method|chooses no rows"
+    ):
         fl.select(query, arrays["pool"], n=2)
+
+
+@pytest.mark.parametrize("name", ["features", "validation", "hidden"])
+def test_nothing_is_given_beside_sites_and_then_left_aside(
+    arrays: Arrays, name: str
+) -> None:
+    beside: dict[str, Any] = {name: arrays["pool"]}
+    with pytest.raises(ValueError, match=f"with sites=, give {name} in each fl.Site"):
+        fl.select(fl.Random(), sites={"a": fl.Site(arrays["pool"])}, n=1, **beside)
+
+
+def test_a_site_may_be_called_by_a_number(arrays: Arrays) -> None:
+    assert entropy(arrays, site=3) == entropy(arrays, site="3")
 
 
 def test_models_of_two_architectures_are_refused(arrays: Arrays) -> None:
@@ -317,6 +357,7 @@ def test_sites_are_numbers_or_texts_or_a_column() -> None:
     [
         ([True, False] * 10, ("False", "True"), 0),
         (["a", None] * 5 + ["b", "a"] * 5, ("a", "b"), 5),
+        (["a", np.nan] * 5 + ["b", "a"] * 5, ("a", "b"), 5),
         ([1, 0, None, 1] * 5, ("0", "1"), 5),
         ([1, 0, np.nan, 1] * 5, ("0", "1"), 5),
         (pd.array([1, 0, None, 1] * 5, dtype="Int64"), ("0", "1"), 5),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
@@ -145,3 +146,50 @@ def test_a_study_that_cannot_be_is_refused(
     with pytest.raises(ValueError) as error:
         fl.compare(world=world, **given)
     assert words in str(error.value)
+
+
+# -- rows of one's own ----------------------------------------------------------------------------
+
+
+def patients() -> pd.DataFrame:
+    """60 of two wards, every tenth without an age."""
+    ages = [None if i % 10 == 0 else 20.5 + i % 37 for i in range(60)]
+    sick = ["no", "yes", "yes", "no"] * 15
+    return pd.DataFrame({"age": ages, "ward": ["north", "south"] * 30, "sick": sick})
+
+
+def test_the_report_of_a_comparison_says_what_was_read_of_a_frame(tmp_path: Path) -> None:
+    data = fl.from_frame(patients(), label="sick", site="ward", name="patients")
+    study = fl.compare(
+        "random", data, seeds=1, out=tmp_path / "a", cycles=0, rounds=1, progress=False
+    )
+    page = study.report().read_text()
+    assert "Your data" in page
+    assert "patients holds 60 rows; 60 of them are in this study" in page
+    assert "north 6" in page  # ages that are missing
+
+
+def test_the_report_of_one_run_says_what_was_read_of_arrays(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    data = fl.from_arrays(draw.normal(size=(50, 3)), np.arange(50) % 2, name="mine")
+    run = fl.run(
+        data, fl.Random(), out=tmp_path / "b", cycles=0, rounds=1, progress=False, sites=2
+    )
+    page = run.report(tmp_path / "page.html").read_text()
+    assert "Your data" in page and "mine holds 50 rows" in page
+
+
+def test_the_report_of_a_named_set_has_no_such_box(tmp_path: Path) -> None:
+    run = fl.run("wine", out=tmp_path / "c", sites=2, cycles=0, rounds=1, progress=False)
+    page = run.report(tmp_path / "page.html").read_text()
+    assert "Your data" not in page
+    assert not (tmp_path / "c" / "data.json").exists()
+
+
+def test_numbers_to_predict_have_strategies_of_their_own() -> None:
+    study = fl.compare(
+        None, "diabetes", seeds=1, cycles=0, rounds=1, sites=2, progress=False
+    )
+    assert "badge@training=closed-form" in set(study.records["query"])
+    with pytest.raises(ValueError, match="entropy chooses by classes"):
+        fl.compare(["entropy"], "diabetes", seeds=1, sites=2, progress=False)

@@ -388,3 +388,26 @@ def test_ctrl_c_leaves_one_line_and_a_study_that_goes_on(
 def test_a_traceback_is_for_those_who_ask(fallow: Command) -> None:
     assert "Traceback" not in fallow("run", "dmo").err
     assert "Traceback" in fallow("--debug", "run", "dmo").err
+
+
+@pytest.mark.parametrize("words", [("compare", ""), ("compare", " , "), ("run", " ")])
+def test_a_query_that_names_nothing_starts_nothing(
+    fallow: Command, words: tuple[str, str]
+) -> None:
+    ended = fallow(words[0], "tiny.toml", "--query", words[1])
+    assert ended.code == 2
+    assert ended.says().startswith("--query names no strategy; leave it out")
+    assert not Path("runs").exists()
+
+
+def test_a_comma_too_many_names_no_strategy(fallow: Command) -> None:
+    dry = fallow("compare", "tiny.toml", "--query", "random,,entropy,", "--dry-run")
+    assert dry.code == 0 and dry.out.count("2 runs") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\x01PK", b"PK\x03\x04"])
+def test_a_file_that_is_no_npz_is_said_to_be_none(fallow: Command, content: bytes) -> None:
+    Path("bad.npz").write_bytes(content)
+    says = fallow("compare", "bad.npz").says()
+    assert "bad.npz could not be read: it is no .npz file" in says
+    assert "allow_pickle" not in says and "pickle.load" not in says

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, table
 
 DATA = os.environ.get("FALLOW_DATA")
 
@@ -61,3 +61,57 @@ def test_four_hospitals_with_holes_run_from_one_command(
     assert fallow("predict", "runs/heart", "hospitals.csv").code == 0
     lines = Path("hospitals-predictions.csv").read_text().splitlines()
     assert len(lines) == 921 and all(line.count(",") == 2 for line in lines)
+
+
+def numbers(path: Path, gap: int = 0) -> Path:
+    """60 rows with a number to predict; gap: every so many rows a cell is empty."""
+    lines = ["ward,age,mass,score"]
+    for i in range(60):
+        age = "" if gap and i % gap == 0 else str(20 + 7 * i % 60)
+        lines.append(f"{'ab'[i % 2]},{age},{i * 13 % 31},{(i * 29 % 47) / 4:.2f}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+SHORT = ["-s", "rounds=1", "-s", "cycles=1", "--seeds", "1", "--jobs", "1"]
+
+
+def test_numbers_to_predict_have_strategies_of_their_own(
+    fallow: Command, folder: Path
+) -> None:
+    numbers(folder / "scores.csv")
+    words = ["compare", "scores.csv", "--label", "score", "--site", "ward", *SHORT]
+    dry = fallow(*words, "--dry-run")
+    assert dry.code == 0, dry
+    assert (
+        "scores has numbers to predict: random, badge, random@training=closed-form and"
+        in dry.out
+    )
+    assert "instead of random, margin," in dry.out and "--query names others" in dry.out
+    done = fallow(*words, "--out", "runs/a")
+    assert done.code == 0, done
+    told = json.loads(Path("runs/a/study.json").read_text())
+    assert told["queries"][:2] == ["random", "badge"]
+    assert told["reference"] == "badge@training=closed-form"
+    one = fallow(
+        "run", "scores.csv", "--label", "score", "--site", "ward", *SHORT[:4], "--dry-run"
+    )
+    assert (
+        one.code == 0 and "scores has numbers to predict: badge instead of ahfal" in one.out
+    )
+    named = fallow(*words, "-q", "random,margin", "--dry-run")
+    assert "margin chooses by classes and scores.csv has numbers to predict" in named.says()
+
+
+@pytest.mark.parametrize("label", ["sick", "score"])
+def test_a_table_with_empty_cells_runs_with_no_strategy_named(
+    fallow: Command, folder: Path, label: str
+) -> None:
+    numbers(folder / "scores.csv", gap=7)
+    table(folder / "holes.csv", lambda i: "" if i % 7 == 0 else str(20 + 7 * i % 60))
+    file = "holes.csv" if label == "sick" else "scores.csv"
+    words = ["compare", file, "--label", label, "--site", "ward", *SHORT]
+    done = fallow(*words, "--out", "runs/b")
+    assert done.code == 0, done
+    told = json.loads(Path("runs/b/study.json").read_text())
+    assert any(query.endswith("@training=closed-form") for query in told["queries"])

@@ -30,6 +30,7 @@ def loaded(code: str) -> list[str]:
 @pytest.mark.parametrize(
     "words",
     [
+        [],
         ["--version"],
         ["--help"],
         ["compare", "--help"],

@@ -199,3 +199,88 @@ def test_a_site_of_one_row_and_rows_without_a_label_are_said(
     told = fallow(*words, "--dry-run").out
     assert "look at this: only one row at west" in told
     assert "1 left out: no label" in told and "rows: 62 read, 61 kept" in told
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+@pytest.mark.parametrize(
+    ("out", "why"),
+    [
+        # each holds for root, too, who may write into any folder of a disk
+        ("own.csv/study", "cannot be written (Not a directory)"),
+        ("own.csv", "own.csv"),
+        ("/proc/study", "cannot be written"),
+    ],
+)
+def test_a_place_where_no_folder_can_be_is_named_before_anything_starts(
+    fallow: Command, folder: Path, command: str, out: str, why: str
+) -> None:
+    table(folder / "own.csv")
+    before = contents(folder)
+    said = fallow(
+        command, "tiny.toml", "--data", "own.csv", "--label", "sick", "--out", out
+    )
+    assert said.code != 0
+    assert why in said.says()
+    assert contents(folder) == before
+
+
+def picture(path: Path, size: int, shade: int) -> None:
+    from PIL import Image
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (size, size), shade).save(path)
+
+
+def pictures(folder: Path) -> None:
+    """Forty pictures of two classes, most of 8 by 8 points."""
+    pytest.importorskip("PIL")
+    for i in range(40):
+        kind = "dark" if i % 2 else "light"
+        size = 12 if i % 10 == 0 else 8
+        picture(folder / "photos" / "ward" / kind / f"{i}.png", size, 3 * i)
+
+
+def test_pictures_of_several_sizes_are_brought_to_one_and_that_is_said(
+    fallow: Command, folder: Path
+) -> None:
+    pictures(folder)
+    said = fallow("run", "tiny.toml", "--data", "photos")
+    assert said.code == 0, said
+    assert "4 of 40 images have another size than most" in " ".join(said.out.split())
+
+
+def test_a_broken_picture_is_named(fallow: Command, folder: Path) -> None:
+    pictures(folder)
+    (folder / "photos" / "ward" / "dark" / "1.png").write_bytes(b"no picture")
+    said = fallow("run", "tiny.toml", "--data", "photos")
+    assert said.code == 2
+    assert "1.png" in said.says() and "could not be read" in said.says()
+
+
+def test_latin_1_is_read_and_said(fallow: Command, folder: Path) -> None:
+    table(folder / "own.csv")
+    text = (folder / "own.csv").read_text().replace(",a,", ",\xe9t\xe9,")
+    (folder / "own.csv").write_bytes(text.encode("latin-1"))
+    said = fallow("run", "tiny.toml", "--data", "own.csv", "--label", "sick")
+    assert said.code == 0, said
+    assert "was read as Latin-1" in " ".join(said.out.split())
+
+
+def test_a_thousand_classes_are_counted_before_anything_starts(
+    fallow: Command, folder: Path
+) -> None:
+    lines = [f"{i * 0.5},class {i % 1000}" for i in range(2_000)]
+    (folder / "own.csv").write_text("dose,sick\n" + "\n".join(lines))
+    said = fallow("run", "tiny.toml", "--data", "own.csv", "--label", "sick", "--dry-run")
+    assert said.code == 0, said
+    assert "classes: 1000" in said.out
+
+
+def test_half_a_million_rows_are_read_and_counted(fallow: Command, folder: Path) -> None:
+    pytest.importorskip("pyarrow")
+    with (folder / "own.csv").open("w") as file:
+        file.write("dose,sick\n")
+        file.writelines(f"{i % 997 * 0.5},{'ny'[i // 3 % 2]}\n" for i in range(500_000))
+    said = fallow("run", "tiny.toml", "--data", "own.csv", "--label", "sick", "--dry-run")
+    assert said.code == 0, said
+    assert "rows: 500,000 read, all kept" in said.out

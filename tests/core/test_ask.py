@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fallow.core import Ask, Contract, Disclosure, Layout, Picks, Plan, Release
-from fallow.core.messages import Masked
+from fallow.core.messages import ExchangeEntry, Masked
 from fallow.core.methods import Budget, Memo, Methods
 from fallow.core.types import Answer, SiteId
 from fallow.core.view import View
@@ -64,12 +64,12 @@ class Book:
     """A journal in a dictionary."""
 
     def __init__(self) -> None:
-        self.pages: dict[str, tuple[str, dict[str, Any]]] = {}
+        self.pages: dict[str, tuple[str, ExchangeEntry]] = {}
 
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def recall(self, key: str, digest: str) -> dict[str, Any] | None:
+    def recall(self, key: str, digest: str) -> ExchangeEntry | None:
         page = self.pages.get(key)
         if page is None:
             return None
@@ -77,7 +77,7 @@ class Book:
             raise ValueError("other contents")
         return page[1]
 
-    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
+    def record(self, key: str, digest: str, entry: ExchangeEntry) -> None:
         self.pages[key] = (digest, entry)
 
 

@@ -11,6 +11,7 @@ import torch
 from fallow.core import stream
 from fallow.encoders import Fourier
 from fallow.encoders.base import encode_rows
+from fallow.encoders.fourier import GAMMAS
 from tests.encoders.asks import cut_rows, fit_encoder
 
 
@@ -105,6 +106,27 @@ def test_nan_is_named_with_its_column() -> None:
 def test_fields_that_make_no_kernel_are_refused(fields: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="it must be above 0"):
         Fourier(**fields)  # type: ignore[arg-type]
+
+
+def test_a_gamma_in_words_is_auto_or_nothing() -> None:
+    with pytest.raises(
+        ValueError, match="gamma is 'best'; use a number above 0, or 'auto'"
+    ):
+        Fourier(gamma="best")  # type: ignore[arg-type]
+    assert Fourier(gamma="auto").is_tuned
+    assert not Fourier().is_tuned
+
+
+def test_every_candidate_is_what_its_gamma_would_be_fitted_to() -> None:
+    x = draw_rows()
+    auto = Fourier(features=8, gamma="auto")
+    state = fit_encoder(auto, [x])
+    for gamma, candidate in zip(GAMMAS, auto.candidates(state), strict=True):
+        wanted = fit_encoder(Fourier(features=8, gamma=gamma), [x])
+        assert float(candidate["gamma"]) == gamma
+        assert torch.allclose(candidate["length"], wanted["length"], rtol=2**-11, atol=0)
+        assert torch.equal(candidate["spread"], wanted["spread"])
+    assert float(auto.usual(state)["gamma"]) == 0.25
 
 
 def test_unknown_units_are_refused() -> None:

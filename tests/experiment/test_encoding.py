@@ -232,7 +232,7 @@ def test_a_saved_model_encodes_new_rows_as_it_was_trained(tmp_path: Path) -> Non
     run, path = finished(TINY, tmp_path)
     saved = load_tree(path, tmp_path)
     found = photos()
-    outputs = outputs_of(TINY, saved, found.x_test)
+    outputs = outputs_of(TINY, saved, saved["state"], found.x_test)
     hits = float((outputs.argmax(1) == found.y_test).double().mean())
     records = (tmp_path / "records.jsonl").read_text().splitlines()
     assert f'"accuracy": {hits}' in records[-1]
@@ -244,7 +244,8 @@ def test_a_model_from_before_there_were_encoders_still_predicts(tmp_path: Path) 
     _, path = finished(recipe, tmp_path)
     saved = load_tree(path, tmp_path)
     assert "encoder" not in saved
-    assert outputs_of(recipe, saved, photos().x_test).shape == (20, 2)
+    outputs = outputs_of(recipe, saved, saved["state"], photos().x_test)
+    assert outputs.shape == (20, 2)
 
 
 def test_a_model_of_another_version_of_its_encoder_is_refused(tmp_path: Path) -> None:
@@ -253,10 +254,10 @@ def test_a_model_of_another_version_of_its_encoder_is_refused(tmp_path: Path) ->
     saved["encoder"]["digest"] = "0" * 32
     save_tree(path, saved)
     with pytest.raises(ValueError, match="is not the one that this model was trained with"):
-        outputs_of(TINY, load_tree(path, tmp_path), photos().x_test)
+        outputs_of(TINY, load_tree(path, tmp_path), saved["state"], photos().x_test)
     del saved["encoder"]
     with pytest.raises(ValueError, match="saved without what its encoder"):
-        outputs_of(TINY, saved, photos().x_test)
+        outputs_of(TINY, saved, saved["state"], photos().x_test)
 
 
 # -- settings -----------------------------------------------------------------------------------

@@ -115,6 +115,28 @@ def test_noise_on_what_a_query_releases_does_not_change_the_phase(recipe: Recipe
     assert key(replace(recipe, privacy=Privacy(epsilon=1.0))) == key(recipe)
 
 
+def test_a_phase_with_noise_in_training_is_each_runs_own(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    """Noise is paid for by who uses it: what it cost stands in the run's own books."""
+    pytest.importorskip("opendp")
+    noisy = replace(
+        recipe,
+        training=Spec("closed-form", {"delta": 1e-5}),
+        model=Spec("linear"),
+        encoder=Spec("identity"),
+        privacy=Privacy(epsilon=1.0),
+        validation=0.0,
+        rounds=1,
+        score_rounds=1,
+        plan=Plan(),
+    )
+    setup = Setup(noisy, tmp_path / "study")
+    for query in ("random", "entropy"):
+        run_cell(setup, Cell(query, 0))
+    assert not list((setup.out / "phases").glob("*.safetensors"))
+
+
 def test_seed_runtime_and_data_are_part_of_the_phase(
     recipe: Recipe, tmp_path: Path
 ) -> None:

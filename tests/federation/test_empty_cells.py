@@ -15,7 +15,7 @@ from fallow.core import Request, Step
 from fallow.core.missing import Missing
 from fallow.core.types import Answer
 from fallow.encoders import Fourier
-from fallow.encoders.base import EMPTY_CELLS, encoder_digest
+from fallow.encoders.base import EMPTY_CELLS, encoder_digest, round_digits
 from fallow.federation.agreement import Waits
 from fallow.federation.people import MODEL
 from fallow.federation.schema import Column, Schema, schema_from, schema_of
@@ -82,7 +82,15 @@ def test_an_agreement_without_such_a_column_keeps_its_digest() -> None:
     columns = tuple(replace(column, may_be_empty=False) for column in SCHEMA.columns)
     before = replace(SCHEMA, columns=columns, shape=(4,))
     assert before.digest == "b92e6faed7af52c0434038f14836e031"
-    assert SCHEMA.digest != before.digest
+
+
+def test_that_a_column_may_be_empty_is_agreed_on() -> None:
+    other = tuple(
+        replace(c, may_be_empty=c.name in ("age", "dose")) for c in SCHEMA.columns
+    )
+    one, two = SCHEMA, replace(SCHEMA, columns=other)
+    assert one.shape == two.shape
+    assert one.digest != two.digest
 
 
 def test_the_file_says_which_columns_may_be_empty_and_is_read_back() -> None:
@@ -429,7 +437,7 @@ def test_an_encoder_comes_with_what_fills_cells(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, agreement(*settings, schema=FIVE)))
     given: Answer = {
         "digest": encoder_digest(Fourier(features=8)),
-        "length": torch.tensor(1.0),
+        "length": round_digits(torch.tensor(2.5).sqrt()),  # of five columns in deviations
         "centre": torch.zeros(5),
         "spread": torch.ones(5),
     }

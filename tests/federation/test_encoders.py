@@ -19,6 +19,7 @@ from fallow.core.refusal import Refusal
 from fallow.encoders import Fourier, Identity
 from fallow.encoders.base import encoder_digest
 from fallow.encoders.encoding import Encoding
+from fallow.encoders.fourier import GAMMAS
 from fallow.federation.building import build_study
 from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
@@ -47,6 +48,7 @@ PICTURES = Recipe(
     score_rounds=1,
 )
 TABLE = "encoder=fourier:features=8"
+LENGTH = 1.4140625  # of four columns in units of their deviations, rounded
 
 
 def features_of(world: Federation, site: str) -> dict[str, tuple[int, int]]:
@@ -140,6 +142,28 @@ def test_a_site_predicts_new_rows_by_its_encoder(tmp_path: Path) -> None:
     world.close()
 
 
+def test_labels_choose_a_field_at_real_sites_behind_secure_sums(tmp_path: Path) -> None:
+    recipe = replace(
+        PICTURES,
+        encoder=Spec("fourier", {"features": 20, "gamma": "auto"}),
+        privacy=Privacy(secure_sum=True),
+    )
+    world = federation(tmp_path, recipe, rows())
+    assert world.program().go()
+    states = [
+        load_tree(found.path / MODEL, found.path)["encoder"]["state"]
+        for found in world.sites.values()
+    ]
+    for state in states:
+        assert set(state) == {"gamma", "length", "centre", "spread"}
+        assert float(state["length"]) == float(states[0]["length"])
+        assert float(state["gamma"]) in GAMMAS
+    revealed = {row["verb"]: row["what"] for row in world.records()[-1]["revealed"]}
+    assert "as each candidate of the encoder sees them" in revealed["products"]
+    assert "for each candidate of the encoder" in revealed["left_out"]
+    world.close()
+
+
 # -- what is agreed on --------------------------------------------------------------------------
 
 
@@ -201,6 +225,32 @@ def test_a_study_without_an_encoder_asks_nothing_of_one(tmp_path: Path) -> None:
     plain.ledger.close()
 
 
+def test_a_choice_by_labels_needs_secure_sums(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="chosen by labels, which needs secure sums"):
+        build_study(agreement("query=entropy", f"{TABLE}:gamma=auto"))
+    shown = ("training=closed-form:shown=parts", "rounds=1", "score_rounds=1")
+    agreed = agreement("query=entropy", f"{TABLE}:gamma=auto", "model=linear", *shown)
+    leader = Leader(folder(tmp_path, agreed))
+    told = {line[1]: line[2] for line in list_disclosures(leader.site)}
+    assert "as each candidate of the encoder sees them" in told["products"]
+    given: Answer = {"digest": "0" * 32}
+    step = Step("keep", "encode", given)
+    refused = asked(leader, "0/initial/encode/0", "encoding", step)
+    assert refused is not None
+    assert (
+        "comes too early: a field of the encoder is chosen by the first labels" in refused
+    )
+    leader.ledger.close()
+
+
+def test_a_study_whose_fields_are_given_has_no_choice_by_labels(leader: Leader) -> None:
+    given: Answer = {"digest": encoder_digest(Fourier(features=8))}
+    step = Step("keep", "encode", given)
+    refused = asked(leader, "0/tuned/encode/0", "encoding", step)
+    assert refused is not None
+    assert "no field of its encoder is chosen by labels" in refused
+
+
 def test_units_of_features_come_after_the_encoder(leader: Leader) -> None:
     leader.host._made.methods["scaling"].of_features(
         leader.ask("0/initial/features", "scaling")
@@ -224,7 +274,7 @@ def test_a_site_takes_nothing_that_it_cannot_encode_by(
     encoder = Fourier(features=8)
     args: Answer = {
         "digest": encoder_digest(encoder),
-        "length": torch.tensor(1.0),
+        "length": torch.tensor(LENGTH),
         "centre": torch.zeros(4),
         "spread": torch.ones(4),
         **change,
@@ -235,7 +285,7 @@ def test_a_site_takes_nothing_that_it_cannot_encode_by(
     assert words in refused
     well = {**given, "digest": args["digest"]} | {
         "digest": encoder_digest(encoder),
-        "length": torch.tensor(1.0),
+        "length": torch.tensor(LENGTH),
         "centre": torch.zeros(4),
     }
     assert (

@@ -344,3 +344,106 @@ def test_a_copied_agreement_of_another_coordinator_is_refused(
     code, _, err = begun("coordinate", "status", "study")
     assert code == 2
     assert "another coordinator" in err
+
+
+# -- for programs, and for nobody -----------------------------------------------------------------
+
+
+def test_init_tells_a_program_what_it_made(fallow: Said, tmp_path: Path) -> None:
+    table(tmp_path / "example.csv")
+    about = ("--example", "example.csv", *INIT)
+    code, out, _ = fallow("coordinate", "init", "study", *about, "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert told["sites"] == ["north", "south"]
+    assert told["digest"] == read_agreement(Path(told["study"])).digest
+    assert fallow("coordinate", "init", "other", *about, "--quiet") == (0, "", "")
+
+
+def test_who_is_admitted_is_told_to_a_program(begun: Said) -> None:
+    code, out, _ = begun("coordinate", "admit", "study", "north/join.json", "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert [each["site"] for each in told["admitted"]] == ["north"]
+    assert told["missing"] == ["south"] and not told["restart"]
+    assert begun("coordinate", "admit", "study", "south/join.json", "--quiet") == (
+        0,
+        "",
+        "",
+    )
+
+
+def test_stop_is_told_to_a_program(begun: Said, tmp_path: Path) -> None:
+    with only_one(tmp_path / "study" / "coordinator.lock"):
+        code, out, _ = begun("coordinate", "stop", "study", "--json")
+        assert code == 0 and json.loads(out) == {"folder": "study"}
+        assert begun("coordinate", "stop", "study", "--quiet") == (0, "", "")
+
+
+def test_a_site_that_joins_by_a_script_gives_the_digest(
+    begun: Said, tmp_path: Path
+) -> None:
+    words = ["site", "init", "again", "--study", "study/study.toml", "--name", "north"]
+    words += ["--data", "example.csv"]
+    code, _, err = begun(*words, "--json")
+    assert code == 2 and "with --quiet and --json nothing is asked" in err
+    assert not (tmp_path / "again").exists()
+    digest = read_agreement(tmp_path / "study" / "study.toml").digest
+    code, out, _ = begun(*words, "--digest", digest, "--json")
+    told = json.loads(out)
+    assert code == 0 and told["site"] == "north" and told["digest"] == digest
+    assert Path(told["join"]).exists() and told["rows"] > 0
+    words[2] = "quiet"
+    assert begun(*words, "--digest", digest, "--quiet") == (0, "", "")
+
+
+def test_a_site_tells_a_program_what_it_wrote_and_took(begun: Said, tmp_path: Path) -> None:
+    code, out, _ = begun("site", "export", "north", "open.csv", "--json")
+    assert code == 0
+    assert json.loads(out) == {"file": "open.csv", "kind": "questions", "count": 0}
+    (tmp_path / "answers.csv").write_text("id,label\n1,yes\n")
+    code, out, err = begun("site", "import", "north", "answers.csv", "--json")
+    told = json.loads(out)
+    assert code == 2 and "1 line of answers.csv cannot be taken" in err
+    assert not told["taken"] and len(told["refused"]) == 1
+
+
+# -- the guideline --------------------------------------------------------------------------------
+
+
+def test_a_guideline_is_agreed_on_and_shown_before_a_site_joins(
+    fallow: Said, tmp_path: Path
+) -> None:
+    table(tmp_path / "example.csv")
+    long = "Where two readings differ, choose “Cannot tell”. " * 40
+    (tmp_path / "guide.txt").write_text(f"\nIll: half a vessel or more.\n{long}\n", "utf-8")
+    about = ("--example", "example.csv", *INIT, "--guideline", "guide.txt")
+    assert fallow("coordinate", "init", "study", *about)[0] == 0
+    agreed = read_agreement(tmp_path / "study" / "study.toml")
+    assert agreed.guideline == f"Ill: half a vessel or more.\n{long.strip()}"
+    words = ["site", "init", "north", "--study", "study/study.toml", "--name", "north"]
+    _, out, _ = fallow(*words, "--data", "example.csv", "--digest", "00000000")
+    assert "how to label, which people read beside each sample:" in out
+    assert "Ill: half a vessel or more." in out and long.strip() in out
+    assert not (tmp_path / "north").exists()  # it was shown before anything was made
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "the guideline guide.txt cannot be read"),
+        (b"\xff\xfe\xfa", "the guideline guide.txt is no text in UTF-8"),
+        (b" \n", "guide.txt: federation.guideline is empty"),
+        (b"a" * 4001, "guide.txt: federation.guideline has 4001 letters"),
+    ],
+)
+def test_a_guideline_that_cannot_be_shown_is_refused(
+    fallow: Said, tmp_path: Path, content: bytes | None, why: str
+) -> None:
+    table(tmp_path / "example.csv")
+    if content is not None:
+        (tmp_path / "guide.txt").write_bytes(content)
+    about = ("--example", "example.csv", *INIT, "--guideline", "guide.txt")
+    code, _, err = fallow("coordinate", "init", "study", *about)
+    assert code == 2 and why in err
+    assert not (tmp_path / "study").exists()

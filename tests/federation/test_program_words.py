@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
 from io import StringIO
 from pathlib import Path
 
@@ -133,3 +135,17 @@ def test_a_narrow_terminal_has_the_names_of_sites_and_fewer_columns(
     assert "va_long_beach" in told and "5 of 8" in told
     assert [head in told for head in ("Rows", "Conflicts")] == [is_whole, is_whole]
     assert max(map(len, told.splitlines())) <= width
+
+
+def test_events_are_objects_for_a_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = Lines(Console(file=StringIO()), tiny(tmp_path).agreement, as_json=True)
+    lines({"event": "meeting", "sites": ["basel", "chur"]})
+    lines({"event": "query", "cycle": 1})
+    first, second = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert first["event"] == "meeting" and first["text"].startswith(
+        "waiting for basel, chur"
+    )
+    assert second["text"] == "cycle 1: sites choose rows"
+    assert datetime.fromisoformat(second["time"]).tzinfo is not None

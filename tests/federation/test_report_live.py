@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fallow.report.live import standing
+from fallow.report.live import describe_standing
 from fallow.report.page import write_report
 from tests.federation.browser import NEEDS, chromium
 from tests.report.conftest import rewrite, write_study
@@ -110,8 +110,8 @@ def test_labels_that_are_no_longer_waited_for_are_not_called_open() -> None:
         "cycles": 2,
         "deadline": THEN,
     }
-    assert "People have until" in standing(asking)
-    closing = standing({**asking, "closing": True})
+    assert "People have until" in describe_standing(asking)
+    closing = describe_standing({**asking, "closing": True})
     assert "People have until" not in closing
     assert (
         "are being closed at the coordinator's request ('fallow coordinate advance')"
@@ -119,12 +119,12 @@ def test_labels_that_are_no_longer_waited_for_are_not_called_open() -> None:
     )
     ended = {"step": "0/query", "why": "advance", "open": 7}
     over = {**asking, "phase": "entering labels", "deadline": None}
-    closed = standing({**over, "ended": ended})
+    closed = describe_standing({**over, "ended": ended})
     assert "The labels of cycle 0 were closed at the coordinator's request" in closed
     assert "7 open questions were given back" in closed
-    late = standing({**over, "ended": {**ended, "why": "deadline"}})
+    late = describe_standing({**over, "ended": {**ended, "why": "deadline"}})
     assert "were closed when their time was up" in late
-    assert "closed" not in standing({**over, "step": "1/query", "ended": ended})
+    assert "closed" not in describe_standing({**over, "step": "1/query", "ended": ended})
 
 
 @pytest.fixture(scope="module")

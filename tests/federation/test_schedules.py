@@ -25,7 +25,7 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.federation.agreement import Waits
 from fallow.federation.building import BuiltStudy, build_study
-from fallow.federation.coordinator.labels import LabelQueue
+from fallow.federation.coordinator.labels import LabelWait
 from fallow.federation.coordinator.live import Control
 from fallow.federation.coordinator.sites import RealSites, hello
 from fallow.network.envelope import open_order
@@ -140,8 +140,10 @@ class Coordinator:
         remote = Remote(link, journal, self.world.keys, *about, clock=self.link.clock)
         greeted = hello(self.parts, remote, journal)
         clock, control = self.link.clock, Control(self.path.parent / "control")
-        desk = LabelQueue(remote, journal, control, 1e9, self.tell, clock, 0.0)
-        run = Run(RealSites(agreed, self.parts, remote, journal, desk, greeted), journal)
+        label_wait = LabelWait(remote, journal, control, 1e9, self.tell, clock, 0.0)
+        run = Run(
+            RealSites(agreed, self.parts, remote, journal, label_wait, greeted), journal
+        )
         run.go()
         return journal.load_step(f"{agreed.recipe.cycles}/train")
 

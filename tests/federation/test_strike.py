@@ -21,7 +21,7 @@ from fallow.federation.coordinator.live import Control
 from fallow.federation.coordinator.program import strike_out
 from fallow.federation.coordinator.strikes import can_advance, describe_key, parse_round
 from fallow.privacy import Privacy
-from fallow.report.live import read_live, standing, without
+from fallow.report.live import describe_standing, read_live, without
 from fallow.settings.recipe import with_settings
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one
@@ -306,7 +306,7 @@ def test_scaling_goes_on_without_a_silent_site_when_somebody_says_so(
     seen: list[str] = []
 
     def advance() -> None:
-        seen.append(standing(read_live(world.place) or {}))
+        seen.append(describe_standing(read_live(world.place) or {}))
         Control(world.place / "control").tell("advance")
 
     assert world.program(scaling_waits(world, advance)).go()
@@ -400,7 +400,7 @@ def test_a_wait_says_who_since_when_until_when_and_what_can_be_done(tmp_path: Pa
         3,
         True,
     )
-    line = standing(told[0])
+    line = describe_standing(told[0])
     for word in (
         "Waiting for davos since",
         "until",
@@ -428,7 +428,7 @@ def test_people_who_are_waited_for_at_a_silent_site_are_named(tmp_path: Path) ->
     def say(event: Event) -> None:
         world.label(event)
         if event["event"] == "labels":
-            told.append(standing(read_live(world.place) or {}))
+            told.append(describe_standing(read_live(world.place) or {}))
             if "davos" in world.link.down:
                 Control(world.place / "control").tell("advance")
             world.link.down = {"davos"}

@@ -8,7 +8,7 @@ from typing import Any
 from fallow.core.events import Event
 from fallow.federation.coordinator.live import Control, Live, utc
 from fallow.federation.coordinator.tell import Teller
-from fallow.report.live import read_live, site_columns, standing
+from fallow.report.live import describe_standing, read_live, site_columns
 from tests.federation.agreed import agreed
 from tests.federation.mistakes import full_disk
 from tests.federation.worlds import tiny
@@ -80,12 +80,12 @@ def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> Non
     said = "closed at the coordinator's request ('fallow coordinate advance'); 5 open questions"
     again = teller(tmp_path, [0.0], [])  # started anew, and told the same
     again({"event": "labelled", "step": "0/query", "why": "advance"})
-    assert said in standing(read_live(tmp_path) or {})
+    assert said in describe_standing(read_live(tmp_path) or {})
     found = read_columns(tmp_path)
     assert [found[site]["Open"] for site in ("north", "south")] == ["0", "0"]
     assert found["south"]["Conflicts"] == "1"  # these can still be decided
     again(asking("1/query", north=NORTH))
-    assert "closed" not in standing(read_live(tmp_path) or {})
+    assert "closed" not in describe_standing(read_live(tmp_path) or {})
     assert read_columns(tmp_path)["north"]["Open"] == "3"
 
 

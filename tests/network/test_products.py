@@ -104,3 +104,44 @@ def test_a_loss_below_0_steers_no_choice(name: str) -> None:
     sums = PlausibleSums(SecureSum(), BORDER, lambda event: None)
     assert sums._find_fault(lost, ["a"], None) is None
     assert sums._find_fault(wrong, ["a"], None) == f"{name} is below 0"
+
+
+def losses(right: float, log: float = 3.0) -> Answer:
+    """Of a grid of two penalties and three temperatures."""
+    return {
+        "squared": torch.ones(2, dtype=torch.float64),
+        "right": torch.tensor([1.0, right], dtype=torch.float64),
+        "log": torch.full((2, 3), log, dtype=torch.float64),
+    }
+
+
+@pytest.mark.parametrize("weight", [0.7, 1.0, 13.5])
+def test_right_answers_weigh_no_more_than_the_rows_that_were_added(weight: float) -> None:
+    border = ResponseCheck({"a": 20, "b": 20}, labels={"a": 9, "b": 9})
+    border.check("a", TOTALS, products(weight=weight))
+    assert border.check("a", LEFT_OUT, losses(7 * weight))
+    with pytest.raises(ValueError, match="the labelled rows weigh"):
+        border.check("a", LEFT_OUT, losses(7.1 * weight))
+
+
+def test_no_row_loses_more_than_it_can() -> None:
+    border = ResponseCheck({"a": 20, "b": 20}, labels={"a": 9, "b": 9})
+    border.check("a", TOTALS, products(weight=1.0))
+    assert border.check("a", LEFT_OUT, losses(7.0, log=7 * 20_000))
+    with pytest.raises(ValueError, match="no row loses more than"):
+        border.check("a", LEFT_OUT, losses(7.0, log=7 * 22_000))
+
+
+def test_before_its_products_are_known_a_site_is_held_to_its_labels() -> None:
+    border = ResponseCheck({"a": 20, "b": 20}, labels={"a": 9, "b": 9})
+    with pytest.raises(ValueError, match="the labelled rows weigh 360 together"):
+        border.check("a", LEFT_OUT, losses(361.0))
+
+
+def test_behind_masks_right_answers_weigh_no_more_than_all_rows() -> None:
+    border = ResponseCheck({"a": 20, "b": 20}, labels={"a": 9, "b": 9})
+    sums = PlausibleSums(SecureSum(), border, lambda event: None)
+    assert sums._find_fault(products(weight=1.0), ["a", "b"], None) is None
+    assert sums._find_fault(losses(7.0), ["a", "b"], None) is None
+    found = sums._find_fault(losses(8.0), ["a", "b"], None)
+    assert found == "right is 8, and the labelled rows weigh 7 together"

@@ -289,9 +289,7 @@ def test_the_secret_is_gone_once_it_was_used() -> None:
 
 
 def test_a_value_beyond_what_the_ring_can_hold_is_refused_and_names_the_sites() -> None:
-    with pytest.raises(
-        ValueError, match=r"site a .* x up to 3e\+06, beyond .* each of 3 sites"
-    ):
+    with pytest.raises(ValueError, match=r"site a .* x beyond .* each of 3 sites"):
         asking(protected(SECURE)).sum("big")
 
 
@@ -301,7 +299,7 @@ def test_a_bound_makes_room_and_a_value_beyond_it_is_refused(declared: bool) -> 
     bound = 4e6 if declared else None
     total = asking(protected(privacy)).sum("big", bound)["x"]
     assert total.tolist() == pytest.approx([9e6, -4.5], abs=1e-5)
-    with pytest.raises(ValueError, match=r"x up to 3e\+06, beyond the 2e\+06"):
+    with pytest.raises(ValueError, match=r"x beyond the 2e\+06 .* raise privacy\.bound"):
         asking(protected(replace(SECURE, bound=2e6))).sum("big")
 
 

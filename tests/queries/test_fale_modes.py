@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fallow.core.messages import ExchangeEntry
 from fallow.data import load
 from fallow.network.bytes import Bytes
 from fallow.queries.fale import FALE
@@ -264,9 +265,9 @@ class Notes(Forgetful):
     """A journal that keeps every entry."""
 
     def __init__(self) -> None:
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[ExchangeEntry] = []
 
-    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
+    def record(self, key: str, digest: str, entry: ExchangeEntry) -> None:
         self.entries.append(entry)
 
 

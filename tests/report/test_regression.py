@@ -13,7 +13,8 @@ from fallow.report import tables
 from fallow.report.figures.study import learning_curves
 from fallow.report.regression import costs, errors, is_solved, warnings
 from fallow.report.words import summary
-from fallow.study.records import StudyRecords
+from fallow.study.names import penalised_training
+from fallow.study.records import Study, StudyRecords
 from tests.report.conftest import rewrite
 from tests.report.reading import piece, read_study, write_report
 from tests.report.regression import FALE, LOCAL, QUERIES, write_regression
@@ -285,3 +286,29 @@ def test_a_one_pass_strategy_alone_makes_a_page(tmp_path: Path) -> None:
 def test_little_makes_a_page_too(tmp_path: Path, seeds: int, cycles: int) -> None:
     root = write_regression(tmp_path / "a", seeds=seeds, cycles=cycles, published=PROTEIN)
     parsed(write_report([root]).read_text())
+
+
+@pytest.mark.parametrize(
+    ("training", "cure"),
+    [
+        ("closed-form", "closed-form:penalty=0.001"),
+        ("closed-form-heads", "closed-form-heads:penalty=0.001"),
+        ("masked-solve", "masked-solve:ridge=0.001"),
+        ("mine:Solve", "mine:Solve:ridge=0.001"),
+    ],
+)
+def test_the_way_out_names_the_field_of_the_training(training: str, cure: str) -> None:
+    study = Study(
+        name="a",
+        recipe={"training": {"name": training}},
+        reference=None,
+        queries=("random",),
+        seeds=(0,),
+        command="",
+        published=None,
+        versions={},
+    )
+    assert penalised_training(study, "random") == cure
+    assert penalised_training(study, "random@training=server-solve:intercept=false") == (
+        "server-solve:ridge=0.001"
+    )

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fallow.storage import features
-from fallow.storage.errors import Damaged, Unwritable
+from fallow.storage.errors import Damaged, Failed, Unwritable
 from fallow.storage.features import BLOCK, DATA, JOURNAL, FeatureFile, FeatureStore
 
 KEY = "e" * 32
@@ -191,11 +191,39 @@ def test_a_link_in_the_place_of_a_file_leads_to_no_other_file(
     precious.write_text("labels of a year")
     (place_of(folder) / name).unlink()
     (place_of(folder) / name).symlink_to(precious)
-    try:
+    with pytest.raises(Failed, match="is a link: nothing is read from it") as refused:
         store(folder).features(KEY, rows(3), 4, Doubled())
-    except Unwritable as error:
-        assert str(place_of(folder)) in str(error)
+    assert str(place_of(folder)) in str(refused.value)
     assert precious.read_text() == "labels of a year"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_of_another_owner_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "features"
+    store(folder).features(KEY, rows(3), 4, Doubled())
+    os.chown(place_of(folder) / DATA, 12345, 12345)
+    with pytest.raises(Failed, match="belongs to another owner"):
+        store(folder).features(KEY, rows(3), 4, Doubled())
+
+
+def test_a_folder_of_features_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "features").symlink_to(elsewhere)
+    with pytest.raises(Failed, match="is a link"):
+        store(tmp_path / "features").features(KEY, rows(3), 4, Doubled())
+    assert [path.name for path in elsewhere.iterdir()] in ([], ["features.lock"])
+
+
+def test_a_file_that_becomes_a_link_while_it_is_in_use_is_not_read(tmp_path: Path) -> None:
+    folder = tmp_path / "features"
+    file = store(folder, memory=1).features(KEY, rows(3), 4, Doubled())
+    assert isinstance(file, FeatureFile)
+    moved = file.path.with_name("moved")
+    file.path.rename(moved)
+    file.path.symlink_to(moved)
+    with pytest.raises(OSError, match=r"symbolic|links|loop"):
+        file.whole()
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:

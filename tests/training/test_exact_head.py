@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.testing import assert_close
 import fallow as fl
 from fallow.core import Ask, Disclosure, Layout, State, stream
 from fallow.core.methods import Methods
+from fallow.core.refusal import Refusal
 from fallow.engine import Loop, row_loss
 from fallow.models import MLP
 from fallow.queries import Random
@@ -20,7 +22,7 @@ from fallow.sites import Parts, Site
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
-from fallow.training.exact_head import ExactHead
+from fallow.training.exact_head import ExactHead, check_units
 from tests.training.closed import CLASSES, FEATURES, rows_with_classes, targets
 from tests.worlds import Forgetful
 
@@ -88,6 +90,34 @@ def test_who_holds_a_row_does_not_matter() -> None:
 def test_without_a_label_the_head_stays() -> None:
     before, after, _ = solve([range(0, 0), range(50, 50)][:1])
     assert torch.equal(after["w"], before["w"])
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("mean", torch.zeros(HIDDEN + 1)),
+        ("mean", torch.full((HIDDEN,), torch.nan)),
+        ("unit", torch.ones(1, HIDDEN)),
+        ("unit", -torch.ones(HIDDEN)),
+    ],
+)
+def test_units_that_are_none_of_the_body_are_refused_in_words(
+    name: str, wrong: torch.Tensor
+) -> None:
+    model = MLP((FEATURES,), CLASSES, hidden=[HIDDEN])
+    layout = Layout.of(model)
+    sent = {"mean": torch.zeros(HIDDEN), "unit": torch.ones(HIDDEN), name: wrong}
+    view = SimpleNamespace(layout=layout)
+    with pytest.raises(Refusal, match="exact head"):
+        check_units(view, **sent)
+
+
+def test_many_rows_have_the_units_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the rows of a site are seen block by block."""
+    _, whole, _ = solve(HALVES)
+    monkeypatch.setattr("fallow.training.exact_head.BLOCK", 7)
+    _, blocks, _ = solve(HALVES)
+    assert_close(blocks["w"], whole["w"], rtol=0, atol=1e-9)
 
 
 def test_a_run_scores_the_model_with_its_exact_head() -> None:

@@ -81,6 +81,10 @@ def as_array(given: Any, what: str) -> npt.NDArray[Any]:
     if hasattr(given, "to_numpy"):
         given = given.to_numpy()
     found = np.asarray(given)
+    is_list = isinstance(given, list | tuple)
+    if is_list and found.dtype.kind == "U" and not all(isinstance(v, str) for v in given):
+        # beside a text NumPy makes a text of everything, of NaN too
+        found = np.array(given, dtype=object)
     if found.ndim == 2 and found.shape[1] == 1:
         found = found[:, 0]
     if found.ndim != 1:

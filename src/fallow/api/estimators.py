@@ -11,9 +11,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from fallow.api.arrays import as_array
+from fallow.api.datasets import is_absent
 from fallow.api.federation import Federation
 from fallow.api.objects import plain
 from fallow.api.runs import run
+from fallow.core.build import nearest
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.data import Dataset
 
@@ -71,11 +74,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             rounds=self.rounds,
             score_rounds=1,
             seed=_seed(self.random_state),
-            plan=Plan(
-                segments=(Segment(self.epochs),),
-                batch=self.batch,
-                optimiser=Optimiser(lr=self.lr),
-            ),
+            plan=self._plan(),
             standardise=standardise,
             dtype="float64",
             progress=False,
@@ -86,6 +85,23 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         x: npt.NDArray[Any] = validate_data(self, X, reset=False)
         return x
+
+    def _check_site(self, site: str | None) -> None:
+        if site is not None and site not in self.sites_:
+            raise ValueError(f"there is no site {site!r}{nearest(site, self.sites_)}")
+
+    def _plan(self) -> Plan:
+        """How sites train, its numbers looked at."""
+        for name in ("epochs", "batch"):
+            _check_whole(getattr(self, name), name)
+        rate = plain(self.lr)
+        if isinstance(rate, bool) or not isinstance(rate, int | float):
+            raise ValueError(f"lr is {self.lr!r}; give a number above 0")
+        return Plan(
+            segments=(Segment(plain(self.epochs)),),
+            batch=plain(self.batch),
+            optimiser=Optimiser(lr=rate),
+        )
 
 
 class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
@@ -120,7 +136,7 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise ValueError(
                 "this classifier needs labels of at least 2 classes, and the data has one class: "
-                f"{self.classes_[0]!r}"
+                f"{plain(self.classes_[0])!r}"
             )
         names = tuple(str(name) for name in self.classes_)
         if len(set(names)) < len(names):
@@ -134,11 +150,13 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         site: whose model, where training gives each site its own.
         """
         x = self._check_rows(X)
+        self._check_site(site)
         return self.run_.predict_proba(x, site)
 
     def predict(self, X: Any, site: str | None = None) -> npt.NDArray[Any]:
         """The most likely label of each row, (n,)."""
         x = self._check_rows(X)
+        self._check_site(site)
         best = self.run_.predict_proba(x, site).argmax(1)
         labels: npt.NDArray[Any] = self.classes_[best]
         return labels
@@ -168,7 +186,14 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
     def predict(self, X: Any, site: str | None = None) -> npt.NDArray[np.float64]:
         """The number predicted for each row, (n,)."""
         x = self._check_rows(X)
+        self._check_site(site)
         return self.run_.predict(x, site)
+
+
+def _check_whole(given: object, name: str) -> None:
+    found = plain(given)
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise ValueError(f"{name} is {given!r}; give a whole number")
 
 
 def _seed(random_state: object) -> int:
@@ -185,6 +210,10 @@ def _groups(sites: object, rows: int) -> tuple[torch.Tensor, tuple[str, ...]]:
     found = plain(sites)
     if found is None:
         found = 1
+    if isinstance(found, str | float):
+        raise ValueError(
+            f"sites is {found!r}; give a whole number of sites, or the site of each row"
+        )
     if isinstance(found, int) and not isinstance(found, bool):
         if not 1 <= found <= rows:
             raise ValueError(
@@ -193,10 +222,13 @@ def _groups(sites: object, rows: int) -> tuple[torch.Tensor, tuple[str, ...]]:
         width = len(str(found - 1))
         names = tuple(f"site-{i:0{width}d}" for i in range(found))
         return torch.arange(rows) % found, names
-    given = np.asarray([str(name) for name in np.asarray(found).tolist()])
+    given = as_array(found, "sites").tolist()
     if len(given) != rows:
         raise ValueError(
             f"sites names {len(given)} rows and there are {rows}; give one a row"
         )
-    levels, ids = np.unique(given, return_inverse=True)
+    for row, name in enumerate(given):
+        if is_absent(name):
+            raise ValueError(f"sites names none for row {row}; give one a row")
+    levels, ids = np.unique([str(name) for name in given], return_inverse=True)
     return torch.from_numpy(ids.astype(np.int64)), tuple(str(name) for name in levels)

@@ -32,16 +32,18 @@ from fallow.data import Dataset
 from fallow.data.own.frame import read_features
 from fallow.data.own.pixels import as_features
 from fallow.experiment.encoding import shape_seen
+from fallow.experiment.finished import TrainedModel
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import methods_of
 from fallow.models import build_model
 from fallow.papers import KNOWN, PAPERS
+from fallow.papers.own.suited import suit_strategies
 from fallow.report.page import write_report
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.storage.files import load_tree
 from fallow.study.cell import Cell, Setup
-from fallow.study.opening import prepare_study
+from fallow.study.opening import keep_facts, prepare_study
 from fallow.study.predict import outputs_of
 from fallow.study.reading import read_study
 from fallow.study.study import run_cell
@@ -107,8 +109,16 @@ def run(
         cell = Cell(text, int(seed))
         setup = Setup(order.recipe, folder, dataset=order.dataset, classes=classes)
         with lend(classes):
-            setup, _ = prepare_study(setup, [cell.query], cell.seed)
+            setup, first = prepare_study(
+                setup,
+                [cell.query],
+                cell.seed,
+                suited=suit_strategies if query is None else None,
+            )
+            if query is None:
+                cell = Cell(setup.recipe.queries[0], cell.seed)
             open_kept(setup, [cell], "fallow.run", classes)
+            keep_facts(setup.out, first.dataset)
             with Progress(setup.recipe, [cell], progress) as watch:
                 run_cell(
                     setup, cell, lambda event: watch(name_run(event, cell.query, cell.seed))
@@ -198,7 +208,7 @@ class Run:
     records: pd.DataFrame
     labels: pd.DataFrame
     folder: Path | None
-    _saved: dict[str, Any]
+    _saved: TrainedModel
     _classes: Classes
 
     def __repr__(self) -> str:
@@ -269,9 +279,9 @@ class Run:
     def _outputs(self, rows: Any, site: str | None) -> Tensor:
         about = self._saved["about"]
         x = _features(rows, about["columns"], tuple(about["shape"]), about.get("marks"))
-        saved = {**self._saved, "state": self._state(site)}
+        state = self._state(site)
         with lend(self._classes):
-            return outputs_of(self.recipe, saved, x)
+            return outputs_of(self.recipe, self._saved, state, x)
 
     def _state(self, site: str | None) -> State:
         """The weights that predict: the common ones, or those of a site."""
@@ -284,15 +294,13 @@ class Run:
             )
         common: State | None = self._saved["state"]
         own: dict[str, State] = self._saved["sites"]
-        if isinstance(self.model, dict):
-            if site is None:
-                raise ValueError(
-                    f"each site has a model of its own; say site=, one of {join_some([*own])}"
-                )
+        if isinstance(self.model, dict) and site is None:
+            raise ValueError(
+                f"each site has a model of its own; say site=, one of {join_some([*own])}"
+            )
+        if site is not None and own:
             if site not in own:
                 raise ValueError(f"there is no site {site!r}{nearest(site, list(own))}")
-            return own[site]
-        if site is not None and own:
             return own[site]
         if common is None:
             raise RuntimeError(
@@ -338,7 +346,7 @@ def escape_text(text: str) -> str:
 
 def _features(
     rows: Any,
-    columns: list[str],
+    columns: Sequence[str],
     shape: tuple[int, ...],
     marks: Sequence[Sequence[str]] | None = None,
 ) -> Tensor:

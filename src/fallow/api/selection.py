@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +22,7 @@ from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.build import build, nearest
 from fallow.core.disclosure import Disclosure
+from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods
 from fallow.core.own import lend
 from fallow.core.types import SiteId, State
@@ -150,11 +151,27 @@ def select(
     ... )
     array([1, 2])
     """
+    seed = _whole(seed, "seed")
+    cycle = _whole(cycle, "cycle")
     if sites is not None:
-        alone = {"pool": pool, "labelled": labelled, "model": model, "outputs": outputs}
-        if given := [name for name, value in alone.items() if value is not None]:
+        alone = {
+            "pool": pool,
+            "labelled": labelled,
+            "model": model,
+            "outputs": outputs,
+            "features": features,
+            "validation": validation,
+            "hidden": hidden,
+        }
+        for name, value in alone.items():
+            if value is not None:
+                raise ValueError(
+                    f"with sites=, give {name} in each fl.Site, not beside them"
+                )
+        if not isinstance(sites, Mapping):
             raise ValueError(
-                f"with sites=, give {given[0]} in each fl.Site, not beside them"
+                f"sites is a {type(sites).__name__}; give a mapping, "
+                "{'a': fl.Site(...), 'b': fl.Site(...)}"
             )
         named = {str(name): given for name, given in sites.items()}
         wanted = n
@@ -165,8 +182,8 @@ def select(
             named,
             n=wanted,
             classes=classes,
-            seed=int(seed),
-            cycle=int(cycle),
+            seed=seed,
+            cycle=cycle,
             trained_by=training,
         )
         found = {name: chosen[str(name)] for name in sites}  # by the names that were given
@@ -175,6 +192,9 @@ def select(
         return {name: one.rows for name, one in found.items()}
     if pool is None:
         raise ValueError("there is nothing to choose from; give pool= or sites=")
+    site = str(site)
+    if not site:
+        raise ValueError("a site needs a name; give site='a', or leave it out")
     one_site = Site(
         pool=pool,
         labelled=labelled,
@@ -189,13 +209,20 @@ def select(
         {site: one_site},
         n=n,
         classes=classes,
-        seed=int(seed),
-        cycle=int(cycle),
+        seed=seed,
+        cycle=cycle,
         trained_by=training,
     )
     if details:
         return chosen[site]
     return chosen[site].rows
+
+
+def _whole(given: object, what: str) -> int:
+    found = plain(given)
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise ValueError(f"{what} is {given!r}; give a whole number")
+    return found
 
 
 def _choose(
@@ -213,6 +240,10 @@ def _choose(
     trained_by: the method that trained the models; None: as FedAvg does.
     """
     strategy = _method(queries, query, "query")
+    if not hasattr(strategy, "query"):
+        raise ValueError(
+            f"{type(strategy).__name__} chooses no rows; give a strategy, such as fl.Entropy()"
+        )
     trainer = FedAvg()
     if trained_by is not None:
         trainer = _method(TRAINERS, trained_by, "training")
@@ -293,7 +324,7 @@ class _Forgetful:
     def recall(self, key: str, digest: str) -> None:
         return None
 
-    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
+    def record(self, key: str, digest: str, entry: ExchangeEntry) -> None:
         return None
 
 
@@ -453,6 +484,11 @@ class _Read:
     @staticmethod
     def of(name: str, site: Site) -> _Read:
         models = {n: _module(m, name) for n, m in _by_name(site.model).items()}
+        for called in models:
+            if called not in ("", *MODELS):
+                raise ValueError(
+                    f"site {name} has a model called {called!r}{nearest(called, list(MODELS))}"
+                )
         dtype = None  # that of the rows
         for module in models.values():
             dtype = next(module.parameters()).dtype
@@ -509,6 +545,10 @@ class _Read:
 
 def _pool(site: Site, name: str, dtype: torch.dtype | None) -> Tensor:
     what = f"the pool of site {name}"
+    if hasattr(site.pool, "toarray"):  # of scipy, without a length
+        raise ValueError(f"{what} is sparse; give pool.toarray()")
+    if not hasattr(site.pool, "__len__"):
+        raise ValueError(f"{what} is {site.pool!r}; give rows of shape (n, features)")
     is_shapeless = len(site.pool) == 0 and np.ndim(site.pool) == 1
     if is_shapeless:  # an empty list does not say how wide rows are: labelled ones do
         shape = torch.Size([1])
@@ -527,6 +567,12 @@ def _pair(
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise ValueError(f"{what} of site {name} must be a pair (x, y)")
     y = as_array(given[1], f"{what} labels of site {name}")
+    for value in y.tolist():
+        if value is None:
+            raise ValueError(
+                f"labels of site {name} hold None, which is no class; leave out rows without a "
+                "label"
+            )
     if len(y) == 0:
         return pool[:0], np.empty(0, dtype=np.int64)
     x = as_rows(given[0], f"{what} rows of site {name}", pool.dtype)
@@ -576,9 +622,15 @@ def _read_outputs(
 
 def _read_part(given: Any, what: str, words: str) -> Tensor:
     """Outputs as logits, (n, classes), or features, (n, h)."""
-    if what == "outputs":
-        return as_outputs(given, words)
-    return as_rows(given, words).flatten(1)
+    if what != "outputs":
+        return as_rows(given, words).flatten(1)
+    found = as_outputs(given, words)
+    is_known = found.isfinite().any(1)
+    if len(found) and not bool(is_known.any()):
+        raise ValueError(
+            f"{words}: no row is finite; the model that gave them has diverged"
+        )
+    return found
 
 
 class Headed(nn.Module):
@@ -675,10 +727,7 @@ class _Classes:
         if given is None:
             found = _occurring(labels, width, strategy)
         else:
-            names = plain(given)
-            if isinstance(names, int):
-                names = range(names)
-            found = tuple(plain(name) for name in names)
+            found = _read_classes(given)
         if width is not None and found and len(found) != width:
             raise ValueError(
                 f"the models have {width} outputs and the labels {len(found)} classes; give "
@@ -713,6 +762,22 @@ class _Classes:
                 )
             found.append(known[value])
         return found
+
+
+def _read_classes(given: object) -> tuple[Any, ...]:
+    """The label of each output, in order."""
+    names = plain(given)
+    if isinstance(names, int) and not isinstance(names, bool) and names >= 0:
+        return tuple(range(names))
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ValueError(
+            f"classes is {given!r}; give a number of classes, or a list of their labels"
+        )
+    found = tuple(plain(name) for name in names)
+    for name in found:
+        if found.count(name) > 1:
+            raise ValueError(f"classes names {name!r} twice; give each label once")
+    return found
 
 
 def _some(names: Sequence[Any]) -> str:

@@ -20,6 +20,7 @@ from fallow.core.own import lend
 from fallow.core.words import count_noun
 from fallow.data import Dataset
 from fallow.papers import KNOWN, PAPERS
+from fallow.papers.own.suited import suit_strategies
 from fallow.report.figures.study import learning_curves
 from fallow.report.final_table import Row, final_table, label_of
 from fallow.report.page import write_report as write_page
@@ -27,7 +28,7 @@ from fallow.report.words import summary
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.errors import Failed
 from fallow.study.cell import Cell, Failure, Setup
-from fallow.study.opening import prepare_study
+from fallow.study.opening import keep_facts, prepare_study
 from fallow.study.reading import read_study as read_records
 from fallow.study.records import StudyRecords
 from fallow.study.study import run_study, study_cells
@@ -52,7 +53,8 @@ def compare(
     """Run several strategies under the same seeds: same sites, first labels and weights for each.
 
     queries: objects, classes or names: ``[fl.Random(), fl.AHFAL(tau=15), "entropy:model=global"]``;
-    a name may change settings for itself, ``"ksas@training=fedprox:mu=0.1"``.
+    None: those of the recipe, or others where the data has numbers to predict and these cannot
+    work.  A name may change settings for itself, ``"ksas@training=fedprox:mu=0.1"``.
     world: a `Federation`, a data set, or the name of one.
     seeds: how many (0, 1, ...), or which.
     out: a folder to keep the study in.  The same call goes on where an earlier one stopped, and
@@ -100,9 +102,17 @@ def compare(
             chosen, folder, dataset=order.dataset, classes=dict(collected.classes)
         )
         with lend(collected.classes):
-            setup, _ = prepare_study(setup, texts, wanted[0])
+            setup, first = prepare_study(
+                setup,
+                texts,
+                wanted[0],
+                suited=suit_strategies if queries is None else None,
+            )
+            if queries is None:
+                texts = list(setup.recipe.queries)
             cells = study_cells(setup.recipe, texts, wanted)
             open_kept(setup, cells, "fallow.compare", collected.classes)
+            keep_facts(setup.out, first.dataset)
             with Progress(setup.recipe, cells, progress) as watch:
                 failures = run_study(setup, cells, _jobs(jobs), watch)
         _say(failures, cells)

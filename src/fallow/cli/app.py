@@ -10,6 +10,7 @@ import re
 import sys
 import traceback
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,8 +20,10 @@ from rich.markup import escape
 from fallow.cli import (
     completion,
     coordinate,
+    first_steps,
     label,
     lists,
+    monitor,
     new_study,
     results,
     site,
@@ -33,7 +36,7 @@ from fallow.storage.plain import plain
 app = typer.Typer(
     name="fallow",
     help="Federated active learning: decide which rows each site labels, train one model.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -47,6 +50,7 @@ for command in (
     results.export,
     results.predict,
     new_study.init,
+    new_study.new,
     lists.recipes,
     lists.datasets,
     lists.settings,
@@ -55,6 +59,7 @@ for command in (
     lists.partitions,
     lists.encoders,
     label.label,
+    monitor.monitor,
     completion.completion,
 ):
     app.command()(command)
@@ -80,6 +85,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def frame(
+    context: typer.Context,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show a traceback on errors.")
     ] = False,
@@ -91,6 +97,8 @@ def frame(
     ] = False,
 ) -> None:
     """Options of every command; ``--debug`` is read by `main`."""
+    if context.invoked_subcommand is None:
+        first_steps.print_first_steps(Path.cwd())
 
 
 def main() -> None:
@@ -98,10 +106,8 @@ def main() -> None:
     completion.prepare()
     leave_current_folder()  # commands that run a user's own recipe come back to it
     try:
-        ended: Any = app(prog_name="fallow", standalone_mode=False)
+        ended: object = app(prog_name="fallow", standalone_mode=False)
     except UsageError as error:
-        if not sys.argv[1:]:  # no command: typer has shown the help
-            sys.exit(2)
         _leave(2, _usage(error))
     except (KeyboardInterrupt, typer.Abort):
         _leave(INTERRUPTED, KEPT)
@@ -117,14 +123,18 @@ def main() -> None:
         )
     if ended == INTERRUPTED:
         _leave(INTERRUPTED, KEPT)
-    sys.exit(ended if isinstance(ended, int) else 0)
+    if isinstance(ended, int):
+        sys.exit(ended)
+    sys.exit(0)
 
 
 def _usage(error: Any) -> str:
     """What was typed wrongly, and where the right words are."""
     said = REPEATED.sub(r"\1", error.format_message().rstrip("."))
     said = said.replace(". Did you mean", "; did you mean")
-    where = error.ctx.command_path if error.ctx else "fallow"
+    where = "fallow"
+    if error.ctx is not None:
+        where = error.ctx.command_path
     return f"{said}; '{where} --help' shows what there is"
 
 

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -19,6 +19,7 @@ from fallow.storage.errors import Stopped
 
 if TYPE_CHECKING:
     from fallow.cli.coordinate_words import Lines
+    from fallow.report.live import Live
 
 coordinate = typer.Typer(
     name="coordinate",
@@ -54,6 +55,9 @@ def init(
     patience: of.Patience = "7d",
     deadline: of.Deadline = "14d",
     smallest: of.Smallest = 5,
+    guideline: of.Guideline = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Write the agreement (study.toml), keys and certificates, and say what to do next.
 
@@ -63,7 +67,7 @@ def init(
     --example rows.csv --label disease --host fallow.example.org
     """
     from fallow.cli.coordinate_words import after_init
-    from fallow.federation.agreement import Waits
+    from fallow.federation.agreement import Waits, read_guideline
     from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
     from fallow.federation.schema import schema_of
     from fallow.federation.toml import seconds_of
@@ -71,7 +75,7 @@ def init(
     from fallow.settings.recipe import with_settings
     from fallow.settings.shortcuts import expand
 
-    listed = tuple(word.strip() for word in classes.split(",") if word.strip())
+    listed = opt.split_names(classes)
     base = find_recipe(recipe)
     changes = expand(base, opt.settings(set_, None, None, None))
     chosen = with_settings(base, changes)
@@ -84,11 +88,32 @@ def init(
         deadline=seconds_of(deadline, "deadline"),
         quorum=quorum,
     )
-    names = tuple(word.strip() for word in sites.split(",") if word.strip())
-    study = name or folder.resolve().name
-    plan = Plan(study, chosen, schema, names, seed, waits, smallest)
+    guidelines = None
+    if guideline is not None:
+        guidelines = read_guideline(guideline)
+    plan = Plan(
+        name=name or folder.resolve().name,
+        recipe=chosen,
+        schema=schema,
+        sites=opt.split_names(sites),
+        seed=seed,
+        waits=waits,
+        smallest=smallest,
+        guideline=guidelines,
+    )
     made = CoordinatorFolder.create(folder, plan, address, host or ())
-    print_lines(opt.console(), after_init(made, host[0] if host else None))
+    about = {
+        "folder": str(folder),
+        "study": str(folder / "study.toml"),
+        "name": made.agreement.name,
+        "digest": made.agreement.digest,
+        "sites": list(made.agreement.sites),
+        "address": made.address,
+    }
+    called = None  # how sites call this machine
+    if host:
+        called = host[0]
+    opt.tell(after_init(made, called), about, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()
@@ -106,6 +131,8 @@ def admit(
             "--replace", help="Take other keys of a site that was admitted before."
         ),
     ] = False,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Let sites join by the files that they sent; nobody else can answer in their names."""
     from fallow.federation.coordinator.folder import CoordinatorFolder
@@ -113,14 +140,27 @@ def admit(
     from fallow.federation.joining import fingerprint
 
     office = CoordinatorFolder.open(folder)
-    console = opt.console()
+    console = opt.console(quiet=quiet or as_json)
+    admitted: list[dict[str, object]] = []
     for file in files:
         before = set(office.admitted)
         site = office.admit(file, replace)
-        again = " again" if site in before else ""
+        again = ""
+        if site in before:
+            again = " again"
         mark = fingerprint(office.admitted[site])
+        admitted.append({"site": site, "fingerprint": mark, "again": site in before})
         print_lines(
             console, [f"admitted {site}{again}, by the keys with fingerprint {mark}"]
+        )
+    if as_json:
+        opt.print_json(
+            {
+                "admitted": admitted,
+                "missing": office.missing,
+                "digest": office.agreement.digest,
+                "restart": is_running(folder),
+            }
         )
     print_lines(
         console,
@@ -141,7 +181,7 @@ def admit(
 
 
 @coordinate.command()
-def start(folder: Folder) -> None:
+def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False) -> None:
     """Run the study until it is finished, or until Ctrl-C or 'stop'; the same command goes on."""
     from fallow.cli.coordinate_words import Lines
     from fallow.federation.coordinator.folder import CoordinatorFolder
@@ -149,7 +189,7 @@ def start(folder: Folder) -> None:
     from fallow.federation.folders import tighten
 
     office = CoordinatorFolder.open(folder)
-    console = opt.console()
+    console = opt.console(quiet=quiet or as_json)
     keys = office.keys
     agreement = office.agreement
     with alone(folder):  # said before anything of the one that runs is touched
@@ -161,7 +201,7 @@ def start(folder: Folder) -> None:
     opt.need_flower()
     from fallow.network.flower import FlowerLink
 
-    say = Lines(console, agreement)
+    say = Lines(console, agreement, as_json=as_json)
     nodes = {site: about["node"] for site, about in office.admitted.items()}
     with _stopped_by_signals(folder, say):
         link = FlowerLink(folder / "flower", office.address, office.tls, nodes, say)
@@ -190,27 +230,34 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     from fallow.report.live import read_live
 
     office = CoordinatorFolder.open(folder)
-    state = "running" if is_running(folder) else "not started"
-    found = read_live(folder) or {"state": state, "sites": {}, "refusals": []}
-    if found["state"] == "running" and not is_running(folder):
-        found["state"] = "stopped"
-        found["why"] = "its process has ended"
-    about = {"name": office.agreement.name, "digest": office.agreement.digest, **found}
+    about: dict[str, object] = {
+        "name": office.agreement.name,
+        "digest": office.agreement.digest,
+    }
+    found = read_live(folder)
+    if found is not None:
+        about |= found
+    elif is_running(folder):
+        about |= {"state": "running", "sites": {}, "refusals": []}
+    else:
+        about |= {"state": "not started", "sites": {}, "refusals": []}
+    if about["state"] == "running" and not is_running(folder):
+        about["state"] = "stopped"
+        about["why"] = "its process has ended"
     about["missing"] = office.missing
     is_told = (Control(folder / "control").folder / "advance").exists()
-    about["closing"] = (
-        is_told and found["state"] == "running" and found.get("phase") == LABELLING
-    )
+    is_labelling = about["state"] == "running" and about.get("phase") == LABELLING
+    about["closing"] = is_told and is_labelling
     if as_json:
         typer.echo(json.dumps(about, indent=1))
         return
     show(opt.console(), about)
 
 
-def show(console: Console, about: dict[str, Any]) -> None:
+def show(console: Console, about: Live) -> None:
     """The state of a run as lines and a table."""
     from fallow.cli.coordinate_words import show_sites
-    from fallow.report.live import format_moment, standing, without
+    from fallow.report.live import describe_standing, format_moment, without
 
     print_lines(console, [f"study {about['name']} (digest {about['digest']})"])
     if about["state"] == "not started":
@@ -219,7 +266,7 @@ def show(console: Console, about: dict[str, Any]) -> None:
             line += f"; not admitted yet: {', '.join(about['missing'])}"
         print_lines(console, [f"{line}."])
         return
-    print_lines(console, [standing(about)])
+    print_lines(console, [describe_standing(about)])
     print_lines(console, without(about))
     show_sites(console, about)
     for line in about.get("refusals", [])[-3:]:
@@ -229,7 +276,9 @@ def show(console: Console, about: dict[str, Any]) -> None:
 
 
 @coordinate.command()
-def advance(folder: Folder) -> None:
+def advance(
+    folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False
+) -> None:
     """Go on without what is waited for: labels that people have not given yet, or, where columns
     are scaled over all sites, the sites that do not answer, for the rest of the study."""
     from fallow.cli.coordinate_words import why_not_advanced
@@ -241,10 +290,8 @@ def advance(folder: Folder) -> None:
     control = Control(folder / "control")
     if found.get("phase") == LABELLING:
         control.tell("advance")
-        print_lines(
-            opt.console(),
-            ["open questions are given back, and the run goes on within two minutes"],
-        )
+        line = "open questions are given back, and the run goes on within two minutes"
+        opt.tell([line], {"without": "open questions"}, quiet=quiet, as_json=as_json)
         return
     waiting = found.get("waiting")
     if not waiting:
@@ -256,7 +303,8 @@ def advance(folder: Folder) -> None:
     if not waiting["can_advance"]:
         raise ValueError(why_not_advanced(folder, found))
     control.tell("advance")
-    print_lines(opt.console(), [f"the study goes on without {names}, within seconds"])
+    line = f"the study goes on without {names}, within seconds"
+    opt.tell([line], {"without": list(waiting["sites"])}, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()
@@ -273,6 +321,8 @@ def strike(
         str | None,
         typer.Option(metavar="KEY", help="An exchange, as 'start' shows it: 1/query/0."),
     ] = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Strike out what a site answered in a round or query: the run goes back there, and on without
     it.  Without --round or --exchange: where the run stopped with an error.
@@ -288,30 +338,31 @@ def strike(
     office = CoordinatorFolder.open(folder)
     if round_ is not None and exchange is not None:
         raise ValueError("give --round or --exchange, not both: they name one place")
-    key = exchange if round_ is None else parse_round(round_)
+    key = exchange
+    if round_ is not None:
+        key = parse_round(round_)
     if is_running(folder):
         raise ValueError(
             f"the coordinator is running in {folder}: end it first (fallow coordinate stop "
             f"{folder}), strike, and start it again; nothing is lost"
         )
     found = strike_out(folder, office.agreement, site, key)
-    print_lines(
-        opt.console(),
-        [
-            f"{site} is struck out of {describe_key(found.key)}; the run goes on from there "
-            f"without it: fallow coordinate start {folder}"
-        ],
+    line = (
+        f"{site} is struck out of {describe_key(found.key)}; the run goes on from there without it: "
+        f"fallow coordinate start {folder}"
     )
+    opt.tell([line], {"site": site, "key": found.key}, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()
-def stop(folder: Folder) -> None:
+def stop(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False) -> None:
     """End the coordinator within seconds; nothing is lost, and 'start' goes on."""
     from fallow.federation.coordinator.live import Control
 
     _running(folder)
     Control(folder / "control").tell("stop")
-    print_lines(opt.console(), [f"stopping; to go on: fallow coordinate start {folder}"])
+    line = f"stopping; to go on: fallow coordinate start {folder}"
+    opt.tell([line], {"folder": str(folder)}, quiet=quiet, as_json=as_json)
 
 
 def _running(folder: Path) -> None:

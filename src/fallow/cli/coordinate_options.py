@@ -59,6 +59,14 @@ Patience = Annotated[
 Deadline = Annotated[
     str, typer.Option(help="How long people have for the labels of a cycle.")
 ]
+Guideline = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="How samples are to be labelled: a text file, which becomes part of the agreement. Sites "
+        "read it before they join, people beside each sample.",
+    ),
+]
 Smallest = Annotated[
     int, typer.Option(help="A site with fewer test rows than this tells no score.")
 ]

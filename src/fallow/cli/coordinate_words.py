@@ -6,11 +6,10 @@ import time
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
-from fallow.cli.tables import show_table
+from fallow.cli.tables import print_event, show_table
 from fallow.core.events import Event
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.folder import CoordinatorFolder
@@ -18,6 +17,7 @@ from fallow.federation.coordinator.labels import Ended
 from fallow.report.live import (
     NOTHING,
     WORDS,
+    Live,
     caption,
     describe_wait,
     format_moment,
@@ -46,12 +46,14 @@ class Lines:
     """Takes the events of a run and prints a line for those that people care about.
 
     ``is_ending``: somebody has asked it to stop; that sites go as well is no news then.
+    ``as_json``: an object of JSON for each, for a program to read, whatever the console.
     """
 
     console: Console
     agreement: Agreement
     is_ending: bool = False
     last: dict[str, tuple[str, float]] = field(default_factory=dict)
+    as_json: bool = False
 
     def __call__(self, event: Event) -> None:
         kind = str(event["event"])
@@ -65,8 +67,13 @@ class Lines:
             return
         self.last[kind] = (text, now)
 
+        if self.as_json:
+            print_event(kind, text)
+            return
         clock = datetime.now().strftime("%H:%M:%S")
-        style = "red" if kind in ALARMING else None
+        style = None
+        if kind in ALARMING:
+            style = "red"
         self.console.print(f"{clock}  {text}", style=style, markup=False, soft_wrap=True)
 
 
@@ -119,11 +126,13 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
             if not event.get("why"):
                 return str(event["event"])
             return f"{event['event']}: {event['why']}"
+        case _ if event.get("why"):
+            return str(event["why"])
         case _:
-            return str(event["why"]) if event.get("why") else None
+            return None
 
 
-def why_not_advanced(folder: Path, found: dict[str, Any]) -> str:
+def why_not_advanced(folder: Path, found: Live) -> str:
     """Why nothing goes on without the sites that an exchange waits for, and what to do."""
     waiting = found["waiting"]
     names = ", ".join(waiting["sites"])
@@ -207,7 +216,9 @@ def _host_in_address(host: str | None) -> str:
     """A name or IPv4 address as it is; an IPv6 address stands in brackets before a port."""
     if host is None:
         return "HOST"
-    return f"[{host}]" if ":" in host else host
+    if ":" in host:
+        return f"[{host}]"
+    return host
 
 
 def _about_named_code(agreed: Agreement) -> list[str]:
@@ -227,13 +238,14 @@ def _allow_options(agreed: Agreement) -> str:
     return "".join(f" --allow {name}={digest}" for name, digest in allowed.items())
 
 
-def show_sites(console: Console, about: dict[str, Any]) -> None:
+def show_sites(console: Console, about: Live) -> None:
     """The sites of a run as a table; in a narrow terminal without what changes nothing."""
     columns = site_columns(about)
     if console.width < WIDE:
-        says_nothing = {
-            head for head in RARE if set(columns[head]) <= {"0", NOTHING}
-        } | set(SAME)
-        columns = {head: columns[head] for head in columns if head not in says_nothing}
+        for head in SAME:
+            del columns[head]
+        for head in RARE:
+            if set(columns[head]) <= {"0", NOTHING}:
+                del columns[head]
     rows = zip(*columns.values(), strict=True)
     show_table(console, caption(about), list(columns), rows, words=WORDS, widest=120)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fallow.cli import options as opt
 
-PLAIN: Any = {"markup": False, "soft_wrap": True}
 Site = Annotated[
     Path,
     typer.Argument(
@@ -28,7 +27,13 @@ Open = Annotated[
 ]
 
 
-def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> None:
+def label(
+    site: Site,
+    port: Port = 0,
+    who: Who = None,
+    open_: Open = True,
+    as_json: opt.AsObject = False,
+) -> None:
     """Label the samples that the study asks for, on a page in the browser, until Ctrl-C.
 
     The page is reached from this machine only, by the address that is printed. The site need not
@@ -47,10 +52,13 @@ def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> No
     agreement = folder.agreement
     rows = folder.rows
     ledger = folder.open_ledger()
-    console = opt.console()
+    console = opt.console(quiet=as_json)
 
     def say(address: str) -> None:
-        console.print(f"Label the samples of {folder.name} here: {address}", **PLAIN)
+        if as_json:
+            opt.print_json({"site": folder.name, "address": address})
+        line = f"Label the samples of {folder.name} here: {address}"
+        console.print(line, markup=False, soft_wrap=True)
         console.print(
             "Keep the address to yourself. Ctrl-C ends the page; labels are kept."
         )

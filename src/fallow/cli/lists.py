@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import chain
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 from rich.markup import escape
@@ -42,43 +43,82 @@ def methods(as_json: opt.Json = False) -> None:
     from fallow.core.spelling import spell_class
     from fallow.papers import PAPERS
 
-    known = [
-        (spell_class(cls), kind, cls)
-        for kind, package in kinds().items()
-        for _, cls in sorted(names(package).items())
-    ]
-    codes = sorted(code for paper in PAPERS for code in paper.codes)
-    known += [(code.word, CODE, code.load()) for code in codes]
-    rows = [_about(name, kind, cls) for name, kind, cls in known]
-    shown = [
-        {
-            **r,
-            "needs": ", ".join(r["needs"]),
-            "reveals": "; ".join(dict.fromkeys(r["reveals"].values())),
-            **{k: "yes" if r[k] else "no" for k in ("secure_sum", "local_dp")},
-            "fields": ", ".join(f"{k}={v}" for k, v in r["fields"].items()),
-        }
-        for r in rows
-    ]
-    columns = (
-        "name",
-        "kind",
-        "year",
-        "needs",
-        "reveals",
-        "secure_sum",
-        "local_dp",
-        "fields",
-    )
-    _print(rows, [r for r in shown if r["kind"] != CODE], as_json, columns)
-    if not as_json:
-        opt.console().print("\nAs public codes run them, for reproduction only\n")
-        _print([], [r for r in shown if r["kind"] == CODE], as_json, columns)
+    rows = []
+    for kind, package in kinds().items():
+        for _, cls in sorted(names(package).items()):
+            rows.append(_describe_method(spell_class(cls), kind, cls))
+    of_fallow = len(rows)
+    codes = sorted(chain.from_iterable(paper.codes for paper in PAPERS))
+    for code in codes:
+        rows.append(_describe_method(code.word, CODE, code.load()))
+    if as_json:
+        opt.print_json(rows)
+        return
+    _print_table([_shorten(row) for row in rows[:of_fallow]], METHOD_COLUMNS)
+    opt.console().print("\nAs public codes run them, for reproduction only\n")
+    _print_table([_shorten(row) for row in rows[of_fallow:]], METHOD_COLUMNS)
 
 
-def _about(name: str, kind: str, cls: type[Any]) -> dict[str, Any]:
-    """What the contract of a method says, for a table."""
+class MethodRow(TypedDict):
+    """What the contract of a method says."""
+
+    name: str
+    kind: str
+    year: int | None
+    paper: str
+    needs: list[str]
+    reveals: dict[str, str]
+    smallest_cohort: int
+    secure_sum: bool
+    local_dp: bool
+    missing_site: str
+    simulator_only: bool
+    aliases: list[str]
+    options: list[str]
+    fields: dict[str, str]
+
+
+METHOD_COLUMNS = (
+    "name",
+    "kind",
+    "year",
+    "needs",
+    "reveals",
+    "secure_sum",
+    "local_dp",
+    "fields",
+)
+
+
+def _shorten(row: MethodRow) -> dict[str, object]:
+    """A method as a line of a table has it."""
+    return {
+        "name": row["name"],
+        "kind": row["kind"],
+        "year": row["year"],
+        "needs": ", ".join(row["needs"]),
+        "reveals": "; ".join(dict.fromkeys(row["reveals"].values())),
+        "secure_sum": _yes_or_no(row["secure_sum"]),
+        "local_dp": _yes_or_no(row["local_dp"]),
+        "fields": _join_fields(row["fields"]),
+    }
+
+
+def _yes_or_no(value: bool) -> str:
+    if value:
+        return "yes"
+    return "no"
+
+
+def _join_fields(fields: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in fields.items())
+
+
+def _describe_method(name: str, kind: str, cls: type[Any]) -> MethodRow:
+    """What the contract of a method says.  cls: any class with one, whichever package it is of."""
     contract: Contract = cls.contract
+    defaults = {each.name: str(each.default) for each in fields(cls)}
+    defaults.pop("plan", None)  # a setting of the recipe
     return {
         "name": name,
         "kind": kind,
@@ -93,7 +133,7 @@ def _about(name: str, kind: str, cls: type[Any]) -> dict[str, Any]:
         "simulator_only": contract.simulator_only,
         "aliases": list(contract.aliases),
         "options": list(contract.options),
-        "fields": {f.name: str(f.default) for f in fields(cls) if f.name != "plan"},
+        "fields": defaults,
     }
 
 
@@ -106,21 +146,24 @@ def datasets(
     if name is not None:
         opt.console().print(str(fetch(name, data_dir)), markup=False, soft_wrap=True)
         return
-    rows: list[dict[str, Any]] = [
-        {
-            "name": e.name,
-            "task": e.task,
-            "rows": e.rows,
-            "shape": list(e.shape),
-            "classes": e.classes or None,
-            "natural_sites": e.groups or None,
-            "source": e.source,
-            "files": list(e.files),
-            "page": e.published.page if e.published else None,
+    rows: list[dict[str, object]] = []
+    shown: list[dict[str, object]] = []
+    for entry in CATALOGUE.values():
+        row: dict[str, object] = {
+            "name": entry.name,
+            "task": entry.task,
+            "rows": entry.rows,
+            "shape": list(entry.shape),
+            "classes": entry.classes or None,
+            "natural_sites": entry.groups or None,
+            "source": entry.source,
+            "files": list(entry.files),
+            "page": None,
         }
-        for e in CATALOGUE.values()
-    ]
-    shown = [{**r, "shape": "x".join(map(str, r["shape"]))} for r in rows]
+        if entry.published is not None:
+            row["page"] = entry.published.page
+        rows.append(row)
+        shown.append({**row, "shape": "x".join(str(size) for size in entry.shape)})
     columns = ("name", "task", "rows", "shape", "classes", "natural_sites", "source")
     _print(rows, shown, as_json, columns)
 
@@ -129,20 +172,22 @@ def recipes(as_json: opt.Json = False) -> None:
     """Recipes by name: a paper's experiments, and forms of them that two cores finish."""
     from fallow.papers import RECIPES
 
-    rows = [
-        {
-            "name": r.name,
-            "title": r.title,
-            "data": r.data,
-            "partition": str(r.partition),
-            "sites": r.sites,
-            "model": str(r.model),
-            "queries": list(r.queries),
-            "seeds": r.seeds,
-            "published": r.published.table if r.published else None,
+    rows = []
+    for recipe in RECIPES.values():
+        row: dict[str, object] = {
+            "name": recipe.name,
+            "title": recipe.title,
+            "data": recipe.data,
+            "partition": str(recipe.partition),
+            "sites": recipe.sites,
+            "model": str(recipe.model),
+            "queries": list(recipe.queries),
+            "seeds": recipe.seeds,
+            "published": None,
         }
-        for r in RECIPES.values()
-    ]
+        if recipe.published is not None:
+            row["published"] = recipe.published.table
+        rows.append(row)
     _print(rows, rows, as_json, ("name", "title", "model", "seeds", "published"))
 
 
@@ -162,10 +207,14 @@ def settings(name: Name = None, as_json: opt.Json = False) -> None:
     from fallow.settings.fields import find_all
     from fallow.settings.listing import list_settings
 
-    found = list_settings() if name is None else find_all(name)
+    columns = ["name", "type", "default", "meaning"]
+    if name is None:
+        found = list_settings()
+    else:
+        found = find_all(name)
+        columns.append("source")
     rows = [asdict(setting) for setting in found]
-    columns = ("name", "type", "default", "meaning")
-    _print(rows, rows, as_json, columns if name is None else (*columns, "source"))
+    _print(rows, rows, as_json, columns)
     if not as_json and name is None:
         opt.console().print(
             "\nThe last word is enough where it is one setting's: --set lr=0.1. Fields of classes: "
@@ -194,27 +243,33 @@ def _print_classes(part: str, as_json: bool) -> None:
     """The classes that a setting may name, one a line."""
     from fallow.settings.fields import describe_classes
 
-    rows = describe_classes(part)
-    shown: list[dict[str, Any]] = []
-    for row in rows:
-        fields_text = ", ".join(f"{k}={v}" for k, v in row.fields.items())
-        shown.append({"name": row.name, "what": row.what, "fields": fields_text})
-    plain_rows = [{"name": r.name, "what": r.what, "fields": r.fields} for r in rows]
-    _print(plain_rows, shown, as_json, ("name", "what", "fields"))
+    rows: list[dict[str, object]] = []
+    shown: list[dict[str, object]] = []
+    for named in describe_classes(part):
+        fields_text = _join_fields(named.fields)
+        rows.append({"name": named.name, "what": named.what, "fields": named.fields})
+        shown.append({"name": named.name, "what": named.what, "fields": fields_text})
+    _print(rows, shown, as_json, ("name", "what", "fields"))
 
 
 def _print(
-    rows: list[dict[str, Any]],
-    shown: list[dict[str, Any]],
+    rows: Sequence[Mapping[str, object]],
+    shown: Sequence[Mapping[str, object]],
     as_json: bool,
-    columns: tuple[str, ...],
+    columns: Sequence[str],
 ) -> None:
+    """``rows`` as JSON, or ``shown``, the same as people read them, as a table."""
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
-        return
+        opt.print_json(rows)
+    else:
+        _print_table(shown, columns)
+
+
+def _print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column.replace("_", " "), no_wrap=column == "name")
-    for row in shown:
-        table.add_row(*(escape(str(row[column] or "-")) for column in columns))
+    for row in rows:
+        cells = [escape(str(row[column] or "-")) for column in columns]
+        table.add_row(*cells)
     opt.console().print(table)

@@ -1,17 +1,29 @@
-"""``fallow init``: a commented file for a study of one's own data."""
+"""``fallow init``: a commented file for a study of one's own data; ``fallow new``: a folder."""
 
 from __future__ import annotations
 
+import os
+import shlex
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fallow.cli import options as opt
 from fallow.cli.waiting import Waiting
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fallow.settings.starter import Found
+
 File = Annotated[
     Path, typer.Argument(metavar="STUDY.toml", help="The file to write; it must not exist.")
+]
+NewFolder = Annotated[
+    Path,
+    typer.Argument(metavar="FOLDER", help="The folder to make; empty, or not there yet."),
 ]
 
 
@@ -30,20 +42,77 @@ def init(
 
     fallow init heart.toml --data heart.csv --label disease --site hospital
     """
-    from fallow.experiment.rows import open_data
-    from fallow.settings.recipe import Recipe
-    from fallow.settings.starter import Found, starter_text
-    from fallow.storage.files import write_whole
-
     if file.suffix != ".toml":
         raise ValueError(f"{file} does not end in .toml, as the file of a study does")
     if file.exists():
         raise ValueError(f"{file} is there already; give another name, or delete it first")
     source = data or "digits"
     console = opt.console(quiet=quiet or as_json)
+    found, notes = _write_study(console, file, source, label, site, data_dir)
+    if as_json:
+        opt.print_json({"file": str(file), "rows": found.rows, "classes": found.classes})
+        return
+    for note in notes:
+        console.print(f"{source}: {note}", markup=False, soft_wrap=True)
+    console.print(f"Wrote {file}: read it, then run", markup=False, soft_wrap=True)
+    console.print(f"  fallow compare {file} --dry-run", markup=False, soft_wrap=True)
+    console.print(f"  fallow compare {file}", markup=False, soft_wrap=True)
+
+
+def new(folder: NewFolder, quiet: opt.Quiet = False, as_json: opt.AsObject = False) -> None:
+    """Make a folder to begin with: example rows, the file of a study of them, and a README.
+
+    For example:
+
+    fallow new my-study
+    """
+    from fallow.cli.new_folder import example_table, readme
+    from fallow.storage.files import write_whole
+
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file; give the name of a folder to make")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty; give another name, or empty it first")
+    folder.mkdir(parents=True, exist_ok=True)
+    table = folder / "rows.csv"
+    study = folder / "study.toml"
+    write_whole(table, example_table())
+    console = opt.console(quiet=quiet or as_json)
+    _write_study(console, study, str(table), "outcome", "site", None)
+    write_whole(folder / "README.md", readme())
+    if as_json:
+        opt.print_json({"folder": str(folder), "files": sorted(os.listdir(folder))})
+        return
+    say = partial(console.print, markup=False, soft_wrap=True)
+    say(
+        f"Made {folder}: example rows (rows.csv), settings (study.toml) and a README.md. Then:"
+    )
+    say(f"  cd {shlex.quote(str(folder))}")
+    say("  fallow compare study.toml")
+
+
+def _write_study(
+    console: Console,
+    file: Path,
+    source: str,
+    label: str | None,
+    site: str | None,
+    data_dir: Path | None,
+) -> tuple[Found, tuple[str, ...]]:
+    """Read the data and write the file of a study of them; what was found, and notes of reading."""
+    from fallow.experiment.rows import open_data
+    from fallow.settings.recipe import Recipe
+    from fallow.settings.starter import Found, starter_text
+    from fallow.storage.files import write_whole
+    from fallow.study.statistics import seeds_needed
+
     recipe = Recipe("", data=source, label=label, site=site)
     with Waiting(console, f"reading {source}") as waiting:
         dataset = open_data(recipe, 0, data_dir, outline=1, say=waiting.tell_bytes)
+    strategies = _strategies(dataset.task)
+    sites: tuple[str, ...] = ()
+    if site:
+        sites = dataset.group_names
     found = Found(
         data=source,
         label=label,
@@ -51,36 +120,21 @@ def init(
         rows=len(dataset.x),
         test_rows=len(dataset.x_test),
         classes=dataset.classes,
-        sites=dataset.group_names if site else (),
-        queries=_strategies(dataset.task),
+        sites=sites,
+        queries=strategies,
+        seeds=seeds_needed(len(strategies) - 1),
     )
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, starter_text(found, file).encode())
-    if as_json:
-        opt.print_json({"file": str(file), "rows": found.rows, "classes": found.classes})
-        return
-    for note in dataset.notes:
-        console.print(f"{source}: {note}", markup=False, soft_wrap=True)
-    console.print(f"Wrote {file}: read it, then run", markup=False, soft_wrap=True)
-    console.print(f"  fallow compare {file} --dry-run", markup=False, soft_wrap=True)
-    console.print(f"  fallow compare {file}", markup=False, soft_wrap=True)
+    return found, tuple(dataset.notes)
 
 
 def _strategies(task: str) -> tuple[str, ...]:
-    """What a first study compares: the strategies of a recipe that names none, or, for numbers to
-    predict, random picks and the first strategy that can choose by them."""
-    from fallow import queries
-    from fallow.core.build import names
-    from fallow.core.spelling import spell_class
-    from fallow.settings.recipe import Recipe
-    from fallow.study.opening import works_on
+    """What a first study compares: the strategies of the demo, or, for numbers to predict, random
+    picks and the strategy that chooses best by them."""
+    from fallow.papers.own.demo import DEMO
+    from fallow.papers.own.suited import NUMBERS
 
-    usual = Recipe("").queries
-    if task != "regression":
-        return usual
-    fitting = [
-        spell_class(cls)
-        for cls in names(queries).values()
-        if works_on(cls.contract, task) and cls.contract.classes
-    ]
-    return (usual[0], *sorted(set(fitting) - {usual[0]})[:1])
+    if task == "regression":
+        return NUMBERS[:2]
+    return DEMO.queries

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ import typer
 from rich.console import Console
 
 from fallow.cli.completion import complete_queries, complete_recipe, complete_setting
+from fallow.cli.tables import print_lines
 from fallow.storage.plain import printable
 from fallow.storage.private import OTHERS
 
@@ -104,6 +106,13 @@ Json = Annotated[bool, typer.Option("--json", help="A list of objects instead of
 AsObject = Annotated[
     bool, typer.Option("--json", help="An object of JSON instead of text.")
 ]
+AsLines = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="An object of JSON a line for each thing that happens: time, event and text.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")]
 Studies = Annotated[list[Path], typer.Argument(help="Folders of studies.")]
 
@@ -112,10 +121,13 @@ class Screen(Console):
     """A console that shows texts of others as they are, and obeys none of them: characters that
     steer a terminal or turn a line around are left out."""
 
-    def print(self, *objects: Any, **options: Any) -> None:
-        super().print(
-            *(printable(o) if isinstance(o, str) else o for o in objects), **options
-        )
+    def print(self, *objects: Any, **options: Any) -> None:  # as the class of rich has it
+        shown = []
+        for each in objects:
+            if isinstance(each, str):
+                each = printable(each)
+            shown.append(each)
+        super().print(*shown, **options)
 
 
 def named_recipe(recipe: str, data: str | None) -> tuple[str, str | None]:
@@ -134,16 +146,53 @@ def named_recipe(recipe: str, data: str | None) -> tuple[str, str | None]:
     return recipe, data
 
 
+def named_queries(text: str | None) -> list[str] | None:
+    """The strategies of a list with commas; None where nobody gave one.
+
+    >>> named_queries("random, margin"), named_queries(None)
+    (['random', 'margin'], None)
+    """
+    if text is None:
+        return None
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if not found:
+        raise ValueError(
+            "--query names no strategy; leave it out for those of the recipe, or name some of "
+            "'fallow methods'"
+        )
+    return found
+
+
 def console(*, quiet: bool = False) -> Console:
     """Where commands write; a pipe has no width of its own, so tables are not squeezed there.
     ``quiet``: nothing is written."""
-    width = None if sys.stdout.isatty() else 160
+    width = None  # the terminal's own
+    if not sys.stdout.isatty():
+        width = 160
     return Screen(width=width, highlight=False, quiet=quiet)
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Names that stand between commas.
+
+    >>> split_names("a, b,")
+    ('a', 'b')
+    """
+    names = [word.strip() for word in text.split(",")]
+    return tuple(name for name in names if name)
 
 
 def print_json(about: object) -> None:
     """A value as JSON, for a program to read."""
     typer.echo(json.dumps(about, indent=1))
+
+
+def tell(lines: Iterable[str], about: object, *, quiet: bool, as_json: bool) -> None:
+    """What a command did: in lines, as a value of JSON, or not at all."""
+    if as_json:
+        print_json(about)
+    elif not quiet:
+        print_lines(console(), lines)
 
 
 def for_a_real_site() -> None:
@@ -174,11 +223,18 @@ def settings(
     A site column means the natural partition with all its sites, unless the words say otherwise.
     Raises ValueError for a word without ``=``.
     """
-    bad = [pair for pair in pairs or [] if "=" not in pair]
-    if bad:
-        raise ValueError(f"--set {bad[0]!r} is not of the form key=value")
-    words = dict(pair.split("=", 1) for pair in pairs or [])
-    options = {"data": data, "label": label, "site": site, **columns}
-    about = {key: value for key, value in options.items() if value is not None}
-    natural = {"partition": "natural", "sites": "0"} if "site" in {*about, *words} else {}
-    return {**natural, **about, **words}
+    words = {}
+    for pair in pairs or []:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--set {pair!r} is not of the form key=value")
+        words[key] = value
+    about = {}
+    options = {"data": data, "label": label, "site": site} | columns
+    for key, option in options.items():
+        if option is not None:
+            about[key] = option
+    given = about | words  # what --set says counts more
+    if "site" not in given:
+        return given
+    return {"partition": "natural", "sites": "0"} | given

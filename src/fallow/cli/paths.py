@@ -23,7 +23,8 @@ def leave_current_folder() -> None:
 
     A folder in which Fallow itself lies stays, because it is where all else was found too.
     """
-    here, own = Path.cwd().resolve(), Path(__file__).resolve().parents[2]
+    here = Path.cwd().resolve()
+    own = Path(__file__).resolve().parents[2]
     sys.path[:] = [entry for entry in sys.path if not _is_current(entry, here, own)]
 
 

@@ -118,8 +118,10 @@ class Watch:
                 more = f"encoding rows, {event['done']:,} of {event['rows']:,}"
             case "failed":
                 more = "failed"
+            case _ if event.get("cached"):
+                more = "done before"
             case _:
-                more = "done before" if event.get("cached") else "done"
+                more = "done"
         return f"{head}: {what}: {more}"
 
     def _share(self) -> float:

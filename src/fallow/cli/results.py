@@ -98,7 +98,9 @@ def predict(
                 from fallow.cli.paths import use_current_folder
 
                 use_current_folder()
-            policy = OWN if own_code else _policy(study)
+                policy = OWN
+            else:
+                policy = _policy(study)
             found = predict_file(study, data, query, seed, out, site, policy)
     said = f"Wrote {count_noun(found.rows, 'prediction')} to {found.path}"
     if found.lacking:
@@ -128,5 +130,6 @@ def _policy(study: Path) -> NamePolicy:
     from fallow.core.names import BUILT_IN
     from fallow.federation.coordinator.folder import ABOUT, CoordinatorFolder
 
-    is_office = (study / ABOUT).exists()
-    return CoordinatorFolder.open(study).names if is_office else BUILT_IN
+    if not (study / ABOUT).exists():
+        return BUILT_IN
+    return CoordinatorFolder.open(study).names

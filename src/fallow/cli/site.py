@@ -6,10 +6,9 @@ import json
 import signal
 import time
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -18,6 +17,8 @@ from fallow.cli import options as opt
 from fallow.cli.tables import print_lines, show_table
 
 if TYPE_CHECKING:
+    from fallow.cli.site_words import SentAnswers, Standing, Unread
+    from fallow.data.facts import DataFacts
     from fallow.federation.agreement import Agreement
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.settings import Settings
@@ -99,6 +100,8 @@ def init(
     epsilon: Epsilon = None,
     digest: Digest = None,
     allow: Allow = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Show the study, ask whether it is the coordinator's, and make keys.
 
@@ -117,6 +120,12 @@ def init(
     from fallow.federation.study_file import read_agreement
 
     check_free(folder)
+    if digest is None and (quiet or as_json):
+        raise ValueError(
+            "with --quiet and --json nothing is asked: give the digest of the study, as the "
+            "coordinator reads it out, with --digest"
+        )
+    console = opt.console(quiet=quiet or as_json)
     allowed = _read_allowed(allow or [])
     chosen = Settings(
         name,
@@ -127,24 +136,42 @@ def init(
         allow=allowed,
     )
     agreement = read_agreement(study, chosen.names)
-    confirmed = _confirm(opt.console(), study, agreement, chosen, digest)
+    confirmed = _confirm(console, study, agreement, chosen, digest)
+    test_rows = None
+    if test is not None:
+        test_rows = str(test)
+    certificates = None
+    if ca is not None:
+        certificates = str(ca)
     made = SiteFolder.create(
         folder,
         study,
         confirmed,
         name=name,
         data=str(data),
-        test=None if test is None else str(test),
+        test=test_rows,
         superlink=superlink,
-        certificates=None if ca is None else str(ca),
+        certificates=certificates,
         limit=limit,
         annotators=annotators,
         epsilon=epsilon,
         allow=allowed,
     )
-    console = opt.console()
     _introduce(console, made)
     mark = fingerprint(made.joined)
+    if as_json:
+        opt.print_json(
+            {
+                "folder": str(folder),
+                "join": str(folder / "join.json"),
+                "site": made.name,
+                "study": made.agreement.name,
+                "digest": made.agreement.digest,
+                "fingerprint": mark,
+                "rows": len(made.rows.x),
+                "labelled": made.rows.labelled,
+            }
+        )
     print_lines(
         console,
         [
@@ -159,7 +186,7 @@ def init(
 
 
 @site.command()
-def start(folder: Folder) -> None:
+def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False) -> None:
     """Answer the coordinator until Ctrl-C; the same command goes on after any stop.
 
     It says first what will leave this site.
@@ -171,7 +198,7 @@ def start(folder: Folder) -> None:
 
     opt.need_flower()
     found = SiteFolder.open(folder)
-    console = opt.console()
+    console = opt.console(quiet=quiet or as_json)
     stop = Event()
     with only_server(found):  # said before anything else
         found.check_machine()
@@ -180,19 +207,16 @@ def start(folder: Folder) -> None:
             print_lines(console, [tightened])
     _introduce(console, found)
     with closing(found.open_ledger()) as ledger:
-        print_lines(
-            console,
-            describe_restored(
-                ledger.store.find_copy_time(), ledger.store.describe_put_back()
-            ),
-        )
+        copied = ledger.store.find_copy_time()
+        noise = ledger.store.describe_put_back()
+    print_lines(console, describe_restored(copied, noise))
     print_lines(
         console,
         [f"\nTo label: fallow label {folder}", "To end: Ctrl-C; nothing is lost.\n"],
     )
     before = [signal.signal(which, lambda *_: stop.set()) for which in ENDINGS]
     try:
-        serve(found, stop, SiteLines(console, folder))
+        serve(found, stop, SiteLines(console, folder, as_json=as_json))
     finally:
         for which, handler in zip(ENDINGS, before, strict=True):
             signal.signal(which, handler)
@@ -206,12 +230,17 @@ SHOWN = 10  # refused lines of a file
 @site.command()
 def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """Whether the site is connected, what waits for labels, what was sent, what was spent."""
-    from fallow.cli.site_words import describe_limit, describe_process, describe_restored
+    from fallow.cli.site_words import (
+        describe_limit,
+        describe_process,
+        describe_restored,
+        describe_status_of_data,
+    )
     from fallow.federation.site.folder import SiteFolder
     from fallow.report.live import format_moment
 
     found = SiteFolder.open(folder)
-    about = standing(found)
+    about = read_standing(found)
     if as_json:
         typer.echo(json.dumps(about, indent=1))
         return
@@ -241,6 +270,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     ]
     lines += [f"note: {line}" for line in about["news"]]
     print_lines(console, lines)
+    print_lines(console, describe_status_of_data(about["data"]))
     sent = [[str(value) for value in line.values()] for line in about["sent"]]
     heads = ("run", "verb", "exchanges", "bytes")
     show_table(console, "What left this site", heads, sent, whole=2, words=2)
@@ -283,34 +313,59 @@ def unlock(
     )
 
 
-def standing(folder: SiteFolder) -> dict[str, Any]:
+def read_standing(folder: SiteFolder) -> Standing:
     """What `status` tells, as plain values."""
+    from fallow.federation.site.own_data import describe_own_data
     from fallow.federation.site.serve import read_status
+    from fallow.storage.errors import Failed
 
+    process = read_status(folder)
+    data: DataFacts | Unread
+    try:
+        data = describe_own_data(folder)
+    except (ValueError, Failed) as error:  # the rest of the status holds all the same
+        data = {"problem": str(error)}
     with closing(folder.open_ledger()) as ledger:
+        labels = ledger.progress()
+        deadline = None
         waiting = ledger.questions(state="open")
-        labels = {
-            **asdict(ledger.progress()),
-            "deadline": waiting[0].deadline if waiting else None,
-        }
-        about: dict[str, Any] = {  # values of JSON
+        if waiting:
+            deadline = waiting[0].deadline
+        sent: list[SentAnswers] = []
+        for line in ledger.traffic():
+            sent.append(
+                {
+                    "run": line.run,
+                    "verb": line.verb,
+                    "exchanges": line.exchanges,
+                    "bytes": line.bytes,
+                }
+            )
+        return {
             "site": folder.name,
             "study": folder.agreement.name,
             "digest": folder.agreement.digest,
-        }
-        about |= asdict(read_status(folder))
-        about |= {
-            "labels": labels,
+            "pid": process.pid,
+            "since": process.since,
+            "problem": process.problem,
+            "labels": {
+                "asked": labels.asked,
+                "answered": labels.answered,
+                "declined": labels.declined,
+                "conflicts": labels.conflicts,
+                "open": labels.open,
+                "deadline": deadline,
+            },
             "asked": ledger.purchases.asked,
             "limit": folder.settings.limit,
             "copied": ledger.store.find_copy_time(),
             "put_back": ledger.store.describe_put_back(),
             "epsilon": ledger.store.spent(),
             "epsilon_limit": folder.settings.epsilon,
-            "sent": [asdict(line) for line in ledger.traffic()],
+            "sent": sent,
             "news": ledger.orders.load_news(),
+            "data": data,
         }
-    return about
 
 
 @site.command("import")
@@ -334,6 +389,8 @@ def import_(
             "numbers of their own into id."
         ),
     ] = "id",
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Take labels from a file, for samples that the study asked for: all of them or none.
 
@@ -345,15 +402,35 @@ def import_(
     from fallow.federation.site.labels_io import import_labels
 
     found = SiteFolder.open(folder)
-    about = (found.agreement.schema, found.rows, file, who)
     with closing(found.open_ledger()) as ledger:
-        taken = import_labels(ledger, *about, partial=partial, dry_run=dry_run, by=by)
-    console = opt.console()
+        taken = import_labels(
+            ledger,
+            found.agreement.schema,
+            found.rows,
+            file,
+            who,
+            partial=partial,
+            dry_run=dry_run,
+            by=by,
+        )
+    console = opt.console(quiet=quiet or as_json)
+    if as_json:
+        counts = {
+            "file": str(file),
+            "recorded": taken.recorded,
+            "same": taken.same,
+            "empty": taken.empty,
+            "refused": list(taken.refused),
+            "taken": not dry_run and (partial or not taken.refused),
+        }
+        opt.print_json(counts)
     print_lines(console, taken.refused[:SHOWN])
     more = len(taken.refused) - SHOWN
     if more > 0:
         print_lines(console, [f"and {more} more like these"])
-    was = "would be" if dry_run else "was"
+    was = "was"
+    if dry_run:
+        was = "would be"
     if taken.refused and not partial:
         raise ValueError(
             f"{count_noun(len(taken.refused), 'line')} of {file} cannot be taken, so nothing {was} "
@@ -382,6 +459,8 @@ def export(
     tasks: Annotated[
         bool, typer.Option("--label-studio", help="As tasks of Label Studio (.json).")
     ] = False,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Write the open questions to a file, to label them with another tool; then 'import' it."""
     from fallow.core.words import count_noun
@@ -389,13 +468,16 @@ def export(
     from fallow.federation.site.labels_io import export_labels, export_questions
 
     found = SiteFolder.open(folder)
-    about = (found.agreement.schema, found.rows, file, guess, tasks)
+    write = export_questions
+    noun = "question"
+    if labels:
+        write = export_labels
+        noun = "label"
     with closing(found.open_ledger()) as ledger:
-        if labels:
-            wrote = count_noun(export_labels(ledger, *about), "label")
-        else:
-            wrote = count_noun(export_questions(ledger, *about), "question")
-    print_lines(opt.console(), [f"wrote {wrote} to {file}"])
+        count = write(ledger, found.agreement.schema, found.rows, file, guess, tasks)
+    line = f"wrote {count_noun(count, noun)} to {file}"
+    told = {"file": str(file), "kind": f"{noun}s", "count": count}
+    opt.tell([line], told, quiet=quiet, as_json=as_json)
 
 
 def _read_allowed(pairs: list[str]) -> dict[str, str]:
@@ -441,6 +523,8 @@ def _confirm(
 
 def _introduce(console: Console, folder: SiteFolder) -> None:
     """The study, the site's rows, and what leaves the site."""
+    from fallow.data.facts import data_lines
+    from fallow.federation.site.own_data import describe_own_data
     from fallow.federation.site.terms import describe_rows, describe_study, list_disclosures
 
     print_lines(
@@ -449,6 +533,7 @@ def _introduce(console: Console, folder: SiteFolder) -> None:
             f"Site {folder.name}",
             *describe_study(folder),
             *describe_rows(folder.rows, folder.tests),
+            *data_lines(describe_own_data(folder)),
         ],
     )
     heads = ("part", "verb", "reveals", "seen by")

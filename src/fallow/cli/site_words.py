@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from rich.console import Console
 
+from fallow.cli.tables import print_event
 from fallow.core.events import Event
 from fallow.core.words import count_noun
 from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
 from fallow.federation.site.clocks import find_start, format_time
 from fallow.report.live import format_moment
+
+if TYPE_CHECKING:
+    from fallow.data.facts import DataFacts
 
 FINISH = "model/finish"  # the last exchange of a study
 
@@ -26,6 +31,7 @@ class SiteLines:
     console: Console
     folder: Path
     is_over: bool = False
+    as_json: bool = False  # an object of JSON for each, for a program to read
 
     def __call__(self, event: Event) -> None:
         if self.is_over and event["event"] == "coordinator":
@@ -33,6 +39,9 @@ class SiteLines:
         last = describe_end(event, self.folder)
         self.is_over = self.is_over or bool(last)
         for line in (describe_event(event), *last):
+            if self.as_json:
+                print_event(str(event["event"]), line)
+                continue
             self.console.print(line, markup=False, soft_wrap=True)
 
 
@@ -73,7 +82,63 @@ def describe_restored(copied: str | None, noise: str | None) -> list[str]:
     return lines
 
 
-def describe_limit(about: dict[str, Any]) -> str:
+class CountedLabels(TypedDict):
+    """How far the people of a site are with the labels of the newest cycle."""
+
+    asked: int
+    answered: int
+    declined: int
+    open: int
+    conflicts: int
+    deadline: str | None  # of the open questions
+
+
+class SentAnswers(TypedDict):
+    """What left a site by one verb in one run."""
+
+    run: str
+    verb: str
+    exchanges: int
+    bytes: int
+
+
+class Standing(TypedDict):
+    """How a site stands: what 'fallow site status' tells."""
+
+    site: str
+    study: str
+    digest: str
+    pid: int | None  # of the site's process; None: it does not run
+    since: str | None  # when that began; None: just now
+    problem: str | None  # why the coordinator's machine is not reached
+    labels: CountedLabels
+    asked: int  # labels in all
+    limit: int | None  # of those
+    copied: str | None  # of when the copy is that the ledger was put back from
+    put_back: str | None  # what that cost in noise
+    epsilon: float  # spent on noise
+    epsilon_limit: float | None
+    sent: list[SentAnswers]
+    news: list[str]
+    data: DataFacts | Unread  # the site's own rows
+
+
+class Unread(TypedDict):
+    """Why nothing can be said of a site's own rows."""
+
+    problem: str
+
+
+def describe_status_of_data(data: Mapping[str, object]) -> list[str]:
+    """The box about the site's own rows, or why there is none."""
+    from fallow.data.facts import data_lines
+
+    if "problem" in data:
+        return [f"Your data: {cast(Unread, data)['problem']}"]
+    return data_lines(cast("DataFacts", data))
+
+
+def describe_limit(about: Standing) -> str:
     """Behind the labels that were asked for: how many there may be; nothing without a limit."""
     limit = about["limit"]
     if limit is None:
@@ -84,7 +149,7 @@ def describe_limit(about: dict[str, Any]) -> str:
     return text
 
 
-def describe_process(about: dict[str, Any], folder: Path) -> str:
+def describe_process(about: Standing, folder: Path) -> str:
     """Whether the site's process runs, and how to start it."""
     if about["pid"] is None:
         return f"does not run; start it with: fallow site start {folder}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from fallow.cli import options as opt
+from fallow.cli.tables import print_lines
 from fallow.storage.errors import Failed, Stopped
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def demo(
     console.print(ABOUT, markup=False, soft_wrap=True)
     setup = Setup(recipe, _folder(recipe, out, resume))
     order = Order(jobs=jobs, resume=resume, quiet=quiet, as_json=as_json)
-    _study(setup, recipe.queries, range(seeds or recipe.seeds), order)
+    _study(setup, None, range(seeds or recipe.seeds), order)
     study = read_study(setup.out, KNOWN)
     console.print(
         f"\n{best_of_each_training(study, final_table(study))}",
@@ -88,7 +89,10 @@ def run(
     chosen = with_settings(base, changes)
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     order = Order(jobs=1, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json)
-    _study(setup, [query or str(chosen.query)], [seed], order)
+    if query is not None and not query.strip():
+        opt.named_queries(query)  # says that it names none
+    named = None if query is None else [query]
+    _study(setup, named, [seed], order, usual=[str(chosen.query)])
 
 
 def compare(
@@ -129,7 +133,7 @@ def compare(
             "compare runs several strategies; name them with --query, not --set query"
         )
     chosen = with_settings(base, changes)
-    queries = [q.strip() for q in query.split(",")] if query else chosen.queries
+    queries = opt.named_queries(query)
     wanted = range(first_seed, first_seed + (seeds or chosen.seeds))
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     order = Order(jobs=jobs, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json)
@@ -149,35 +153,48 @@ class Order:
 
 def _study(
     setup: Setup,
-    queries: Sequence[str],
+    named: Sequence[str] | None,
     seeds: Sequence[int],
     order: Order,
+    usual: Sequence[str] | None = None,
 ) -> None:
-    """Run what there is to run, and show or print what came of it."""
+    """Run what there is to run, and show or print what came of it.
+
+    named: the strategies that the person asked for; None: the ``usual`` ones, by default those of
+    the recipe, or what suits the data in their place.
+    """
     from fallow.cli.progress import Watch
     from fallow.cli.waiting import Waiting
     from fallow.data.facts import data_lines, describe_data
-    from fallow.storage.files import write_json
+    from fallow.papers.own.suited import describe_change, suit_strategies
     from fallow.study.estimate import estimate
-    from fallow.study.opening import open_study, prepare_study
+    from fallow.study.opening import keep_facts, open_study, prepare_study
     from fallow.study.study import run_study, study_cells
 
     console = opt.console(quiet=order.quiet or order.as_json)
     with Waiting(console, f"reading {setup.recipe.data}") as waiting:
+        usual = list(setup.recipe.queries if usual is None else usual)
         setup, world = prepare_study(
             setup,
-            queries,
+            usual if named is None else named,
             seeds[0],
             outline=order.dry_run,
+            suited=suit_strategies if named is None else None,
             say=waiting.tell_bytes,
         )
+    queries = named
+    if queries is None:
+        queries = setup.recipe.queries
+        changed = describe_change(usual, queries, world.dataset)
+        if changed:
+            console.print(changed, markup=False, soft_wrap=True)
     cores = os.cpu_count() or 1
     jobs = order.jobs or max(1, cores // setup.threads)
     cells = study_cells(setup.recipe, queries, seeds)
-    facts = describe_data(world.dataset)
     if order.dry_run:
-        for line in data_lines(facts) if facts is not None else ():
-            console.print(line, markup=False, soft_wrap=True)
+        facts = describe_data(world.dataset)
+        if facts is not None:
+            print_lines(console, data_lines(facts))
         with Waiting(console, "timing two short rounds of each kind"):
             expected = estimate(setup, cells, jobs, world.dataset)
         console.print(expected.sentence(), soft_wrap=True)
@@ -187,9 +204,9 @@ def _study(
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     try:
         open_study(setup, cells, command, order.resume)
-        if facts is not None:
-            write_json(setup.out / "data.json", dict(facts))
-            for said in facts["warnings"]:
+        kept = keep_facts(setup.out, world.dataset)
+        if kept is not None:
+            for said in kept["warnings"]:
                 console.print(f"look at this: {said}", markup=False, soft_wrap=True)
         for note in world.dataset.notes:
             console.print(f"{setup.recipe.data}: {note}", markup=False, soft_wrap=True)

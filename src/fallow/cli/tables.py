@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Literal
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -30,10 +34,13 @@ def show_table(
     """
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for at, head in enumerate(heads):
-        is_word = words is None or at < words
-        table.add_column(head, justify="left" if is_word else "right", no_wrap=at < whole)
+        justify: Literal["left", "right"] = "left"
+        if words is not None and at >= words:
+            justify = "right"
+        table.add_column(head, justify=justify, no_wrap=at < whole)
     for row in rows:
-        table.add_row(*(escape(printable(cell)) for cell in row))
+        cells = [escape(printable(cell)) for cell in row]
+        table.add_row(*cells)
     console.print(table, width=min(console.width, widest))
 
 
@@ -41,3 +48,9 @@ def print_lines(console: Console, lines: Iterable[str]) -> None:
     """Print lines as they are: no markup is read in them, and none is wrapped."""
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
+
+
+def print_event(kind: str, text: str) -> None:
+    """Something that happened, as one line of JSON: when (UTC), what kind of thing, in words."""
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    typer.echo(json.dumps({"time": at, "event": kind, "text": text}))

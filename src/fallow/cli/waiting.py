@@ -9,8 +9,6 @@ from types import TracebackType
 from rich.console import Console
 from rich.status import Status
 
-from fallow.core.words import size
-
 PATIENCE = 2.0
 """Seconds of silence after which it is said what takes so long."""
 QUIET = 10.0
@@ -58,6 +56,8 @@ class Waiting:
 
     def tell_bytes(self, done: int, total: int) -> None:
         """So many bytes of so many are read."""
+        from fallow.core.words import size  # with PyTorch; who reads a file needs it anyway
+
         text = f"{self.words}: {size(done)} of {size(total)}"
         if self._status is not None:
             self._status.update(text)

@@ -12,7 +12,17 @@ from torch import Tensor
 
 from fallow.core.digests import digest_exchange
 from fallow.core.disclosure import Disclosure, count_relayed_answers
-from fallow.core.messages import KEYS, Delivered, Kind, Masked, Request, Step, Steps, To
+from fallow.core.messages import (
+    KEYS,
+    Delivered,
+    ExchangeEntry,
+    Kind,
+    Masked,
+    Request,
+    Step,
+    Steps,
+    To,
+)
 from fallow.core.plan import Plan
 from fallow.core.totals import Implausible, sum_answers, sum_whole
 from fallow.core.types import Answer, SiteId
@@ -48,8 +58,8 @@ class Journal(Protocol):
     """Where exchanges are remembered, one transaction each."""
 
     def transaction(self) -> AbstractContextManager[None]: ...
-    def recall(self, key: str, digest: str) -> dict[str, Any] | None: ...
-    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None: ...
+    def recall(self, key: str, digest: str) -> ExchangeEntry | None: ...
+    def record(self, key: str, digest: str, entry: ExchangeEntry) -> None: ...
 
 
 @dataclass
@@ -201,8 +211,10 @@ class Ask:
             with self.journal.transaction():
                 delivered = self.carrier.exchange(requests, routes)
                 asked: set[SiteId] = set()  # whoever is not in `to` only got what waited
-                if verb:
-                    asked = set(requests if to is None else to)
+                if verb and to is None:
+                    asked = set(requests)
+                elif verb and to is not None:
+                    asked = set(to)
                 answers = {}
                 for site in sorted(delivered.answers):
                     if site in asked:
@@ -235,8 +247,7 @@ class Ask:
             masked=kind == "sum" and masked is not None,
             passed=passed,
         )
-        found: dict[SiteId, Answer] = entry["answers"]
-        return found
+        return entry["answers"]
 
     def _add_up(
         self, replies: dict[SiteId, Answer], step: Step, to: To | None, bound: float | None

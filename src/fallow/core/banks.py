@@ -75,12 +75,13 @@ class Layout:
         """A (d,) boolean mask of ``"head"`` or ``"body"``; None for ``"all"``."""
         if name == "all":
             return None
-        is_head = [
-            torch.full((size,), entry.split(".")[0] == "head")
-            for (entry, _), size in zip(self.params, self.param_sizes, strict=True)
-        ]
-        mask = torch.cat(is_head)
-        return mask if name == "head" else ~mask
+        masks = []  # of each parameter, (size,)
+        for (entry, _), size in zip(self.params, self.param_sizes, strict=True):
+            masks.append(torch.full((size,), entry.split(".")[0] == "head"))
+        is_head = torch.cat(masks)
+        if name == "head":
+            return is_head
+        return ~is_head
 
     def load(self, module: nn.Module, state: State) -> nn.Module:
         """Copy a flat state into ``module`` and return it."""
@@ -104,11 +105,14 @@ class Bank:
 
     @staticmethod
     def stack(states: dict[SiteId, State]) -> Bank:
+        """The models of all sites, in the order of their names."""
         sites = tuple(sorted(states))
-        w = torch.stack([states[s]["w"] for s in sites])
-        return Bank(sites, w, torch.stack([states[s]["stats"] for s in sites]))
+        w = torch.stack([states[site]["w"] for site in sites])
+        stats = torch.stack([states[site]["stats"] for site in sites])
+        return Bank(sites, w, stats)
 
     def row(self, site: SiteId) -> State:
+        """The model of one site."""
         i = self.sites.index(site)
         return {"w": self.w[i], "stats": self.stats[i]}
 

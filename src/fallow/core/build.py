@@ -33,7 +33,9 @@ def names(package: Packages) -> dict[str, type[Any]]:
 
 
 def _listed(package: Packages) -> tuple[ModuleType, ...]:
-    return package if isinstance(package, tuple) else (package,)
+    if isinstance(package, tuple):
+        return package
+    return (package,)
 
 
 def _is_concrete(exported: Any) -> bool:

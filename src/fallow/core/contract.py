@@ -43,10 +43,12 @@ class Contract:
     cohort: int = 1  # the smallest number of sites that makes sense
     secure_sum: bool = True  # works when the server sees totals only
     local_dp: bool = True  # works when released counts are noisy
+    # the field of a method that makes it work so, with Gaussian noise: its δ; "": there is none
+    delta_field: str = ""
+    always_noisy: bool = False  # means nothing where no noise is added
     missing: str = "goes on with the sites that answer"
-    one_pass: bool = (
-        False  # the paper chooses for every budget from nothing, not cycle by cycle
-    )
+    # the paper chooses for every budget from nothing, not cycle by cycle
+    one_pass: bool = False
     draws: bool = False  # picks depend on a random stream even without ties
     regression: bool | None = None  # works on targets; None: unless it reads predictions
     classes: bool = True  # works on classes
@@ -80,8 +82,9 @@ class Contract:
     def __post_init__(self) -> None:
         for name in ("needs", "at_server", "models"):
             given = getattr(self, name)
-            parts = (given,) if isinstance(given, str) else tuple(given)
-            object.__setattr__(self, name, parts)
+            if isinstance(given, str):  # one name alone
+                given = [given]
+            object.__setattr__(self, name, tuple(given))
         known: dict[str, str] = {}
         for words in self.asked.values():
             known |= words

@@ -56,8 +56,12 @@ def count_relayed_answers(
     >>> count_relayed_answers({"a": ["b", "c"], "b": ["c"]})
     {'sent': {'b': 1, 'c': 2}, 'received': {'a': 2, 'b': 1}}
     """
-    sent = Counter(sender for senders in routes.values() for sender in senders)
-    received = {to: len(senders) for to, senders in routes.items() if senders}
+    sent: Counter[SiteId] = Counter()
+    received = {}
+    for receiver, senders in routes.items():
+        sent.update(senders)
+        if senders:
+            received[receiver] = len(senders)
     return {"sent": dict(sent), "received": received}
 
 
@@ -100,19 +104,20 @@ class Disclosure:
     def plus(self, other: Disclosure) -> Disclosure:
         """Both together; neither is changed."""
         joined = Disclosure({key: dict(entry) for key, entry in self.entries.items()})
-        for (kind, verb), e in other.entries.items():
+        for (kind, verb), entry in other.entries.items():
             joined.add(
                 kind,
                 verb,
-                e["what"],
-                up=e["bytes"],
-                down=e["bytes_down"],
-                sites=e["sites"],
-                epsilon=e.get("epsilon", 0.0),
-                masked=e.get("masked", False),
-                passed={way: e[way] for way in PASSED if way in e},
+                entry["what"],
+                up=entry["bytes"],
+                down=entry["bytes_down"],
+                sites=entry["sites"],
+                epsilon=entry.get("epsilon", 0.0),
+                masked=entry.get("masked", False),
+                passed={way: entry[way] for way in PASSED if way in entry},
             )
-            joined.entries[kind, verb]["exchanges"] += e["exchanges"] - 1
+            # `add` has counted one of them
+            joined.entries[kind, verb]["exchanges"] += entry["exchanges"] - 1
         return joined
 
     @property
@@ -125,13 +130,17 @@ class Disclosure:
 
     def rows(self) -> list[DisclosureEntry]:
         """One row per kind and verb, as records keep them."""
-        rows = [{"kind": k, "verb": v, **e} for (k, v), e in sorted(self.entries.items())]
+        rows = []
+        for (kind, verb), entry in sorted(self.entries.items()):
+            rows.append({"kind": kind, "verb": verb, **entry})
         return cast("list[DisclosureEntry]", rows)
 
     @staticmethod
     def of(rows: Sequence[DisclosureEntry]) -> Disclosure:
         """The disclosure that ``rows`` describe: a resumed run goes on counting from here."""
-        plain = ({k: v for k, v in r.items() if k not in ("kind", "verb")} for r in rows)
-        return Disclosure(
-            {(r["kind"], r["verb"]): p for r, p in zip(rows, plain, strict=True)}
-        )
+        entries = {}
+        for row in rows:
+            entry = dict(row)
+            del entry["kind"], entry["verb"]
+            entries[row["kind"], row["verb"]] = entry
+        return Disclosure(entries)

@@ -44,9 +44,8 @@ class Event(TypedDict, total=False):
     step: str
     deadline: str  # UTC
     open: list[SiteId]  # whose people are not done
-    earlier: dict[
-        SiteId, Any
-    ]  # of sites that are silent now: what is known, and since when
+    # of sites that are silent now: what is known, and since when
+    earlier: dict[SiteId, Any]
     silent: dict[SiteId, Any]
     # how an exchange waits, as the live state has it
     since: str

@@ -41,20 +41,26 @@ class TrainState(NamedTuple):
 
     @property
     def state(self) -> State:
+        """The model alone, without its optimiser."""
         return {"w": self.w, "stats": self.stats}
 
     def with_moments(self, other: TrainState) -> TrainState:
+        """The same model with the moments of another one, and as many steps taken."""
         return self._replace(m1=other.m1, m2=other.m2, t=other.t)
 
 
 def slot(state: State, optimiser: Optimiser) -> TrainState:
     """A slot at ``state`` with zero moments."""
     w = state["w"]
-    none = w.new_zeros((*w.shape[:-1], 0))
-    needs_m1 = optimiser.name == "adam" or optimiser.momentum != 0
-    m1 = torch.zeros_like(w) if needs_m1 else none
-    m2 = torch.zeros_like(w) if optimiser.name == "adam" else none
-    return TrainState(w, state["stats"], m1, m2, w.new_zeros((*w.shape[:-1], 1)))
+    sites = w.shape[:-1]  # () for one model
+    m1 = w.new_zeros((*sites, 0))
+    m2 = w.new_zeros((*sites, 0))
+    if optimiser.name == "adam":
+        m1 = torch.zeros_like(w)
+        m2 = torch.zeros_like(w)
+    elif optimiser.momentum != 0:
+        m1 = torch.zeros_like(w)
+    return TrainState(w, state["stats"], m1, m2, t=w.new_zeros((*sites, 1)))
 
 
 class Batch(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NotRequired, TypedDict
 
 from torch import Tensor
 
@@ -17,6 +17,15 @@ Kind = Literal["fit", "sum", "each", "keep", "relay"]
 
 
 To = Mapping[SiteId, Answer]
+
+
+class ExchangeEntry(TypedDict):
+    """An exchange as a journal keeps it."""
+
+    answers: dict[SiteId, Answer]
+    up: int  # bytes
+    down: int
+    epsilon: NotRequired[float]  # what a site spent on noise, at most
 
 
 KEYS = "keys"
@@ -33,9 +42,8 @@ class Masked:
     exchange: str
     attempt: int
     bound: float | None  # the largest absolute value a site may add
-    keys: Mapping[SiteId, Tensor] = field(
-        default_factory=dict
-    )  # (32,) uint8 of each site in it
+    # (32,) uint8 of each site in it
+    keys: Mapping[SiteId, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.bound is not None and not 0 < self.bound < math.inf:

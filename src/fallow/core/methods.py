@@ -181,6 +181,34 @@ class Encoder(Method, Protocol):
         ...
 
 
+@runtime_checkable
+class Tunable(Encoder, Protocol):
+    """An encoder that may have a field which the first labels choose."""
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the field is to be chosen; it has a value else."""
+        ...
+
+    def candidates(self, state: State) -> list[State]:
+        """What rows could be encoded by, from what `fit` found."""
+        ...
+
+    def usual(self, state: State) -> State:
+        """The candidate where there are too few labels to choose by."""
+        ...
+
+    def sketch(self) -> Encoder:
+        """The same encoder with few features, by which candidates are compared."""
+        ...
+
+
+class Tunes(Method, Protocol):
+    """By what a field of such an encoder is chosen."""
+
+    def tune(self, ask: Ask, state: State) -> State: ...
+
+
 class Filling(Method, Protocol):
     """By what sites agree on what fills empty cells before rows are encoded."""
 
@@ -219,6 +247,8 @@ class Methods(TypedDict):
     """Fills in empty cells for an encoder; it is asked for totals over them."""
     encoding: NotRequired[Handing]
     """Hands to the sites what the encoder was fitted to."""
+    tuning: NotRequired[Tunes]
+    """Chooses a field of the encoder by the first labels."""
     scaling: NotRequired[Standardising]
     head: NotRequired[Solving]
     """Has the last word on the head of a model, after the last round."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -20,9 +21,8 @@ class Optimiser:
     weight_decay: float = 0.0  # added to the gradient of parameters, never of statistics
     betas: tuple[float, float] = (0.9, 0.999)  # Adam only
     eps: float = 1e-8
-    persist: bool = (
-        False  # moments survive from round to round, until a cycle starts afresh
-    )
+    # moments survive from round to round, until a cycle starts afresh
+    persist: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in ("sgd", "adam"):
@@ -56,8 +56,11 @@ class Schedule:
         >>> Schedule((260,), 0.1).at(52, 0, 5), Schedule((260,), 0.1).at(51, 4, 5)
         (0.1, 1.0)
         """
-        now = round_ if self.unit == "round" else round_ * epochs + epoch
-        return self.factor ** sum(now >= m for m in self.milestones)
+        now = round_
+        if self.unit == "epoch":
+            now = round_ * epochs + epoch
+        n_reached = sum(now >= milestone for milestone in self.milestones)
+        return self.factor**n_reached
 
 
 @dataclass(frozen=True)
@@ -120,18 +123,20 @@ class Plan:
     def epochs(self) -> int:
         return sum(segment.epochs for segment in self.segments)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
+        """The plan as nested plain values, as messages and files have it."""
         return asdict(self)
 
     @staticmethod
-    def from_dict(fields: dict[str, Any]) -> Plan:
-        """The plan that ``to_dict`` described (also after a trip through JSON)."""
+    def from_dict(fields: Mapping[str, Any]) -> Plan:  # Any: values of JSON
+        """The plan that ``to_dict`` described (also after a trip through JSON, which has lists
+        for tuples).  Raises TypeError for a field that a plan does not have."""
         optimiser = dict(fields["optimiser"])
         optimiser["betas"] = tuple(optimiser["betas"])
         schedule = dict(fields["schedule"])
         schedule["milestones"] = tuple(schedule["milestones"])
         nested = {
-            "segments": tuple(Segment(**s) for s in fields["segments"]),
+            "segments": tuple(Segment(**segment) for segment in fields["segments"]),
             "optimiser": Optimiser(**optimiser),
             "schedule": Schedule(**schedule),
             "augment": tuple(fields["augment"]),

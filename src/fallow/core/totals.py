@@ -34,7 +34,8 @@ def align_answers(
     and shapes."""
     parts: dict[SiteId, dict[str, Tensor]] = {}
     for site in sorted(answers):
-        parts[site] = {k: torch.as_tensor(v, dtype=dtype) for k, v in answers[site].items()}
+        fields = answers[site].items()
+        parts[site] = {name: torch.as_tensor(value, dtype=dtype) for name, value in fields}
         first = next(iter(parts.values()))
         if parts[site].keys() != first.keys():
             raise ValueError(
@@ -57,8 +58,11 @@ def sum_answers(answers: Mapping[SiteId, Answer], verb: str, bound: float | None
     for site, fields in parts.items():
         for name, addend in fields.items():
             check_addend(site, verb, name, addend, bound)
-            result[name] = result[name] + addend if name in result else addend
-    return {**result, "sites": torch.tensor(float(len(parts)), dtype=torch.float64)}
+            if name in result:
+                addend = result[name] + addend
+            result[name] = addend
+    n_sites = torch.tensor(float(len(parts)), dtype=torch.float64)
+    return {**result, "sites": n_sites}
 
 
 def check_addend(

@@ -83,9 +83,12 @@ class Release:
 
     counts: (C,) true counts; ``sensitivity``: the largest change of the counts, in L1, when one
     labelled row is replaced by another; ``post``: from counts to what is sent, which sees nothing
-    of the site but its argument; ``post_noisy``: where counts with noise are sent in another way.
+    of the site but its argument; ``post_noisy``: where counts with noise are sent in another way;
+    ``delta``: δ, where the noise is Gaussian.  Then the sensitivity is that in L2, numbers need not
+    be counts, and nothing leaves where no noise is wanted.
 
-    Raises ValueError for a sensitivity that is not above 0 and finite: no noise would be added.
+    Raises ValueError for a sensitivity that is not above 0 and finite: no noise would be added; and
+    for a ``delta`` outside of 0 to 1.
 
     >>> sent = Release(torch.tensor([2.0, 6.0]), 2, lambda n: {"share": n / n.sum()})
     >>> sent.post(sent.counts)
@@ -96,12 +99,17 @@ class Release:
     sensitivity: float
     post: Callable[[Tensor], Answer] = _as_is
     post_noisy: Callable[[Tensor], Answer] | None = None
+    delta: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.sensitivity < math.inf:
             raise ValueError(
                 f"the sensitivity of a release is {self.sensitivity}; it must be above 0 and "
                 "finite: the largest change of the counts when one labelled row is replaced"
+            )
+        if not 0 <= self.delta < 1:
+            raise ValueError(
+                f"the delta of a release is {self.delta}; it must be at least 0 and below 1"
             )
 
 

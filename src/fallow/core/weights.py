@@ -16,7 +16,9 @@ def lower_median(values: Iterable[float]) -> float:
     (1.0, 0.0)
     """
     found = sorted(value for value in values if value > 0)
-    return found[(len(found) - 1) // 2] if found else 0.0
+    if not found:
+        return 0.0
+    return found[(len(found) - 1) // 2]
 
 
 def cap_weights(weights: Sequence[float], share: float, ratio: float) -> list[float]:

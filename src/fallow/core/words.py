@@ -11,7 +11,10 @@ def join_words(names: Sequence[str], *, last: str = "and") -> str:
     >>> join_words(["a", "b", "c"]), join_words(["a", "b"], last="or")
     ('a, b and c', 'a or b')
     """
-    return f" {last} ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+    *others, end = names
+    if not others:
+        return end
+    return f"{', '.join(others)} {last} {end}"
 
 
 def count_noun(number: int, name: str) -> str:
@@ -20,7 +23,20 @@ def count_noun(number: int, name: str) -> str:
     >>> count_noun(1, "seed"), count_noun(2, "seed")
     ('1 seed', '2 seeds')
     """
-    return f"{number} {name}" if number == 1 else f"{number} {name}s"
+    if number == 1:
+        return f"{number} {name}"
+    return f"{number} {name}s"
+
+
+def was_or_were(number: int) -> str:
+    """The verb behind a number of things.
+
+    >>> was_or_were(1), was_or_were(2)
+    ('was', 'were')
+    """
+    if number == 1:
+        return "was"
+    return "were"
 
 
 SOME = 6
@@ -33,8 +49,11 @@ def join_some(names: Sequence[str]) -> str:
     >>> join_some("abcdefgh")
     'a, b, c, d, e and 3 others'
     """
-    rest = len(names) - SOME
-    return join_words([*names[: SOME - 1], f"{rest + 1} others"] if rest > 0 else names)
+    if len(names) <= SOME:
+        return join_words(names)
+    shown = list(names[: SOME - 1])
+    rest = len(names) - len(shown)
+    return join_words([*shown, f"{rest} others"])
 
 
 def size(amount: float) -> str:
@@ -43,11 +62,13 @@ def size(amount: float) -> str:
     >>> size(48), size(311_784), size(3.12e6)
     ('48 B', '311.8 kB', '3.1 MB')
     """
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+    if amount < 1000:
+        return f"{amount:.0f} B"
+    for unit in ("kB", "MB", "GB"):
         amount /= 1000
-    return f"{amount:.1f} TB"
+        if amount < 1000:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1000:.1f} TB"
 
 
 def rough_duration(seconds: float) -> str:
@@ -64,7 +85,9 @@ def rough_duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min"
     hours, rest = divmod(10 * round(minutes / 10), 60)
-    return f"{hours} h {rest} min" if rest else f"{hours} h"
+    if rest == 0:
+        return f"{hours} h"
+    return f"{hours} h {rest} min"
 
 
 def duration(seconds: float) -> str:

@@ -60,8 +60,11 @@ class DataFacts(TypedDict):
     warnings: list[str]
 
 
-def describe_data(found: Dataset) -> DataFacts | None:
-    """The facts of a data set that was read from a person's own files; None of any other."""
+def describe_data(found: Dataset, *, comes_labelled: bool = True) -> DataFacts | None:
+    """The facts of a data set that was read from a person's own files; None of any other.
+
+    comes_labelled: else people label later, and it is no surprise that labels are few.
+    """
     reading = found.reading
     if reading is None:
         return None
@@ -97,7 +100,7 @@ def describe_data(found: Dataset) -> DataFacts | None:
         classes={name: classes[name] for name in found.classes},
         duplicates=together - len(np.unique(np.concatenate([sums, sums_test]))),
         crossing=int(np.isin(sums_test, sums).sum()),
-        warnings=_warnings(found, sites, lost, classes),
+        warnings=_warnings(found, sites, lost, classes if comes_labelled else None),
     )
 
 
@@ -136,9 +139,12 @@ def _warnings(
     found: Dataset,
     sites: Sequence[SiteFacts],
     lost: Sequence[str],
-    classes: Mapping[str, int],
+    classes: Mapping[str, int] | None,
 ) -> list[str]:
-    """What should be looked at before anything starts, in sentences."""
+    """What should be looked at before anything starts, in sentences.
+
+    classes: how many rows have each; None: they are labelled later.
+    """
     said: list[str] = []
     single = [s["site"] for s in sites if s["kept"] == 1 and s["site"] != ALL]
     if single:
@@ -150,6 +156,8 @@ def _warnings(
     bare = [s["site"] for s in sites if s["kept"] > 1 and not s["train"]]
     if bare:
         said.append(f"{join_some(bare)}: test rows alone, and none to train on")
+    if classes is None:
+        return said
     once = [name for name in found.classes if classes[name] == 1]
     if once:
         said.append(

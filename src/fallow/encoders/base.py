@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fallow.core.methods import Encoder
 from fallow.core.missing import filled
+from fallow.core.refusal import Refusal
 from fallow.core.types import State
 
 Shape = tuple[int, ...]
@@ -40,6 +41,32 @@ class ShapeDependent(Protocol):
     def settle(self, shape: Shape) -> Encoder:
         """The same encoder with these fields decided."""
         ...
+
+
+@runtime_checkable
+class StateChecking(Protocol):
+    """An encoder that knows what it can have been fitted to."""
+
+    def check_state(self, shape: Shape, state: State) -> None:
+        """Raise Refusal for a state that follows from no rows of that shape."""
+        ...
+
+
+def check_parts(title: str, state: State, shapes: Mapping[str, Shape]) -> None:
+    """Raise Refusal unless a fitted state has these parts, of these shapes, in finite numbers."""
+    if state.keys() != shapes.keys():
+        raise Refusal(
+            f"what {title} was fitted to has {', '.join(sorted(state)) or 'nothing'}, and it is "
+            f"{', '.join(sorted(shapes)) or 'nothing'}"
+        )
+    for name, shape in shapes.items():
+        part = state[name]
+        is_number = part.is_floating_point() and bool(part.isfinite().all())
+        if tuple(part.shape) != tuple(shape) or not is_number:
+            raise Refusal(
+                f"the {name} that {title} was fitted to is not of shape {tuple(shape)} in finite "
+                "numbers"
+            )
 
 
 def encode_rows(encoder: Encoder, x: Tensor, state: State) -> Tensor:

@@ -13,10 +13,18 @@ from torch.nn import functional
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.encoders.base import Shape, check_positive, describe_shape, round_to_grid
+from fallow.encoders.base import (
+    FINE,
+    Shape,
+    check_parts,
+    check_positive,
+    describe_shape,
+    round_to_grid,
+)
 from fallow.encoders.rows import empty_sum, picture_blocks
 
 CONTRAST = 0.05  # added to the variance of a patch, so that flat patches stay flat
@@ -169,6 +177,49 @@ class Convolution:
         places = (shape[1] - self.patch + 1) * (shape[2] - self.patch + 1)
         numbers = places * (shape[0] * self.patch**2 + self.filters)
         return max(1, NUMBERS // numbers)
+
+    def check_state(self, shape: Shape, state: State) -> None:
+        """Raise Refusal for filters that follow from no patches.
+
+        Filters are the drawn directions times a whitening matrix, whose eigenvalues lie between
+        1 / √(d + 0.1) and 1 / √0.1, as normalised patches of d numbers have squared lengths below
+        d; and what filters say of the mean patch is no more than its length lets them.
+        """
+        title = self.contract.title
+        if not self.settle(shape).whiten:
+            check_parts(title, state, {})
+            return
+        d = shape[0] * self.patch**2
+        check_parts(title, state, {"filters": (self.filters, d), "bias": (self.filters,)})
+        filters = state["filters"].double()
+        directions = self._draw(d)
+        directions = directions / directions.norm(dim=1, keepdim=True)
+
+        step = 2.0**-FINE * max(filters.shape) ** 0.5  # of rounding to a grid
+        most = RIDGE**-0.5
+        least = (d + RIDGE) ** -0.5
+        norms = filters.norm(dim=1)
+        if bool((norms > most + step).any()) or bool((norms < least - step).any()):
+            raise Refusal(
+                f"a filter that {title} was fitted to has the length {float(norms.max()):.4g} or "
+                f"{float(norms.min()):.4g}, and whitened directions have {least:.4g} to {most:.4g}"
+            )
+        whitening = torch.linalg.lstsq(directions, filters, driver="gelsd").solution
+        missed = (directions @ whitening - filters).abs().max()
+        if self.filters >= d:
+            largest = float(torch.linalg.matrix_norm(whitening, 2))
+            skew = float((whitening - whitening.T).abs().max())
+            room = step * float(torch.linalg.matrix_norm(torch.linalg.pinv(directions), 2))
+            if largest > most + room or skew > 2 * room or float(missed) > step:
+                raise Refusal(
+                    f"the filters that {title} was fitted to are not its directions, whitened"
+                )
+        bias = state["bias"].double().abs()
+        if bool((bias > norms * d**0.5 + step).any()):
+            raise Refusal(
+                f"a bias that {title} was fitted to is {float(bias.max()):.4g}, beyond what its "
+                "filter can say of any patch"
+            )
 
     # -- everywhere -------------------------------------------------------------------------
 

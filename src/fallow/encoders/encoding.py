@@ -15,7 +15,13 @@ from fallow.core.methods import Encoder
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
-from fallow.encoders.base import EMPTY_CELLS, Shape, encode_rows, encoder_digest
+from fallow.encoders.base import (
+    EMPTY_CELLS,
+    Shape,
+    StateChecking,
+    encode_rows,
+    encoder_digest,
+)
 from fallow.encoders.filling import check_fill
 
 
@@ -47,7 +53,8 @@ class Encoding:
     def check(self, site: SiteId, args: Answer) -> None:
         """Raise Refusal where the site cannot encode by what it is sent.
 
-        One row of zeros is encoded, so that this is known before anything is computed with it.
+        What was fitted must be what some rows lead to, as far as the encoder can tell.  One row of
+        zeros is encoded, so that this is known before anything is computed with it.
         """
         if self.fills:
             check_fill(site, args.get(EMPTY_CELLS), math.prod(self.shape))
@@ -60,6 +67,15 @@ class Encoding:
                 "with other weights: install the same ones"
             )
         state = {name: value for name, value in args.items() if isinstance(value, Tensor)}
+        if isinstance(self.encoder, StateChecking):
+            fitted = {name: part for name, part in state.items() if name != EMPTY_CELLS}
+            try:
+                self.encoder.check_state(self.shape, fitted)
+            except Refusal as error:
+                raise Refusal(
+                    f"site {site} cannot encode its rows by what it was sent for {title}: {error}; "
+                    "the coordinator has to begin the study anew"
+                ) from error
         try:
             encode_rows(self.encoder, torch.zeros(1, *self.shape), state)
         except (ValueError, KeyError, RuntimeError) as error:

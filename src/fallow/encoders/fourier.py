@@ -6,7 +6,7 @@ Algorithm 1 for the Gaussian kernel, whose length comes from totals over sites.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, final, get_args
 
 import torch
@@ -15,15 +15,19 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.encoders.base import Shape, check_positive, round_digits
+from fallow.encoders.base import FINE, Shape, check_parts, check_positive, round_digits
 from fallow.encoders.rows import all_blocks
 
 Units = Literal["auto", "columns", "none"]
 BATCH = 4096  # rows at a time
 LOST = 1e-11  # a variance below this share of the mean square is rounding of float64
+GAMMAS = (0.05, 0.1, 0.25, 0.5, 1.0)
+USUAL = 0.25
+SKETCH = 256  # features by which the gammas are compared
 ASIDE = 0.1234  # as good as any; a ratio of small numbers never lies half way then
 
 
@@ -33,6 +37,8 @@ class Fourier:
     """Features whose inner products approximate exp(-|x - x'|^2 / (2 l^2)).
 
     features: D.  gamma: l^2 over the mean of |x - x'|^2 over pairs of rows; smaller is rougher.
+    "auto" takes the one of 0.05, 0.1, 0.25, 0.5 and 1 whose heads in closed form lose least on first
+    labels that they have not seen, of all sites together (`Tuning`).
     seed: of the directions and phases.  units: "columns" divides each column by its standard
     deviation first, "none" takes rows as they are, "auto" divides in tables and not in pictures.
     half: features are rounded to float16.
@@ -50,7 +56,7 @@ class Fourier:
     """
 
     features: int = 1024  # D
-    gamma: float = 0.25  # in {0.05, 0.1, 0.25, 0.5, 1}
+    gamma: float | Literal["auto"] = USUAL  # in {0.05, 0.1, 0.25, 0.5, 1}
     seed: int = 0
     units: Units = "auto"
     half: bool = False
@@ -64,7 +70,13 @@ class Fourier:
     )
 
     def __post_init__(self) -> None:
-        check_positive(self, "features", "gamma")
+        check_positive(self, "features")
+        if isinstance(self.gamma, str) and self.gamma != "auto":
+            raise ValueError(
+                f"Fourier: gamma is {self.gamma!r}; use a number above 0, or 'auto'"
+            )
+        if not self.is_tuned:
+            check_positive(self, "gamma")
         if self.units not in get_args(Units):
             raise ValueError(
                 f"Fourier: units is {self.units!r}; use one of {', '.join(get_args(Units))}"
@@ -77,6 +89,7 @@ class Fourier:
 
     def fit(self, ask: Ask, shape: Shape) -> State:
         """``length`` (): l.  ``centre``, ``spread`` (d,): of columns; a constant one has spread 0.
+        Where gamma is to be chosen ``distance`` (), the mean of |x - x'|^2, in place of l.
 
         Raises ValueError where all rows are the same.
         """
@@ -101,8 +114,36 @@ class Fourier:
         centre = torch.where(deviation > 0, whole * deviation, 0.0)
         spread = torch.where(deviation > 0, spread, 0.0)
         distance = 2 * torch.where(spread > 0, deviation / spread, 0.0).square().sum()
-        length = round_digits((self.gamma * distance).sqrt())
-        return {"length": length, "centre": centre, "spread": spread}
+        columns = {"centre": centre, "spread": spread}
+        if self.gamma == "auto":
+            return {"distance": round_digits(distance), **columns}
+        return {"length": round_digits((self.gamma * distance).sqrt()), **columns}
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the first labels choose gamma."""
+        return self.gamma == "auto"
+
+    def candidates(self, state: State) -> list[State]:
+        """What rows are encoded by for each gamma."""
+        return [self._take_gamma(state, gamma) for gamma in GAMMAS]
+
+    def usual(self, state: State) -> State:
+        """What rows are encoded by where there are no labels to choose by."""
+        return self._take_gamma(state, USUAL)
+
+    def sketch(self) -> Fourier:
+        """The same with few features: by them sites send a sixteenth of what all would take."""
+        return replace(self, features=min(self.features, SKETCH))
+
+    def _take_gamma(self, state: State, gamma: float) -> State:
+        length = round_digits((gamma * state["distance"]).sqrt())
+        return {
+            "gamma": torch.tensor(gamma, dtype=torch.float64),
+            "length": length,
+            "centre": state["centre"],
+            "spread": state["spread"],
+        }
 
     # -- site half --------------------------------------------------------------------------
 
@@ -115,6 +156,53 @@ class Fourier:
             columns = columns + block.sum(0)
             squares = squares + block.square().sum(0)
         return {"rows": float(rows), "columns": columns, "squares": squares}
+
+    def check_state(self, shape: Shape, state: State) -> None:
+        """Raise Refusal for lengths and units that follow from no rows.
+
+        Where columns are divided by their deviations, l is what their number and gamma say: any
+        other makes features in which a few rows, or a few columns, are all that is seen.
+        """
+        d = math.prod(shape)
+        shapes: dict[str, Shape] = {"length": (), "centre": (d,), "spread": (d,)}
+        title = self.contract.title
+        if self.is_tuned:
+            shapes["gamma"] = ()
+        check_parts(title, state, shapes)
+        length, spread = state["length"], state["spread"]
+        gamma = self._read_gamma(state)
+        if not (float(length) > 0 and bool((spread >= 0).all()) and bool(spread.any())):
+            raise Refusal(
+                f"the length that {title} was fitted to is not above 0, or a spread is below 0, or "
+                "none is above"
+            )
+        is_table = len(shape) == 1
+        if self.units == "columns" or (self.units == "auto" and is_table):
+            varying = (spread > 0).sum().double()
+            expected = round_digits((gamma * 2 * varying).sqrt())
+            if not torch.isclose(length.double(), expected, rtol=2.0**-FINE, atol=0):
+                raise Refusal(
+                    f"the length that {title} was fitted to is {float(length):.6g}, and for "
+                    f"{int(varying)} columns in units of their deviations it is "
+                    f"{float(expected):.6g}"
+                )
+        elif not bool(((spread == 0) | (spread == 1)).all()):
+            raise Refusal(
+                f"{title} takes columns in their own units in this study, and a spread that it was "
+                "fitted to is neither 0 nor 1"
+            )
+
+    def _read_gamma(self, state: State) -> float:
+        """The gamma of a fitted state; Refusal for one that was not among the candidates."""
+        if self.gamma != "auto":
+            return float(self.gamma)
+        gamma = float(state["gamma"])
+        if gamma not in GAMMAS:
+            raise Refusal(
+                f"the gamma that {self.contract.title} was fitted to is {gamma:g}, and it is one of "
+                f"{', '.join(map(str, GAMMAS))}"
+            )
+        return gamma
 
     # -- everywhere -------------------------------------------------------------------------
 

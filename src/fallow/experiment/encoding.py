@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
 
-from fallow.core.methods import Encoder, Methods
+from fallow.core.methods import Encoder, Methods, Tunable
 from fallow.core.missing import Missing
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.types import SiteId, State
@@ -18,9 +17,12 @@ from fallow.encoders.base import Shape, encode_rows, encoder_digest, is_half
 from fallow.encoders.build import build_encoder
 from fallow.encoders.encoding import Encoding
 from fallow.encoders.filling import Filling
+from fallow.experiment.finished import TrainedModel
+from fallow.privacy.settings import noise_refusal
 from fallow.settings.recipe import Recipe
 from fallow.sites.seen import Source
 from fallow.storage.features import FeatureStore
+from fallow.training.tuning import Tuning
 
 
 def encoder_of(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Encoder | None:
@@ -36,7 +38,9 @@ def encoder_of(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Encode
 def shape_seen(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Shape:
     """The shape of a row as models see it."""
     encoder = encoder_of(recipe, shape, policy)
-    return shape if encoder is None else (encoder.width(shape),)
+    if encoder is None:
+        return shape
+    return (encoder.width(shape),)
 
 
 def with_encoder(
@@ -54,7 +58,24 @@ def with_encoder(
         found["filling"] = Filling(missing)
     found["encoder"] = encoder
     found["encoding"] = Encoding(encoder, shape, fills=missing is not None)
+    if isinstance(encoder, Tunable) and encoder.is_tuned:
+        found["tuning"] = Tuning(encoder)
     return found
+
+
+def check_tuning(recipe: Recipe, methods: Methods) -> None:
+    """Raise ValueError where a field of the encoder cannot be chosen by first labels."""
+    if "tuning" not in methods:
+        return
+    if recipe.initial_by == "typical":
+        raise ValueError(
+            f"initial_by is 'typical', which looks at encoded rows, and a field of encoder="
+            f"{recipe.encoder} is chosen by first labels; give the field, such as "
+            "fourier:gamma=0.25, or set initial_by=random"
+        )
+    if recipe.privacy.epsilon is not None:
+        why = noise_refusal(f"encoder={recipe.encoder}", methods["tuning"].contract)
+        raise ValueError(f"{why}; an encoder whose fields are all given needs no labels")
 
 
 def kept_features(store: FeatureStore, encoder: Encoder, x: Tensor, state: State) -> Source:
@@ -62,17 +83,13 @@ def kept_features(store: FeatureStore, encoder: Encoder, x: Tensor, state: State
     shape = tuple(x.shape[1:])
     if not len(x):
         return torch.zeros(0, encoder.width(shape))
+
+    def encode(rows: Tensor) -> Tensor:
+        return encode_rows(encoder, rows, state)
+
     return store.features(
-        encoder_digest(encoder, state),
-        x,
-        encoder.width(shape),
-        partial(_encode, encoder, state),
-        is_half(encoder),
+        encoder_digest(encoder, state), x, encoder.width(shape), encode, is_half(encoder)
     )
-
-
-def _encode(encoder: Encoder, state: State, x: Tensor) -> Tensor:
-    return encode_rows(encoder, x, state)
 
 
 @final
@@ -96,11 +113,13 @@ class CommonFeatures:
     def of_tests(self, x: Tensor, state: State) -> Tensor:
         """Features of rows to test on, (m, d)."""
         found = kept_features(self.store, self.encoder, x, state)
-        return found if isinstance(found, Tensor) else found.take(torch.arange(len(x)))
+        if isinstance(found, Tensor):
+            return found
+        return found.take(torch.arange(len(x)))
 
 
-def encoded(
-    recipe: Recipe, saved: Mapping[str, Any], x: Tensor, policy: NamePolicy = OWN
+def encode_as_trained(
+    recipe: Recipe, saved: TrainedModel, x: Tensor, policy: NamePolicy = OWN
 ) -> Tensor:
     """Rows (n, *shape) by the encoder of a saved model; the rows themselves where it has none.
 
@@ -115,7 +134,7 @@ def encoded(
             f"the model was saved without what its encoder {recipe.encoder} was fitted to; train "
             "it again"
         )
-    state: State = kept["state"]
+    state = kept["state"]
     if encoder_digest(encoder, state) != kept["digest"]:
         raise ValueError(
             f"the encoder {recipe.encoder} is not the one that this model was trained with: it has "
@@ -124,8 +143,7 @@ def encoded(
     return encode_rows(encoder, x, state)
 
 
-def saved_encoder(encoder: Encoder | None, state: State | None) -> dict[str, Any]:
-    """What a saved model needs of an encoder, beside its name; nothing where there is none."""
-    if encoder is None or state is None:
-        return {}
-    return {"encoder": {"state": state, "digest": encoder_digest(encoder, state)}}
+def add_encoder(model: TrainedModel, encoder: Encoder | None, state: State | None) -> None:
+    """Put into a model that is saved what it needs of an encoder, beside its name, if it has one."""
+    if encoder is not None and state is not None:
+        model["encoder"] = {"state": state, "digest": encoder_digest(encoder, state)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,9 @@ from fallow.core.methods import Methods
 from fallow.core.missing import Missing
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
-from fallow.experiment.finished import FinishedQuery, TrainedPhase
+from fallow.experiment.finished import FinishedQuery, RowsAbout, TrainedPhase
 from fallow.experiment.journal import Journal
-from fallow.experiment.phases import Phases
+from fallow.experiment.phases import Memory, Phases
 from fallow.experiment.record import Evaluation, PseudoLabels
 from fallow.experiment.scale import Scale
 from fallow.settings.recipe import Recipe
@@ -57,11 +57,9 @@ class Environment(Protocol):
     @property
     def encoded_by(self) -> State | None: ...  # what the encoder was fitted to, once it is
     @property
-    def targets(
-        self,
-    ) -> State | None: ...  # units of numbers to predict: mean () and std ()
+    def targets(self) -> State | None: ...  # units of numbers to predict: mean (), std ()
     @property
-    def about(self) -> dict[str, Any]: ...  # rows: their classes, columns and shape
+    def about(self) -> RowsAbout: ...  # rows: their classes, columns and shape
     @property
     def sizes(self) -> dict[SiteId, int]: ...  # rows of each site
     @property
@@ -69,9 +67,8 @@ class Environment(Protocol):
     @property
     def variance(self) -> float | None: ...  # of numbers to predict: the unit of errors
 
-    def attending_sites(
-        self, key: str, cohort: Sequence[SiteId]
-    ) -> tuple[SiteId, ...]: ...  # those of a round or query whose answers count
+    # those of a round or query whose answers count
+    def attending_sites(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]: ...
     def encoded(self, state: State) -> Environment: ...
     def in_units(self, scale: Scale) -> Environment: ...
     def with_targets(self, targets: State | None) -> Environment: ...
@@ -79,11 +76,12 @@ class Environment(Protocol):
 
     def budget_for(self, share: float | int) -> dict[SiteId, int]: ...
     def cap_budget(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]: ...
-    def counts(
-        self,
-    ) -> dict[SiteId, list[int]]: ...  # labels that train, by class or in one number
+    # labels that train, by class or in one number
+    def counts(self) -> dict[SiteId, list[int]]: ...
     @property
     def held(self) -> int: ...  # labels held back for validation
+
+    # labels for what was picked; ends the step and the cycle at the sites
     def buy_labels(
         self,
         journal: Journal,
@@ -92,27 +90,21 @@ class Environment(Protocol):
         budget: Mapping[SiteId, int],
         done: FinishedQuery,
         keep: tuple[str, ...],
-    ) -> (
-        FinishedQuery
-    ): ...  # labels for what was picked; ends the step and the cycle at the sites
-    def pseudo_labels(
-        self,
-    ) -> PseudoLabels | None: ...  # only a simulation knows the truth
+    ) -> FinishedQuery: ...
+    # None where nobody knows the truth, which only a simulation does
+    def pseudo_labels(self) -> PseudoLabels | None: ...
 
+    # with what sites remembered when another strategy trained it; None: they have it
     def first_phase(
         self, phases: Phases, train: Callable[[], TrainedPhase]
-    ) -> tuple[TrainedPhase, Any]: ...
-    def restore(
-        self, memory: Any
-    ) -> None: ...  # what sites remembered, beside `first_phase`
+    ) -> tuple[TrainedPhase, Memory | None]: ...
+    def restore(self, memory: Memory | None) -> None: ...  # what `first_phase` gave
     def hold_back_fresh(self, cycle: int, r: int) -> AbstractContextManager[None]: ...
     def score_round(
         self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
     ) -> Evaluation: ...
     def one_model(self, journal: Journal, state: State) -> State | None: ...
-    def own_models(
-        self, state: State
-    ) -> dict[SiteId, State]: ...  # of sites, where they differ
+    def own_models(self, state: State) -> dict[SiteId, State]: ...  # where they differ
 
 
 class Simulation(Environment, Protocol):

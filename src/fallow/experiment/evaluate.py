@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean
 
 import torch
@@ -49,10 +50,10 @@ def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:
 def one_model(world: Simulation, state: State) -> State | None:
     """The model that all sites deploy; None where they deploy different ones."""
     deploy = world.methods["training"].deploy
-    first, *others = [deploy(state, site.memory) for site in world.members.values()]
-    found = {name: first[name] for name in ("w", "stats")}
-    same = all(torch.equal(one[name], found[name]) for one in others for name in found)
-    return found if same else None
+    models = [_weights(deploy(state, site.memory)) for site in world.members.values()]
+    if not _are_alike(models):
+        return None
+    return models[0]
 
 
 def own_models(world: Simulation, state: State) -> dict[SiteId, State]:
@@ -62,17 +63,28 @@ def own_models(world: Simulation, state: State) -> dict[SiteId, State]:
     if isinstance(training, Predicting):
         return {}
     is_retained = world.recipe.validation > 0 and not isinstance(training, Finishing)
-    used = {
-        name: _deployed_model(world, name, state, is_retained) for name in world.members
-    }
-    kept = {
-        name: {part: own[part] for part in ("w", "stats")} for name, own in used.items()
-    }
-    first = next(iter(kept.values()))
-    is_one = all(
-        torch.equal(own[part], first[part]) for own in kept.values() for part in own
-    )
-    return {} if is_one else kept
+    models = {}
+    for name in world.members:
+        used = _deployed_model(world, name, state, is_retained)
+        models[name] = _weights(used)
+    if _are_alike(list(models.values())):
+        return {}
+    return models
+
+
+def _weights(model: State) -> State:
+    """The model alone, without what else a method keeps beside it."""
+    return {"w": model["w"], "stats": model["stats"]}
+
+
+def _are_alike(models: Sequence[State]) -> bool:
+    """Whether all of them are the same model, number for number."""
+    first = models[0]
+    for other in models[1:]:
+        for part in first:
+            if not torch.equal(other[part], first[part]):
+                return False
+    return True
 
 
 def _deployed_model(world: Simulation, name: SiteId, state: State, retained: bool) -> State:
@@ -110,13 +122,12 @@ def pseudo_labels(world: Simulation) -> PseudoLabels | None:
     guess = [SiteView(site, 0).logits("local").argmax(1) for site in sites.values()]
     if not guess:
         return None
-    true = torch.cat(
-        [world.oracle.hidden[name][site.pool] for name, site in sites.items()]
-    ).long()
-    found, classes = torch.cat(guess), world.dataset.n_classes
+    hidden = [world.oracle.hidden[name][site.pool] for name, site in sites.items()]
+    true = torch.cat(hidden).long()
+    found = torch.cat(guess)
     return {
         "accuracy": accuracy(found, true),
-        "per_class": per_class_accuracy(found, true, classes),
+        "per_class": per_class_accuracy(found, true, world.dataset.n_classes),
         "redundancy": redundancy(world),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 from fallow.core.disclosure import DisclosureEntry
@@ -21,9 +22,8 @@ class FinishedQuery(StepCosts):
     """Rows were chosen and their labels bought."""
 
     memo: Memo  # what the method remembers across cycles
-    scale: NotRequired[
-        State | None
-    ]  # of the first labels: units of features, "mean" and "std"
+    # of the first labels: units of features, "mean" and "std"
+    scale: NotRequired[State | None]
     encoder: NotRequired[State]  # of the first labels: what rows are encoded by
     pseudo_labels: NotRequired[PseudoLabels | None]
     ended: NotRequired[str]  # at real sites: why nobody was waited for any more
@@ -56,6 +56,34 @@ class FinishedPhase(PhaseResults):
     """A training phase as the journal keeps it: with a folder the model is a file there."""
 
     state: State | SavedModel
+
+
+class RowsAbout(TypedDict):
+    """What predicting needs to know of rows."""
+
+    classes: Sequence[str]  # empty for numbers to predict
+    columns: Sequence[str]  # names of the features of a table, else empty
+    shape: Sequence[int]  # of a row as it was measured
+    # features that are 1 where a cell was empty, each with the column that it marks
+    marks: NotRequired[Sequence[Sequence[str]]]
+
+
+class FittedEncoder(TypedDict):
+    """What an encoder was fitted to, and the digest of both."""
+
+    state: State
+    digest: str
+
+
+class TrainedModel(TypedDict):
+    """What the file of a trained model holds: weights, and what predicting needs beside them."""
+
+    state: State | None  # None: sites have models of their own
+    about: RowsAbout
+    scale: State | None  # of features
+    targets: State | None  # units of numbers to predict: "mean" () and "std" ()
+    encoder: NotRequired[FittedEncoder]
+    sites: NotRequired[dict[SiteId, State]]  # those that have a model of their own
 
 
 class FinishedModel(TypedDict):

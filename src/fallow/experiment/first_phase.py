@@ -73,7 +73,12 @@ def first_phase(
     world: Simulation, phases: Phases, train: Callable[[], TrainedPhase]
 ) -> tuple[TrainedPhase, Memory | None]:
     """The phase as ``train`` makes it, or as another strategy left it with what its sites
-    remembered then."""
+    remembered then.
+
+    Where sites add noise to what they send in training, each run draws and pays for its own.
+    """
+    if world.recipe.delta is not None:
+        return train(), None
     key = phase_key(world)
     found = phases.load(key)
     if found:

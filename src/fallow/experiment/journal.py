@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar, final
 
 from fallow.core.types import SiteId, State
 from fallow.privacy import Released
+from fallow.privacy.ledger import SumKey
 from fallow.sites.store import Label, RelayedMessages
 from fallow.storage.checksums import MARK, checksum
 from fallow.storage.database import Database, Durability, Words
@@ -63,7 +64,10 @@ class Journal:
         self.path = path
         self._letters: dict[bytes, State] = {}  # those read already, by their checksum
         words = Words(self._damaged, self._unwritable)
-        self._file = Database(path, words, DURABLE if is_durable else "NORMAL", is_durable)
+        durability: Durability = "NORMAL"
+        if is_durable:
+            durability = DURABLE
+        self._file = Database(path, words, durability, is_private=is_durable)
         self._file.create(TABLES)
         columns = [name for _, name, *_ in self._read("PRAGMA table_info(label)")]
         if "held" not in columns:
@@ -108,8 +112,8 @@ class Journal:
 
     # -- exchanges --------------------------------------------------------------------------
 
-    def recall(self, key: str, digest: str) -> dict[str, Any] | None:
-        """What an exchange answered, or None if it never finished.
+    def recall(self, key: str, digest: str) -> Any:
+        """What an exchange answered, as it was recorded, or None if it never finished.
 
         ``digest``: of what was asked.  Raises Failed where something else was asked then.
         """
@@ -122,10 +126,9 @@ class Journal:
                 f"exchange {key} of {self.path} was recorded with other contents: the run was "
                 "changed since; start it in a new folder"
             )
-        entry: dict[str, Any] = self._unpack(blob, f"exchange {key}")
-        return entry
+        return self._unpack(blob, f"exchange {key}")
 
-    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
+    def record(self, key: str, digest: str, entry: Mapping[str, object]) -> None:
         """Remember what an exchange answered."""
         blob = with_checksum(entry)
         self._write("INSERT INTO exchange VALUES (?, ?, ?)", key, digest, blob)
@@ -157,13 +160,12 @@ class Journal:
         as_read: Result = unpack(pack(result))
         return as_read
 
-    def load_step(self, step: str) -> dict[str, Any] | None:
-        """The result of a finished step, or None."""
+    def load_step(self, step: str) -> Any:
+        """The result of a finished step, as `finish` took it, or None."""
         rows = self._read("SELECT result FROM finished WHERE step = ?", step)
         if not rows:
             return None
-        result: dict[str, Any] = self._unpack(rows[0][0], f"step {step}")
-        return result
+        return self._unpack(rows[0][0], f"step {step}")
 
     def steps(self) -> list[str]:
         """The names of the finished steps."""
@@ -183,7 +185,9 @@ class Journal:
     def read_note(self, name: str) -> str | None:
         """What was last noted under ``name``, or None."""
         rows = self._read("SELECT value FROM about WHERE name = ?", name)
-        return str(rows[0][0]) if rows else None
+        if not rows:
+            return None
+        return str(rows[0][0])
 
     # -- the end ----------------------------------------------------------------------------
 
@@ -236,7 +240,9 @@ class Journal:
         """
         if mark not in self._letters:
             rows = self._read("SELECT content FROM letter WHERE mark = ?", mark)
-            content: bytes = rows[0][0] if rows else b""
+            content = b""  # which has another checksum
+            if rows:
+                content = rows[0][0]
             self._letters[mark] = self._unpack(mark + content, what)
         return self._letters[mark]
 
@@ -272,7 +278,7 @@ class Journal:
     # -- what sites released (`fallow.privacy.ledger.Ledger`) ------------------------------------
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
-        line = with_checksum({**released._asdict(), "key": key})
+        line = with_checksum({**released.to_line(), "key": key})
         self._write("INSERT INTO spent VALUES (?, ?, ?)", site, key, line)
 
     def released(self, site: SiteId) -> dict[str, Released]:
@@ -287,15 +293,15 @@ class Journal:
             releases[key] = Released(**line)
         return releases
 
-    def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
+    def hide(self, site: SiteId, secret: SumKey) -> None:
         blob = with_checksum(secret)
         self._write("INSERT OR REPLACE INTO secret VALUES (?, ?)", site, blob)
 
-    def hidden(self, site: SiteId) -> dict[str, Any] | None:
+    def hidden(self, site: SiteId) -> SumKey | None:
         rows = self._read("SELECT held FROM secret WHERE site = ?", site)
         if not rows:
             return None
-        secret: dict[str, Any] = self._unpack(rows[0][0], f"the secret of site {site}")
+        secret: SumKey = self._unpack(rows[0][0], f"the secret of site {site}")
         return secret
 
 
@@ -311,7 +317,9 @@ def with_checksum(tree: object) -> bytes:
 
 def _label_checksum(site: SiteId, label: Label) -> bytes:
     """Of a line of the table of labels.  Numbers are compared as the file gives them back."""
-    probability = None if label.probability is None else float(label.probability)
+    probability = None
+    if label.probability is not None:
+        probability = float(label.probability)
     line: tuple[object, ...] = (
         site,
         label.row,

@@ -7,7 +7,9 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
+
+from torch import Tensor
 
 from fallow.core.missing import Missing
 from fallow.data.dataset import Dataset
@@ -20,7 +22,25 @@ from fallow.storage.files import load_tree, only_one, save_tree
 LARGE = 8_000_000  # bytes of a file from which on reading it takes as long as a short run
 SETTINGS = ("data", "label", "site", "id", "drop", "columns", "task", "drop_rows")
 """What decides, beside the file, what is read from it."""
-TENSORS = ("x", "y", "x_test", "y_test", "groups", "groups_test")
+
+
+class KeptRows(TypedDict):
+    """A data set as the file keeps it: tensors and plain values, the rest as texts of JSON."""
+
+    x: Tensor
+    y: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    groups: Tensor | None
+    groups_test: Tensor | None
+    name: str
+    classes: list[str]
+    group_names: list[str]
+    columns: list[str]
+    ids: list[str] | None
+    notes: list[str]
+    missing: str | None
+    reading: str | None
 
 
 def read_once(recipe: Recipe, folder: Path, read: Callable[[], Dataset]) -> Dataset:
@@ -36,9 +56,9 @@ def read_once(recipe: Recipe, folder: Path, read: Callable[[], Dataset]) -> Data
     kept = folder / f"rows-{_digest(path, recipe)}.safetensors"
     with only_one(folder / "rows.lock"):
         if kept.exists():
-            return _dataset(load_tree(kept, folder))
+            return _from_kept(load_tree(kept, folder))
         found = read()
-        save_tree(kept, _tree(found))
+        save_tree(kept, _as_kept(found))
     return found
 
 
@@ -52,41 +72,86 @@ def _digest(path: Path, recipe: Recipe) -> str:
     return h.hexdigest()
 
 
-def _tree(found: Dataset) -> dict[str, Any]:
-    """A data set as tensors and plain values."""
-    tree: dict[str, Any] = {name: getattr(found, name) for name in TENSORS}
-    for name in ("name", "classes", "group_names", "columns", "ids", "notes"):
-        value = getattr(found, name)
-        tree[name] = list(value) if isinstance(value, tuple) else value
-    tree["missing"] = None if found.missing is None else json.dumps(asdict(found.missing))
-    tree["reading"] = None if found.reading is None else json.dumps(asdict(found.reading))
-    return tree
+def _as_kept(found: Dataset) -> KeptRows:
+    kept: KeptRows = {
+        "x": found.x,
+        "y": found.y,
+        "x_test": found.x_test,
+        "y_test": found.y_test,
+        "groups": found.groups,
+        "groups_test": found.groups_test,
+        "name": found.name,
+        "classes": list(found.classes),
+        "group_names": list(found.group_names),
+        "columns": list(found.columns),
+        "ids": None,
+        "notes": list(found.notes),
+        "missing": None,
+        "reading": None,
+    }
+    if found.ids is not None:
+        kept["ids"] = list(found.ids)
+    if found.missing is not None:
+        kept["missing"] = json.dumps(asdict(found.missing))
+    if found.reading is not None:
+        kept["reading"] = json.dumps(asdict(found.reading))
+    return kept
 
 
-def _dataset(tree: dict[str, Any]) -> Dataset:
+def _from_kept(kept: KeptRows) -> Dataset:
+    ids = None
+    if kept["ids"] is not None:
+        ids = tuple(kept["ids"])
     missing = None
-    if tree["missing"] is not None:
-        plain = json.loads(tree["missing"])
-        levels = tuple((first, end) for first, end in plain["levels"])
-        marks = tuple((feature, column) for feature, column in plain["marks"])
-        missing = Missing(levels, marks)
+    if kept["missing"] is not None:
+        missing = _read_missing(kept["missing"])
     reading = None
-    if tree["reading"] is not None:
-        plain = json.loads(tree["reading"])
-        columns = [{**each, "values": tuple(each["values"])} for each in plain["columns"]]
-        reading = Reading(
-            source=plain["source"],
-            rows=plain["rows"],
-            left_out=tuple(LeftOut(**each) for each in plain["left_out"]),
-            columns=tuple(ColumnRead(**each) for each in columns),
-        )
+    if kept["reading"] is not None:
+        reading = _read_reading(kept["reading"])
     return Dataset(
-        **{name: tree[name] for name in ("name", *TENSORS)},
-        classes=tuple(tree["classes"]),
-        group_names=tuple(tree["group_names"]),
-        columns=tuple(tree["columns"]),
-        ids=None if tree["ids"] is None else tuple(tree["ids"]),
-        notes=tuple(tree["notes"]),
+        name=kept["name"],
+        x=kept["x"],
+        y=kept["y"],
+        x_test=kept["x_test"],
+        y_test=kept["y_test"],
+        classes=tuple(kept["classes"]),
+        groups=kept["groups"],
+        groups_test=kept["groups_test"],
+        group_names=tuple(kept["group_names"]),
+        columns=tuple(kept["columns"]),
+        ids=ids,
+        notes=tuple(kept["notes"]),
         missing=missing,
         reading=reading,
+    )
+
+
+def _read_missing(text: str) -> Missing:
+    """What JSON made of a `Missing`: its pairs are lists there."""
+    plain = json.loads(text)
+    levels = tuple((first, end) for first, end in plain["levels"])
+    marks = tuple((feature, column) for feature, column in plain["marks"])
+    return Missing(levels, marks)
+
+
+def _read_reading(text: str) -> Reading:
+    """What JSON made of a `Reading`."""
+    plain = json.loads(text)
+    left_out = [LeftOut(why=each["why"], rows=each["rows"]) for each in plain["left_out"]]
+    columns = []
+    for each in plain["columns"]:
+        column = ColumnRead(
+            name=each["name"],
+            kind=each["kind"],
+            values=tuple(each["values"]),
+            missing=each["missing"],
+            why=each["why"],
+            missing_at=each["missing_at"],
+        )
+        columns.append(column)
+    return Reading(
+        source=plain["source"],
+        rows=plain["rows"],
+        left_out=tuple(left_out),
+        columns=tuple(columns),
     )

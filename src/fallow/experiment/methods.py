@@ -114,7 +114,9 @@ def local_plan(recipe: Recipe, query: Method) -> Plan | None:
         source = query.contract.local_source
     if source == "last_round":
         return None
-    return replace(recipe.local_plan, start="scratch" if source == "scratch" else "given")
+    if source == "scratch":
+        return replace(recipe.local_plan, start="scratch")
+    return replace(recipe.local_plan, start="given")
 
 
 def executor_of(recipe: Recipe, model: nn.Module, policy: NamePolicy = OWN) -> str:

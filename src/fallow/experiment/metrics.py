@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from fallow.experiment.metrics_counts import Floats, Numbers, high_classes
 
 
-def _labels(
+def _check_labels(
     predicted: Numbers, true: Numbers
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    p, y = np.asarray(predicted, dtype=np.int64), np.asarray(true, dtype=np.int64)
+    """Both as vectors of class ids, (n,).  Raises ValueError unless they pair."""
+    p = np.asarray(predicted, dtype=np.int64)
+    y = np.asarray(true, dtype=np.int64)
     if p.shape != y.shape or p.ndim != 1:
         raise ValueError(
             f"predictions of shape {p.shape} do not pair with labels of shape "
@@ -35,7 +37,7 @@ def accuracy(predicted: Numbers, true: Numbers) -> float:
     >>> accuracy([0, 1, 1, 2], [0, 1, 2, 2])
     0.75
     """
-    p, y = _labels(predicted, true)
+    p, y = _check_labels(predicted, true)
     return float((p == y).mean())
 
 
@@ -47,15 +49,20 @@ def per_class_accuracy(
     >>> per_class_accuracy([0, 1, 1], [0, 1, 0], classes=3)
     [0.5, 1.0, None]
     """
-    p, y = _labels(predicted, true)
+    p, y = _check_labels(predicted, true)
     outside = y[(y < 0) | (y >= classes)]
     if len(outside):
         raise ValueError(
             f"label {outside[0]} is not one of {classes} classes; labels count from 0"
         )
-    return [
-        float((p[y == c] == c).mean()) if (y == c).any() else None for c in range(classes)
-    ]
+    scores: list[float | None] = []
+    for c in range(classes):
+        guesses = p[y == c]  # for the rows that are of this class
+        score = None
+        if len(guesses):
+            score = float((guesses == c).mean())
+        scores.append(score)
+    return scores
 
 
 def balanced_accuracy(predicted: Numbers, true: Numbers, classes: int) -> float:
@@ -64,9 +71,9 @@ def balanced_accuracy(predicted: Numbers, true: Numbers, classes: int) -> float:
     >>> balanced_accuracy([0, 0, 0, 0], [0, 0, 0, 1], classes=3)
     0.5
     """
-    return float(
-        np.mean([a for a in per_class_accuracy(predicted, true, classes) if a is not None])
-    )
+    per_class = per_class_accuracy(predicted, true, classes)
+    scored = [score for score in per_class if score is not None]
+    return float(np.mean(scored))
 
 
 def macro_f1(predicted: Numbers, true: Numbers) -> float:
@@ -75,16 +82,14 @@ def macro_f1(predicted: Numbers, true: Numbers) -> float:
     >>> round(macro_f1([0, 0, 1], [0, 1, 1]), 4)
     0.6667
     """
-    p, y = _labels(predicted, true)
-    seen = np.union1d(p, y)
-    return float(
-        np.mean(
-            [
-                2 * ((p == c) & (y == c)).sum() / ((p == c).sum() + (y == c).sum())
-                for c in seen
-            ]
-        )
-    )
+    p, y = _check_labels(predicted, true)
+    scores = []
+    for c in np.union1d(p, y):
+        is_predicted = p == c
+        is_true = y == c
+        n_right = (is_predicted & is_true).sum()
+        scores.append(2 * n_right / (is_predicted.sum() + is_true.sum()))
+    return float(np.mean(scores))
 
 
 @dataclass(frozen=True)
@@ -115,15 +120,20 @@ def variance_gap(per_class: Sequence[float | None], sigma: Numbers) -> Halves | 
             f"{len(per_class)} class accuracies do not pair with {len(side)} spreads; "
             "give one of each per class"
         )
-    low = [
-        a
-        for a, high in zip(per_class, side, strict=True)
-        if a is not None and high is False
-    ]
-    top = [
-        a for a, high in zip(per_class, side, strict=True) if a is not None and high is True
-    ]
-    return Halves(float(np.mean(low)), float(np.mean(top))) if low and top else None
+    low = []
+    high = []
+    for score, is_high in zip(per_class, side, strict=True):
+        if (
+            score is None or is_high is None
+        ):  # no rows, or the middle class of an odd number
+            continue
+        if is_high:
+            high.append(score)
+        else:
+            low.append(score)
+    if not low or not high:
+        return None
+    return Halves(low=float(np.mean(low)), high=float(np.mean(high)))
 
 
 def _curve(fractions: Numbers, scores: Numbers) -> tuple[Floats, Floats]:
@@ -195,5 +205,8 @@ def labels_saved(
     0.25
     """
     target = baseline[max(baseline)]
-    f, f0 = (labels_to_reach(list(c), list(c.values()), target) for c in (curve, baseline))
-    return None if f is None or f0 is None else 1 - f / f0
+    needed = labels_to_reach(list(curve), list(curve.values()), target)
+    needed_by_baseline = labels_to_reach(list(baseline), list(baseline.values()), target)
+    if needed is None or needed_by_baseline is None:
+        return None
+    return 1 - needed / needed_by_baseline

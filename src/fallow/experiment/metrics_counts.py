@@ -60,8 +60,13 @@ def count_variation(counts: Numbers) -> list[float | None]:
     >>> count_variation([[4, 1, 0], [0, 1, 0]])
     [1.0, 0.0, None]
     """
-    n = _matrix(counts)
-    return [float(c.std() / c.mean()) if c.sum() else None for c in n.T]
+    variations: list[float | None] = []
+    for of_class in _matrix(counts).T:  # (N,), one count a site
+        variation = None
+        if of_class.sum():
+            variation = float(of_class.std() / of_class.mean())
+        variations.append(variation)
+    return variations
 
 
 def high_classes(sigma: Numbers) -> list[bool | None]:
@@ -75,11 +80,13 @@ def high_classes(sigma: Numbers) -> list[bool | None]:
     >>> high_classes([1.0, 1.0, 1.0])
     [False, None, True]
     """
-    order = np.argsort(np.asarray(sigma, dtype=np.float64), kind="stable")
+    order = np.argsort(np.asarray(sigma, dtype=np.float64), kind="stable")  # class ids
     half = len(order) // 2
     side: list[bool | None] = [None] * len(order)
-    for rank, c in enumerate(order):
-        side[c] = False if rank < half else True if rank >= len(order) - half else None
+    for c in order[:half]:
+        side[c] = False
+    for c in order[len(order) - half :]:
+        side[c] = True
     return side
 
 
@@ -109,13 +116,19 @@ def imbalance(counts: Numbers) -> Imbalance:
         raise ValueError(
             f"counts {n.tolist()} have no balance; give at least two classes with a positive total"
         )
-    p, size = n / n.sum(), len(n)
-    held = p[p > 0]
-    gini = 2 * (np.arange(1, size + 1) * p).sum() / size - (size + 1) / size
+    size = len(n)
+    p = n / n.sum()  # (C,), the rarest class first
+    max_min = math.inf
+    if n[0]:
+        max_min = float(n[-1] / n[0])
+    held = p[p > 0]  # 0 log 0 is 0
+    entropy = float(-(held * np.log(held)).sum() / math.log(size))
+    ranks = np.arange(1, size + 1)
+    gini = 2 * (ranks * p).sum() / size - (size + 1) / size
     return Imbalance(
-        max_min=float(n[-1] / n[0]) if n[0] else math.inf,
-        entropy=float(-(held * np.log(held)).sum() / math.log(size)),
-        gini=max(0.0, float(gini)),
+        max_min=max_min,
+        entropy=entropy,
+        gini=max(0.0, float(gini)),  # rounding may take it below
         minority_share=float(p[: math.ceil(size / 2)].sum()),
     )
 
@@ -128,7 +141,8 @@ def kl_to_global(counts: Numbers) -> float:
     >>> round(kl_to_global([[1, 0], [0, 1]]), 4)
     0.6931
     """
-    shares, n = _site_shares(counts), _matrix(counts)
+    shares = _site_shares(counts)
+    n = _matrix(counts)
     pooled = n.sum(0) / n.sum()
     ratio = np.divide(shares, pooled, out=np.ones_like(shares), where=shares > 0)
     return abs(float((shares * np.log(ratio)).sum(1).mean()))
@@ -143,7 +157,8 @@ def total_variation(counts: Numbers) -> float:
     >>> total_variation([[1, 0], [0, 1]])
     0.5
     """
-    shares, n = _site_shares(counts), _matrix(counts)
+    shares = _site_shares(counts)
+    n = _matrix(counts)
     pooled = n.sum(0) / n.sum()
     return float(np.abs(shares - pooled).sum(1).mean() / 2)
 

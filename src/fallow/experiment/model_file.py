@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fallow.core.types import SiteId, State
-from fallow.experiment.encoding import saved_encoder
+from fallow.experiment.encoding import add_encoder
 from fallow.experiment.environment import Environment
+from fallow.experiment.finished import TrainedModel
 from fallow.storage.files import save_tree
 
 
@@ -16,7 +17,14 @@ def save_model(
 ) -> None:
     """The deployed model, if there is one for all, and those of ``sites`` that have their own, with
     what predicting needs: classes, columns, shape, encoder, scale."""
-    scale = None if world.scale is None else world.scale.state
-    kept = {"state": state, "about": world.about, "scale": scale, "targets": world.targets}
-    encoder = saved_encoder(world.methods.get("encoder"), world.encoded_by)
-    save_tree(path, {**kept, **encoder, "sites": dict(sites)})
+    model: TrainedModel = {
+        "state": state,
+        "about": world.about,
+        "scale": None,
+        "targets": world.targets,
+    }
+    if world.scale is not None:
+        model["scale"] = world.scale.state
+    add_encoder(model, world.methods.get("encoder"), world.encoded_by)
+    model["sites"] = dict(sites)
+    save_tree(path, model)

@@ -31,9 +31,14 @@ def of_accuracy(
     ``accuracy_weighted`` counts each row the same, as scores by class do.  ``variance`` is that of
     the population, in percent².
     """
-    per_site = {n: accuracy(p, true[n]) if len(p) else None for n, p in guess.items()}
+    per_site: dict[SiteId, float | None] = {}
+    for name, predicted in guess.items():
+        per_site[name] = None
+        if len(predicted):
+            per_site[name] = accuracy(predicted, true[name])
     scores = [score for score in per_site.values() if score is not None]
-    p, y = torch.cat([*guess.values()]), torch.cat([*true.values()])
+    p = torch.cat([*guess.values()])
+    y = torch.cat([*true.values()])
     return {
         "accuracy": fmean(scores),
         "balanced_accuracy": balanced_accuracy(p, y, classes),

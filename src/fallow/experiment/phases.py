@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from fallow.core.types import SiteId, State
 from fallow.experiment.finished import TrainedPhase
@@ -19,19 +19,26 @@ Memory = Mapping[SiteId, Mapping[str, State]]
 """What each site remembered when a phase ended."""
 
 
+class SharedPhase(TypedDict):
+    """A finished phase as a file keeps it for other strategies."""
+
+    done: TrainedPhase
+    memory: Memory
+
+
 @dataclass(frozen=True)
 class Phases:
     """A folder of finished phases; ``folder=None`` remembers nothing."""
 
     folder: Path | None = None
 
-    def load(self, key: str) -> dict[str, Any] | None:
+    def load(self, key: str) -> SharedPhase | None:
         """The phase, or None when it was never finished; a damaged file counts as not finished."""
         path = self._path(key)
         if path is None or not path.exists():
             return None
         try:
-            phase: dict[str, Any] = load_tree(path, path.parent)
+            phase: SharedPhase = load_tree(path, path.parent)
         except Failed:
             return None
         return phase
@@ -40,7 +47,9 @@ class Phases:
         path = self._path(key)
         if path is not None:
             sweep(path.parent, f"{path.name}.*")
-            save_tree(path, {"done": done, "memory": memory})
+            save_tree(path, SharedPhase(done=done, memory=memory))
 
     def _path(self, key: str) -> Path | None:
-        return self.folder / f"{key}.safetensors" if self.folder else None
+        if self.folder is None:
+            return None
+        return self.folder / f"{key}.safetensors"

@@ -22,26 +22,34 @@ def redundancy(world: Simulation) -> float | None:
     It looks into several sites at once, so only a simulation has it.  None where no site that
     picked has a collaborator with labels.
     """
-    near = [
-        _nearest(site, world) for site in world.members.values() if "picks" in site.memory
-    ]
-    found = torch.cat([torch.zeros(0), *near])
-    return float(found.mean()) if len(found) else None
+    found = torch.zeros(0)
+    for site in world.members.values():
+        if "picks" in site.memory:
+            found = torch.cat([found, _nearest(site, world)])
+    if not len(found):
+        return None
+    return float(found.mean())
 
 
 def _nearest(site: Site, world: Simulation) -> Tensor:
     """For each row that a site picked, (k,); (0,) without collaborators."""
-    others = [world.members[name] for name in collaborators(site)]
-    labelled = torch.cat([site.seen[:0], *(other.seen[other.bought] for other in others)])
+    labelled = site.seen[:0]
+    for name in collaborators(site):
+        other = world.members[name]
+        labelled = torch.cat([labelled, other.seen[other.bought]])
     rows = site.memory["picks"]["rows"]
     if len(labelled) == 0 or len(rows) == 0:
         return torch.zeros(0)
     view = SiteView(site, 0)
-    asked, known = (
-        normalize(view.look(personal_model(view), x)[0].double(), dim=1)
-        for x in (site.seen[rows], labelled)
-    )
-    return (asked @ known.T).amax(1).float()
+    picked = _directions(view, site.seen[rows])
+    known = _directions(view, labelled)
+    return (picked @ known.T).amax(1).float()
+
+
+def _directions(view: SiteView, x: Tensor) -> Tensor:
+    """Features of rows in the site's own average, each of length 1: (k, ...) -> (k, d)."""
+    features, _ = view.look(personal_model(view), x)
+    return normalize(features.double(), dim=1)
 
 
 def collaborators(site: Site) -> list[SiteId]:
@@ -50,6 +58,8 @@ def collaborators(site: Site) -> list[SiteId]:
         return []
     brought = sorted(name for name in site.memory if name.startswith(BROUGHT))
     is_in = site.memory["average"]["peers"].tolist()
-    return [
-        name.removeprefix(BROUGHT) for name, yes in zip(brought, is_in, strict=True) if yes
-    ]
+    found = []
+    for name, is_in_average in zip(brought, is_in, strict=True):
+        if is_in_average:
+            found.append(name.removeprefix(BROUGHT))
+    return found

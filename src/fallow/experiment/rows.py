@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +25,9 @@ from fallow.experiment.kept_rows import read_once
 from fallow.models import build_model
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
+
+RowNumbers = npt.NDArray[np.int64]
+"""Numbers of rows of a data set, (n,)."""
 
 
 def open_data(
@@ -89,12 +92,10 @@ def _labelled_alone(found: Dataset) -> Dataset:
     note = f"rows without a label left out: {int(is_bare.sum()):,} (a simulation knows none for them)"
     reading = found.reading
     if reading is not None:
-        names = found.group_names
         sites = None
         if found.groups is not None:
-            sites = np.array(
-                [names[group] for group in found.groups.tolist()], dtype=np.str_
-            )
+            names = [found.group_names[group] for group in found.groups.tolist()]
+            sites = np.array(names, dtype=np.str_)
         reading = reading.without(why, count_at(sites, is_bare.numpy()))
     kept = _keep_rows(found, found.is_labelled)
     return replace(kept, notes=(*found.notes, note), reading=reading)
@@ -108,9 +109,12 @@ def resplit(found: Dataset, draw: torch.Generator) -> Dataset:
     train = order[n_tests:].sort().values
     x = torch.cat([found.x, found.x_test])
     y = torch.cat([found.y, found.y_test])
-    groups = None
+    groups_train = None
+    groups_test = None
     if found.groups is not None and found.groups_test is not None:
         groups = torch.cat([found.groups, found.groups_test])
+        groups_train = groups[train]
+        groups_test = groups[test]
     return replace(
         found,
         x=x[train],
@@ -118,8 +122,8 @@ def resplit(found: Dataset, draw: torch.Generator) -> Dataset:
         x_test=x[test],
         y_test=y[test],
         ids=None,
-        groups=None if groups is None else groups[train],
-        groups_test=None if groups is None else groups[test],
+        groups=groups_train,
+        groups_test=groups_test,
     )
 
 
@@ -135,25 +139,29 @@ def features(spec: Spec, shape: tuple[int, ...], policy: NamePolicy = OWN) -> nn
 def _keep_rows(found: Dataset, keep: Tensor) -> Dataset:
     """The data set with only the training rows of the mask ``keep``."""
     at = keep.nonzero().squeeze(1)
-    groups = None if found.groups is None else found.groups[at]
-    ids = None if found.ids is None else tuple(found.ids[i] for i in at.tolist())
+    groups = None
+    if found.groups is not None:
+        groups = found.groups[at]
+    ids = None
+    if found.ids is not None:
+        ids = tuple(found.ids[row] for row in at.tolist())
     return replace(found, x=found.x[at], y=found.y[at], groups=groups, ids=ids)
 
 
-def split_rows(
-    recipe: Recipe, found: Dataset, seed: int
-) -> dict[SiteId, np.ndarray[Any, Any]]:
+def split_rows(recipe: Recipe, found: Dataset, seed: int) -> dict[SiteId, RowNumbers]:
     """Rows of each site; drawn from (data, partition, seed) alone."""
     recipe.check_rows(len(found.x))
     rule = build(partitions, recipe.partition.name, OWN, **recipe.partition.fields)
     rng = np.random.default_rng(seed_of(seed, "partition", str(recipe.partition)))
-    groups = None if found.groups is None else found.groups.numpy()
+    groups = None
+    if found.groups is not None:
+        groups = found.groups.numpy()
     parts = rule.split(found.y.numpy(), recipe.sites, rng, groups)
     return dict(zip(_site_names(found, parts), parts, strict=True))
 
 
 def split_tests(
-    recipe: Recipe, found: Dataset, shares: dict[SiteId, np.ndarray[Any, Any]], seed: int
+    recipe: Recipe, found: Dataset, shares: dict[SiteId, RowNumbers], seed: int
 ) -> dict[SiteId, Tensor] | None:
     """Test rows of each site, none used twice; None where all sites are scored on all of them.
 
@@ -162,17 +170,17 @@ def split_tests(
     """
     if recipe.test == "common":
         return None
+    tests = {}
     if recipe.is_natural and found.groups is not None and found.groups_test is not None:
-        groups = {name: found.groups[int(at[0])] for name, at in shares.items()}
-        own = {
-            name: (found.groups_test == group).nonzero() for name, group in groups.items()
-        }
-        tests = {name: rows.squeeze(1) for name, rows in own.items()}
+        for name, at in shares.items():
+            group = found.groups[int(at[0])]  # all rows of a natural site are of one
+            tests[name] = (found.groups_test == group).nonzero().squeeze(1)
     elif found.classes:
         counts = data.class_counts(found.y.numpy(), [*shares.values()], found.n_classes)
         rng = np.random.default_rng(seed_of(seed, "test shares", str(recipe.partition)))
         parts = data.test_shares(counts, found.y_test.numpy(), rng)
-        tests = {name: torch.from_numpy(at) for name, at in zip(shares, parts, strict=True)}
+        for name, at in zip(shares, parts, strict=True):
+            tests[name] = torch.from_numpy(at)
     else:
         raise ValueError(
             f"test=own shares test rows by class, and {found.name} has numbers to predict; use "
@@ -196,7 +204,7 @@ def draw_flipped_sites(
     return tuple(sites[i] for i in sorted(drawn.tolist()))
 
 
-def _site_names(found: Dataset, parts: list[Any]) -> list[str]:
+def _site_names(found: Dataset, parts: list[RowNumbers]) -> list[str]:
     """The natural sites' own names where every part is one of them, else numbers."""
     width = len(str(len(parts) - 1))
     numbered = [f"site-{i:0{width}d}" for i in range(len(parts))]
@@ -206,4 +214,6 @@ def _site_names(found: Dataset, parts: list[Any]) -> list[str]:
     if any(len(groups) != 1 for groups in held):
         return numbered
     named = [found.group_names[groups[0]] for groups in held]
-    return named if len(set(named)) == len(named) else numbered
+    if len(set(named)) < len(named):  # several sites have rows of one group
+        return numbered
+    return named

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
@@ -32,6 +32,9 @@ from fallow.experiment.scale import Scale
 from fallow.experiment.steps import Spent, add_queries, build_record, cohort_of
 from fallow.settings.recipe import Recipe
 from fallow.storage.files import load_tree, save_tree, write_lines
+
+TUNED = "0/tuned"
+"""The step in which a field of the encoder is chosen by the first labels."""
 
 
 @dataclass
@@ -127,7 +130,7 @@ class Run:
         before that is dropped."""
         if self.folder is None:
             return
-        last = cast(FinishedModel | None, self.journal.load_step("model"))
+        last: FinishedModel | None = self.journal.load_step("model")
         if last is None:
             state = self._load_state(done)
             common = self.world.one_model(self.journal, state)
@@ -138,12 +141,28 @@ class Run:
         save_model(self.folder / "model.safetensors", self.world, last["state"], sites)
 
     def _ask(
-        self, step: str, owner: str, cycle: int, shown: Disclosure, **more: Any
+        self,
+        step: str,
+        owner: str,
+        cycle: int,
+        shown: Disclosure,
+        *,
+        round_: int = 0,
+        cohort: tuple[SiteId, ...] = (),
     ) -> Ask:
-        reveals = methods_by_owner(self.world.methods)[owner].contract.verbs
-        carrier = self.world.carrier
-        more |= {"reveals": reveals, "masking": self.world.masking}
-        ask = Ask(carrier, self.journal, shown, step, owner, cycle, **more)
+        """The door for one turn of a method.  cohort: the sites of a round; (): all."""
+        ask = Ask(
+            carrier=self.world.carrier,
+            journal=self.journal,
+            disclosure=shown,
+            key=step,
+            owner=owner,
+            cycle=cycle,
+            round=round_,
+            cohort=cohort,
+            reveals=methods_by_owner(self.world.methods)[owner].contract.verbs,
+            masking=self.world.masking,
+        )
         ask.cohort = self.world.attending_sites(step, ask.cohort)
         return ask
 
@@ -153,21 +172,17 @@ class Run:
         """What rows are encoded by, units of features, and the first labels: random or typical rows,
         through the same door, oracle and budget."""
         recipe = self.recipe
-        done = cast(FinishedQuery | None, self.journal.load_step("0/initial"))
+        done: FinishedQuery | None = self.journal.load_step("0/initial")
         if done is None:
             shown = Disclosure()
-            encoded = self._encoder(shown)
+            encoded = self._fit_encoder(shown)
             scale = None
-            is_scaled = self.world.is_standardised
-            missing = self.world.missing
-            if encoded is not None:
-                missing = None  # an encoder sees them filled in, and makes whole rows
-            if is_scaled or missing is not None:
-                ask = self._ask("0/initial/features", "scaling", 0, shown)
-                scaling = self.world.methods["scaling"]
-                scale = scaling.of_features(ask, missing, is_scaled=is_scaled)
+            if "tuning" not in self.world.methods:
+                scale = self._prepare_rows("0/initial", encoded, shown)
             ask = self._ask("0/initial", "initial", 0, shown)
-            share = 0 if recipe.initial_by == "query" else recipe.initial
+            share = recipe.initial
+            if recipe.initial_by == "query":  # then the first query chooses them
+                share = 0
             budget = self.world.cap_budget(self.world.budget_for(share))
             if any(budget.values()):
                 self.world.methods["initial"].query(ask, budget, {})
@@ -175,28 +190,77 @@ class Run:
             if encoded is not None:
                 done["encoder"] = encoded
             done = self._buy_labels(-1, "0/initial", budget, done)
+        if "tuning" in self.world.methods:
+            done = self._tune_encoder(done)
         if self.world.encoded_by is None and "encoder" in done:
             self.world = self.world.encoded(done["encoder"])
         if self.world.scale is None and done["scale"]:
             self.world = self.world.in_units(Scale(**done["scale"]))
         return done
 
-    def _encoder(self, shown: Disclosure) -> State | None:
-        """What the encoder is fitted to, by which all sites see their rows from now on; None where
-        there is none."""
+    def _fit_encoder(self, shown: Disclosure) -> State | None:
+        """What the encoder is fitted to; None where there is none."""
         methods = self.world.methods
-        if "encoder" not in methods or "encoding" not in methods:
+        if "encoder" not in methods:
             return None
         fill: State = {}
         if "filling" in methods:
             ask = self._ask("0/initial/cells", "filling", 0, shown)
             fill[EMPTY_CELLS] = methods["filling"].agree(ask)
-        shape = tuple(self.world.about["shape"])
         ask = self._ask("0/initial/encoder", "encoder", 0, shown)
-        state = {**methods["encoder"].fit(ask, shape), **fill}
-        ask = self._ask("0/initial/encode", "encoding", 0, shown)
-        methods["encoding"].hand_over(ask, state)
-        return state
+        shape = tuple(self.world.about["shape"])
+        return {**methods["encoder"].fit(ask, shape), **fill}
+
+    def _prepare_rows(
+        self, step: str, encoded: State | None, shown: Disclosure
+    ) -> State | None:
+        """Hand the encoder to the sites, which see their rows through it from now on, and agree on
+        units of features; None where rows keep theirs."""
+        methods = self.world.methods
+        if encoded is not None and "encoding" in methods:
+            ask = self._ask(f"{step}/encode", "encoding", 0, shown)
+            methods["encoding"].hand_over(ask, encoded)
+        is_scaled = self.world.is_standardised
+        missing = self.world.missing
+        if encoded is not None:
+            missing = None  # an encoder sees them filled in, and makes whole rows
+        if not is_scaled and missing is None:
+            return None
+        ask = self._ask(f"{step}/features", "scaling", 0, shown)
+        return methods["scaling"].of_features(ask, missing, is_scaled=is_scaled)
+
+    def _tune_encoder(self, first: FinishedQuery) -> FinishedQuery:
+        """The first labels with what follows from them: the field of the encoder that answers them
+        best, what rows are encoded by from now on, and units of features."""
+        done = cast(FinishedQuery | None, self.journal.load_step(TUNED))
+        if done is None:
+            shown = Disclosure()
+            started = time.perf_counter()
+            if "scaling" in self.world.methods:  # losses are in units of the labels
+                ask = self._ask(f"{TUNED}/targets", "scaling", 0, shown)
+                self.world.agree_on_targets(ask)
+            ask = self._ask(TUNED, "tuning", 0, shown)
+            fitted = dict(first["encoder"])
+            fill: State = {}
+            if EMPTY_CELLS in fitted:
+                fill[EMPTY_CELLS] = fitted.pop(EMPTY_CELLS)
+            encoded = {**self.world.methods["tuning"].tune(ask, fitted), **fill}
+            scale = self._prepare_rows(TUNED, encoded, shown)
+            done = {
+                "memo": {},
+                "revealed": shown.rows(),
+                "seconds": time.perf_counter() - started,
+                "scale": scale,
+                "encoder": encoded,
+            }
+            done = self.journal.finish(TUNED, done)
+        return {
+            **first,
+            "revealed": [*first["revealed"], *done["revealed"]],
+            "seconds": first["seconds"] + done["seconds"],
+            "scale": done["scale"],
+            "encoder": done["encoder"],
+        }
 
     def _queries(self, cycle: int, memo: Memo, state: State) -> Iterator[FinishedQuery]:
         """A cycle's budget, in as many parts as the recipe says; no training lies between them."""
@@ -215,8 +279,10 @@ class Run:
         self, cycle: int, part: int, memo: Memo, state: State, share: Mapping[SiteId, int]
     ) -> FinishedQuery:
         """Choose rows and buy their labels; the models that the first part saw stay for others."""
-        step = f"{cycle}/query-{part}" if part else f"{cycle}/query"
-        done = cast(FinishedQuery | None, self.journal.load_step(step))
+        step = f"{cycle}/query"
+        if part:
+            step = f"{cycle}/query-{part}"
+        done: FinishedQuery | None = self.journal.load_step(step)
         if done is not None:
             return done
         self.say({"event": "query", "cycle": cycle})
@@ -232,7 +298,9 @@ class Run:
             plan = local_plan(self.recipe, query)
             if plan is not None:
                 ask.fit(plan, "local", None, **sent)
-        budget = share if self.world.is_shared else self.world.cap_budget(share)
+        budget = share
+        if not self.world.is_shared:
+            budget = self.world.cap_budget(share)
         memo = query.query(ask, budget, memo)
         ask.flush()
         seconds = time.perf_counter() - started
@@ -240,10 +308,13 @@ class Run:
             "memo": memo,
             "revealed": shown.rows(),
             "seconds": seconds,
-            "pseudo_labels": None if part else self.world.pseudo_labels(),
+            "pseudo_labels": None,
         }
-        is_last = part == self.recipe.queries_per_cycle - 1
-        keep = () if is_last else ("local", "global")  # for the parts that follow
+        if part == 0:
+            done["pseudo_labels"] = self.world.pseudo_labels()
+        keep: tuple[str, ...] = ()
+        if part < self.recipe.queries_per_cycle - 1:
+            keep = ("local", "global")  # for the parts that follow
         return self._buy_labels(cycle, step, budget, done, keep)
 
     def _buy_labels(
@@ -264,7 +335,7 @@ class Run:
     def _phase(self, cycle: int, before: State | None) -> FinishedPhase:
         """Train for ``rounds`` rounds, or take the phase from the journal or the shared folder."""
         step = f"{cycle}/train"
-        done = cast(FinishedPhase | None, self.journal.load_step(step))
+        done: FinishedPhase | None = self.journal.load_step(step)
         if done is not None:
             self.world = self.world.with_targets(done["targets"])
             return done
@@ -314,20 +385,24 @@ class Run:
         round the last word of the method."""
         training = self.world.methods["training"]
         key = f"{cycle}/train/{r}"
-        about = {"round": r, "cohort": cohort_of(self.world, cycle, r)}
-        ask = self._ask(key, "training", cycle, shown, **about)
+        cohort = cohort_of(self.world, cycle, r)
+
+        def ask_as(owner: str, step: str, shown: Disclosure) -> Ask:
+            return self._ask(step, owner, cycle, shown, round_=r, cohort=cohort)
+
+        ask = ask_as("training", key, shown)
         with self.world.hold_back_fresh(cycle, r):
             state = training.round(state, ask)
             ask.flush()
         if self.recipe.validation:  # evaluation: not counted among the bytes of the run
-            ask = self._ask(f"{key}/best", "retention", cycle, Disclosure(), **about)
+            ask = ask_as("retention", f"{key}/best", Disclosure())
             ask.keep("best", w=state["w"], stats=state["stats"], turn=r)
         if r == self.recipe.rounds - 1 and isinstance(training, Finishing):
-            ask = self._ask(f"{key}/last", "training", cycle, shown, **about)
+            ask = ask_as("training", f"{key}/last", shown)
             training.last(state, ask)
             ask.flush()
         if r == self.recipe.rounds - 1 and "head" in self.world.methods:
-            ask = self._ask(f"{key}/head", "head", cycle, shown, **about)
+            ask = ask_as("head", f"{key}/head", shown)
             state = self.world.methods["head"].solve(state, ask)
             ask.flush()
         return state

@@ -29,13 +29,16 @@ class Scale:
     def state(self) -> State:
         """As a file keeps it."""
         found = {"mean": self.mean, "std": self.std}
-        return found if self.fill is None else {**found, "fill": self.fill}
+        if self.fill is not None:
+            found["fill"] = self.fill
+        return found
 
     def __call__(self, x: Tensor) -> Tensor:
-        z = (filled(x.double(), self.fill) - self.mean) / torch.where(
-            self.std > 0, self.std, 1.0
-        )
-        return torch.where(self.std > 0, z, 0.0).to(x.dtype)
+        """Features in these units, in their own type: (n, d) -> (n, d)."""
+        varies = self.std > 0
+        centred = filled(x.double(), self.fill) - self.mean
+        z = centred / torch.where(varies, self.std, 1.0)
+        return torch.where(varies, z, 0.0).to(x.dtype)
 
 
 def is_standardised(recipe: Recipe, found: Dataset) -> bool:

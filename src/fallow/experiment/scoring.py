@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, cast
+from typing import Literal
 
 from fallow.core.disclosure import payload
 from fallow.core.methods import Finishing
@@ -30,16 +30,16 @@ def score_round(
     journaled like an exchange.
     """
     key = f"{cycle}/train/{r}/scores"
-    known = journal.recall(key, "scores")
+    known: Evaluation | None = journal.recall(key, "scores")
     if known is not None:
-        return cast("Evaluation", known)
+        return known
     found = describe_round(
         world, cycle, r, state, lambda retained: evaluate(world, state, retained)
     )
     if found["point"] == "retained":
         found["retained"] = retained_rounds(world)
     with journal.transaction():
-        journal.record(key, "scores", dict(found))
+        journal.record(key, "scores", found)
     return found
 
 

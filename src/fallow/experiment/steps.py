@@ -127,7 +127,9 @@ def check_picked(
         picked = {"": sum(picked.values())}
     for name, n in picked.items():
         if n > budget[name]:
-            where = f"at site {name}" if name else "at all sites"
+            where = "at all sites"
+            if name:
+                where = f"at site {name}"
             raise ValueError(
                 f"{world.recipe.query} picked {n} rows {where} in cycle {cycle}, beyond its "
                 f"budget of {budget[name]}"
@@ -138,11 +140,12 @@ def check_picked(
 def hold_back_fresh(world: Simulation, cycle: int, r: int) -> Iterator[None]:
     """In the first round of a phase after a query, if the recipe says ``fresh_first``: the labels
     that the query bought validate and do not train.  The ledger stays as it is."""
-    is_wanted = world.recipe.fresh_first and cycle > 0 and r == 0
-    sites = list(world.members.values()) if is_wanted else []
-    before = [(site, site.held.clone()) for site in sites]
+    if not world.recipe.fresh_first or cycle == 0 or r > 0:
+        yield
+        return
+    before = [(site, site.held.clone()) for site in world.members.values()]
     try:
-        for site in sites:
+        for site in world.members.values():
             labels = site.store.load_labels(site.id)
             fresh = [label.row for label in labels if label.cycle == cycle - 1]
             site.held[fresh] = True
@@ -187,10 +190,11 @@ def describe_collaboration(
     for name in TRACED:
         if name in state:
             found[name] = int(state[name].sum())
-    refused = state.get("refused", torch.zeros(len(sites), dtype=torch.bool))
-    found["refused"] = [
-        site for site, is_refused in zip(sites, refused.tolist(), strict=True) if is_refused
-    ]
+    found["refused"] = []
+    if "refused" in state:
+        for site, is_refused in zip(sites, state["refused"].tolist(), strict=True):
+            if is_refused:
+                found["refused"].append(site)
     if is_last and "omega" in state:
         found["omega"] = peers(state["omega"], sites)
     return found
@@ -240,8 +244,13 @@ def build_record(
     recipe = world.recipe
     labels = done["labels"]
     trained_on = sum(sum(counts) for counts in labels.values())
-    by_class = [sum(counts) for counts in zip(*labels.values(), strict=True)]
-    is_by_class = len(by_class) == len(world.classes)
+    totals = [sum(counts) for counts in zip(*labels.values(), strict=True)]
+    by_class = None
+    if len(totals) == len(world.classes):
+        by_class = totals
+    variance = None
+    if not world.classes:
+        variance = world.variance
     record: Record = {
         "recipe": recipe.name,
         "query": str(recipe.query),
@@ -253,8 +262,8 @@ def build_record(
         "labels_validation": done["held"],
         "pool": sum(world.sizes.values()),
         "labelled_per_site": labels,
-        "labelled_per_class": by_class if is_by_class else None,
-        "target_variance": None if world.classes else world.variance,
+        "labelled_per_class": by_class,
+        "target_variance": variance,
         "seconds": spent.seconds,
         "bytes_up": spent.shown.bytes_up,
         "bytes_down": spent.shown.bytes_down,

@@ -23,6 +23,7 @@ def targets_of(world: Simulation, ask: Ask) -> State | None:
     if how == "labelled":
         return world.methods["scaling"].of_targets(ask)
     y = world.dataset.y.double()
-    mean, std = y.mean(), torch.tensor(world.variance, dtype=y.dtype).sqrt()
+    mean = y.mean()
+    std = torch.tensor(world.variance, dtype=y.dtype).sqrt()
     ask.keep("targets", mean=mean, std=std)
     return {"mean": mean, "std": std}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from fallow import data
 from fallow.core.ask import Ask, Carrier
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
-from fallow.core.local import RowLoss
 from fallow.core.methods import Methods
 from fallow.core.missing import Missing
 from fallow.core.names import OWN
@@ -28,9 +27,14 @@ from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.engine import row_loss
 from fallow.engine.executors import find_executor
-from fallow.experiment.encoding import CommonFeatures, encoder_of, with_encoder
+from fallow.experiment.encoding import (
+    CommonFeatures,
+    check_tuning,
+    encoder_of,
+    with_encoder,
+)
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
-from fallow.experiment.finished import FinishedQuery, TrainedPhase
+from fallow.experiment.finished import FinishedQuery, RowsAbout, TrainedPhase
 from fallow.experiment.first_phase import first_phase, restore
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import executor_of, is_shared, methods_of
@@ -77,20 +81,21 @@ class World:
     encoded_tests: Tensor | None = None  # features of test rows, (m, d), once it is
     scale: Scale | None = None  # of features, once the sites have agreed on it
     targets: State | None = None  # of numbers to predict: mean () and std ()
-    tests: Mapping[SiteId, Tensor] | None = (
-        None  # test rows of each site, where it has its own
-    )
+    tests: Mapping[SiteId, Tensor] | None = None  # of each site, where it has its own
     flipped: tuple[SiteId, ...] = ()  # sites whose labels are wrong
 
     @property
     def sizes(self) -> dict[SiteId, int]:
+        """How many rows each site has."""
         return {name: len(site.x) for name, site in self.members.items()}
 
     @property
     def masking(self) -> SecureSum | None:
         """How the server half adds up, where sums are secure sums."""
         privacy = self.recipe.privacy
-        return SecureSum(privacy.bound) if privacy.secure_sum else None
+        if not privacy.secure_sum:
+            return None
+        return SecureSum(privacy.bound)
 
     def budget_for(self, share: float | int) -> dict[SiteId, int]:
         """Labels per site in one cycle, whatever a site has."""
@@ -104,7 +109,7 @@ class World:
 
     def cap_budget(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
         """A budget without what sites cannot buy: nobody has more than its pool."""
-        return {s: min(n, len(self.members[s].pool)) for s, n in budget.items()}
+        return {name: min(n, len(self.members[name].pool)) for name, n in budget.items()}
 
     @property
     def x_test(self) -> Tensor:
@@ -157,16 +162,16 @@ class World:
         return tuple(self.dataset.classes)
 
     @property
-    def about(self) -> dict[str, Any]:
+    def about(self) -> RowsAbout:
         """What predicting needs to know of rows."""
-        d = self.dataset
-        about: dict[str, Any] = {
-            "classes": d.classes,
-            "columns": d.columns,
-            "shape": tuple(d.x.shape[1:]),
+        rows = self.dataset
+        about: RowsAbout = {
+            "classes": rows.classes,
+            "columns": rows.columns,
+            "shape": tuple(rows.x.shape[1:]),
         }
-        if d.missing is not None:
-            about["marks"] = [list(mark) for mark in d.missing.marks]
+        if rows.missing is not None:
+            about["marks"] = [list(mark) for mark in rows.missing.marks]
         return about
 
     @cached_property
@@ -178,13 +183,14 @@ class World:
 
     def counts(self) -> dict[SiteId, list[int]]:
         """Labels bought so far per site and class (regression: all together)."""
-        c = self.dataset.n_classes
-        return {
-            name: torch.bincount(site.labels.long(), minlength=c).tolist()
-            if c
-            else [len(site.labels)]
-            for name, site in self.members.items()
-        }
+        n_classes = self.dataset.n_classes
+        found = {}
+        for name, site in self.members.items():
+            found[name] = [len(site.labels)]
+            if n_classes:
+                by_class = torch.bincount(site.labels.long(), minlength=n_classes)
+                found[name] = by_class.tolist()
+        return found
 
     @property
     def held(self) -> int:
@@ -251,7 +257,8 @@ def build_world(
     runtime: Runtime = "inprocess",
 ) -> World:
     """The sites, the oracle and the model of ``recipe`` under ``seed``."""
-    return world_of(recipe, seed, open_data(recipe, seed, data_dir), store, runtime)
+    found = open_data(recipe, seed, data_dir)
+    return world_of(recipe, seed, found, store, runtime=runtime)
 
 
 def world_of(
@@ -266,14 +273,18 @@ def world_of(
     other runs need not compute them again; None: this run alone has them."""
     shares = split_rows(recipe, found, seed)
     dtype = DTYPES[recipe.dtype]
-    x, outputs = found.x.to(dtype), found.n_classes or 1
+    x = found.x.to(dtype)
+    outputs = found.n_classes or 1
     measured = tuple(x.shape[1:])
     encoder = encoder_of(recipe, measured)
-    shape = measured if encoder is None else (encoder.width(measured),)
+    shape = measured  # of a row as models see it
+    if encoder is not None:
+        shape = (encoder.width(measured),)
 
     def new_model(generator: torch.Generator) -> nn.Module:
-        m = recipe.model
-        return build_model(m.name, shape, outputs, generator, **m.fields).to(dtype)
+        named = recipe.model
+        built = build_model(named.name, shape, outputs, generator, **named.fields)
+        return built.to(dtype)
 
     model = new_model(stream(seed, "template"))
     check_model(model, shape, outputs)
@@ -288,12 +299,10 @@ def world_of(
     if encoder is None and found.missing is not None:
         chosen["scaling"] = Scaling(of_cells=True)
     methods = with_encoder(chosen, encoder, measured, found.missing)
+    check_tuning(recipe, methods)
     hidden = {name: found.y[at] for name, at in rows.items()}
-    hidden |= {name: found.n_classes - 1 - hidden[name] for name in wrong}
-    shown = hidden if methods["query"].contract.simulator_only else {}
-    features = None
-    if encoder is not None:
-        features = CommonFeatures(encoder, found.x, rows, kept or FeatureStore())
+    for name in wrong:
+        hidden[name] = found.n_classes - 1 - hidden[name]
     parts = Parts(
         model,
         layout,
@@ -301,47 +310,44 @@ def world_of(
         found.n_classes,
         seed,
         fresh,
-        hidden=shown,
         privacy=recipe.protected,
         noise="seeded",
-        encoded=None if features is None else features.of_site,
     )
-    members = {
-        name: Site(name, data.take_rows(x, at), parts, store) for name, at in rows.items()
-    }
+    if methods["query"].contract.simulator_only:
+        parts = replace(parts, hidden=hidden)
+    features = None
+    if encoder is not None:
+        features = CommonFeatures(encoder, found.x, rows, kept or FeatureStore())
+        parts = replace(parts, encoded=features.of_site)
+    members = {}
+    for name, at in rows.items():
+        members[name] = Site(name, data.take_rows(x, at), parts, store)
     executor = executor_of(recipe, model)
-    carrier = _carrier(recipe, executor, runtime, members, row_loss(found.task))
-    oracle = _oracle(recipe, members, hidden, is_shared(methods["query"]))
-    parts_of_it = (carrier, members, oracle, model, layout, methods)
-    tests = split_tests(recipe, found, shares, seed)
+    engine = find_executor(executor, OWN).build(
+        model, layout, row_loss(found.task), channels_last=recipe.channels_last
+    )
+    carrier: Carrier = InProcess(members, engine)
+    if runtime == "bytes":
+        carrier = Bytes(members, engine)
     return World(
-        recipe,
-        seed,
-        found,
-        *parts_of_it,
-        executor,
-        fresh,
+        recipe=recipe,
+        seed=seed,
+        dataset=found,
+        carrier=carrier,
+        members=members,
+        oracle=_build_oracle(recipe, members, hidden, is_shared(methods["query"])),
+        model=model,
+        layout=layout,
+        methods=methods,
+        executor=executor,
+        fresh=fresh,
         features=features,
-        tests=tests,
+        tests=split_tests(recipe, found, shares, seed),
         flipped=wrong,
     )
 
 
-def _carrier(
-    recipe: Recipe,
-    executor: str,
-    runtime: Runtime,
-    members: dict[SiteId, Site],
-    loss: RowLoss,
-) -> Carrier:
-    parts = next(iter(members.values())).parts
-    engine = find_executor(executor, OWN).build(
-        parts.model, parts.layout, loss, channels_last=recipe.channels_last
-    )
-    return Bytes(members, engine) if runtime == "bytes" else InProcess(members, engine)
-
-
-def _oracle(
+def _build_oracle(
     recipe: Recipe, members: dict[SiteId, Site], hidden: dict[SiteId, Tensor], shared: bool
 ) -> Simulated:
     """Held-back labels; a site (or all together, where the budget is shared) may buy its share of
@@ -351,17 +357,23 @@ def _oracle(
     later = budgets(recipe.budget, recipe.per_cycle, sizes)
     limit = {name: first[name] + recipe.cycles * later[name] for name in sizes}
     spent = {name: int(site.bought.sum()) for name, site in members.items()}
-    return Simulated(hidden, sum(limit.values()) if shared else limit, spent)
+    if shared:
+        return Simulated(hidden, sum(limit.values()), spent)
+    return Simulated(hidden, limit, spent)
 
 
-def partition_of(world: World) -> dict[str, Any]:
+def partition_of(world: World) -> dict[str, object]:
     """Who held what at the start, for reports: sites x classes and how uneven it is."""
-    classes = world.dataset.n_classes
-    hidden = [world.oracle.hidden[name].numpy() for name in world.members]
-    ends = np.cumsum([0, *map(len, hidden)])
-    parts = [np.arange(a, b) for a, b in pairwise(ends.tolist())]
-    report = (
-        data.partition_report(np.concatenate(hidden), parts, classes) if classes else {}
-    )
-    about = {"sites": list(world.members), "classes": list(world.dataset.classes)}
-    return {**about, "flipped": list(world.flipped), **report}
+    about: dict[str, object] = {
+        "sites": list(world.members),
+        "classes": list(world.dataset.classes),
+        "flipped": list(world.flipped),
+    }
+    n_classes = world.dataset.n_classes
+    if n_classes:
+        # the rows of all sites one behind the other, and which of them each site has
+        hidden = [world.oracle.hidden[name].numpy() for name in world.members]
+        ends = np.cumsum([0, *map(len, hidden)])
+        parts = [np.arange(first, end) for first, end in pairwise(ends.tolist())]
+        about |= data.partition_report(np.concatenate(hidden), parts, n_classes)
+    return about

@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -163,6 +164,28 @@ class Agreement:
         return embed_rows(
             rows, features(self.recipe.features, self.schema.shape, self.names)
         )
+
+
+def read_guideline(file: Path) -> str:
+    """The guideline in a text file, without space around it.
+
+    Raises ValueError, with the file, where it cannot be read or is not fit to be shown.
+    """
+    try:
+        text = file.read_text(encoding="utf-8-sig").strip()
+    except OSError as error:
+        raise ValueError(
+            f"the guideline {file} cannot be read ({error.strerror}); give a text file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"the guideline {file} is no text in UTF-8; save it as plain text"
+        ) from error
+    try:
+        check_guideline(text)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+    return text
 
 
 def check_guideline(text: str) -> None:

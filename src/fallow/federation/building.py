@@ -17,7 +17,7 @@ from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.engine import row_loss
 from fallow.engine.executors import Executor, find_executor
-from fallow.experiment.encoding import encoder_of, with_encoder
+from fallow.experiment.encoding import check_tuning, encoder_of, with_encoder
 from fallow.experiment.methods import executor_of, methods_of
 from fallow.experiment.scale import is_standardised
 from fallow.federation.agreement import Agreement
@@ -82,6 +82,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
 
     chosen = methods_of(recipe, policy=names)
     methods = with_encoder(chosen, encoder, measured, schema.missing)
+    check_tuning(recipe, methods)
     for name in ("query", "training"):
         if methods[name].contract.simulator_only:
             raise ValueError(
@@ -94,6 +95,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     )
     people = People(recipe.privacy.secure_sum, schema.task == "classification")
     _check_shown(agreement, methods["training"])
+    _check_tuned(agreement, methods)
     return BuiltStudy(
         model=model,
         layout=layout,
@@ -162,4 +164,20 @@ def _check_shown(agreement: Agreement, training: Training) -> None:
         f"{agreement.name}: {training.contract.title} needs secure sums at real sites, because "
         f"without them {training.contract.parts_show}; set privacy.secure_sum = true (three sites or "
         f"more), or agree to that with training = {name!r} and shown = 'parts'"
+    )
+
+
+def _check_tuned(agreement: Agreement, methods: Methods) -> None:
+    """Raise ValueError where choosing a field of the encoder would show the coordinator what the
+    sites did not agree to show."""
+    training = methods["training"]
+    is_agreed = isinstance(training, Showing) and training.shown == "parts"
+    if "tuning" not in methods or agreement.recipe.privacy.secure_sum or is_agreed:
+        return
+    encoder = agreement.recipe.encoder
+    raise ValueError(
+        f"{agreement.name}: a field of the encoder {encoder} is chosen by labels, which needs secure "
+        f"sums at real sites, because without them {methods['tuning'].contract.parts_show}; set "
+        "privacy.secure_sum = true (three sites or more), or give the field, such as "
+        "encoder = 'fourier:gamma=0.25'"
     )

@@ -107,7 +107,10 @@ def _describe_data(agreement: Agreement, facts: Facts) -> Iterator[str]:
 
 
 def _describe_column(column: Column) -> str:
-    return f"{column.name} ({column.unit})" if column.unit else column.name
+    about = [column.unit] if column.unit else []
+    if column.may_be_empty:
+        about.append("cells may be empty")
+    return f"{column.name} ({', '.join(about)})" if about else column.name
 
 
 def _describe_labels(labels: Mapping[str, int]) -> str:
@@ -154,6 +157,12 @@ def _describe_privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
         yield (
             f"- Noise on the class counts that a query releases: ε = {privacy.epsilon:g} each, at "
             f"most {privacy.total:g} for a site."
+        )
+    if agreement.recipe.delta is not None:
+        yield (
+            "- Gaussian noise on the totals from which the model was solved for: ε = "
+            f"{privacy.epsilon:g} and δ = {agreement.recipe.delta:g} for each close of labels, in the "
+            "same total."
         )
     summed = "were masked" if privacy.secure_sum else "were not masked"
     yield f"- Sums over sites {summed}."

@@ -15,7 +15,8 @@ from fallow.core.methods import Finishing
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
-from fallow.experiment.encoding import saved_encoder
+from fallow.experiment.encoding import add_encoder
+from fallow.experiment.finished import RowsAbout, TrainedModel
 from fallow.experiment.scale import in_units
 from fallow.experiment.steps import hold_back, is_stratified
 from fallow.experiment.versions import versions
@@ -184,23 +185,24 @@ class People:
         is_own = any(not torch.equal(deployed[name], common[name]) for name in PARTS)
 
         schema = at.agreement.schema
-        columns = schema.features if schema.kind == "table" else ()
-        about: dict[str, Any] = {
+        about: RowsAbout = {
             "classes": schema.classes,
-            "columns": columns,
+            "columns": (),
             "shape": schema.shape,
         }
+        if schema.kind == "table":
+            about["columns"] = schema.features
         if schema.missing is not None:
             about["marks"] = [list(mark) for mark in schema.missing.marks]
-        tree = {
+        model: TrainedModel = {
             "state": {name: used[name] for name in PARTS},
             "about": about,
             "scale": at.site.memory.get("features"),
             "targets": at.site.memory.get("targets"),
         }
         encoder = at.site.parts.methods.get("encoder")
-        tree |= saved_encoder(encoder, at.site.memory.get(ENCODE))
-        save_tree(at.path / MODEL, tree)
+        add_encoder(model, encoder, at.site.memory.get(ENCODE))
+        save_tree(at.path / MODEL, model)
         facts = Facts(
             owner=f"site {at.site.id}",
             labels={at.site.id: _count_labels(at.site)},

@@ -22,7 +22,7 @@ from fallow.data.own.labels import TaskChoice, encode
 from fallow.data.own.table import EMPTY, MOST_LEVELS, read_cells
 from fallow.federation.site.pictures import read_pictures
 
-Kind = Literal["table", "images", "arrays"]
+DataKind = Literal["table", "images", "arrays"]
 MOST_NUMBERS = 10**8  # in a row: a whole one is made up to check models with
 
 
@@ -71,7 +71,7 @@ class Schema:
     names its rows, and is no feature; sites may go without.
     """
 
-    kind: Kind
+    kind: DataKind
     task: Task
     label: str = "label"
     classes: tuple[str, ...] = ()

@@ -152,8 +152,10 @@ def schema_section(schema: Schema) -> Table:
 
 def _briefly(column: dict[str, Any]) -> dict[str, Any]:
     """A column without what does not concern it; an empty unit of a number waits to be filled."""
-    return {
-        k: v
-        for k, v in column.items()
-        if v not in ((), False) and not (k == "unit" and column["values"])
-    }
+    found = {}
+    for name, value in column.items():
+        is_unset = value == () or value is False  # a limit of 0 is set
+        is_of_texts = name == "unit" and column["values"]
+        if not is_unset and not is_of_texts:
+            found[name] = value
+    return found

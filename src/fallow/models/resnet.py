@@ -114,7 +114,9 @@ class _PreActivation(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         active = self.activation(x)
-        kept = x if self.passes_input else active
+        kept = active
+        if self.passes_input:
+            kept = x
         total: Tensor = self.residual(active) + self.shortcut(kept)
         return total
 

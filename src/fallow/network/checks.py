@@ -26,9 +26,13 @@ from fallow.network.plausible import (
     BY_ROWS,
     ROWS,
     Bounds,
+    are_losses,
+    are_noisy_products,
     are_products,
     cut_sums,
     cut_weights,
+    find_fault_in_losses,
+    find_fault_in_moments,
     find_fault_in_products,
     find_too_far,
     is_weighted,
@@ -137,6 +141,7 @@ class ResponseCheck:
     schema: the digest that a site must name.
     dtype: of models; bounds: how unusual an answer may be.
     last: the norms of the model that sites were brought last, by its parts.
+    masses: the weight of the labelled rows of which each site sent products last.
     with_statistics: the owners of verbs ("query", "training") whose models for an average come
         with batch-norm statistics.
     missing: how empty cells are filled in, where a study has some; cells: numbers in a row as it
@@ -156,6 +161,7 @@ class ResponseCheck:
     dtype: torch.dtype = torch.float32
     bounds: Bounds = Bounds()
     last: dict[str, float] = field(default_factory=dict)
+    masses: dict[SiteId, float] = field(default_factory=dict)
     with_statistics: frozenset[str] = frozenset()
     missing: Missing | None = None
     cells: int = 0
@@ -208,6 +214,9 @@ class ResponseCheck:
             self._check_of_people(site, step, answer)
         elif step.kind == "sum":
             _check_signs(answer)
+            self._check_losses(site, answer)
+            if why := find_fault_in_moments(answer):
+                raise ValueError(why)
             if request.owner in ("query", "initial"):
                 self._check_parts_of_rows(site, answer)
             if are_cells(answer):
@@ -335,6 +344,8 @@ class ResponseCheck:
 
     def _check_weight(self, site: SiteId, request: Request, answer: Received) -> None:
         """Raise ValueError for more rows in an average than the site has labels."""
+        if are_noisy_products(answer):
+            self._check_labelled(site, answer)
         n = number_of(answer.get(ROWS))
         if n is None or request.owner == "people":
             return
@@ -366,14 +377,10 @@ class ResponseCheck:
         Rows count by the weights of classes and of queries, of which none is above the number of
         all rows: those of classes share the labels, those of queries stand for rows.
         """
-        rows = number_of(answer["rows"])
+        rows = self._check_labelled(site, answer)
         n = number_of(answer[ROWS])
-        most = self.labels.get(site, WHOLE)
-        if rows is None or n is None or not 0 <= rows <= most:
-            raise ValueError(
-                f"rows is {answer['rows']!r:.40}, and the site brought or was asked for {most} "
-                "labels"
-            )
+        if n is None:
+            raise ValueError(f"{ROWS} is {answer[ROWS]!r:.40}, which is no number")
         heaviest = sum(self.rows.values()) or WHOLE
         if n > rows * heaviest:
             raise ValueError(
@@ -382,6 +389,27 @@ class ResponseCheck:
             )
         if why := find_fault_in_products(answer):
             raise ValueError(why)
+        self.masses[site] = n
+
+    def _check_losses(self, site: SiteId, answer: Received) -> None:
+        """Raise ValueError for losses on labelled rows that rows of their weight cannot have."""
+        if not are_losses(answer):
+            return
+        heaviest = sum(self.rows.values()) or WHOLE
+        most = float(self.labels.get(site, WHOLE)) * heaviest
+        if why := find_fault_in_losses(answer, self.masses.get(site, most)):
+            raise ValueError(why)
+
+    def _check_labelled(self, site: SiteId, answer: Received) -> float:
+        """How many labelled rows an answer is of; ValueError for more than the site can have."""
+        rows = number_of(answer["rows"])
+        most = self.labels.get(site, WHOLE)
+        if rows is None or not 0 <= rows <= most:
+            raise ValueError(
+                f"rows is {answer['rows']!r:.40}, and the site brought or was asked for {most} "
+                "labels"
+            )
+        return rows
 
     def check_plain(self, site: SiteId, answer: Received, least: int = 0) -> Answer:
         """The answer, where nothing more is known of it; counts may be as large as ``least``."""

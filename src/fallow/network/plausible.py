@@ -206,12 +206,19 @@ def _find_beyond(
 
 PRODUCTS = frozenset({"n", "rows", "features", "answers", "products", "cross", "squares"})
 """Fields of an answer with products of labelled rows: for a head in closed form."""
+NOISY = frozenset({"rows", "noisy"})
+"""Fields of an answer with such products behind Gaussian noise."""
 BELOW = 1e-6  # of the largest square: what rounding makes of an eigenvalue of 0
 
 
 def are_products(answer: Mapping[str, object]) -> bool:
     """Whether an answer has the products of labelled rows."""
     return answer.keys() >= PRODUCTS
+
+
+def are_noisy_products(answer: Mapping[str, object]) -> bool:
+    """Whether an answer has the products of labelled rows with noise, and their number."""
+    return answer.keys() >= NOISY
 
 
 def is_weighted(answer: Mapping[str, object]) -> bool:
@@ -257,6 +264,99 @@ def find_fault_in_products(
     if bool(failed):
         return "products have a negative eigenvalue, which those of rows never have"
     return None
+
+
+# -- losses on rows that a head has not seen --------------------------------------------------
+
+LOSSES = frozenset({"squared", "right", "log"})
+"""Fields of an answer with losses on labelled rows, of classes; of numbers it is the first alone."""
+FARTHEST = 10.0
+"""How far an output is from the truth at most, as sites cut it (`ridge.MOST_AWAY`)."""
+HOTTEST = 1000.0  # the largest temperature of the grid
+TOGETHER = ""  # in place of a site's name: all of them, behind masks
+
+
+def are_losses(answer: Mapping[str, object]) -> bool:
+    """Whether an answer has losses on labelled rows and nothing else but what a sum adds."""
+    return "right" in answer and answer.keys() - {"sites"} <= LOSSES
+
+
+def find_fault_in_losses(
+    answer: Mapping[str, object], mass: float, tolerance: float = BELOW
+) -> str | None:
+    """Why rows of weight ``mass`` together cannot have such losses; None where they can.
+
+    Right answers weigh no more than all rows.  Where a grid of penalties was asked for, outputs
+    were cut to 10 from the truth, so that no row loses more than 21,000 at any temperature.
+    """
+    room = mass * (1 + tolerance) + tolerance
+    right = torch.as_tensor(answer["right"], dtype=torch.float64)
+    if bool((right > room).any()):
+        return f"right is {float(right.max()):g}, and the labelled rows weigh {mass:g} together"
+    if right.ndim and "log" in answer:
+        log = torch.as_tensor(answer["log"], dtype=torch.float64)
+        most = 2 * FARTHEST * HOTTEST + HOTTEST
+        if bool((log > room * most).any()):
+            return (
+                f"log is {float(log.max()):g}, and no row loses more than {most:g}: rows of "
+                f"weight {mass:g} lose {most * mass:g} at most"
+            )
+    return None
+
+
+# -- what encoders are fitted to ---------------------------------------------------------------
+
+PATCHES = frozenset({"rows", "patches", "moments"})
+"""Fields of an answer with the mean and the second moments of patches of pictures."""
+COLUMNS = frozenset({"rows", "columns", "squares"})
+"""Fields of an answer with totals of columns and of their squares."""
+
+
+def find_fault_in_moments(
+    answer: Mapping[str, object], tolerance: float = BELOW
+) -> str | None:
+    """Why these cannot be first and second moments of rows; None where they can, and for an answer
+    that has none.
+
+    Patches are normalised: none of d numbers has a squared length above d.
+    """
+    names = answer.keys() - {"sites"}
+    if names == COLUMNS:
+        rows, first, second = _read_moments(answer, "columns", "squares")
+        if first.shape != second.shape:
+            return "columns and squares are not of one shape"
+        room = tolerance * (1 + rows * second.abs())
+        if bool((rows * second < first.square() - room).any()):
+            return "squares are less than those of the mean, which no rows have"
+    if names == PATCHES:
+        rows, first, upper = _read_moments(answer, "patches", "moments")
+        size = first.numel()
+        if first.ndim != 1 or upper.shape != (size * (size + 1) // 2,):
+            return f"moments do not have the shape of {size} numbers in a patch"
+        at = torch.triu_indices(size, size)
+        second = torch.zeros(size, size, dtype=torch.float64)
+        second[at[0], at[1]] = upper
+        room = tolerance * (1 + rows * size)
+        if float(second.trace()) > rows * size + room:
+            return "moments are of longer patches than there are, once their contrast is normalised"
+        with_one = torch.cat([torch.as_tensor(rows).reshape(1), first])
+        below = torch.cat([first[:, None], second + second.triu(1).T], dim=1)
+        lifted = torch.cat([with_one[None], below]) + room * torch.eye(
+            size + 1, dtype=torch.float64
+        )
+        _, failed = torch.linalg.cholesky_ex(lifted)
+        if bool(failed):
+            return "moments have a negative eigenvalue, which those of patches never have"
+    return None
+
+
+def _read_moments(
+    answer: Mapping[str, object], first: str, second: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The number of rows (), and two tensors of an answer, in float64."""
+    names = ("rows", first, second)
+    rows, one, two = (torch.as_tensor(answer[name], dtype=torch.float64) for name in names)
+    return rows, one, two
 
 
 # -- how much ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -18,8 +19,13 @@ from fallow.network.checks import ResponseCheck
 from fallow.network.plausible import (
     MODELS,
     ROWS,
+    TOGETHER,
+    are_losses,
+    are_noisy_products,
     are_products,
     does_fit,
+    find_fault_in_losses,
+    find_fault_in_moments,
     find_fault_in_products,
 )
 
@@ -102,9 +108,16 @@ class PlausibleSums:
             if why := self._find_too_many_rows(values, sites):
                 return why
         in_counts = self._find_fault_in_counts(values, sites)
-        if in_counts is None and are_products(values):
+        if in_counts is not None:
+            return in_counts
+        if are_products(values):
+            self.border.masses[TOGETHER] = float(values[ROWS])
             return find_fault_in_products(values, BELOW)
-        return in_counts or self._find_fault_in_model(values)
+        if are_losses(values):
+            most = self.border.masses.get(TOGETHER, math.inf)
+            return find_fault_in_losses(values, most, BELOW)
+        in_moments = find_fault_in_moments(values, BELOW)
+        return in_moments or self._find_fault_in_model(values)
 
     def _find_too_many_rows(
         self, total: Mapping[str, Tensor], sites: Sequence[SiteId]
@@ -121,7 +134,7 @@ class PlausibleSums:
     ) -> str | None:
         known = [self.border.labels.get(site) for site in sites]
         counted = ROWS
-        if are_products(total):
+        if are_products(total) or are_noisy_products(total):
             counted = "rows"  # their n is a weight
         if counted in total and None not in known:
             n = float(total[counted])

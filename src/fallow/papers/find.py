@@ -72,4 +72,6 @@ def find_recipe(name: str) -> Recipe:
 
 def _beside(file: Path, named: str, *, is_file: bool) -> str:
     """What a file names, as the current folder sees it: its paths are relative to the file."""
-    return str(file.parent / named) if is_file else named
+    if not is_file:
+        return named
+    return str(file.parent / named)

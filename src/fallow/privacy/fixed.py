@@ -6,6 +6,7 @@ import math
 
 from torch import Tensor
 
+from fallow.core.refusal import Refusal
 from fallow.core.totals import check_addend
 from fallow.core.types import SiteId
 
@@ -36,17 +37,18 @@ def encode(
 ) -> Tensor:
     """A tensor as int64 of the same shape, rounded to the nearest step of 2^-bits.
 
-    Raises ValueError for a value that is not finite, or beyond what so many sites may add.
+    Raises ValueError for a value that is not finite, and Refusal for one beyond what so many sites
+    may add, which leaves the site in words and does not say how large the value is.
     """
     value = value.double()
     check_addend(site, verb, name, value, None)
     largest = float(value.abs().max()) if value.numel() else 0.0
     most = limit(bound, sites)
     if largest > most:
-        raise ValueError(
-            f"site {site} answered {verb!r} with {name} up to {largest:.6g}, beyond the "
-            f"{most:.6g} that each of {sites} sites may add to a masked sum; set privacy.bound to "
-            f"the largest value that a site may add, such as {10 * largest:.0e}"
+        raise Refusal(
+            f"site {site} has for {verb!r} a {name} beyond the {most:.6g} that each of {sites} sites "
+            "may add to a masked sum: bring rows in smaller units, or raise privacy.bound, to 1000 "
+            "times that for instance, in a new study; sums are the coarser the larger it is"
         )
     return (value * 2.0 ** bits(bound, sites)).round().long()
 

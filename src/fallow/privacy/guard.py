@@ -17,7 +17,15 @@ from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId
 from fallow.core.view import Release
-from fallow.privacy.ledger import Ledger, Released, check_budget
+from fallow.privacy.gauss import (
+    add_rho,
+    cost_of_next,
+    draw_gaussian_from_os,
+    draw_gaussian_seeded,
+    rho_of,
+    scale_of,
+)
+from fallow.privacy.ledger import Ledger, Released, SumKey, check_budget
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.noise import draw_from_os, draw_seeded
 from fallow.privacy.secure_sum import mask_answer
@@ -89,6 +97,11 @@ class ReleaseGuard:
         asking again would average the noise away."""
         epsilon = self.privacy.epsilon
         if epsilon is None:
+            if release.delta:
+                raise Refusal(
+                    f"site {self.site} does not answer {step.verb!r} without noise: set "
+                    "privacy.epsilon, what one release may spend"
+                )
             return release.post(release.counts)
         key = step.masked.exchange if step.masked else request.key
         question = replace(step, kind="sum", masked=None)
@@ -102,13 +115,21 @@ class ReleaseGuard:
                 )
             return book[key].answer
         total = self.privacy.over(1).total  # one release, where nobody said how many
-        check_budget(self.site, book, epsilon, total)
+        cost = epsilon
+        rho = 0.0
+        if release.delta:
+            rho = rho_of(epsilon, release.delta)
+            before = add_rho(line.rho for line in book.values())
+            cost = cost_of_next(before, epsilon, release.delta)
+        check_budget(self.site, book, cost, total)
         post = release.post_noisy or release.post
         answer = post(self._add_noise(key, release, epsilon))
-        self.ledger.spend(self.site, key, Released(epsilon, digest, answer))
+        self.ledger.spend(self.site, key, Released(cost, digest, answer, rho))
         return answer
 
     def _add_noise(self, key: str, release: Release, epsilon: float) -> Tensor:
+        if release.delta:
+            return self._add_gaussian(key, release, rho_of(epsilon, release.delta))
         if self.noise == "os":
             return draw_from_os(
                 release.counts,
@@ -121,6 +142,17 @@ class ReleaseGuard:
             scale=release.sensitivity / epsilon,
             mechanism=self.privacy.mechanism,
             draw=stream(self.seed, "noise", self.site, key),
+        )
+
+    def _add_gaussian(self, key: str, release: Release, rho: float) -> Tensor:
+        if self.noise == "seeded":
+            return draw_gaussian_seeded(
+                release.counts,
+                scale=scale_of(release.sensitivity, rho),
+                draw=stream(self.seed, "noise", self.site, key),
+            )
+        return draw_gaussian_from_os(
+            release.counts, sensitivity=release.sensitivity, rho=rho
         )
 
     # -- masks ------------------------------------------------------------------------------
@@ -140,8 +172,7 @@ class ReleaseGuard:
                     f"site {self.site} has masked its part of {about.exchange} for another "
                     "cohort; two sums under one key would show the difference"
                 )
-            earlier: Answer = held["answer"]
-            return earlier
+            return held["answer"]
         own = about.keys.get(self.site)
         if (
             len(about.keys) < SMALLEST
@@ -161,7 +192,7 @@ class ReleaseGuard:
             about=about,
             bound=bound,
         )
-        kept = {
+        kept: SumKey = {
             "name": held["name"],
             "public": held["public"],
             "digest": digest,

@@ -4,22 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Required, TypedDict
+
+from torch import Tensor
 
 from fallow.core.refusal import Refusal
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import Answer, SiteId, Tree
 
 
 class Released(NamedTuple):
     """One noisy answer: what it cost, what it answered to, and itself.
 
     Without a ``digest`` nothing is known of the answer: the site may have given one, and counts it
-    as spent.
+    as spent.  Of Gaussian noise ``rho`` is what it cost as zCDP, and ``epsilon`` by how much it
+    raised the ε of all releases with such noise (`fallow.privacy.gauss`): so ε of all lines adds up.
     """
 
     epsilon: float
     digest: str
     answer: Answer
+    rho: float = 0.0
+
+    def to_line(self) -> Tree:
+        """The fields as a ledger holds them: ``rho`` only where there is one."""
+        fields = self._asdict()
+        if not self.rho:
+            del fields["rho"]
+        return fields
+
+
+class SumKey(TypedDict, total=False):
+    """The key of a site for one attempt at one secure sum, and what it has masked."""
+
+    name: Required[str]  # of the attempt
+    public: Tensor  # (32,) uint8
+    secret: Tensor  # (32,) uint8; gone once a part is masked
+    digest: str  # of what was asked
+    answer: Answer  # the masked part
 
 
 class Ledger(Protocol):
@@ -31,9 +52,9 @@ class Ledger(Protocol):
     def released(self, site: SiteId) -> dict[str, Released]: ...
 
     # replaces the one before
-    def hide(self, site: SiteId, secret: dict[str, Any]) -> None: ...
+    def hide(self, site: SiteId, secret: SumKey) -> None: ...
 
-    def hidden(self, site: SiteId) -> dict[str, Any] | None: ...
+    def hidden(self, site: SiteId) -> SumKey | None: ...
 
 
 def check_budget(

@@ -8,7 +8,8 @@ from typing import Literal
 
 from fallow.core.contract import Contract
 from fallow.privacy.extra import need
-from fallow.privacy.ledger import as_written
+from fallow.privacy.gauss import costs_of
+from fallow.privacy.ledger import add_up, as_written
 
 SMALLEST = 3
 """Sites in a secure sum: of two, each can subtract its own part and has the other's."""
@@ -72,15 +73,22 @@ class Privacy:
                 "spends; raise it or lower privacy.epsilon"
             )
 
-    def over(self, queries: int) -> Privacy:
+    def over(self, queries: int, closes: int = 0, delta: float = 0.0) -> Privacy:
         """The settings of a run of so many queries: ``total`` is a number wherever noise is on.
+
+        ``closes``: how often a training method releases totals with Gaussian noise of δ ``delta``;
+        these cost less together than one by one.
 
         >>> Privacy(epsilon=0.5).over(4).total
         2.0
+        >>> round(Privacy(epsilon=1.0).over(0, closes=4, delta=1e-5).total, 2)
+        2.04
         """
         if self.epsilon is None or self.total is not None:
             return self
-        exact = as_written(self.epsilon) * max(queries, 1)
+        exact = as_written(self.epsilon) * queries
+        exact += add_up(costs_of(closes, self.epsilon, delta))
+        exact = exact or as_written(self.epsilon)
         total = float(exact)
         if as_written(total) < exact:  # rounded down, the last release would be refused
             total = math.nextafter(total, math.inf)
@@ -91,6 +99,12 @@ def noise_refusal(name: str, contract: Contract) -> str | None:
     """Why the method cannot work with noisy counts, in a sentence; None where it can."""
     if contract.local_dp:
         return None
+    if contract.delta_field:
+        return (
+            f"{name} sends exact totals, which local privacy (privacy.epsilon) rules out: set its "
+            f"{contract.delta_field}, such as {name.partition(':')[0]}:{contract.delta_field}=1e-5, "
+            "and they leave with noise; or leave privacy.epsilon out"
+        )
     told = "; ".join(dict.fromkeys(contract.verbs.values()))
     return (
         f"{name} does not work under local privacy (privacy.epsilon), because noise would change "
@@ -114,6 +128,11 @@ def check_fit(privacy: Privacy, methods: dict[str, Contract], cohort: int) -> No
     """Raise ValueError unless all methods, by name, can run behind ``privacy`` in rounds of
     ``cohort`` sites (0: not known yet); called before anything starts."""
     for name, contract in methods.items():
+        if contract.always_noisy and privacy.epsilon is None:
+            raise ValueError(
+                f"{name} adds noise to its totals, and privacy.epsilon is not set: set it, to what "
+                f"one release may spend, or leave out {contract.delta_field}"
+            )
         reasons = (
             noise_refusal(name, contract) if privacy.epsilon is not None else None,
             masks_refusal(name, contract) if privacy.secure_sum else None,

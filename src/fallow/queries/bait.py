@@ -70,7 +70,9 @@ class BAIT:
     def select(self, view: View, n: int) -> Picks:
         refuse_classes(self, view)
         rows = LastLayer.of(view, self.model)
-        more = n if self.forward_only else 2 * n
+        more = 2 * n
+        if self.forward_only:
+            more = n
         chosen = forward_backward(Reduction.of(rows, self.sigma), n, more)
         return rows.picks(chosen, n)
 

@@ -135,7 +135,9 @@ class FairFAL:
         is_global = 1 - (d + gamma) / 2 > self.delta
         if self.query_model == "opposite":
             is_global = not is_global
-        return "global" if is_global else "local"
+        if is_global:
+            return "global"
+        return "local"
 
     def pseudo_labels(self, view: View, model: str) -> Tensor:
         """The class of the nearest prototype by cosine; (m,)."""
@@ -153,8 +155,9 @@ class FairFAL:
         rows = self.candidates(bucket, q)
         if len(rows) <= q:
             return rows
-        is_global = self.gradients == "global" or gamma < 0.5
-        scorer = "global" if is_global else "local"
+        scorer = "local"
+        if self.gradients == "global" or gamma < 0.5:
+            scorer = "global"
         p = view.logits(scorer)[rows].double().softmax(1)
         gradients = Gradients.of(residuals(p), view.embed("global")[rows])
         of_class = view.labels == c

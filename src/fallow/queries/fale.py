@@ -7,7 +7,7 @@ paper, ``server-solve`` from totals.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, final
+from typing import ClassVar, Literal, TypedDict, final
 
 import torch
 from torch import Tensor
@@ -32,6 +32,22 @@ NEVER = {  # what a setting never asks
     "site": ("arrivals", "draws", "take"),
     "federation": ("select",),
 }
+
+
+class Coordinates(TypedDict):
+    """How sites see their columns: mean (d,), unit (k,), and the site that drew the rotation (""
+    where there is none)."""
+
+    mean: Tensor
+    unit: Tensor
+    lead: str
+
+
+class Draw(TypedDict):
+    """What a site needs to know of all rows to draw its own: their score, and how many they are."""
+
+    mass: float
+    rows: int
 
 
 @final
@@ -163,7 +179,7 @@ class FALE:
                 f"no row has a score above 0: all features are 0, or ridge={self.ridge:g} is too "
                 "large, so there is no variance to select on; check the data, or choose random"
             )
-        common: dict[str, Any] = {"mass": mass, "rows": columns.rows}
+        common: Draw = {"mass": mass, "rows": columns.rows}
         warnings += leverage.describe_doubts(n, found)
         notes: Memo = {"rank": found.rank, "mass": mass, "warnings": warnings}
         if self.allot == "site":
@@ -196,7 +212,7 @@ class FALE:
         """Lines 1-3: every site keeps the scores of its rows.  Returns the directions in which rows
         differ, and what a reader should know, in sentences."""
         k = len(columns.unit)
-        at: dict[str, Any] = {"mean": columns.mean, "unit": columns.unit, "lead": ""}
+        at: Coordinates = {"mean": columns.mean, "unit": columns.unit, "lead": ""}
         if self.rotate:
             at["lead"] = ask.cohort[0]
             ask.relay("rotation", dict.fromkeys(ask.cohort, ask.cohort[:1]), size=k)
@@ -205,12 +221,17 @@ class FALE:
             ask.keep("score", basis=found.basis, **at)
             return found, []
 
-        function = "masked" if self.mode == "fedsvd" else "triangle"
+        function = "triangle"
+        if self.mode == "fedsvd":
+            function = "masked"
         sent = each_of_all(ask, function, **at)
         rows = {site: torch.as_tensor(answer["rows"]) for site, answer in sent.items()}
         stack = torch.cat(list(rows.values()))  # (m, k), site below site
         left, found = leverage.decompose(stack, columns.rows, self.ridge / columns.rows)
-        warnings = [leverage.ALONE.format(site) for site, x in rows.items() if len(x) == 1]
+        warnings = []
+        for site, x in rows.items():
+            if len(x) == 1:
+                warnings.append(leverage.ALONE.format(site))
         if self.mode == "tsqr":
             ask.keep("score", basis=found.basis, **at)
             return found, warnings
@@ -220,7 +241,7 @@ class FALE:
         ask.keep("unmask", to={site: {"left": part} for site, part in parts}, width=k)
         return found, warnings
 
-    def from_totals(self, ask: Ask, columns: Columns, at: dict[str, Any]) -> Directions:
+    def from_totals(self, ask: Ask, columns: Columns, at: Coordinates) -> Directions:
         """Two passes over the rows: a basis in which they are orthonormal."""
         k = len(columns.unit)
         ridge = self.ridge / columns.rows
@@ -236,7 +257,9 @@ class FALE:
             second_bound = None
         if is_masked:  # sums are rounded, the more the larger an addend may be
             sites = len(ask.cohort)
-            first_bound = leverage.bound_rotated(columns.unit) if is_rotated else BOUND
+            first_bound = BOUND
+            if is_rotated:
+                first_bound = leverage.bound_rotated(columns.unit)
             second_bound = BOUND
             first_error = leverage.rounding(first_bound, sites, k)
             second_error = leverage.rounding(second_bound, sites, k)
@@ -247,7 +270,7 @@ class FALE:
         gram = leverage.matrix(total["products"], k)
         return leverage.second_pass(gram, basis, ridge, second_error)
 
-    def find_end(self, ask: Ask, n: int, common: dict[str, Any]) -> float:
+    def find_end(self, ask: Ask, n: int, common: Draw) -> float:
         """The log of the time when the n-th row is drawn for the first time, from histograms: each
         is of the bin of the last one in which that time lies."""
         low = -LATEST
@@ -262,8 +285,9 @@ class FALE:
             bounds = edges(low, high)
             low = float(bounds[at])
             high = float(bounds[at + 1])
-            is_one_row = bool(counts[at] == 1)
-            width = NARROW if is_one_row else TIED
+            width = TIED
+            if bool(counts[at] == 1):  # one row
+                width = NARROW
             if high - low < width:
                 return high
 
@@ -280,23 +304,33 @@ class FALE:
     def rotation(self, view: View, size: int) -> Answer:
         return {"q": haar(size, view.secret("rotation"))}
 
-    def gram(self, view: View, mean: Tensor, **at: Any) -> Answer:
+    def gram(
+        self,
+        view: View,
+        mean: Tensor,
+        unit: Tensor,
+        lead: str,
+        basis: Tensor | None = None,
+    ) -> Answer:
         x, _ = self.features(view)
-        return {"products": leverage.products(x, mean, rotate_columns(view, **at))}
+        rotation = rotate_columns(view, unit, lead, basis)
+        return {"products": leverage.products(x, mean, rotation)}
 
-    def masked(self, view: View, mean: Tensor, **at: Any) -> Answer:
+    def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Answer:
         x, _ = self.features(view)
-        blocks = leverage.project_rows(x, mean, rotate_columns(view, **at))
+        blocks = leverage.project_rows(x, mean, rotate_columns(view, unit, lead))
         z = torch.cat(list(blocks))  # (m, k)
         return {"rows": mix(z, view.secret("mask"), z.shape[1])}
 
-    def triangle(self, view: View, mean: Tensor, **at: Any) -> Answer:
+    def triangle(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Answer:
         x, _ = self.features(view)
-        return {"rows": leverage.triangle(x, mean, rotate_columns(view, **at))}
+        return {"rows": leverage.triangle(x, mean, rotate_columns(view, unit, lead))}
 
-    def score(self, view: View, mean: Tensor, **at: Any) -> Answer:
+    def score(
+        self, view: View, mean: Tensor, unit: Tensor, lead: str, basis: Tensor
+    ) -> Answer:
         x, good = self.features(view)
-        tau = leverage.leverages(x, mean, rotate_columns(view, **at))
+        tau = leverage.leverages(x, mean, rotate_columns(view, unit, lead, basis))
         return {"tau": scatter_scores(tau, good)}
 
     def unmask(self, view: View, left: Tensor, width: int) -> Answer:
@@ -313,16 +347,18 @@ class FALE:
             reachable = ~tau.isnan()
         return {"mass": tau.nansum(), "reachable": float(reachable.sum())}
 
-    def arrivals(self, view: View, low: float, high: float, **common: Any) -> Answer:
-        return {"arrivals": self.clocks(view, **common).histogram(low, high)}
+    def arrivals(
+        self, view: View, low: float, high: float, mass: float, rows: int
+    ) -> Answer:
+        return {"arrivals": self.clocks(view, mass, rows).histogram(low, high)}
 
-    def draws(self, view: View, end: float, **common: Any) -> Answer:
-        times = self.clocks(view, **common).strikes(end, view.stream("strikes"))
+    def draws(self, view: View, end: float, mass: float, rows: int) -> Answer:
+        times = self.clocks(view, mass, rows).strikes(end, view.stream("strikes"))
         return {"draws": times.sum()}
 
-    def select(self, view: View, n: int, **common: Any) -> Picks:
+    def select(self, view: View, n: int, mass: float, rows: int) -> Picks:
         """The first ``n`` rows that are drawn at the site."""
-        clocks = self.clocks(view, **common)
+        clocks = self.clocks(view, mass, rows)
         order = clocks.order[:n]
         chance = clocks.rate / clocks.rate.sum().clamp_min(1e-300)  # (m,) in one draw
         if n >= clocks.reachable:  # all there is: each row stands for itself
@@ -332,9 +368,9 @@ class FALE:
         expected = times.sum() * chance
         return self.picks(order, times / expected, chance)
 
-    def take(self, view: View, end: float, draws: int, **common: Any) -> Picks:
+    def take(self, view: View, end: float, draws: int, mass: float, rows: int) -> Picks:
         """The rows that are drawn by ``end`` (the log of a time), of ``draws`` over all sites."""
-        clocks = self.clocks(view, **common)
+        clocks = self.clocks(view, mass, rows)
         is_drawn = clocks.drawn(end)  # (m,)
         order = clocks.order[is_drawn[clocks.order]]
         if end == torch.inf:
@@ -355,8 +391,9 @@ class FALE:
 
     def tau(self, view: View) -> Tensor:
         """The score of each row of the pool, (m,); NaN for rows that are not finite."""
-        kept_by = "unmask" if self.mode == "fedsvd" else "score"
-        return view.memory[kept_by]["tau"]
+        if self.mode == "fedsvd":
+            return view.memory["unmask"]["tau"]
+        return view.memory["score"]["tau"]
 
     def features(self, view: View) -> tuple[Tensor, Tensor]:
         """The rows of the pool that are finite, and which these are, (m,); raises where one is not

@@ -17,19 +17,22 @@ MOST = 4
 
 def _value(study: StudyRecords, query: str) -> float:
     """The mean final score, accuracies in per cent."""
-    scale = 100 if study.measure == "accuracy" else 1
-    return scale * fmean(study.final(query).values())
+    return study.scale * fmean(study.final(query).values())
 
 
 def _unit(study: StudyRecords) -> tuple[str, str]:
     """What stands behind a score, and behind a difference."""
-    return (" %", " points") if study.measure == "accuracy" else ("", "")
+    if study.measure == "accuracy":
+        return " %", " points"
+    return "", ""
 
 
 def curves(study: StudyRecords) -> str:
     """Who ends best, and how far behind the others end."""
-    ended = [q for q in rank_queries(study) if study.final(q)]
-    what = "accuracy" if study.measure == "accuracy" else "error"
+    ended = [query for query in rank_queries(study) if study.final(query)]
+    what = "error"
+    if study.measure == "accuracy":
+        what = "accuracy"
     about = f"Learning curves: test {what} over the labels bought."
     if not ended:
         return f"{about} No strategy has ended yet."
@@ -74,8 +77,10 @@ def differences(final: FinalTable) -> str:
             side = "below zero"
         shown = number(c.difference, final.digits, "+")
         sides[side].append(f"{row.label} ({shown})")
+    against = "the reference"
     reference = final.row(final.reference or "")
-    against = reference.label if reference else "the reference"
+    if reference is not None:
+        against = reference.label
     parts = [f"{join_words(names)} {side}" for side, names in sides.items() if names]
     return f"Paired differences to {against}, with 95 % intervals: {'; '.join(parts)}."
 

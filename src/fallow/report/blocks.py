@@ -144,7 +144,9 @@ def harmless(cell: str) -> str:
     >>> harmless("=1+1"), harmless("-0.5")
     ("'=1+1", '-0.5')
     """
-    return f"'{cell}" if FORMULA.match(cell) else cell
+    if FORMULA.match(cell):
+        return f"'{cell}"
+    return cell
 
 
 def present(blocks: Iterable[Block | None]) -> list[Block]:

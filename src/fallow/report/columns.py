@@ -20,7 +20,9 @@ def p_text(p: float) -> str:
     >>> p_text(0.03125), p_text(1e-7)
     ('0.031', '<0.001')
     """
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
+    if p < 0.001:
+        return "<0.001"
+    return f"{p:.3f}"
 
 
 def with_interval(value: float, interval: Interval | None, digits: int) -> str:
@@ -75,31 +77,47 @@ def _row_name(row: Row) -> str:
 
 
 def _spread_text(spread: Spread | None, table: FinalTable) -> str:
-    return spread.text(table.digits) if spread else NOTHING
+    if spread is None:
+        return NOTHING
+    return spread.text(table.digits)
 
 
 def _seeds_text(spread: Spread | None) -> str:
-    return str(spread.seeds) if spread else "0"
+    if spread is None:
+        return "0"
+    return str(spread.seeds)
 
 
 def _saved_text(saved: float | None) -> str:
-    return NOTHING if saved is None else f"{saved:+.0f} %"
+    if saved is None:
+        return NOTHING
+    return f"{saved:+.0f} %"
+
+
+def _labels_text(labels: float | None) -> str:
+    if labels is None:
+        return NOTHING
+    return f"{labels:,.0f}"
 
 
 def _labels_column(table: FinalTable) -> list[str]:
     """Labels bought by the end; nothing where all strategies bought as many."""
-    rows = table.rows
-    bought = [row.labels for row in rows if row.labels is not None and not row.is_bound]
-    if len({round(labels) for labels in bought}) < 2:
-        return [NOTHING for _ in rows]
-    return [NOTHING if row.labels is None else f"{row.labels:,.0f}" for row in rows]
+    bought = set()
+    for row in table.rows:
+        if row.labels is not None and not row.is_bound:
+            bought.add(round(row.labels))
+    if len(bought) < 2:
+        return [NOTHING for _ in table.rows]
+    return [_labels_text(row.labels) for row in table.rows]
 
 
 def comparison_columns(table: FinalTable) -> Columns:
     """Differences to the reference and their tests; no column when nothing was tested."""
     digits = table.digits
+    name = "reference"
     reference = table.row(table.reference or "")
-    name = reference.label if reference else "reference"
+    if reference is not None:
+        name = reference.label
     minus = f"Minus {name} [95 %]"
     texts: dict[str, Callable[[Comparison], str]] = {
         minus: lambda c: with_interval(c.difference, c.interval, digits),
@@ -123,7 +141,13 @@ def comparison_columns(table: FinalTable) -> Columns:
 def _column(
     tests: Sequence[Comparison | None], text: Callable[[Comparison], str]
 ) -> list[str]:
-    return [text(c) if c else NOTHING for c in tests]
+    cells = []
+    for test in tests:
+        cell = NOTHING
+        if test is not None:
+            cell = text(test)
+        cells.append(cell)
+    return cells
 
 
 def columns(table: FinalTable) -> Columns:

@@ -22,7 +22,9 @@ Tested = list[tuple[find.Pair, Comparison]]
 
 def unit_of(study: StudyRecords) -> str:
     """What a difference of scores is measured in."""
-    return "points" if study.measure == "accuracy" else "mean squared error"
+    if study.measure == "accuracy":
+        return "points"
+    return "mean squared error"
 
 
 def score_text(study: StudyRecords, query: str) -> str:
@@ -30,8 +32,7 @@ def score_text(study: StudyRecords, query: str) -> str:
     final = study.final(query)
     if not final:
         return NOTHING
-    scale = 100 if study.measure == "accuracy" else 1
-    spread = spread_of([scale * score for score in final.values()])
+    spread = spread_of([study.scale * score for score in final.values()])
     return spread.text(digits_of(study))
 
 

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Literal
 
 from fallow.core.disclosure import DisclosureEntry
-from fallow.core.words import count_noun, duration, join_words, size
+from fallow.core.words import count_noun, duration, join_words, size, was_or_were
 from fallow.report.blocks import Block, Blocks, Command, Fold, Note, Table
 from fallow.report.columns import NOTHING
 from fallow.report.final_table import label_of
@@ -70,7 +70,9 @@ def _count_sites(sites: object) -> int:
     """A number of sites, given as one or as their names."""
     if isinstance(sites, list):
         return len(sites)
-    return sites if isinstance(sites, int) else 0
+    if isinstance(sites, int):
+        return sites
+    return 0
 
 
 def exchanges(study: StudyRecords) -> list[Exchange]:
@@ -130,7 +132,10 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
     if any(exchange.epsilon for exchange in found):
         header.append("ε per site")
         for row, exchange in zip(rows, found, strict=True):
-            row.append(f"{exchange.epsilon:g}" if exchange.epsilon else NOTHING)
+            spent = NOTHING
+            if exchange.epsilon:
+                spent = f"{exchange.epsilon:g}"
+            row.append(spent)
         is_real = read_live(study.path) is not None
         notes.append(Note(NOISE + SOURCE[is_real]))
     if any(exchange.masked for exchange in found):
@@ -147,9 +152,10 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
 
 def _lines_between_queries(queries: Sequence[str]) -> list[str]:
     """The CSS class of each row: a line stands above the first one of every query but the first."""
-    classes = [""]
-    for before, query in pairwise(queries):
-        classes.append("" if query == before else "first")
+    classes = [""] * len(queries)
+    for at, (before, query) in enumerate(pairwise(queries), start=1):
+        if query != before:
+            classes[at] = "first"
     return classes
 
 
@@ -175,13 +181,21 @@ def last_counts(
     key: Literal["labelled", "seconds", "bytes_up", "bytes_down"],
 ) -> list[float]:
     """The last value of a cumulative count, one per seed that has it."""
-    last = [cell.records[-1].get(key) for cell in study.of(query) if cell.records]
-    return [float(count) for count in last if count is not None]
+    counts = []
+    for cell in study.of(query):
+        if not cell.records:
+            continue
+        count = cell.records[-1].get(key)
+        if count is not None:
+            counts.append(float(count))
+    return counts
 
 
 def mean_text(values: list[float], show: Callable[[float], str]) -> str:
     """The mean in words; a dash for none."""
-    return show(fmean(values)) if values else NOTHING
+    if not values:
+        return NOTHING
+    return show(fmean(values))
 
 
 def _values_of(study: StudyRecords, key: str) -> list[str]:
@@ -244,8 +258,11 @@ def set_words(name: str, value: object) -> Iterator[tuple[str, str]]:
     elif isinstance(value, Mapping):
         for key, part in value.items():
             yield from set_words(f"{name}.{key}", part)
-    elif value not in (None, ""):
-        yield name, value if isinstance(value, str) else json.dumps(value, default=str)
+    elif isinstance(value, str):
+        if value:
+            yield name, value
+    elif value is not None:
+        yield name, json.dumps(value, default=str)
 
 
 def _gaps(study: StudyRecords) -> list[Note]:
@@ -260,7 +277,7 @@ def _gaps(study: StudyRecords) -> list[Note]:
     if waiting:
         notes.append(Note(f"Not complete: {join_words(waiting)}."))
     if study.damaged:
-        were = "was" if study.damaged == 1 else "were"
+        were = was_or_were(study.damaged)
         notes.append(Note(f"{count_noun(study.damaged, 'damaged line')} {were} skipped."))
     return notes
 

@@ -62,7 +62,9 @@ def _rows(study: StudyRecords) -> list[Row]:
 
 
 def _flat(value: object) -> object:
-    return json.dumps(value) if isinstance(value, (dict, list)) else value
+    if isinstance(value, (dict, list)):
+        return json.dumps(value)
+    return value
 
 
 def _names(rows: Sequence[Row]) -> list[str]:

@@ -44,7 +44,9 @@ class Spread:
     def text(self, digits: int = 2) -> str:
         """``71.20 ± 1.05``, or the mean alone when there is no spread."""
         mean = number(self.mean, digits)
-        return mean if self.sd is None else f"{mean} ± {number(self.sd, digits)}"
+        if self.sd is None:
+            return mean
+        return f"{mean} ± {number(self.sd, digits)}"
 
 
 def spread_of(values: Sequence[float]) -> Spread:
@@ -59,7 +61,9 @@ def number(value: float, digits: int, sign: str = "") -> str:
     >>> number(0.72, 4), number(0.5, 2, "+"), number(123_456_789.0, 4)
     ('0.7200', '+0.50', '1.23e+08')
     """
-    return f"{value:{sign}.{digits}f}" if abs(value) < 1e6 else f"{value:{sign}.2e}"
+    if abs(value) < 1e6:
+        return f"{value:{sign}.{digits}f}"
+    return f"{value:{sign}.2e}"
 
 
 @dataclass(frozen=True)
@@ -102,31 +106,35 @@ class FinalTable:
     @property
     def digits(self) -> int:
         """Decimals of its scores: two of an accuracy, four digits of the best error in all."""
-        found = [r.score.mean for r in self.rows if r.score]
-        return 2 if self.measure == "accuracy" else decimals(found)
+        if self.measure == "accuracy":
+            return 2
+        return decimals(row.score.mean for row in self.rows if row.score)
 
     @property
     def unit(self) -> str:
         """What the numbers are."""
-        return "accuracy, %" if self.measure == "accuracy" else "mean squared error"
+        if self.measure == "accuracy":
+            return "accuracy, %"
+        return "mean squared error"
 
     def row(self, query: str) -> Row | None:
         """The row of a query, if it has one."""
-        return next((r for r in self.rows if r.query == query), None)
+        for row in self.rows:
+            if row.query == query:
+                return row
+        return None
 
 
 def label_of(query: str, study: Study) -> str:
     """The name a reader knows: the published one, or the query's own."""
     printed = (study.published or {}).get("names") or {}
-    training = study.recipe.get("training")
-    by = str(training["name"]) if isinstance(training, Mapping) else "fedavg"
-    is_noise = study.recipe.get("cycles") == 0  # all labels are bought: nothing is chosen
+    nothing_is_chosen = study.recipe.get("cycles") == 0  # all labels are bought
     found = names.labels(
         dict.fromkeys((*study.queries, query)),
         printed,
-        by,
+        names.training_of_recipe(study),
         known=study.known,
-        by_training=is_noise,
+        by_training=nothing_is_chosen,
     )
     return found[query]
 
@@ -137,8 +145,9 @@ def decimals(errors: Iterable[float]) -> int:
     >>> decimals([0.72, 11.0]), decimals([0.0284]), decimals([7855.0]), decimals([])
     (4, 5, 0, 4)
     """
-    smallest = min((abs(e) for e in errors if e), default=0.1)
-    return min(6, max(0, 3 - math.floor(math.log10(smallest))))
+    sizes = [abs(error) for error in errors if error]
+    magnitude = math.floor(math.log10(min(sizes, default=0.1)))
+    return min(6, max(0, 3 - magnitude))
 
 
 def digits_of(study: StudyRecords) -> int:
@@ -149,10 +158,6 @@ def digits_of(study: StudyRecords) -> int:
     return decimals(fmean(by_seed.values()) for by_seed in finals if by_seed)
 
 
-def _scale(study: StudyRecords) -> float:
-    return 100.0 if study.measure == "accuracy" else 1.0
-
-
 def _spread(by_seed: Mapping[int, float], scale: float) -> Spread | None:
     if not by_seed:
         return None
@@ -161,24 +166,28 @@ def _spread(by_seed: Mapping[int, float], scale: float) -> Spread | None:
 
 def mean_curve(study: StudyRecords, query: str) -> dict[float, float]:
     """Labelled fraction -> mean score over seeds; higher is better (errors are negated)."""
-    sign = 1 if study.higher_is_better else -1
-    x = study.fractions(query)
-    return {
-        x[cycle]: sign * fmean(scores.values())
-        for cycle, scores in study.curve(query).items()
-        if cycle in x
-    }
+    sign = -1
+    if study.higher_is_better:
+        sign = 1
+    fractions = study.fractions(query)
+    found = {}
+    for cycle, scores in study.curve(query).items():
+        if cycle in fractions:
+            found[fractions[cycle]] = sign * fmean(scores.values())
+    return found
 
 
 def rank_queries(study: StudyRecords) -> tuple[str, ...]:
     """The strategies, the best mean final score first; those without a score last."""
-    sign = -1 if study.higher_is_better else 1
 
     def rank(query: str) -> tuple[bool, float]:
         scores = study.final(query)
         if not scores:
             return True, 0.0
-        return False, sign * fmean(scores.values())
+        mean = fmean(scores.values())
+        if study.higher_is_better:
+            return False, -mean
+        return False, mean
 
     return tuple(sorted(study.strategies, key=rank))
 
@@ -194,7 +203,9 @@ def _labels_saved(
     if len(ours) < 2 or len(theirs) < 2:
         return None
     saved = labels_saved(ours, theirs)
-    return None if saved is None else 100 * saved
+    if saved is None:
+        return None
+    return 100 * saved
 
 
 Scores = Callable[[str], Mapping[int, float]]
@@ -204,10 +215,9 @@ def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison]
     """Every strategy against the reference by the scores ``of(query)`` gives for each seed, or the
     reason why there is no test."""
     reference = study.study.reference
-    scale = _scale(study)
     scores = {}
     for query in study.strategies:
-        by_seed = {seed: scale * score for seed, score in of(query).items()}
+        by_seed = {seed: study.scale * score for seed, score in of(query).items()}
         if by_seed:
             scores[query] = by_seed
     if len(study.strategies) == 1:
@@ -219,14 +229,19 @@ def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison]
         return [], why
     if len(scores) < 2:
         return [], f"There is nothing to compare {reference!r} with."
-    pairs = {q: len(set(s) & set(scores[reference])) for q, s in scores.items()}
-    testable = {q: s for q, s in scores.items() if pairs[q] >= 2}
+    testable = {}
+    short = []
+    for query, by_seed in scores.items():
+        pairs = len(by_seed.keys() & scores[reference].keys())
+        if pairs >= 2:
+            testable[query] = by_seed
+        elif query != reference:
+            short.append(f"{query} ({pairs})")
     if len(testable) < 2:
         return [], (
             f"A paired test needs at least 2 seeds in common with {reference!r}; no strategy has "
             "them."
         )
-    short = [f"{q} ({pairs[q]})" for q in scores if q not in testable and q != reference]
     reason = ""
     if short:
         reason = f"Not tested, for fewer than 2 common seeds: {', '.join(short)}."
@@ -238,14 +253,16 @@ def final_table(study: StudyRecords) -> FinalTable:
     """The final table of a study, with published numbers where the study names their table."""
     tests, untested = comparisons(study, study.final)
     of_areas, _ = comparisons(study, study.areas)
-    by_query = {c.query: c for c in tests}
-    by_area = {c.query: c for c in of_areas}
-    queries = (*rank_queries(study), *study.bounds)
+    by_query = {test.query: test for test in tests}
+    by_area = {test.query: test for test in of_areas}
+    rows = []
+    for query in (*rank_queries(study), *study.bounds):
+        rows.append(_row(study, query, by_query.get(query), by_area.get(query)))
     table = FinalTable(
         name=study.study.name,
         measure=study.measure,
         reference=study.study.reference,
-        rows=tuple(_row(study, q, by_query.get(q), by_area.get(q)) for q in queries),
+        rows=tuple(rows),
         untested=untested,
         is_scaled=study.is_scaled,
         heading=names.heading(study.study),
@@ -260,7 +277,9 @@ def final_table(study: StudyRecords) -> FinalTable:
         )
     if tables.source(where["table"]).kind != "cells":  # tallies stand beside tallies
         return table
-    named = ", ".join(filter(None, (where["table"], where["setting"])))
+    named = where["table"]
+    if where["setting"]:
+        named = f"{where['table']}, {where['setting']}"
     return beside(table, tables.cells(where["table"]), where["setting"], named)
 
 
@@ -271,9 +290,11 @@ def _row(
     of_area: stats.Comparison | None,
 ) -> Row:
     """The row of one strategy or bound."""
-    scale = _scale(study)
     final = study.final(query)
+    same_as = ""
     equal = find_equals(study).get(query)
+    if equal:
+        same_as = label_of(equal, study.study)
     labels = None
     if final:
         labels = study.labels(query).get(study.last_cycle(query) or 0)
@@ -281,15 +302,15 @@ def _row(
         query=query,
         label=label_of(query, study.study),
         is_bound=is_bound(query),
-        score=_spread(final, scale),
-        area=_spread(study.areas(query), scale),
+        score=_spread(final, study.scale),
+        area=_spread(study.areas(query), study.scale),
         area_comparison=of_area,
         saved=_labels_saved(study, query),
         comparison=comparison,
         labels=labels,
         has_diverged=ends_diverged(study, query),
         one_class=query in find_one_class(study),
-        same_as=label_of(equal, study.study) if equal else "",
+        same_as=same_as,
     )
 
 
@@ -302,7 +323,9 @@ def beside(
     for cell in cells:
         if setting not in ("", cell.setting) or cell.mean is None:
             continue
-        label = cell.method if setting else f"{cell.method} {cell.setting}"
+        label = cell.method
+        if not setting:
+            label = f"{cell.method} {cell.setting}"
         printed[label] = Spread(cell.mean, cell.sd)
     rows = tuple(replace(row, published=printed.get(row.label)) for row in table.rows)
     if not any(row.published for row in rows):

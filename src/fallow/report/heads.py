@@ -32,7 +32,7 @@ def heads(study: StudyRecords, key: str) -> Blocks:
     """What was chosen by leave-one-out, what it says of each cycle, and what to beware of."""
     blocks: list[Block] = []
     table = _chosen(study)
-    notes = [*_at_ends(study), *_unlabelled(study)]
+    notes = [*_at_ends(study), *_about_unlabelled(study)]
     if table is not None:
         blocks.append(table)
         notes = [LEFT_OUT, *notes]
@@ -86,7 +86,9 @@ def _range(study: StudyRecords, query: str, name: str) -> str:
         return NOTHING
     low = f"{min(values):.2g}"
     high = f"{max(values):.2g}"
-    return low if low == high else f"{low} to {high}"
+    if low == high:
+        return low
+    return f"{low} to {high}"
 
 
 def _at_ends(study: StudyRecords) -> list[str]:
@@ -114,14 +116,14 @@ def _ends(ends: AtEnd) -> str:
     return f"{join_words(said)} of {ends.heads} heads"
 
 
-def _unlabelled(study: StudyRecords) -> list[str]:
+def _about_unlabelled(study: StudyRecords) -> list[str]:
     """Which classes have no label, so that no head predicts them."""
     said = []
     for query, by_seed in find_unlabelled(study).items():
-        cases = [
-            f"{join_words(_class_names(study, seed, absent))} under seed {seed}"
-            for seed, absent in sorted(by_seed.items())
-        ]
+        cases = []
+        for seed, absent in sorted(by_seed.items()):
+            names = join_words(_class_names(study, seed, absent))
+            cases.append(f"{names} under seed {seed}")
         said.append(f"{label_of(query, study.study)} ({', '.join(cases)})")
     if not said:
         return []

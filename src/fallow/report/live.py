@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fallow.core.words import count_noun
+from fallow.core.words import count_noun, was_or_were
 from fallow.report.blocks import Block, Blocks, Note, Table, Text
 from fallow.study.records import StudyRecords
 
@@ -34,14 +34,15 @@ CLOSED = {"advance": REQUEST, "deadline": "when their time was up"}
 """Why labels are not waited for any more, though people had more to answer."""
 
 
-def read_live(folder: Path) -> dict[str, Any] | None:
+def read_live(folder: Path) -> Live | None:
     """How a run at real sites stands; None in the folder of a simulation."""
     try:
         found = json.loads((folder / "live.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    is_known = isinstance(found, dict) and isinstance(found.get("sites"), dict)
-    return found if is_known else None
+    if not isinstance(found, dict) or not isinstance(found.get("sites"), dict):
+        return None
+    return found
 
 
 def live(study: StudyRecords, key: str) -> Blocks:
@@ -49,7 +50,7 @@ def live(study: StudyRecords, key: str) -> Blocks:
     found = read_live(study.path)
     if found is None:
         return []
-    blocks: list[Block] = [Text(standing(found))]
+    blocks: list[Block] = [Text(describe_standing(found))]
     blocks += [Text(line) for line in without(found)]
     if found["sites"]:
         scores = _scores(study)
@@ -92,12 +93,14 @@ def refresh(folders: Sequence[Path]) -> int | None:
     return None
 
 
-def standing(found: Live) -> str:
+def describe_standing(found: Live) -> str:
     """The state of a run in a sentence or two.
 
-    >>> standing({"state": "running", "phase": "training", "cycle": 1, "cycles": 2})
+    >>> describe_standing(
+    ...     {"state": "running", "phase": "training", "cycle": 1, "cycles": 2}
+    ... )
     'The run is going on. Now: training, cycle 1 of 2.'
-    >>> standing(
+    >>> describe_standing(
     ...     {"state": "running", "phase": "people label", "cycle": 0, "step": "0/initial"}
     ... )
     'The run is going on. Now: people label, first labels.'
@@ -161,7 +164,9 @@ def silent_sites(silent: Mapping[str, str | None]) -> str:
         return ""
     names = []
     for site, seen in sorted(silent.items()):
-        since = f"since {format_moment(seen)}" if seen else "not yet in this run"
+        since = "not yet in this run"
+        if seen:
+            since = f"since {format_moment(seen)}"
         names.append(f"{site} ({since})")
     return (
         f"No word from {', '.join(names)}: 'fallow coordinate advance' goes on with the labels "
@@ -195,17 +200,19 @@ def _about_labels(found: Live) -> list[str]:
             "given back."
         ]
     if found.get("deadline"):
-        until = f"People have until {format_moment(found['deadline'])}."
+        sentences = [f"People have until {format_moment(found['deadline'])}."]
         silent = silent_sites(found.get("silent") or {})
-        return [until, f"{silent}."] if silent else [until]
+        if silent:
+            sentences.append(f"{silent}.")
+        return sentences
     ended = found.get("ended") or {}
     if ended.get("step") != found.get("step") or ended.get("why") not in CLOSED:
         return []
     many = ended.get("open") or 0
     back = ""
     if many:
-        were = "was" if many == 1 else "were"
-        back = f"; {count_noun(many, 'open question')} {were} given back"
+        questions = count_noun(many, "open question")
+        back = f"; {questions} {was_or_were(many)} given back"
     return [
         f"The {name_questions(ended['step'])} were closed {CLOSED[ended['why']]}{back}."
     ]
@@ -221,14 +228,17 @@ def name_questions(step: str) -> str:
     if what == "initial":
         return "first labels"
     part = what.partition("-")[2]
-    more = f", part {int(part) + 1}" if part else ""
-    return f"labels of cycle {cycle}{more}"
+    if not part:
+        return f"labels of cycle {cycle}"
+    return f"labels of cycle {cycle}, part {int(part) + 1}"
 
 
 def caption(found: Live) -> str:
     """What the table of sites is about: them, and the questions whose answers are counted."""
     step = found.get("step")
-    return f"Sites, and the {name_questions(step)}" if step else "Sites"
+    if not step:
+        return "Sites"
+    return f"Sites, and the {name_questions(step)}"
 
 
 def site_columns(
@@ -249,7 +259,7 @@ def site_columns(
     for head, score_of_site in (scores or {}).items():
         columns[head] = [score_of_site.get(name, NOTHING) for name in names]
     columns |= {
-        "Answered": [_answered(counts) for counts in labels],
+        "Answered": [_count_answers(counts) for counts in labels],
         "Cannot tell": [_text(counts.get("declined")) for counts in labels],
         "Open": [_text(counts.get("open")) for counts in labels],
         "Conflicts": [_text(counts.get("conflicts")) for counts in labels],
@@ -258,19 +268,27 @@ def site_columns(
     return columns
 
 
-def _answered(counts: Mapping[str, int]) -> str:
-    return f"{counts['answered']} of {counts['asked']}" if counts else NOTHING
+def _count_answers(counts: Mapping[str, int]) -> str:
+    if not counts:
+        return NOTHING
+    return f"{counts['answered']} of {counts['asked']}"
 
 
 def _contact(site: Live, is_open: bool) -> str:
     """Whether a site is there, and since when it is not or has an order to perform."""
     seen = site.get("seen")
     awaited = site.get("awaited")
+    if not is_open and seen:
+        return f"heard {_short_moment(seen)}"
     if not is_open:
-        return f"heard {_short_moment(seen)}" if seen else NOTHING
+        return NOTHING
+    if not site.get("online") and seen:
+        return f"away since {_short_moment(seen)}"
     if not site.get("online"):
-        return f"away since {_short_moment(seen)}" if seen else "not there yet"
-    return f"busy since {_short_moment(awaited)}" if awaited else "connected"
+        return "not there yet"
+    if awaited:
+        return f"busy since {_short_moment(awaited)}"
+    return "connected"
 
 
 def format_moment(iso: str | None) -> str:
@@ -298,4 +316,6 @@ def _short_moment(iso: str | None) -> str:
 
 
 def _text(value: object) -> str:
-    return NOTHING if value is None else str(value)
+    if value is None:
+        return NOTHING
+    return str(value)

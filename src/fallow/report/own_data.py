@@ -8,21 +8,21 @@ from typing import cast
 from fallow.core.words import join_some
 from fallow.data.facts import DataFacts
 from fallow.report.blocks import Block, Blocks, Fold, Notes, Table, Text
+from fallow.study.opening import FACTS
 from fallow.study.records import StudyRecords
-
-FILE = "data.json"
-"""Where a study keeps what it knows of its data, in its folder."""
 
 
 def read_facts(study: StudyRecords) -> DataFacts | None:
     """What the study wrote about its data; None where it wrote nothing that can be read."""
-    path = study.path / FILE
+    path = study.path / FACTS
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
     is_whole = isinstance(found, dict) and DataFacts.__required_keys__ <= found.keys()
-    return cast(DataFacts, found) if is_whole else None
+    if not is_whole:
+        return None
+    return cast(DataFacts, found)
 
 
 def has_facts(study: StudyRecords) -> bool:
@@ -47,20 +47,22 @@ def own_data(study: StudyRecords, key: str) -> Blocks:
 
 
 def _summary(facts: DataFacts) -> str:
-    gone = [
-        f"{sum(each['rows'].values()):,} were left out: {each['why']}"
-        for each in facts["left_out"]
-    ]
-    kept = f"{facts['kept']:,} of them are in this study"
-    lost = f" No row is left of {join_some(facts['lost'])}." if facts["lost"] else ""
-    copies = (
-        f"{facts['duplicates']:,} rows equal one above them, and none of those is both a training "
-        "and a test row."
-        if not facts["crossing"]
-        else f"{facts['crossing']:,} test rows are also training rows."
-    )
-    parts = "; ".join([kept, *gone])
-    return f"{facts['source']} holds {facts['read']:,} rows; {parts}.{lost} {copies}"
+    parts = [f"{facts['source']} holds {facts['read']:,} rows"]
+    parts.append(f"{facts['kept']:,} of them are in this study")
+    for each in facts["left_out"]:
+        n = sum(each["rows"].values())
+        parts.append(f"{n:,} were left out: {each['why']}")
+    sentences = [f"{'; '.join(parts)}."]
+    if facts["lost"]:
+        sentences.append(f"No row is left of {join_some(facts['lost'])}.")
+    if facts["crossing"]:
+        sentences.append(f"{facts['crossing']:,} test rows are also training rows.")
+    else:
+        sentences.append(
+            f"{facts['duplicates']:,} rows equal one above them, and none of those is both a "
+            "training and a test row."
+        )
+    return " ".join(sentences)
 
 
 def _sites(facts: DataFacts) -> Table:

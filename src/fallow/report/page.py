@@ -119,8 +119,11 @@ def write_report(
     """
     known = known_of(papers)
     text = report_html([read_study(path, known) for path in studies], papers)
-    alone = Path(studies[0]) if len(studies) == 1 else Path()
-    target = Path(out) if out is not None else alone
+    target = Path()
+    if out is not None:
+        target = Path(out)
+    elif len(studies) == 1:
+        target = Path(studies[0])
     if target.is_dir():
         target /= "report.html"
     make_folder(target.parent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,13 +41,19 @@ class Paper:
 
 def known_of(papers: Iterable[Paper]) -> Known:
     """What the papers say of strategies, for whoever names them."""
-    papers = tuple(papers)
-    codes = {word: code for paper in papers for code in paper.codes for word in code.words}
-    folders = tuple(paper.published for paper in papers if paper.published)
+    labels = []
+    codes: dict[str, Code] = {}
+    folders = []
+    for paper in papers:
+        labels.append(paper.labels)
+        for code in paper.codes:
+            codes |= dict.fromkeys(code.words, code)
+        if paper.published is not None:
+            folders.append(paper.published)
     return Known(
-        labels=tuple(paper.labels for paper in papers),
+        labels=tuple(labels),
         codes=codes,
-        published=PublishedTables(folders),
+        published=PublishedTables(tuple(folders)),
     )
 
 
@@ -64,8 +70,10 @@ def recipes_of(papers: Iterable[Paper]) -> dict[str, Recipe]:
 
 def sections_of(papers: Iterable[Paper]) -> Sections:
     """The sections of all papers, in the order of the papers."""
-    found: Sequence[Sections] = [paper.sections() for paper in papers]
-    return Sections(
-        of_one=tuple(section for each in found for section in each.of_one),
-        of_several=tuple(section for each in found for section in each.of_several),
-    )
+    of_one: list[Section] = []
+    of_several: list[Across] = []
+    for paper in papers:
+        sections = paper.sections()
+        of_one += sections.of_one
+        of_several += sections.of_several
+    return Sections(tuple(of_one), tuple(of_several))

@@ -49,6 +49,12 @@ def sites(study: StudyRecords, key: str) -> Blocks:
     found = find.outcomes(study)
     rows = []
     for outcome in found:
+        below_local = NOTHING
+        if outcome.below_local is not None:
+            below_local = f"{outcome.below_local:.0f}"
+        models = NOTHING
+        if outcome.models is not None:
+            models = f"{outcome.models:,.1f}"
         row = [
             label_of(outcome.query, study.study),
             spread_of(outcome.accuracy).text(),
@@ -56,10 +62,10 @@ def sites(study: StudyRecords, key: str) -> Blocks:
             f"{outcome.variance:.1f}",
             f"{outcome.worst_tenth:.2f}",
             f"{outcome.lowest:.2f}",
-            NOTHING if outcome.below_local is None else f"{outcome.below_local:.0f}",
+            below_local,
             size(outcome.received),
             size(outcome.most),
-            NOTHING if outcome.models is None else f"{outcome.models:,.1f}",
+            models,
         ]
         rows.append(row)
     header = [

@@ -11,7 +11,7 @@ from fallow.report.costs import last_counts, mean_text
 from fallow.report.final_table import digits_of, label_of, rank_queries, spread_of
 from fallow.report.findings.checkpoints import at_labels, checkpoints, is_even
 from fallow.report.findings.diverged import FAR, find_diverged, has_diverged_at
-from fallow.study.names import heading, training_of, training_tags
+from fallow.study.names import heading, penalised_training, training_tags
 from fallow.study.records import StudyRecords
 
 COLUMNS = 5
@@ -36,10 +36,11 @@ def warnings(study: StudyRecords) -> list[str]:
             "(plan.optimiser.lr)."
         )
     if solved:
-        training = min(training_of(study.study, query) for query in solved)
+        penalised = {penalised_training(study.study, query) for query in solved}
+        cures = join_words([f"training={cure}" for cure in sorted(penalised)], last="or")
         said.append(
             f"Diverged: {_who(study, solved)}. Least squares on few labels leave directions of the "
-            f"features to chance. Buy more labels, or use training={training}:ridge=0.001."
+            f"features to chance. Buy more labels, or use {cures}."
         )
     return said
 
@@ -53,7 +54,9 @@ def _who(study: StudyRecords, found: Mapping[str, Mapping[int, int]]) -> str:
     """``random (seeds 0 and 2, first in cycle 1)``, for each strategy."""
     said = []
     for query, cycle_of_seed in found.items():
-        word = "seed" if len(cycle_of_seed) == 1 else "seeds"
+        word = "seeds"
+        if len(cycle_of_seed) == 1:
+            word = "seed"
         seeds = join_words([str(seed) for seed in sorted(cycle_of_seed)])
         first = min(cycle_of_seed.values())
         name = label_of(query, study.study)

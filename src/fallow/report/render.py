@@ -59,7 +59,9 @@ def parts_of(key: str, found: Iterable[tuple[str, Blocks]]) -> list[Part]:
             continue
         name = f"{key}-{slug(title)}"
         taken = sum(part.id.startswith(name) for part in parts)
-        parts.append(Part(title, f"{name}-{taken + 1}" if taken else name, blocks))
+        if taken:
+            name = f"{name}-{taken + 1}"
+        parts.append(Part(title, name, blocks))
     return parts
 
 

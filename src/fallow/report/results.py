@@ -53,7 +53,9 @@ def curves(study: StudyRecords, key: str) -> Blocks:
     figure = draw.learning_curves(study)
     if figure is None:
         return [Note("No cycle has a score yet.")]
-    better = "higher up" if study.higher_is_better else "lower down"
+    better = "lower down"
+    if study.higher_is_better:
+        better = "higher up"
     lines = (
         "Lines are means over seeds, bands one standard deviation to each side"
         f"{_whose_bands(study)}"
@@ -72,7 +74,9 @@ def curves(study: StudyRecords, key: str) -> Blocks:
 def _whose_bands(study: StudyRecords) -> str:
     """Which strategies have a band, where not all have one."""
     queries = with_band(study)
-    return "" if queries == study.strategies else f" (of {_of(study, queries)} only)"
+    if queries == study.strategies:
+        return ""
+    return f" (of {_of(study, queries)} only)"
 
 
 # -- final scores -----------------------------------------------------------------------------
@@ -80,10 +84,14 @@ def _whose_bands(study: StudyRecords) -> str:
 
 def _mark(row: Row, final: FinalTable) -> str:
     """The CSS class of a row: the reference stands out, bounds stand apart."""
+    bounds = [each.query for each in final.rows if each.is_bound]
+    if row.query in bounds[:1]:
+        return "bound first"
     if row.is_bound:
-        first = next(r.query for r in final.rows if r.is_bound)
-        return "bound first" if row.query == first else "bound"
-    return "reference" if row.query == final.reference else ""
+        return "bound"
+    if row.query == final.reference:
+        return "reference"
+    return ""
 
 
 def scores(study: StudyRecords, key: str) -> Blocks:
@@ -118,7 +126,9 @@ def _differences(study: StudyRecords, final: FinalTable, key: str) -> Block | No
     if figure is None:
         return None
     reference = _name(study, final.reference or "")
-    side = "right" if study.higher_is_better else "left"
+    side = "left"
+    if study.higher_is_better:
+        side = "right"
     caption = (
         f"Each small dot is one seed: a strategy minus {reference} under the same seed. The diamond "
         "is their mean, the bar its 95 % Student interval. What lies wholly on one side of zero "
@@ -136,12 +146,17 @@ def _tests(study: StudyRecords, final: FinalTable) -> Table | None:
     look = looks(study)
     names = score_columns(final)[final.heading]
     cells = list(zip(names, *columns.values(), strict=True))
-    tested = [i for i, row in enumerate(final.rows) if row.comparison]
+    rows = []
+    swatches = []
+    for row, texts in zip(final.rows, cells, strict=True):
+        if row.comparison:
+            rows.append(texts)
+            swatches.append(look[row.query].on_page)
     return Table(
         "Differences to the reference, paired over seeds",
         header=[final.heading, *columns],
-        rows=[cells[i] for i in tested],
-        swatches=[look[final.rows[i].query].on_page for i in tested],
+        rows=rows,
+        swatches=swatches,
     )
 
 
@@ -150,12 +165,17 @@ def _signs(final: FinalTable) -> list[Block]:
     found = signs(final)
     if not found:
         return []
+    name = "reference"
     reference = final.row(final.reference or "")
-    name = reference.label if reference else "reference"
+    if reference is not None:
+        name = reference.label
     rows = []
     for sign in found:
-        differences = [f"{sign.measured:+.2f}", f"{sign.printed:+.2f}"]
-        rows.append([sign.label, *differences, "same" if sign.agrees else "opposite"])
+        agreement = "opposite"
+        if sign.agrees:
+            agreement = "same"
+        row = [sign.label, f"{sign.measured:+.2f}", f"{sign.printed:+.2f}", agreement]
+        rows.append(row)
     agreeing = sum(sign.agrees for sign in found)
     table = Table(
         f"Minus {name}, measured and published (points)",
@@ -183,7 +203,9 @@ def classes(study: StudyRecords, key: str) -> Blocks:
     figure = draw.class_accuracy(study)
     if figure is None:
         return [Note("The records have no accuracy per class.")]
-    others = " Grey bars span the other strategies." if _faint(study) else ""
+    others = ""
+    if _faint(study):
+        others = " Grey bars span the other strategies."
     caption = (
         "A query whose left-most dots stand higher looks after the classes that are hard to learn. "
         f"One dot per class and query: last cycle, mean over seeds.{others}"

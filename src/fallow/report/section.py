@@ -49,7 +49,9 @@ class Section:
 
     def blocks(self, study: StudyRecords, key: str) -> Blocks:
         """What the section shows of a study; nothing where it is for others."""
-        return self.render(study, key) if self.needs(study) else ()
+        if not self.needs(study):
+            return ()
+        return self.render(study, key)
 
 
 def no_study(studies: Sequence[StudyRecords]) -> Sequence[StudyRecords]:

@@ -16,7 +16,7 @@ TITLE = "Final scores side by side"
 
 
 @dataclass(frozen=True)
-class Column:
+class StudyColumn:
     """A study and its final table, by the name of each row."""
 
     name: str
@@ -39,10 +39,9 @@ class Column:
 
 def side_by_side(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
     """One table for the studies that measure the same, of the strategies that two or more share."""
-    columns = [
-        Column(name, study, final_table(study))
-        for name, study in zip(names_of(studies), studies, strict=True)
-    ]
+    columns = []
+    for name, study in zip(names_of(studies), studies, strict=True):
+        columns.append(StudyColumn(name, study, final_table(study)))
     parts = []
     for measure in ("accuracy", "mse"):
         measured = [column for column in columns if column.study.measure == measure]
@@ -52,7 +51,7 @@ def side_by_side(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, B
     return parts
 
 
-def _score_tables(columns: Sequence[Column]) -> Blocks:
+def _score_tables(columns: Sequence[StudyColumn]) -> Blocks:
     """The scores of the strategies that two columns or more share, and their differences."""
     shared = _shared_labels(columns)
     if not shared:
@@ -77,7 +76,7 @@ def _score_tables(columns: Sequence[Column]) -> Blocks:
     return [scores, Note(stars), *gaps]
 
 
-def _shared_labels(columns: Sequence[Column]) -> list[str]:
+def _shared_labels(columns: Sequence[StudyColumn]) -> list[str]:
     """The strategies that two studies or more have, the best first by mean rank; bounds last."""
     ranks: dict[str, list[int]] = {}
     bounds = set()
@@ -94,16 +93,18 @@ def _shared_labels(columns: Sequence[Column]) -> list[str]:
     return sorted(shared, key=place)
 
 
-def _score(column: Column, label: str) -> str:
+def _score(column: StudyColumn, label: str) -> str:
     row = column.rows.get(label)
     if row is None or row.score is None:
         return NOTHING
     text = row.score.text(column.final.digits)
-    return f"{text} *" if label == column.best else text
+    if label == column.best:
+        return f"{text} *"
+    return text
 
 
 def _differences(
-    columns: Sequence[Column], shared: Sequence[str], names: Sequence[str]
+    columns: Sequence[StudyColumn], shared: Sequence[str], names: Sequence[str]
 ) -> Blocks:
     """Each study's differences to its own reference; nothing where none is tested."""
     rows = []
@@ -113,21 +114,26 @@ def _differences(
             rows.append([label, *cells])
     if not rows:
         return []
-    references = [column.final.row(column.final.reference or "") for column in columns]
-    called = list(dict.fromkeys(row.label for row in references if row))
+    references: dict[str, None] = {}  # their labels, each once
+    for column in columns:
+        reference = column.final.row(column.final.reference or "")
+        if reference is not None:
+            references[reference.label] = None
     table = Table(
         "Minus the reference of the study, paired over seeds, with 95 % interval",
         header=["Strategy", *names],
         rows=rows,
     )
-    text = f"References: {', '.join(called)}. ≈ marks what chance explains (Holm p above 0.05)."
+    text = f"References: {', '.join(references)}. ≈ marks what chance explains (Holm p above 0.05)."
     return [table, Note(text)]
 
 
-def _difference(column: Column, label: str) -> str:
+def _difference(column: StudyColumn, label: str) -> str:
     row = column.rows.get(label)
     if row is None or row.comparison is None:
         return NOTHING
     c = row.comparison
     shown = with_interval(c.difference, c.interval, digits_of(column.study))
-    return shown if c.is_distinct else f"≈ {shown}"
+    if not c.is_distinct:
+        return f"≈ {shown}"
+    return shown

@@ -79,17 +79,14 @@ TEST_COLUMNS = (
 
 def _test_numbers(test: Comparison | None) -> dict[str, float | None]:
     """A comparison by column; None where it has no such number."""
+    numbers: dict[str, float | None] = dict.fromkeys(TEST_COLUMNS)
     if test is None:
-        return dict.fromkeys(TEST_COLUMNS)
-    shift = test.shift_interval
-    return {
+        return numbers
+    numbers |= {
         "difference": test.difference,
         "low": test.interval.low,
         "high": test.interval.high,
         "Hodges-Lehmann": test.shift,
-        "HL low": None if shift is None else shift.low,
-        "HL high": None if shift is None else shift.high,
-        "HL level": None if shift is None else shift.level,
         "paired t p": test.t,
         "paired t Holm p": test.t_holm,
         "Wilcoxon p": test.wilcoxon,
@@ -98,36 +95,46 @@ def _test_numbers(test: Comparison | None) -> dict[str, float | None]:
         "ties": test.ties,
         "losses": test.losses,
     }
+    shift = test.shift_interval
+    if shift is not None:
+        numbers |= {"HL low": shift.low, "HL high": shift.high, "HL level": shift.level}
+    return numbers
 
 
 def _kind(row: Row, reference: str | None) -> str:
     if row.is_bound:
         return "bound"
-    return "reference" if row.query == reference else "query"
+    if row.query == reference:
+        return "reference"
+    return "query"
 
 
-def _mean(spread: Spread | None) -> float | None:
-    return spread.mean if spread else None
-
-
-def _sd(spread: Spread | None) -> float | None:
-    return spread.sd if spread else None
+def _mean_and_sd(spread: Spread | None) -> tuple[float | None, float | None]:
+    if spread is None:
+        return None, None
+    return spread.mean, spread.sd
 
 
 def _numbers(row: Row, reference: str | None) -> dict[str, object]:
     """Everything the table knows of one strategy, one value a column."""
+    mean, sd = _mean_and_sd(row.score)
+    area, area_sd = _mean_and_sd(row.area)
+    published, published_sd = _mean_and_sd(row.published)
+    seeds: int | None = 0
+    if row.score:
+        seeds = row.score.seeds
     return {
         "query": row.query,
         "kind": _kind(row, reference),
-        "seeds": row.score.seeds if row.score else 0,
-        "mean": _mean(row.score),
-        "sd": _sd(row.score),
-        "area": _mean(row.area),
-        "area sd": _sd(row.area),
+        "seeds": seeds,
+        "mean": mean,
+        "sd": sd,
+        "area": area,
+        "area sd": area_sd,
         "labels saved %": row.saved,
         **_test_numbers(row.comparison),
-        "published": _mean(row.published),
-        "published sd": _sd(row.published),
+        "published": published,
+        "published sd": published_sd,
     }
 
 
@@ -136,12 +143,21 @@ def to_frame(table: FinalTable) -> pd.DataFrame:
     own, missing where there is none."""
     import pandas as pd
 
-    nothing = Row("", "", False, None, None, None, None)
+    nothing = Row(
+        query="",
+        label="",
+        is_bound=False,
+        score=None,
+        area=None,
+        saved=None,
+        comparison=None,
+    )
     columns = list(_numbers(nothing, None))
     rows = [_numbers(row, table.reference) for row in table.rows]
-    texts_and_counts = ("query", "kind", "seeds")
-    numbers = {name: "float64" for name in columns if name not in texts_and_counts}
-    return pd.DataFrame(rows, columns=columns).astype(numbers)
+    kinds = dict.fromkeys(columns, "float64")
+    for name in ("query", "kind", "seeds"):  # texts and counts
+        del kinds[name]
+    return pd.DataFrame(rows, columns=columns).astype(kinds)
 
 
 def to_csv(table: FinalTable) -> str:
@@ -156,8 +172,8 @@ def to_csv(table: FinalTable) -> str:
 def to_markdown(table: FinalTable) -> str:
     """The table as Markdown with its notes below; numbers are right-aligned."""
     shown = columns(table)
-    alignment = ["---", *["---:" for _ in range(len(shown) - 1)]]
-    lines = [f"| {' | '.join(shown)} |", f"|{'|'.join(alignment)}|"]
+    rule = "|---|" + "---:|" * (len(shown) - 1)  # names to the left, numbers to the right
+    lines = [f"| {' | '.join(shown)} |", rule]
     for cells in zip(*shown.values(), strict=True):
         escaped = [cell.replace("|", "\\|") for cell in cells]
         lines.append(f"| {' | '.join(escaped)} |")
@@ -195,9 +211,10 @@ def to_latex(table: FinalTable) -> str:
     import pandas as pd
 
     frame = pd.DataFrame(columns(table)).map(_tex)
-    bounds = [i for i, row in enumerate(table.rows) if row.is_bound]
-    if bounds:
-        frame.iloc[bounds[0], 0] = f"\\midrule\n{frame.iloc[bounds[0], 0]}"
+    for at, row in enumerate(table.rows):
+        if row.is_bound:  # the first of them: a rule above
+            frame.iloc[at, 0] = f"\\midrule\n{frame.iloc[at, 0]}"
+            break
     styled = frame.style.hide(axis="index").format_index(_tex, axis="columns")
     body = styled.to_latex(
         hrules=True,
@@ -211,8 +228,13 @@ def to_latex(table: FinalTable) -> str:
 
 
 WIDE = (
-    *("Area under curve", "Hodges-Lehmann", "Paired t p", "Wilcoxon p", "Win/tie/loss"),
-    *(AREA_MINUS, AREA_P),
+    "Area under curve",
+    "Hodges-Lehmann",
+    "Paired t p",
+    "Wilcoxon p",
+    "Win/tie/loss",
+    AREA_MINUS,
+    AREA_P,
 )
 """Columns for which a terminal has no room."""
 
@@ -229,9 +251,10 @@ def to_rich(table: FinalTable) -> Table:
     shown = {name: cells for name, cells in columns(table).items() if name not in WIDE}
     styles = {"bound": "dim", "reference": "bold", "query": ""}
     rich_table = Table(title=Text(table.name))
-    for at, name in enumerate(shown):
-        justify: Literal["left", "right"] = "left" if at == 0 else "right"
+    justify: Literal["left", "right"] = "left"  # the name; numbers stand to the right
+    for name in shown:
         rich_table.add_column(name, justify=justify, overflow="fold")
+        justify = "right"
     for row, cells in zip(table.rows, zip(*shown.values(), strict=True), strict=True):
         texts = [Text(cell) for cell in cells]
         rich_table.add_row(*texts, style=styles[_kind(row, table.reference)])

@@ -16,7 +16,9 @@ from fallow.study.statistics import LEVEL, Comparison
 
 def _gap(table: FinalTable, points: float) -> str:
     distance = number(abs(points), table.digits)
-    return f"{distance} points" if table.measure == "accuracy" else distance
+    if table.measure == "accuracy":
+        return f"{distance} points"
+    return distance
 
 
 def leader(table: FinalTable) -> tuple[Row, Spread] | None:
@@ -24,8 +26,13 @@ def leader(table: FinalTable) -> tuple[Row, Spread] | None:
     rows = [(row, row.score) for row in table.rows if row.score and not row.is_bound]
     if not rows:
         return None
-    best = max if table.measure == "accuracy" else min
-    return best(rows, key=lambda pair: pair[1].mean)
+
+    def mean(pair: tuple[Row, Spread]) -> float:
+        return pair[1].mean
+
+    if table.measure == "accuracy":
+        return max(rows, key=mean)
+    return min(rows, key=mean)
 
 
 def _standing(table: FinalTable, top: Row, score: Spread) -> str:
@@ -34,22 +41,29 @@ def _standing(table: FinalTable, top: Row, score: Spread) -> str:
         shown = f"{score.text()} % accuracy"
     else:
         shown = f"a mean squared error of {score.text(table.digits)}"
-    seeds = "one seed" if score.seeds == 1 else f"mean ± sd over {score.seeds} seeds"
-    is_alone = len(table.rows) == 1
-    has = "ends at" if is_alone else "has the best final score:"
+    seeds = f"mean ± sd over {score.seeds} seeds"
+    if score.seeds == 1:
+        seeds = "one seed"
+    has = "has the best final score:"
+    if len(table.rows) == 1:
+        has = "ends at"
     return f"{top.label} {has} {shown} ({seeds})."
 
 
 def _is_worse(table: FinalTable, c: Comparison) -> bool:
     """Whether the query of a comparison scored worse than the reference."""
-    return c.difference < 0 if table.measure == "accuracy" else c.difference > 0
+    if table.measure == "accuracy":
+        return c.difference < 0
+    return c.difference > 0
 
 
 def _side(table: FinalTable, c: Comparison) -> str:
     """Where the reference stands to the query of a comparison."""
     if not c.is_distinct:
         return "not told apart from"
-    return "ahead of" if _is_worse(table, c) else "behind"
+    if _is_worse(table, c):
+        return "ahead of"
+    return "behind"
 
 
 def _verdicts(table: FinalTable, tests: Sequence[Comparison]) -> list[str]:

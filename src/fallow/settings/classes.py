@@ -66,14 +66,19 @@ def defaults_of(cls: type[Any]) -> dict[str, object]:
 
     The plan of a training method is left out: it is a setting of the recipe.
     """
+    found: dict[str, object] = {}
     if is_dataclass(cls):
-        found = {field.name: _default(field) for field in fields(cls) if field.init}
-        return {name: value for name, value in found.items() if not _is_plan(name, value)}
-    found = {}
+        for field in fields(cls):
+            value = _default(field)
+            if field.init and not _is_plan(field.name, value):
+                found[field.name] = value
+        return found
     for name, parameter in inspect.signature(cls).parameters.items():
-        if name not in DECIDED:
-            is_given = parameter.default is not inspect.Parameter.empty
-            found[name] = parameter.default if is_given else ...
+        if name in DECIDED:
+            continue
+        found[name] = parameter.default
+        if parameter.default is inspect.Parameter.empty:
+            found[name] = ...
     return found
 
 
@@ -105,17 +110,20 @@ def comments_of(cls: type[Any]) -> Mapping[str, str]:
     (tree,) = ast.parse("".join(lines)).body
     assert isinstance(tree, ast.ClassDef)  # noqa: S101 - the source of a class is one
     found = {}
-    for line in tree.body:
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            last = line.end_lineno or line.lineno
-            beside = [comments[at] for at in range(line.lineno, last + 1) if at in comments]
-            if beside:
-                found[line.target.id] = " ".join(beside)
+    for node in tree.body:
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+            continue  # no field
+        lines_of_field = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        beside = [comments[line] for line in lines_of_field if line in comments]
+        if beside:
+            found[node.target.id] = " ".join(beside)
     return found
 
 
 def first_line(cls: type[Any]) -> str:
     """The first sentence of a class's docstring, on one line."""
     text = " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())
-    ends = re.search(r"[a-z)]\.\s", text)
-    return text[: ends.start() + 2] if ends else text
+    end = re.search(r"[a-z)]\.\s", text)
+    if end is None:
+        return text
+    return text[: end.start() + 2]

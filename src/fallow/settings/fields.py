@@ -50,7 +50,9 @@ def describe_classes(part: str) -> list[NamedClass]:
 
 def describe_default(value: object) -> str:
     """A default of a field in words."""
-    return GIVEN if value is ... else describe_value(value)
+    if value is ...:
+        return GIVEN
+    return describe_value(value)
 
 
 def class_fields() -> list[Setting]:
@@ -89,16 +91,16 @@ def find_all(name: str) -> list[Setting]:
 
     Raises ValueError, with the nearest name, where there are none.
     """
-    of_classes = [
-        field for field in class_fields() if name in (field.name, field.last_part)
-    ]
+    all_fields = class_fields()
+    of_classes = [each for each in all_fields if name in (each.name, each.last_part)]
     try:
-        return [*find_settings(name), *of_classes]
+        return find_settings(name) + of_classes
     except ValueError:
         if of_classes:
             return of_classes
-    known = {one.name for one in list_settings()}
-    known |= {one.last_part for one in (*list_settings(), *class_fields())}
+    settings = list_settings()
+    known = {one.name for one in settings}
+    known |= {one.last_part for one in settings + all_fields}
     raise ValueError(
         f"{name} is not a setting{nearest(name, sorted(known))}; 'fallow settings' lists them"
     )

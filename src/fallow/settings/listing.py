@@ -56,7 +56,7 @@ class Setting:
 
 def list_settings() -> list[Setting]:
     """All settings, in the order of the recipe; those of a part stand where the part does."""
-    return list(_walk(Recipe, Recipe(""), ""))
+    return list(_walk(Recipe(""), prefix=""))
 
 
 def find_settings(name: str) -> list[Setting]:
@@ -84,17 +84,19 @@ def _ends_with(setting: Setting, name: str) -> bool:
     return setting.name.endswith(f".{name}")
 
 
-def _walk(kind: type[Any], defaults: object, prefix: str) -> Iterator[Setting]:
+def _walk(defaults: object, prefix: str) -> Iterator[Setting]:
     """The settings of a dataclass and of its parts; ``defaults`` is an instance of it."""
+    assert is_dataclass(defaults)  # noqa: S101 - the recipe and its parts are
+    kind = type(defaults)
     hints = get_type_hints(kind)
-    for field in fields(kind):
+    for field in fields(defaults):
         if not prefix and field.name in SKIPPED:
             continue
         name = f"{prefix}{field.name}"
         value = getattr(defaults, field.name)
         is_part = is_dataclass(value) and not isinstance(value, Spec | Published)
         if is_part:
-            yield from _walk(type(value), value, f"{name}.")
+            yield from _walk(value, f"{name}.")
             continue
         yield Setting(
             name=name,

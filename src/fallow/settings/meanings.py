@@ -60,7 +60,7 @@ MEANINGS: dict[str, str] = {
     "validation": "The share of bought labels that is held back to choose each site's model.",
     "fresh_first": "New labels validate in the first round of a phase, and train from the second.",
     # privacy
-    "privacy.epsilon": "The noise on released counts: epsilon of one release; none: no noise.",
+    "privacy.epsilon": "The noise on counts and totals: epsilon of one release; none: no noise.",
     "privacy.total": "The epsilon that a site may spend in a run; none: that of all its queries.",
     "privacy.mechanism": "How noise is drawn.",
     "privacy.secure_sum": "Sites mask what they send, so that only totals are seen.",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Literal, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -29,6 +29,17 @@ LATER = ("id", "drop", "columns", "encoder", "head")
 """Fields that recipes did not always have: at their default they are no part of a digest, so that
 studies of before stay the same studies."""
 NAMES = tuple[str, ...]
+Settings = dict[str, object]
+"""Nested plain settings by their names, as TOML and JSON have them."""
+
+ONE_OR_MORE = (
+    "rounds",
+    "score_rounds",
+    "seeds",
+    "rows",
+    "test_rows",
+    "queries_per_cycle",
+)
 MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 
 
@@ -56,20 +67,17 @@ class Recipe:
     drop: tuple[str, ...] = ()  # columns of a table that are no features
     columns: tuple[str, ...] = ()  # the features of a table; (): all that can be
     task: Literal["auto", "classification", "regression"] = "auto"  # of a table
-    drop_rows: bool = (
-        False  # rows of your own data with missing or infinite features are left out
-    )
+    # rows of your own data with missing or infinite features are left out
+    drop_rows: bool = False
     rows: int | None = None  # a seeded subset of the training rows
     test_rows: int | None = None
     resplit: bool = False  # test rows are drawn anew for every seed, as many as before
-    features: Spec | None = (
-        None  # rows become what this model, with frozen weights, sees in them
-    )
+    # rows become what this model, with frozen weights, sees in them
+    features: Spec | None = None
     # rows become what this encoder makes of them, fitted by totals over all sites
     encoder: Spec | None = None
-    standardise: Literal["auto", "federated", "none"] = (
-        "auto"  # auto: own tables, regression, and what an encoder makes
-    )
+    # auto: own tables, regression, and what an encoder makes
+    standardise: Literal["auto", "federated", "none"] = "auto"
     target_scale: Literal["labelled", "oracle", "none"] = "labelled"  # numbers to predict
     partition: Spec = Spec("exact-dirichlet", {"alpha": 0.1})
     sites: int = 10  # 0 with the natural partition: every site that the data names
@@ -82,23 +90,20 @@ class Recipe:
     plan: Plan = Plan((Segment(2),), batch=16)
     rounds: int = 15  # rounds in a phase
     participation: float = 1.0  # share of sites in a round; all take part in the last one
-    restart: Literal["fresh", "continue"] = (
-        "fresh"  # the global model at the start of a cycle
-    )
+    # the global model at the start of a cycle
+    restart: Literal["fresh", "continue"] = "fresh"
     # the local model that a query looks at; auto: what the strategy's paper uses
     local_source: Literal["auto", "last_round", "scratch", "finetune"] = "auto"
-    local_plan: Plan = Plan(
-        (Segment(50),), batch=64, stop_at=0.99
-    )  # for scratch and finetune
+    # for scratch and finetune
+    local_plan: Plan = Plan((Segment(50),), batch=64, stop_at=0.99)
     # labels
     query: Spec = Spec("random")
     initial: float | int = 0.10  # first labels: a fraction of all rows, or labels a site
     # who chooses them: random, typical rows of all sites, or the query (one_pass only)
     initial_by: Literal["random", "typical", "query"] = "random"
     per_cycle: float | int = 0.05
-    queries_per_cycle: int = (
-        1  # a cycle's budget is bought in so many parts, one after the other
-    )
+    # a cycle's budget is bought in so many parts, one after the other
+    queries_per_cycle: int = 1
     cycles: int = 3  # queries after the first training phase
     # one_pass: each cycle chooses from nothing with the budget of all cycles so far; auto: what the
     # strategy's paper does
@@ -112,9 +117,8 @@ class Recipe:
     fresh_first: bool = False
     privacy: Privacy = Privacy()  # noise on released counts, secure sums
     # evaluation and machinery
-    test: Literal["common", "own"] = (
-        "common"  # own: each site on test rows like its own rows
-    )
+    # own: each site on test rows like its own rows
+    test: Literal["common", "own"] = "common"
     score_rounds: int = 5  # the score of a cycle is the mean over this many last rounds
     executor: str = "auto"  # of `fallow.engine.executors`, or module:Class
     channels_last: bool = False
@@ -123,44 +127,48 @@ class Recipe:
     queries: tuple[str, ...] = ("random", "entropy")
     reference: str | None = None
     seeds: int = 10
-    bounds: tuple[Literal["all-labels", "pooled"], ...] = (
-        "all-labels",
-        "pooled",
-    )  # upper bounds
+    # upper bounds beside the strategies
+    bounds: tuple[Literal["all-labels", "pooled"], ...] = ("all-labels", "pooled")
     published: Published | None = None
 
     @property
     def protected(self) -> Privacy:
-        """The protections of a whole run, with what all its queries may spend together."""
-        return self.privacy.over(self.cycles * self.queries_per_cycle)
+        """The protections of a whole run, with what all its queries may spend together, and all
+        closes of labels where totals leave with noise."""
+        queries = self.cycles * self.queries_per_cycle
+        delta = self.delta
+        if delta is None:
+            return self.privacy.over(queries)
+        closes = (self.cycles + 1) * self.rounds
+        return self.privacy.over(queries, closes=closes, delta=delta)
+
+    @property
+    def delta(self) -> float | None:
+        """δ of the Gaussian noise on what training sends; None where there is no such noise."""
+        contract = contract_of_training(self.training.name)
+        if self.privacy.epsilon is None or contract is None or not contract.delta_field:
+            return None
+        given = self.training.fields.get(contract.delta_field)
+        if given is None:
+            return None
+        return float(given)
 
     def __post_init__(self) -> None:
-        _positive(
-            self,
-            "rounds",
-            "score_rounds",
-            "seeds",
-            "rows",
-            "test_rows",
-            "queries_per_cycle",
-        )
+        for name in ONE_OR_MORE:
+            _check_positive(name, getattr(self, name))
         if not self.is_natural or self.sites != 0:
-            _positive(self, "sites")
+            _check_positive("sites", self.sites)
         if self.cycles < 0:
             raise ValueError(f"cycles is {self.cycles}; it must be 0 or more")
         if self.cycles > MOST_CYCLES:
             raise ValueError(f"cycles is {self.cycles}; it must be {MOST_CYCLES} or less")
-        for name in ("initial", "per_cycle"):
-            _share(name, getattr(self, name), none=name == "initial")
-        spent = [
-            v
-            for v in (self.initial, *[self.per_cycle] * self.cycles)
-            if isinstance(v, float)
-        ]
-        if sum(spent) > 1 + 1e-9:
+        _check_purchase("initial", self.initial, may_be_zero=True)
+        _check_purchase("per_cycle", self.per_cycle, may_be_zero=False)
+        fractions = [bought for bought in self.purchases if isinstance(bought, float)]
+        if sum(fractions) > 1 + 1e-9:
             raise ValueError(
-                f"initial + cycles x per_cycle is {sum(spent):.2f} of all rows, beyond the pool; "
-                f"lower one of them ({self.budget_words})"
+                f"initial + cycles x per_cycle is {sum(fractions):.2f} of all rows, beyond the "
+                f"pool; lower one of them ({self.budget_words})"
             )
         if not 0 < self.participation <= 1:
             raise ValueError(
@@ -208,6 +216,11 @@ class Recipe:
         return self.partition.name.lower() == "natural"
 
     @property
+    def purchases(self) -> tuple[float | int, ...]:
+        """What is bought first and in each cycle: fractions of all rows, or labels a site."""
+        return (self.initial,) + (self.per_cycle,) * self.cycles
+
+    @property
     def budget_words(self) -> str:
         """The settings that decide how many labels are bought."""
         return f"initial={self.initial}, per_cycle={self.per_cycle}, cycles={self.cycles}"
@@ -218,15 +231,20 @@ class Recipe:
             raise ValueError(
                 f"{rows} rows cannot be shared by {self.sites} sites; use fewer sites or more rows"
             )
-        shares = (self.initial, *[self.per_cycle] * self.cycles)
-        asked = sum(v * self.sites if isinstance(v, int) else v * rows for v in shares)
-        if asked > rows * (1 + 1e-9):
+        labels = 0.0
+        for bought in self.purchases:
+            if isinstance(bought, int):  # labels a site
+                labels += bought * self.sites
+            else:  # a fraction of all rows
+                labels += bought * rows
+        if labels > rows * (1 + 1e-9):
             raise ValueError(
-                f"the budget asks for {asked:.0f} labels at {self.sites} sites, beyond the pool of "
-                f"{rows} rows; lower one of {self.budget_words}"
+                f"the budget asks for {labels:.0f} labels at {self.sites} sites, beyond the pool "
+                f"of {rows} rows; lower one of {self.budget_words}"
             )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
+        """All settings as nested plain values; `recipe_from` makes the recipe of them again."""
         return asdict(self)
 
     @property
@@ -240,11 +258,13 @@ class Recipe:
     def digest_under(self, policy: NamePolicy) -> str:
         """The digest of a recipe that somebody else wrote: no module is imported that ``policy``
         does not let resolve."""
-        is_default = {f.name: getattr(self, f.name) == f.default for f in fields(self)}
-        unused = tuple(name for name in LATER if is_default[name])
-        text = json.dumps(
-            resolve_settings(self, policy, (*OUTSIDE, *unused)), sort_keys=True
-        )
+        defaults = {field.name: field.default for field in fields(self)}
+        outside = list(OUTSIDE)
+        for name in LATER:
+            if getattr(self, name) == defaults[name]:
+                outside.append(name)
+        settings = resolve_settings(self, policy, tuple(outside))
+        text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -272,28 +292,28 @@ def _check_executor(name: str) -> None:
         check_executor(name)
 
 
-def _positive(recipe: Recipe, *names: str) -> None:
-    for name in names:
-        value = getattr(recipe, name)
-        if value is not None and value < 1:
-            raise ValueError(f"{name} is {value}; it must be at least 1")
+def _check_positive(name: str, value: int | None) -> None:
+    if value is not None and value < 1:
+        raise ValueError(f"{name} is {value}; it must be at least 1")
 
 
-def _share(name: str, value: float | int, none: bool = False) -> None:
+def _check_purchase(name: str, value: float | int, *, may_be_zero: bool) -> None:
     kinds = "a fraction of all rows such as 0.05, or a whole number of labels per site"
-    if not value > 0 and not (none and value == 0):
-        least = "0 or more" if none else "above 0"
-        raise ValueError(f"the budget {name} is {value}; it must be {least} ({kinds})")
+    if may_be_zero and not value >= 0:  # so that NaN is refused too
+        raise ValueError(f"the budget {name} is {value}; it must be 0 or more ({kinds})")
+    if not may_be_zero and not value > 0:
+        raise ValueError(f"the budget {name} is {value}; it must be above 0 ({kinds})")
     if isinstance(value, float) and value > 1:
         raise ValueError(f"the budget {name} is {value}, more than all rows; use {kinds}")
 
 
-def recipe_from(settings: Mapping[str, Any], base: Recipe | None = None) -> Recipe:
+def recipe_from(settings: Mapping[str, object], base: Recipe | None = None) -> Recipe:
     """A recipe from nested plain settings (TOML, JSON), on top of ``base``.
 
     Raises ValueError naming the nearest key for an unknown one, and the key of a bad value.
     """
-    return _validate(_merge(_start(base, settings), settings, Recipe, ""))
+    start = _start_settings(base, settings)
+    return _validate_settings(_merge_settings(start, settings, Recipe, ""))
 
 
 def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
@@ -303,16 +323,18 @@ def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
     >>> with_settings(Recipe("a"), {"partition.alpha": "1.0", "plan.batch": "8"}).plan.batch
     8
     """
-    merged, hints = _start(recipe, settings), get_type_hints(Recipe)
+    merged = _start_settings(recipe, settings)
+    hints = get_type_hints(Recipe)
     for key, text in settings.items():
-        value: Any = _from_text(text, hints.get(key))
-        for part in reversed(key.split(".")[1:]):
+        value = _from_text(text, hints.get(key))
+        top, *parts = key.split(".")
+        for part in reversed(parts):  # plan.batch=8: {"plan": {"batch": 8}}
             value = {part: value}
-        merged = _merge(merged, {key.split(".")[0]: value}, Recipe, "")
-    return _validate(merged)
+        merged = _merge_settings(merged, {top: value}, Recipe, "")
+    return _validate_settings(merged)
 
 
-def _from_text(text: str, hint: Any) -> Any:
+def _from_text(text: str, hint: object) -> object:
     """A value as the command line writes it; names of columns and of queries stand between commas."""
     if hint in TEXTS:
         return text
@@ -321,21 +343,22 @@ def _from_text(text: str, hint: Any) -> Any:
     return literal(text)
 
 
-def _start(base: Recipe | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _start_settings(base: Recipe | None, settings: Mapping[str, object]) -> Settings:
     """The settings to start from; on other data the base's name, title and numbers are wrong, and
     another training method brings settings of its own."""
-    start: dict[str, Any] = {}
+    start: Settings = {}
     if base is not None:
         start = base.to_dict()
         data = settings.get("data", base.data)
         if data != base.data:
             start |= {"name": Path(str(data)).stem, "title": "", "published": None}
     if "training" in settings:
-        start = _merge(start, settings_of_training(settings["training"]), Recipe, "")
+        brought = settings_of_training(settings["training"])
+        start = _merge_settings(start, brought, Recipe, "")
     return start
 
 
-def settings_of_training(training: object) -> Mapping[str, Any]:
+def settings_of_training(training: object) -> Mapping[str, object]:
     """The settings that a training method brings along, as its contract says, given as it stands in
     settings: in words, or by its ``name``.  A study that gives them itself has them otherwise.
 
@@ -345,19 +368,31 @@ def settings_of_training(training: object) -> Mapping[str, Any]:
     >>> settings_of_training("closed-form:penalty=0.1")["rounds"]
     1
     """
+    name: object = None
+    if isinstance(training, str):
+        name = Spec.parse(training).name
+    elif isinstance(training, Mapping):
+        name = training.get("name")
+    if not isinstance(name, str):
+        return {}
+    contract = contract_of_training(name)
+    if contract is None:
+        return {}
+    return contract.settings
+
+
+def contract_of_training(name: str) -> Contract | None:
+    """The contract of a training method of that name; None for the class of others, of which
+    nothing is imported, and for a name that is unknown."""
     from fallow import training as common
     from fallow.training import personal
 
-    spec = Spec.parse(training) if isinstance(training, str) else None
-    name = training.get("name") if isinstance(training, Mapping) else spec and spec.name
-    if not isinstance(name, str):
-        return {}
     try:
         cls = own_class(name) or find((common, personal), name, BUILT_IN)
     except ValueError:
-        return {}
+        return None
     contract: Contract = cls.contract
-    return contract.settings
+    return contract
 
 
 @cache
@@ -366,65 +401,80 @@ def _adapter() -> TypeAdapter[Recipe]:
     return TypeAdapter(Recipe)
 
 
-def _validate(merged: dict[str, Any]) -> Recipe:
+def _validate_settings(merged: Settings) -> Recipe:
     try:
         return _adapter().validate_python(merged)
     except ValidationError as error:
         first = error.errors()[0]
-        keys = [str(part) for part in first["loc"] if str(part) not in ("int", "float")]
-        said, got = str(first["msg"]).removeprefix("Value error, "), ""
+        sentence = str(first["msg"]).removeprefix("Value error, ")
         if first["type"] != "value_error":  # "..., unable to parse string as an integer"
-            said, got = said.partition(", unable to")[0], f", not {first['input']!r}"
-        raise ValueError(f"{'.'.join(keys)}: {said}{got}" if keys else said) from error
+            sentence = f"{sentence.partition(', unable to')[0]}, not {first['input']!r}"
+        # of a union pydantic names the branch too: initial.int
+        keys = [str(part) for part in first["loc"] if str(part) not in ("int", "float")]
+        if keys:
+            sentence = f"{'.'.join(keys)}: {sentence}"
+        raise ValueError(sentence) from error
 
 
-def _merge(
-    start: Any, settings: Mapping[str, Any], kind: Any, where: str
-) -> dict[str, Any]:
-    """``settings`` over ``start``, checking every key against the dataclass ``kind``."""
-    merged, hints = dict(start), get_type_hints(kind)
-    known = [f.name for f in fields(kind)]
+def _merge_settings(
+    start: Mapping[str, object], settings: Mapping[str, object], kind: type, where: str
+) -> Settings:
+    """``settings`` over ``start``, checking every key against the dataclass ``kind``.
+
+    where: the names of the parts that lead there, each with a dot, for errors.
+    """
+    merged = dict(start)
+    hints = get_type_hints(kind)
+    known = [field.name for field in fields(kind)]
     for key, value in settings.items():
         if key not in known:
             raise ValueError(f"{where}{key} is not a setting{nearest(key, known)}")
         merged[key] = _merge_value(
-            merged.get(key), value, _inner(hints[key]), f"{where}{key}."
+            old=merged.get(key),
+            value=value,
+            kind=_without_none(hints[key]),
+            where=f"{where}{key}.",
         )
     return merged
 
 
-def _merge_value(old: Any, value: Any, kind: Any, where: str) -> Any:
+def _merge_value(*, old: object, value: object, kind: object, where: str) -> object:
+    """One setting given as ``value`` where ``old`` stood; ``kind`` is its declared type."""
     if kind is Spec:
-        return _spec(old, value)
-    if is_dataclass(kind) and isinstance(value, Mapping):
-        return _merge(old or {}, value, kind, where)
-    if where == "plan.segments." and isinstance(
-        value, int
-    ):  # plan.segments=2: two epochs of all
-        return [{"epochs": value}]
-    if where == "bounds." and isinstance(value, bool):
-        return ("all-labels", "pooled") if value else ()
+        return _merge_spec(old, value)
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
+        if not isinstance(old, Mapping):  # the part was not set
+            old = {}
+        return _merge_settings(old, value, kind, where)
+    if where == "plan.segments." and isinstance(value, int):
+        return [{"epochs": value}]  # plan.segments=2: two epochs of all
+    if where == "bounds." and value is True:
+        return ("all-labels", "pooled")
+    if where == "bounds." and value is False:
+        return ()
     return value
 
 
-def _spec(old: Any, value: Any) -> Any:
+def _merge_spec(old: object, value: object) -> object:
     """A class by name, or other fields for the one there is."""
     if isinstance(value, str):
         return asdict(Spec.parse(value))
     if not isinstance(value, Mapping) or "fields" in value:
         return value
     if "name" in value:  # TOML: partition = {name = ..., alpha = ...}
-        return {
-            "name": value["name"],
-            "fields": {k: v for k, v in value.items() if k != "name"},
-        }
-    if old is None:
+        others = {key: each for key, each in value.items() if key != "name"}
+        return {"name": value["name"], "fields": others}
+    if not isinstance(old, Mapping):
         raise ValueError(f"{dict(value)} names no class; give name beside its fields")
     return {**old, "fields": {**old["fields"], **value}}
 
 
-def _inner(hint: Any) -> Any:
-    """The class in ``X | None``."""
-    options = [a for a in getattr(hint, "__args__", ()) if is_dataclass(a)]
-    is_optional = options and not is_dataclass(hint) and type(None) in hint.__args__
-    return options[0] if is_optional else hint
+def _without_none(hint: object) -> object:
+    """The class in ``X | None``, where X is a dataclass; any other type as it is."""
+    options = get_args(hint)
+    if type(None) not in options:
+        return hint
+    for option in options:
+        if is_dataclass(option):
+            return option
+    return hint

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any
 
 from fallow.core.build import Packages, find
 from fallow.core.names import NamePolicy, check_name
@@ -13,22 +12,25 @@ from fallow.settings.spec import Spec
 
 
 def resolve_settings(
-    settings: Any, policy: NamePolicy, outside: tuple[str, ...] = ()
-) -> dict[str, Any]:
+    settings: object, policy: NamePolicy, outside: tuple[str, ...] = ()
+) -> dict[str, object]:
     """The fields of a dataclass as plain values that JSON can hold, without those of ``outside``.
 
     A class that is named in words (`Spec`) has all its fields, with the defaults of today: a
     later version with other defaults gives something else, and so another digest.  A class that
     ``policy`` does not let resolve is not imported, and has the fields that were given.
     """
-    return {
-        field.name: _plain(getattr(settings, field.name), policy, field.name)
-        for field in fields(settings)
-        if field.name not in outside
-    }
+    assert is_dataclass(settings)  # noqa: S101 - what a caller is held to
+    resolved = {}
+    for field in fields(settings):
+        if field.name not in outside:
+            value = getattr(settings, field.name)
+            resolved[field.name] = _plain(value, policy, part=field.name)
+    return resolved
 
 
-def _plain(value: Any, policy: NamePolicy, part: str = "") -> Any:
+def _plain(value: object, policy: NamePolicy, part: str = "") -> object:
+    """``value`` as JSON can hold it.  part: the setting in which it stands, for a `Spec`."""
     if isinstance(value, Spec):
         return {"name": value.name, "fields": _fields(value, policy, part)}
     if is_dataclass(value) and not isinstance(value, type):
@@ -40,23 +42,31 @@ def _plain(value: Any, policy: NamePolicy, part: str = "") -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     # a class or a function, and what else has no plain form: its name, never its address
-    named = value if hasattr(value, "__qualname__") else type(value)
-    return f"{named.__module__}.{named.__qualname__}"
+    if hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, Any]:
+def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, object]:
     """The given fields over the defaults of the class; a class that is not found is complained
     about where it is needed.
+
+    Fields that a class lists as ``LATER`` it did not always have: left at their default they are no
+    part of a digest, so that studies of before stay the same studies.
 
     A class of others that ``policy`` does not allow has the given fields alone: to know its
     defaults is to run its code, and a digest is wanted before anybody has agreed to that.
     """
+    given = {name: _plain(value, policy) for name, value in spec.fields.items()}
     try:
         check_name(spec.name, policy)  # before anything is imported
         cls = find(_packages(part), spec.name, policy)
     except ValueError:
-        return dict(_plain(spec.fields, policy))
-    return {**_defaults(cls, policy), **_plain(spec.fields, policy)}
+        return given
+    later = getattr(cls, "LATER", ())
+    defaults = _defaults(cls, policy)
+    known = {name: value for name, value in defaults.items() if name not in later}
+    return known | given
 
 
 def _packages(part: str) -> Packages:
@@ -76,16 +86,14 @@ def _packages(part: str) -> Packages:
     return packages[part]
 
 
-def _defaults(cls: type[Any], policy: NamePolicy) -> dict[str, Any]:
-    if not is_dataclass(cls):
-        parameters = inspect.signature(cls).parameters.values()
-        given = {each.name: each.default for each in parameters}
-        return {
-            k: _plain(v, policy)
-            for k, v in given.items()
-            if v is not inspect.Parameter.empty
-        }
-    found = {}
+def _defaults(cls: type, policy: NamePolicy) -> dict[str, object]:
+    """Field -> default of a class, as JSON can hold it; fields that must be given are left out."""
+    found: dict[str, object] = {}
+    if not is_dataclass(cls):  # a network: the parameters of its constructor
+        for parameter in inspect.signature(cls).parameters.values():
+            if parameter.default is not inspect.Parameter.empty:
+                found[parameter.name] = _plain(parameter.default, policy)
+        return found
     for field in fields(cls):
         if field.default is not MISSING:
             found[field.name] = _plain(field.default, policy)

@@ -26,7 +26,8 @@ def expand(recipe: Recipe, settings: Mapping[str, str]) -> dict[str, str]:
     named = {}
     for part in PARTS:
         spec: Spec | None = getattr(recipe, part)
-        named[part] = spec.name if spec else ""
+        if spec is not None:
+            named[part] = spec.name
     full = {}
     for key, text in settings.items():
         if key in PARTS:
@@ -42,16 +43,17 @@ def full_name(key: str, named: Mapping[str, str]) -> str:
     """
     settings = [setting.name for setting in list_settings()]
     tops = {name.partition(".")[0] for name in settings}
-    if key.partition(".")[0] in (*tops, "name"):
+    if key.partition(".")[0] in tops | {"name"}:
         return key
-    meant = [
-        name
-        for name in settings
-        if name.endswith(f".{key}") and not name.startswith(SECOND)
-    ]
+    meant = []
+    for name in settings:
+        if name.endswith(f".{key}") and not name.startswith(SECOND):
+            meant.append(name)
     for part, cls in named.items():
-        if cls and key in fields_of(part, cls):
+        if key in fields_of(part, cls):
             meant.append(f"{part}.{key}")
     if len(meant) > 1:
         raise ValueError(f"{key} may be {join_words(meant, last='or')}; write one of them")
-    return meant[0] if meant else key
+    if meant:
+        return meant[0]
+    return key

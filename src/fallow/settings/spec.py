@@ -40,11 +40,15 @@ class Spec:
         loader = head.replace("_", "-")  # a package may write its name so
         if loader in LOADERS and rest and "=" not in rest[0]:
             rest[0] = f"{LOADERS[loader]}={rest[0]}"
-        if rest and "=" not in rest[0]:
-            head, rest = f"{head}:{rest[0]}", rest[1:]
-        if bad := [part for part in rest if "=" not in part]:
-            raise ValueError(f"{bad[0]!r} in {text!r} is not of the form field=value")
-        return Spec(head, {k: literal(v) for k, v in (part.split("=", 1) for part in rest)})
+        if rest and "=" not in rest[0]:  # module:Class
+            head = f"{head}:{rest.pop(0)}"
+        given = {}
+        for part in rest:
+            name, equals, value = part.partition("=")
+            if not equals:
+                raise ValueError(f"{part!r} in {text!r} is not of the form field=value")
+            given[name] = literal(value)
+        return Spec(head, given)
 
     @staticmethod
     def of(given: object) -> Spec:
@@ -64,12 +68,14 @@ class Spec:
         if isinstance(given, str):
             return Spec.parse(given)
         if isinstance(given, type):
-            return Spec.of(given()) if is_dataclass(given) else Spec(name_of(given))
+            if is_dataclass(given):
+                return Spec.of(given())
+            return Spec(name_of(given))
         if isinstance(given, partial) and isinstance(given.func, type):
             if given.args:
                 raise ValueError(f"{given!r} has settings without a name; give name=value")
             return Spec(name_of(given.func), dict(given.keywords))
-        if is_dataclass(given):
+        if is_dataclass(given) and not isinstance(given, type):
             return Spec(name_of(type(given)), _list_chosen(given))
         raise ValueError(
             f"{given!r} names no method, partition or model; give an object such as "
@@ -77,13 +83,16 @@ class Spec:
         )
 
     def __str__(self) -> str:
-        shown = {
-            k: v if isinstance(v, str) else json.dumps(v) for k, v in self.fields.items()
-        }
-        return ":".join([self.name, *(f"{k}={v}" for k, v in shown.items())])
+        text = self.name
+        for name, value in self.fields.items():
+            shown = value
+            if not isinstance(value, str):
+                shown = json.dumps(value)
+            text += f":{name}={shown}"
+        return text
 
 
-def name_of(cls: type[Any]) -> str:
+def name_of(cls: type) -> str:
     """The name by which a recipe calls a class: a word for Fallow's own, else ``module:Class``."""
     home = cls.__module__
     contract = getattr(cls, "contract", None)
@@ -100,24 +109,26 @@ WRITTEN = "alpha"
 of a partition names the random stream that draws it, so the text must not depend on who wrote it."""
 
 
-def _list_chosen(given: Any) -> dict[str, Any]:
+def _list_chosen(given: object) -> dict[str, object]:
     """The fields of a dataclass instance that differ from their defaults, as plain values."""
+    assert is_dataclass(given)  # noqa: S101 - `Spec.of` has looked
     hints = get_type_hints(type(given))
+    settable = [each for each in fields(given) if each.init]
     found = {}
-    for at, field_ in enumerate(f for f in fields(given) if f.init):
-        value = getattr(given, field_.name)
-        default = field_.default
-        if field_.default_factory is not MISSING:
-            default = field_.default_factory()
-        if hints[field_.name] is Plan:
+    for at, each in enumerate(settable):
+        value = getattr(given, each.name)
+        default = each.default
+        if each.default_factory is not MISSING:
+            default = each.default_factory()
+        if hints[each.name] is Plan:
             continue
-        is_written = at == 0 and field_.name == WRITTEN
+        is_written = at == 0 and each.name == WRITTEN
         if is_written or default is MISSING or value != default:
-            found[field_.name] = _plain(value, hints[field_.name])
+            found[each.name] = _plain(value, hints[each.name])
     return found
 
 
-def _plain(value: Any, hint: Any) -> Any:
+def _plain(value: object, hint: object) -> object:
     """A value without numpy's and without tensors' types; 1 in a field of fractions is 1.0."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()

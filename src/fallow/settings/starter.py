@@ -23,7 +23,7 @@ FEW = 10
 @dataclass(frozen=True)
 class Found:
     """What is known of somebody's data.  ``classes``: empty for numbers to predict; ``sites``: empty
-    where no column names them; ``queries``: strategies to compare."""
+    where no column names them; ``queries``: strategies to compare; ``seeds``: how often each."""
 
     data: str
     label: str | None
@@ -33,6 +33,7 @@ class Found:
     classes: tuple[str, ...]
     sites: tuple[str, ...]
     queries: tuple[str, ...]
+    seeds: int
 
 
 def starter_text(found: Found, file: Path) -> str:
@@ -43,13 +44,9 @@ def starter_text(found: Found, file: Path) -> str:
         about["label"] = found.label
     if found.site:
         about["site"] = found.site
-    holders: dict[str, Value] = {"partition": "natural", "sites": 0}
-    if not found.sites:
-        partition = str(usual.partition) if found.classes else "iid"
-        holders = {"partition": partition, "sites": min(FEW, found.rows)}
     parts: dict[str, dict[str, Value]] = {
         "Data": {**about},
-        "Who holds what": holders,
+        "Who holds what": _choose_partition(found, usual),
         "Model and training": {
             "model": str(usual.model),
             "training": str(usual.training),
@@ -62,7 +59,11 @@ def starter_text(found: Found, file: Path) -> str:
             "per_cycle": usual.per_cycle,
             "cycles": usual.cycles,
         },
-        "The study": {"queries": found.queries, "reference": "random", "seeds": 5},
+        "The study": {
+            "queries": found.queries,
+            "reference": found.queries[-1] if found.classes else "random",
+            "seeds": found.seeds,
+        },
     }
     lines = [
         f"# {_describe(found)}",
@@ -75,6 +76,16 @@ def starter_text(found: Found, file: Path) -> str:
         lines += ["", f"# -- {title.lower()}"]
         lines += [_line(name, value) for name, value in settings.items()]
     return "\n".join(lines) + "\n"
+
+
+def _choose_partition(found: Found, usual: Recipe) -> dict[str, Value]:
+    """Which rows are whose: the sites of the data where a column names them, else rows dealt."""
+    if found.sites:
+        return {"partition": "natural", "sites": 0}
+    sites = min(FEW, found.rows)
+    if found.classes:
+        return {"partition": str(usual.partition), "sites": sites}
+    return {"partition": "iid", "sites": sites}
 
 
 def _relative(data: str, file: Path) -> str:

@@ -59,11 +59,15 @@ def variant(recipe: Recipe, query: str) -> Recipe:
     Spec(name='fedprox', fields={'mu': 0.1})
     """
     name, *settings = query.split("@")
-    if bad := [part for part in settings if "=" not in part]:
-        raise ValueError(
-            f"{bad[0]!r} in {query!r} is not of the form key=value; write random@rounds=20"
-        )
-    changed = _spell_out(dict(part.split("=", 1) for part in settings))
+    given = {}
+    for part in settings:
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(
+                f"{part!r} in {query!r} is not of the form key=value; write random@rounds=20"
+            )
+        given[key] = value
+    changed = _expand_trainer(given)
     for key in changed:
         if key.split(".")[0] in SHARED:
             raise ValueError(
@@ -71,14 +75,13 @@ def variant(recipe: Recipe, query: str) -> Recipe:
                 f"--set {key}={changed[key]}"
             )
     own = with_settings(recipe, changed)
-    return (
-        _bound(own, name)
-        if name.startswith(BOUND)
-        else replace(own, query=Spec.parse(name))
-    )
+    if name.startswith(BOUND):
+        return _turn_into_bound(own, name)
+    return replace(own, query=Spec.parse(name))
 
 
-def _bound(recipe: Recipe, name: str) -> Recipe:
+def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
+    """The recipe of an upper bound: ``bound:all-labels`` or ``bound:pooled``."""
     recipe = replace(recipe, protocol="cycles", initial_by="random", privacy=Privacy())
     if name == "bound:all-labels":
         return replace(recipe, query=Spec("random"), initial=1.0, cycles=0)
@@ -99,7 +102,7 @@ def _bound(recipe: Recipe, name: str) -> Recipe:
     )
 
 
-def _spell_out(settings: dict[str, str]) -> dict[str, str]:
+def _expand_trainer(settings: dict[str, str]) -> dict[str, str]:
     """``trainer=10x25`` in full: 10 rounds of 25 epochs each."""
     if "trainer" not in settings:
         return settings
@@ -113,4 +116,7 @@ def _spell_out(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _pool_share(share: float | int, sites: int) -> float | int:
-    return share * sites if isinstance(share, int) else share
+    """A purchase of all sites together, as one site makes it."""
+    if isinstance(share, int):  # labels a site
+        return share * sites
+    return share  # a fraction of all rows, whoever holds them

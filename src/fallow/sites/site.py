@@ -104,27 +104,24 @@ class Site:
     def seen(self) -> Tensor | SeenRows:
         """The rows as models see them, encoded and scaled when they are first looked at."""
         if self._seen is None:
-            self._seen = self._look()
+            self._seen = self._look(self.x)
         return self._seen
 
     @seen.setter
     def seen(self, rows: Tensor | SeenRows) -> None:
         self._seen = rows
 
-    def _look(self) -> Tensor | SeenRows:
-        state, unit = self.memory.get(ENCODE), self.memory.get("features")
-        if state is None:
-            return self._measured(self.x, unit)
-        if self.parts.encoded is None:
-            raise ValueError(
-                f"site {self.id} remembers an encoder, and this run has none: begin it anew"
-            )
-        source, at = self.parts.encoded(self.id, self.x, state)
-        return seen_rows(source, at, unit, self.x.dtype)
-
     def see(self, x: Tensor) -> Tensor:
         """Other rows, (m, *shape) as they are measured, as models see them."""
-        state, unit = self.memory.get(ENCODE), self.memory.get("features")
+        seen = self._look(x)
+        if isinstance(seen, SeenRows):
+            return seen[:]
+        return seen
+
+    def _look(self, x: Tensor) -> Tensor | SeenRows:
+        """Rows (m, *shape) as models see them, in memory or read when they are asked for."""
+        state = self.memory.get(ENCODE)
+        unit = self.memory.get("features")
         if state is None:
             return self._measured(x, unit)
         if self.parts.encoded is None:
@@ -132,15 +129,16 @@ class Site:
                 f"site {self.id} remembers an encoder, and this run has none: begin it anew"
             )
         source, at = self.parts.encoded(self.id, x, state)
-        seen = seen_rows(source, at, unit, x.dtype)
-        return seen if isinstance(seen, Tensor) else seen[:]
+        return seen_rows(source, at, unit, x.dtype)
 
     def _measured(self, x: Tensor, unit: State | None) -> Tensor:
         """Rows (m, *shape) of which no encoder makes features, or not yet."""
         if unit is not None:
             return in_unit(x, unit, x.dtype)
         fill = self.memory.get(FILL)
-        return x if fill is None else filled(x, fill["fill"])
+        if fill is None:
+            return x
+        return filled(x, fill["fill"])
 
     @property
     def pool(self) -> Tensor:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from fallow.core.types import SiteId, State
 from fallow.privacy import Ledger, Released
+from fallow.privacy.ledger import SumKey
 from fallow.storage.checksums import checksum
 from fallow.storage.packing import pack
 
@@ -78,7 +79,7 @@ class MemoryStore:
     states: dict[SiteId, dict[str, State]] = field(default_factory=dict)
     labels: dict[SiteId, list[Label]] = field(default_factory=dict)
     book: dict[SiteId, dict[str, Released]] = field(default_factory=dict)
-    secrets: dict[SiteId, dict[str, Any]] = field(default_factory=dict)
+    secrets: dict[SiteId, SumKey] = field(default_factory=dict)
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
         """Remember a state under a name, or with None forget it."""
@@ -115,11 +116,11 @@ class MemoryStore:
         """The releases of a site, by key, in the order of spending."""
         return dict(self.book.get(site, {}))
 
-    def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
+    def hide(self, site: SiteId, secret: SumKey) -> None:
         """Keep a secret of a site; it replaces the one before."""
         self.secrets[site] = secret
 
-    def hidden(self, site: SiteId) -> dict[str, Any] | None:
+    def hidden(self, site: SiteId) -> SumKey | None:
         """The secret that was hidden last; None where there is none."""
         return self.secrets.get(site)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -28,5 +29,6 @@ def csv_content(names: Sequence[str], rows: Sequence[Sequence[object]]) -> bytes
 
 def _fill_cell(value: object) -> object:
     """`cell`, but for NaN: it was measured, and pandas would leave its cell empty."""
-    is_nan = isinstance(value, float) and value != value
-    return "nan" if is_nan else cell(value)
+    if isinstance(value, float) and math.isnan(value):
+        return "nan"
+    return cell(value)

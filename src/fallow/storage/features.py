@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from fallow.core.events import Say, stay_silent
 from fallow.storage.checksums import checksum
-from fallow.storage.errors import Damaged
+from fallow.storage.errors import Damaged, Failed
 from fallow.storage.files import only_one, unwritable, write_whole
 from fallow.storage.private import make_folder, rights_in
 
@@ -66,7 +67,9 @@ class FeatureFile:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.float16 if self.is_half else np.float32)
+        if self.is_half:
+            return np.dtype(np.float16)
+        return np.dtype(np.float32)
 
     @property
     def row_bytes(self) -> int:
@@ -75,7 +78,7 @@ class FeatureFile:
     def take(self, at: Tensor) -> Tensor:
         """The features of rows by their positions, (k,) -> (k, width) float32."""
         found = torch.empty(len(at), self.width)
-        with open(self.path, "rb", buffering=0) as file:
+        with open(self.path, "rb", buffering=0, opener=_open_no_link) as file:
             for start in range(0, len(at), BLOCK):
                 some = at[start : start + BLOCK].numpy()
                 kept = self._read(file.fileno(), some)
@@ -152,13 +155,14 @@ class FeatureStore:
         if name in self._kept:
             self._kept.move_to_end(name)
             return self._kept[name]
+        if len(x) == 0:
+            return self._remember(name, encode(x))
         telling = Telling(len(x), self.say)
         parts = []
         for start in range(0, len(x), BLOCK):
             parts.append(encode(x[start : start + BLOCK]))
             telling.done(min(start + BLOCK, len(x)))
-        found = torch.cat(parts) if parts else encode(x)
-        return self._remember(name, found)
+        return self._remember(name, torch.cat(parts))
 
     def _remember(self, name: str, found: Tensor) -> Tensor:
         self._kept[name] = found
@@ -220,43 +224,57 @@ class _Keeping:
     grows: bool
 
     @property
-    def header(self) -> dict[str, Any]:
-        kind = "float16" if self.is_half else "float32"
+    def header(self) -> dict[str, object]:
+        """The first line of the journal: what the features in the file are."""
+        kind = "float32"
+        if self.is_half:
+            kind = "float16"
         return {"format": FORMAT, "encoder": self.key, "width": self.width, "type": kind}
 
     def file(self, name: str) -> FeatureFile:
         """The file, complete; what is missing or damaged is made."""
         place = self.folder / name
+        for path in (self.folder, place, place / DATA, place / JOURNAL):
+            check_own(path)
         try:
             if not place.exists():
                 self._begin(place)
             file = FeatureFile(place / DATA, len(self.x), self.width, self.is_half)
             blocks = list(self._whole_blocks(place, file))
             self._write_journal(place / JOURNAL, blocks)
-            self._go_on(place, file, blocks[-1].stop if blocks else 0)
+            self._go_on(place, file, begin=_end_of(blocks))
         except OSError as error:
             raise unwritable(place, error) from error
         return file
 
     def _begin(self, place: Path) -> None:
         """A new folder; where rows were added behind others, the folder of these."""
-        earlier = self._earlier() if self.grows else None
+        earlier = None
+        if self.grows:
+            earlier = self._find_earlier()
         if earlier is None:
             make_folder(place)
         else:
             os.replace(earlier, place)
 
-    def _earlier(self) -> Path | None:
+    def _find_earlier(self) -> Path | None:
         """The folder with the features of the most of the first rows; None where there is none."""
         sizes = dict(self._sizes())
-        wanted = {n for n in sizes.values() if n < len(self.x)}
-        digests = {digest_of_rows(self.x[:n]): n for n in wanted}
-        found = [
-            (n, place)
-            for place, n in sizes.items()
-            if digests.get(place.name.rpartition("-")[2]) == n
-        ]
-        return max(found)[1] if found else None
+        digests: dict[
+            int, str
+        ] = {}  # of so many first rows; several folders may have as many
+        found = []
+        for place, n in sizes.items():
+            if n >= len(self.x):
+                continue
+            if n not in digests:
+                digests[n] = digest_of_rows(self.x[:n])
+            if place.name.rpartition("-")[2] == digests[n]:
+                found.append((n, place))
+        if not found:
+            return None
+        _, place = max(found)
+        return place
 
     def _sizes(self) -> Iterator[tuple[Path, int]]:
         """Folders of the same encoder, and of how many rows each has features."""
@@ -278,15 +296,15 @@ class _Keeping:
         blocks: list[Block] = []
         for line in lines[1:]:
             block = _block_of(line)
-            at = blocks[-1].stop if blocks else 0
-            if block is None or block.start != at:
+            if block is None or block.start != _end_of(blocks):
                 break
             blocks.append(block)
         return blocks
 
     def _write_journal(self, path: Path, blocks: Sequence[Block]) -> None:
         """The journal anew where it says anything else: its last line may be torn."""
-        lines = [json.dumps(self.header), *(json.dumps(list(block)) for block in blocks)]
+        lines = [json.dumps(self.header)]
+        lines += [json.dumps(list(block)) for block in blocks]
         content = ("\n".join(lines) + "\n").encode()
         if not path.exists() or path.read_bytes() != content:
             write_whole(path, content)
@@ -314,7 +332,11 @@ class _Keeping:
         if begin == len(self.x) and file.path.exists():
             return
         telling = Telling(len(self.x), self.say)
-        with _opened(file.path) as data, _opened(place / JOURNAL) as journal:
+        journal_path = place / JOURNAL
+        with (
+            _open_for_writing(file.path) as data,
+            _open_for_writing(journal_path) as journal,
+        ):
             os.ftruncate(data, begin * file.row_bytes)
             os.lseek(journal, 0, os.SEEK_END)
             for start in range(begin, len(self.x), BLOCK):
@@ -334,6 +356,25 @@ class _Keeping:
                 telling.done(block.stop)
 
 
+def check_own(path: Path) -> None:
+    """Raise Failed for a link and for what belongs to another owner: whoever put it there decides
+    what features are read, and where they are written.  What is not there is made."""
+    try:
+        about = path.lstat()
+    except OSError:
+        return  # missing, or nothing that can be looked at: said where it is opened
+    why = ""
+    if stat.S_ISLNK(about.st_mode):
+        why = "is a link"
+    elif hasattr(os, "geteuid") and about.st_uid != os.geteuid():
+        why = "belongs to another owner"
+    if why:
+        raise Failed(
+            f"{path}, of the features of rows, {why}: nothing is read from it or written to it; "
+            "look who put it there, delete it, and start again: it is made anew"
+        )
+
+
 def _block_of(line: str) -> Block | None:
     """The block that a line notes; None where it is no whole line."""
     try:
@@ -341,11 +382,25 @@ def _block_of(line: str) -> Block | None:
     except (ValueError, TypeError):
         return None
     is_block = type(start) is int and type(stop) is int and isinstance(mark, str)
-    return Block(start, stop, mark) if is_block and 0 <= start < stop else None
+    if not is_block or not 0 <= start < stop:
+        return None
+    return Block(start, stop, mark)
+
+
+def _end_of(blocks: Sequence[Block]) -> int:
+    """Up to which row the blocks go that stand behind one another from the first row on."""
+    if not blocks:
+        return 0
+    return blocks[-1].stop
+
+
+def _open_no_link(name: str, flags: int) -> int:
+    """An opener for `open` that follows no link."""
+    return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _open_for_writing(path: Path) -> Iterator[int]:
     """A file to write into, made where it is missing; a link is not followed."""
     how = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     file = os.open(path, how, rights_in(path.parent, 0o666))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from safetensors import SafetensorError
@@ -19,7 +20,7 @@ UNREADABLE = (
 )
 
 
-def pack(tree: Any) -> bytes:
+def pack(tree: object) -> bytes:
     """A nested structure of dicts, lists, tensors and plain values as bytes.  A tensor that stands
     in several places is written once, and is one tensor again when it is read.
 
@@ -33,7 +34,7 @@ def pack(tree: Any) -> bytes:
     tensors: dict[str, Tensor] = {}
     names: dict[int, str] = {}
 
-    def walk(node: Any) -> Any:
+    def walk(node: object) -> dict[str, object]:
         if isinstance(node, Tensor):
             if id(node) not in names:
                 name = str(len(tensors))
@@ -49,7 +50,7 @@ def pack(tree: Any) -> bytes:
     return save(tensors, {"tree": json.dumps(walk(tree), allow_nan=True)})
 
 
-def unpack(blob: bytes) -> Any:
+def unpack(blob: bytes) -> Any:  # whoever packed it knows what it is
     """What `pack` packed.  Raises ValueError for anything else."""
     try:
         size = int.from_bytes(blob[:8], "little")  # of the header, as safetensors has it
@@ -62,7 +63,7 @@ def unpack(blob: bytes) -> Any:
         ) from error
 
 
-def _rebuild(node: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+def _rebuild(node: Any, tensors: Mapping[str, Tensor]) -> Any:  # any value of JSON
     if "#" in node:
         return tensors[node["#"]]
     if "d" in node:

@@ -28,8 +28,14 @@ def class_means(rows: Sequence[Sequence[float | None]]) -> Accuracies:
     >>> class_means([[0.5, None, None], [0.7, 0.4, None]])
     [0.6, 0.4, None]
     """
-    columns = [[a for a in column if a is not None] for column in zip(*rows, strict=True)]
-    return [fmean(column) if column else None for column in columns]
+    means: Accuracies = []
+    for column in zip(*rows, strict=True):
+        scored = [score for score in column if score is not None]
+        mean = None
+        if scored:
+            mean = fmean(scored)
+        means.append(mean)
+    return means
 
 
 def class_accuracies(study: StudyRecords, query: str) -> dict[int, Accuracies]:
@@ -38,8 +44,11 @@ def class_accuracies(study: StudyRecords, query: str) -> dict[int, Accuracies]:
     done = study.final(query)
     found = {}
     for cell in study.of(query):
-        counting = [r for r in cell.records if r.get("cycle") == last and r.get("final")]
-        rows = [scores for r in counting if (scores := r.get("per_class"))]
+        rows = []
+        for record in cell.records:
+            scores = record.get("per_class")
+            if record.get("cycle") == last and record.get("final") and scores:
+                rows.append(scores)
         if rows and cell.seed in done:
             found[cell.seed] = class_means(rows)
     return found
@@ -49,17 +58,25 @@ def class_scores(study: StudyRecords) -> list[ClassScores]:
     """Per-class accuracy in the last cycle (over its rounds that count, then over seeds)."""
     found = []
     for query in study.strategies:
-        rows = class_accuracies(study, query)
-        parts = study.partitions
-        splits = [variance_gap(a, parts[k].sigma) for k, a in rows.items() if k in parts]
-        if rows:
-            mean = class_means(list(rows.values()))
-            found.append(ClassScores(query, tuple(mean), tuple(s for s in splits if s)))
+        by_seed = class_accuracies(study, query)
+        if not by_seed:
+            continue
+        halves = []
+        for seed, scores in by_seed.items():
+            if seed not in study.partitions:
+                continue
+            split = variance_gap(scores, study.partitions[seed].sigma)
+            if split is not None:
+                halves.append(split)
+        mean = class_means(list(by_seed.values()))
+        found.append(ClassScores(query, tuple(mean), tuple(halves)))
     return found
 
 
 def class_names(study: StudyRecords) -> tuple[str, ...]:
     """The names of the classes: those of the first seed's partition, or, where sites are real and
     tell nobody theirs, those of the study; empty where neither has any."""
-    parts = study.partitions
-    return parts[min(parts)].classes if parts else study.study.classes
+    partitions = study.partitions
+    if not partitions:
+        return study.study.classes
+    return partitions[min(partitions)].classes

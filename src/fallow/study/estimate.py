@@ -64,7 +64,9 @@ class Estimate:
 
     def sentence(self) -> str:
         """The estimate in words."""
-        processes = "1 process" if self.jobs == 1 else f"{self.jobs} processes"
+        processes = "1 process"
+        if self.jobs > 1:
+            processes = f"{self.jobs} processes"
         tried = ""
         if self.tried:
             tried = f"up to {self.tried:,} models tried on validation rows, "
@@ -113,8 +115,8 @@ def estimate(
     return add_up(setup, cells, jobs, measured)
 
 
-class Kind(NamedTuple):
-    """Cells of one kind train models of one size at one pace, but for the gradients that a batch
+class PaceGroup(NamedTuple):
+    """Cells of one group train models of one size at one pace, but for the gradients that a batch
     takes."""
 
     model: str
@@ -128,8 +130,8 @@ class Kind(NamedTuple):
 class Measured:
     """What was timed and counted in short runs."""
 
-    paces: Mapping[Kind, Pace]
-    crossings: Mapping[tuple[Kind, str], Crossing]  # by kind and training method
+    paces: Mapping[PaceGroup, Pace]
+    crossings: Mapping[tuple[PaceGroup, str], Crossing]  # by group and training method
 
 
 def add_up(setup: Setup, cells: Sequence[Cell], jobs: int, measured: Measured) -> Estimate:
@@ -138,8 +140,8 @@ def add_up(setup: Setup, cells: Sequence[Cell], jobs: int, measured: Measured) -
     started: set[str] = set()  # first phases that another cell has made
     for cell in cells:
         recipe = variant(setup.recipe, cell.query)
-        kind = _kind_of(recipe, cell)
-        pace = measured.paces[kind]
+        group = _find_group(recipe, cell)
+        pace = measured.paces[group]
         phases = count_labels_by_phase(recipe, pace.pool)
         is_shared = not cell.query.startswith(BOUND)
         if is_one_pass(recipe):  # nothing is trained before the rows are chosen
@@ -149,7 +151,7 @@ def add_up(setup: Setup, cells: Sequence[Cell], jobs: int, measured: Measured) -
         is_done = is_shared and first_phase in started
         if is_shared:
             started.add(first_phase)
-        crossing = measured.crossings[kind, str(recipe.training)]
+        crossing = measured.crossings[group, str(recipe.training)]
         total.add(recipe, pace, phases=phases, crossing=crossing, is_first_done=is_done)
 
     jobs = min(jobs, len(cells))
@@ -188,10 +190,10 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def measure(setup: Setup, cells: Sequence[Cell], found: Dataset | None = None) -> Measured:
-    """Time and count short runs: one pace for each kind of cell, one crossing for each training
-    method of a kind.  found: as in `estimate`."""
-    paces: dict[Kind, Pace] = {}
-    crossings: dict[tuple[Kind, str], Crossing] = {}
+    """Time and count short runs: one pace for each group of cells, one crossing for each
+    training method of a group.  found: as in `estimate`."""
+    paces: dict[PaceGroup, Pace] = {}
+    crossings: dict[tuple[PaceGroup, str], Crossing] = {}
     started = time.perf_counter()
     if found is None:
         found = open_data(setup.recipe, cells[0].seed, setup.data_dir, setup.dataset)
@@ -199,13 +201,13 @@ def measure(setup: Setup, cells: Sequence[Cell], found: Dataset | None = None) -
     found = _without_holes(found)
     for cell in cells:
         recipe = variant(setup.recipe, cell.query)
-        kind = _kind_of(recipe, cell)
-        if kind not in paces:
+        group = _find_group(recipe, cell)
+        if group not in paces:
             pace = _measure_pace(recipe, cell.seed, found)
-            paces[kind] = replace(pace, start=pace.start + reading)
-        way = (kind, str(recipe.training))
+            paces[group] = replace(pace, start=pace.start + reading)
+        way = (group, str(recipe.training))
         if way not in crossings:
-            crossings[way] = _measure_crossing(recipe, paces[kind])
+            crossings[way] = _measure_crossing(recipe, paces[group])
     return Measured(paces, crossings)
 
 
@@ -306,9 +308,9 @@ def _estimate_try(recipe: Recipe, pace: Pace, n: int) -> float:
     return pace.per_try + recipe.validation * n / recipe.sites * pace.per_look
 
 
-def _kind_of(recipe: Recipe, cell: Cell) -> Kind:
+def _find_group(recipe: Recipe, cell: Cell) -> PaceGroup:
     """What decides the pace of a cell; pooled rows cannot be trained side by side."""
-    return Kind(
+    return PaceGroup(
         model=str(recipe.model),
         encoder=str(recipe.encoder),
         head=recipe.head,
@@ -390,7 +392,9 @@ def count_rows_to_time(per_row: float) -> int:
 
 def _shorten(recipe: Recipe) -> Recipe:
     """One round of one epoch, at all sites, by a method that chooses no collaborators."""
-    is_choosing = _choosing_load(recipe, 0).models > 0
+    training = recipe.training
+    if _choosing_load(recipe, 0).models > 0:
+        training = Spec("fedavg")
     return replace(
         recipe,
         protocol="cycles",
@@ -399,7 +403,7 @@ def _shorten(recipe: Recipe) -> Recipe:
         rounds=1,
         fresh_first=False,
         participation=1.0,
-        training=Spec("fedavg") if is_choosing else recipe.training,
+        training=training,
         plan=replace(recipe.plan, segments=(Segment(1),)),
         executor=in_one_process(recipe.executor),  # starts at once
     )

@@ -6,6 +6,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
 
 from fallow import training as trainers
 from fallow.core.build import find
@@ -23,9 +25,11 @@ __all__ = [
     "heading",
     "label",
     "labels",
+    "penalised_training",
     "setting_words",
     "trainer_label",
     "training_of",
+    "training_of_recipe",
     "training_tags",
     "usual_training",
 ]
@@ -42,7 +46,9 @@ def heading(study: Study) -> str:
     trained = {strategy.trainer for strategy in strategies}
     if study.recipe.get("cycles") == 0 or (len(chosen) == 1 and len(trained) > 1):
         return "Method"
-    return "Strategy" if len(trained) > 1 else "Query"
+    if len(trained) > 1:
+        return "Strategy"
+    return "Query"
 
 
 def label(
@@ -100,13 +106,16 @@ def trainer_label(
     """
     if query in names or is_bound(query):
         return label(query, names, training, known=known)
-    settings = Strategy.parse(query).settings
-    own = [s.partition("=")[2] for s in settings if s.startswith("training=")]
-    rest = [setting_words(s) for s in settings if not s.startswith("training=")]
-    return " + ".join([_trainer(own[-1] if own else training, known), *rest])
+    others = []
+    for setting in Strategy.parse(query).settings:
+        if setting.startswith("training="):
+            training = setting.partition("=")[2]
+        else:
+            others.append(setting_words(setting))
+    return " + ".join([_describe_trainer(training, known), *others])
 
 
-def _trainer(text: str, known: Known) -> str:
+def _describe_trainer(text: str, known: Known) -> str:
     """A training method and its fields in words; a report runs no code that a study names, so one
     that is not Fallow's own stands as it is typed."""
     try:
@@ -116,47 +125,72 @@ def _trainer(text: str, known: Known) -> str:
         method = find((trainers, personal), spec.name)
     except ValueError:
         return text
-    said = [method.contract.name]
+    parts = [method.contract.name]
     for key, value in spec.fields.items():
         words = known.field_words(fold_name(spec.name), key, value)
-        said.append(
-            words or f"{key}={value if isinstance(value, str) else json.dumps(value)}"
-        )
-    return ", ".join(said)
+        if not words:
+            typed = value
+            if not isinstance(value, str):
+                typed = json.dumps(value)
+            words = f"{key}={typed}"
+        parts.append(words)
+    return ", ".join(parts)
 
 
 def training_of(study: Study, query: str) -> str:
     """The training method of a strategy, as it is typed and without its fields: its own, or that of
     the study."""
-    named = [
-        setting.partition("=")[2].partition(":")[0]
-        for setting in Strategy.parse(query).settings
-        if setting.startswith("training=")
-    ]
-    if named:
-        return named[0]
-    usual = study.recipe.get("training")
-    return str(usual["name"]) if isinstance(usual, Mapping) else "fedavg"
+    for setting in Strategy.parse(query).settings:
+        if setting.startswith("training="):
+            return setting.partition("=")[2].partition(":")[0]
+    return training_of_recipe(study)
+
+
+def training_of_recipe(study: Study) -> str:
+    """The name of the study's training method, as it is typed."""
+    spec = study.recipe.get("training")
+    if isinstance(spec, Mapping):
+        return str(spec["name"])
+    return "fedavg"
 
 
 def usual_training(study: Study) -> str:
     """The training method of the strategies that name none of their own, in a reader's words."""
-    usual = study.recipe.get("training")
-    name = str(usual["name"]) if isinstance(usual, Mapping) else "fedavg"
-    return trainer_label("random", {}, name, known=study.known)
+    return trainer_label("random", {}, training_of_recipe(study), known=study.known)
 
 
 def training_tags(study: Study, query: str) -> tuple[Tag, ...]:
     """The tags of a strategy's training method; none of one that is not Fallow's own, because a
     report runs no code that a study names."""
+    cls = _own_training(study, query)
+    if cls is None:
+        return ()
+    contract: Contract = cls.contract
+    return contract.tags
+
+
+PENALTIES = ("ridge", "penalty")
+"""What training methods that solve for their model call λ."""
+
+
+def penalised_training(study: Study, query: str) -> str:
+    """The training method of a strategy with a small penalty, as one types it."""
+    name = training_of(study, query)
+    cls = _own_training(study, query)
+    known = () if cls is None else [field.name for field in fields(cls)]
+    penalty = next((field for field in known if field in PENALTIES), PENALTIES[0])
+    return f"{name}:{penalty}=0.001"
+
+
+def _own_training(study: Study, query: str) -> type[Any] | None:
+    """The class of a strategy's training method; None where it is not Fallow's own."""
     name = training_of(study, query)
     if ":" in name:
-        return ()
+        return None
     try:
-        contract: Contract = find((trainers, personal), name).contract
+        return find((trainers, personal), name)
     except ValueError:
-        return ()
-    return contract.tags
+        return None
 
 
 def _base(query: str, known: Iterable[str]) -> tuple[str, list[str]]:
@@ -168,7 +202,8 @@ def _base(query: str, known: Iterable[str]) -> tuple[str, list[str]]:
     ... )
     ('logo@local_source=last_round', ['rounds=2'])
     """
-    base = max((k for k in known if f"{query}@".startswith(f"{k}@")), key=len)
+    starts = [name for name in known if f"{query}@".startswith(f"{name}@")]
+    base = max(starts, key=len)
     return base, query.removeprefix(base).split("@")[1:]
 
 
@@ -188,7 +223,9 @@ def setting_words(setting: str) -> str:
     if key == "trainer" and (found := re.fullmatch(r"(\d+)x(\d+)", value)):
         rounds, epochs = found.groups()
         return f"{count_noun(int(rounds), 'round')} x {count_noun(int(epochs), 'epoch')}"
-    return value if key == "training" and value else WORDS.get(setting, setting)
+    if key == "training" and value:
+        return value
+    return WORDS.get(setting, setting)
 
 
 def labels(
@@ -206,8 +243,12 @@ def labels(
     >>> list(labels(["a@initial=0", "b"], {"a": "b"}).values())
     ['b + no first labels', 'b']
     """
-    call = trainer_label if by_training else label
-    found = {query: call(query, names, training, known=known) for query in queries}
+    found = {}
+    for query in queries:
+        if by_training:
+            found[query] = trainer_label(query, names, training, known=known)
+        else:
+            found[query] = label(query, names, training, known=known)
     taken = Counter(found.values())
     full = {}
     for query, words in found.items():
@@ -215,4 +256,7 @@ def labels(
             words = label(query, names, training, known=known, brief=False)
         full[query] = words
     taken = Counter(full.values())
-    return {query: words if taken[words] == 1 else query for query, words in full.items()}
+    for query, words in full.items():
+        if taken[words] > 1:
+            full[query] = query
+    return full

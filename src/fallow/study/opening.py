@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
@@ -18,6 +18,7 @@ from fallow.core.names import OWN, NamePolicy
 from fallow.core.spelling import spell_class
 from fallow.core.words import join_words
 from fallow.data.dataset import Dataset
+from fallow.data.facts import DataFacts, describe_data
 from fallow.data.own.cells import Say, say_nothing
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.methods import methods_of
@@ -38,11 +39,17 @@ MOST_SOLVED = 8192
 """Features of a model that is solved for: the products of all pairs are 0.5 GB."""
 
 
+FACTS = "data.json"
+"""Where a study keeps what it knows of a person's own data, in its folder."""
 FITTED = 256
 """Pictures in an outline to which an encoder is fitted."""
 
 
-class Begun(TypedDict):
+Suited = Callable[[Sequence[str], Recipe, Dataset], tuple[str, ...]]
+"""From strategies, those that suit the data under a recipe."""
+
+
+class BegunRuns(TypedDict):
     """The runs that a study began with."""
 
     queries: list[str]
@@ -55,11 +62,10 @@ def strategies_for(*tasks: str) -> str:
     >>> strategies_for("regression").split(", ")[0]
     'acs-fw'
     """
-    known = [
-        spell_class(cls)
-        for cls in names(queries).values()
-        if all(works_on(cls.contract, task) for task in tasks)
-    ]
+    known = []
+    for cls in names(queries).values():
+        if all(works_on(cls.contract, task) for task in tasks):
+            known.append(spell_class(cls))
     return join_words(sorted(known), last="or")
 
 
@@ -78,6 +84,7 @@ def prepare_study(
     queries: Sequence[str],
     seed: int,
     outline: bool = False,
+    suited: Suited | None = None,
     say: Say = say_nothing,
 ) -> tuple[Setup, World]:
     """The study as its data make it, and the world of its first run.
@@ -85,7 +92,9 @@ def prepare_study(
     Every natural site is counted where the recipe says 0, and what needs classes is left out where
     there are none.  Raises ValueError for whatever cannot work.
     outline: pictures that take long to unpack are represented by the first of them, see
-    `fallow.data.load_outline`; enough to say what the study would cost.  say: as in `open_data`.
+    `fallow.data.load_outline`; enough to say what the study would cost.
+    suited: where nobody named the strategies, those that suit the data in their place; they are then
+    the recipe's (``setup.recipe.queries``).  say: as in `open_data`.
     """
     found = open_data(
         setup.recipe,
@@ -96,12 +105,25 @@ def prepare_study(
         say=say,
     )
     recipe = settle_recipe(setup.recipe, found)
+    if suited is not None:
+        recipe = with_strategies(recipe, queries, suited(queries, recipe, found))
+        queries = recipe.queries
     for query in queries:
         check_task(variant(recipe, query), found)
         is_one_pass(variant(recipe, query))  # raises where the protocol does not fit
     check_options(recipe, queries)
     world = world_of(variant(recipe, queries[0]), seed, found, MemoryStore())
     return replace(setup, recipe=recipe), world
+
+
+def with_strategies(
+    recipe: Recipe, before: Sequence[str], after: tuple[str, ...]
+) -> Recipe:
+    """The recipe with other strategies; the reference is the one that took its place."""
+    reference = recipe.reference
+    if reference is not None and reference in before and len(before) == len(after):
+        reference = after[list(before).index(reference)]
+    return replace(recipe, queries=after, reference=reference)
 
 
 def _pictures_needed(recipe: Recipe, queries: Sequence[str]) -> int:
@@ -143,11 +165,9 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
             "their products alone); use an encoder with fewer features, such as "
             "fourier:features=4096, or train by steps"
         )
-    if (
-        trainer.linear
-        and recipe.model.name.lower() != "linear"
-        and ":" not in recipe.model.name
-    ):
+    model = recipe.model.name
+    is_linear = model.lower() == "linear" or ":" in model  # whoever names their own knows
+    if trainer.linear and not is_linear:
         raise ValueError(
             f"{recipe.training} solves for a linear model and this one is {recipe.model}; set "
             "model=linear"
@@ -158,11 +178,13 @@ def check_options(recipe: Recipe, strategies: Sequence[str]) -> None:
     """Raise ValueError where a setting is on that was made for certain methods, as their contracts
     say, and no strategy of the study trains by one of them."""
     usual = Recipe(recipe.name)
-    trainers = [methods_of(variant(recipe, query))["training"] for query in strategies]
-    asked = {option for method in trainers for option in method.contract.options}
+    used = set()
+    for query in strategies:
+        trainer = methods_of(variant(recipe, query))["training"]
+        used |= set(trainer.contract.options)
     for option, makers in options_of_methods().items():
         is_on = getattr(recipe, option) != getattr(usual, option)
-        if is_on and option not in asked:
+        if is_on and option not in used:
             raise ValueError(
                 f"{option} is a setting for {join_words(makers, last='or')}, and no strategy of this "
                 f"study trains by it; leave it out, or add @training={makers[0]} to a strategy"
@@ -188,7 +210,8 @@ def settle_recipe(recipe: Recipe, found: Dataset) -> Recipe:
             )
         recipe = replace(recipe, sites=len(np.unique(found.groups.numpy())))
     if found.task == "regression":  # pooled active learning chooses by entropy
-        recipe = replace(recipe, bounds=tuple(b for b in recipe.bounds if b != "pooled"))
+        others = [bound for bound in recipe.bounds if bound != "pooled"]
+        recipe = replace(recipe, bounds=tuple(others))
     return recipe
 
 
@@ -200,12 +223,13 @@ def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) 
     path = setup.out / "study.json"
     recipe = setup.recipe
     with only_one(setup.out / "study.lock"):
-        old: Begun = {"queries": [], "seeds": []}
+        begun: BegunRuns = {"queries": [], "seeds": []}
         if path.exists():
-            old = check_same(path, recipe, resume)
-        queries = list(dict.fromkeys([*old["queries"], *(cell.query for cell in cells)]))
+            begun = check_same(path, recipe, resume)
+        of_cells = [cell.query for cell in cells]
+        queries = list(dict.fromkeys(begun["queries"] + of_cells))
         queries.sort(key=lambda query: query.startswith(BOUND))
-        reference = recipe.reference if recipe.reference in queries else None
+        seeds = {cell.seed for cell in cells} | set(begun["seeds"])
         write_json(
             path,
             {
@@ -213,9 +237,9 @@ def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) 
                 "title": recipe.title,
                 "recipe": recipe.to_dict(),
                 "digest": recipe.digest,
-                "reference": reference or ("random" if "random" in queries else None),
+                "reference": _choose_reference(recipe, queries),
                 "queries": queries,
-                "seeds": sorted({*old["seeds"], *(cell.seed for cell in cells)}),
+                "seeds": sorted(seeds),
                 "command": command,
                 "versions": versions(),
                 "published": recipe.to_dict()["published"],
@@ -223,7 +247,24 @@ def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) 
         )
 
 
-def check_same(path: Path, recipe: Recipe, resume: bool) -> Begun:
+def _choose_reference(recipe: Recipe, queries: Sequence[str]) -> str | None:
+    """The strategy with which the others are compared: the recipe's, else random, if it is run."""
+    for query in (recipe.reference, "random"):
+        if query in queries:
+            return query
+    return None
+
+
+def keep_facts(folder: Path, found: Dataset) -> DataFacts | None:
+    """Write what a person's own data came to into the folder of their study, for its report, and
+    return it; None, and nothing is written, for any other data."""
+    facts = describe_data(found)
+    if facts is not None:
+        write_json(folder / FACTS, dict(facts))
+    return facts
+
+
+def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
     """What the study at ``path`` holds, if it may be continued with ``recipe``.
 
     Raises ValueError when ``resume`` is off or the settings differ, Failed for a damaged file.
@@ -236,7 +277,7 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> Begun:
     try:
         old = json.loads(path.read_bytes())
         before = recipe_from(old["recipe"])
-        found: Begun = {"queries": list(old["queries"]), "seeds": list(old["seeds"])}
+        found: BegunRuns = {"queries": list(old["queries"]), "seeds": list(old["seeds"])}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Failed(
             f"{path} is damaged ({error}): choose another folder with --out"
@@ -244,8 +285,9 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> Begun:
     # a module that this file alone names is not imported
     has_other_names = named_classes(before) != named_classes(recipe)
     if has_other_names or before.digest != recipe.digest:
-        now, then = recipe.to_dict(), before.to_dict()
-        changed = [k for k in now if now[k] != then[k] and k not in OUTSIDE]
+        now = recipe.to_dict()
+        then = before.to_dict()
+        changed = [name for name in now if now[name] != then[name] and name not in OUTSIDE]
         raise ValueError(
             f"{path.parent} was started with other settings ({', '.join(changed)} differ); resume "
             "it with the settings in its study.json, or choose another folder with --out"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -16,8 +16,10 @@ from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.core.words import join_some
 from fallow.data import read_rows
+from fallow.data.own.features import NewRows
 from fallow.engine import predict
-from fallow.experiment.encoding import encoded, shape_seen
+from fallow.experiment.encoding import encode_as_trained, shape_seen
+from fallow.experiment.finished import TrainedModel
 from fallow.experiment.methods import methods_of
 from fallow.experiment.scale import Scale, in_units
 from fallow.models import build_model
@@ -54,23 +56,27 @@ def predict_file(
     been made by somebody else.
     Classification: the class and its probability; regression: the value.
     """
-    study = read_study(folder)
-    wanted = query or study.study.reference or study.study.queries[0]
-    cell = Cell(wanted, seed if seed is not None else study.study.seeds[0])
+    study = read_study(folder).study
+    cell = Cell(query or study.reference or study.queries[0], study.seeds[0])
+    if seed is not None:
+        cell = Cell(cell.query, seed)
     path = cell.folder(folder) / "model.safetensors"
     if not path.exists():
+        seeds = ", ".join(str(each) for each in study.seeds)
         raise ValueError(
             f"{folder} has no finished run of {cell.query} with seed {cell.seed}; its queries are "
-            f"{', '.join(study.study.queries)}, its seeds {', '.join(map(str, study.study.seeds))}"
+            f"{', '.join(study.queries)}, its seeds {seeds}"
         )
     saved = load_tree(path, path.parent)
-    made = variant(recipe_from(dict(study.study.recipe)), cell.query)
-    return predict_with(saved, made, folder, data, out, site, policy=policy)
+    recipe = variant(recipe_from(dict(study.recipe)), cell.query)
+    return predict_with(
+        saved, recipe, folder=folder, data=data, out=out, site=site, policy=policy
+    )
 
 
 def predict_with(
-    saved: dict[str, Any],
-    made: Recipe,
+    saved: TrainedModel,
+    recipe: Recipe,
     folder: Path,
     data: Path,
     out: Path | None = None,
@@ -80,89 +86,88 @@ def predict_with(
 ) -> Predicted:
     """`predict_file` with what `save_model` or a real site has saved; ``folder`` is for errors,
     ``mode`` the rights of the file, less those that the umask takes."""
-    saved = {**saved, "state": _model(saved, made, folder, site, policy)}
+    own = saved.get("sites", {})
+    state = saved["state"]
+    if site is not None:
+        state = own.get(site)
+    if isinstance(methods_of(recipe, policy=policy)["training"], Predicting):
+        raise ValueError(
+            f"{recipe.training} predicts with the labelled rows of a site, which {folder} does not "
+            "keep with the model; train with another method"
+        )
+    if state is None:
+        raise ValueError(_explain_no_model(folder, list(own), site))
     about = saved["about"]
     rows = read_rows(data, about["columns"], about["shape"], about.get("marks"))
     x = rows.x[rows.whole]
-    outputs = outputs_of(made, saved, x, policy)
-    found = iter(_lines(outputs, saved["about"]["classes"]))
-    lines = [next(found) if is_whole else {} for is_whole in rows.whole.tolist()]
+    outputs = outputs_of(recipe, saved, state, x, policy)
     target = out or data.with_name(f"{data.stem}-predictions.csv")
-    write_whole(target, _csv(rows.named_by, rows.names, lines), mode=mode)
-    return Predicted(target, len(x), len(lines) - len(x))
+    write_whole(target, _write_csv(rows, _columns(outputs, about["classes"])), mode=mode)
+    return Predicted(target, len(x), len(rows.names) - len(x))
 
 
-def _model(
-    saved: dict[str, Any],
-    made: Recipe,
-    folder: Path,
-    site: SiteId | None,
-    policy: NamePolicy,
-) -> State:
-    """The model that is meant; ValueError where there is none, or several."""
-    own: dict[SiteId, State] = saved.get("sites", {})
-    state: State | None = saved["state"] if site is None else own.get(site)
-    if isinstance(methods_of(made, policy=policy)["training"], Predicting):
-        raise ValueError(
-            f"{made.training} predicts with the labelled rows of a site, which {folder} does not "
-            "keep with the model; train with another method"
-        )
-    if state is not None:
-        return state
+def _explain_no_model(folder: Path, own: list[SiteId], site: SiteId | None) -> str:
+    """Why there is no model to predict with.  own: the sites that have one of their own; site:
+    the one that was asked for."""
     if site is not None and own:
-        raise ValueError(f"{folder} has no site {site!r}{nearest(site, list(own))}")
+        return f"{folder} has no site {site!r}{nearest(site, own)}"
     if site is not None:
-        raise ValueError(
-            f"{folder} has no models of its sites alone; leave out --site {site}"
-        )
-    whose = (
-        f"say whose with --site: {join_some([*own])}"
-        if own
-        else "the folder of a site has it"
-    )
-    raise ValueError(f"each site of {folder} deploys a model of its own; {whose}")
+        return f"{folder} has no models of its sites alone; leave out --site {site}"
+    whose = "the folder of a site has it"
+    if own:
+        whose = f"say whose with --site: {join_some(own)}"
+    return f"each site of {folder} deploys a model of its own; {whose}"
 
 
 def outputs_of(
-    made: Recipe, saved: Mapping[str, Any], x: Tensor, policy: NamePolicy = BUILT_IN
+    recipe: Recipe,
+    saved: TrainedModel,
+    state: State,
+    x: Tensor,
+    policy: NamePolicy = BUILT_IN,
 ) -> Tensor:
-    """What the saved model says of rows: (n, *shape) as they are measured -> (n, c) logits, or
-    (n, 1) numbers in the units of the data."""
-    shape = shape_seen(made, tuple(saved["about"]["shape"]), policy)
-    x = encoded(made, saved, x, policy)
+    """What a saved model says of rows: (n, *shape) as they are measured -> (n, c) logits, or
+    (n, 1) numbers in the units of the data.
+
+    state: the weights, those that all sites share or those of one of them.
+    """
+    shape = shape_seen(recipe, tuple(saved["about"]["shape"]), policy)
+    x = encode_as_trained(recipe, saved, x, policy)
     if saved["scale"]:
         x = Scale(**saved["scale"])(x)
-    classes = saved["about"]["classes"]
-    dtype = DTYPES[made.dtype]
+    outputs = len(saved["about"]["classes"]) or 1
     generator = stream(0, "template")  # its weights are replaced
     model = build_model(
-        made.model.name,
-        shape,
-        len(classes) or 1,
-        generator,
-        policy,
-        **made.model.fields,
-    ).to(dtype)
-    outputs = predict(model, Layout.of(model), saved["state"], x.to(dtype))
-    return in_units(outputs, saved.get("targets"))
+        recipe.model.name, shape, outputs, generator, policy, **recipe.model.fields
+    )
+    model = model.to(DTYPES[recipe.dtype])
+    y = predict(model, Layout.of(model), state, x.to(DTYPES[recipe.dtype]))
+    return in_units(y, saved.get("targets"))  # models of before have none
 
 
-def _lines(outputs: Tensor, classes: list[str]) -> list[dict[str, str]]:
-    """What is said of each row."""
+def _columns(outputs: Tensor, classes: Sequence[str]) -> dict[str, list[str]]:
+    """What is said of rows, by the name of its column.  outputs: (n, c) or (n, 1)."""
     if not classes:
-        return [{"prediction": repr(value)} for value in outputs.squeeze(1).tolist()]
+        return {"prediction": [repr(value) for value in outputs.squeeze(1).tolist()]}
     best = outputs.softmax(1).max(1)
-    pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    return [{"prediction": classes[c], "probability": f"{p:.6f}"} for c, p in pairs]
+    return {
+        "prediction": [classes[c] for c in best.indices.tolist()],
+        "probability": [f"{p:.6f}" for p in best.values.tolist()],
+    }
 
 
-def _csv(name: str, names: Sequence[object], lines: Sequence[dict[str, str]]) -> bytes:
-    """The file: a column ``name`` that says which row it is, then what is said of it.
+def _write_csv(rows: NewRows, columns: dict[str, list[str]]) -> bytes:
+    """The file: a column that says which row it is, then what is said of it; nothing is said of
+    a row that lacks a feature.
 
-    lines: empty for a row that lacks a feature.
+    columns: of the rows that lack none, in their order.
     """
-    heads = next(list(line) for line in lines if line)
-    rows: list[list[object]] = []
-    for row, line in zip(names, lines, strict=True):
-        rows.append([row, *(line.get(head, "") for head in heads)])
-    return csv_content([name, *heads], rows)
+    lines: list[list[object]] = []
+    n_before = 0  # rows so far that lack nothing
+    for name, is_whole in zip(rows.names, rows.whole.tolist(), strict=True):
+        cells = [""] * len(columns)
+        if is_whole:
+            cells = [said[n_before] for said in columns.values()]
+            n_before += 1
+        lines.append([name, *cells])
+    return csv_content([rows.named_by, *columns], lines)

@@ -75,15 +75,27 @@ class PublishedTables:
 
     def names(self, kind: str | None = None) -> list[str]:
         """Names of the published tables, all or those of one kind: cells, tallies or sizes."""
-        rows = [row for folder in self.folders for row in _rows(folder, "index")]
+        rows = self._index()
         kinds = sorted({row["kind"] for row in rows})
-        if kind is not None and kind not in kinds:
+        if kind is None:
+            return [row["table"] for row in rows]
+        if kind not in kinds:
             raise ValueError(f"no published table holds {kind!r}{nearest(kind, kinds)}")
-        return [row["table"] for row in rows if kind in (None, row["kind"])]
+        return [row["table"] for row in rows if row["kind"] == kind]
+
+    def _index(self) -> list[dict[str, str]]:
+        """The lines of all folders' ``index.csv``."""
+        rows = []
+        for folder in self.folders:
+            rows += _rows(folder, "index")
+        return rows
 
     def source(self, table: str) -> Source:
         """Paper, title, protocol, unit and seeds of a table."""
         _, row = self._find(table)
+        seeds = None
+        if row["seeds"]:
+            seeds = int(row["seeds"])
         return Source(
             table=table,
             kind=row["kind"],
@@ -91,7 +103,7 @@ class PublishedTables:
             title=row["title"],
             protocol=row["protocol"],
             unit=row["unit"],
-            seeds=int(row["seeds"]) if row["seeds"] else None,
+            seeds=seeds,
             origin=row["origin"],
         )
 
@@ -162,4 +174,6 @@ def _rows(folder: Path, file: str) -> list[dict[str, str]]:
 
 
 def _number(printed: str) -> float | None:
-    return float(printed) if printed else None
+    if not printed:
+        return None
+    return float(printed)

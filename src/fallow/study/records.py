@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -113,9 +113,8 @@ class Study:
     published: Mapping[str, Any] | None
     versions: Mapping[str, str]
     classes: tuple[str, ...] = ()
-    known: Known = field(
-        default=Known(), repr=False, compare=False
-    )  # what papers say of it
+    # what papers say of it
+    known: Known = field(default=Known(), repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -139,24 +138,33 @@ class StudyRecords:
     @cached_property
     def measure(self) -> Measure:
         """What is scored: ``accuracy``, or ``mse`` when no record has an accuracy."""
-        rows = [r for cell in self.cells for r in cell.records]
-        has_accuracy = any(r.get("accuracy") is not None for r in rows)
-        has_error = any(r.get("mse") is not None for r in rows)
-        if has_error and not has_accuracy:
+        has_error = self._has_any("mse")
+        if has_error and not self._has_any("accuracy"):
             return "mse"
         return "accuracy"
+
+    def _has_any(self, name: Literal["accuracy", "mse", "target_variance"]) -> bool:
+        """Whether any record of the study has a value there."""
+        records = chain.from_iterable(cell.records for cell in self.cells)
+        return any(record.get(name) is not None for record in records)
 
     @property
     def higher_is_better(self) -> bool:
         """False for errors."""
         return self.measure == "accuracy"
 
+    @property
+    def scale(self) -> float:
+        """By what scores are multiplied where they are shown: accuracies are in per cent."""
+        if self.measure == "accuracy":
+            return 100.0
+        return 1.0
+
     @cached_property
     def is_scaled(self) -> bool:
         """Whether errors are in units of the variance of the training targets: predicting their
         mean has error 1."""
-        rows = [record for cell in self.cells for record in cell.records]
-        return any(record.get("target_variance") is not None for record in rows)
+        return self._has_any("target_variance")
 
     @property
     def missing(self) -> tuple[tuple[str, int], ...]:
@@ -192,11 +200,11 @@ class StudyRecords:
     @cached_property
     def partitions(self) -> dict[int, Partition]:
         """Seed -> its partition, which all strategies share; an upper bound may have another."""
-        return {
-            cell.seed: cell.partition
-            for cell in self.cells
-            if cell.partition and not is_bound(cell.query)
-        }
+        found = {}
+        for cell in self.cells:
+            if cell.partition and not is_bound(cell.query):
+                found[cell.seed] = cell.partition
+        return found
 
     @cached_property
     def _rounds(self) -> dict[tuple[str, int], int]:
@@ -238,13 +246,17 @@ class StudyRecords:
 
     @cached_property
     def _last_of_all(self) -> int | None:
-        cycles = [cycle for query in self.strategies for cycle in self.curve(query)]
+        cycles: set[int] = set()
+        for query in self.strategies:
+            cycles |= set(self.curve(query))
         return max(cycles, default=None)
 
     def final(self, query: str) -> Mapping[int, float]:
         """Seed -> score of the last cycle."""
         last = self.last_cycle(query)
-        return {} if last is None else self.curve(query).get(last, {})
+        if last is None:
+            return {}
+        return self.curve(query).get(last, {})
 
     def labels(self, query: str) -> dict[int, float]:
         """Cycle -> labels bought so far, first labels among them; mean over seeds."""
@@ -263,8 +275,10 @@ class StudyRecords:
         for cell in self.of(query):
             for cycle in cell.cycles:
                 row = cell.last_of(cycle)
-                bought = row.get("labelled") if row else None
-                pool = row.get("pool") if row else None
+                if row is None:
+                    continue
+                bought = row.get("labelled")
+                pool = row.get("pool")
                 if bought is not None and pool:
                     found.setdefault(cycle, []).append((bought, bought / pool))
         means: dict[int, tuple[float, float]] = {}
@@ -283,8 +297,9 @@ class StudyRecords:
         if within is None:
             return {}
         if not is_bound(query):
-            spans = [span for q, span in self._spans.items() if not is_bound(q)]
-            within = max(low for low, _ in spans), min(high for _, high in spans)
+            spans = [span for name, span in self._spans.items() if not is_bound(name)]
+            lows, highs = zip(*spans, strict=True)
+            within = (max(lows), min(highs))
         low, high = within
         if low >= high:
             return {}

@@ -238,7 +238,9 @@ def _compare(
             f"cannot go below {lowest:.3g} after Holm; with {seeds_needed(m)} seeds it could reach "
             f"{LEVEL}"
         )
-    better = d if higher_is_better else [-x for x in d]
+    better = d
+    if not higher_is_better:
+        better = [-x for x in d]
     shift, shift_interval = hodges_lehmann(d)
     t = paired_t(d)
     rank = wilcoxon_exact(d)

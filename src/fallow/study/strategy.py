@@ -41,21 +41,27 @@ class Strategy:
     @property
     def trainer(self) -> tuple[str, ...]:
         """The settings that say how its models are trained."""
-        return tuple(s for s in self.settings if s.split("=")[0].split(".")[0] in TRAINING)
+        found = []
+        for setting in self.settings:
+            key = setting.partition("=")[0]
+            if key.partition(".")[0] in TRAINING:
+                found.append(setting)
+        return tuple(found)
 
     @property
     def training(self) -> str:
         """The training method that it names for itself, as `fold_name`; empty if it names none."""
-        named = (s.partition("=")[2] for s in self.settings if s.startswith("training="))
-        return fold_name(next(named, "").partition(":")[0])
+        for setting in self.settings:
+            key, _, value = setting.partition("=")
+            if key == "training":
+                return fold_name(value.partition(":")[0])
+        return ""
 
     @property
     def chooser(self) -> tuple[str, ...]:
         """What it is apart from how its models are trained."""
-        return (
-            self.query.partition("@")[0],
-            *(s for s in self.settings if s not in self.trainer),
-        )
+        others = [setting for setting in self.settings if setting not in self.trainer]
+        return (self.query.partition("@")[0], *others)
 
     @property
     def key(self) -> str:

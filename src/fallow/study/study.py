@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.context import BaseContext
+from multiprocessing.queues import Queue
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -56,16 +56,21 @@ def run_study(
     if takes_all_cores(setup.recipe.executor, OWN):
         jobs = 1
     tasks = _tasks(cells, jobs)
-    if jobs == 1 or len(tasks) == 1:
-        with _threads(setup.threads):
-            return [f for task in tasks for f in _run_cells(setup, task, say)]
-    context = _processes(setup)
+    context = None
+    if jobs > 1 and len(tasks) > 1:
+        context = _processes(setup)
     if context is None:
+        failures = []
         with _threads(setup.threads):
-            return [f for task in tasks for f in _run_cells(setup, task, say)]
-    events: Any = context.Queue()
+            for task in tasks:
+                failures += _run_cells(setup, task, say)
+        return failures
+    events: Queue[Event] = context.Queue()
     with ProcessPoolExecutor(
-        min(jobs, len(tasks)), context, _begin_worker, (events, setup)
+        max_workers=min(jobs, len(tasks)),
+        mp_context=context,
+        initializer=_begin_worker,
+        initargs=(events, setup),
     ) as pool:
         with ignore_interrupts(), _allow_copies():
             futures = {pool.submit(_worker, task): task for task in tasks}
@@ -99,7 +104,9 @@ def _processes(setup: Setup) -> BaseContext | None:
         return mp.get_context("spawn")
     if sys.platform == "linux" and not torch.cuda.is_available():
         return mp.get_context("fork")
-    return None if setup.classes else mp.get_context("spawn")
+    if setup.classes:
+        return None
+    return mp.get_context("spawn")
 
 
 @contextmanager
@@ -121,7 +128,7 @@ def _tasks(cells: Sequence[Cell], jobs: int) -> list[list[Cell]]:
 
 
 def _collect(
-    futures: dict[Future[list[Failure]], list[Cell]], events: Any, say: Say
+    futures: dict[Future[list[Failure]], list[Cell]], events: Queue[Event], say: Say
 ) -> list[Failure]:
     """Pass events on while processes work; their failures at the end."""
     is_done = False
@@ -142,19 +149,23 @@ def _collect(
     return failures
 
 
-_events: Any = None  # the queue of a worker process; set once when it starts
+_events: Queue[Event] | None = None  # of a worker process; set once when it starts
 _setup: Setup | None = None  # its study; set once when it starts
 
 
-def _begin_worker(events: Any, setup: Setup) -> None:
+def _begin_worker(events: Queue[Event], setup: Setup) -> None:
     global _events, _setup
-    _events, _setup = events, setup
-    torch.set_num_threads(1 if _is_from_python(setup) else setup.threads)
+    _events = events
+    _setup = setup
+    threads = setup.threads
+    if _is_from_python(setup):  # a copy of this process, see `_processes`
+        threads = 1
+    torch.set_num_threads(threads)
     end_with_parent()
 
 
 def _worker(cells: list[Cell]) -> list[Failure]:
-    if _setup is None:
+    if _setup is None or _events is None:
         raise RuntimeError("a worker was given cells before it was set up")
     return _run_cells(_setup, cells, _events.put)
 
@@ -185,9 +196,7 @@ def _run_each(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
 
         try:
             run_cell(setup, cell, tell, found, kept)
-        except (
-            Exception
-        ) as error:  # also what a user's own method raises: other cells go on
+        except Exception as error:  # also what a user's own method raises: others go on
             failures.append(Failure(cell, sentence(error), traceback.format_exc()))
             tell({"event": "failed", "why": sentence(error)})
     return failures
@@ -211,16 +220,19 @@ def run_cell(
             say({"event": "done", "cached": True})
             return
         sweep(folder)
-        data = {} if found is None else found
-        features = FeatureStore(setup.out / FEATURES) if kept is None else kept
-        _run_unfinished(setup, cell, say, data, features)
+        if found is None:
+            found = {}
+        if kept is None:
+            kept = FeatureStore(setup.out / FEATURES)
+        _run_unfinished(setup, cell, say, found, kept)
     say({"event": "done", "cached": False})
 
 
 def _run_unfinished(
     setup: Setup, cell: Cell, say: Say, found: dict[int, Dataset], kept: FeatureStore
 ) -> None:
-    folder, recipe = cell.folder(setup.out), variant(setup.recipe, cell.query)
+    folder = cell.folder(setup.out)
+    recipe = variant(setup.recipe, cell.query)
     if cell.seed not in found:
         found.clear()
         found[cell.seed] = open_data(

@@ -11,7 +11,7 @@ Relatives: Fed3R (Fanì et al., ICML 2024), AFL (He et al., CVPR 2025).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, final
 
 from torch import Tensor
@@ -22,25 +22,35 @@ from fallow.core.contract import Contract
 from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
-from fallow.core.view import View
+from fallow.core.view import Release, View
+from fallow.training.parts.adassp import SENSITIVITY, read_products, solve, sum_products
 from fallow.training.parts.heads import (
+    AT_SERVER,
+    CLOSES_SHOW,
     FEW,
+    LEFT_OUT,
+    MISSING,
+    PARTS_SHOW,
+    SETTINGS,
+    TOTALS,
     Choice,
     Labelled,
     Summed,
     check_linear_model,
-    chosen,
+    choose_best,
+    choose_left_out,
+    choose_without_rows,
     class_weights,
-    flattened,
+    flatten_head,
     labelled_rows,
     losses_of,
-    noted,
+    note_choice,
     penalties_of,
-    summed,
+    read_totals,
     totals_of,
-    unchosen,
 )
 from fallow.training.parts.ridge import (
+    Head,
     Path,
     add_up,
     centred,
@@ -48,9 +58,12 @@ from fallow.training.parts.ridge import (
     freedom,
     head_of,
     log_losses,
+    predict,
+    sum_features,
     validation_score,
 )
 
+LARGEST_DELTA = 1e-2
 TINY = 1e-300  # where no site has a label, means are 0
 
 
@@ -72,7 +85,9 @@ class ClosedForm:
     queries compare with the common one: the "common" one too, or the site's "own" head.  passes: 2
     centres the features in an exchange of its own, for features that are far from 0.  shown: what a
     coordinator of real sites may see: "totals" alone, for which secure sums are needed, or each
-    site's "parts" of them.
+    site's "parts" of them.  delta: under ``privacy.epsilon``, the δ with which one row with its
+    label is private in the model: totals leave each site with Gaussian noise, once per close of
+    labels.
 
     >>> import fallow as fl
     >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.01), sites=4)
@@ -93,6 +108,14 @@ class ClosedForm:
 
     Rows that a query prefers are harder than others: the accuracy on left-out rows is then lower
     than that on all rows.
+
+    With ``delta`` the head is that of AdaSSP (Wang, 2018; `fallow.training.parts.adassp`).  Each
+    site adds noise of its own, enough for it alone: no site has to trust another one, and with K
+    sites the noise of the total is √K times what one trusted place would add.  Rows are cut to
+    length 1 and weigh the same, whatever the query said.  λ follows from the noise or is
+    ``penalty``, T follows from the noisy totals, and no row is left out: that would need rows.
+    What is private is one row and its label among the labelled rows, whose number is not; what an
+    encoder and units were fitted to, which is totals over all rows, is not covered.
     """
 
     plan: Plan = field(default=Plan(), repr=False)
@@ -103,6 +126,9 @@ class ClosedForm:
     local_head: Literal["common", "own"] = "common"
     passes: int = 1
     shown: Literal["totals", "parts"] = "totals"
+    delta: float | None = None  # δ; 1e-5 is usual: well below 1 / labelled rows
+
+    LATER: ClassVar[tuple[str, ...]] = ("delta",)
 
     contract: ClassVar[Contract] = Contract(
         title="Closed-form head",
@@ -112,21 +138,21 @@ class ClosedForm:
         sum={
             "class_counts": "totals over sites of labels of each class",
             "centre": "totals over sites of labelled features",
-            "totals": "totals over sites of products of labelled rows and labels",
-            "left_out": "totals over sites of losses on rows that a head has not seen",
+            "totals": TOTALS,
+            "left_out": LEFT_OUT,
             "fitted": "totals over sites of losses on labelled rows",
+            "noisy_totals": "totals over sites of products of labelled rows and labels, with noise",
         },
         keep={"local": "nothing"},
-        missing="stops: all exchanges are over the same rows; a resumed run asks again",
+        missing=MISSING,
         regression=True,
         linear=True,
         local_dp=False,
-        settings={"model": "linear", "encoder": "auto", "rounds": 1, "score_rounds": 1},
-        at_server=("penalty", "temperature", "left_out"),
-        parts_show="the coordinator sees the products of each site's labelled rows: those of one row "
-        "are that row with its label, and those of a few rows say what these have in common",
-        closes_show="who has the totals of two closes sees the products of the rows that were labelled "
-        "or changed in between, at all sites together; of one row they are that row",
+        delta_field="delta",
+        settings=SETTINGS,
+        at_server=AT_SERVER,
+        parts_show=PARTS_SHOW,
+        closes_show=CLOSES_SHOW,
         tags=("least-squares",),
     )
 
@@ -149,11 +175,42 @@ class ClosedForm:
                 )
         if self.passes not in (1, 2):
             raise ValueError(f"ClosedForm's passes is {self.passes}; use 1 or 2")
+        if self.delta is not None:
+            self._check_private(self.delta)
         object.__setattr__(self, "contract", self._narrow_contract())
+
+    def _check_private(self, delta: float) -> None:
+        """Raise ValueError for a δ that protects nothing, and for what noise cannot protect."""
+        if not 0 < delta <= LARGEST_DELTA:
+            raise ValueError(
+                f"ClosedForm's delta is {delta}; it must be above 0 and {LARGEST_DELTA:g} at most: "
+                "well below 1 divided by the labelled rows, such as 1e-5"
+            )
+        not_private = {
+            "balance": ("none", "exact counts of classes"),
+            "passes": (1, "exact means of labelled rows"),
+            "local_head": ("common", "exact rows of the site"),
+        }
+        for name, (only, reads) in not_private.items():
+            if getattr(self, name) != only:
+                raise ValueError(
+                    f"ClosedForm's {name} is {getattr(self, name)!r} and its delta {delta:g}: that "
+                    f"reads {reads}, which are not private; leave out {name}, or delta"
+                )
 
     def _narrow_contract(self) -> Contract:
         """The contract of these settings: sites answer to nothing that they never ask."""
-        never = ["left_out" if self.reveal == "head" else "fitted"]
+        if self.delta is not None:
+            others = [name for name in ClosedForm.contract.verbs if name != "noisy_totals"]
+            return replace(
+                ClosedForm.contract.without(*others),
+                local_dp=True,
+                always_noisy=True,
+                regression=False,  # the unit of numbers is made of exact labels
+                parts_show="",
+                closes_show="",
+            )
+        never = ["left_out" if self.reveal == "head" else "fitted", "noisy_totals"]
         if self.balance == "none":
             never.append("class_counts")
         if self.passes == 1:
@@ -165,14 +222,16 @@ class ClosedForm:
     # -- server half ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
+        if self.delta is not None:
+            return self.private_round(state, ask)
         weights = class_weights(ask) if self.balance == "class" else None
         total = self.total(ask, weights)
         if float(total.totals.mass) > 0:
             path = decompose(total.totals)
             choice = self.choose(ask, path, total, weights)
             head = head_of(path, choice.penalty)
-            w = flattened(head, choice.temperature).to(state["w"].dtype)
-            state = {**state, "w": w, **noted(choice)}
+            w = flatten_head(head, choice.temperature).to(state["w"].dtype)
+            state = {**state, "w": w, **note_choice(choice)}
             if self.local_head == "own":
                 ask.keep(
                     "local",
@@ -184,34 +243,50 @@ class ClosedForm:
         ask.fit(None, "local", None, w=state["w"], stats=state["stats"])
         return state
 
+    def private_round(self, state: State, ask: Ask) -> State:
+        """One exchange of totals with noise, and a head that reads nothing else."""
+        found = sum_of_all(ask, "noisy_totals")
+        rows = int(found["rows"])
+        if rows:
+            noisy = read_products(found["noisy"], weights=len(state["w"]))
+            choice = solve(noisy, rows, self.penalty)
+            w = flatten_head(choice.head, choice.temperature).to(state["w"].dtype)
+            state = {
+                **state,
+                "w": w,
+                **note_choice(Choice(choice.penalty, choice.temperature, None)),
+            }
+        ask.fit(None, "local", None, w=state["w"], stats=state["stats"])
+        return state
+
     def total(self, ask: Ask, weights: Tensor | None) -> Summed:
         """The totals of all sites, in one exchange, or about their mean in two."""
         centre: Tensor | None = None
         if self.passes == 2:
             found = sum_of_all(ask, "centre", weights=weights)
             centre = found["features"] / found["n"].clamp_min(TINY)
-        return summed(sum_of_all(ask, "totals", weights=weights, centre=centre), centre)
+        return read_totals(
+            sum_of_all(ask, "totals", weights=weights, centre=centre), centre
+        )
 
     def choose(self, ask: Ask, path: Path, total: Summed, weights: Tensor | None) -> Choice:
         """λ and T, by what heads say of rows that they have not seen."""
-        penalties = penalties_of(self.penalty)
-        if total.rows < FEW:
-            return unchosen(penalties)
         if self.reveal == "head":
-            return self.choose_by_totals(ask, path, total, penalties, weights)
-        lost = sum_of_all(ask, "left_out", **path._asdict(), weights=weights)
-        return chosen(lost, penalties, path.mass)
+            return self.choose_by_totals(ask, path, total, weights)
+        return choose_left_out(ask, path, total, self.penalty, weights=weights)
 
     def choose_by_totals(
         self,
         ask: Ask,
         path: Path,
         total: Summed,
-        penalties: list[float],
         weights: Tensor | None,
     ) -> Choice:
         """λ by generalised cross-validation; then sites see that one head, and every row is left
         out as if it had the mean leverage."""
+        penalties = penalties_of(self.penalty)
+        if total.rows < FEW:
+            return choose_without_rows(penalties)
         squares = total.squares - float(path.mass * path.y.square().sum())
         scores = [validation_score(path, each, squares, total.rows) for each in penalties]
         penalty = penalties[scores.index(min(scores))]
@@ -222,7 +297,7 @@ class ClosedForm:
             ask, "fitted", **head._asdict(), leverage=leverage, weights=weights
         )
         of_one = {name: lost[name][None] for name in lost if name != "sites"}
-        return chosen(of_one, [penalty], path.mass)
+        return choose_best(of_one, [penalty], path.mass)
 
     # -- site half --------------------------------------------------------------------------
 
@@ -231,7 +306,7 @@ class ClosedForm:
 
     def centre(self, view: View, weights: Tensor | None = None) -> Answer:
         rows = self.labelled(view, weights)
-        return {"n": rows.s.sum(), "features": rows.s @ rows.z.double()}
+        return {"n": rows.s.sum(), "features": sum_features(rows.z, rows.s)}
 
     def totals(
         self, view: View, weights: Tensor | None = None, centre: Tensor | None = None
@@ -268,7 +343,7 @@ class ClosedForm:
                 f"a mean leverage is said to be {float(leverage):.6g}, outside 0 to 1"
             )
         rows = self.labelled(view, weights)
-        outputs = rows.z.double() @ weight + bias
+        outputs = predict(rows.z, Head(weight, bias))
         outputs = rows.y - (rows.y - outputs) / (1 - leverage)
         squared = rows.s @ (rows.y - outputs).square().sum(1)
         if not view.classes:
@@ -279,6 +354,22 @@ class ClosedForm:
             "right": rows.s @ is_right.double(),
             "log": log_losses(outputs, rows.y, rows.s),
         }
+
+    def noisy_totals(self, view: View) -> Release:
+        """Products of labelled rows of length 1 at most, to which noise is added behind this; what
+        one row changes in them is derived at `adassp.SENSITIVITY`."""
+        if self.delta is None:
+            raise Refusal(
+                "totals leave without noise in this study, and an order asks for it"
+            )
+        rows = self.labelled(view)
+        n = float(len(rows.y))
+        return Release(
+            sum_products(rows.z, rows.y),
+            sensitivity=SENSITIVITY,
+            post=lambda noisy: {"rows": n, "noisy": noisy},
+            delta=self.delta,
+        )
 
     def local(
         self,
@@ -292,7 +383,7 @@ class ClosedForm:
         path = decompose(centred(add_up(rows.z, rows.y, rows.s)))
         head = head_of(path, penalty)
         return {
-            "w": flattened(head, temperature).to(rows.z.dtype),
+            "w": flatten_head(head, temperature).to(rows.z.dtype),
             "stats": rows.z.new_zeros(0),
         }
 

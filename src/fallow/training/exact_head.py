@@ -9,6 +9,7 @@ statistics.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -18,22 +19,25 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
-from fallow.core.view import View
+from fallow.core.view import Rows, View
 from fallow.training.parts.heads import (
-    FEW,
+    AT_SERVER,
+    CLOSES_SHOW,
+    LEFT_OUT,
+    MISSING,
     Labelled,
-    chosen,
-    flattened,
+    choose_left_out,
+    flatten_head,
     labelled_rows,
     losses_of,
-    noted,
+    note_choice,
     penalties_of,
-    summed,
+    read_totals,
     totals_of,
-    unchosen,
 )
-from fallow.training.parts.ridge import Head, Path, decompose, head_of
+from fallow.training.parts.ridge import BLOCK, Head, Path, decompose, head_of
 
 MOST = 8192  # features: the products of all pairs are 0.5 GB
 TINY = 1e-12  # a feature that varies by less than that part of its mean is constant
@@ -65,17 +69,16 @@ class ExactHead:
             "columns": "totals over sites of rows and of each feature of the body",
             "spread": "totals over sites of squares of each feature of the body",
             "totals": "totals over sites of products of labelled features and labels",
-            "left_out": "totals over sites of losses on rows that a head has not seen",
+            "left_out": LEFT_OUT,
         },
         models=("body",),
-        missing="stops: all exchanges are over the same rows; a resumed run asks again",
+        missing=MISSING,
         regression=True,
         local_dp=False,
         parts_show="the coordinator sees the products of what the body makes of each site's labelled "
         "rows: those of one row are its features with its label",
-        closes_show="who has the totals of two closes sees the products of the rows that were labelled "
-        "or changed in between, at all sites together; of one row they are that row",
-        at_server=("penalty", "temperature", "left_out"),
+        closes_show=CLOSES_SHOW,
+        at_server=AT_SERVER,
     )
 
     # -- server half ------------------------------------------------------------------------
@@ -84,21 +87,16 @@ class ExactHead:
         """The state with another head; unchanged where no site has a label."""
         ask.fit(None, "body", None, w=state["w"], stats=state["stats"])
         mean, unit = self.units(ask)
-        total = summed(sum_of_all(ask, "totals", mean=mean, unit=unit))
+        total = read_totals(sum_of_all(ask, "totals", mean=mean, unit=unit))
         if float(total.totals.mass) == 0:
             return state
 
         path = decompose(total.totals)
-        penalties = penalties_of(None)
-        choice = unchosen(penalties)
-        if total.rows >= FEW:
-            lost = sum_of_all(ask, "left_out", **path._asdict(), mean=mean, unit=unit)
-            choice = chosen(lost, penalties, path.mass)
-
+        choice = choose_left_out(ask, path, total, None, mean=mean, unit=unit)
         head = in_features(head_of(path, choice.penalty), mean, unit)
-        last = flattened(head, choice.temperature).to(state["w"].dtype)
+        last = flatten_head(head, choice.temperature).to(state["w"].dtype)
         w = torch.cat([state["w"][: -len(last)], last])
-        return {**state, "w": w, **noted(choice)}
+        return {**state, "w": w, **note_choice(choice)}
 
     def units(self, ask: Ask) -> tuple[Tensor, Tensor]:
         """The mean (D,) of each feature over all rows and the inverse of its deviation times √D
@@ -113,11 +111,19 @@ class ExactHead:
     # -- site half --------------------------------------------------------------------------
 
     def columns(self, view: View) -> Answer:
-        rows = self.features(view)
-        return {"rows": float(len(rows)), "columns": rows.sum(0)}
+        n_rows = 0
+        total: Tensor | float = 0.0
+        for z in self.features(view):
+            n_rows += len(z)
+            total = total + z.sum(0)
+        return {"rows": float(n_rows), "columns": total}
 
     def spread(self, view: View, mean: Tensor) -> Answer:
-        return {"squares": (self.features(view) - mean).square().sum(0)}
+        check_units(view, mean=mean)
+        squares = torch.zeros_like(mean)
+        for z in self.features(view):
+            squares += (z - mean).square().sum(0)
+        return {"squares": squares}
 
     def totals(self, view: View, mean: Tensor, unit: Tensor) -> Answer:
         return totals_of(self.labelled(view, mean, unit))
@@ -128,14 +134,22 @@ class ExactHead:
         penalties = penalties_of(None)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
 
-    def features(self, view: View) -> Tensor:
-        """What the body makes of all rows, labelled or not, (m, D) in float64."""
+    def features(self, view: View) -> Iterator[Tensor]:
+        """What the body makes of all rows, labelled or not, in blocks (b, D) of float64."""
         check_last_layer(view)
-        pool = view.embed("body", "pool")
-        labelled = view.embed("body", "labelled")
-        return torch.cat([pool, labelled]).double()
+        if view.pool + len(view.labels) <= BLOCK:
+            pool = view.embed("body", "pool")
+            labelled = view.embed("body", "labelled")
+            yield torch.cat([pool, labelled]).double()
+            return
+        body = view.model("body")
+        kinds: tuple[Rows, ...] = ("pool", "labelled")
+        for which in kinds:
+            for rows in view.blocks(which, BLOCK):
+                yield view.look(body, rows)[0].double()
 
     def labelled(self, view: View, mean: Tensor, unit: Tensor) -> Labelled:
+        check_units(view, mean=mean, unit=unit)
         z = (view.embed("body", "labelled").double() - mean) * unit
         return labelled_rows(view, z, None, is_weighted=True)
 
@@ -144,6 +158,19 @@ def in_features(head: Head, mean: Tensor, unit: Tensor) -> Head:
     """The head for features as the body makes them, from that for features in other units."""
     weight = unit[:, None] * head.weight
     return Head(weight, head.bias - mean @ weight)
+
+
+def check_units(view: View, **parts: Tensor) -> None:
+    """Raise Refusal for a mean or a unit of features that is none of this model's features."""
+    size = view.layout.params[-2][1][1]
+    for name, part in parts.items():
+        if tuple(part.shape) != (size,) or not bool(part.isfinite().all()):
+            raise Refusal(
+                f"the {name} of features for an exact head is not {size} finite numbers, one for "
+                "each feature of the body"
+            )
+        if name == "unit" and bool((part < 0).any()):
+            raise Refusal("a unit of features for an exact head is below 0")
 
 
 def check_last_layer(view: View) -> None:

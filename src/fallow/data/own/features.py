@@ -109,11 +109,13 @@ def image_files(folder: Path) -> list[Path]:
 def read_arrays(path: Path) -> dict[str, Any]:
     """All arrays of a .npz file, by name.  Raises ValueError when it is no such file."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # a file that was opened here is closed, whatever is wrong with it
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (ValueError, zipfile.BadZipFile, EOFError, AttributeError) as error:
         raise ValueError(
-            f"{path} could not be read as .npz without pickles: {error}"
+            f"{path} could not be read: it is no .npz file, or an array in it holds Python objects; "
+            "write arrays of numbers and texts with numpy.savez"
         ) from error
 
 

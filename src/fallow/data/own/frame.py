@@ -69,32 +69,44 @@ def from_frame(
     )
     used = [column for column in (label, site, id) if column is not None]
     named = [*used, *wanted.drop, *wanted.only]
-    frames = [df] if test is None else [df, test]
-    for frame, called in zip(frames, (name, f"the test frame of {name}"), strict=False):
-        for column in named:
-            _check_column(frame, column, called)
+    for column in named:
+        _check_column(df, column, name)
+        if test is not None:
+            _check_column(test, column, f"the test frame of {name}")
     if len(set(used)) < len(used):
         raise ValueError(f"{name}: label, site and id are {used}; name different columns")
+    together = df
     if test is not None:
         _check_columns(df, test, name)
         together = _concatenate(df, test)
-    else:
-        together = df
     y = _labels(together, label)
-    sites = None if site is None else _texts(together, site, name)
+    sites = None
+    if site is not None:
+        sites = _texts(together, site, name)
     features = cells_of_frame(together, name, wanted.is_text)
     table = assemble(features, wanted, name, len(df), sites)
+
+    # of both frames, without the rows that were left out
     kept = table.kept
     n = table.rows
     y = y[kept]
-    groups = None if sites is None else sites[kept]
-    has_test = test is not None
+    groups = None
+    y_test = None
+    groups_test = None
+    if sites is not None:
+        groups = sites[kept]
+    if test is not None:
+        y_test = y[n:]
+        if groups is not None:
+            groups_test = groups[n:]
+    if groups is not None:
+        groups = groups[:n]
     return from_assembled(
         table,
         y[:n],
-        None if groups is None else groups[:n],
-        y_test=y[n:] if has_test else None,
-        groups_test=groups[n:] if has_test and groups is not None else None,
+        groups,
+        y_test=y_test,
+        groups_test=groups_test,
         name=name,
         task=task,
         classes=tuple(classes),
@@ -144,7 +156,9 @@ def read_features(
         elif is_level and column in by_text:
             blocks.append(_level(df[by_text[column]], column, level, columns, name))
         else:
-            lacking = column if is_level else wanted
+            lacking = wanted
+            if is_level:
+                lacking = column
             raise ValueError(
                 f"{name} has no column {lacking!r}{nearest(lacking, list(by_text))}"
             )
@@ -187,12 +201,13 @@ def _labels(df: pd.DataFrame, label: str) -> npt.NDArray[Any]:
     is_missing = values.isna().to_numpy(dtype=bool)
     is_text = is_bool_dtype(values.dtype) or not is_numeric_dtype(values.dtype)
     if is_text:
-        texts = ["" if gone else str(v) for v, gone in zip(values, is_missing, strict=True)]
-        return np.array(texts, dtype=np.str_)
-    is_whole = is_integer_dtype(values.dtype) and not is_missing.any()
-    kind = np.int64 if is_whole else np.float64
-    found: npt.NDArray[Any] = values.to_numpy(kind, na_value=-1 if is_whole else np.nan)
-    return found
+        texts = values.astype(object).where(~is_missing, "")
+        return np.array([str(value) for value in texts], dtype=np.str_)
+    if is_integer_dtype(values.dtype) and not is_missing.any():
+        whole: npt.NDArray[np.int64] = values.to_numpy(np.int64)
+        return whole
+    numbers: npt.NDArray[np.float64] = values.to_numpy(np.float64, na_value=np.nan)
+    return numbers
 
 
 def _texts(df: pd.DataFrame, column: str, name: str) -> npt.NDArray[np.str_]:

@@ -49,8 +49,13 @@ def encode_test(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
 
     Raises ValueError for a test row without a label or with a class that is not known.
     """
-    coded = _ids(y, classes, name) if classes else _targets(y, name)
-    missing = int((coded == -1).sum() if classes else np.isnan(coded).sum())
+    if classes:
+        coded = _ids(y, classes, name)
+        is_missing = coded == -1
+    else:
+        coded = _targets(y, name)
+        is_missing = np.isnan(coded)
+    missing = int(is_missing.sum())
     if missing:
         raise ValueError(f"{name}: {missing} test rows have no label; remove them")
     return coded
@@ -71,7 +76,9 @@ def _occurring(
                 "'classification' or 'regression' what they are"
             )
     if len(known) < 2:
-        found = f"only the class {known[0]!r}" if known else "no label at all"
+        found = "no label at all"
+        if known:
+            found = f"only the class {known[0]!r}"
         raise ValueError(
             f"{name}: the labels hold {found}; label two classes: a row of another one is needed"
         )
@@ -81,13 +88,13 @@ def _occurring(
 def _ids(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
     """Class ids, -1 = unlabelled."""
     number = {text: i for i, text in enumerate(classes)} | {"": -1}
-    texts = np.char.strip(y).tolist() if y.dtype.kind == "U" else None
+    texts: list[str] = []
+    if y.dtype.kind == "U":
+        texts = np.char.strip(y).tolist()
     numbers = _as_numbers(y)
-    if texts is None or (numbers is not None and not number.keys() >= set(texts)):
-        assert numbers is not None  # noqa: S101 - labels that are no texts are numbers
-        texts = [
-            "" if np.isnan(value) else _text(value) for value in numbers
-        ]  # "1.0" is "1"
+    has_names = y.dtype.kind == "U" and number.keys() >= set(texts)
+    if numbers is not None and not has_names:
+        texts = [_text(value) for value in numbers]  # "1.0" is "1"
     unknown = sorted(set(texts) - number.keys())
     if unknown:
         hint = nearest(unknown[0], list(classes))
@@ -99,14 +106,19 @@ def _as_numbers(y: Labels) -> Numbers | None:
     """float64, NaN where unlabelled; None when a text is not a number."""
     if y.dtype.kind != "U":
         numbers = y.astype(np.float64)
-        return np.where(numbers == -1, np.nan, numbers) if y.dtype.kind in "iu" else numbers
+        if y.dtype.kind in "iu":
+            numbers[numbers == -1] = np.nan
+        return numbers
     stripped = np.char.strip(y)
+    is_given = stripped != ""
+    numbers = np.full(len(y), np.nan)
     try:
-        numbers = np.array([float(text) if text else np.nan for text in stripped])
+        numbers[is_given] = [float(text) for text in stripped[is_given]]
     except ValueError:
         return None
-    # a text such as "nan" or "inf" is a word, not a number
-    return numbers if np.isfinite(numbers[stripped != ""]).all() else None
+    if not np.isfinite(numbers[is_given]).all():
+        return None  # a text such as "nan" or "inf" is a word, not a number
+    return numbers
 
 
 def _are_whole(numbers: Numbers) -> bool:
@@ -115,8 +127,9 @@ def _are_whole(numbers: Numbers) -> bool:
 
 
 def _targets(y: Labels, name: str) -> npt.NDArray[np.float32]:
-    # a target of -1 is no missing label
-    numbers = _as_numbers(y.astype(np.float64) if y.dtype.kind in "iu" else y)
+    if y.dtype.kind in "iu":
+        y = y.astype(np.float64)  # a target of -1 is no missing label
+    numbers = _as_numbers(y)
     if numbers is None:
         raise ValueError(
             f"{name}: regression needs numbers and some labels are texts; correct them"
@@ -128,4 +141,9 @@ def _targets(y: Labels, name: str) -> npt.NDArray[np.float32]:
 
 
 def _text(value: float) -> str:
-    return str(int(value)) if value == np.floor(value) else str(value)
+    """A number as the name of a class; "" for NaN."""
+    if np.isnan(value):
+        return ""
+    if value == np.floor(value):
+        return str(int(value))
+    return str(value)

@@ -170,19 +170,32 @@ def from_table(
     Raises ValueError for an absent column (with the nearest name), a text among numbers (with its
     row), infinite features (with column and count), labels that are all missing or all the same.
     """
-    file, test_file = _existing(path), None if test is None else _existing(test)
+    file = _existing(path)
+    test_file = None
+    if test is not None:
+        test_file = _existing(test)
     wanted = Wanted(label, site, id, tuple(drop), tuple(only), drop_rows)
     t, labels, sites = read_table(file, test_file, wanted, say)
-    n, m = t.rows, len(t.x)
-    has_test = test_file is not None
+    n = t.rows
+    m = len(t.x)
     y = np.array(labels, dtype=np.str_)
-    groups = None if sites is None else np.array(sites, dtype=np.str_)
+    groups = None
+    y_test = None
+    groups_test = None
+    if sites is not None:
+        groups = np.array(sites, dtype=np.str_)
+    if test_file is not None:
+        y_test = y[n:m]
+        if groups is not None:
+            groups_test = groups[n:m]
+    if groups is not None:
+        groups = groups[:n]
     return from_assembled(
         t,
         y[:n],
-        None if groups is None else groups[:n],
-        y_test=y[n:m] if has_test else None,
-        groups_test=groups[n:m] if has_test and groups is not None else None,
+        groups,
+        y_test=y_test,
+        groups_test=groups_test,
         name=file.stem,
         task=task,
         classes=tuple(classes),
@@ -204,7 +217,9 @@ def from_assembled(
     coded, known = encode(y, task, name, classes)
     n = table.rows
     x = torch.from_numpy(table.x)
-    ids = None if table.ids is None else table.ids[:n]
+    ids = None
+    if table.ids is not None:
+        ids = table.ids[:n]
     rows = _Rows(x[:n], coded, groups, ids)
     aside = None
     if y_test is not None:
@@ -336,9 +351,9 @@ def _existing(path: str | Path) -> Path:
 
 
 def _array(values: Arrayish) -> npt.NDArray[Any]:
-    return (
-        values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    )
+    if isinstance(values, Tensor):
+        return values.detach().cpu().numpy()
+    return np.asarray(values)
 
 
 class _Rows(NamedTuple):
@@ -351,9 +366,19 @@ class _Rows(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def at(self, rows: npt.NDArray[np.int64]) -> _Rows:
-        sites = None if self.sites is None else self.sites[rows]
-        ids = None if self.ids is None else tuple(self.ids[row] for row in rows)
-        return _Rows(self.x[rows], self.y[rows], sites, ids, self.notes)
+        return _Rows(
+            self.x[rows], self.y[rows], self._sites_of(rows), self._ids_of(rows), self.notes
+        )
+
+    def _sites_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any] | None:
+        if self.sites is None:
+            return None
+        return self.sites[rows]
+
+    def _ids_of(self, rows: npt.NDArray[np.int64]) -> tuple[str, ...] | None:
+        if self.ids is None:
+            return None
+        return tuple(self.ids[row] for row in rows)
 
     def parted(
         self, train: npt.NDArray[np.int64], test: npt.NDArray[np.int64]
@@ -364,9 +389,13 @@ class _Rows(NamedTuple):
         for begin in range(0, len(train), BLOCK):
             some = train[begin : begin + BLOCK]  # each moves up, or stays
             self.x[begin : begin + len(some)] = self.x[some]
-        sites = None if self.sites is None else self.sites[train]
-        ids = None if self.ids is None else tuple(self.ids[row] for row in train)
-        rest = _Rows(self.x[: len(train)], self.y[train], sites, ids, self.notes)
+        rest = _Rows(
+            self.x[: len(train)],
+            self.y[train],
+            self._sites_of(train),
+            self._ids_of(train),
+            self.notes,
+        )
         return rest, aside
 
     @property
@@ -420,7 +449,9 @@ def _split(rows: _Rows, aside: _Rows | None, about: _About) -> Dataset:
 
 def _read_of(rows: _Rows, aside: _Rows | None, name: str) -> Reading:
     """How many rows each site has, of both parts."""
-    n = len(rows.x) + (0 if aside is None else len(aside.x))
+    n = len(rows.x)
+    if aside is not None:
+        n += len(aside.x)
     return Reading(name, count_at(_sites_of(rows, aside), np.ones(n, dtype=np.bool_)))
 
 
@@ -434,15 +465,21 @@ def _whole(
     rows: _Rows, aside: _Rows | None, reading: Reading
 ) -> tuple[_Rows, _Rows | None, Reading, tuple[str, ...]]:
     """Both parts without the rows that have a feature that is not finite, and a note on them."""
-    parts = [rows] if aside is None else [rows, aside]
+    parts = [rows]
+    if aside is not None:
+        parts.append(aside)
     keep = np.concatenate([part.is_whole for part in parts])
     counts = count_at(_sites_of(rows, aside), ~keep)
     reading = reading.without("a feature is missing or infinite", counts)
     whole = rows.at(np.flatnonzero(rows.is_whole))
-    whole_aside = None if aside is None else aside.at(np.flatnonzero(aside.is_whole))
+    whole_aside = None
+    if aside is not None:
+        whole_aside = aside.at(np.flatnonzero(aside.is_whole))
     left_out = int((~keep).sum())
-    note = f"rows with NaN or infinite features left out: {left_out}"
-    return whole, whole_aside, reading, (note,) if left_out else ()
+    notes: tuple[str, ...] = ()
+    if left_out:
+        notes = (f"rows with NaN or infinite features left out: {left_out}",)
+    return whole, whole_aside, reading, notes
 
 
 def _rows(
@@ -458,7 +495,9 @@ def _rows(
     if features.ndim < 2:
         raise ValueError(f"{name}: x has shape {features.shape}; give (n, features)")
     n = len(features)
-    sites = None if groups is None else _array(groups)
+    sites = None
+    if groups is not None:
+        sites = _array(groups)
     if sites is not None and (sites.dtype.kind not in "iuU" or sites.shape != (n,)):
         raise ValueError(
             f"{name}: groups are {sites.dtype} of shape {sites.shape}; give whole numbers or "
@@ -467,9 +506,13 @@ def _rows(
     for what, values in (("labels", y), ("row names", ids)):
         if values is not None and len(values) != n:
             raise ValueError(f"{name}: {n} rows but {len(values)} {what}; give one a row")
-    row_names = None if ids is None else tuple(str(row_name) for row_name in ids)
+    row_names = None
+    if ids is not None:
+        row_names = tuple(str(row_name) for row_name in ids)
     numbers, said = as_features(features, name)
-    notes = () if said is None else (said,)
+    notes: tuple[str, ...] = ()
+    if said is not None:
+        notes = (said,)
     return _Rows(torch.from_numpy(numbers), y, sites, row_names, notes)
 
 
@@ -480,8 +523,12 @@ def _grouped(
     """Names in sorted order, and each row's group id."""
     if train is None:
         return (), None, None
-    both = train if test is None else np.concatenate([train, test])
+    both = train
+    if test is not None:
+        both = np.concatenate([train, test])
     names, ids = np.unique(both, return_inverse=True)
     group = torch.from_numpy(ids.astype(np.int64))
-    group_test = None if test is None else group[len(train) :]
+    group_test = None
+    if test is not None:
+        group_test = group[len(train) :]
     return tuple(str(name) for name in names), group[: len(train)], group_test

@@ -42,6 +42,7 @@ class Plan:
     seed: int = 0
     waits: Waits = Waits()
     smallest: int = 5
+    guideline: str | None = None
 
     def agreement(self, key: bytes, authority: str | None = None) -> Agreement:
         """With the coordinator's public key and the certificate of its machine's authority.
@@ -61,6 +62,7 @@ class Plan:
             waits=self.waits,
             smallest=self.smallest,
             authority=authority,
+            guideline=self.guideline,
             names=names,
         )
         build_study(found)

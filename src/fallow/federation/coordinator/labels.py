@@ -28,7 +28,7 @@ class Counting(Protocol):
 
 @final
 @dataclass
-class LabelQueue:
+class LabelWait:
     """Waits for the labels of a step.
 
     The deadline is a time of day, written down when the questions are asked: it is the same after

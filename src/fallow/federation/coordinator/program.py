@@ -23,7 +23,7 @@ from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy, build_study
 from fallow.federation.card import CARD, Facts, write_card
-from fallow.federation.coordinator.labels import LabelQueue
+from fallow.federation.coordinator.labels import LabelWait
 from fallow.federation.coordinator.live import (
     Advanced,
     Control,
@@ -257,7 +257,7 @@ class Program:
         waits = self.agreement.waits
         greeted = hello(parts, carrier, journal)
         tell.note_greetings(greeted["sites"])
-        desk = LabelQueue(
+        label_wait = LabelWait(
             sites=carrier,
             journal=journal,
             control=control,
@@ -271,7 +271,7 @@ class Program:
             made=parts,
             carrier=carrier,
             journal=journal,
-            desk=desk,
+            label_wait=label_wait,
             greeted=greeted,
             border=border,
         )

@@ -18,17 +18,17 @@ from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods, server_parts
 from fallow.core.missing import Missing
 from fallow.core.types import Answer, SiteId, State
-from fallow.experiment.finished import FinishedQuery, TrainedPhase
+from fallow.experiment.finished import FinishedQuery, RowsAbout, TrainedPhase
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import is_shared
-from fallow.experiment.phases import Phases
+from fallow.experiment.phases import Memory, Phases
 from fallow.experiment.record import Evaluation, Scores
 from fallow.experiment.scale import Scale
 from fallow.experiment.scoring import describe_round
 from fallow.experiment.steps import check_picked
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy
-from fallow.federation.coordinator.labels import LabelQueue
+from fallow.federation.coordinator.labels import LabelWait
 from fallow.federation.coordinator.news import note_closed_without
 from fallow.federation.coordinator.scores import score_counts, score_totals
 from fallow.federation.coordinator.strikes import find_absent
@@ -60,7 +60,7 @@ class RealSites:
     made: BuiltStudy
     carrier: Carrier
     journal: Journal
-    desk: LabelQueue
+    label_wait: LabelWait
     greeted: Mapping[str, Any]
     encoded_by: State | None = None
     scale: Scale | None = None
@@ -120,7 +120,7 @@ class RealSites:
         privacy = self.recipe.privacy
         if not privacy.secure_sum:
             return None
-        return PlausibleSums(SecureSum(privacy.bound), self.border, self.desk.say)
+        return PlausibleSums(SecureSum(privacy.bound), self.border, self.label_wait.say)
 
     @property
     def is_shared(self) -> bool:
@@ -138,14 +138,19 @@ class RealSites:
         return self.recipe.standardise == "federated"
 
     @property
-    def about(self) -> dict[str, Any]:
+    def about(self) -> RowsAbout:
         """What predicting needs to know of rows."""
         schema = self.agreement.schema
-        columns = list(schema.features) if schema.kind == "table" else []
-        found = {"classes": list(schema.classes), "columns": columns, "shape": schema.shape}
+        about: RowsAbout = {
+            "classes": list(schema.classes),
+            "columns": [],
+            "shape": schema.shape,
+        }
+        if schema.kind == "table":
+            about["columns"] = list(schema.features)
         if schema.missing is not None:
-            found["marks"] = [list(mark) for mark in schema.missing.marks]
-        return found
+            about["marks"] = [list(mark) for mark in schema.missing.marks]
+        return about
 
     @property
     def sizes(self) -> dict[SiteId, int]:
@@ -255,7 +260,7 @@ class RealSites:
         self.border.labels |= most
         self.border.shared = sum(budget.values()) if self.is_shared else None
         asked = self._ask_people(cycle, step, budget, shown)
-        done["ended"] = self.desk.wait(step, asked)
+        done["ended"] = self.label_wait.wait(step, asked)
         ask = self._ask(f"{step}/close", cycle, shown)
         closed = ask.each("close", step=step, cycle=cycle)
         away = [site for site in ask.cohort if site not in closed]
@@ -281,7 +286,7 @@ class RealSites:
             site: {"allowed": n} for site, n in self._find_limits(budget).items()
         }
         ask = self._ask(f"{step}/ask", cycle, shown)
-        common = {"step": step, "cycle": cycle, "deadline": self.desk.deadline(step)}
+        common = {"step": step, "cycle": cycle, "deadline": self.label_wait.deadline(step)}
         answers = ask.each("ask", to=to, **common)
         asked = {site: int(answer["asked"]) for site, answer in answers.items()}  # type: ignore[arg-type]
         check_picked(self, cycle, budget, asked)
@@ -312,7 +317,7 @@ class RealSites:
         """Real sites keep no phase for another strategy: they train."""
         return train(), None
 
-    def restore(self, memory: None) -> None:
+    def restore(self, memory: Memory | None) -> None:
         """Sites remember by themselves."""
 
     def hold_back_fresh(self, cycle: int, r: int) -> AbstractContextManager[None]:
@@ -376,7 +381,7 @@ def hello(made: BuiltStudy, carrier: Carrier, journal: Journal) -> dict[str, Any
     A study begins with all its sites, whatever the quorum: budgets are shares of the rows of each.
     Raises RuntimeError where one does not answer.
     """
-    done = journal.load_step(HELLO)
+    done: dict[str, Any] | None = journal.load_step(HELLO)
     if done is None:
         shown = Disclosure()
         verbs = made.methods["people"].contract.verbs
@@ -387,6 +392,5 @@ def hello(made: BuiltStudy, carrier: Carrier, journal: Journal) -> dict[str, Any
             raise RuntimeError(
                 f"a study begins with all its sites, also where a quorum is enough later: {error}"
             ) from error
-        done = {"sites": met, "revealed": shown.rows()}
-        done = journal.finish(HELLO, done)
+        done = journal.finish(HELLO, {"sites": met, "revealed": shown.rows()})
     return done

@@ -30,7 +30,7 @@ STRUCK = "struck"  # answers that were struck out
 LEFT = "left"  # sites that left
 STOPPED = "stopped at"  # where the run stood when it ended with an error
 HELLO = "0/hello"
-SCALING = ("/cells", "/encoder", "/encode", "/features", "/targets")
+SCALING = ("/cells", "/encoder", "/encode", "/features", "/targets", "/tuned")
 """The ends of the keys of what all sites must take part in to take part in anything."""
 
 
@@ -95,6 +95,8 @@ def describe_key(key: str) -> str:
         part = kind.partition("-")[2]
         more = f" (part {int(part) + 1})" if part else ""
         return f"the query of cycle {cycle}{more}"
+    if key == "0/tuned":
+        return "the choice of the encoder's field"
     return "the first labels" if key == "0/initial" else key
 
 

@@ -33,7 +33,7 @@ OVER = ("gathered", "missing", "labels", "labelled", "round", "query", "scored")
 @final
 @dataclass
 class Teller:
-    """Takes the events of a run, its carrier and its desk; passes them on to ``say``.
+    """Takes the events of a run, its carrier and whoever waits for labels; passes them on to ``say``.
 
     ``pages``: the report is written anew after every score, and while people label where they are
     further than the page says.
@@ -90,7 +90,10 @@ class Teller:
         self.say({"event": state, "why": why})
 
     def __call__(self, event: Event) -> None:
-        told = {k: v for k, v in event.items() if k in ("cycle", "round")}
+        told: dict[str, int] = {}
+        for name in ("cycle", "round"):
+            if name in event:
+                told[name] = event[name]
         if event["event"] in OVER:
             self.live.about["waiting"] = None
         match event["event"]:
@@ -139,7 +142,8 @@ class Teller:
             "can_advance": can_advance(self.agreement, event["key"], gone),
             "is_of_all": is_of_all(event["key"]),
         }
-        shown = {name: value for name, value in waiting.items() if name != "event"}
+        shown = dict(waiting)
+        del shown["event"]
         self.live.put(waiting=shown)
         return event | waiting
 
@@ -153,11 +157,10 @@ class Teller:
                 self.live.update_site(site, labels=None, counted=None)
         for site, counts in event["sites"].items():
             self.live.update_site(site, labels=counts, counted=now)
-        silent = {
-            site: self.live.sites[site].get("seen")
-            for site in event.get("open", [])
-            if site not in event["sites"] and site in self.live.sites
-        }
+        silent: dict[SiteId, str | None] = {}  # when each was seen last
+        for site in event.get("open", []):
+            if site not in event["sites"] and site in self.live.sites:
+                silent[site] = self.live.sites[site].get("seen")
         self.live.put(phase=LABELLING, step=step, deadline=event["deadline"], silent=silent)
         is_asked = self._shown is None or self._shown[0] != step
         is_new = self._shown != (step, event["sites"])
@@ -168,11 +171,10 @@ class Teller:
     def _note_end_of_labelling(self, step: str, why: str) -> None:
         """Nobody is waited for any more: open questions are given back."""
         about = self.live.about
-        counts = {
-            site: told["labels"]
-            for site, told in self.live.sites.items()
-            if told.get("labels")
-        }
+        counts: dict[SiteId, dict[str, int]] = {}
+        for site, told in self.live.sites.items():
+            if told.get("labels"):
+                counts[site] = told["labels"]
         if (about.get("ended") or {}).get("step") != step:
             about["ended"] = {
                 "step": step,
@@ -191,13 +193,15 @@ class Teller:
             self._away.remove(site)
             self.say({"event": "arrived", "site": site, "awaited": sorted(self._away)})
 
-    def _find_earlier(self, now: Mapping[SiteId, Any]) -> dict[SiteId, Any]:
+    def _find_earlier(
+        self, now: Mapping[SiteId, object]
+    ) -> dict[SiteId, tuple[dict[str, int], str]]:
         """What is known of sites that do not say how far they are ``now``, and since when."""
-        return {
-            site: (about["labels"], about["counted"])
-            for site, about in self.live.sites.items()
-            if site not in now and about.get("labels")
-        }
+        earlier: dict[SiteId, tuple[dict[str, int], str]] = {}
+        for site, about in self.live.sites.items():
+            if site not in now and about.get("labels"):
+                earlier[site] = (about["labels"], about["counted"])
+        return earlier
 
     def _write_page(self) -> None:
         """Write the report anew; a page that cannot be written does not end a run."""
@@ -212,7 +216,7 @@ class Teller:
 
 def describe_absences(
     struck: Sequence[Strike], left: Mapping[SiteId, str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What a run goes on without, as its live state has it."""
     lines = [
         {"site": strike.site, "what": describe_key(strike.key), "at": strike.at}

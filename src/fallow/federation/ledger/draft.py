@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 from fallow.core.types import SiteId, State
 from fallow.federation.ledger.store import SiteStore
 from fallow.privacy import Released
+from fallow.privacy.ledger import SumKey
 from fallow.sites.store import Label, RelayedMessages, names_from_relay
 
 
@@ -27,7 +28,7 @@ class Draft:
         self._kept: dict[str, State | None] = {}
         self._labels: list[Label] = []
         self._spent: dict[str, Released] = {}
-        self._secret: dict[str, Any] | None = None
+        self._secret: SumKey | None = None
 
     @property
     def epsilon(self) -> float:
@@ -101,11 +102,11 @@ class Draft:
         """All releases of the run, with those of the order."""
         return {**self._store.released(site), **self._spent}
 
-    def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
+    def hide(self, site: SiteId, secret: SumKey) -> None:
         """As `SiteStore.hide`, when the order is done."""
         self._secret = secret
 
-    def hidden(self, site: SiteId) -> dict[str, Any] | None:
+    def hidden(self, site: SiteId) -> SumKey | None:
         """The secret that was hidden last; None where there is none."""
         if self._secret is not None:
             return self._secret

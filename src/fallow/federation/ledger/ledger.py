@@ -16,7 +16,7 @@ from fallow.core.types import SiteId
 from fallow.federation.ledger.orders import Orders, Traffic
 from fallow.federation.ledger.purchases import Purchases
 from fallow.federation.ledger.questions import (
-    Kind,
+    EntryKind,
     LabelAnswer,
     LabelProgress,
     Question,
@@ -215,7 +215,7 @@ class Ledger:
     # -- what people do ---------------------------------------------------------------------
 
     def answer(
-        self, row: int, value: float | None, who: str, kind: Kind = "answer"
+        self, row: int, value: float | None, who: str, kind: EntryKind = "answer"
     ) -> Question:
         """Somebody's label for a row, or None: cannot tell; it replaces their earlier one.
 
@@ -262,7 +262,9 @@ class Ledger:
     def undoable(self, who: str) -> Question | None:
         """The question that `take_back` would undo an answer to."""
         latest = self._find_latest_answer(who)
-        return None if latest is None else self._load_question(latest.question)
+        if latest is None:
+            return None
+        return self._load_question(latest.question)
 
     def _find_latest_answer(self, who: str) -> _AnswerLine | None:
         """The answer that a person gave last, whatever the clock said; None: none can be undone."""
@@ -273,7 +275,9 @@ class Ledger:
             "WHERE undoes IS NOT NULL) ORDER BY g.id DESC LIMIT 1"
         )
         lines = self._tables.read(sql, who)
-        return _AnswerLine._make(lines[0]) if lines else None
+        if not lines:
+            return None
+        return _AnswerLine._make(lines[0])
 
     def withdraw(self, row: int, who: str, why: str = "") -> None:
         """A sample leaves: its questions at once, the pool, training and validation at the next
@@ -328,7 +332,7 @@ class Ledger:
         *,
         who: str,
         value: float | None,
-        kind: Kind,
+        kind: EntryKind,
         undoes: int | None = None,
     ) -> None:
         """Add a line to a question's history, and bring the question's state up to date.

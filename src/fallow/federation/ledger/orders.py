@@ -74,8 +74,10 @@ class Orders:
         return self._read_number(ROWS_OF_ALL)
 
     def _read_number(self, name: str) -> int | None:
-        found = self._tables.read("SELECT value FROM about WHERE name = ?", name)
-        return int(found[0][0]) if found else None
+        found = self._tables.read_one("SELECT value FROM about WHERE name = ?", name)
+        if found is None:
+            return None
+        return int(found)
 
     def note_rows_of_all(self, rows: int) -> None:
         """Once and for all runs: rows of a study do not change."""
@@ -98,8 +100,8 @@ class Orders:
     def model(self, run: str, step: str) -> str | None:
         """The digest of the common model after a round; None where it is not known."""
         sql = "SELECT digest FROM model WHERE run = ? AND step = ?"
-        found = self._tables.read(sql, run, step)
-        return found[0][0] if found else None
+        found: str | None = self._tables.read_one(sql, run, step)
+        return found
 
     def is_scored(self, run: str, step: str) -> bool:
         """Whether the common model after a round was scored here."""
@@ -198,8 +200,8 @@ class Orders:
     def latest_run(self) -> str | None:
         """The run that began last by its name, of those that people have not left."""
         sql = "SELECT max(id) FROM run WHERE id NOT IN (SELECT id FROM left_run)"
-        found = self._tables.read(sql)
-        return found[0][0] if found else None
+        found: str | None = self._tables.read_one(sql)
+        return found
 
     def leave(self, run: str) -> None:
         """People gave a run up: nothing of it is performed any more, and another one may begin."""
@@ -227,8 +229,9 @@ class Orders:
 
     def newest_run(self) -> str | None:
         """The run that the site entered last; None before the first."""
-        found = self._tables.read("SELECT id FROM run ORDER BY turn DESC LIMIT 1")
-        return found[0][0] if found else None
+        sql = "SELECT id FROM run ORDER BY turn DESC LIMIT 1"
+        found: str | None = self._tables.read_one(sql)
+        return found
 
     def is_known(self, run: str) -> bool:
         """Whether the site ever entered a run."""
@@ -249,8 +252,8 @@ class Orders:
     def find_exchange(self, run: str, key: str) -> int | None:
         """The exchange of a key, as the ledger counts them; None for one that it does not know."""
         sql = "SELECT id FROM exchange WHERE run = ? AND key = ?"
-        found = self._tables.read(sql, run, key)
-        return found[0][0] if found else None
+        found: int | None = self._tables.read_one(sql, run, key)
+        return found
 
     def recall(self, order: Order) -> Answer | None:
         """The stored answer to an order; None for a new one.
@@ -332,7 +335,10 @@ class Orders:
             "SELECT e.run, e.verbs, count(*), sum(e.bytes) FROM exchange AS e JOIN run ON "
             "run.id = e.run GROUP BY e.run, e.verbs ORDER BY run.turn, e.verbs"
         )
-        return [Traffic(*columns) for columns in self._tables.read(sql)]
+        found: list[Traffic] = []
+        for run, verb, exchanges, n_bytes in self._tables.read(sql):
+            found.append(Traffic(run=run, verb=verb, exchanges=exchanges, bytes=n_bytes))
+        return found
 
 
 def digest_of(order: Order) -> str:

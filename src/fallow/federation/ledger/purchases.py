@@ -200,10 +200,9 @@ class Purchases:
         return max(0, affordable)
 
     def _find_purchase(self, run: str, step: str) -> int | None:
-        found = self._tables.read(
-            "SELECT id FROM purchase WHERE run = ? AND step = ?", run, step
-        )
-        return found[0][0] if found else None
+        sql = "SELECT id FROM purchase WHERE run = ? AND step = ?"
+        found: int | None = self._tables.read_one(sql, run, step)
+        return found
 
     def _count_questions(self, purchase: int, state: QuestionState | None = None) -> int:
         """How many questions of a purchase there are, in one state or in any."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from fallow.core.types import SiteId
 
 QuestionState = Literal["open", "answered", "declined", "conflict", "expired", "withdrawn"]
-Kind = Literal["answer", "taken back", "resolved", "imported"]
+EntryKind = Literal["answer", "taken back", "resolved", "imported"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class LabelAnswer:
     who: str
     value: float | None
     at: str  # ISO 8601, UTC; only ever shown
-    kind: Kind = "answer"
+    kind: EntryKind = "answer"
 
 
 @dataclass(frozen=True)

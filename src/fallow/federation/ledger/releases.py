@@ -101,7 +101,9 @@ class Releases:
         left the site.  Raises UnreadableBook for any other line that cannot be read.
         """
         book = self._read()
-        return None if book is None else book.releases
+        if book is None:
+            return None
+        return book.releases
 
     def is_the_one_written_here(self) -> bool:
         """Whether nobody has put the file back since it was written last.

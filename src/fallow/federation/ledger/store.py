@@ -14,7 +14,7 @@ from fallow.federation.ledger.questions import now
 from fallow.federation.ledger.releases import NAME, ReleaseEntry, Releases, UnreadableBook
 from fallow.federation.ledger.tables import COPIED, NOTICED, Tables
 from fallow.privacy import Released
-from fallow.privacy.ledger import add_up, as_written, doubtful
+from fallow.privacy.ledger import SumKey, add_up, as_written, doubtful
 from fallow.sites.store import Label
 from fallow.storage.checksums import MARK, checksum
 from fallow.storage.packing import unpack
@@ -27,9 +27,10 @@ OLDEST = (
 )
 PUT_BACK = "put back"
 """Before the time, in the key of what a site counts as spent because its ledger was put back."""
-RECORDED, SAID = "releases are recorded", "put back, in words"
-"""What a ledger says of itself: that `Releases` has all of its releases; what it cost that it was
-put back."""
+RECORDED = "releases are recorded"
+"""What a ledger says of itself: that `Releases` has all of its releases."""
+SAID = "put back, in words"
+"""And what it cost that it was put back."""
 NEW_RELEASE = "INSERT INTO spent (run, key, epsilon, line) VALUES (?, ?, ?, ?)"
 
 
@@ -103,23 +104,19 @@ class SiteStore:
         )
         with self._tables.transaction():
             for label in labels:
-                self._tables.write(sql, *label, _mark(site, label))
+                line = (*label, _mark(site, label))
+                self._tables.write(sql, *line)
 
     def load_labels(self, site: SiteId) -> list[Label]:
         """All labels by their rows.  Raises Failed for one that was changed."""
         rows = self._tables.read("SELECT * FROM label ORDER BY row")
         return [self._read_label(line) for line in rows]
 
-    def _read_label(self, line: Any) -> Label:
-        row, value, cycle, weight, probability, held, mark = line
-        label = Label(
-            row=row,
-            value=value,
-            cycle=cycle,
-            weight=weight,
-            probability=probability,
-            held=bool(held),
-        )
+    def _read_label(self, line: Sequence[Any]) -> Label:
+        """A line of the table, its checksum compared."""
+        *columns, mark = line
+        label = Label._make(columns)
+        label = label._replace(held=bool(label.held))
         if _mark(self._tables.site, label) != mark:
             raise self._tables.damage_error(f"the label of row {label.row} was changed")
         return label
@@ -128,7 +125,9 @@ class SiteStore:
         """Take the label of a row out, to correct it; what it was."""
         found = self._tables.read("SELECT * FROM label WHERE row = ?", row)
         self._tables.write("DELETE FROM label WHERE row = ?", row)
-        return self._read_label(found[0]) if found else None
+        if not found:
+            return None
+        return self._read_label(found[0])
 
     def carry_labels_over(self) -> None:
         """What earlier runs bought counts, in a new one, like labels in the site's data."""
@@ -157,7 +156,7 @@ class SiteStore:
                         f"another release costs {cost:g}: raise the limit under [privacy] in its "
                         "site.toml, or leave the study"
                     )
-            line = with_checksum({**released._asdict(), "key": key})
+            line = with_checksum({**released.to_line(), "key": key})
             self._enter(ReleaseEntry(run=self.run, key=key, epsilon=cost, line=line))
 
     def _in_doubt(self) -> str:
@@ -255,12 +254,12 @@ class SiteStore:
 
     def _enter_doubtful(self, cost: float) -> None:
         """Enter a cost of which nobody knows whether, and for what, it was spent."""
-        newest = self._tables.read("SELECT id FROM run ORDER BY turn DESC LIMIT 1")
-        run = newest[0][0] if newest else self.run
-        n_releases = self._tables.read("SELECT count(*) FROM spent")[0][0]
+        newest = self._tables.read_one("SELECT id FROM run ORDER BY turn DESC LIMIT 1")
+        run: str = newest or self.run
+        n_releases = self._tables.read_one("SELECT count(*) FROM spent")
         key = f"{PUT_BACK} {now()} {n_releases}"
         unknown = Released(epsilon=cost, digest="", answer={})
-        line = with_checksum({**unknown._asdict(), "key": key})
+        line = with_checksum({**unknown.to_line(), "key": key})
         self._enter(ReleaseEntry(run=run, key=key, epsilon=cost, line=line))
 
     def _read_second_book(self) -> tuple[list[ReleaseEntry] | None, bool]:
@@ -280,8 +279,9 @@ class SiteStore:
         return {(entry.run, entry.key): entry for entry in entries}
 
     def _read_note(self, name: str) -> str | None:
-        found = self._tables.read("SELECT value FROM about WHERE name = ?", name)
-        return found[0][0] if found else None
+        sql = "SELECT value FROM about WHERE name = ?"
+        found: str | None = self._tables.read_one(sql, name)
+        return found
 
     def _note(self, name: str, value: str) -> None:
         self._tables.write(
@@ -329,18 +329,18 @@ class SiteStore:
             releases[key] = Released(**line)
         return releases
 
-    def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
+    def hide(self, site: SiteId, secret: SumKey) -> None:
         """Keep a secret; it replaces the one before."""
         self._tables.write(
             "INSERT OR REPLACE INTO secret VALUES (1, ?)", with_checksum(secret)
         )
 
-    def hidden(self, site: SiteId) -> dict[str, Any] | None:
+    def hidden(self, site: SiteId) -> SumKey | None:
         """The secret that was hidden last; None where there is none."""
-        found = self._tables.read("SELECT held FROM secret")
-        if not found:
+        held = self._tables.read_one("SELECT held FROM secret")
+        if held is None:
             return None
-        secret: dict[str, Any] = self._unpack(found[0][0], "the key of a secure sum")
+        secret: SumKey = self._unpack(held, "the key of a secure sum")
         return secret
 
     def _unpack(self, blob: bytes, what: str) -> Any:
@@ -353,13 +353,15 @@ class SiteStore:
 def _mark(site: SiteId, label: Label) -> bytes:
     """The checksum of a label: of its site and its values, numbers as Python writes floats."""
     probability = label.probability
+    if probability is not None:
+        probability = float(probability)
     line = (
         site,
         label.row,
         float(label.value),
         label.cycle,
         float(label.weight),
-        None if probability is None else float(probability),
+        probability,
         label.held,
     )
     return checksum(repr(line).encode())

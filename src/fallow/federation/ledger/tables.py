@@ -269,6 +269,12 @@ class Tables:
         """All lines of an answer, each a tuple whose types the statement decides."""
         return self._file.read(sql, *values)
 
+    def read_one(self, sql: str, *values: Value) -> Any:
+        """The first column of the first line of an answer; None where there is no line."""
+        for line in self.read(sql, *values):
+            return line[0]
+        return None
+
     def backup(self) -> None:
         """A copy beside the file, whole or not there; it replaces the one before.  It says that it
         is a copy: a site that works on it does not know what it did since."""

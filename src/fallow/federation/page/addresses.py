@@ -107,9 +107,11 @@ def withdrawal(who: Who, views: Page, row: Row) -> Response:
 
 
 @router.get("/picture/{row}")
-def image(views: Page, row: Row) -> Response:
-    """The picture of a sample."""
-    found = picture(views.desk.rows, row)
+@router.get("/picture/{row}/{view}")
+def image(views: Page, row: Row, view: str = "0") -> Response:
+    """A picture of a sample; view: which of several, from 0."""
+    number = whole_number(view)
+    found = None if number is None else picture(views.desk.rows, row, number)
     if found is None:
         return views.plain(404, "This sample is no picture: its page shows what it has.")
     return Response(found.content, media_type=found.media_type)

@@ -59,16 +59,19 @@ class LabelQueue:
 
     def question(self, row: int) -> Question | None:
         """The newest question about a row; None: it was never asked."""
-        found = [asked for asked in self.ledger.questions() if asked.row == row]
-        return found[-1] if found else None
+        newest = None
+        for asked in self.ledger.questions():
+            if asked.row == row:
+                newest = asked
+        return newest
 
     def waiting(self, who: str) -> list[Question]:
         """What this person has still to answer, as it was chosen."""
-        return [
-            asked
-            for asked in self.ledger.questions(state="open")
-            if find_own_answer(asked, who) is None
-        ]
+        waiting: list[Question] = []
+        for asked in self.ledger.questions(state="open"):
+            if find_own_answer(asked, who) is None:
+                waiting.append(asked)
+        return waiting
 
     def around(self, row: int | None, who: str) -> tuple[Question | None, Question | None]:
         """What comes before and after a row for this person, in a circle; None: nothing else."""
@@ -76,7 +79,9 @@ class LabelQueue:
         here = -1  # before all others
         if row is not None and row in rows:
             here = rows.index(row)
-        waiting = {asked.row: asked for asked in self.waiting(who) if asked.row != row}
+        waiting = {asked.row: asked for asked in self.waiting(who)}
+        if row is not None:
+            waiting.pop(row, None)
         if not waiting:
             return None, None
         circle = rows[here + 1 :] + rows[: max(here, 0)]
@@ -142,7 +147,9 @@ class LabelQueue:
         """
         with self.ledger.transaction():
             asked = self.question(row)
-            own = find_own_answer(asked, who) if asked else None
+            own = None
+            if asked is not None:
+                own = find_own_answer(asked, who)
             is_other = own is not None and own.value != value
             if own is not None and is_other and encode_answer(own) != seen:
                 raise Outdated(
@@ -155,7 +162,9 @@ class LabelQueue:
             return "same"
         if now.state == "conflict":
             return "conflict"
-        return "saved" if own is None else "changed"
+        if own is None:
+            return "saved"
+        return "changed"
 
     def take_back(self, row: int, who: str, said: str) -> Question:
         """Undo this person's latest answer, which the page said was about ``row``.
@@ -199,17 +208,25 @@ class LabelQueue:
         if asked is None:
             return None
         given = find_own_answer(asked, who)
-        return None if given is None else (asked, given)
+        if given is None:
+            return None
+        return asked, given
 
 
 def find_own_answer(asked: Question, who: str) -> LabelAnswer | None:
     """The current answer of one person."""
-    return next((given for given in asked.answers if given.who == who), None)
+    for given in asked.answers:
+        if given.who == who:
+            return given
+    return None
 
 
 def decision(asked: Question) -> LabelAnswer | None:
     """How a conflict was decided, and by whom; None where none was."""
-    return next((given for given in asked.answers if given.kind == "resolved"), None)
+    for given in asked.answers:
+        if given.kind == "resolved":
+            return given
+    return None
 
 
 def find_last_answer(history: Sequence[LabelAnswer], who: str) -> LabelAnswer | None:
@@ -222,7 +239,9 @@ def find_last_answer(history: Sequence[LabelAnswer], who: str) -> LabelAnswer | 
             said.pop()
         else:
             said.append(given)
-    return said[-1] if said else None
+    if not said:
+        return None
+    return said[-1]
 
 
 def encode_answer(given: LabelAnswer | None) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 from typing import Any, final
 
+import torch
 from torch import Tensor
 
 from fallow.data.optional import import_optional
@@ -20,6 +20,8 @@ SHOWN = {  # what every browser shows as it is
     ".webp": "image/webp",
     ".bmp": "image/bmp",
 }
+CHANNELS = {1: 1, 3: 3, 2: 1, 6: 3}
+"""Channels of a row, and of each of the one or two pictures that it is."""
 SMALL = 256  # pixels a side; a smaller picture is scaled up, and its pixels stay squares
 
 
@@ -32,39 +34,51 @@ class Picture:
     media_type: str
 
 
-def picture(rows: SiteRows, row: int) -> Picture | None:
-    """The file itself where browsers know its kind, else pixels as PNG, drawn from a row of the
-    shape (1 or 3, h, w) where there is no file; None for a row that is no picture.
+def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
+    """One of a row's pictures: the file itself where browsers know its kind, else pixels as PNG,
+    drawn from a row of the shape (channels, h, w) where there is no file; None where there is none.
 
     Raises ValueError when the file is gone, is no image or is not the one that the site began with.
     """
-    shown = rows.describe(row)
-    if not isinstance(shown, Path):
-        x = rows.x[row]
-        return _png(_draw(x)) if _is_picture(x) else None
-    content = rows.content(row) or b""
+    files = rows.files(row)
+    if not files:
+        drawn = _views_of(rows.x[row])
+        if view >= len(drawn):
+            return None
+        return _png(_draw(drawn[view]))
+    if view >= len(files):
+        return None
+    shown = files[view]
+    content = rows.content(row, view) or b""
     media_type = SHOWN.get(shown.suffix.lower())
     if media_type is not None:
         return Picture(content, media_type)
     images = import_optional("PIL.Image", "pillow", "showing this kind of image")
     try:
         with images.open(BytesIO(content)) as opened:
-            has_alpha = "A" in opened.getbands()
-            return _png(opened.convert("RGBA" if has_alpha else "RGB"))
+            mode = "RGB"
+            if "A" in opened.getbands():  # it lets what is behind it through
+                mode = "RGBA"
+            return _png(opened.convert(mode))
     except (OSError, SyntaxError) as error:
         raise ValueError(f"the image {shown.name} cannot be shown: {error}") from error
 
 
-def size(rows: SiteRows, row: int) -> tuple[int, int] | None:
-    """Width and height in pixels of what `picture` shows; None for what is no picture.
+def sizes(rows: SiteRows, row: int) -> list[tuple[int, int]]:
+    """Width and height in pixels of each picture that `picture` shows of a row; [] for a row that
+    is none.
 
-    Rows without a file are pictures when they have the shape of one.
+    Rows without a file are pictures when they have the shape of one, or of two side by side.
     """
-    x = rows.x[row]
-    if not isinstance(rows.describe(row), Path):
-        return (x.shape[2], x.shape[1]) if _is_picture(x) else None
+    files = rows.files(row)
+    if files:
+        return [_size_of_file(rows, row, view) for view in range(len(files))]
+    return [(x.shape[2], x.shape[1]) for x in _views_of(rows.x[row])]
+
+
+def _size_of_file(rows: SiteRows, row: int, view: int) -> tuple[int, int]:
     try:
-        content = BytesIO(rows.content(row) or b"")
+        content = BytesIO(rows.content(row, view) or b"")
         images = import_optional("PIL.Image", "pillow", "showing images")
         with images.open(content) as opened:
             width, height = opened.size
@@ -73,9 +87,18 @@ def size(rows: SiteRows, row: int) -> tuple[int, int] | None:
     return int(width), int(height)
 
 
-def _is_picture(x: Tensor) -> bool:
-    """Whether a row has the shape of a picture."""
-    return x.dim() == 3 and len(x) in (1, 3) and min(x.shape[1:]) > 1
+def _views_of(x: Tensor) -> list[Tensor]:
+    """The pictures in a row of numbers: (channels, h, w) -> each (1 or 3, h, w).
+
+    One channel is a grey picture, three are a coloured one, two and six are two of these; a row of
+    any other shape is none.
+
+    >>> [tuple(view.shape) for view in _views_of(torch.zeros(2, 8, 8))]
+    [(1, 8, 8), (1, 8, 8)]
+    """
+    if x.dim() != 3 or len(x) not in CHANNELS or min(x.shape[1:]) <= 1:
+        return []
+    return list(torch.split(x, CHANNELS[len(x)]))
 
 
 def _draw(x: Tensor) -> Any:  # an image of Pillow, which may not be installed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -14,7 +14,7 @@ from urllib.parse import quote
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fallow.federation.ledger.questions import Question
+from fallow.federation.ledger.questions import LabelAnswer, Question
 from fallow.federation.page import words
 from fallow.federation.page.desk import (
     CANNOT_TELL,
@@ -26,7 +26,7 @@ from fallow.federation.page.desk import (
     find_own_answer,
 )
 from fallow.federation.page.forms import whole_number
-from fallow.federation.page.pictures import SMALL, size
+from fallow.federation.page.pictures import SMALL, sizes
 
 HERE = Path(__file__).parent
 A_PAGE = 50  # earlier labels on one page
@@ -114,8 +114,12 @@ class Views:
         """How far the newest cycle is, and how many conflicts wait."""
         ledger = self.desk.ledger
         cycle = max(ledger.cycles(), default=None)
-        asked = [] if cycle is None else ledger.questions(cycle)
-        deadline = asked[0].deadline if asked else None
+        asked: Sequence[Question] = []
+        if cycle is not None:
+            asked = ledger.questions(cycle)
+        deadline = None
+        if asked:
+            deadline = asked[0].deadline
         progress = ledger.progress()
         said = f"{progress.answered + progress.declined} of {progress.asked} done"
         if progress.conflicts:
@@ -157,7 +161,9 @@ class Views:
                 typed = f"{own.value:.10g}"
         # what others said is shown to those who can no longer be swayed by it
         shows_history = said is not None or asked.state in ("declined", *ENDED)
-        history = self.desk.ledger.history(asked.row) if shows_history else []
+        history: Sequence[LabelAnswer] = []
+        if shows_history:
+            history = self.desk.ledger.history(asked.row)
         return self.page(
             "sample",
             who,
@@ -232,14 +238,20 @@ class Views:
         """What a page that stays open asks for every few seconds."""
         counts = self.counts()
         progress = counts["progress"]
-        asked = None if row is None else self.desk.question(row)
-        own = find_own_answer(asked, who) if asked else None
+        asked = None
+        if row is not None:
+            asked = self.desk.question(row)
+        own = None
+        state = None
+        if asked is not None:
+            own = find_own_answer(asked, who)
+            state = asked.state
         return {
             "said": counts["said"],
             "done": progress["answered"] + progress["declined"],
             "asked": progress["asked"],
             "waiting": len(self.desk.waiting(who)),
-            "state": asked.state if asked else None,
+            "state": state,
             "seen": encode_answer(own),
         }
 
@@ -257,7 +269,9 @@ class Views:
     def _guess(self, row: int, *, is_shown: bool) -> Context:
         """What the model that the site was given last guesses, where somebody wants to know."""
         space = self.desk.space
-        guess = space.guess(row) if space is not None and is_shown else None
+        guess = None
+        if space is not None and is_shown:
+            guess = space.guess(row)
         sentence = None
         if guess is not None:
             by = words.MODELS["global"]
@@ -265,12 +279,13 @@ class Views:
         return {"can_guess": space is not None and space.has_model, "guess": sentence}
 
     def _row(self, row: int) -> Context:
-        """A row's readable form: a picture with its size, or cells of a table."""
-        in_pixels = size(self.desk.rows, row)
-        if in_pixels is None:
+        """A row's readable form: pictures, each with its size, or cells of a table."""
+        pictures = sizes(self.desk.rows, row)
+        if not pictures:
             cells = self.desk.describe_row(row)
-            return {"picture": None, "is_small": False, "cells": cells}
-        return {"picture": in_pixels, "is_small": max(in_pixels) <= SMALL, "cells": ()}
+            return {"pictures": [], "is_small": False, "cells": cells}
+        is_small = all(max(in_pixels) <= SMALL for in_pixels in pictures)
+        return {"pictures": pictures, "is_small": is_small, "cells": ()}
 
     def _distinct_answers(self, asked: Question) -> Context:
         """The different answers to a question as forms carry them, and in words."""
@@ -278,7 +293,10 @@ class Views:
         as_sent: list[str] = []
         in_words: list[str] = []
         for value in values:
-            as_sent.append(CANNOT_TELL if value is None else f"{value:.17g}")
+            if value is None:
+                as_sent.append(CANNOT_TELL)
+            else:
+                as_sent.append(f"{value:.17g}")
             in_words.append(self.desk.label(value))
         return {"said": as_sent, "words": in_words}
 
@@ -305,14 +323,18 @@ class Views:
         ids = self.desk.rows.ids
         if outcome not in NOTICES or row is None or row >= len(ids):
             return None
-        own = [given for given in self.desk.ledger.history(row) if given.who == who]
-        label = self.desk.label(own[-1].value) if own else ""
+        label = ""
+        for given in self.desk.ledger.history(row):
+            if given.who == who:
+                label = self.desk.label(given.value)  # the last one counts
         sentence = NOTICES[outcome].format(id=f"“{ids[row]}”", label=f"“{label}”")
         return Notice(sentence, is_quiet=outcome in QUIET)
 
 
 def onward(path: str, outcome: str, row: int) -> RedirectResponse:
     """To a page that says what happened: loading it again changes nothing."""
-    joint = "&" if "?" in path else "?"
+    joint = "?"
+    if "?" in path:
+        joint = "&"
     address = f"{path}{joint}told={quote(outcome)}&row={row}"
     return RedirectResponse(address, status_code=303)

@@ -172,8 +172,14 @@ class SiteFolder:
 
     @cached_property
     def rows(self) -> SiteRows:
-        """The rows of the data file, which must be those that the site began with: labels stand in
-        the ledger under their place."""
+        """The rows of the data file as models see them."""
+        found = self.measured_rows
+        return replace(found, x=self.agreement.transform(found.x))
+
+    @cached_property
+    def measured_rows(self) -> SiteRows:
+        """The rows of the data file as they are measured, which must be those that the site began
+        with: labels stand in the ledger under their place."""
         file = self._file("data", self.settings.data)
         note = self.path / "data.json"
         found = read_rows(file, self.agreement.schema, self.agreement.recipe.drop_rows)
@@ -192,7 +198,7 @@ class SiteFolder:
                 f"{len(found.x)} now, or other values, names or order): put the old file back; "
                 "labels may be added, rows may not change"
             )
-        return replace(found, x=self.agreement.transform(found.x))
+        return found
 
     def _file(self, setting: str, path: str) -> Path:
         """A file of rows that ``site.toml`` names."""
@@ -206,12 +212,19 @@ class SiteFolder:
 
     @cached_property
     def tests(self) -> SiteRows | None:
-        """Rows that models are tested on here, if this site has some."""
+        """Rows that models are tested on here, if this site has some, as models see them."""
+        found = self.measured_tests
+        if found is None:
+            return None
+        return replace(found, x=self.agreement.transform(found.x))
+
+    @cached_property
+    def measured_tests(self) -> SiteRows | None:
+        """The same rows as they are measured."""
         if self.settings.test is None:
             return None
         file = self._file("test", self.settings.test)
-        found = read_tests(file, self.agreement.schema, self.agreement.recipe.drop_rows)
-        return replace(found, x=self.agreement.transform(found.x))
+        return read_tests(file, self.agreement.schema, self.agreement.recipe.drop_rows)
 
     @cached_property
     def keys(self) -> SiteKeys:

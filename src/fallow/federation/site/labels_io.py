@@ -128,6 +128,8 @@ def _build_line(
     shown = rows.describe(asked.row)
     if isinstance(shown, Path):
         line["file"] = str(shown)
+        for number, other in enumerate(rows.files(asked.row)[1:], start=2):
+            line[f"file {number}"] = str(other)
         return line
     for name, text, unit in shown:
         column = f"feature:{name} ({unit})" if unit else f"feature:{name}"

@@ -33,7 +33,7 @@ from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy
 from fallow.federation.ledger import Ledger
 from fallow.federation.site.budget import Budget
-from fallow.federation.site.schedule import OrderPlace, RunSchedule
+from fallow.federation.site.schedule import TUNED, OrderPlace, RunSchedule
 from fallow.storage.files import digest_of
 
 FILLED_BY = ("fill", "features", "spread")
@@ -103,6 +103,7 @@ class SiteLimits:
     def check(self, run: str, request: Request, place: OrderPlace, pool: int) -> OrderNotes:
         """Raise ValueError, in a sentence, for what the agreement does not allow; what is to be
         notes when the order is done.  pool: rows that can still be chosen."""
+        self._check_tuned(request, place)
         self._check_often(run, request, place)
         self._check_fits(request, place)
         self._check_masked(request, place)
@@ -156,6 +157,22 @@ class SiteLimits:
     def _find_unknown(self, names: Iterable[str]) -> str | None:
         """The first name, in the order of the alphabet, that is no site of the study."""
         return min(set(names) - set(self.agreement.sites), default=None)
+
+    def _check_tuned(self, request: Request, place: OrderPlace) -> None:
+        """Raise Refusal for what follows from a choice by the first labels where none is made, and
+        for rows that are encoded before one that is."""
+        has_choice = "tuning" in self.made.methods
+        is_after = place.asks.startswith(TUNED)
+        if is_after and not has_choice:
+            raise Refusal(
+                f"the order {request.key} is none of this study: no field of its encoder is chosen "
+                "by labels"
+            )
+        if has_choice and not is_after and place.kind in ("encode", "features"):
+            raise Refusal(
+                f"the order {request.key} comes too early: a field of the encoder is chosen by the "
+                "first labels before rows are encoded"
+            )
 
     # -- how often --------------------------------------------------------------------------
 

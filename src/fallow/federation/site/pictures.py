@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import final
 
@@ -53,15 +54,22 @@ class Originals:
     def read(self, row: int) -> bytes:
         """The content of a row's image; ValueError where it is gone, leads out of the folder or is
         another one than the site began with."""
-        file = self.files[row]
+        return self.read_file(self.files[row])
+
+    def read_file(self, file: Path) -> bytes:
+        """The content of one of the files; ValueError as for `read`."""
         content = read_inside(file, self.folder)
-        known = self.digests[row]
+        known = self._digest_of.get(file)
         if known is not None and known != _digest(content):
             raise ValueError(
                 f"the image {file.name} is not the one that this site began with: put the old file "
                 "back, or start again if it was corrected"
             )
         return content
+
+    @cached_property
+    def _digest_of(self) -> dict[Path, bytes | None]:
+        return dict(zip(self.files, self.digests, strict=True))
 
 
 def read_inside(file: Path, folder: Path) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from fallow.data.own.cells import TABLES
 from fallow.data.own.features import read_arrays
 from fallow.data.own.pixels import as_features
 from fallow.data.own.table import EMPTY, Columns, read_all_cells
+from fallow.data.reading import ColumnRead
 from fallow.federation.schema import Column, Schema, marks_of, number_in
 from fallow.federation.site.pictures import (
     Originals,
@@ -29,6 +31,8 @@ from fallow.federation.site.pictures import (
 ReadableRow = tuple[tuple[str, str, str], ...] | Path
 """A row as a person reads it: (column, text, unit) for each column of a table, the text "" where the
 cell is empty, or the file of an image."""
+MOST_VIEWS = 4
+"""Images of a row that people are shown side by side."""
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -39,7 +43,9 @@ class SiteRows:
     x: (n, *shape) float32.  labels: class id, number, or None where unlabelled.  ids: names of the
     rows, no two alike; without a column of names their numbers in the file; of an image the name of
     its file, after that of its folder only where two are alike.  notes: what a person should know
-    of them, in sentences.  originals: the files of images that ``describe`` names.
+    of them, in sentences.  originals: the files of images that rows show.  views: of rows that show
+    several images, all of a row, of which ``describe`` names the first.  n_left_out: rows of the
+    file that lack a feature and are none of these.  columns: of a table, how each was read.
     """
 
     x: Tensor
@@ -48,15 +54,26 @@ class SiteRows:
     describe: Callable[[int], ReadableRow]
     notes: tuple[str, ...] = ()
     originals: Originals | None = None
+    views: tuple[tuple[Path, ...], ...] | None = None
+    n_left_out: int = 0
+    columns: tuple[ColumnRead, ...] = ()
 
-    def content(self, row: int) -> bytes | None:
-        """The file of a row's image, None for a row without one; ValueError where it is gone,
-        leads out of its folder, or is another one than when the site was started."""
-        if self.originals is not None:
-            return self.originals.read(row)
+    def files(self, row: int) -> tuple[Path, ...]:
+        """The files of a row's images, in the order in which they are shown."""
+        if self.views is not None:
+            return self.views[row]
         file = self.describe(row)
-        if not isinstance(file, Path):
+        return (file,) if isinstance(file, Path) else ()
+
+    def content(self, row: int, view: int = 0) -> bytes | None:
+        """The file of one of a row's images, None where it has no such; ValueError where it is
+        gone, leads out of its folder, or is another one than when the site was started."""
+        files = self.files(row)
+        if view >= len(files):
             return None
+        file = files[view]
+        if self.originals is not None:
+            return self.originals.read_file(file)
         return read_inside(file, file.parent)
 
     @property
@@ -69,9 +86,9 @@ def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> Site
     """The rows in a site's file or folder; drop_rows: leave out those that lack a feature.
 
     A table may have its columns in any order, and no others than those that were agreed on.  An
-    array file (.npz) holds x (n, *shape), y (n,), and perhaps ids (n,) and files (n,): texts, the
-    images that people are shown for the rows, relative to it.  Raises ValueError that names the
-    file, the column and the row.
+    array file (.npz) holds x (n, *shape), y (n,), and perhaps ids (n,) and files: texts, the images
+    that people are shown for the rows, relative to it; (n,), or (n, k) for k images of a row side by
+    side, "" where a row has fewer.  Raises ValueError that names the file, the column and the row.
     """
     file = Path(path)
     if not file.exists():
@@ -162,12 +179,24 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
             shown.append((column.name, text, column.unit))
         return tuple(shown)
 
+    read: list[ColumnRead] = []
+    for column in schema.columns:
+        read.append(
+            ColumnRead(
+                name=column.name,
+                kind="category" if column.values else "number",
+                values=column.values,
+                missing=sum(blank[column.name]),
+            )
+        )
     return SiteRows(
         x=torch.cat(parts, dim=1),
         labels=labels,
         ids=tuple(ids),
         describe=describe,
         notes=tuple(notes),
+        n_left_out=n_missing,
+        columns=tuple(read),
     )
 
 
@@ -323,7 +352,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     x = torch.from_numpy(numbers)  # (n, *shape)
     _check_shape(x, schema)
     texts: dict[str, list[str]] = {}
-    for name in ("y", "ids", "files"):
+    for name in ("y", "ids"):
         if name in arrays:
             texts[name] = [_text(value) for value in arrays[name].tolist()]
     for name, column in texts.items():
@@ -353,21 +382,49 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         numbers: list[float] = x[row].flatten().tolist()
         return tuple((f"x{i}", f"{number:g}", "") for i, number in enumerate(numbers))
 
-    if "files" not in kept:
+    if "files" not in arrays:
         return SiteRows(
-            x=x, labels=labels, ids=tuple(ids), describe=describe_numbers, notes=notes
+            x=x,
+            labels=labels,
+            ids=tuple(ids),
+            describe=describe_numbers,
+            notes=notes,
+            n_left_out=n_missing,
         )
-    files = [file.parent / name for name in kept["files"]]
+    shown = _views(arrays["files"], file.parent, len(is_whole))
+    views = tuple(shown[row] for row in rows)
+    files = list(dict.fromkeys(image for images in views for image in images))
     for image in files:
         check_inside(image, file.parent)
     return SiteRows(
         x=x,
         labels=labels,
         ids=tuple(ids),
-        describe=lambda row: files[row],
+        describe=lambda row: views[row][0],
         notes=notes,
         originals=Originals.of(file.parent, files),
+        views=views,
+        n_left_out=n_missing,
     )
+
+
+def _views(names: Any, folder: Path, n: int) -> list[tuple[Path, ...]]:
+    """The images of each row, from their names: (n,) or (n, k) texts."""
+    if len(names) != n:
+        raise ValueError(f"{n} rows in x and {len(names)} in files; give one a row")
+    if names.ndim > 2 or (names.ndim == 2 and not 1 <= names.shape[1] <= MOST_VIEWS):
+        raise ValueError(
+            f"files has shape {names.shape}; give one name a row, (n,), or up to {MOST_VIEWS} images "
+            "that are shown side by side, (n, 2)"
+        )
+    views: list[tuple[Path, ...]] = []
+    for row, named in enumerate(names.reshape(n, -1).tolist(), start=1):
+        texts = [_text(name) for name in named]
+        images = tuple(folder / text for text in texts if text)
+        if not images:
+            raise ValueError(f"row {row} names no image in files; name one")
+        views.append(images)
+    return views
 
 
 def _check_shape(x: Tensor, schema: Schema) -> None:

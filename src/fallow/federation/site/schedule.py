@@ -24,6 +24,7 @@ Part = Literal[
     "encode",
     "features",
     "initial",
+    "tune",
     "targets",
     "round",
     "best",
@@ -44,12 +45,13 @@ KEYS: dict[Part, re.Pattern[str]] = {
     "hello": re.compile(rf"0/hello/{TURN}"),
     "cells": re.compile(rf"0/initial/cells/{TURN}"),
     "encoder": re.compile(rf"0/initial/encoder/{TURN}"),
-    "encode": re.compile(rf"0/initial/encode/{TURN}"),
-    "features": re.compile(rf"0/initial/features/{TURN}"),
+    "encode": re.compile(rf"0/(?:initial|tuned)/encode/{TURN}"),
+    "features": re.compile(rf"0/(?:initial|tuned)/features/{TURN}"),
+    "tune": re.compile(rf"0/tuned/{TURN}"),
     "initial": re.compile(rf"0/initial/{TURN}"),
     "ask": re.compile(rf"(?:0/initial|{QUERY})/ask/{TURN}"),
     "close": re.compile(rf"(?:0/initial|{QUERY})/close/{TURN}"),
-    "targets": re.compile(rf"{CYCLE}/train/targets/{TURN}"),
+    "targets": re.compile(rf"(?:{CYCLE}/train|0/tuned)/targets/{TURN}"),
     "round": re.compile(rf"{CYCLE}/train/{ROUND}/{TURN}"),
     "best": re.compile(rf"{CYCLE}/train/{ROUND}/best/{TURN}"),
     "last": re.compile(rf"{CYCLE}/train/{ROUND}/last/{TURN}"),
@@ -61,6 +63,9 @@ KEYS: dict[Part, re.Pattern[str]] = {
 ENCODING: tuple[Part, ...] = ("cells", "encoder", "encode")
 """What fills empty cells before an encoder sees rows, what it is fitted to, and its hand-over to
 all sites."""
+TUNED = "0/tuned"
+TUNING: tuple[Part, ...] = ("targets", "tune", "encode", "features")
+"""What follows from the first labels where they choose a field of the encoder, in this order."""
 TIMES = re.compile(r"[1-9][0-9]{0,8}")
 """How often a step was asked anew, as a key says it."""
 OWNER: dict[Part, str] = {
@@ -70,6 +75,7 @@ OWNER: dict[Part, str] = {
     "encode": "encoding",
     "features": "scaling",
     "initial": "initial",
+    "tune": "tuning",
     "targets": "scaling",
     "round": "training",
     "best": "retention",
@@ -84,7 +90,7 @@ OWNER: dict[Part, str] = {
 """Whose verbs each part of a run asks."""
 PHASES: tuple[tuple[Part, ...], ...] = (
     (
-        *("hello", "cells", "encoder", "encode", "features", "initial", "targets"),
+        *("hello", "cells", "encoder", "encode", "features", "initial", "tune", "targets"),
         *("round", "query", "finish"),
     ),
     ("best", "ask"),
@@ -181,7 +187,10 @@ class RunSchedule:
         step = asks
         if kind in ("ask", "close", "best", "last", "head", "score"):
             step = asks.rpartition("/")[0]
-        phase = self._phase(kind, cycle=cycle, round_=round_, part=part)
+        if asked.startswith(f"{TUNED}/"):
+            phase = (-1, 2 + TUNING.index(kind))
+        else:
+            phase = self._phase(kind, cycle=cycle, round_=round_, part=part)
         rank: tuple[int, ...] = (*phase, _within(kind), turn)
         if key.endswith(DELIVER):  # what a relay brings comes after what it sent
             rank += (1,)
@@ -200,7 +209,7 @@ class RunSchedule:
     def _refusal(self, kind: Part, *, cycle: int, round_: int, part: int) -> str | None:
         """Why the recipe has no such exchange; None where it has."""
         recipe = self.recipe
-        if cycle == -1 or kind in ("hello", *ENCODING, "features", "finish"):
+        if cycle == -1 or kind in ("hello", *ENCODING, "features", "tune", "finish"):
             return None
         is_query = kind in ("query", "ask", "close")
         first, last = self._cycles(is_query)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from fallow.core.methods import methods_by_owner
 from fallow.core.words import join_some
-from fallow.federation.agreement import Agreement
+from fallow.federation.agreement import MOST_OF_GUIDELINE, Agreement
 from fallow.federation.building import build_study
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import SiteRows
 from fallow.federation.site.settings import Settings
 from fallow.federation.toml import duration
-from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.plain import plain
 
@@ -22,6 +21,7 @@ PARTS = {
     "head": "exact head",
     "filling": "empty cells",
     "encoder": "encoder",
+    "tuning": "choice of the encoder's field",
     "scaling": "standardisation",
     "retention": "best model",
     "people": "people and scores",
@@ -116,9 +116,15 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
     lines += [labels, deadline]
     if _is_budget_unknown(recipe, own.limit):
         lines.append(UNKNOWN_BUDGET)
-    lines.append(f"privacy: {_describe_privacy(recipe.protected, own.epsilon)}")
+    lines.append(f"privacy: {_describe_privacy(recipe, own.epsilon)}")
     lines += _describe_empty(agreement)
-    return [plain(line, LINE) for line in lines]
+    if agreement.guideline is not None:
+        lines.append("how to label, which people read beside each sample:")
+    shown = [plain(line, LINE) for line in lines]
+    if agreement.guideline is not None:
+        said = agreement.guideline.split("\n")
+        shown += [f"  {plain(line, MOST_OF_GUIDELINE)}" for line in said]
+    return shown
 
 
 def _describe_empty(agreement: Agreement) -> list[str]:
@@ -165,8 +171,9 @@ def list_foreign_classes(recipe: Recipe) -> list[str]:
     return [f"{setting} = {name}" for setting, name in by_setting if ":" in name]
 
 
-def _describe_privacy(privacy: Privacy, limit: float | None) -> str:
+def _describe_privacy(recipe: Recipe, limit: float | None) -> str:
     """How sums and counts are protected, in words."""
+    privacy = recipe.protected
     sums = "the coordinator receives what each site adds to a sum"
     if privacy.secure_sum:
         sums = "what each site adds is hidden in sums"
@@ -174,7 +181,10 @@ def _describe_privacy(privacy: Privacy, limit: float | None) -> str:
     if each is None:
         return f"counts leave without noise; {sums}"
     total = privacy.total or each
-    noise = f"noise on counts, ε {each:g} for each release and {total:g} in all"
+    noised = "counts"
+    if recipe.delta is not None:
+        noised = f"counts and totals (δ {recipe.delta:g})"
+    noise = f"noise on {noised}, ε {each:g} for each release and {total:g} in all"
     if limit is not None:
         noise += f", at most {limit:g} at this site"
     return f"{noise}; {sums}"

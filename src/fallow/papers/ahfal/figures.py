@@ -181,7 +181,9 @@ def _draw_spread(axes: Axes, cells: Sequence[Cell], look: Look) -> None:
     """One line per class, and the threshold across them."""
     sigma = _mean_sigma(cells)
     cycles = list(sigma)
-    marker = "." if len(cycles) == 1 else None  # a line of one point is not seen
+    marker = None
+    if len(cycles) == 1:  # a line of one point is not seen
+        marker = "."
     for of_class in zip(*sigma.values(), strict=True):
         axes.plot(
             cycles, of_class, color=look.colour, alpha=0.55, linewidth=1.1, marker=marker

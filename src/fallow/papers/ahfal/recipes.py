@@ -196,12 +196,15 @@ def cell(
     ('ahfal/kcfu', 'AHFAL Table 7: CIFAR-10, Dirichlet 0.1, full protocol')
     """
     _, _, about = recipe.title.partition(": ")
+    reference = "random"
+    if "ahfal" in rows:
+        reference = "ahfal"
     return replace(
         recipe,
         name=f"ahfal/{name}",
         title=f"AHFAL {what}: {about}",
         queries=(*rows, *more),
-        reference="ahfal" if "ahfal" in rows else "random",
+        reference=reference,
         published=Published(table, setting, rows),
     )
 

@@ -67,5 +67,7 @@ def _point(study: StudyRecords, ours: Sequence[str], theirs: Sequence[str]) -> P
         of_ours = fmean(final[query][seed] for query in ours)
         of_theirs = fmean(final[query][seed] for query in theirs)
         gaps.append(100 * (of_ours - of_theirs))
-    interval = t_interval(gaps) if len(gaps) > 1 else None
+    interval = None
+    if len(gaps) > 1:
+        interval = t_interval(gaps)
     return Point(alpha, difference=fmean(gaps), interval=interval, seeds=len(gaps))

@@ -42,7 +42,9 @@ def adjacency(run: Graphs) -> Figure:
     """A few rounds of one run: links in one colour, candidates without a link in another.  Sites
     with flipped labels stand last."""
     shown = snapshots(run, MOST)
-    width = 3.0 if len(shown) == 1 else 6.2  # inches
+    width = 6.2  # inches
+    if len(shown) == 1:
+        width = 3.0
     figure, panels = new_figure(2.3, columns=len(shown), width=width)
     order = torch.argsort(run.wrong.int(), stable=True)
     for axes, turn in zip(panels, shown, strict=True):

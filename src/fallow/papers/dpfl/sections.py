@@ -63,7 +63,10 @@ def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Block]
         label = label_of(query, study.study)
         first = find.at(study, runs, lambda run: run.first)
         last = find.at(study, runs, lambda run: run.last)
-        marks.append("first" if rows else "")  # a rule above each strategy but the first
+        rule = ""
+        if rows:
+            rule = "first"  # a rule above each strategy but the first
+        marks.append(rule)
         rows.append([label, "first", *_cells(first)])
         marks.append("")
         rows.append([label, "last", *_cells(last)])

@@ -77,7 +77,9 @@ def ahead(study: StudyRecords, c: Comparison) -> str:
     if c.shift == 0:
         return "neither"
     is_larger = c.shift > 0
-    side = "global" if is_larger is study.higher_is_better else "local"
+    side = "local"
+    if is_larger is study.higher_is_better:
+        side = "global"
     if c.holm <= LEVEL:
         return side
     return f"≈ {side}"

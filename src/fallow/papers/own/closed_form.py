@@ -2,7 +2,8 @@
 
 Both share first labels, budgets and test rows.  FedAvg trains a network with one hidden layer on the
 numbers of a row; the closed form solves on random Fourier features of them, or on the numbers
-themselves.  The rates of FedAvg were chosen on seeds that are not among those of the recipes.
+themselves.  The rates of FedAvg were chosen of 0.01, 0.05 and 0.2, by the final score of random rows
+under seeds that are not among those of the recipes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PEOPLE = Recipe(
     partition=Spec("natural"),
     sites=0,
     model=Spec("mlp"),
-    plan=Plan((Segment(2),), 16, Optimiser(lr=0.05, momentum=0.9)),
+    plan=Plan((Segment(2),), 16, Optimiser(lr=0.2, momentum=0.9)),
     initial=0.02,  # 7 rows of a person
     per_cycle=0.02,
     cycles=4,
@@ -47,6 +48,7 @@ HOSPITALS = replace(
     title="Heart disease in four hospitals, tested on other patients of the same hospitals",
     data="heart",
     resplit=True,
+    plan=replace(PEOPLE.plan, optimiser=Optimiser(lr=0.01, momentum=0.9)),
     initial=0.1,
     per_cycle=0.05,
 )

@@ -6,7 +6,7 @@ that method, minus what it gains under plain training, seed by seed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -101,8 +101,12 @@ def _name(query: str, training: str) -> str:
 
 def _gain(study: StudyRecords, ours: str, random: str, over: str) -> dict[int, float]:
     """Seed -> score of one strategy minus another's."""
-    scale = 100.0 if study.measure == "accuracy" else 1.0
-    scores_of = study.final if over == "final" else study.areas
+    scale = 1.0
+    if study.measure == "accuracy":
+        scale = 100.0
+    scores_of: Callable[[str], Mapping[int, float]] = study.areas
+    if over == "final":
+        scores_of = study.final
     of_ours = {seed: scale * score for seed, score in scores_of(ours).items()}
     of_random = {seed: scale * score for seed, score in scores_of(random).items()}
     seeds = sorted(of_ours.keys() & of_random.keys())

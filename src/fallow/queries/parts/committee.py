@@ -61,7 +61,11 @@ def _collaborators(view: View) -> list[State]:
         return []
     names = sorted(name for name in view.memory if name.startswith("model/"))
     is_in_mixture = view.memory["average"]["peers"]  # (len(names),) bool
-    return [view.memory[n] for n, is_in in zip(names, is_in_mixture, strict=True) if is_in]
+    members = []
+    for name, is_in in zip(names, is_in_mixture, strict=True):
+        if is_in:
+            members.append(view.memory[name])
+    return members
 
 
 def personal_model(view: View) -> State:
@@ -80,9 +84,9 @@ def logits(view: View, model: str, which: Rows = "pool") -> Tensor:
     Raises ValueError for collaborators where no site ever has any.
     """
     if model == "better":
-        is_local_better = _count_hits(view, "local") > _count_hits(view, "personal")
-        better = "local" if is_local_better else "personal"
-        return logits(view, better, which)
+        if _count_hits(view, "local") > _count_hits(view, "personal"):
+            return logits(view, "local", which)
+        return logits(view, "personal", which)
     if model == "personal":
         return view.outputs(personal_model(view), view.rows(which))
     if model == "collaborators":

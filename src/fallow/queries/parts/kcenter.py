@@ -75,9 +75,10 @@ class Gradients:
 
     @staticmethod
     def of(q: Tensor, z: Tensor) -> Gradients:
-        dtype = torch.float64 if len(z) < EXACT else z.dtype
-        q = q.to(dtype)
-        z = z.to(dtype)
+        if len(z) < EXACT:
+            q = q.double()
+            z = z.double()
+        q = q.to(z.dtype)
         half = q.square().sum(1) * z.square().sum(1) / 2
         is_far = ~half.isfinite()
         half = half.masked_fill(is_far, torch.inf)

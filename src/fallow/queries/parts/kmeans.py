@@ -25,7 +25,9 @@ def clusters(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
     x = within_reach(x, torch.float32).float()  # clusters do not depend on the unit
     k = min(k, len(torch.unique(x, dim=0)))
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
-    method = KMeans if k < MANY else MiniBatchKMeans
+    method = KMeans
+    if k >= MANY:
+        method = MiniBatchKMeans
     with in_one_thread():
         labels = method(k, n_init=1, random_state=seed).fit_predict(x.numpy())
     return torch.from_numpy(labels).long()

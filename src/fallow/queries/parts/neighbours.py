@@ -22,8 +22,9 @@ def most_similar(x: Tensor, k: int, more: Tensor | None = None) -> tuple[Tensor,
     >>> at.flatten().tolist()
     [1, 0, 0]
     """
-    dtype = torch.float64 if len(x) < EXACT else x.dtype
-    rows = normalize(x.to(dtype))
+    if len(x) < EXACT:
+        x = x.double()
+    rows = normalize(x)
     k = max(min(k, len(x) - 1), 0)
     cosines = [rows.new_empty(0, k)]
     places = [torch.empty(0, k, dtype=torch.int64)]

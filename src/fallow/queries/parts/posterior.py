@@ -96,7 +96,9 @@ class LastLayer:
 
     def posterior(self, sigma: float) -> LastLayer:
         """M^½φ of scaled rows: inner products are posterior covariances, over σ²."""
-        measured = self.labelled if len(self.labelled) else self.pool
+        measured = self.labelled
+        if len(measured) == 0:
+            measured = self.pool
         scale = measured.square().sum(1).mean().sqrt()
         pool = self.pool / scale
         labelled = self.labelled / scale

@@ -52,13 +52,13 @@ _DECADE = 10.0
 """Errors that span more than this are drawn on a logarithmic axis."""
 
 
-def _scale(study: StudyRecords) -> tuple[float, str]:
-    """What scores are multiplied by, and the title of their axes."""
+def _title_scores(study: StudyRecords) -> str:
+    """The title of an axis of scores."""
     if study.measure == "accuracy":
-        return 100.0, "Test accuracy, %"
+        return "Test accuracy, %"
     if study.is_scaled:
-        return 1.0, "Test error (MSE; 1: the variance of the targets)"
-    return 1.0, "Test error (MSE)"
+        return "Test error (MSE; 1: the variance of the targets)"
+    return "Test error (MSE)"
 
 
 def _labels_axis(study: StudyRecords, query: str) -> dict[int, float]:
@@ -104,11 +104,12 @@ def _mean_errors(study: StudyRecords) -> list[float]:
 def learning_curves(study: StudyRecords) -> Figure | None:
     """Score against labels, mean ± sd over seeds; upper bounds as dashed lines."""
     figure, (axes,) = new_figure(3.7)
-    scale, title = _scale(study)
     look = looks(study)
     ends: list[tuple[str, float, float, str]] = []
     bands = with_band(study)
-    unit = " % labelled" if study.higher_is_better else " labels"
+    unit = " labels"
+    if study.higher_is_better:
+        unit = " % labelled"
     for query in look:
         curve = study.curve(query)
         x = _labels_axis(study, query)
@@ -118,7 +119,7 @@ def learning_curves(study: StudyRecords) -> Figure | None:
         name = label_of(query, study.study)
         scores = []  # for each cycle, one a seed
         for cycle in cycles:
-            scores.append([scale * score for score in curve[cycle].values()])
+            scores.append([study.scale * score for score in curve[cycle].values()])
         end_x, end_y = spread_line(
             axes,
             [x[cycle] for cycle in cycles],
@@ -137,7 +138,7 @@ def learning_curves(study: StudyRecords) -> Figure | None:
     for query in study.bounds:
         final = study.final(query)
         if final:
-            level = scale * fmean(final.values())
+            level = study.scale * fmean(final.values())
             axes.plot(
                 [left, right],
                 [level, level],
@@ -148,7 +149,7 @@ def learning_curves(study: StudyRecords) -> Figure | None:
             name = label_of(query, study.study)
             ends.append((name, right, level, look[query].colour))
             add_tip(axes, right, level, f"{name}: {level:.{digits_of(study)}f}")
-    axes.set_title(title)
+    axes.set_title(_title_scores(study))
     axes.set_xlabel("Labelled rows, % of all training rows")
     if not study.higher_is_better:
         _fit_errors(axes, study)
@@ -163,15 +164,16 @@ def differences(study: StudyRecords, final: FinalTable) -> Figure | None:
     reference = study.final(final.reference or "")
     if not tested or not reference:
         return None
-    scale = 100.0 if study.measure == "accuracy" else 1.0
     look = looks(study)
     figure, (axes,) = new_figure(0.95 + 0.42 * len(tested))
     axes.axvline(0, color=INK, linewidth=1)
     for at, row in enumerate(tested):
         scores = study.final(row.query)
         seeds = sorted(scores.keys() & reference.keys())
-        gaps = [scale * (scores[seed] - reference[seed]) for seed in seeds]
-        colour = INK if look[row.query].is_faint else look[row.query].colour
+        gaps = [study.scale * (scores[seed] - reference[seed]) for seed in seeds]
+        colour = look[row.query].colour
+        if look[row.query].is_faint:  # here it has a row of its own
+            colour = INK
         axes.plot(
             gaps,
             [at - APART] * len(gaps),
@@ -186,7 +188,9 @@ def differences(study: StudyRecords, final: FinalTable) -> Figure | None:
     axes.set_ylim(len(tested) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     name = plain(label_of(final.reference or "", study.study))
-    unit = "points" if study.measure == "accuracy" else "mean squared error"
+    unit = "mean squared error"
+    if study.measure == "accuracy":
+        unit = "points"
     axes.set_title(f"Minus {name}, {unit}")
     return figure
 
@@ -257,8 +261,11 @@ def class_accuracy(study: StudyRecords) -> Figure | None:
         return None
     means = class_means([scored.mean for scored in scores])
     names = class_names(study) or tuple(str(which) for which in range(len(means)))
-    ranked = sorted((mean, which) for which, mean in enumerate(means) if mean is not None)
-    shown = [which for _, which in ranked]
+    ranked = []
+    for which, mean in enumerate(means):
+        if mean is not None:
+            ranked.append((mean, which))
+    shown = [which for _, which in sorted(ranked)]
 
     figure, (axes,) = new_figure(3.4)
     look = looks(study)
@@ -294,11 +301,19 @@ def partition_map(study: StudyRecords) -> Figure | None:
     figure, (axes,) = new_figure(min(7.0, 1.1 + 0.27 * max(sites, 6)))
     mesh = axes.pcolormesh(n, cmap=_HEAT, vmin=0, rasterized=n.size > 2500)
     if n.size <= 200:
-        for (i, j), rows in np.ndenumerate(n):
-            is_dark = rows > 0.45 * n.max()
-            colour = "#ffffff" if is_dark else "#222222"
-            where = (j + 0.5, i + 0.5)
-            axes.text(*where, str(rows), ha="center", va="center", fontsize=8, color=colour)
+        for (site, which), rows in np.ndenumerate(n):
+            colour = "#222222"
+            if rows > 0.45 * n.max():  # a dark cell
+                colour = "#ffffff"
+            axes.text(
+                x=which + 0.5,
+                y=site + 0.5,
+                s=str(rows),
+                ha="center",
+                va="center",
+                fontsize=8,
+                color=colour,
+            )
     _class_ticks(axes, part.classes, offset=0.5)
     if sites <= 30:
         axes.set_yticks(np.arange(sites) + 0.5, [plain(site) for site in part.sites])

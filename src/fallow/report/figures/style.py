@@ -10,7 +10,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from statistics import fmean
@@ -27,7 +27,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fallow.report.final_table import label_of, rank_queries
-from fallow.study.records import StudyRecords, is_bound
+from fallow.study.records import StudyRecords
 from fallow.study.statistics import mean_sd
 from fallow.study.strategy import Strategy
 
@@ -148,13 +148,17 @@ def looks(study: StudyRecords) -> dict[str, Look]:
     """
     named = named_in_figures(study)
     colours = colours_of(named)
-    found = {q: Look(FAINT, "", width=1) for q in study.strategies if q not in named}
-    for i, query in enumerate((*named, *study.bounds)):
-        if is_bound(query):
-            found[query] = Look(INK, "_")
-            continue
-        width = 2.6 if query == study.study.reference else 1.8
-        found[query] = Look(colours[query], _MARKERS[i % len(_MARKERS)], width)
+    found = {}
+    for query in study.strategies:
+        if query not in named:
+            found[query] = Look(FAINT, "", width=1)
+    for at, query in enumerate(named):
+        width = 1.8
+        if query == study.study.reference:
+            width = 2.6
+        found[query] = Look(colours[query], _MARKERS[at % len(_MARKERS)], width)
+    for query in study.bounds:
+        found[query] = Look(INK, "_")
     return found
 
 
@@ -175,7 +179,7 @@ def colours_of(queries: Sequence[str]) -> dict[str, str]:
         start = crc32(query.lower().replace("_", "-").encode()) % len(_COLOURS)
         from_start = [*_COLOURS[start:], *_COLOURS[:start]]
         free = [colour for colour in from_start if colour not in found.values()]
-        found[query] = free[0] if free else from_start[0]
+        found[query] = (free or from_start)[0]
     return {query: found[query] for query in queries}
 
 
@@ -274,7 +278,9 @@ def _place(x: float) -> str:
     >>> _place(12345.0), _place(22.2531)
     ('12,345', '22.3')
     """
-    return f"{x:,.0f}" if x == round(x) else f"{x:,.1f}"
+    if x == round(x):
+        return f"{x:,.0f}"
+    return f"{x:,.1f}"
 
 
 def add_tip(axes: Axes, x: float, y: float, text: str) -> None:
@@ -299,7 +305,9 @@ def plain_number(value: float) -> str:
     """
     text = np.format_float_positional(value, precision=6, fractional=False, trim="-")
     whole, point, decimals = text.lstrip("-").partition(".")
-    sign = "−" if value < 0 else ""
+    sign = ""
+    if value < 0:
+        sign = "−"
     return f"{sign}{int(whole):,}{point}{decimals}"
 
 
@@ -314,9 +322,11 @@ def name_ends(
     axes.set_ylim(bottom, top)
 
     # Heights as they are drawn: on a logarithmic axis names stand apart in logarithms.
-    is_log = axes.get_yscale() == "log"
-    to_height = math.log if is_log else float
-    from_height = math.exp if is_log else float
+    to_height: Callable[[float], float] = float
+    from_height: Callable[[float], float] = float
+    if axes.get_yscale() == "log":
+        to_height = math.log
+        from_height = math.exp
     low = to_height(bottom)
     high = to_height(top)
     heights = [to_height(min(max(y, bottom), top)) for _, _, y, _ in ends]
@@ -412,5 +422,6 @@ def _tip(found: re.Match[str]) -> str:
 
 
 def _font(found: re.Match[str]) -> str:
-    weight = f"font-weight: {found[1]}; " if found[1] else ""
-    return f"{weight}font-size: {found[2]}"
+    if not found[1]:
+        return f"font-size: {found[2]}"
+    return f"font-weight: {found[1]}; font-size: {found[2]}"

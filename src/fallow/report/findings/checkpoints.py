@@ -36,7 +36,8 @@ def checkpoints(study: StudyRecords, most: int) -> tuple[int, ...]:
     scored = [query for query in study.strategies if study.final(query)]
     if not scored:
         return ()
-    common = set.intersection(*(set(study.curve(query)) for query in scored))
+    cycles = [set(study.curve(query)) for query in scored]
+    common = set.intersection(*cycles)
     return marks(sorted(common), most)
 
 

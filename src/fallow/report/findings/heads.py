@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from fallow.experiment.record import Record
 from fallow.settings.spec import Spec
@@ -25,7 +26,8 @@ class AtEnd:
 
 def has_heads(study: StudyRecords) -> bool:
     """Whether any model is a head in closed form."""
-    return any("penalty" in record for cell in study.cells for record in cell.records)
+    records = chain.from_iterable(cell.records for cell in study.cells)
+    return any("penalty" in record for record in records)
 
 
 def left_out_score(record: Record) -> float | None:
@@ -46,12 +48,12 @@ def find_at_end(study: StudyRecords) -> Mapping[str, AtEnd]:
     for query in study.study.queries:
         if is_penalty_given(study, query):
             continue
-        penalties = [
-            record["penalty"]
-            for cell in study.of(query)
-            for record in map(cell.last_of, cell.cycles)
-            if record is not None and "left_out" in record
-        ]
+        penalties = []
+        for cell in study.of(query):
+            for cycle in cell.cycles:
+                record = cell.last_of(cycle)
+                if record is not None and "left_out" in record:
+                    penalties.append(record["penalty"])
         lowest = sum(math.isclose(penalty, PENALTIES[0]) for penalty in penalties)
         highest = sum(math.isclose(penalty, PENALTIES[-1]) for penalty in penalties)
         if lowest or highest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -53,43 +53,57 @@ def _sites(row: Record) -> list[list[int]] | None:
     has_classes = bool(row.get("labelled_per_class"))
     counts = list((row.get("labelled_per_site") or {}).values())
     has_labels = any(sum(of_site) for of_site in counts)
-    return counts if has_classes and has_labels else None
+    if not has_classes or not has_labels:
+        return None
+    return counts
 
 
 def minority_share(row: Record) -> float | None:
     """Share of the rarer half of the classes among the labels, per cent."""
     found = _imbalance(row)
-    return 100 * found.minority_share if found else None
+    if found is None:
+        return None
+    return 100 * found.minority_share
 
 
 def label_kl(row: Record) -> float | None:
     """KL of a site's labelled classes from all labelled classes, mean over sites, nats."""
     sites = _sites(row)
-    return kl_to_global(sites) if sites else None
+    if sites is None:
+        return None
+    return kl_to_global(sites)
 
 
 def label_variation(row: Record) -> float | None:
     """Total variation of a site's labelled classes from all labelled classes, mean over sites."""
     sites = _sites(row)
-    return total_variation(sites) if sites else None
+    if sites is None:
+        return None
+    return total_variation(sites)
 
 
 def label_entropy(row: Record) -> float | None:
     """Entropy of the labels' classes over its maximum: 1 is even."""
     found = _imbalance(row)
-    return found.entropy if found else None
+    if found is None:
+        return None
+    return found.entropy
 
 
 def label_gini(row: Record) -> float | None:
     """Gini coefficient of the labels' classes: 0 is even."""
     found = _imbalance(row)
-    return found.gini if found else None
+    if found is None:
+        return None
+    return found.gini
 
 
 def label_gaps(row: Record) -> float | None:
     """Number of (site, class) pairs without a label."""
     sites = _sites(row)
-    return float(empty_cells(sites)) if sites else None
+    if sites is None:
+        return None
+    return float(empty_cells(sites))
 
 
 @dataclass(frozen=True)
@@ -108,11 +122,18 @@ def minority_and_score(study: StudyRecords) -> Association | None:
     Strategies whose models are trained in another way do not count.  ``None`` for fewer than four
     strategies with both numbers, or when either does not vary.
     """
-    alike = [q for q in study.strategies if not Strategy.parse(q).trains_otherwise]
-    shares = {query: _last_shares(study, query) for query in alike}
-    scores = {query: study.final(query) for query in alike}
-    common = {query: shares[query].keys() & scores[query].keys() for query in alike}
-    measured = [query for query in alike if common[query]]
+    shares: dict[str, Mapping[int, float]] = {}  # strategy -> seed -> per cent
+    scores: dict[str, Mapping[int, float]] = {}
+    seeds: dict[str, set[int]] = {}  # those that have both numbers
+    for query in study.strategies:
+        if Strategy.parse(query).trains_otherwise:
+            continue
+        shares[query] = _last_shares(study, query)
+        scores[query] = study.final(query)
+        common = shares[query].keys() & scores[query].keys()
+        if common:
+            seeds[query] = common
+    measured = list(seeds)
     if len(measured) < FEWEST:
         return None
 
@@ -122,7 +143,7 @@ def minority_and_score(study: StudyRecords) -> Association | None:
         return None
 
     by_seed = []
-    for seed in sorted(set.intersection(*(common[query] for query in measured))):
+    for seed in sorted(set.intersection(*seeds.values())):
         x = [shares[query][seed] for query in measured]
         y = [scores[query][seed] for query in measured]
         if _both_vary(x, y):
@@ -155,7 +176,9 @@ def _last_shares(study: StudyRecords, query: str) -> dict[int, float]:
     found = {}
     for cell in study.of(query):
         row = cell.last_of(last)
-        share = None if row is None else minority_share(row)
+        if row is None:
+            continue
+        share = minority_share(row)
         if share is not None:
             found[cell.seed] = share
     return found

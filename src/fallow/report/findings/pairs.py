@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from fallow.settings.spec import Spec
 from fallow.study.known import Known
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import Comparison, compare_pairs, differences
@@ -48,20 +48,22 @@ def code_pairs(strategies: Sequence[str], known: Known) -> list[Pair]:
         code = known.code(strategy.spec)
         if code is None:
             continue
-        plain = _plain_form(code.of, dict(strategy.spec.fields), strategies, known)
+        plain = _find_plain_form(code.of, strategy.spec, strategies, known)
         if plain is not None:
             pairs.append(Pair(strategy.query, plain, code.name))
     return pairs
 
 
-def _plain_form(
-    name: str, fields: dict[str, Any], strategies: Sequence[str], known: Known
+def _find_plain_form(
+    name: str, of_code: Spec, strategies: Sequence[str], known: Known
 ) -> str | None:
-    """The strategy of that name without settings; of several, the last."""
+    """The strategy of that name without settings, and with the fields ``of_code`` or none; of
+    several, the last."""
     found = None
     for strategy in map(Strategy.parse, strategies):
         is_paper = strategy.key == fold_name(name) and known.code(strategy.spec) is None
-        same_fields = dict(strategy.spec.fields) in ({}, fields)
+        fields = strategy.spec.fields
+        same_fields = not fields or dict(fields) == dict(of_code.fields)
         if is_paper and same_fields and not strategy.settings:
             found = strategy.query
     return found
@@ -74,12 +76,11 @@ def compare_final_scores(
 
     Accuracies are in points, errors in their own unit.
     """
-    scale = 100.0 if study.measure == "accuracy" else 1.0
     scores = {}
     for pair in pairs:
         for query in (pair.query, pair.against):
             final = study.final(query)
-            scores[query] = {seed: scale * score for seed, score in final.items()}
+            scores[query] = {seed: study.scale * score for seed, score in final.items()}
 
     ready = []
     for pair in pairs:

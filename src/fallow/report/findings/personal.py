@@ -67,16 +67,22 @@ class SiteComparison:
 
 def scores_row(cell: Cell) -> Record | None:
     """The record whose per-site scores count: the last that is final; None without such scores."""
-    rows = [r for r in cell.records if r.get("final") and r.get("variance") is not None]
-    return rows[-1] if rows else None
+    found = None
+    for record in cell.records:
+        if record.get("final") and record.get("variance") is not None:
+            found = record
+    return found
 
 
 def has_sites(study: StudyRecords) -> bool:
     """Whether the study has scores of each site that may differ: a model that all sites share has
     one score on test rows that they share."""
-    rows = [row for cell in study.cells if (row := scores_row(cell))]
     has_own_rows = study.study.recipe.get("test") == "own"
-    return any(has_own_rows or row.get("variance") for row in rows)
+    for cell in study.cells:
+        row = scores_row(cell)
+        if row is not None and (has_own_rows or row.get("variance")):
+            return True
+    return False
 
 
 def left_out(study: StudyRecords) -> list[str]:
@@ -162,15 +168,22 @@ def _mean_score(
     rows: Sequence[Record], key: Literal["accuracy_weighted", "variance", "worst_tenth"]
 ) -> float:
     """The mean of a score over the records that have it."""
-    scores = [row.get(key) for row in rows]
-    return fmean(score for score in scores if score is not None)
+    scores = []
+    for row in rows:
+        score = row.get(key)
+        if score is not None:
+            scores.append(score)
+    return fmean(scores)
 
 
 def bytes_received(row: Record) -> dict[str, float]:
     """Bytes that each site received up to a record: an equal share of what the server sent, and
     what other sites relayed to it, by the number of answers that it got."""
     sites = row["labelled_per_site"]
-    relays = [entry for entry in row.get("revealed") or () if entry.get("received")]
+    relays = []
+    for entry in row.get("revealed") or ():
+        if entry.get("received"):
+            relays.append(entry)
     relayed = sum(entry["bytes"] for entry in relays)
     from_server = (row["bytes_down"] - relayed) / len(sites)
 
@@ -192,7 +205,9 @@ def share_below_local(study: StudyRecords, query: str) -> float | None:
     if not by_seed:
         return None
     gaps = np.concatenate(by_seed)  # one a seed and site
-    return 100 * float((gaps < 0).mean()) if len(gaps) else None
+    if not len(gaps):
+        return None
+    return 100 * float((gaps < 0).mean())
 
 
 def differences(study: StudyRecords, query: str, against: str) -> list[Floats]:
@@ -270,9 +285,14 @@ def mean_redundancy(study: StudyRecords) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for query in rank_queries(study):
         for cell in study.of(query):
-            about = [row.get("pseudo_labels") for row in cell.records]
-            cosines = [scores.get("redundancy") for scores in about if scores]
-            measured = [float(cosine) for cosine in cosines if cosine is not None]
+            measured = []  # one a cycle
+            for row in cell.records:
+                about = row.get("pseudo_labels")
+                if not about:
+                    continue
+                cosine = about.get("redundancy")
+                if cosine is not None:
+                    measured.append(float(cosine))
             if measured:
                 found.setdefault(query, []).append(fmean(measured))
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from fallow.settings.recipe import OUTSIDE
 from fallow.study.records import StudyRecords
@@ -12,38 +11,51 @@ from fallow.study.records import StudyRecords
 CUT = ("alpha", "rho", "n_max", "inner", "inner_fields")  # how skewed, how long a tail
 
 
-def _partition(study: StudyRecords) -> Mapping[str, Any]:
+def _partition(study: StudyRecords) -> Mapping[str, object]:
     """The partition as ``study.json`` has it, a name and fields; empty where it has none."""
     partition = study.study.recipe.get("partition")
-    return partition if isinstance(partition, Mapping) else {}
+    if not isinstance(partition, Mapping):
+        return {}
+    return partition
 
 
-def _fields(study: StudyRecords) -> dict[str, Any]:  # values of JSON
+def _fields(study: StudyRecords) -> dict[str, object]:
     """The fields of a study's partition, those of the partition inside it among them."""
-    fields = dict(_partition(study).get("fields") or {})
-    inner = dict(fields.get("inner_fields") or {})
-    return fields | inner
+    found: dict[str, object] = {}
+    fields = _partition(study).get("fields")
+    if isinstance(fields, Mapping):
+        found |= fields
+    inner = found.get("inner_fields")
+    if isinstance(inner, Mapping):
+        found |= inner
+    return found
 
 
 def alpha_of(study: StudyRecords) -> float | None:
     """Dirichlet's alpha, also of a partition inside a long tail; ``None`` without one."""
     alpha = _fields(study).get("alpha")
-    return float(alpha) if isinstance(alpha, int | float) else None
+    if not isinstance(alpha, int | float):
+        return None
+    return float(alpha)
 
 
 def rho_of(study: StudyRecords) -> float:
     """Head over tail of the classes; 1 without a long tail."""
-    rho = _fields(study).get("rho", 1)
-    return float(rho) if isinstance(rho, int | float) else 1.0
+    rho = _fields(study).get("rho")
+    if not isinstance(rho, int | float):
+        return 1.0
+    return float(rho)
 
 
-def _rest(study: StudyRecords, skips: Sequence[str]) -> str:
+def _describe_rest(study: StudyRecords, skips: Sequence[str]) -> str:
     """Every setting but the partition's ``skips`` and what does not change a run."""
-    changes_nothing = {*OUTSIDE, "query"}
-    recipe = study.study.recipe
-    rest = {key: recipe[key] for key in recipe if key not in changes_nothing}
+    rest = dict(study.study.recipe)
+    for name in (*OUTSIDE, "query"):
+        rest.pop(name, None)
     fields = _fields(study)
-    rest["partition"] = {key: fields[key] for key in fields if key not in skips}
+    for name in skips:
+        fields.pop(name, None)
+    rest["partition"] = fields
     if "rho" not in skips:
         rest["cut"] = _partition(study).get("name")
     return json.dumps(rest, sort_keys=True, default=str)
@@ -55,7 +67,7 @@ def alike(
     """Groups of studies that differ in nothing but the partition's fields ``skips``."""
     groups: dict[str, list[StudyRecords]] = {}
     for study in studies:
-        groups.setdefault(_rest(study, skips), []).append(study)
+        groups.setdefault(_describe_rest(study, skips), []).append(study)
     yield from map(tuple, groups.values())
 
 

@@ -27,6 +27,21 @@ from fallow.training.parts.ridge import (
     losses,
 )
 
+# What contracts of such methods say alike.
+TOTALS = "totals over sites of products of labelled rows and labels"
+LEFT_OUT = "totals over sites of losses on rows that a head has not seen"
+MISSING = "stops: all exchanges are over the same rows; a resumed run asks again"
+PARTS_SHOW = (
+    "the coordinator sees the products of each site's labelled rows: those of one row "
+    "are that row with its label, and those of a few rows say what these have in common"
+)
+CLOSES_SHOW = (
+    "who has the totals of two closes sees the products of the rows that were labelled "
+    "or changed in between, at all sites together; of one row they are that row"
+)
+AT_SERVER = ("penalty", "temperature", "left_out")
+SETTINGS = {"model": "linear", "encoder": "auto", "rounds": 1, "score_rounds": 1}
+
 FEW = 2  # rows: with fewer, no row can be left out
 ROUNDING = 1e-6  # of masked sums
 PROBE = 1e-6
@@ -132,7 +147,7 @@ def check_linear_model(view: View) -> None:
 # -- at the server --------------------------------------------------------------------------------
 
 
-def summed(found: Mapping[str, Tensor], centre: Tensor | None = None) -> Summed:
+def read_totals(found: Mapping[str, Tensor], centre: Tensor | None = None) -> Summed:
     """The totals of all sites, from those of `totals_of`."""
     return Summed(centred(found, centre), int(found["rows"]), float(found["squares"]))
 
@@ -151,7 +166,25 @@ def penalties_of(penalty: float | None) -> list[float]:
     return PENALTIES if penalty is None else [penalty]
 
 
-def chosen(lost: Mapping[str, Tensor], penalties: list[float], n: Tensor) -> Choice:
+def choose_left_out(
+    ask: Ask,
+    path: Path,
+    total: Summed,
+    penalty: float | None,
+    **about: Tensor | None,
+) -> Choice:
+    """λ, unless it is ``penalty``, and T, by what sites say of rows that a head has not seen.
+
+    path: of ``total``; about: what the sites need beside it to find their rows.
+    """
+    penalties = penalties_of(penalty)
+    if total.rows < FEW:
+        return choose_without_rows(penalties)
+    lost = sum_of_all(ask, "left_out", None, **path._asdict(), **about)
+    return choose_best(lost, penalties, path.mass)
+
+
+def choose_best(lost: Mapping[str, Tensor], penalties: list[float], n: Tensor) -> Choice:
     """The λ of the smallest squared loss on rows left out, and for it the T of the smallest
     log-loss.  lost: totals over sites of `losses_of`; n: the weight of all rows."""
     best = int(lost["squared"].argmin())
@@ -161,17 +194,17 @@ def chosen(lost: Mapping[str, Tensor], penalties: list[float], n: Tensor) -> Cho
     return Choice(penalties[best], temperature, float(lost["right"][best] / n))
 
 
-def unchosen(penalties: list[float]) -> Choice:
+def choose_without_rows(penalties: list[float]) -> Choice:
     """Where there are too few rows to leave one out: the λ in the middle."""
     return Choice(penalties[len(penalties) // 2], 1.0, None)
 
 
-def noted(choice: Choice) -> State:
+def note_choice(choice: Choice) -> State:
     """What was chosen, as parts of a state that stay at the server."""
     known = {name: value for name, value in choice._asdict().items() if value is not None}
     return {name: torch.tensor(value, dtype=torch.float64) for name, value in known.items()}
 
 
-def flattened(head: Head, temperature: float) -> Tensor:
+def flatten_head(head: Head, temperature: float) -> Tensor:
     """The weights of a linear layer whose outputs are T (W'z + b), (C D + C,)."""
     return temperature * torch.cat([head.weight.T.flatten(), head.bias])

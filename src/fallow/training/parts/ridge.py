@@ -103,6 +103,20 @@ def add_up(
     }
 
 
+def sum_features(z: Tensor, s: Tensor) -> Tensor:
+    """Σ s z in float64, (D,), of which only a block of rows is ever float64.  z: (n, D), s: (n,)"""
+    total = torch.zeros(z.shape[1], dtype=torch.float64)
+    for rows in torch.split(torch.arange(len(z)), BLOCK):
+        total += s[rows].double() @ z[rows].double()
+    return total
+
+
+def predict(z: Tensor, head: Head) -> Tensor:
+    """What a head answers to rows, in float64.  z: (n, D) -> (n, C)"""
+    parts = [some.double() @ head.weight + head.bias for some in torch.split(z, BLOCK)]
+    return torch.cat(parts)
+
+
 def add_products(total: Tensor, z: Tensor) -> None:
     """Add z'z to the upper triangle of ``total`` (D, D), in place; what is below it means nothing.
 

@@ -88,7 +88,9 @@ class APFL:
         mixture = v._replace(w=a * v.w + (1 - a) * w.w)  # v̄
         g, stats = learn.gradient(mixture, b)
         if self.adaptive:
-            rate = b.lr if self.alpha_lr is None else self.alpha_lr
+            rate = b.lr
+            if self.alpha_lr is not None:
+                rate = self.alpha_lr
             slope = ((v.w - w.w) * g).sum(-1, keepdim=True)  # ∂F(v̄)/∂α
             alpha = alpha._replace(w=(a - rate * slope).clamp(0, 1))
         v = learn.apply(v, a * g, b.lr)._replace(stats=stats)

@@ -20,18 +20,24 @@ from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.parts.heads import (
+    AT_SERVER,
+    CLOSES_SHOW,
     FEW,
+    LEFT_OUT,
+    MISSING,
+    PARTS_SHOW,
+    SETTINGS,
+    TOTALS,
     Labelled,
     check_linear_model,
-    chosen,
-    flattened,
+    choose_left_out,
+    flatten_head,
     labelled_rows,
     losses_of,
-    noted,
+    note_choice,
     penalties_of,
-    summed,
+    read_totals,
     totals_of,
-    unchosen,
 )
 from fallow.training.parts.ridge import (
     Path,
@@ -82,20 +88,18 @@ class ClosedFormHeads:
         year=0,
         short="Closed-form heads",
         sum={
-            "totals": "totals over sites of products of labelled rows and labels",
-            "left_out": "totals over sites of losses on rows that a head has not seen",
+            "totals": TOTALS,
+            "left_out": LEFT_OUT,
         },
         keep={"head": "nothing"},
-        missing="stops: all exchanges are over the same rows; a resumed run asks again",
+        missing=MISSING,
         regression=True,
         linear=True,
         local_dp=False,
-        settings={"model": "linear", "encoder": "auto", "rounds": 1, "score_rounds": 1},
-        at_server=("penalty", "temperature", "left_out"),
-        parts_show="the coordinator sees the products of each site's labelled rows: those of one row "
-        "are that row with its label, and those of a few rows say what these have in common",
-        closes_show="who has the totals of two closes sees the products of the rows that were labelled "
-        "or changed in between, at all sites together; of one row they are that row",
+        settings=SETTINGS,
+        at_server=AT_SERVER,
+        parts_show=PARTS_SHOW,
+        closes_show=CLOSES_SHOW,
         tags=("least-squares",),
     )
 
@@ -112,21 +116,16 @@ class ClosedFormHeads:
     # -- server half ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
-        total = summed(sum_of_all(ask, "totals"))
+        total = read_totals(sum_of_all(ask, "totals"))
         if float(total.totals.mass) == 0:
             ask.fit(None, "local", None, w=state["w"], stats=state["stats"])
             return state
 
         path = decompose(total.totals)
-        penalties = penalties_of(self.penalty)
-        choice = unchosen(penalties)
-        if total.rows >= FEW:
-            lost = sum_of_all(ask, "left_out", **path._asdict())
-            choice = chosen(lost, penalties, path.mass)
-
+        choice = choose_left_out(ask, path, total, self.penalty)
         head = head_of(path, choice.penalty)
-        w = flattened(head, choice.temperature).to(state["w"].dtype)
-        state = {**state, "w": w, **noted(choice)}
+        w = flatten_head(head, choice.temperature).to(state["w"].dtype)
+        state = {**state, "w": w, **note_choice(choice)}
         ask.fit(None, "local", None, w=state["w"], stats=state["stats"])
         ask.keep(
             "head",
@@ -165,7 +164,7 @@ class ClosedFormHeads:
         best = lost.index(min(lost))
         head = head_of(paths[best], penalty)
         return {
-            "w": flattened(head, temperature).to(rows.z.dtype),
+            "w": flatten_head(head, temperature).to(rows.z.dtype),
             "stats": rows.z.new_zeros(0),
             "copies": COPIES[best],
         }

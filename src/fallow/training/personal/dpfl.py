@@ -267,7 +267,9 @@ class DPFL:
             ask.relay("model", rows)
         to: dict[SiteId, Answer] = {}
         for site in ask.cohort:
-            to[site] = {"of": "held"} if site in rows else {"of": "own"}
+            to[site] = {"of": "own"}
+            if site in rows:
+                to[site] = {"of": "held"}
         ask.keep("average", to=to)
         return {"graph": graph}
 

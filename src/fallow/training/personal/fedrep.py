@@ -67,8 +67,12 @@ class FedRep:
         [(3, 'head'), (2, 'body')]
         """
         tau = self.plan.epochs
-        head = max(1, round(2 * tau / 3)) if self.head_epochs is None else self.head_epochs
-        body = max(1, tau - head) if self.body_epochs is None else self.body_epochs
+        head = self.head_epochs
+        if head is None:
+            head = max(1, round(2 * tau / 3))
+        body = self.body_epochs
+        if body is None:
+            body = max(1, tau - head)
         parts = (Segment(head, "head"), Segment(body, "body"))
         return replace(self.plan, segments=parts, start="receive")
 
@@ -83,7 +87,9 @@ class FedRep:
         first: Answer = {**common, "w": state["w"]}  # a new site needs a head too
         to: dict[SiteId, Answer] = {}
         for site in ask.cohort:
-            to[site] = common if site in old_sites else first
+            to[site] = first
+            if site in old_sites:
+                to[site] = common
 
         ask.keep("receive", to)
         ask.fit(self.local_plan, "local")

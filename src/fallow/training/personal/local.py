@@ -43,8 +43,13 @@ class Local:
 
     def round(self, state: State, ask: Ask) -> State:
         old_sites = decode_sites(state.get("begun"))
-        new = [site for site in ask.cohort if site not in old_sites]
-        old = [site for site in ask.cohort if site in old_sites]
+        new = []
+        old = []
+        for site in ask.cohort:
+            if site in old_sites:
+                old.append(site)
+            else:
+                new.append(site)
 
         ask.fit(self.plan, "local", {site: {**model(state)} for site in new})
         goes_on = replace(self.plan, start="own/w")

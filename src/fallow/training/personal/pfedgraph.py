@@ -145,8 +145,9 @@ class PFedGraph:
             norm: Tensor = w.norm(dim=-1)
             return self.lam_sign * self.lam * (w * w_t.w).sum(-1) / norm.clamp_min(TINY)
 
-        is_plain = b.round == 0 or self.lam == 0  # w_t is then no direction
-        return {"w": learn.descend(s["w"], b, None if is_plain else alike)}
+        if b.round == 0 or self.lam == 0:  # w_t is then no direction
+            return {"w": learn.descend(s["w"], b)}
+        return {"w": learn.descend(s["w"], b, alike)}
 
     def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}

@@ -81,7 +81,9 @@ class RatioAHFAL:
         spread = moments(total["share"], total["square"], total["one"])[1]
         low = 100 * spread < self.tau - AT_TAU
         counts = total["count"].tolist()
-        target = counts if self.target == "current" else memo.get("target", counts)
+        target = counts
+        if self.target != "current":
+            target = memo.get("target", counts)
         if any(target):  # frozen at the first query that finds labels
             memo = {**memo, "target": target}
         pooled = torch.tensor(target, dtype=torch.float64)

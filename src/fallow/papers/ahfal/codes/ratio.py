@@ -22,7 +22,10 @@ def ratios(held: Sequence[int], shares: Sequence[float]) -> list[float]:
         return [0.0] * len(held)
     found = []
     for n, share in zip(held, shares, strict=True):
-        found.append(n / total / share if share else math.inf)
+        if share:
+            found.append(n / total / share)
+        else:
+            found.append(math.inf)
     return found
 
 
@@ -57,7 +60,9 @@ def allocate(
 
         def filling(c: int) -> float:
             wanted = future * shares[c]
-            return (counts[c] + quota[c]) / wanted if wanted > 0 else math.inf
+            if wanted <= 0:
+                return math.inf
+            return (counts[c] + quota[c]) / wanted
 
         for c in sorted(classes, key=filling)[: n - sum(quota)]:
             quota[c] += 1
@@ -83,7 +88,9 @@ def _missing_first(
     weight = {}
     total = 0.0  # added up one by one: sum() rounds otherwise from Python 3.12 on
     for c in classes:
-        weight[c] = 1 / (ratio[c] + 0.01) if ratio[c] > 0 else 100.0
+        weight[c] = 100.0
+        if ratio[c] > 0:
+            weight[c] = 1 / (ratio[c] + 0.01)
         total += weight[c]
     if total == 0:
         return quota

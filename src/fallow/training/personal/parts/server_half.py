@@ -34,7 +34,11 @@ class ChoiceLimits(NamedTuple):
     def check(budget: int | Sequence[int] | None, counts_self: bool) -> None:
         """Raise unless every budget is a number of models that a site may have."""
         least = int(counts_self)
-        budgets = budget if isinstance(budget, Sequence) else [budget]
+        budgets: list[int | None] = []
+        if isinstance(budget, Sequence):
+            budgets += budget
+        else:
+            budgets.append(budget)
         for number in budgets:
             if number is None:
                 continue

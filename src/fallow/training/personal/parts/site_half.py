@@ -31,7 +31,7 @@ def load_models(view: View) -> list[Member]:
 def load_search(view: View) -> Greedy:
     """The choice as the last batch left it."""
     kept = view.memory["search"]
-    return Greedy(**{name: kept[name] for name in Greedy._fields})
+    return Greedy._make(kept[name] for name in Greedy._fields)
 
 
 def draw_order(view: View, candidates: int, purpose: str) -> Tensor:

@@ -1,0 +1,44 @@
+#!/bin/sh
+# Rows, agreement and keys of a trial with two sites: prepare.sh PARTIES [HOST:PORT]
+#
+# PARTIES holds a folder for each party: coordinator, north and south; each gets a folder `study`.
+# In a real study each party does its part on its own machine, and the digest is read out by telephone.
+set -eu
+parties=$1
+address=${2:-coordinator:9092}
+host=${address%:*}
+port=${address##*:}
+if [ -e "$parties/coordinator/study" ]; then
+    echo "$parties/coordinator/study is there: this is prepared already"
+    exit 0
+fi
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# Made-up people: each site has its own, without the column that says so.  The last rows are for tests;
+# of the others nobody knows the outcome until people label them.
+fallow new "$scratch/begin" --quiet
+table=$scratch/begin/rows.csv
+rows() { awk -F, -v OFS=, -v site="$1" -v from="$2" -v to="$3" -v known="$4" '
+    NR == 1 { print "id", $3, $4, $5, $6; next }
+    $2 == site && ++n >= from && n <= to { print $1, $3, $4, $5, known ? $6 : "" }' "$table"; }
+rows east 1 60 1 >"$scratch/example.csv"
+for site in north south; do
+    rows $site 1 90 0 >"$parties/$site/rows.csv"
+    rows $site 91 120 1 >"$parties/$site/test.csv"
+done
+
+fallow coordinate init "$parties/coordinator/study" --recipe demo --sites north,south \
+    --example "$scratch/example.csv" --label outcome --name trial \
+    --set model=linear --set rounds=5 --set query=margin --set cycles=2 --set initial=10 --set per_cycle=5 \
+    --address "0.0.0.0:$port" --host "$host"
+digest=$(fallow coordinate status "$parties/coordinator/study" --json |
+    python -c 'import json, sys; print(json.load(sys.stdin)["digest"])')
+for site in north south; do
+    fallow site init "$parties/$site/study" --study "$parties/coordinator/study/study.toml" \
+        --name $site --data "$parties/$site/rows.csv" --test "$parties/$site/test.csv" \
+        --superlink "$address" --digest "$digest"
+done
+fallow coordinate admit "$parties/coordinator/study" \
+    "$parties/north/study/join.json" "$parties/south/study/join.json"
+echo "Prepared: coordinator, north and south."

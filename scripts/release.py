@@ -1,0 +1,212 @@
+"""Build the packages of a release, try them as a stranger would, and stop before anything is sent.
+
+    python scripts/release.py            # `make release`
+
+It goes through a list and prints each point as it is found: the checkout is clean; version,
+CITATION.cff and CHANGELOG.md agree; sdist and wheel are built (the wheel from the sdist); `twine
+check` is content; the wheel is installed with all it needs into an empty environment, and demo,
+compare and predict run there far from the source tree. Files and their SHA-256 are left in dist/.
+What remains is printed: the tag and the upload are a person's to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+DIST = ROOT / "dist"
+CONSTRAINTS = ROOT / "constraints.txt"
+BUILD = (
+    "import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
+)
+SMALL = ("--set", "rounds=1", "--set", "cycles=1", "--set", "bounds=false")
+
+
+class NotReadyError(Exception):
+    """A point of the list that does not hold; its text says what to do."""
+
+
+def main() -> None:
+    """Go through the list; exit code 1 at the first point that does not hold."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument(
+        "--rehearse",
+        action="store_true",
+        help="also for a version that is none yet: skip the points about tag and changelog",
+    )
+    options.add_argument(
+        "--here",
+        action="store_true",
+        help="take the packages of this environment instead of installing them anew",
+    )
+    chosen = options.parse_args()
+    version = read_version()
+    try:
+        for point in check_texts(version, rehearse=chosen.rehearse):
+            say(point)
+        sdist, wheel = build_packages()
+        say(f"built {sdist.name} and {wheel.name}")
+        check_descriptions(sdist, wheel)
+        say("twine check is content")
+        for point in try_wheel(wheel, here=chosen.here):
+            say(point)
+    except NotReadyError as error:
+        sys.exit(f"not ready: {error}")
+    write_sums(sdist, wheel)
+    sys.stdout.write(
+        f"\nIn {DIST.name}/: sdist, wheel and SHA256SUMS.  Nothing was sent.  What remains is yours:\n"
+        f"  git tag -s v{version} -m 'Fallow {version}'\n"
+        f"  git push origin v{version}      # the hosted workflow builds, tries and publishes it\n"
+    )
+
+
+def say(point: str) -> None:
+    """One point of the list that holds."""
+    sys.stdout.write(f"  ok  {point}\n")
+    sys.stdout.flush()
+
+
+def read_version() -> str:
+    """The version: pyproject.toml is the one place where it is written by hand."""
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        version = tomllib.load(file)["project"]["version"]
+    return str(version)
+
+
+def check_texts(version: str, rehearse: bool) -> Iterator[str]:
+    """Do the checkout and its texts speak of this version?"""
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    if f"\nversion: {version}\n" not in citation:
+        raise NotReadyError(f"CITATION.cff does not say 'version: {version}'")
+    yield f"CITATION.cff says {version}"
+    if rehearse:
+        return
+    changed = output("git", "status", "--porcelain")
+    if changed:
+        raise NotReadyError(f"the checkout has changes; commit or stash them:\n{changed}")
+    yield "the checkout is clean"
+    if "dev" in version:
+        raise NotReadyError(
+            f"{version} is no release: write its number into pyproject.toml and CITATION.cff, "
+            "or rehearse with --rehearse"
+        )
+    log = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    if f"\n## {version} " not in log:
+        raise NotReadyError(
+            f"CHANGELOG.md has no '## {version} (date)'; rename '## Unreleased' and begin another"
+        )
+    yield f"CHANGELOG.md has a part about {version}"
+    tag = f"v{version}"
+    tagged = output("git", "tag", "--list", tag)
+    if tagged and tag not in output("git", "tag", "--points-at", "HEAD").split():
+        raise NotReadyError(f"the tag {tag} is there already, on another commit")
+    yield f"no other commit is tagged {tag}"
+
+
+def build_packages() -> tuple[Path, Path]:
+    """The sdist of what git tracks, and the wheel of what the sdist holds."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        tracked = output("git", "ls-files", "-z").split("\0")
+        source = place / "source"
+        for name in filter(None, tracked):
+            target = source / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target)
+        sdist = build("sdist", source)
+        with tarfile.open(sdist) as archive:
+            archive.extractall(place / "unpacked", filter="data")
+        (unpacked,) = (place / "unpacked").iterdir()
+        wheel = build("wheel", unpacked)
+    return sdist, wheel
+
+
+def build(kind: str, source: Path) -> Path:
+    """Build with the pinned setuptools of this environment, into dist/."""
+    DIST.mkdir(exist_ok=True)
+    before = set(DIST.iterdir())
+    call(sys.executable, "-c", BUILD.format(kind=kind), str(DIST), folder=source)
+    (built,) = set(DIST.iterdir()) - before
+    return built
+
+
+def check_descriptions(sdist: Path, wheel: Path) -> None:
+    """Would the index show the description?  twine lives among the tools."""
+    twine = shutil.which("twine", path=str(ROOT / ".venv-tools" / "bin"))
+    if twine is None:
+        raise NotReadyError("twine is missing: run it as `make release`")
+    call(twine, "check", "--strict", str(sdist), str(wheel), folder=ROOT)
+
+
+def try_wheel(wheel: Path, here: bool) -> Iterator[str]:
+    """Install it into an empty environment, and use it where no source tree is."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        environment = place / "environment"
+        venv.create(environment, with_pip=True, system_site_packages=False)
+        python = environment / "bin" / "python"
+        install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        if here:
+            call(*install, "--no-deps", str(wheel), folder=place)
+            share_packages(environment)
+        else:
+            call(*install, "-c", str(CONSTRAINTS), str(wheel), folder=place)
+        yield "installed into an empty environment"
+        fallow = environment / "bin" / "fallow"
+        work = place / "work"
+        work.mkdir()
+        call(str(fallow), "new", "begin", folder=work)
+        begin = work / "begin"
+        call(str(fallow), "compare", "study.toml", "--seeds", "1", *SMALL, folder=begin)
+        call(str(fallow), "run", "study.toml", *SMALL, "--out", "one", folder=begin)
+        call(str(fallow), "predict", "one", "rows.csv", folder=begin)
+        yield "new, compare, run and predict work there"
+        call(str(fallow), "demo", "--out", "demo", folder=work)
+        yield "the demo works there"
+
+
+def share_packages(environment: Path) -> None:
+    """Let an environment find the packages of this one, but for Fallow itself."""
+    (mine,) = {path for path in sys.path if path.endswith("site-packages")}
+    (theirs,) = environment.glob("lib/python*/site-packages")
+    (theirs / "shared.pth").write_text(mine + "\n", encoding="utf-8")
+
+
+def write_sums(*files: Path) -> None:
+    """SHA256SUMS beside the packages."""
+    lines = [
+        f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files
+    ]
+    (DIST / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
+
+
+def output(*command: str) -> str:
+    """What a command of this repository prints."""
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def call(*command: str, folder: Path) -> None:
+    """Run a command; its own words where it fails.  PYTHONPATH would bring the source tree along."""
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        command, cwd=folder, env=clean, check=False, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise NotReadyError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""``fallow`` without a command: what there is in this folder to go on with, or how to begin."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+FEW = 3
+"""So many files or folders of a kind are named; who has more knows what to do with them."""
+
+LOOKED_AT = 1000
+"""So many names of a folder are looked at: a folder of a million pictures is not read for a hint."""
+
+TABLES = {".csv", ".tsv", ".xlsx", ".parquet", ".feather", ".arrow", ".npz"}
+NOT_STUDIES = {"pyproject.toml", "site.toml", "Cargo.toml"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command to type, and what it does."""
+
+    command: str
+    does: str
+
+
+BEGINNINGS = (
+    Step("fallow demo", "ten sites, two ways to train, a report page: about a minute"),
+    Step("fallow new my-study", "a folder to begin with: example rows, settings, README"),
+    Step("fallow compare rows.csv --label COLUMN --site COLUMN", "a table of your own"),
+    Step("fallow coordinate init --help", "real sites that label on their own machines"),
+)
+
+
+def suggest_steps(folder: Path) -> list[Step]:
+    """What can be done with what lies in a folder, by names alone: nothing is opened.
+
+    Examples:
+        >>> suggest_steps(Path("no/such/folder"))
+        []
+    """
+    names = _list_names(folder)
+    steps = [
+        *_steps_of_a_study(names),
+        *_steps_of_folders(folder, names),
+    ]
+    tables = [name for name in names if Path(name).suffix.lower() in TABLES]
+    if not steps:
+        for name in tables[:FEW]:
+            file = shlex.quote(name)
+            steps.append(
+                Step(
+                    f"fallow init study.toml --data {file} --label COLUMN",
+                    "settings for this table, with a comment each",
+                )
+            )
+    return steps
+
+
+def print_first_steps(folder: Path) -> None:
+    """What `fallow` alone answers."""
+    typer.echo("Fallow decides which rows each site labels, and trains one model for all")
+    typer.echo("sites or one for each; the rows stay where they are.")
+    found = suggest_steps(folder)
+    if found:
+        _print_steps("In this folder:", found)
+    _print_steps("To begin:", BEGINNINGS)
+    typer.echo("\nAll commands: fallow --help")
+
+
+def _list_names(folder: Path) -> list[str]:
+    names: list[str] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                names.append(entry.name)
+                if len(names) == LOOKED_AT:
+                    break
+    except OSError:  # gone, or not ours to read: there is nothing to go on with
+        return []
+    return sorted(name for name in names if name.isprintable())
+
+
+def _steps_of_a_study(names: list[str]) -> Iterator[Step]:
+    """The folder of a coordinator or of a site, or files of simulated studies."""
+    if "coordinator.json" in names:
+        yield Step("fallow coordinate status .", "who takes part, and what it waits for")
+        yield Step("fallow coordinate start .", "go on with the study")
+        return
+    if "site.toml" in names:
+        yield Step("fallow site status .", "what is asked of this site, and what it told")
+        yield Step("fallow site start .", "take part, until Ctrl-C")
+        yield Step("fallow label .", "answer what is asked, in the browser")
+        return
+    files = [name for name in names if name.endswith(".toml") and name not in NOT_STUDIES]
+    for name in files[:FEW]:
+        file = shlex.quote(name)
+        yield Step(
+            f"fallow compare {file} --dry-run", "what was read, and what it would cost"
+        )
+        yield Step(f"fallow compare {file}", "run it, and write a report page")
+
+
+def _steps_of_folders(folder: Path, names: list[str]) -> Iterator[Step]:
+    """Folders of sites and of coordinators that lie in this one."""
+    shown = 0
+    for name in names:
+        place = folder / name
+        if shown == FEW or not place.is_dir():
+            continue
+        quoted = shlex.quote(name)
+        if (place / "coordinator.json").exists():
+            yield Step(f"fallow coordinate status {quoted}", "a study that you coordinate")
+        elif (place / "site.toml").exists():
+            yield Step(f"fallow site status {quoted}", "a study that you take part in")
+        else:
+            continue
+        shown += 1
+
+
+def _print_steps(title: str, steps: tuple[Step, ...] | list[Step]) -> None:
+    typer.echo(f"\n{title}")
+    for step in steps:
+        typer.echo(f"  {step.command}")
+        typer.echo(f"      {step.does}")

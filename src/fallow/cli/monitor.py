@@ -1,0 +1,79 @@
+"""``fallow monitor``: health and metrics of a site or a coordinator, for those who run its machine."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fallow.cli import options as opt
+
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The folder of a site or of a coordinator.")
+]
+Port = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free.")
+]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check", help="Only say whether its process does its work: exit code 0 or 1."
+    ),
+]
+Once = Annotated[
+    bool,
+    typer.Option("--once", help="Print the metrics once, and stop: for a file collector."),
+]
+
+
+def monitor(
+    folder: Folder, port: Port = 9464, check: Check = False, once: Once = False
+) -> None:
+    """Serve /healthz and /metrics (Prometheus) of a site or a coordinator on this machine alone.
+
+    It reads the folder and may be started and ended at any time.
+
+    For example:
+
+    fallow monitor heart --check
+    """
+    from fallow.data.optional import import_optional
+    from fallow.federation.monitoring import create_app, metrics_text, watch
+    from fallow.storage.errors import Failed
+
+    opt.for_a_real_site()
+    watched = watch(folder)
+    if check:
+        health = watched.check()
+        if not health.is_well:
+            raise Failed(health.why)
+        typer.echo(health.why)
+        return
+    import_optional("prometheus_client", "fallow[deploy]", "fallow monitor")
+    if once:
+        typer.echo(metrics_text(watched).decode(), nl=False)
+        return
+    for package in ("starlette", "uvicorn"):
+        import_optional(package, "fallow[deploy]", "fallow monitor")
+    import uvicorn
+
+    from fallow.federation.page.serve import listening
+
+    with listening(port) as listener:
+        taken = listener.getsockname()[1]
+        config = uvicorn.Config(
+            create_app(watched, taken),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            lifespan="off",
+            timeout_graceful_shutdown=2,
+        )
+        typer.echo(f"Health and metrics: http://127.0.0.1:{taken}/healthz and /metrics")
+        typer.echo("Ctrl-C ends it; the study goes on.")
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listener])

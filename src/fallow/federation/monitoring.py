@@ -1,0 +1,276 @@
+"""Health and metrics of a site's or a coordinator's process, read from outside of it.
+
+Everything comes from the folder (its lock, its ``live.json``, its ledger), so nothing is added to
+the process that is watched, and a process that hangs or has ended is seen as such.  What is told is
+names of runs, sites and verbs, and counts: what ``status`` prints, in the text format of Prometheus.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from fallow.federation.coordinator.folder import CoordinatorFolder
+from fallow.federation.coordinator.live import seconds_of
+from fallow.federation.coordinator.program import is_running
+from fallow.federation.site.folder import SiteFolder
+from fallow.federation.site.serve import read_status
+from fallow.report.live import OPEN, read_live
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import Collector
+    from starlette.applications import Starlette
+
+HOME = "127.0.0.1"
+SILENT = 120.0
+"""Seconds after which a coordinator that writes nothing counts as hanging; it writes every two."""
+
+COUNTS = ("asked", "answered", "declined", "conflicts", "open")
+
+
+@dataclass(frozen=True)
+class Health:
+    """Whether a process does its work, and in a sentence why not."""
+
+    is_well: bool
+    why: str
+
+
+class Watched(Protocol):
+    """A folder that is watched."""
+
+    def check(self) -> Health:
+        """How its process does."""
+
+    def collect(self) -> Iterable[Metric]:
+        """What is counted now."""
+
+
+def watch(folder: Path) -> Watched:
+    """What to watch in a folder: of a site or of a coordinator.
+
+    Raises ValueError where it is neither.
+    """
+    if (folder / "site.toml").exists():
+        return WatchedSite(SiteFolder.open(folder))
+    if (folder / "coordinator.json").exists():
+        return WatchedCoordinator(CoordinatorFolder.open(folder))
+    raise ValueError(
+        f"{folder} is neither the folder of a site nor that of a coordinator: "
+        "'fallow site init' and 'fallow coordinate init' make them"
+    )
+
+
+@dataclass(frozen=True, eq=False)  # the registry keeps it in a set
+class WatchedSite:
+    """The folder of a site."""
+
+    folder: SiteFolder
+
+    def check(self) -> Health:
+        """Well while a process serves the site and reaches the coordinator's machine."""
+        name = self.folder.name
+        status = read_status(self.folder)
+        if status.pid is None:
+            return Health(False, f"no process serves site {name}")
+        if status.problem:
+            return Health(False, f"site {name}: {status.problem}")
+        return Health(True, f"site {name} is served by process {status.pid}")
+
+    def collect(self) -> Iterator[Metric]:
+        """Traffic, labels, noise and the ledger's copy."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        about = {"study": self.folder.agreement.name, "site": self.folder.name}
+        names = list(about)
+        values = list(about.values())
+
+        def gauge(name: str, text: str, value: float) -> Metric:
+            family = GaugeMetricFamily(name, text, labels=names)
+            family.add_metric(values, value)
+            return family
+
+        yield gauge(
+            "fallow_healthy",
+            "1 while the process of the site does its work.",
+            float(self.check().is_well),
+        )
+        with closing(self.folder.open_ledger()) as ledger:
+            traffic = ledger.traffic()
+            progress = ledger.progress()
+            asked = ledger.purchases.asked
+            spent = ledger.store.spent()
+            copy = ledger.copy
+        exchanges = CounterMetricFamily(
+            "fallow_exchanges",
+            "Answers that left the site.",
+            labels=[*names, "run", "verb"],
+        )
+        sent = CounterMetricFamily(
+            "fallow_sent_bytes",
+            "Bytes of answers that left the site.",
+            labels=[*names, "run", "verb"],
+        )
+        for line in traffic:
+            exchanges.add_metric([*values, line.run, line.verb], line.exchanges)
+            sent.add_metric([*values, line.run, line.verb], line.bytes)
+        yield exchanges
+        yield sent
+        labels = GaugeMetricFamily(
+            "fallow_labels",
+            "Questions of the newest cycle, by what became of them.",
+            labels=[*names, "state"],
+        )
+        for state in COUNTS:
+            labels.add_metric([*values, state], getattr(progress, state))
+        yield labels
+        given = CounterMetricFamily(
+            "fallow_labels_asked", "Labels asked for since the site joined.", labels=names
+        )
+        given.add_metric(values, asked)
+        yield given
+        yield gauge("fallow_epsilon_spent", "Epsilon spent on noise.", spent)
+        if self.folder.settings.epsilon is not None:
+            yield gauge(
+                "fallow_epsilon_limit",
+                "Epsilon that the site allows.",
+                self.folder.settings.epsilon,
+            )
+        if copy.exists():
+            age = max(0.0, time.time() - copy.stat().st_mtime)
+            yield gauge(
+                "fallow_copy_age_seconds", "Age of the newest copy of the ledger.", age
+            )
+
+
+@dataclass(frozen=True, eq=False)  # the registry keeps it in a set
+class WatchedCoordinator:
+    """The folder of a coordinator."""
+
+    folder: CoordinatorFolder
+
+    def check(self) -> Health:
+        """Well while a process works on the run, or after the run is finished."""
+        name = self.folder.agreement.name
+        found = read_live(self.folder.path) or {}
+        if found.get("state") == "finished":
+            return Health(True, f"study {name} is finished")
+        if not is_running(self.folder.path):
+            return Health(False, f"no coordinator works on study {name}")
+        if found.get("state") == OPEN and found.get("updated"):
+            silence = time.time() - seconds_of(found["updated"])
+            if silence > SILENT:
+                return Health(
+                    False, f"the coordinator of {name} has said nothing for {silence:.0f} s"
+                )
+        return Health(True, f"study {name} is coordinated")
+
+    def collect(self) -> Iterator[Metric]:
+        """Where the run stands, who is there, how far people are."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        study = self.folder.agreement.name
+        found = read_live(self.folder.path) or {}
+        sites: Mapping[str, Mapping[str, Any]] = found.get("sites") or {}
+        waiting = sum(1 for about in sites.values() if about.get("awaited"))
+        yield GaugeMetricFamily(
+            "fallow_healthy",
+            "1 while the coordinator does its work.",
+            value=float(self.check().is_well),
+        )
+        place = GaugeMetricFamily(
+            "fallow_phase", "1 for the phase that the run is in.", labels=["study", "phase"]
+        )
+        place.add_metric([study, str(found.get("phase", found.get("state", "new")))], 1)
+        yield place
+        for key in ("cycle", "round"):
+            if found.get(key) is not None:
+                yield GaugeMetricFamily(
+                    f"fallow_{key}", f"The {key} that the run is in.", value=found[key]
+                )
+        yield GaugeMetricFamily(
+            "fallow_waiting_sites", "Sites whose answer is awaited.", value=waiting
+        )
+        refusals = found.get("refusals") or []
+        yield GaugeMetricFamily(
+            "fallow_refusals",
+            "Answers that did not count, of the newest that are kept.",
+            value=len(refusals),
+        )
+        yield from _describe_sites(study, sites)
+
+
+def _describe_sites(study: str, sites: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    online = GaugeMetricFamily(
+        "fallow_site_online", "1 for a site that is connected.", labels=["study", "site"]
+    )
+    seen = GaugeMetricFamily(
+        "fallow_site_seen_timestamp_seconds",
+        "When a site was heard last.",
+        labels=["study", "site"],
+    )
+    labels = GaugeMetricFamily(
+        "fallow_labels",
+        "Questions of the newest cycle, by what became of them.",
+        labels=["study", "site", "state"],
+    )
+    for name, about in sites.items():
+        online.add_metric([study, name], float(bool(about.get("online"))))
+        if about.get("seen"):
+            seen.add_metric([study, name], seconds_of(about["seen"]))
+        counts: Mapping[str, float] = about.get("labels") or {}
+        for state in COUNTS:
+            if state in counts:
+                labels.add_metric([study, name, state], counts[state])
+    yield online
+    yield seen
+    yield labels
+
+
+def metrics_text(watched: Watched) -> bytes:
+    """What is counted now, in the text format of Prometheus."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry()
+    registry.register(cast("Collector", watched))  # it is one, by its method
+    return generate_latest(registry)
+
+
+def create_app(watched: Watched, port: int) -> Starlette:
+    """``/healthz`` (200 or 503, and a sentence) and ``/metrics``, for this machine alone.
+
+    A request must name the address that is listened at: a website that is open in a browser of this
+    machine cannot read it by another name that leads here.
+    """
+    from prometheus_client import CONTENT_TYPE_LATEST
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route
+
+    hosts = {f"{HOME}:{port}", f"localhost:{port}"}
+
+    def refuse(request: Request) -> Response | None:
+        host = request.headers.get("host", "")
+        if host in hosts:
+            return None
+        return PlainTextResponse(f"This is {HOME}:{port}, not {host!r}.\n", status_code=421)
+
+    def healthz(request: Request) -> Response:
+        health = watched.check()
+        code = 200 if health.is_well else 503
+        return refuse(request) or PlainTextResponse(f"{health.why}\n", status_code=code)
+
+    def metrics(request: Request) -> Response:
+        return refuse(request) or Response(
+            metrics_text(watched), media_type=CONTENT_TYPE_LATEST
+        )
+
+    return Starlette(routes=[Route("/healthz", healthz), Route("/metrics", metrics)])

@@ -1,0 +1,80 @@
+"""What a site's own files came to, counted for its people: nothing of it leaves the site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fallow.data import Dataset
+from fallow.data.dataset import UNLABELLED
+from fallow.data.facts import DataFacts, describe_data
+from fallow.data.reading import ColumnRead, Reading
+from fallow.federation.site.folder import SiteFolder
+from fallow.federation.site.rows import SiteRows
+
+LACKING = "a feature is missing or infinite"
+
+
+def describe_own_data(folder: SiteFolder) -> DataFacts:
+    """The rows of a site as they were read: how many, of which class, how each column was read,
+    empty cells, duplicates.  Labels are those of its files, not those that people gave since.
+
+    Raises ValueError or Failed where its files cannot be read, or have changed.
+    """
+    rows = folder.measured_rows
+    tests = folder.measured_tests
+    schema = folder.agreement.schema
+    parts = [rows] if tests is None else [rows, tests]
+    is_class = bool(schema.classes)
+    x_test = rows.x[:0] if tests is None else tests.x
+    y_test = _labels([] if tests is None else tests.labels, is_class)
+    found = Dataset(
+        name=folder.name,
+        x=rows.x,
+        y=_labels(rows.labels, is_class),
+        x_test=x_test,
+        y_test=y_test,
+        classes=schema.classes,
+        groups=torch.zeros(len(rows.x), dtype=torch.long),
+        groups_test=torch.zeros(len(x_test), dtype=torch.long),
+        group_names=(folder.name,),
+        missing=schema.missing,
+        reading=_read(folder, parts),
+    )
+    facts = describe_data(found, comes_labelled=False)
+    assert facts is not None  # noqa: S101 - it says how it was read
+    return facts
+
+
+def _labels(labels: Sequence[float | None], is_class: bool) -> Tensor:
+    """(n,) class ids, or numbers."""
+    if is_class:
+        ids = [UNLABELLED if label is None else int(label) for label in labels]
+        return torch.tensor(ids, dtype=torch.long)
+    numbers = [torch.nan if label is None else label for label in labels]
+    return torch.tensor(numbers, dtype=torch.float32)
+
+
+def _read(folder: SiteFolder, parts: Sequence[SiteRows]) -> Reading:
+    """What reading both files came to."""
+    files = [folder.settings.data, folder.settings.test]
+    source = " and ".join(Path(file).name for file in files if file is not None)
+    n_left_out = sum(part.n_left_out for part in parts)
+    n_kept = sum(len(part.ids) for part in parts)
+    columns = [
+        _count_missing(folder.name, each)
+        for each in zip(*(part.columns for part in parts), strict=True)
+    ]
+    reading = Reading(source, {folder.name: n_kept + n_left_out}, columns=tuple(columns))
+    left_out: Mapping[str, int] = {folder.name: n_left_out}
+    return reading.without(LACKING, left_out)
+
+
+def _count_missing(site: str, reads: Sequence[ColumnRead]) -> ColumnRead:
+    """A column of several files, with the empty cells of all."""
+    missing = sum(read.missing for read in reads)
+    return replace(reads[0], missing=missing, missing_at={site: missing})

@@ -1,0 +1,52 @@
+"""What is compared on a person's own data where they named no strategy and the recipe's do not suit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fallow.core.words import join_words
+from fallow.data.dataset import Dataset
+from fallow.experiment.methods import methods_of
+from fallow.settings.recipe import Recipe
+from fallow.settings.variants import variant
+from fallow.study.opening import works_on
+
+NUMBERS = (
+    "random",
+    "badge",
+    "random@training=closed-form",
+    "badge@training=closed-form",
+)
+"""For numbers to predict: of the strategies that choose by them, BADGE alone held its own against
+random rows on tables (docs/results/fale.md); each in rounds of FedAvg, and solved for at once."""
+
+
+def suit_strategies(
+    queries: Sequence[str], recipe: Recipe, found: Dataset
+) -> tuple[str, ...]:
+    """The strategies, or where one of them cannot work on the data, others that can.
+
+    A single strategy stays a single one.
+
+    >>> from fallow.data import load
+    >>> suit_strategies(["margin"], Recipe("a", data="diabetes"), load("diabetes"))
+    ('badge',)
+    """
+    chosen = tuple(queries)
+    if any(not _is_for(variant(recipe, query), found) for query in chosen):
+        return NUMBERS if len(chosen) > 1 else NUMBERS[1:2]
+    return chosen
+
+
+def describe_change(before: Sequence[str], after: Sequence[str], found: Dataset) -> str:
+    """Why other strategies are compared than those of the recipe, in a sentence; "" where they are
+    the same."""
+    if tuple(before) == tuple(after):
+        return ""
+    instead = f"{join_words(after)} instead of {join_words(before)}"
+    return f"{found.name} has numbers to predict: {instead}; --query names others"
+
+
+def _is_for(recipe: Recipe, found: Dataset) -> bool:
+    contract = methods_of(recipe)["query"].contract
+    return found.task != "regression" or works_on(contract, found.task)

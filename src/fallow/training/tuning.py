@@ -1,0 +1,140 @@
+"""A field of the encoder, chosen by what heads in closed form lose on rows that they have not seen.
+
+Once, on the first labels of all sites and before anything is trained: sites send the products of
+their labelled rows as each candidate encodes them, the server solves for the heads of every penalty,
+and sites answer with the totals of what these lose on rows left out (`training.parts.ridge`).  The
+candidate of the smallest loss encodes all rows for the rest of the study.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
+from fallow.core.contract import Contract
+from fallow.core.methods import Tunable
+from fallow.core.refusal import Refusal
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.training.parts.heads import (
+    FEW,
+    Labelled,
+    labelled_rows,
+    losses_of,
+    read_totals,
+    totals_of,
+)
+from fallow.training.parts.ridge import PENALTIES, Path, decompose
+
+MOST = 8  # candidates: each costs an exchange
+
+
+@final
+@dataclass(frozen=True)
+class Tuning:
+    """Chooses among the candidates of an encoder, such as lengths of a kernel.
+
+    encoder: whose candidates are compared, by few of its features.
+
+    Notes
+    -----
+    Rows of a labelled set that was drawn at random speak for all rows.  That holds for first labels,
+    which is why the choice is made once, on those.
+    """
+
+    encoder: Tunable
+
+    contract: ClassVar[Contract] = Contract(
+        title="Choice of the encoder's field",
+        sum={
+            "products": "totals over sites of products of labelled rows and labels, as each candidate "
+            "of the encoder sees them",
+            "left_out": "totals over sites of losses on rows that a head has not seen, for each "
+            "candidate of the encoder",
+        },
+        missing="stops: all candidates are compared on the same rows",
+        regression=True,
+        local_dp=False,
+        often={"products": MOST},
+        parts_show="the coordinator sees the products of each site's labelled rows: those of one row "
+        "are that row with its label, and those of a few rows say what these have in common",
+    )
+
+    # -- server half ------------------------------------------------------------------------
+
+    def tune(self, ask: Ask, state: State) -> State:
+        """What everybody encodes by: the candidate of the smallest loss, from what the encoder was
+        fitted to; the usual one where there are too few labels to leave one out."""
+        candidates = self.encoder.candidates(state)
+        paths: list[Path] = []
+        for index in range(len(candidates)):
+            total = read_totals(sum_of_all(ask, "products", None, candidate=index, **state))
+            if total.rows < FEW:
+                return self.encoder.usual(state)
+            paths.append(decompose(total.totals))
+
+        stacked: dict[str, Tensor] = {}
+        for name in Path._fields:
+            stacked[f"path_{name}"] = torch.stack([getattr(path, name) for path in paths])
+        lost = sum_of_all(ask, "left_out", None, **stacked, **state)
+        least = lost["squared"].min(dim=1).values  # (candidates,), over penalties
+        return candidates[int(least.argmin())]
+
+    # -- site half --------------------------------------------------------------------------
+
+    def products(self, view: View, candidate: int, **state: Tensor) -> Answer:
+        """Products of the labelled rows as one candidate encodes them."""
+        candidates = self._candidates(state)
+        if not 0 <= candidate < len(candidates):
+            raise Refusal(
+                f"an order asks for candidate {candidate} of the encoder, and it has "
+                f"{len(candidates)}, numbered from 0"
+            )
+        return totals_of(self._encode(view, candidates[candidate]))
+
+    def left_out(self, view: View, **given: Tensor) -> Answer:
+        """What heads of every candidate and penalty lose on rows that they have not seen:
+        ``squared`` (candidates, penalties)."""
+        state: State = {}
+        stacked: dict[str, Tensor] = {}
+        for name, value in given.items():
+            if name.startswith("path_"):
+                stacked[name.removeprefix("path_")] = value
+            else:
+                state[name] = value
+        candidates = self._candidates(state)
+        is_whole = stacked.keys() == set(Path._fields) and all(
+            value.ndim > 0 and len(value) == len(candidates) for value in stacked.values()
+        )
+        if not is_whole:
+            raise Refusal("an order does not bring one path of heads for each candidate")
+        squared = []
+        for index, candidate in enumerate(candidates):
+            path = Path(**{name: value[index] for name, value in stacked.items()})
+            rows = self._encode(view, candidate)
+            lost = losses_of(rows, path, PENALTIES, is_class=view.classes > 0)
+            squared.append(lost["squared"])
+        return {"squared": torch.stack([torch.as_tensor(each) for each in squared])}
+
+    def _candidates(self, state: State) -> list[State]:
+        """Those of the encoder; Refusal where it cannot read what it was sent."""
+        try:
+            return self.encoder.candidates(state)
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise Refusal(
+                "an order brings something that the encoder was not fitted to"
+            ) from error
+
+    def _encode(self, view: View, candidate: State) -> Labelled:
+        """The labelled rows by few features of a candidate, (n, D')."""
+        x = view.rows("labelled")
+        sketch = self.encoder.sketch()
+        z = torch.zeros(0, sketch.width(tuple(x.shape[1:])))
+        if len(x):
+            z = sketch.encode(x, candidate)
+        return labelled_rows(view, z, None, is_weighted=False)

@@ -1,0 +1,206 @@
+"""What an encoder is said to have been fitted to is looked at before any row is encoded by it, and
+what sites say of their rows before anything is fitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core import Answer, Request, Step, stream
+from fallow.core.refusal import Refusal
+from fallow.core.types import State
+from fallow.encoders import Convolution, Fourier
+from fallow.encoders.base import encoder_digest
+from fallow.encoders.encoding import Encoding
+from fallow.network.checks import ResponseCheck
+from fallow.network.plausible_sums import PlausibleSums
+from fallow.privacy import SecureSum
+from tests.encoders.asks import draw_pictures, fit_encoder
+
+PHOTO = (3, 8, 8)
+D = 27  # numbers in a patch of 3 x 3 with colours
+BANKS = {
+    "few filters": Convolution(filters=4, patch=3),
+    "as many as numbers": Convolution(filters=40, patch=3),
+}
+TABLE = torch.randn(60, 5, generator=stream(0, "table")) * 3 + 7
+TABLE[:, 2] = 1.0  # constant
+FOURIER = Fourier(features=16)
+
+
+def fitted(encoder: Convolution) -> State:
+    return fit_encoder(
+        encoder, [draw_pictures(30, *PHOTO), draw_pictures(9, *PHOTO, seed=1)]
+    )
+
+
+# -- at a site ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BANKS)
+@pytest.mark.parametrize("kind", ["pictures", "flat pictures", "one picture"])
+def test_what_pictures_lead_to_is_taken(name: str, kind: str) -> None:
+    encoder = BANKS[name]
+    pictures = draw_pictures(30, *PHOTO)
+    if kind == "flat pictures":
+        pictures = torch.ones(30, *PHOTO) * torch.arange(30.0).view(-1, 1, 1, 1)
+    if kind == "one picture":
+        pictures = pictures[:1]
+    encoder.check_state(PHOTO, fit_encoder(encoder, [pictures]))
+
+
+@pytest.mark.parametrize("name", BANKS)
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"filters": torch.zeros(4, 5)}, "is not of shape"),
+        ({"bias": torch.full((4,), torch.nan)}, "finite"),
+        ({"more": torch.zeros(3)}, "was fitted to has"),
+    ],
+)
+def test_other_parts_than_filters_are_refused(name: str, change: State, why: str) -> None:
+    encoder = BANKS[name]
+    with pytest.raises(Refusal, match=why):
+        encoder.check_state(PHOTO, {**fitted(encoder), **change})
+
+
+@pytest.mark.parametrize("name", BANKS)
+def test_filters_that_are_too_large_or_dead_are_refused(name: str) -> None:
+    """One patch that is blown up, or all but one that are shut off, make features of few rows."""
+    encoder = BANKS[name]
+    state = fitted(encoder)
+    for factor in (100.0, 1e-4):
+        filters = state["filters"].clone()
+        filters[1] *= factor
+        with pytest.raises(Refusal, match="a filter that Convolution was fitted to"):
+            encoder.check_state(PHOTO, {**state, "filters": filters})
+
+
+@pytest.mark.parametrize("name", BANKS)
+def test_a_bias_beyond_what_its_filter_can_say_is_refused(name: str) -> None:
+    encoder = BANKS[name]
+    state = fitted(encoder)
+    bias = state["bias"].clone()
+    bias[2] = 40.0
+    with pytest.raises(Refusal, match="beyond what its filter can say"):
+        encoder.check_state(PHOTO, {**state, "bias": bias})
+
+
+def test_a_bank_that_is_not_the_drawn_directions_is_refused() -> None:
+    """As many filters as numbers say which matrix they were whitened by: there is none."""
+    encoder = BANKS["as many as numbers"]
+    state = fitted(encoder)
+    one_row = torch.randn(D, generator=stream(0, "row"), dtype=torch.float64)
+    aimed = (one_row / one_row.norm()).repeat(40, 1)
+    with pytest.raises(Refusal, match="are not its directions, whitened"):
+        encoder.check_state(PHOTO, {**state, "filters": aimed})
+
+
+def test_grey_pictures_are_fitted_to_nothing() -> None:
+    encoder = Convolution(filters=4)
+    encoder.check_state((1, 28, 28), {})
+    with pytest.raises(Refusal, match="it is nothing"):
+        encoder.check_state((1, 28, 28), {"filters": torch.zeros(4, 25)})
+
+
+def test_what_tables_lead_to_is_taken() -> None:
+    for encoder in (FOURIER, Fourier(features=16, units="none")):
+        encoder.check_state((5,), fit_encoder(encoder, [TABLE[:20], TABLE[20:]]))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"length": torch.tensor(0.0)}, "not above 0"),
+        (
+            {"length": torch.tensor(1e-3)},
+            "for 4 columns in units of their deviations it is",
+        ),
+        ({"length": torch.tensor(torch.inf)}, "finite"),
+        ({"spread": torch.tensor([1.0, 1, 0, 1, -1])}, "below 0"),
+        ({"spread": torch.zeros(5)}, "none is above"),
+        ({"spread": torch.tensor([1.0, 0, 0, 0, 0])}, "for 1 columns"),
+        ({"centre": torch.zeros(4)}, "is not of shape"),
+    ],
+)
+def test_lengths_and_units_that_follow_from_no_rows_are_refused(
+    change: State, why: str
+) -> None:
+    state = fit_encoder(FOURIER, [TABLE])
+    with pytest.raises(Refusal, match=why):
+        FOURIER.check_state((5,), {**state, **change})
+
+
+def test_columns_in_their_own_units_have_no_others() -> None:
+    encoder = Fourier(features=16, units="none")
+    state = fit_encoder(encoder, [TABLE])
+    with pytest.raises(Refusal, match="neither 0 nor 1"):
+        encoder.check_state((5,), {**state, "spread": 5 * state["spread"]})
+
+
+def test_a_site_looks_before_it_encodes() -> None:
+    encoding = Encoding(FOURIER, (5,))
+    about: Answer = {"digest": encoder_digest(FOURIER), **fit_encoder(FOURIER, [TABLE])}
+    encoding.check("basel", about)
+    with pytest.raises(Refusal, match="for 4 columns"):
+        encoding.check("basel", {**about, "length": torch.tensor(1e-3)})
+
+
+# -- at the coordinator ---------------------------------------------------------------------------
+
+BORDER = ResponseCheck({"a": 40, "b": 40})
+ASKED = Request("0/initial/encoder/0", "encoder", 0, 0, (Step("sum", "patches", {}),))
+
+
+def moments_of_patches() -> Answer:
+    p = torch.randn(10, 4, generator=stream(0, "patches"), dtype=torch.float64)
+    p = p / p.square().mean(1, keepdim=True).add(0.05).sqrt()
+    second = p.T @ p
+    at = torch.triu_indices(4, 4)
+    return {"rows": 10.0, "patches": p.sum(0), "moments": second[at[0], at[1]]}
+
+
+def moments_of_columns() -> Answer:
+    x = TABLE.double()
+    return {"rows": 60.0, "columns": x.sum(0), "squares": x.square().sum(0)}
+
+
+def test_moments_of_rows_are_taken() -> None:
+    assert BORDER.check("a", ASKED, moments_of_patches())
+    nothing: dict[str, Any] = {
+        name: torch.zeros_like(torch.as_tensor(part))
+        for name, part in moments_of_patches().items()
+    }
+    assert BORDER.check("a", ASKED, nothing)  # a site all of whose rows were withdrawn
+    assert ResponseCheck({"a": 60}).check("a", ASKED, moments_of_columns())
+
+
+@pytest.mark.parametrize(
+    ("found", "name", "factor", "why"),
+    [
+        (moments_of_patches(), "moments", -1.0, "negative eigenvalue"),
+        (moments_of_patches(), "patches", 9.0, "negative eigenvalue"),
+        (moments_of_patches(), "moments", 1e6, "longer patches than there are"),
+        (moments_of_columns(), "columns", 9.0, "squares are less than those of the mean"),
+    ],
+)
+def test_moments_that_no_rows_have_are_refused_with_the_field(
+    found: Answer, name: str, factor: float, why: str
+) -> None:
+    wrong = {**found, name: torch.as_tensor(found[name]) * factor}
+    border = ResponseCheck({"a": 60, "b": 60})
+    with pytest.raises(ValueError, match=why):
+        border.check("a", ASKED, wrong)
+    sums = PlausibleSums(SecureSum(), border, lambda event: None)
+    assert sums._find_fault(found, ["a", "b"], None) is None
+    assert why in str(sums._find_fault(wrong, ["a", "b"], None))
+
+
+def test_a_gamma_that_was_chosen_is_one_of_the_candidates() -> None:
+    encoder = Fourier(features=16, gamma="auto")
+    found = encoder.usual(fit_encoder(encoder, [TABLE]))
+    encoder.check_state((5,), found)
+    with pytest.raises(Refusal, match=r"is 7, and it is one of"):
+        encoder.check_state((5,), {**found, "gamma": torch.tensor(7.0)})

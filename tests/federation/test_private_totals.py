@@ -1,0 +1,119 @@
+"""Totals with noise at real sites: sites agree to it and are told, what it costs stands in their
+ledgers whatever happens, and exact totals are refused."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.federation.building import build_study
+from fallow.federation.site.folder import SiteFolder
+from fallow.federation.site.terms import describe_study, list_disclosures
+from fallow.privacy import Privacy
+from fallow.privacy.gauss import costs_of
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from tests.federation.test_closed_form_killed import VICTIM, Killed, answering
+from tests.federation.worlds import NAMES, Federation, federation, rows
+
+pytest.importorskip("opendp")
+
+DELTA = 1e-5
+NOISY = Spec("closed-form", {"delta": DELTA})
+PRIVATE: dict[str, Any] = {
+    "model": Spec("linear"),
+    "training": NOISY,
+    "encoder": Spec("identity"),
+    "query": Spec("random"),
+    "privacy": Privacy(epsilon=1.0),
+    "initial": 5,
+    "per_cycle": 4,
+    "rounds": 1,
+    "score_rounds": 1,
+    "cycles": 1,
+    "dtype": "float64",
+}
+OF_TWO = sum(costs_of(2, 1.0, DELTA))
+
+
+def hospitals(folder: Path, **changed: Any) -> Federation:
+    recipe = Recipe("hospitals", **{**PRIVATE, **changed})
+    return federation(folder, recipe, rows(NAMES[:3], classes=3))
+
+
+def test_sites_agree_to_noise_without_secure_sums_and_are_told(tmp_path: Path) -> None:
+    world = hospitals(tmp_path)
+    told = describe_study(world.sites["basel"])
+    privacy = next(line for line in told if line.startswith("privacy:"))
+    assert "noise on counts and totals (δ 1e-05), ε 1 for each release" in privacy
+    assert not any("without secure sums" in line for line in told)
+    assert not any("two closes" in line for line in told)
+    training = [
+        verb for part, verb, *_ in list_disclosures(world.sites["basel"]) if "train" in part
+    ]
+    assert training == ["noisy_totals"]
+    world.close()
+
+
+def test_each_close_is_charged_what_it_adds(tmp_path: Path) -> None:
+    world = hospitals(tmp_path)
+    assert world.program().go()
+    for name in world.sites:
+        assert world.ledgers[name].store.spent() == pytest.approx(OF_TWO, rel=1e-12)
+    records = world.records()
+    assert records[-1]["penalty"] > 0
+    noisy = [row for row in records[-1]["revealed"] if row["verb"] == "noisy_totals"]
+    assert noisy[0]["epsilon"] == pytest.approx(OF_TWO)
+    world.close()
+
+
+def test_the_limit_of_a_site_holds_for_totals_too(tmp_path: Path) -> None:
+    world = hospitals(tmp_path, privacy=Privacy(epsilon=1.0, total=1.2))
+    with pytest.raises(RuntimeError, match=r"spent epsilon 1 of .*1\.2|answered 'noisy"):
+        world.program().go()
+    for name in world.sites:
+        assert world.ledgers[name].store.spent() == 1.0
+    world.close()
+
+
+def test_what_was_spent_on_totals_survives_a_kill_at_any_point(tmp_path: Path) -> None:
+    """The same close, asked again, is the same release: it has one price, and one answer."""
+    world = hospitals(tmp_path)
+    world.ledgers.pop(VICTIM).close()
+    killed = Killed(world.sites[VICTIM], ("0/train/0/",))
+    world.link.alive[VICTIM] = killed.handle
+    with closing(killed):
+        assert world.program(answering(world)).go()
+    assert sum(killed.deaths.values()) >= 4
+    world.close()
+    with closing(SiteFolder.open(world.sites[VICTIM].path).open_ledger()) as ledger:
+        assert ledger.store.spent() == pytest.approx(OF_TWO, rel=1e-12)
+
+
+def test_a_site_promised_noise_answers_no_order_for_exact_totals(tmp_path: Path) -> None:
+    world = hospitals(tmp_path)
+    methods = build_study(world.agreement).methods
+    contract = methods["training"].contract
+    for verb in ("totals", "left_out", "fitted", "class_counts", "centre", "local"):
+        assert contract.refusal(verb, "sum") is not None
+    world.close()
+
+
+def test_without_delta_the_agreement_is_refused(tmp_path: Path) -> None:
+    agreed = hospitals(tmp_path).agreement
+    plain = replace(agreed, recipe=replace(agreed.recipe, training=Spec("closed-form")))
+    with pytest.raises(ValueError, match="set its delta"):
+        build_study(plain)
+
+
+def test_behind_masks_the_noise_of_all_sites_is_in_the_total(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    world = hospitals(tmp_path, privacy=Privacy(epsilon=1.0, secure_sum=True))
+    assert world.program().go()
+    for name in world.sites:
+        assert world.ledgers[name].store.spent() == pytest.approx(OF_TWO, rel=1e-12)
+    world.close()

@@ -1,0 +1,259 @@
+"""The files of deploy/: they parse, say what the command knows, and give no party more than it needs.
+
+No container engine is needed; `tests/network/flower` runs the same commands as processes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from fallow.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[1]
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+CHART = DEPLOY / "helm" / "fallow"
+TEMPLATES = sorted((CHART / "templates").glob("*.yaml"))
+HARDENED = ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "RestrictSUIDSGID")
+
+
+def check_command(words: list[str]) -> None:
+    """The words are a command of `fallow` with options that it has."""
+    command: Any = typer.main.get_command(app)
+    rest = list(words)
+    while rest and not rest[0].startswith("-") and hasattr(command, "commands"):
+        name = rest.pop(0)
+        assert name in command.commands, f"fallow has no command {name!r}"
+        command = command.commands[name]
+    options = {name for each in command.params for name in each.opts}
+    for word in rest:
+        if word.startswith("-"):
+            assert word.partition("=")[0] in options
+
+
+def instructions() -> list[tuple[str, str]]:
+    """(instruction, rest) of the Containerfile, continued lines joined."""
+    text = (DEPLOY / "Containerfile").read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and line[0] != "#"]
+    return [(line.split()[0], line.partition(" ")[2].strip()) for line in lines]
+
+
+def test_the_image_is_slim_and_its_process_is_not_root() -> None:
+    found = instructions()
+    bases = [rest.split()[0] for name, rest in found if name == "FROM"]
+    assert len(bases) == 2
+    assert all(re.fullmatch(r"python:3\.\d+-slim", base) for base in bases)
+    last = max(i for i, (name, _) in enumerate(found) if name == "FROM")
+    users = [rest for name, rest in found[last:] if name == "USER"]
+    assert users == ["10001:10001"]
+    assert not [rest for name, rest in found if name == "ADD"]
+    copied = [rest for name, rest in found[last:] if name == "COPY"]
+    assert copied == ["--from=build /opt/fallow /opt/fallow"]  # no source, no data
+
+
+def test_what_is_copied_is_there_and_is_sent() -> None:
+    sent = (ROOT / ".dockerignore").read_text().splitlines()
+    for name, rest in instructions():
+        if name != "COPY" or rest.startswith("--from"):
+            continue
+        for source in rest.split()[:-1]:
+            assert (ROOT / source).exists()
+            assert f"!{source}" in sent
+    assert "*" in sent
+
+
+def test_the_image_asks_after_itself_by_a_command_that_there_is() -> None:
+    (check,) = [rest for name, rest in instructions() if name == "HEALTHCHECK"]
+    words = json.loads(check.partition("CMD ")[2])
+    assert words[0] == "fallow"
+    check_command(words[1:])
+    (entry,) = [rest for name, rest in instructions() if name == "ENTRYPOINT"]
+    assert json.loads(entry) == ["fallow"]
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    found = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    services: dict[str, Any] = found["services"]
+    return services
+
+
+def test_each_party_has_its_own_folder_and_no_rights(services: Mapping[str, Any]) -> None:
+    parties = {name: about for name, about in services.items() if name != "prepare"}
+    assert set(parties) == {"coordinator", "north", "south"}
+    for name, about in parties.items():
+        assert about["volumes"] == [f"{name}:/work"]
+        check_command(about["command"])
+    for about in services.values():
+        assert about["read_only"] is True
+        assert about["cap_drop"] == ["ALL"]
+        assert about["security_opt"] == ["no-new-privileges:true"]
+        assert "ports" not in about  # nothing of a trial is reached from elsewhere
+        assert not about.get("privileged")
+
+
+def test_the_preparation_is_a_script_that_is_there(services: Mapping[str, Any]) -> None:
+    mounted = services["prepare"]["volumes"][0].split(":")
+    assert (DEPLOY / mounted[0]).resolve() == DEPLOY / "prepare.sh"
+    assert services["prepare"]["entrypoint"][1] == mounted[1]
+    done = subprocess.run(["sh", "-n", str(DEPLOY / "prepare.sh")], check=False)
+    assert done.returncode == 0
+
+
+def test_the_preparation_uses_commands_that_there_are() -> None:
+    text = (DEPLOY / "prepare.sh").read_text().replace("\\\n", " ")
+    commands = re.findall(r"(?:^|\()fallow (.*?)(?: \||>|$)", text, flags=re.MULTILINE)
+    assert len(commands) >= 4
+    for command in commands:
+        check_command(shlex.split(command))
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_runs_a_command_as_nobody_in_particular(unit: Path) -> None:
+    found = ConfigParser(strict=False, interpolation=None)
+    found.optionxform = str  # type: ignore[assignment, method-assign]  # its names have capitals
+    found.read_string(unit.read_text())
+    service = found["Service"]
+    program, *words = shlex.split(service["ExecStart"])
+    assert program == "/srv/fallow/venv/bin/fallow"
+    check_command(words)
+    assert service["User"] == "fallow"
+    assert service["UMask"] == "0077"
+    assert service["ProtectSystem"] == "strict"
+    assert [service[name] for name in HARDENED] == ["yes"] * len(HARDENED)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_systemd_understands_the_unit(unit: Path, tmp_path: Path) -> None:
+    program = shlex.quote(shutil.which("true") or "/bin/true")
+    text = unit.read_text().replace("/srv/fallow/venv/bin/fallow", program)
+    copy = tmp_path / unit.name
+    copy.write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(copy)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# -- the chart: what its templates use of the language of Helm, and no more ----------------------
+
+EXPRESSION = re.compile(r"\{\{-?\s*(.*?)\s*-?\}\}")
+
+
+def lookup(path: str, values: Mapping[str, Any]) -> Any:
+    found: Any = values
+    for step in path.strip(".").split("."):
+        found = found[step]
+    return found
+
+
+def evaluate(expression: str, values: Mapping[str, Any]) -> Any:
+    """A path, a string, ``eq A B``, ``not A``, ``A | default B``, ``A | toJson``."""
+    first, *filters = [part.strip() for part in expression.split("|")]
+    words = shlex.split(first, posix=False)
+    match words:
+        case ["eq", left, right]:
+            found = evaluate(left, values) == evaluate(right, values)
+        case ["not", name]:
+            found = not evaluate(name, values)
+        case [text] if text.startswith('"'):
+            found = json.loads(text)
+        case [path]:
+            found = lookup(path, values)
+        case _:
+            raise AssertionError(f"the test does not know {expression!r}")
+    for name in filters:
+        if name == "toJson":
+            found = json.dumps(found)
+        elif name.startswith("default "):
+            found = found or evaluate(name.removeprefix("default "), values)
+        else:
+            raise AssertionError(f"the test does not know the filter {name!r}")
+    return found
+
+
+def render(template: Path, values: Mapping[str, Any]) -> str:
+    """The text of a template for these values."""
+    shown = [True]
+    out = []
+    text = re.sub(r"\s*\{\{-", "{{", template.read_text())
+    for part in re.split(r"(\{\{.*?\}\})", text):
+        match = EXPRESSION.fullmatch(part)
+        if match is None:
+            out.append(part if all(shown) else "")
+        elif match[1].startswith("if "):
+            shown.append(bool(evaluate(match[1].removeprefix("if "), values)))
+        elif match[1] == "else":
+            shown[-1] = not shown[-1]
+        elif match[1] == "end":
+            shown.pop()
+        elif all(shown):
+            out.append(str(evaluate(match[1], values)))
+    assert shown == [True]
+    return "".join(out)
+
+
+def objects(role: str, **volume: str) -> Iterator[dict[str, Any]]:
+    """What a release would create."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    values["role"] = role
+    values["volume"] |= volume
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    known = {
+        "Values": values,
+        "Release": {"Name": "basel"},
+        "Chart": {"AppVersion": about["appVersion"]},
+    }
+    for template in TEMPLATES:
+        found = yaml.safe_load(render(template, known))
+        if found is not None:
+            yield found
+
+
+@pytest.mark.parametrize("role", ["site", "coordinator"])
+def test_a_release_is_one_process_without_rights(role: str) -> None:
+    found = {each["kind"]: each for each in objects(role)}
+    spec = found["StatefulSet"]["spec"]
+    assert spec["replicas"] == 1
+    pod = spec["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["automountServiceAccountToken"] is False
+    (container,) = pod["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    check_command(container["args"])
+    assert ("coordinate" in container["args"]) == (role == "coordinator")
+    check_command(container["readinessProbe"]["exec"]["command"][1:])
+    assert ("Service" in found) == (role == "coordinator")
+    assert ("NetworkPolicy" in found) == (role == "site")
+
+
+def test_labels_and_keys_outlive_a_release_and_a_claim_may_be_there_already() -> None:
+    (claim,) = [each for each in objects("site") if each["kind"] == "PersistentVolumeClaim"]
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    kinds = {each["kind"]: each for each in objects("site", existingClaim="rows")}
+    assert "PersistentVolumeClaim" not in kinds
+    volumes = kinds["StatefulSet"]["spec"]["template"]["spec"]["volumes"]
+    assert volumes[1]["persistentVolumeClaim"] == {"claimName": "rows"}
+
+
+def test_the_chart_is_of_this_version() -> None:
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert about["appVersion"] == citation["version"]

@@ -1,0 +1,133 @@
+"""The wheel, as somebody without the source tree gets it: built from the sdist, complete, and it runs.
+
+Packages that Fallow needs are those of this environment; `scripts/release.py` installs everything into
+an empty one.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NEEDED = ("pyproject.toml", "README.md", "LICENSE", "src/fallow")
+"""What of the checkout a package is built from."""
+
+LARGEST = 2_000_000
+"""Bytes of a wheel; it has 0.9 million.  Results, pictures and data do not belong into it."""
+
+BUILD = (
+    "import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
+)
+
+
+def build(kind: str, source: Path, into: Path) -> Path:
+    """An sdist or a wheel of a source tree, with the setuptools that is here."""
+    into.mkdir(exist_ok=True)
+    code = BUILD.format(kind=kind)
+    subprocess.run(
+        [sys.executable, "-c", code, str(into)],
+        cwd=source,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    (built,) = into.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the unpacked sdist: what the sdist lacks, the wheel lacks."""
+    place = tmp_path_factory.mktemp("build")
+    source = place / "source"
+    for name in NEEDED:
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_dir():
+            shutil.copytree(
+                ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        else:
+            shutil.copy(ROOT / name, target)
+    sdist = build("sdist", source, place / "sdist")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(place / "unpacked", filter="data")
+    (unpacked,) = (place / "unpacked").iterdir()
+    return build("wheel", unpacked, place / "wheel")
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the wheel lies, as an installer would put it."""
+    place = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(place)  # noqa: S202 - the wheel that was built above
+    return place
+
+
+def run(installed: Path, folder: Path, *words: str) -> str:
+    """The installed command: by a Python that does not know this checkout."""
+    python = getattr(sys, "_base_executable", sys.executable)
+    places = (str(installed), sysconfig.get_path("purelib"))
+    done = subprocess.run(
+        [python, "-P", "-m", "fallow", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    here = {
+        path.relative_to(ROOT / "src").as_posix()
+        for path in (ROOT / "src" / "fallow").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert names == here
+    assert wheel.stat().st_size < LARGEST
+
+
+def test_it_says_what_it_is_as_the_project_does(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        about = Parser().parsestr(archive.read(name).decode())
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {about['Version']}\n" in citation
+    assert about["License-Expression"] == "Apache-2.0"
+    assert about["Requires-Python"] == "<3.14,>=3.11"
+    extras = set(about.get_all("Provides-Extra") or [])
+    assert {"deploy", "flower", "privacy", "tables"} <= extras
+    assert "# Fallow" in about.get_payload()
+
+
+def test_it_runs_without_the_source_tree(installed: Path, tmp_path: Path) -> None:
+    run(installed, tmp_path, "new", "begin", "--quiet")
+    where = run(installed, tmp_path, "--version")
+    assert where.startswith("fallow ")
+    folder = tmp_path / "begin"
+    small = ("--set", "rounds=1", "--set", "cycles=1", "--set", "bounds=false")
+    compared = ("compare", "study.toml", "--seeds", "1", "--jobs", "1", *small)
+    said = run(installed, folder, *compared, "--out", "compared")
+    assert "Report page: compared/report.html" in said
+    assert (folder / "compared" / "report.html").stat().st_size > 50_000
+    run(installed, folder, "run", "study.toml", *small, "--out", "one")
+    run(installed, folder, "predict", "one", "rows.csv", "--out", "predicted.csv")
+    with open(folder / "predicted.csv", newline="") as file:
+        assert len(list(csv.reader(file))) == 361  # a header and every row

@@ -1,0 +1,222 @@
+"""The field of an encoder that first labels choose, beside heads that are solved anew without each
+row, whoever holds the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+
+from fallow.core.methods import Tunable
+from fallow.core.refusal import Refusal
+from fallow.core.types import State
+from fallow.data import Dataset
+from fallow.encoders import Fourier
+from fallow.encoders.fourier import GAMMAS
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import World, world_of
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.sites.view import SiteView
+from fallow.training.parts.ridge import PENALTIES, Path
+from fallow.training.tuning import Tuning
+
+RECIPE = Recipe(
+    "waves",
+    partition=Spec("iid"),
+    sites=3,
+    encoder=Spec("fourier", {"features": 40, "gamma": "auto"}),
+    training=Spec("closed-form"),
+    model=Spec("linear"),
+    initial=0.5,
+    per_cycle=0.1,
+    cycles=0,
+    rounds=1,
+    score_rounds=1,
+    bounds=(),
+)
+
+
+def draw_waves(turns: float, *, is_class: bool = False, rows: int = 120) -> Dataset:
+    """Numbers that go up and down along a line so many times; a quarter of them for tests."""
+    x = torch.linspace(-1, 1, rows)[torch.randperm(rows, generator=torch.Generator())]
+    y = 1000 + 300 * torch.sin(turns * torch.pi * x)
+    cut = rows * 3 // 4
+    columns = ("at",)
+    if not is_class:
+        x = x[:, None]
+        return Dataset("waves", x[:cut], y[:cut], x[cut:], y[cut:], columns=columns)
+    label = (y > 1000).long()
+    x = x[:, None]
+    names = ("low", "high")
+    return Dataset(
+        "waves", x[:cut], label[:cut], x[cut:], label[cut:], classes=names, columns=columns
+    )
+
+
+def begin_run(recipe: Recipe, found: Dataset, journal: Journal | None = None) -> Run:
+    journal = journal or Journal()
+    run = Run(world_of(recipe, 0, found, journal), journal)
+    run.initial()
+    return run
+
+
+def fit_state(run: Run) -> State:
+    """What the run's encoder was fitted to, before gamma was chosen."""
+    state = run.world.encoded_by
+    assert state is not None
+    squared = state["length"].square() / state["gamma"]
+    return {"distance": squared, "centre": state["centre"], "spread": state["spread"]}
+
+
+def chosen_gamma(run: Run) -> float:
+    state = run.world.encoded_by
+    assert state is not None
+    return float(state["gamma"])
+
+
+def lose_by_refitting(
+    run: Run, encoder: Tunable, candidate: State, penalties: Sequence[float]
+) -> float:
+    """The least squared loss over penalties, every row left out by solving without it."""
+    assert isinstance(run.world, World)
+    members = run.world.members.values()
+    x = torch.cat([site.x[site.labelled] for site in members])
+    y = torch.cat([site.labels for site in members]).double().numpy()
+    z = encoder.sketch().encode(x, candidate).double().numpy()
+    if run.world.classes:
+        y = np.eye(2)[y.astype(int)]
+    least = np.inf
+    for penalty in penalties:
+        lost = 0.0
+        for row in range(len(z)):
+            others = np.arange(len(z)) != row
+            model = Ridge(alpha=penalty * len(z), solver="cholesky")
+            model.fit(z[others], y[others])
+            lost += float(np.square(model.predict(z[row : row + 1]) - y[row]).sum())
+        least = min(least, lost)
+    return least
+
+
+@pytest.mark.parametrize("is_class", [False, True])
+def test_it_takes_the_gamma_that_refitted_heads_lose_least_with(is_class: bool) -> None:
+    found = draw_waves(3.0, is_class=is_class)
+    run = begin_run(RECIPE, found)
+    encoder = Fourier(features=40, gamma="auto")
+    candidates = encoder.candidates(fit_state(run))
+    lost = [lose_by_refitting(run, encoder, each, PENALTIES[2::4]) for each in candidates]
+    best = GAMMAS[int(np.argmin(lost))]
+    order = sorted(lost)
+    assert order[1] > 1.02 * order[0], "two gammas are as good: nothing was compared"
+    assert chosen_gamma(run) == best
+
+
+def test_rough_answers_take_a_short_length_and_smooth_ones_a_long_one() -> None:
+    rough = chosen_gamma(begin_run(RECIPE, draw_waves(4.0)))
+    smooth = chosen_gamma(begin_run(RECIPE, draw_waves(0.5)))
+    assert rough == 0.05
+    assert smooth > 0.25
+
+
+def test_the_choice_does_not_depend_on_who_holds_a_row() -> None:
+    found = draw_waves(3.0)
+    states = []
+    for sites in (1, 4):
+        run = begin_run(replace(RECIPE, initial=1.0, sites=sites), found)
+        states.append(run.world.encoded_by)
+    assert states[0] is not None and states[1] is not None
+    for name in states[0]:
+        assert torch.equal(states[0][name], states[1][name])
+
+
+def test_rows_are_seen_by_the_chosen_length_and_in_units_of_it() -> None:
+    run = begin_run(RECIPE, draw_waves(3.0))
+    assert isinstance(run.world, World)
+    state = run.world.encoded_by
+    assert state is not None
+    seen = torch.cat([site.seen[:] for site in run.world.members.values()]).double()
+    assert seen.shape == (90, 40)
+    assert float(seen.square().sum(1).mean()) == pytest.approx(1.0, rel=1e-5)
+    x = torch.cat([site.x for site in run.world.members.values()])
+    plain = Fourier(features=40).encode(x, state).double()
+    scaled = (plain - plain.mean(0)) / plain.std(0, correction=0) / 40**0.5
+    torch.testing.assert_close(seen, scaled, atol=1e-4, rtol=1e-3)
+
+
+def test_without_labels_it_takes_the_usual_one() -> None:
+    recipe = replace(RECIPE, initial=0, per_cycle=0.5, cycles=1, query=Spec("random"))
+    assert chosen_gamma(begin_run(recipe, draw_waves(7.0))) == 0.25
+
+
+def test_what_leaves_the_sites_is_said() -> None:
+    run = begin_run(RECIPE, draw_waves(3.0))
+    done = run.initial()
+    said = [row["verb"] for row in done["revealed"]]
+    assert {"moments", "products", "left_out", "encode"} <= set(said)
+    assert set(done["encoder"]) == {"gamma", "length", "centre", "spread"}
+
+
+def test_a_resumed_run_takes_the_choice_from_its_journal() -> None:
+    found = draw_waves(3.0)
+    journal = Journal()
+    begun = begin_run(RECIPE, found, journal)
+    again = Run(world_of(RECIPE, 0, found, journal), journal)
+    again.initial()
+    assert chosen_gamma(again) == chosen_gamma(begun)
+    assert again.go()[-1]["mse"] == Run(begun.world, journal).go()[-1]["mse"]
+
+
+def test_noise_and_a_choice_by_labels_do_not_go_together() -> None:
+    private = replace(RECIPE, training=Spec("fedavg"), model=Spec("linear"))
+    private = replace(private, privacy=replace(private.privacy, epsilon=1.0))
+    with pytest.raises(ValueError, match=r"fourier.*does not work under local privacy"):
+        world_of(private, 0, draw_waves(3.0, is_class=True), Journal())
+
+
+def test_first_rows_are_not_chosen_by_features_that_wait_for_labels() -> None:
+    with pytest.raises(ValueError, match="initial_by is 'typical', which looks at encoded"):
+        world_of(replace(RECIPE, initial_by="typical"), 0, draw_waves(3.0), Journal())
+
+
+# -- what a site refuses --------------------------------------------------------------------------
+
+
+def build_view(run: Run) -> SiteView:
+    """A site whose rows are not encoded yet."""
+    assert isinstance(run.world, World)
+    site = next(iter(run.world.members.values()))
+    site.remember("encode", None)
+    site.remember("features", None)
+    return SiteView(site, 0)
+
+
+def test_a_site_refuses_a_candidate_that_is_none_and_paths_that_are_none() -> None:
+    run = begin_run(RECIPE, draw_waves(3.0))
+    state = fit_state(run)
+    view = build_view(run)
+    tuning = Tuning(Fourier(features=40, gamma="auto"))
+    assert tuning.products(view, 4, **state)["rows"] == 15.0
+    with pytest.raises(Refusal, match="asks for candidate 5 of the encoder, and it has 5"):
+        tuning.products(view, 5, **state)
+    with pytest.raises(Refusal, match="was not fitted to"):
+        tuning.products(view, 0, centre=state["centre"], spread=state["spread"])
+    with pytest.raises(Refusal, match="one path of heads for each candidate"):
+        tuning.left_out(view, path_e=torch.ones(5, 40), **state)
+
+    size = 40
+    paths = Path(
+        e=torch.ones(5, size),
+        u=torch.ones(5, size, size),  # no rotation
+        ub=torch.ones(5, size, 1),
+        mass=torch.full((5,), 100.0),
+        z=torch.zeros(5, size),
+        y=torch.zeros(5, 1),
+    )
+    given = {f"path_{name}": value.double() for name, value in paths._asdict().items()}
+    with pytest.raises(Refusal, match="no rotation"):
+        tuning.left_out(view, **given, **state)
