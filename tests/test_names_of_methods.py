@@ -38,6 +38,7 @@ WORDS = {
     "ensemble": "several models",
     "robust": "an adjective",
     "complementary": "an adjective",
+    "coverage": "of a confidence interval, or of tests",
     "own": "whose something is",
 }
 """Names that are also ordinary words, which no search can tell apart."""

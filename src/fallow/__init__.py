@@ -66,6 +66,7 @@ Strategies that every site follows by itself
     BAIT, ACSFW          for numbers to predict: Fisher information, sparse subsets
 
 Strategies of a federation
+    Coverage             what the model is unsure about, covered by all sites together
     Typical              few labels: one for each cluster of all sites, without a model
     Ensemble             the local and the global model as one
     AHFAL                both models, by how evenly sites hold a class

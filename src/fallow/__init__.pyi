@@ -69,6 +69,7 @@ from fallow.queries import KSAS as KSAS
 from fallow.queries import LCMD as LCMD
 from fallow.queries import Complementary as Complementary
 from fallow.queries import CoreSet as CoreSet
+from fallow.queries import Coverage as Coverage
 from fallow.queries import Ensemble as Ensemble
 from fallow.queries import Entropy as Entropy
 from fallow.queries import FairFAL as FairFAL

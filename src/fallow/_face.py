@@ -9,7 +9,7 @@ from typing import Any
 METHODS = {
     "fallow.queries": (
         *("ACSFW", "AHFAL", "BADGE", "BAIT", "BALD", "FALE", "FEAL", "IFAL", "KSAS"),
-        *("LCMD", "Complementary", "CoreSet", "Ensemble", "Entropy", "FairFAL"),
+        *("LCMD", "Complementary", "CoreSet", "Coverage", "Ensemble", "Entropy", "FairFAL"),
         *("LeastConfidence", "LoGo", "Margin", "NoiseStability", "OracleHistogram"),
         *("Random", "Typical", "Typicality"),
     ),

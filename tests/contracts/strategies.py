@@ -18,6 +18,7 @@ from fallow.queries import (
     LCMD,
     Complementary,
     CoreSet,
+    Coverage,
     Ensemble,
     Entropy,
     FairFAL,
@@ -52,6 +53,8 @@ STRATEGIES: list[Query] = [
     Complementary(temperature=0.5),
     CoreSet(),
     CoreSet(model="global"),
+    Coverage(),
+    Coverage(prices=False, least=3),
     BADGE(),
     BADGE(model="global"),
     BALD(),
@@ -116,7 +119,7 @@ READ_FEATURES = (
         IFAL,
         FairFAL,
     ),
-    *(OracleHistogram, LCMD, BAIT, ACSFW, Complementary),
+    *(OracleHistogram, LCMD, BAIT, ACSFW, Complementary, Coverage),
 )
 of_logits = pytest.mark.parametrize(
     "strategy", [s for s in STRATEGIES if not isinstance(s, READ_FEATURES)], ids=str

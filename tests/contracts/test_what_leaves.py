@@ -11,7 +11,16 @@ import torch
 from fallow.core import Answer, Contract, Delivered, Request, View
 from fallow.network.bytes import Bytes
 from fallow.network.wire import pack_request
-from fallow.queries import AHFAL, FALE, IFAL, Entropy, FairFAL, OracleHistogram, Typical
+from fallow.queries import (
+    AHFAL,
+    FALE,
+    IFAL,
+    Coverage,
+    Entropy,
+    FairFAL,
+    OracleHistogram,
+    Typical,
+)
 from fallow.sites.in_process import InProcess
 from fallow.storage.packing import pack
 from tests.contracts.numbers import world
@@ -44,6 +53,8 @@ def listed(strategy: Any) -> Listed:
         return of_fale(strategy)
     if isinstance(strategy, Typical):
         return of_typical(strategy)
+    if isinstance(strategy, Coverage):
+        return of_coverage(strategy)
     if isinstance(strategy, IFAL):
         return Listed(fits=({},))  # its teacher, the global model, is there already
     if isinstance(strategy, OracleHistogram):
@@ -132,6 +143,38 @@ def of_typical(strategy: Typical) -> Listed:
         exchanges.append(("sum", {"taken": (k,)}, {"winners": (turn + 1, k)}))
     last: Shapes = {"n": (), "winners": (turns, k), "covered": (k,)}
     exchanges.append(("keep", count, last))
+    kinds, up, down = zip(*exchanges, strict=True)
+    return Listed(kinds, up[:-1], down)
+
+
+def of_coverage(strategy: Coverage) -> Listed:
+    """What it sends of three sites with 12 rows each, of which three are bought."""
+    d = 2 * CLASSES
+    splits = [1, 2, 3, 4, 6, 6]
+    if strategy.least == 3:
+        splits = [1, 2, 3, 4, 6, 9, 11, 11]
+    m = splits[-1]
+    count: Shapes = {"count": ()}
+    size: Shapes = {"rows": (), "labels": (), "features": (d,), "squares": ()}
+    outlook: Shapes = {"margins": (64,), "classes": (CLASSES,), "counts": (CLASSES,)}
+    unsure: Shapes = {"landmarks": (m, d), "sure": (), "weights": (CLASSES,)}
+    seen: Shapes = {"landmarks": (m, d), "sigma": ()}
+    bid: Shapes = {"prefix": (m,), "digit": ()}
+    digit: Shapes = {"bids": (m, 128)}
+    cover: Shapes = {"covered": (m,), "masses": (m,), "owners": (m,), "many": (), **seen}
+    exchanges: list[tuple[str, Shapes, Shapes]] = [
+        ("keep", count, {}),
+        ("sum", size, {}),
+        *clustered(splits),
+        ("sum", outlook, {}),
+        ("sum", {"masses": (m,)}, unsure),
+        ("keep", count, {"n": (), **unsure}),
+        ("sum", digit, bid),
+        ("sum", digit, bid),
+    ]
+    for _ in range(3):
+        exchanges += [("sum", {"reach": (m, 64)}, seen), ("keep", count, cover)]
+    exchanges.append(("keep", count, {"n": ()}))
     kinds, up, down = zip(*exchanges, strict=True)
     return Listed(kinds, up[:-1], down)
 
@@ -243,4 +286,6 @@ def test_a_cycle_has_one_query_and_one_exchange_that_picks(strategy: Any) -> Non
         keeps_before = 1
     elif isinstance(strategy, Typical):
         keeps_before = 2
+    elif isinstance(strategy, Coverage):
+        keeps_before = 5
     assert kinds.count("keep") == 1 + keeps_before

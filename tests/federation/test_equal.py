@@ -117,6 +117,13 @@ STUDIES: dict[str, dict[str, Any]] = {
         "privacy": Privacy(secure_sum=True),
         "cycles": 1,
     },
+    "coverage with secure sums": {
+        **CLOSED,
+        "training": Spec("closed-form"),
+        "query": Spec("coverage", {"least": 2}),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
     "typical rows of numbers": {
         **CLOSED,
         "query": Spec("typical"),

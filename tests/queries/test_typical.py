@@ -10,7 +10,8 @@ from torch import Tensor
 
 from fallow.core import stream
 from fallow.queries import Typical
-from fallow.queries.typical import CHANCES, add_digit, order_clusters
+from fallow.queries.parts.bids import CHANCES, add_digit
+from fallow.queries.typical import order_clusters
 from tests.worlds import Table, world
 
 PLACES = 40 * torch.eye(8, dtype=torch.float64)

@@ -7,6 +7,7 @@ from fallow.queries.bait import BAIT
 from fallow.queries.bald import BALD
 from fallow.queries.complementary import Complementary
 from fallow.queries.core_set import CoreSet
+from fallow.queries.coverage import Coverage
 from fallow.queries.ensemble import Ensemble
 from fallow.queries.entropy import Entropy
 from fallow.queries.fairfal import FairFAL
@@ -37,6 +38,7 @@ __all__ = [
     "LCMD",
     "Complementary",
     "CoreSet",
+    "Coverage",
     "Ensemble",
     "Entropy",
     "FairFAL",

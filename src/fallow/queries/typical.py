@@ -20,14 +20,19 @@ from fallow.core.types import Answer, State
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, orders
 from fallow.queries.parts import (
+    DIGITS,
     LEAST,
     MOST_CENTRES,
+    NO_BID,
     OFTEN,
+    add_digit,
+    bids_of,
     cover,
     find_centres,
     kept_bundles,
     members,
     nearest_centre,
+    next_digits,
     shared_features,
     tie_bundles,
     total_bundles,
@@ -38,11 +43,6 @@ CROWD = (
     1000  # rows of a cluster, the nearest to its centre, that are looked at for typicality
 )
 TURNS = 3  # in which sites bid for clusters
-DIGITS = 2  # of a bid
-BASE = 128  # of a digit
-CHANCES = 16  # bids that are alike go by a number that each site draws
-STEPS = 32  # bids in a factor of two of typicality
-NO_BID = -1
 
 
 @final
@@ -204,17 +204,12 @@ class Typical:
     def bids(self, view: View, winners: Tensor, prefix: Tensor, digit: int) -> Answer:
         """For each cluster for which the site still bids, the next digit of its bid: (K, BASE) of
         0 and 1.  ``prefix``: (K,) what the highest bid begins with."""
-        counts = torch.zeros(len(prefix), BASE, dtype=torch.float32)
-        if "group" not in view.memory:  # buys nothing
-            return {"bids": counts}
-        own = self.own_bids(view, len(prefix))
-        if len(self.won(view, winners)) >= int(view.memory["group"]["n"]):
-            own[:] = NO_BID  # no room for more
-        rest = DIGITS - digit - 1
-        begins_so = (own >= 0) & (own // BASE ** (rest + 1) == prefix)
-        at = begins_so.nonzero().squeeze(1)
-        counts[at, own[at] // BASE**rest % BASE] = 1
-        return {"bids": counts}
+        own = torch.full((len(prefix),), NO_BID)
+        if "group" in view.memory:  # else it buys nothing
+            room = int(view.memory["group"]["n"]) - len(self.won(view, winners))
+            if room > 0:
+                own = self.own_bids(view, len(prefix))
+        return {"bids": next_digits(own, prefix, digit)}
 
     def taken(self, view: View, winners: Tensor) -> Answer:
         counts = torch.zeros(winners.shape[1], dtype=torch.float64)
@@ -268,11 +263,7 @@ class Typical:
         cluster = kept["cluster"][is_there]
         score = kept["score"][is_there]
         best = torch.full((clusters,), -1.0).scatter_reduce(0, cluster, score, "amax")
-        levels = BASE**DIGITS // CHANCES
-        octaves = best.clamp_min(1e-30).log2()
-        level = (STEPS * octaves + levels / 2).floor().clamp(0, levels - 1).long()
-        draw = torch.randint(CHANCES, (clusters,), generator=view.stream("bids"))
-        return torch.where(best >= 0, CHANCES * level + draw, NO_BID)
+        return bids_of(best, view.stream("bids"))
 
     def grouped(self, view: View) -> State:
         """What `group` left at the site; raises where the pool is another one by now."""
@@ -308,20 +299,3 @@ def order_clusters(rows: Tensor, labels: Tensor, holders: Tensor, n: int) -> Ten
     first = order[:n][labels[order[:n]].round() == 0]
     order[: len(first)] = first[holders[first].round().argsort(stable=True)]
     return order
-
-
-def add_digit(prefix: Tensor, bids: Tensor) -> Tensor:
-    """The beginnings of the highest bids, one digit longer.
-
-    prefix: (K,), -1 where there is no bid; bids: (K, B) how many sites bid each digit.
-
-    >>> add_digit(
-    ...     torch.tensor([0, 3, -1]), torch.tensor([[0.0, 2.0], [0.0, 0.0], [1.0, 0.0]])
-    ... )
-    tensor([ 1, -1, -1])
-    """
-    base = bids.shape[1]
-    is_bid = bids > 0.5
-    highest = (is_bid * torch.arange(base)).amax(1)  # (K,)
-    is_none = (prefix < 0) | ~is_bid.any(1)
-    return (prefix * base + highest).masked_fill(is_none, NO_BID)

@@ -1,5 +1,6 @@
 """Pure functions with two or more users among the strategies."""
 
+from fallow.queries.parts.bids import DIGITS, NO_BID, add_digit, bids_of, next_digits
 from fallow.queries.parts.bundles import (
     LEAST,
     MOST_CENTRES,
@@ -37,8 +38,10 @@ from fallow.queries.parts.quota import apportion, fill
 from fallow.queries.parts.top import rank_rows, top
 
 __all__ = [
+    "DIGITS",
     "LEAST",
     "MOST_CENTRES",
+    "NO_BID",
     "OFTEN",
     "SIGMA",
     "Committee",
@@ -46,7 +49,9 @@ __all__ = [
     "Gradients",
     "LastLayer",
     "Reduction",
+    "add_digit",
     "apportion",
+    "bids_of",
     "by_cover",
     "by_gradient",
     "check_sigma",
@@ -63,6 +68,7 @@ __all__ = [
     "members",
     "most_similar",
     "nearest_centre",
+    "next_digits",
     "personal_model",
     "rank_rows",
     "refuse_classes",

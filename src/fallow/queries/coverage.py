@@ -1,0 +1,406 @@
+"""Coverage of what the model is unsure about, over all sites, with prices for rare classes.
+
+Relatives: ProbCover (Yehuda et al., 2022) and Uncertainty Herding (Bae et al., 2025), which cover the
+rows of one pool.  Here sites cover the same landmarks together, and nobody sees another's rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
+from fallow.core.contract import Contract
+from fallow.core.types import Answer
+from fallow.core.view import Picks, View
+from fallow.queries.base import Budget, Memo, orders
+from fallow.queries.parts import (
+    DIGITS,
+    LEAST,
+    MOST_CENTRES,
+    NO_BID,
+    OFTEN,
+    add_digit,
+    bids_of,
+    find_centres,
+    kept_bundles,
+    nearest_centre,
+    next_digits,
+    shared_features,
+    tie_bundles,
+    total_bundles,
+)
+
+SUB_ROUNDS = 8  # in which a budget is spent
+LEVELS = 64  # of coverage, in what sites tell of it
+BINS = 64  # of margins
+SURE = 0.95  # the share of rows whose margin is below that of one that is sure
+SHARED = 0.1  # what a landmark counts at a site that does not own it
+LITTLE = 1e-6  # of all masses: what u adds to a gain, for when all is covered
+LAZY = 64  # rows whose gain is computed anew at a time
+
+
+@final
+@dataclass(frozen=True)
+class Coverage:
+    """Rows that cover, with those that are labelled, as much as they can of what is not yet known.
+
+    What a row covers of a landmark m, a mean of close rows of all sites, is a Gaussian kernel of
+    their distance.  A landmark weighs as much as the rows near it do, Σ u(x), with
+    u = (1 - margin / q) Σ_c p_c w_c: how unsure the model is, in units of the q at 95 % of all rows,
+    times the price of a class, w_c = (mean labels / (labels of c + 1))^γ.  γ is how uneven predicted
+    classes are (their coefficient of variation, at most 1), so that prices are 1 on balanced data.
+    Without a label u is 1.  Kernels grow narrower as labels grow more: first labels stand for many
+    rows, later ones go to the border.
+
+    >>> import fallow as fl
+    >>> pool = [[0.0, 0.1 * k] for k in range(9)] + [[9.0, 0.1 * k] for k in range(6)]
+    >>> sorted((fl.select(fl.Coverage(), pool=pool, n=2) > 8).tolist())
+    [False, True]
+
+    Notes
+    -----
+    *Landmarks* are found as `typical` finds clusters: bundles of ``least`` rows or more leave in
+    totals alone.  How far a landmark is covered already is the largest kernel over the labelled and
+    chosen rows of all sites, in steps of a 64th: sites send a 1 at their level and the coordinator
+    takes the highest level that has one.
+
+    *Who covers what.*  Sites with the same kinds of rows would all choose the same.  So a landmark
+    has an owner, the site that has most near it; at others it counts a tenth.  A budget is spent in
+    eight parts, and coverage is told anew before each.  Where all is covered the largest u is chosen.
+
+    The width of kernels is ``width`` times the distance of two rows, times (50 / labels)^``shrink``,
+    with the labels after this query.  The first constants of both were found on MNIST and
+    Fashion-MNIST alone.  Of numbers to predict u is 1.  Rows whose features are not finite come last.
+    """
+
+    width: float = 0.7  # σ in units of the distance of two rows, at 50 labels
+    shrink: float = 0.15
+    prices: bool = True  # False: w = 1
+    least: int = LEAST  # rows of a bundle
+
+    contract: ClassVar[Contract] = Contract(
+        title="Coverage of what is uncertain",
+        short="Coverage",
+        keep={
+            "bundle": "number of tensors kept",
+            "weigh": "number of tensors kept",
+            "cover": "number of tensors kept",
+            "select": "number of picks",
+        },
+        sum={
+            "size": "totals over sites of rows, of labels and of their squared lengths",
+            "groups": "totals over sites of the rows of each cluster, in bundles of several",
+            "outlook": "totals over sites of margins, predicted classes and labels of each class",
+            "masses": "totals over sites of how unsure rows near each landmark are",
+            "bids": "totals over sites of who has how much near each landmark",
+            "reach": "totals over sites of who covers each landmark how far",
+        },
+        local_dp=False,  # totals of features leave without noise
+        missing="stops: landmarks are those of the rows of all sites; a resumed run asks again",
+        often={"groups": OFTEN, "bids": DIGITS, "reach": SUB_ROUNDS, "cover": SUB_ROUNDS},
+        parts_show="the coordinator sees the totals of each site's rows by cluster, which are means of "
+        "five rows or more, and how far the site's labelled rows cover each",
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 < self.width < float("inf"):
+            raise ValueError(
+                f"Coverage's width is {self.width}; it must be above 0 and finite"
+            )
+        if not 0 <= self.shrink < float("inf"):
+            raise ValueError(
+                f"Coverage's shrink is {self.shrink}; it must be 0 or more and finite"
+            )
+        if self.least < 2:
+            raise ValueError(f"Coverage's least is {self.least}; it must be 2 or more")
+
+    # -- server half ------------------------------------------------------------------------
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("bundle")
+        size = sum_of_all(ask, "size")
+        rows = int(size["rows"])
+        wanted = min(MOST_CENTRES, rows // self.least)
+        landmarks = find_centres(ask, wanted)
+        labels = int(size["labels"]) + sum(budget.values())
+        about: dict[str, Any] = {"landmarks": landmarks, "sigma": self.sigma(size, labels)}
+
+        outlook = sum_of_all(ask, "outlook")
+        sure, weights = read_outlook(outlook, self.prices)
+        masses = sum_of_all(ask, "masses", landmarks=landmarks, sure=sure, weights=weights)[
+            "masses"
+        ]  # (M,)
+        ask.keep(
+            "weigh",
+            to=orders(budget),
+            landmarks=landmarks,
+            sure=sure,
+            weights=weights,
+        )
+        owners = torch.zeros(len(landmarks), dtype=torch.int64)
+        for digit in range(DIGITS):
+            bids = sum_of_all(ask, "bids", 1.0, prefix=owners, digit=digit)["bids"]
+            owners = add_digit(owners, bids)
+
+        n_parts = min(SUB_ROUNDS, max(budget.values(), default=0))
+        for part in range(n_parts):
+            reach = sum_of_all(ask, "reach", 1.0, **about)["reach"]  # (M, LEVELS)
+            covered = highest_level(reach)
+            share: dict[str, Answer] = {}
+            for site, n in budget.items():
+                if n > 0:
+                    share[site] = {"many": n * (part + 1) // n_parts}
+            ask.keep(
+                "cover", to=share, covered=covered, masses=masses, owners=owners, **about
+            )
+        ask.keep("select", to=orders(budget))
+        notes = {"landmarks": len(landmarks), "sigma": about["sigma"]}
+        return {**memo, "notes": notes}
+
+    def sigma(self, size: Mapping[str, Tensor], labels: int) -> float:
+        """The width of kernels, from the root mean square distance of two rows."""
+        rows = float(size["rows"])
+        mean = size["features"] / max(rows, 1.0)
+        variance = float(size["squares"]) / max(rows, 1.0) - float(mean.square().sum())
+        apart = math.sqrt(2 * max(variance, 1e-12))
+        narrower = math.pow(50 / max(labels, 1), self.shrink)
+        return self.width * apart * narrower
+
+    # -- site half --------------------------------------------------------------------------
+
+    def bundle(self, view: View) -> Answer:
+        return tie_bundles(view, self.least)
+
+    def size(self, view: View) -> Answer:
+        kept = kept_bundles(view)
+        means = kept["means"]
+        weighted = kept["rows"][:, None] * means
+        return {
+            "rows": kept["rows"].sum(),
+            "labels": float(len(view.labels)),
+            "features": weighted.sum(0),
+            "squares": (weighted * means).sum(),
+        }
+
+    def groups(
+        self, view: View, centres: Tensor | None = None, planes: Tensor | None = None
+    ) -> Answer:
+        return total_bundles(kept_bundles(view), centres, planes)
+
+    def outlook(self, view: View) -> Answer:
+        """Rows by their margin, (BINS,), predicted classes, (C,), and labels by class, (C,)."""
+        p = predict(view)
+        bins = torch.zeros(BINS, dtype=torch.float64)
+        if p is None:
+            classes = torch.zeros(view.classes, dtype=torch.float64)
+        else:
+            p = p[p.isfinite().all(1)]
+            at = (margins(p) * BINS).long().clamp(0, BINS - 1)
+            bins = torch.bincount(at, minlength=BINS).double()
+            classes = p.double().sum(0)
+        counts = torch.zeros(view.classes, dtype=torch.float64)
+        if view.classes:
+            counts = view.counts
+        return {"margins": bins, "classes": classes, "counts": counts}
+
+    def masses(self, view: View, landmarks: Tensor, sure: float, weights: Tensor) -> Answer:
+        u = self.unsure(view, sure, weights)
+        return {"masses": add_near(shared_features(view), u, landmarks)}
+
+    def weigh(
+        self, view: View, landmarks: Tensor, sure: float, weights: Tensor, n: int
+    ) -> Answer:
+        """U of each row, (m,), and what the site has of it near each landmark, (M,)."""
+        u = self.unsure(view, sure, weights)
+        if not bool(u.isfinite().any()):
+            raise ValueError(
+                f"the features of all {view.pool} rows are NaN or infinite: the model has "
+                "diverged; lower the learning rate or check the rows"
+            )
+        return {"own": add_near(shared_features(view), u, landmarks), "u": u}
+
+    def bids(self, view: View, prefix: Tensor, digit: int) -> Answer:
+        return {"bids": next_digits(self.own_bids(view, len(prefix)), prefix, digit)}
+
+    def reach(self, view: View, landmarks: Tensor, sigma: float) -> Answer:
+        """A 1 at the level to which the site's labelled and chosen rows cover each landmark:
+        (M, LEVELS)."""
+        x = shared_features(view, "labelled")
+        x = x[x.isfinite().all(1)]
+        if "cover" in view.memory:
+            chosen = view.memory["cover"]["rows"]
+            x = torch.cat([x, shared_features(view)[chosen]])
+        covered = torch.zeros(len(landmarks))
+        for some in torch.split(torch.arange(len(x)), 1024):
+            if len(some):
+                best = kernel(x[some], landmarks, sigma).amax(0)
+                covered = torch.maximum(covered, best)
+        level = (covered * LEVELS).long().clamp(0, LEVELS - 1)
+        found = torch.zeros(len(landmarks), LEVELS)
+        found[torch.arange(len(landmarks)), level] = 1
+        return {"reach": found}
+
+    def cover(
+        self,
+        view: View,
+        landmarks: Tensor,
+        sigma: float,
+        covered: Tensor,
+        masses: Tensor,
+        owners: Tensor,
+        many: int,
+    ) -> Answer:
+        """So many rows in all, those of earlier parts first."""
+        x = shared_features(view)
+        rows = torch.empty(0, dtype=torch.int64)
+        if "cover" in view.memory:
+            rows = view.memory["cover"]["rows"]
+        if "weigh" not in view.memory:  # its pool is empty
+            return {"rows": rows}
+        is_own = (self.own_bids(view, len(owners)) == owners) & (owners >= 0)
+        weight = torch.where(is_own, 1.0, SHARED) * masses
+        u = view.memory["weigh"]["u"]
+        is_free = u.isfinite()
+        is_free[rows] = False
+        free = is_free.nonzero().squeeze(1)
+        kernels = torch.empty(len(free), len(landmarks))
+        for at in torch.split(torch.arange(len(free)), 1024):
+            kernels[at] = kernel(x[free[at]], landmarks, sigma)
+        new = cover_greedily(
+            kernels,
+            covered=covered.float(),
+            weight=weight.float(),
+            besides=LITTLE * float(masses.sum()) * u[free].float(),
+            n=many - len(rows),
+        )
+        return {"rows": torch.cat([rows, free[new]])}
+
+    def select(self, view: View, n: int) -> Picks:
+        rows = view.memory["cover"]["rows"]
+        is_left = torch.ones(view.pool, dtype=torch.bool)
+        is_left[rows] = False
+        return Picks(torch.cat([rows, is_left.nonzero().squeeze(1)])[:n])
+
+    def own_bids(self, view: View, landmarks: int) -> Tensor:
+        """What the site has near each landmark, as a bid, (M,): who has most owns it."""
+        if "weigh" not in view.memory:  # buys nothing
+            return torch.full((landmarks,), NO_BID)
+        own = view.memory["weigh"]["own"]
+        return bids_of(torch.where(own > 0, own, -1.0), view.stream("owners"))
+
+    def unsure(self, view: View, sure: float, weights: Tensor) -> Tensor:
+        """U of each row, (m,) float64; NaN for a row that is not finite."""
+        x = shared_features(view)
+        u = torch.ones(len(x), dtype=torch.float64)
+        p = predict(view)
+        if p is not None and sure > 0:
+            p = p.double()
+            u = (1 - margins(p) / sure).clamp_min(0) * (p @ weights)
+        return u.masked_fill(~x.isfinite().all(1), torch.nan)
+
+
+def add_near(x: Tensor, u: Tensor, landmarks: Tensor) -> Tensor:
+    """Σ u of the rows that each landmark is nearest to; rows of NaN count nowhere.
+    x: (m, D), u: (m,) -> (M,)."""
+    good = u.isfinite()
+    near = nearest_centre(x[good], landmarks)
+    return torch.zeros(len(landmarks), dtype=u.dtype).index_add(0, near, u[good])
+
+
+def predict(view: View) -> Tensor | None:
+    """Probabilities by the global model, (m, C); None where there is none, or none are predicted."""
+    if "global" not in view.memory or not view.classes:
+        return None
+    return view.logits("global").softmax(1)
+
+
+def margins(p: Tensor) -> Tensor:
+    """The gap between the two largest probabilities.  p: (n, C), C >= 2 -> (n,)."""
+    two = p.topk(2, 1).values
+    return two[:, 0] - two[:, 1]
+
+
+def read_outlook(total: Mapping[str, Tensor], with_prices: bool) -> tuple[float, Tensor]:
+    """The margin of a row that is sure, 0 where nothing is predicted or labelled, and the price of
+    each class, (C,).
+
+    >>> total = {
+    ...     "margins": torch.tensor([9.0, 1.0]),
+    ...     "classes": torch.tensor([8.0, 2.0]),
+    ...     "counts": torch.tensor([3.0, 1.0]),
+    ... }
+    >>> read_outlook(total, with_prices=True)
+    (1.0, tensor([0.6598, 1.0000]))
+    """
+    counts = total["counts"].clamp_min(0)
+    rows = total["margins"].clamp_min(0)
+    weights = torch.ones_like(counts)
+    if not float(counts.sum()) > 0.5 or not float(rows.sum()) > 0.5:
+        return 0.0, weights
+    reached = rows.cumsum(0) >= SURE * rows.sum()
+    sure = (int(reached.long().argmax()) + 1) / len(rows)
+    if with_prices:
+        predicted = total["classes"].clamp_min(0)
+        uneven = predicted.std(correction=0) / predicted.mean().clamp_min(1e-12)
+        weights = (counts.mean() / (counts + 1)) ** float(uneven.clamp_max(1))
+    return sure, weights
+
+
+def kernel(x: Tensor, landmarks: Tensor, sigma: float) -> Tensor:
+    """exp(-|x - m|² / 2σ²) in float32: rows (n, D), landmarks (M, D) -> (n, M)."""
+    middle = landmarks.mean(0)
+    rows = (x - middle.to(x.dtype)).float()
+    short = (landmarks - middle).float()
+    half = short.square().sum(1) / 2
+    far = torch.addmm(half, rows, short.T, alpha=-1) + rows.square().sum(1)[:, None] / 2
+    return (far.clamp_min_(0).neg_() / sigma**2).exp_()
+
+
+def highest_level(reach: Tensor) -> Tensor:
+    """How far each landmark is covered, (M,), from how many sites are at each level: (M, LEVELS).
+
+    >>> highest_level(torch.tensor([[2.0, 0.0, 1.0, 0.0], [3.0, 0.0, 0.0, 0.0]]))
+    tensor([0.6250, 0.0000])
+    """
+    levels = reach.shape[1]
+    highest = ((reach > 0.5) * torch.arange(levels)).amax(1)
+    middle = (highest + 0.5) / levels
+    return torch.where(highest > 0, middle, 0.0)
+
+
+def cover_greedily(
+    kernels: Tensor, *, covered: Tensor, weight: Tensor, besides: Tensor, n: int
+) -> Tensor:
+    """``n`` rows, each of which adds most to Σ_m weight_m max(covered_m, kernels of chosen rows) + Σ
+    besides of chosen rows.
+
+    kernels: (rows, M); covered, weight: (M,); besides: (rows,).  A gain never grows, so those of
+    earlier turns are bounds: only rows whose bound is among the highest are computed anew (Minoux,
+    1978).  Equal gains go by position.
+    """
+    covered = covered.clone()
+    bound = besides.clone()  # (rows,)
+    for at in torch.split(torch.arange(len(kernels)), 1024):
+        bound[at] += (kernels[at] - covered).clamp_min_(0) @ weight
+    picks: list[int] = []
+    for _ in range(min(n, len(kernels))):
+        is_new = torch.zeros(len(bound), dtype=torch.bool)
+        while True:
+            at = bound.masked_fill(is_new, -torch.inf).topk(min(LAZY, len(bound))).indices
+            at = at[~bound[at].isinf()]
+            bound[at] = besides[at] + (kernels[at] - covered).clamp_min_(0) @ weight
+            is_new[at] = True
+            best = int(bound.argmax())
+            if bool(is_new[best]):
+                break
+        picks.append(best)
+        covered = torch.maximum(covered, kernels[best])
+        bound[best] = -torch.inf
+    return torch.tensor(picks, dtype=torch.int64)
