@@ -20,7 +20,8 @@ from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.sites.seen import SeenRows
 from fallow.sites.view import SiteView
-from fallow.storage.features import FeatureStore
+from fallow.storage import features as features_room
+from fallow.storage.features import FeatureStore, digest_of_rows
 from fallow.storage.files import load_tree, save_tree
 from fallow.study.cell import Cell, Setup
 from fallow.study.opening import check_task
@@ -98,6 +99,22 @@ def test_features_are_the_same_for_every_partition(name: str) -> None:
         source, _ = run.world.features.of_site(some.id, some.x, some.memory["encode"])
         raw.append(source)
     assert all(source is raw[0] for source in raw), "features were computed again"
+
+
+def test_rows_are_looked_up_once_and_not_once_for_each_site(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows_digested = []
+
+    def count(x: torch.Tensor) -> str:
+        rows_digested.append(len(x))
+        return digest_of_rows(x)
+
+    monkeypatch.setattr(features_room, "digest_of_rows", count)
+    found = photos()
+    run = begun(replace(TINY, partition=Spec("iid"), sites=12), found)
+    run.go()
+    assert rows_digested.count(len(found.x)) == 1
 
 
 def test_features_have_mean_0_and_a_mean_square_length_of_1() -> None:

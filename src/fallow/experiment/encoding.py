@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
@@ -105,10 +106,24 @@ class CommonFeatures:
     x: Tensor
     at: Mapping[SiteId, Tensor]
     store: FeatureStore = field(default_factory=FeatureStore)
+    _last: dict[str, Source] = field(default_factory=dict, init=False, repr=False)
 
     def of_site(self, site: SiteId, rows: Tensor, state: State) -> tuple[Source, Tensor]:
         """Features of all rows, and which of them are the site's."""
-        return kept_features(self.store, self.encoder, self.x, state), self.at[site]
+        return self._of_all(state), self.at[site]
+
+    def _of_all(self, state: State) -> Source:
+        """Features of all rows, which the store is asked for once: it finds them by a digest of all
+        rows, and a thousand sites would take a thousand digests of the same."""
+        h = hashlib.sha256()
+        for name, value in sorted(state.items()):
+            h.update(repr((name, str(value.dtype), tuple(value.shape))).encode())
+            h.update(value.detach().contiguous().numpy().tobytes())
+        key = h.hexdigest()
+        if key not in self._last:
+            self._last.clear()  # the state changes once in a run, if at all
+            self._last[key] = kept_features(self.store, self.encoder, self.x, state)
+        return self._last[key]
 
     def of_tests(self, x: Tensor, state: State) -> Tensor:
         """Features of rows to test on, (m, d)."""
