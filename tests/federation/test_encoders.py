@@ -15,12 +15,15 @@ import pytest
 import torch
 
 from fallow.core import Answer, Request, Step
+from fallow.core.names import NamePolicy, distribution_digest
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.refusal import Refusal
 from fallow.encoders import Fourier, Identity
-from fallow.encoders.base import encoder_digest
+from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.encoders.encoding import Encoding
 from fallow.encoders.fourier import GAMMAS
+from fallow.encoders.module import encoder_class
+from fallow.federation.agreement import Agreement
 from fallow.federation.building import build_study
 from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
@@ -30,11 +33,12 @@ from fallow.federation.site.terms import list_disclosures
 from fallow.federation.study_file import read_agreement, write_agreement
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
-from fallow.settings.spec import Spec
+from fallow.settings.spec import Spec, name_of
 from fallow.storage.features import DATA
 from fallow.storage.files import load_tree
 from tests.federation.hosts import Leader, agreement, folder
 from tests.federation.worlds import TINY, Federation, federation, photos, rows
+from tests.packages import forget, install
 
 pytest.importorskip("cryptography")
 PICTURES = Recipe(
@@ -49,6 +53,7 @@ PICTURES = Recipe(
     score_rounds=1,
 )
 TABLE = "encoder=fourier:features=8"
+MODULE = "encoders_sent_to_tests"
 LENGTH = 1.4140625  # of four columns in units of their deviations, rounded
 
 
@@ -330,3 +335,99 @@ def test_a_refused_encoder_says_nothing_of_what_the_site_has() -> None:
         encoding.check("basel", {"digest": "0" * 32})
     own = encoder_digest(Identity())
     assert own[:4] not in str(refused.value)
+
+
+# -- networks of others -------------------------------------------------------------------------
+
+NETWORK = """
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+import torch
+from torch import nn
+from fallow.core import Contract
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 6)
+        with torch.no_grad():
+            self.body.weight.copy_(torch.arange(24.0).reshape(6, 4).sin() * {scale})
+            self.body.bias.zero_()
+
+    def embed(self, x):
+        return self.body(x.flatten(1)).relu()
+
+@dataclass(frozen=True)
+class Frozen:
+    contract: ClassVar[Contract] = Contract("Frozen", "-", 0)
+    net: ClassVar[Net] = Net().eval()
+
+    def width(self, shape):
+        return 6
+
+    def fit(self, ask, shape):
+        return {{}}
+
+    def encode(self, x, state):
+        return self.net.embed(x.float()).detach()
+
+    def weights_digest(self):
+        return str(self.net.body.weight.detach().sum().item())
+"""
+"""A module with weights, as an encoder in a distribution of its own."""
+
+
+@pytest.fixture
+def frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agreement]:
+    """A study whose encoder is such a module, which its parties allow."""
+    source = {f"{MODULE}.py": NETWORK.format(scale=1.0)}
+    install(tmp_path / "installed", "sent-encoder", source, monkeypatch)
+    allowed = {"sent-encoder": distribution_digest("sent-encoder")}
+    named = f"encoder={MODULE}:Frozen"
+    yield agreement("query=entropy", named, names=NamePolicy(allowed=allowed))
+    forget(MODULE)
+
+
+def test_a_module_of_an_allowed_distribution_encodes_at_a_site(
+    frozen: Agreement, tmp_path: Path
+) -> None:
+    leader = Leader(folder(tmp_path, frozen, allow=dict(frozen.names.allowed)))
+    encoder = build_study(frozen).encoder
+    assert encoder is not None
+    given: Answer = {"digest": encoder_digest(encoder)}
+    step = Step("keep", "encode", given)
+    assert asked(leader, "0/initial/encode/0", "encoding", step) is None
+    site = leader.host._here()
+    assert torch.equal(site.seen[:], encode_rows(encoder, site.x, {}))
+    assert site.seen[:].shape == (len(site.x), 6)
+    leader.ledger.close()
+
+
+def test_a_site_with_another_module_refuses_before_anything_is_encoded(
+    frozen: Agreement, tmp_path: Path
+) -> None:
+    leader = Leader(folder(tmp_path, frozen, allow=dict(frozen.names.allowed)))
+    given: Answer = {"digest": "1" * 32}
+    step = Step("keep", "encode", given)
+    refused = asked(leader, "0/initial/encode/0", "encoding", step)
+    assert refused is not None
+    assert (
+        "another version of Frozen than the coordinator, or with other weights" in refused
+    )
+    leader.ledger.close()
+
+
+def test_a_module_that_nobody_allowed_is_never_imported(
+    frozen: Agreement, tmp_path: Path
+) -> None:
+    for names in (NamePolicy(), NamePolicy(allowed={"sent-encoder": f"sha256:{'0' * 64}"})):
+        with pytest.raises(ValueError, match=r"names code|digest"):
+            build_study(replace(frozen, names=names))
+
+
+def test_a_module_from_somebodys_memory_is_no_encoder_of_a_real_study() -> None:
+    name = name_of(encoder_class(torch.nn.Linear(4, 2)))
+    assert name.startswith("given:")
+    with pytest.raises(ValueError, match="given"):
+        build_study(agreement("query=entropy", f"encoder={name}"))

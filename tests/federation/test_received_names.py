@@ -33,7 +33,7 @@ from tests.packages import METHODS, forget, install
 pytest.importorskip("cryptography")
 
 MODULE = "methods_sent_to_tests"
-SETTINGS = ("model", "training", "query", "partition", "features")
+SETTINGS = ("model", "training", "query", "partition", "features", "encoder")
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ def solved(root: Path, penalty: dict[str, float], **study: Any) -> Path:
         is_last = record["cycle"] == 2
         chosen = penalty[record["query"]] if is_last else 0.01
         left_out = 0.5 + 0.1 * record["cycle"] + 0.01 * record["seed"]
-        return {"penalty": chosen, "temperature": 8.0, "left_out": left_out}
+        found = {"features": 1024, "penalty": chosen, "temperature": 8.0}
+        return {**found, "left_out": left_out}
 
     rewrite(root, choose)
     return root
@@ -38,6 +39,7 @@ def test_the_accuracy_on_rows_left_out_is_shown_for_each_cycle(tmp_path: Path) -
     of_random = next(row for row in rows if row[0] == "random")
     assert of_random == [
         "random",
+        "1024",
         "0.01",
         "8",
         *["60.50", "±", "0.71", "70.50", "±", "0.71"],

@@ -183,6 +183,27 @@ def test_first_rows_are_not_chosen_by_features_that_wait_for_labels() -> None:
         world_of(replace(RECIPE, initial_by="typical"), 0, draw_waves(3.0), Journal())
 
 
+def test_records_say_of_how_many_features_a_head_is() -> None:
+    run = begin_run(RECIPE, draw_waves(3.0))
+    record = run.go()[-1]
+    assert record["features"] == 40
+    assert record["penalty"] > 0
+
+
+def test_a_run_is_the_one_with_that_gamma_given() -> None:
+    """Units of the numbers to predict among them, which are agreed on once."""
+    found = draw_waves(2.0)
+    for penalty in ({}, {"penalty": 0.001}):
+        recipe = replace(RECIPE, training=Spec("closed-form", penalty), cycles=1)
+        tuned = begin_run(recipe, found)
+        fields = {"features": 40, "gamma": chosen_gamma(tuned)}
+        given = begin_run(replace(recipe, encoder=Spec("fourier", fields)), found)
+        for one, other in zip(tuned.go(), given.go(), strict=True):
+            assert one["mse"] == pytest.approx(other["mse"], rel=0.02)
+            assert one["left_out"] == pytest.approx(other["left_out"], rel=0.02)
+            assert one["penalty"] == other["penalty"]
+
+
 # -- what a site refuses --------------------------------------------------------------------------
 
 

@@ -25,6 +25,9 @@ class FinishedQuery(StepCosts):
     # of the first labels: units of features, "mean" and "std"
     scale: NotRequired[State | None]
     encoder: NotRequired[State]  # of the first labels: what rows are encoded by
+    targets: NotRequired[
+        State | None
+    ]  # with a choice by first labels: units of numbers to predict, "mean" () and "std" ()
     pseudo_labels: NotRequired[PseudoLabels | None]
     ended: NotRequired[str]  # at real sites: why nobody was waited for any more
     people: NotRequired[dict[SiteId, Answer]]  # and how far the people of each site came

@@ -44,6 +44,7 @@ class Collaboration(TypedDict, total=False):
 class Chosen(TypedDict, total=False):
     """What was chosen for a head in closed form; empty where a model was trained."""
 
+    features: int  # D, of which the head is
     penalty: float  # λ
     temperature: float  # T
     left_out: (
@@ -111,6 +112,7 @@ class Record(TypedDict, total=False):
     evaluations: int
     conflicts: int
     guarded: int
+    features: int
     penalty: float
     temperature: float
     left_out: float

@@ -236,9 +236,10 @@ class Run:
         if done is None:
             shown = Disclosure()
             started = time.perf_counter()
+            targets: State | None = None
             if "scaling" in self.world.methods:  # losses are in units of the labels
                 ask = self._ask(f"{TUNED}/targets", "scaling", 0, shown)
-                self.world.agree_on_targets(ask)
+                targets = self.world.agree_on_targets(ask)
             ask = self._ask(TUNED, "tuning", 0, shown)
             fitted = dict(first["encoder"])
             fill: State = {}
@@ -252,8 +253,11 @@ class Run:
                 "seconds": time.perf_counter() - started,
                 "scale": scale,
                 "encoder": encoded,
+                "targets": targets,
             }
             done = self.journal.finish(TUNED, done)
+        if self.world.targets is None:  # sites have these units by now; training keeps them
+            self.world = self.world.with_targets(done.get("targets"))
         return {
             **first,
             "revealed": [*first["revealed"], *done["revealed"]],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from fallow.core.banks import Layout
 from fallow.core.disclosure import payload
 from fallow.core.methods import Finishing
 from fallow.core.types import SiteId, State
@@ -19,6 +20,8 @@ CHOSEN: tuple[Literal["penalty", "temperature", "left_out"], ...] = (
     "temperature",
     "left_out",
 )
+HEAD = "head.weight"
+"""Of a model, (outputs, features)."""
 
 
 def score_round(
@@ -77,18 +80,22 @@ def describe_round(
         "final": is_last or not (ends or is_retained),
         "point": point,
         "model_bytes": payload({"w": state["w"], "stats": state["stats"]}),
-        **describe_choice(state),
+        **describe_choice(state, world.layout),
         **collaboration,  # type: ignore[typeddict-item]  # mypy: it could have more keys
     }
 
 
-def describe_choice(state: State) -> Chosen:
-    """What leave-one-out chose for a head in closed form, and its own estimate of how good it is:
-    the share of right classes, or the mean squared error; nothing where a model was trained."""
+def describe_choice(state: State, layout: Layout) -> Chosen:
+    """What leave-one-out chose for a head in closed form, of how many features, and its own estimate
+    of how good it is: the share of right classes, or the mean squared error; nothing where a model
+    was trained."""
     found: Chosen = {}
     for name in CHOSEN:
         if name in state:
             found[name] = float(state[name])
+    shapes = dict(layout.params)
+    if found and HEAD in shapes:
+        found["features"] = shapes[HEAD][1]
     return found
 
 

@@ -24,7 +24,8 @@ COLUMNS = 5
 LEFT_OUT = (
     "Each labelled row is answered by the head of all others, so no test row is needed. Rows that a "
     "strategy prefers because they are hard make it lower than on all rows; what the labels weigh "
-    "counts. Mean ± standard deviation over seeds; λ and T are those at the end."
+    "counts. Mean ± standard deviation over seeds; λ and T are those at the end. D is the number of "
+    "features that the head is of, which matters more than λ."
 )
 
 
@@ -51,6 +52,7 @@ def _chosen(study: StudyRecords) -> Table | None:
             continue
         row = [
             label_of(query, study.study),
+            _range(study, query, "features", digits=6),
             _range(study, query, "penalty"),
             _range(study, query, "temperature"),
         ]
@@ -64,7 +66,7 @@ def _chosen(study: StudyRecords) -> Table | None:
     if study.higher_is_better:
         caption = "Accuracy on labelled rows that the head has not seen, %"
     names = [f"Cycle {cycle}" for cycle in cycles]
-    return Table(caption, header=[heading(study.study), "λ", "T", *names], rows=rows)
+    return Table(caption, header=[heading(study.study), "D", "λ", "T", *names], rows=rows)
 
 
 def _spread(study: StudyRecords, scores: list[float]) -> str:
@@ -73,19 +75,19 @@ def _spread(study: StudyRecords, scores: list[float]) -> str:
     return spread_of(scores).text(digits_of(study))
 
 
-def _range(study: StudyRecords, query: str, name: str) -> str:
+def _range(study: StudyRecords, query: str, name: str, digits: int = 2) -> str:
     """The smallest and the largest value over seeds at the end, or the one that all have."""
     values: list[float] = []
     for cell in study.of(query):
         if not cell.records:
             continue
         value = cell.records[-1].get(name)
-        if isinstance(value, float):
+        if isinstance(value, int | float):
             values.append(value)
     if not values:
         return NOTHING
-    low = f"{min(values):.2g}"
-    high = f"{max(values):.2g}"
+    low = f"{min(values):.{digits}g}"
+    high = f"{max(values):.{digits}g}"
     if low == high:
         return low
     return f"{low} to {high}"

@@ -13,6 +13,7 @@ from typing import Any, final
 import torch
 
 from fallow.core.ask import Ask, Carrier
+from fallow.core.banks import Layout
 from fallow.core.complete import each_of_all
 from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods, server_parts
@@ -98,6 +99,11 @@ class RealSites:
     def methods(self) -> Methods:
         """The methods of the study, by the part that they play."""
         return self.made.methods
+
+    @property
+    def layout(self) -> Layout:
+        """Of the model."""
+        return self.made.layout
 
     @property
     def fresh(self) -> Callable[[torch.Generator], State]:

@@ -1,0 +1,64 @@
+"""What a cycle of the closed form costs a simulation as sites grow in number: the same 60,000 rows of
+MNIST, dealt to 10, 30, ... 1,000 sites.
+
+`FALLOW_DATA=DATA python -m bench.sites [SITES ...] [--filters N]` prints a row for each number of
+sites: CPU seconds of the run in a process of its own, and the most memory that it took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+
+import fallow as fl
+
+SITES = (10, 30, 100, 300, 1000)
+FILTERS = 8  # of 5 x 5 pixels, on a grid of 4 x 4: 128 features
+KIB = 1024  # bytes of the unit in which Linux counts memory
+
+
+def measure_run(sites: int, filters: int) -> tuple[float, float, float]:
+    """CPU seconds, gigabytes at most, and the accuracy at the end of a run of one query."""
+    began = time.process_time()
+    run = fl.run(
+        "mnist",
+        partition=fl.IID(),
+        sites=sites,
+        query="random",
+        encoder=fl.Convolution(filters=filters),
+        training="closed-form",
+        initial=0.05,
+        budget=0.05,
+        cycles=1,
+        progress=False,
+    )
+    seconds = time.process_time() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB / 1e9
+    return seconds, peak, float(run.records["accuracy"].iloc[-1])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("python -m bench.sites", description=__doc__)
+    parser.add_argument("sites", nargs="*", type=int, default=SITES)
+    parser.add_argument("--filters", type=int, default=FILTERS)
+    options = parser.parse_args(arguments)
+    console = Console()
+    console.print("| sites | CPU seconds | memory, GB | accuracy |")
+    console.print("|---:|---:|---:|---:|")
+    context = multiprocessing.get_context(
+        "spawn"
+    )  # a process of its own has a peak of its own
+    for sites in options.sites:
+        with context.Pool(1) as pool:
+            given = (sites, options.filters)
+            seconds, peak, accuracy = pool.apply(measure_run, given)
+        console.print(f"| {sites:,} | {seconds:.1f} | {peak:.2f} | {100 * accuracy:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
