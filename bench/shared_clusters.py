@@ -1,0 +1,87 @@
+"""`python -m bench.shared_clusters`: what typical and coverage cost one site of many rows.
+
+One site with 50,000 rows of 512 features in 10 classes, a linear model, 500 labels to buy; then half
+as many rows, for how the cost grows.  Both halves of a query, without a network; once each, in
+seconds of one core.  Memory is what the process has at its peak beyond what it had with the rows.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from multiprocessing import get_context
+
+import torch
+
+from bench.query_seconds import Nothing
+from bench.timing import CPU
+from fallow.core import Ask, Disclosure, Layout, State, stream
+from fallow.core.methods import Methods, Query
+from fallow.engine import Loop, row_loss
+from fallow.models import build_model
+from fallow.queries import Coverage, Typical
+from fallow.sites import Parts, Site
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import Label, MemoryStore
+from fallow.training import FedAvg
+
+FEATURES = 512
+CLASSES = 10
+LABELS = 500
+
+
+def site_of(strategy: Query, rows: int) -> Site:
+    """A site whose rows lie around 40 places, with a global model and some labels."""
+    draw = stream(0, "bench rows")
+    places = torch.randn(40, FEATURES, generator=draw)
+    at = torch.randint(40, (rows,), generator=draw)
+    x = (places[at] + torch.randn(rows, FEATURES, generator=draw)) / FEATURES**0.5
+    model = build_model("linear", (FEATURES,), CLASSES, stream(0, "template"))
+    layout = Layout.of(model)
+    state = layout.flatten(model, torch.float32)
+    state["w"] = torch.randn(layout.d, generator=draw)
+
+    def fresh(_: torch.Generator) -> State:
+        return state
+
+    methods: Methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
+    parts = Parts(model, layout, methods, CLASSES, 0, fresh)
+    site = Site("a", x, parts, MemoryStore())
+    site.buy([Label(row, row % CLASSES, -1) for row in range(100)])
+    site.remember("global", state)
+    return site
+
+
+def measure(strategy: Query, rows: int) -> tuple[float, float]:
+    """Seconds, and MB at the peak beyond the rows."""
+    torch.set_num_threads(1)
+    site = site_of(strategy, rows)
+    parts = site.parts
+    carrier = InProcess(
+        {"a": site}, Loop(parts.model, parts.layout, row_loss("classification"))
+    )
+    ask = Ask(carrier, Nothing(), Disclosure(), "0/query")
+    before = peak_mb()
+    started = CPU()
+    strategy.query(ask, {"a": LABELS}, {})
+    return CPU() - started, peak_mb() - before
+
+
+def peak_mb() -> float:
+    """The most memory of this process so far."""
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def main() -> None:
+    strategies: tuple[Query, ...] = (Typical(), Coverage())
+    for strategy in strategies:
+        for rows in (25_000, 50_000):
+            with get_context("spawn").Pool(1) as pool:
+                seconds, mb = pool.apply(measure, (strategy, rows))
+            name = type(strategy).__name__
+            print(f"{name}: {rows:,} rows, {seconds:.1f} s, {mb:.0f} MB beside the rows")
+
+
+if __name__ == "__main__":
+    main()
