@@ -1,6 +1,6 @@
 # Every target sets up what it needs: .venv, filled once from constraints.txt.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-locked lock demo test soak mutants coverage check format bench house sbom audit release clean
+.PHONY: help setup setup-locked lock demo test soak mutants coverage check format bench house sbom audit release docs clean
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq
@@ -87,6 +87,11 @@ audit: $(TOOLS_STAMP)  ## bandit's look at the source, beside ruff's S rules in 
 
 release: $(STAMP) $(TOOLS_STAMP)  ## build packages, try them as a stranger would, stop before sending
 	$(PY) scripts/release.py $(RELEASE)
+
+docs: export OMP_NUM_THREADS := 1
+docs: $(STAMP)  ## the site of documents, build/docs/index.html; tutorials are run; warnings are errors
+	$(PY) -m sphinx -W -q -b html docs build/docs
+	@echo "Wrote build/docs/index.html"
 
 house: $(STAMP)  ## draw the rooms of the package, docs/house.svg
 	$(PY) scripts/draw_house.py

@@ -508,3 +508,12 @@ def test_nothing_to_run_is_refused() -> None:
         fl.run()
     with pytest.raises(ValueError, match=r"a world is a fl.Federation.*, not int"):
         fl.run(3)  # type: ignore[arg-type]  # that is what is refused
+
+
+def test_sites_that_the_data_names_need_no_number() -> None:
+    data = fl.from_arrays(
+        np.arange(12.0).reshape(6, 2), [0, 1, 0, 1, 0, 1], sites=["a", "b", "c"] * 2
+    )
+    asked = fl.Federation(data, fl.Natural())
+    assert asked.sizes() == fl.Federation(data).sizes()
+    assert set(asked.sizes()) == {"a", "b", "c"}

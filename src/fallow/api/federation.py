@@ -54,18 +54,16 @@ class Federation:
             )
         rule = self.partition
         sites = plain(self.sites)
-        if rule is None and found.groups is not None:
-            rule = "natural"
-            if sites is None:
-                sites = 0  # every one that the data names
         if rule is None:
-            rule = "iid"
+            rule = "iid" if found.groups is None else "natural"
+        spec = self.collected.spec(rule, "partition")
         if sites is None:
-            sites = 10
+            # every one that the data names, or the usual number
+            sites = 0 if spec.name == "natural" else 10
         if isinstance(sites, bool) or not isinstance(sites, int) or sites < 0:
             raise ValueError(f"sites is {self.sites!r}; give a whole number of sites")
         object.__setattr__(self, "dataset", found)
-        object.__setattr__(self, "partition", self.collected.spec(rule, "partition"))
+        object.__setattr__(self, "partition", spec)
         object.__setattr__(self, "sites", sites)
         with lend(self.collected.classes):
             build(partitions, self.partition.name, **self.partition.fields)

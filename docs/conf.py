@@ -1,0 +1,113 @@
+"""The site of documents: `make docs` writes it to build/docs."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parent / "src"))
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from reference import write_reference  # noqa: E402 - found by the line above
+from sphinx.application import Sphinx  # noqa: E402
+
+project = "Fallow"
+author = "The Fallow authors"
+copyright = "The Fallow authors"
+release = metadata.version("fallow")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_gallery.gen_gallery",
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+templates_path = ["_templates"]
+exclude_patterns = ["tutorials/README.rst", "**.ipynb"]
+nitpicky = False
+default_role = "code"  # `name` in docstrings is code
+
+# -- Markdown
+myst_enable_extensions = ["attrs_inline", "colon_fence"]
+myst_heading_anchors = 4
+
+# -- reference
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_member_order = "bysource"
+FOREIGN = (  # scikit-learn's own methods, with links into its documents
+    "score, set_fit_request, set_predict_request, set_predict_proba_request, set_score_request"
+)
+autodoc_default_options = {"members": True, "exclude-members": FOREIGN}
+autosummary_generate = True
+napoleon_google_docstring = True
+napoleon_numpy_docstring = True
+write_reference(HERE / "reference_pages")
+
+# -- tutorials: Python files that are run, and can be downloaded as notebooks
+sphinx_gallery_conf = {
+    "examples_dirs": "tutorials",
+    "gallery_dirs": "tutorials_run",
+    "filename_pattern": r"/\d\d_",
+    "within_subsection_order": "FileNameSortKey",
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "abort_on_example_error": True,
+    "show_memory": False,
+    "plot_gallery": os.environ.get("FALLOW_DOCS_RUN", "1") == "1",
+}
+
+# -- docstrings: |x| is a norm and (n, *shape) a shape, no mark-up
+CODE = re.compile(r"(``.*?``|`.*?`)")
+SHAPE = re.compile(r"(?<=[(,])(\s?)\*(?=\w+\))")
+
+
+def escape_marks(
+    app: Sphinx, what: str, name: str, found: object, options: object, lines: list[str]
+) -> None:
+    """Let bars, and stars of shapes, stand for themselves, but in code and in examples."""
+    for number, line in enumerate(lines):
+        if line.lstrip().startswith((">>>", "...")):
+            continue
+        parts = CODE.split(line)
+        for i in range(0, len(parts), 2):  # between pieces of code
+            text = parts[i].replace("|", r"\|")
+            parts[i] = SHAPE.sub(r"\1\\*", text)
+        lines[number] = "".join(parts)
+
+
+OUTSIDE = re.compile(r"\[(?P<text>[^\]]+)\]\((?:\.\./)+(?P<path>[^)]+)\)")
+
+
+def name_files(app: Sphinx, page: str, text: list[str]) -> None:
+    """Files of the repository that are no pages are named where Markdown links to them."""
+    here = HERE / page
+
+    def name(link: re.Match[str]) -> str:
+        target = (here.parent / link[0].partition("](")[2].rstrip(")")).resolve()
+        if target.is_relative_to(HERE):
+            return link[0]
+        return f"{link['text']} (`{link['path']}`)"
+
+    text[0] = OUTSIDE.sub(name, text[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", name_files)
+    app.connect("autodoc-process-docstring", escape_marks)
+
+
+# -- pages
+html_theme = "furo"
+html_title = "Fallow"
+html_static_path: list[str] = []
+html_show_copyright = False

@@ -1,0 +1,27 @@
+"""
+A model for each site
+=====================
+
+Where sites disagree about what is right, one model for all serves none of them well.
+"""
+
+# %%
+# Each of five sites holds three of the ten digits.
+import fallow as fl
+
+digits = fl.load("digits")
+world = fl.Federation(digits, fl.Patho(classes=3), sites=5)
+study = fl.compare(
+    [
+        "random@training=local",
+        "random@training=fedavg-ft",
+        "random@training=closed-form-heads@encoder=identity",
+    ],
+    world,
+    seeds=2,
+    cycles=1,
+    initial=0.1,
+    budget=0.05,
+    rounds=5,
+)
+study.table()
