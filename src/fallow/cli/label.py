@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -47,6 +48,7 @@ def label(
     from fallow.federation.page import LabelQueue, serve
     from fallow.federation.site.feature_space import open_feature_space
     from fallow.federation.site.folder import SiteFolder
+    from fallow.federation.site.own_data import describe_own_data
 
     folder = SiteFolder.open(site)
     agreement = folder.agreement
@@ -73,6 +75,7 @@ def label(
                 ledger=ledger,
                 guideline=agreement.guideline,
                 space=open_feature_space(folder, ledger),
+                describe_data=partial(describe_own_data, folder),
             )
             serve(queue, say, port, who, open_)
         console.print("The page has ended. All labels are kept.")

@@ -35,7 +35,7 @@ def own_data(study: StudyRecords, key: str) -> Blocks:
     facts = read_facts(study)
     if facts is None:
         return ()
-    blocks: list[Block] = [Text(_summary(facts))]
+    blocks: list[Block] = [Text(summarise_data(facts))]
     if facts["warnings"]:
         blocks.append(
             Notes([f"{said[0].upper()}{said[1:]}." for said in facts["warnings"]])
@@ -46,8 +46,12 @@ def own_data(study: StudyRecords, key: str) -> Blocks:
     return blocks
 
 
-def _summary(facts: DataFacts) -> str:
-    parts = [f"{facts['source']} holds {facts['read']:,} rows"]
+def summarise_data(facts: DataFacts) -> str:
+    """Rows read, kept and left out, and duplicates, in a few sentences."""
+    verb = "holds"
+    if " and " in facts["source"]:  # two files
+        verb = "hold"
+    parts = [f"{facts['source']} {verb} {facts['read']:,} rows"]
     parts.append(f"{facts['kept']:,} of them are in this study")
     for each in facts["left_out"]:
         n = sum(each["rows"].values())

@@ -100,6 +100,12 @@ def mine(request: Request, who: Who, views: Page, page: str = "1") -> Response:
     return views.own_labels(who, max(1, whole_number(page) or 1))
 
 
+@router.get("/data")
+def data(who: Who, views: Page) -> Response:
+    """How the site's own files were read."""
+    return views.own_data(who)
+
+
 @router.get("/withdraw/{row}")
 def withdrawal(who: Who, views: Page, row: Row) -> Response:
     """The form by which a sample leaves."""

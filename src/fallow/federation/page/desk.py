@@ -7,10 +7,12 @@ one that its sender did not see.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
+from fallow.data.facts import DataFacts
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.questions import LabelAnswer, Question
 from fallow.federation.page.words import label_of
@@ -45,7 +47,8 @@ class Outdated(Exception):
 class LabelQueue:
     """``study`` and ``site`` are names; ``rows`` are all rows of the site; ``guideline``: how people
     are to label, as the study says, None where it does not.  ``space``: where the study has an
-    encoder, what tells which rows are alike and what the model guesses."""
+    encoder, what tells which rows are alike and what the model guesses.  ``describe_data``: how the
+    site's files were read; called once, when somebody first wants to see it."""
 
     study: str
     site: str
@@ -54,6 +57,14 @@ class LabelQueue:
     ledger: Ledger
     guideline: str | None = None
     space: FeatureSpace | None = None
+    describe_data: Callable[[], DataFacts] | None = None
+
+    @cached_property
+    def data(self) -> DataFacts | None:
+        """How the site's files were read, for its people alone; None where nobody says."""
+        if self.describe_data is None:
+            return None
+        return self.describe_data()
 
     # -- questions --------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from fallow.federation.page.desk import (
 )
 from fallow.federation.page.forms import whole_number
 from fallow.federation.page.pictures import SMALL, sizes
+from fallow.report.own_data import summarise_data
 
 HERE = Path(__file__).parent
 A_PAGE = 50  # earlier labels on one page
@@ -194,6 +195,14 @@ class Views:
         """Nothing to answer for this person."""
         others = len(self.desk.ledger.questions(state="open"))
         return self.page("done", who, others=others, **self._undo(who), **more)
+
+    def own_data(self, who: str) -> HTMLResponse:
+        """How the site's own files were read."""
+        facts = self.desk.data
+        summary = ""
+        if facts is not None:
+            summary = summarise_data(facts)
+        return self.page("data", who, facts=facts, summary=summary)
 
     def conflict_list(self, who: str, status: int = 200, **more: object) -> HTMLResponse:
         """The questions on which people disagree, each with what they said."""
