@@ -36,6 +36,14 @@ class Said:
     outputs: Mapping[str, Parts] = field(default_factory=dict)
     features: Mapping[str, Parts] = field(default_factory=dict)
 
+    @property
+    def names(self) -> set[str]:
+        """The models of which something is known."""
+        found = {*self.outputs, *self.features}
+        if "" in found:
+            found = (found - {""}) | {"local", "global"}
+        return found
+
 
 @final
 class GivenView:
@@ -54,7 +62,9 @@ class GivenView:
         self.site: SiteId = site.id
         self.cycle = cycle
         self.classes = self._inner.classes
-        self.memory: Mapping[str, State] = site.memory
+        # models that are known by what they say stand there without weights
+        named: dict[str, State] = {name: {} for name in said.names}
+        self.memory: Mapping[str, State] = {**named, **site.memory}
         self.layout = self._inner.layout
         self.draws = self._inner.draws
 

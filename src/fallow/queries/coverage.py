@@ -78,6 +78,9 @@ class Coverage:
     The width of kernels is ``width`` times the distance of two rows, times (50 / labels)^``shrink``,
     with the labels after this query.  The first constants of both were found on MNIST and
     Fashion-MNIST alone.  Of numbers to predict u is 1.  Rows whose features are not finite come last.
+
+    *Passes.*  Features are looked up anew in up to thirteen exchanges, since nothing so large is kept
+    in between: as many passes of the pool through a trained model; an encoder's are on disk.
     """
 
     width: float = 0.7  # σ in units of the distance of two rows, at 50 labels
@@ -102,6 +105,7 @@ class Coverage:
             "bids": "totals over sites of who has how much near each landmark",
             "reach": "totals over sites of who covers each landmark how far",
         },
+        regression=True,
         local_dp=False,  # totals of features leave without noise
         missing="stops: landmarks are those of the rows of all sites; a resumed run asks again",
         often={"groups": OFTEN, "bids": DIGITS, "reach": SUB_ROUNDS, "cover": SUB_ROUNDS},

@@ -80,6 +80,9 @@ class Typical:
     fewest labels of all sites, so that a budget is always spent.  Rows whose features are not finite
     come last.  Of a site with more than 10,000 rows every second, third ... row makes the clusters;
     all of them can be picked.
+
+    *Passes.*  Features are looked up anew in three exchanges, since nothing so large is kept in
+    between: three passes of the pool through a trained model; an encoder's features are on disk.
     """
 
     neighbours: int = 20  # K, Eq. 4 of TypiClust
@@ -100,6 +103,7 @@ class Typical:
             "bids": "totals over sites of who has a row of which typicality in each cluster",
             "taken": "totals over sites of labels that each cluster will get",
         },
+        regression=True,
         local_dp=False,  # totals of features leave without noise
         missing="stops: clusters are those of the rows of all sites; a resumed run asks again",
         often={"groups": OFTEN, "bids": DIGITS * TURNS, "taken": TURNS},

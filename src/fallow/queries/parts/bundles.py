@@ -145,14 +145,15 @@ def shared_features(view: View, which: Rows = "pool", every: int = 1) -> Tensor:
     Those of the global model where sites have one, else the rows themselves, which an encoder may
     have made.  With ``every`` = k those of each k-th row alone.
     """
+    if "global" in view.memory:
+        return view.embed("global", which)[::every].flatten(
+            1
+        )  # one pass for the whole query
     parts = []
     first = 0  # position in the next block of its first row that counts
     for block in view.blocks(which):
-        rows = block[first::every]
+        parts.append(block[first::every].flatten(1))
         first = (first - len(block)) % every
-        if "global" in view.memory:
-            rows = view.look(view.model("global"), rows)[0]
-        parts.append(rows.flatten(1))
     return torch.cat(parts)
 
 
