@@ -11,8 +11,10 @@ import fallow as fl
 diabetes = fl.load("diabetes")
 world = fl.Federation(diabetes, fl.IID(), sites=4)
 study = fl.compare(
-    ["random@training=closed-form", "badge@training=closed-form"],
+    ["random", "badge"],
     world,
+    training="closed-form",
+    encoder=fl.Fourier(features=256),
     seeds=3,
     cycles=3,
     initial=0.1,

@@ -103,7 +103,7 @@ def mine(request: Request, who: Who, views: Page, page: str = "1") -> Response:
 @router.get("/data")
 def data(who: Who, views: Page) -> Response:
     """How the site's own files were read."""
-    return views.own_data(who)
+    return views.data(who)
 
 
 @router.get("/withdraw/{row}")

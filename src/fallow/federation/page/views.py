@@ -196,7 +196,7 @@ class Views:
         others = len(self.desk.ledger.questions(state="open"))
         return self.page("done", who, others=others, **self._undo(who), **more)
 
-    def own_data(self, who: str) -> HTMLResponse:
+    def data(self, who: str) -> HTMLResponse:
         """How the site's own files were read."""
         facts = self.desk.data
         summary = ""
