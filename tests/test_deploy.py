@@ -94,7 +94,7 @@ def test_each_party_has_its_own_folder_and_no_rights(services: Mapping[str, Any]
     parties = {name: about for name, about in services.items() if name != "prepare"}
     assert set(parties) == {"coordinator", "north", "south"}
     for name, about in parties.items():
-        assert about["volumes"] == [f"{name}:/work"]
+        assert about["volumes"] == [f"{name}:/party"]
         check_command(about["command"])
     for about in services.values():
         assert about["read_only"] is True
