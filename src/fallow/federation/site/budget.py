@@ -66,8 +66,10 @@ class Budget:
         """The first labels, where the query chooses them with all others."""
         if self.recipe.initial_by != "query":
             return 0
-        found = self._of_site(self.recipe.initial)
-        return None if found is None else self._of_all(found)
+        of_site = self._of_site(self.recipe.initial)
+        if of_site is None:
+            return None
+        return self._of_all(of_site)
 
     @property
     def total(self) -> int | None:

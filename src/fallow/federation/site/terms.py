@@ -71,7 +71,9 @@ def describe_budget(recipe: Recipe) -> str:
     >>> describe_budget(Recipe("a", initial=10, per_cycle=0.05, cycles=2))
     'first 10 labels a site, then in each of 2 cycles 5 % of all rows of all sites'
     """
-    cycles = "one cycle" if recipe.cycles == 1 else f"each of {recipe.cycles} cycles"
+    cycles = "one cycle"
+    if recipe.cycles > 1:
+        cycles = f"each of {recipe.cycles} cycles"
     then = f"in {cycles} {_describe_share(recipe.per_cycle, recipe)}"
     if not recipe.initial:
         return then
@@ -145,7 +147,7 @@ def _describe_empty(agreement: Agreement) -> list[str]:
 def describe_showing(agreement: Agreement) -> list[str]:
     """What the sums of training let others read off, in words; no line where that is little."""
     methods = build_study(agreement).methods
-    lines = []
+    lines: list[str] = []
     for owner in ("training", "head"):
         if owner not in methods:
             continue
