@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fallow.data import open_dataset
-from fallow.data.facts import format_facts, describe_data
+from fallow.data.facts import describe_data, format_facts
 from fallow.experiment.rows import open_data
 from fallow.settings.recipe import Recipe
 
