@@ -124,6 +124,11 @@ class Forward:
         self.steps = rows.phi.new_empty(PENDING, m)
         self.m_phi_picked = rows.phi.new_empty(PENDING, k)
         self.r_m_phi_picked = rows.phi.new_empty(PENDING, rows.r_m_phi.shape[1])
+        # φ'Mφ and |RMφ|² of all rows, (m,), and the largest that each was since the matrices told.
+        self.variance = rows.phi.new_empty(m)
+        self.reward = rows.phi.new_empty(m)
+        self.most_variance = rows.phi.new_empty(m)
+        self.most_reward = rows.phi.new_empty(m)
         self._read_off()
 
     def find_best(self) -> int:
@@ -184,17 +189,12 @@ class Forward:
         self._read_off()
 
     def _read_off(self) -> None:
-        """φ'Mφ and |RMφ|² of all rows, and the largest that each was since: rounding errors are in
-        proportion to that."""
-        blocks = torch.split(torch.arange(len(self.phi)), BLOCK)
-        variance = []
-        reward = []
-        for at in blocks:
-            rows = slice(int(at[0]), int(at[-1]) + 1)
-            variance.append((self.phi[rows] * self.m_phi[rows]).sum(1))
-            reward.append(self.r_m_phi[rows].square().sum(1))
-        self.variance = torch.cat(variance)
-        self.reward = torch.cat(reward)
+        """Take what is carried from the matrices: rounding errors are in proportion to the largest
+        numbers since."""
+        for first in range(0, len(self.phi), BLOCK):
+            rows = slice(first, first + BLOCK)
+            self.variance[rows] = (self.phi[rows] * self.m_phi[rows]).sum(1)
+            self.reward[rows] = self.r_m_phi[rows].square().sum(1)
         self.most_variance = self.variance.clone()
         self.most_reward = self.reward.clone()
 
