@@ -47,8 +47,8 @@ COMMON = Recipe(
 )
 
 
-def of(name: str) -> Recipe:
-    """The recipe of one table.
+def of(name: str, labels: int = FEWEST) -> Recipe:
+    """The recipe of one table, with so many labels in each budget more than in the one before.
 
     >>> of("pol").title, of("pol").per_cycle * 12_000
     ('Telecommunication: pivotal samples', 300.0)
@@ -59,19 +59,19 @@ def of(name: str) -> Recipe:
         name=f"pivotal/{name}",
         title=f"{words}: pivotal samples",
         data=data,
-        per_cycle=FEWEST / (TRAINED * rows),
+        per_cycle=labels / (TRAINED * rows),
     )
 
 
-def mini(recipe: Recipe) -> Recipe:
+def mini(name: str) -> Recipe:
     """The same at 1,000, 2,000 and 3,000 labels."""
+    recipe = of(name, 1000)
     return replace(
         recipe,
         name=f"{recipe.name}-mini",
         title=f"{recipe.title}, three budgets",
-        per_cycle=recipe.per_cycle * 1000 / FEWEST,
         cycles=3,
     )
 
 
-RECIPES = (*(of(name) for name in SETS), *(mini(of(name)) for name in SETS))
+RECIPES = (*map(of, SETS), *map(mini, SETS))
