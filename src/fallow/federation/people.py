@@ -15,10 +15,11 @@ from fallow.core.methods import Finishing
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
+from fallow.experiment.audit import KEPT as OUTLOOK
 from fallow.experiment.encoding import add_encoder
 from fallow.experiment.finished import RowsAbout, TrainedModel
 from fallow.experiment.scale import in_units
-from fallow.experiment.steps import hold_back, is_stratified
+from fallow.experiment.steps import hold_back, is_stratified, known_or_none
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.card import Facts, write_card
@@ -256,7 +257,12 @@ def begin_cycle(site: Site, cycle: int, recipe: Recipe) -> None:
 
 def _lasting(recipe: Recipe) -> tuple[str, ...]:
     """What a site remembers beyond the end of a cycle, by the beginnings of names."""
-    return ("own/", "average") if recipe.restart == "continue" else ()
+    lasting: tuple[str, ...] = ()
+    if recipe.restart == "continue":
+        lasting = ("own/", "average")
+    if recipe.audit:
+        lasting += (OUTLOOK,)
+    return lasting
 
 
 def _find_picks(at: Office, step: str) -> State | None:
@@ -288,17 +294,18 @@ def _make_lines(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
     rows = picks["rows"].tolist()
     why: dict[str, list[Any]] = _predict(at, cycle, picks["rows"])
     if "score" in picks:
-        why["score"] = picks["score"].tolist()
+        why["score"] = [known_or_none(value) for value in picks["score"].tolist()]
     weights = [1.0] * len(rows)
     if "weight" in picks:
         weights = picks["weight"].tolist()
-    chances = [None] * len(rows)
+    chances: list[float | None] = [None] * len(rows)
     if "probability" in picks:
-        chances = picks["probability"].tolist()
+        chances = [known_or_none(value) for value in picks["probability"].tolist()]
     for i, row in enumerate(rows):
+        told = {name: values[i] for name, values in why.items() if values[i] is not None}
         yield ChosenRow(
             row=row,
-            why={name: values[i] for name, values in why.items()},
+            why=told,
             weight=weights[i],
             probability=chances[i],
         )

@@ -95,6 +95,8 @@ def describe_key(key: str) -> str:
         part = kind.partition("-")[2]
         more = f" (part {int(part) + 1})" if part else ""
         return f"the query of cycle {cycle}{more}"
+    if kind == "audit":
+        return f"the audit of cycle {cycle}"
     if key == "0/tuned":
         return "the choice of the encoder's field"
     return "the first labels" if key == "0/initial" else key
