@@ -303,9 +303,7 @@ def places(rows: int = 150, is_number: bool = False) -> Dataset:
 
 def records_of(recipe: Recipe, seed: int = 0, is_number: bool = False) -> list[Record]:
     journal = Journal()
-    return Run(
-        world_of(recipe, seed, places(is_number=is_number), journal), journal
-    ).go()
+    return Run(world_of(recipe, seed, places(is_number=is_number), journal), journal).go()
 
 
 def test_every_cycle_with_a_query_has_an_audit_and_buys_no_more_labels() -> None:
@@ -354,9 +352,9 @@ def test_true_is_a_tenth_and_false_is_none() -> None:
 
 @pytest.mark.parametrize("share", [1.0, -0.1, float("nan"), 3])
 def test_a_share_that_is_none_is_refused(share: float) -> None:
-    with pytest.raises(ValueError, match="audit is .*; it is the share of each cycle's"):
+    with pytest.raises(ValueError, match=r"audit is .*; it is the share of each cycle's"):
         Recipe("a", audit=share)
-    with pytest.raises(ValueError, match="audit is .*; it is the share of each budget"):
+    with pytest.raises(ValueError, match=r"audit is .*; it is the share of each budget"):
         Audit(share)
 
 

@@ -523,7 +523,7 @@ def _confirm(
 
 def _introduce(console: Console, folder: SiteFolder) -> None:
     """The study, the site's rows, and what leaves the site."""
-    from fallow.data.facts import data_lines
+    from fallow.data.facts import format_facts
     from fallow.federation.site.own_data import describe_own_data
     from fallow.federation.site.terms import describe_rows, describe_study, list_disclosures
 
@@ -533,7 +533,7 @@ def _introduce(console: Console, folder: SiteFolder) -> None:
             f"Site {folder.name}",
             *describe_study(folder),
             *describe_rows(folder.rows, folder.tests),
-            *data_lines(describe_own_data(folder)),
+            *format_facts(describe_own_data(folder)),
         ],
     )
     heads = ("part", "verb", "reveals", "seen by")

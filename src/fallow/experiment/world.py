@@ -354,8 +354,10 @@ def _build_oracle(
     every cycle and no more, over all resumes."""
     sizes = {name: len(y) for name, y in hidden.items()}
     first = budgets(recipe.budget, recipe.initial, sizes)
-    later = budgets(recipe.budget, recipe.per_cycle, sizes)
-    limit = {name: first[name] + recipe.cycles * later[name] for name in sizes}
+    limit = dict(first)
+    for cycle in range(recipe.cycles):
+        for name, n in budgets(recipe.budget, recipe.share_of(cycle), sizes).items():
+            limit[name] += n
     spent = {name: int(site.bought.sum()) for name, site in members.items()}
     if shared:
         return Simulated(hidden, sum(limit.values()), spent)

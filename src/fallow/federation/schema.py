@@ -18,7 +18,7 @@ from fallow.core.build import nearest
 from fallow.core.missing import Missing, name_marks
 from fallow.data.dataset import Dataset, Task
 from fallow.data.own.features import read_arrays
-from fallow.data.own.labels import TaskChoice, encode
+from fallow.data.own.labels import TaskChoice, encode_labels
 from fallow.data.own.table import EMPTY, MOST_LEVELS, read_cells
 from fallow.federation.site.pictures import read_pictures
 
@@ -268,7 +268,7 @@ def schema_of(
         arrays = read_arrays(file)
         if "x" not in arrays or "y" not in arrays or arrays["x"].ndim < 2:
             raise ValueError(f"{file.name} needs the arrays x (rows, ...) and y (rows,)")
-        _, found = encode(arrays["y"], task, file.name, classes)
+        _, found = encode_labels(arrays["y"], task, file.name, classes)
         return Schema(
             kind="arrays",
             task=_choose_task(found),
@@ -301,7 +301,9 @@ def _of_table(
         raise ValueError(
             f"{file.name} has no column {label!r}{nearest(label, list(cells))}"
         )
-    _, found = encode(np.array(cells.pop(label), dtype=np.str_), task, file.name, classes)
+    _, found = encode_labels(
+        np.array(cells.pop(label), dtype=np.str_), task, file.name, classes
+    )
     cells.pop(ids, None)
     if not cells:
         raise ValueError(f"{file.name} has no column of features; add one")
