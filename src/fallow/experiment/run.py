@@ -203,7 +203,7 @@ class Run:
         if "tuning" in self.world.methods:
             done = self._tune_encoder(done)
         if self.world.encoded_by is None and "encoder" in done:
-            self.world = self.world.encoded(done["encoder"])
+            self.world = self.world.with_encoder(done["encoder"])
         if self.world.scale is None and done["scale"]:
             self.world = self.world.in_units(Scale(**done["scale"]))
         return done

@@ -130,7 +130,7 @@ class World:
         """All of them: nothing is struck out of a simulation."""
         return tuple(cohort)
 
-    def encoded(self, state: State) -> World:
+    def with_encoder(self, state: State) -> World:
         """The world once the encoder is fitted: test rows follow."""
         if self.features is None:
             raise ValueError(
@@ -318,7 +318,7 @@ def world_of(
     features = None
     if encoder is not None:
         features = CommonFeatures(encoder, found.x, rows, kept or FeatureStore())
-        parts = replace(parts, encoded=features.of_site)
+        parts = replace(parts, encode=features.of_site)
     members = {}
     for name, at in rows.items():
         members[name] = Site(name, data.take_rows(x, at), parts, store)

@@ -87,6 +87,7 @@ NOT_NEGATIVE = frozenset(
         "counts",
         "draws",
         "labels",
+        "left",
         "log",
         "mass",
         "n",

@@ -222,7 +222,9 @@ class RunSchedule:
         is_query = kind in ("query", "draw", "ask", "close", "tally")
         first, last = self._cycles(is_query)
         if not first <= cycle <= last:
-            what = "queries" if is_query else "trains"
+            what = "trains"
+            if is_query:
+                what = "queries"
             return f"it {what} in cycles {first} to {last}, and not in {cycle}"
         if round_ >= recipe.rounds:
             return f"a cycle has {recipe.rounds} rounds, numbered from 0, and not round {round_}"
@@ -244,7 +246,9 @@ class RunSchedule:
         last = self.recipe.cycles
         if is_query:  # none follows the last training
             last -= 1
-        first = last if self.is_one_pass else 0
+        first = 0
+        if self.is_one_pass:
+            first = last
         return first, last
 
     @property
@@ -289,4 +293,7 @@ class RunSchedule:
 
 def _within(kind: Part) -> int:
     """Where a part of a step stands among the others (`PHASES`)."""
-    return next(at for at, kinds in enumerate(PHASES) if kind in kinds)
+    for at, kinds in enumerate(PHASES):
+        if kind in kinds:
+            return at
+    raise KeyError(kind)

@@ -157,7 +157,7 @@ def _describe_empty(agreement: Agreement) -> list[str]:
 def describe_showing(agreement: Agreement) -> list[str]:
     """What the sums of training let others read off, in words; no line where that is little."""
     methods = build_study(agreement).methods
-    lines = []
+    lines: list[str] = []
     for owner in ("training", "head"):
         if owner not in methods:
             continue

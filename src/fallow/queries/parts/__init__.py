@@ -25,9 +25,10 @@ from fallow.queries.parts.gradients import residuals
 from fallow.queries.parts.kcenter import Features, Gradients, k_center
 from fallow.queries.parts.kmeans import clusters
 from fallow.queries.parts.kmeanspp import k_means_pp
-from fallow.queries.parts.neighbours import most_similar
+from fallow.queries.parts.neighbours import most_similar, similar_blocks
 from fallow.queries.parts.posterior import (
     SIGMA,
+    TIED,
     LastLayer,
     Reduction,
     check_sigma,
@@ -44,6 +45,7 @@ __all__ = [
     "NO_BID",
     "OFTEN",
     "SIGMA",
+    "TIED",
     "Committee",
     "Features",
     "Gradients",
@@ -74,6 +76,7 @@ __all__ = [
     "refuse_classes",
     "residuals",
     "shared_features",
+    "similar_blocks",
     "tie_bundles",
     "top",
     "total_bundles",
