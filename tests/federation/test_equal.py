@@ -149,6 +149,19 @@ STUDIES: dict[str, dict[str, Any]] = {
         "cycles": 1,
     },
     "leverage of numbers": NUMBERS,
+    "a pivotal sample of numbers": {
+        **NUMBERS,
+        "query": Spec("pivotal"),
+        "training": Spec("server-solve", {"ridge": 1e-4}),
+    },
+    "a pivotal sample of features of numbers, with secure sums": {
+        **NUMBERS,
+        "query": Spec("pivotal"),
+        "training": Spec("closed-form"),
+        "encoder": Spec("fourier", {"features": 12}),
+        "rounds": 1,
+        "privacy": Privacy(secure_sum=True),
+    },
     "leverage of masked numbers": {
         **NUMBERS,
         "query": Spec("fale", {"mode": "fedsvd"}),

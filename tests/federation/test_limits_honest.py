@@ -87,6 +87,17 @@ STUDIES: dict[str, dict[str, Any]] = {
         "per_cycle": 0.1,
         "cycles": 2,
     },
+    "a pivotal sample by leverage": {
+        "query": Spec("pivotal"),
+        "training": Spec("server-solve"),
+        "initial_by": "query",
+        "cycles": 2,
+    },
+    "a pivotal sample by leverage at each site": {
+        "query": Spec("pivotal", {"allot": "site"}),
+        "training": Spec("server-solve"),
+        "initial_by": "query",
+    },
     "leverage in triangles": {
         "query": Spec("fale", {"mode": "tsqr"}),
         "training": Spec("server-solve", {"passes": 1}),

@@ -360,7 +360,7 @@ def read_standing(folder: SiteFolder) -> Standing:
             "limit": folder.settings.limit,
             "copied": ledger.store.find_copy_time(),
             "put_back": ledger.store.describe_put_back(),
-            "epsilon": ledger.store.spent(),
+            "epsilon": ledger.store.sum_spent(),
             "epsilon_limit": folder.settings.epsilon,
             "sent": sent,
             "news": ledger.orders.load_news(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,8 +91,10 @@ class Run:
         recipe = self.recipe
         spent = Spent()
         spent.add(self.initial())
-        per_cycle = self.world.budget_for(recipe.per_cycle)
-        budget = {site: n * cycle for site, n in per_cycle.items()}
+        bought: Counter[SiteId] = Counter()
+        for earlier in range(cycle):
+            bought.update(self.world.budget_for(recipe.share_of(earlier)))
+        budget = dict(bought)
         if recipe.initial_by == "query":
             first = self.world.budget_for(recipe.initial)
             budget = {site: n + first[site] for site, n in budget.items()}
@@ -193,7 +196,7 @@ class Run:
         if "tuning" in self.world.methods:
             done = self._tune_encoder(done)
         if self.world.encoded_by is None and "encoder" in done:
-            self.world = self.world.encoded(done["encoder"])
+            self.world = self.world.with_encoder(done["encoder"])
         if self.world.scale is None and done["scale"]:
             self.world = self.world.in_units(Scale(**done["scale"]))
         return done
@@ -269,7 +272,7 @@ class Run:
     def _queries(self, cycle: int, memo: Memo, state: State) -> Iterator[FinishedQuery]:
         """A cycle's budget, in as many parts as the recipe says; no training lies between them."""
         parts = self.recipe.queries_per_cycle
-        budget = self.world.budget_for(self.recipe.per_cycle)
+        budget = self.world.budget_for(self.recipe.share_of(cycle))
         for part in range(parts):
             # what a part adds to those before it, so that all parts together are the budget
             share: dict[SiteId, int] = {}

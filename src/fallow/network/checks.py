@@ -86,6 +86,7 @@ NOT_NEGATIVE = frozenset(
         "counts",
         "draws",
         "labels",
+        "left",
         "log",
         "mass",
         "n",

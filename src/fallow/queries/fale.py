@@ -166,7 +166,7 @@ class FALE:
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:  # line 4 on
         n = sum(budget.values())
-        columns = self.columns(ask)
+        columns = leverage.find_columns(ask, intercept=self.intercept)
         found, warnings = self.score_rows(ask, columns)
         total = sum_of_all(ask, "mass")
         mass = float(total["mass"])
@@ -190,20 +190,6 @@ class FALE:
             notes["draws"] = draws
             ask.keep("take", end=end, draws=draws, **common)
         return {**memo, "notes": notes}
-
-    def columns(self, ask: Ask) -> Columns:
-        """How columns are centred and scaled."""
-        total = sum_of_all(ask, "totals")
-        rows = int(total["rows"])
-        if rows == 0:
-            raise ValueError(
-                "no site has a row without a label: there is nothing to choose from"
-            )
-        mean = total["columns"] / rows * self.intercept
-        seen = sum_of_all(ask, "spread", mean=mean)
-        unit = leverage.scales(seen["squares"], seen["varies"])
-        ones = torch.full((int(self.intercept),), rows**-0.5, dtype=torch.float64)
-        return Columns(mean, torch.cat([unit, ones]), rows)
 
     def score_rows(self, ask: Ask, columns: Columns) -> tuple[Directions, list[str]]:
         """Lines 1-3: every site keeps the scores of its rows.  Returns the directions in which rows

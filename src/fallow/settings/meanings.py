@@ -52,7 +52,7 @@ MEANINGS: dict[str, str] = {
     "query": "The strategy of 'fallow run' ('fallow methods').",
     "initial": "First labels: a fraction of all rows, or a whole number a site.",
     "initial_by": "Who chooses the first labels: random, typical rows of all sites, or the query.",
-    "per_cycle": "Labels of a cycle: a fraction of all rows, or a whole number a site.",
+    "per_cycle": "Labels of a cycle: a fraction of all rows, or a whole number a site; or a list.",
     "queries_per_cycle": "A cycle's labels are bought in so many parts, one after the other.",
     "cycles": "How often sites choose rows after the first training phase.",
     "protocol": "Cycle by cycle, or each budget chosen from nothing; auto: as in the paper.",

@@ -214,7 +214,9 @@ class RunSchedule:
         is_query = kind in ("query", "ask", "close")
         first, last = self._cycles(is_query)
         if not first <= cycle <= last:
-            what = "queries" if is_query else "trains"
+            what = "trains"
+            if is_query:
+                what = "queries"
             return f"it {what} in cycles {first} to {last}, and not in {cycle}"
         if round_ >= recipe.rounds:
             return f"a cycle has {recipe.rounds} rounds, numbered from 0, and not round {round_}"
@@ -234,7 +236,9 @@ class RunSchedule:
         last = self.recipe.cycles
         if is_query:  # none follows the last training
             last -= 1
-        first = last if self.is_one_pass else 0
+        first = 0
+        if self.is_one_pass:
+            first = last
         return first, last
 
     @property
@@ -279,4 +283,7 @@ class RunSchedule:
 
 def _within(kind: Part) -> int:
     """Where a part of a step stands among the others (`PHASES`)."""
-    return next(at for at, kinds in enumerate(PHASES) if kind in kinds)
+    for at, kinds in enumerate(PHASES):
+        if kind in kinds:
+            return at
+    raise KeyError(kind)

@@ -24,9 +24,10 @@ from fallow.queries.parts.gradients import residuals
 from fallow.queries.parts.kcenter import Features, Gradients, k_center
 from fallow.queries.parts.kmeans import cluster_rows
 from fallow.queries.parts.kmeanspp import k_means_pp
-from fallow.queries.parts.neighbours import most_similar
+from fallow.queries.parts.neighbours import most_similar, similar_blocks
 from fallow.queries.parts.posterior import (
     SIGMA,
+    TIED,
     LastLayer,
     Reduction,
     check_sigma,
@@ -42,6 +43,7 @@ __all__ = [
     "NO_BID",
     "OFTEN",
     "SIGMA",
+    "TIED",
     "Committee",
     "Features",
     "Gradients",
@@ -72,6 +74,7 @@ __all__ = [
     "read_shared_features",
     "refuse_classes",
     "residuals",
+    "similar_blocks",
     "tie_bundles",
     "top",
     "total_bundles",
