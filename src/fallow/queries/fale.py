@@ -158,11 +158,8 @@ class FALE:
         if not self.rotate:
             never.append("rotation")
         needs_totals_alone = self.mode == "gram"  # other modes need each site's answer
-        contract = replace(
-            FALE.contract.without(*never),
-            secure_sum=needs_totals_alone,
-            budget_of=self.allot,
-        )
+        asked = FALE.contract.without(*never)
+        contract = replace(asked, secure_sum=needs_totals_alone, budget_of=self.allot)
         object.__setattr__(self, "contract", contract)
 
     # -- server half ------------------------------------------------------------------------
@@ -284,7 +281,8 @@ class FALE:
         return {"rows": float(len(x)), "columns": leverage.totals(x)}
 
     def spread(self, view: View, mean: Tensor) -> Answer:
-        squares, varies = leverage.spread(self.features(view)[0], mean)
+        x, _ = self.features(view)
+        squares, varies = leverage.spread(x, mean)
         return {"squares": squares, "varies": varies}
 
     def rotation(self, view: View, size: int) -> Answer:
@@ -357,7 +355,7 @@ class FALE:
     def take(self, view: View, end: float, draws: int, mass: float, rows: int) -> Picks:
         """The rows that are drawn by ``end`` (the log of a time), of ``draws`` over all sites."""
         clocks = self.clocks(view, mass, rows)
-        is_drawn = clocks.drawn(end)  # (m,)
+        is_drawn = clocks.is_drawn(end)  # (m,)
         order = clocks.order[is_drawn[clocks.order]]
         if end == torch.inf:
             return self.picks(order, torch.ones_like(clocks.rate), clocks.rate)
