@@ -47,11 +47,11 @@ COMMON = Recipe(
 )
 
 
-def of(name: str, labels: int = FEWEST) -> Recipe:
-    """The recipe of one table, with so many labels in each budget more than in the one before.
+def of(name: str) -> Recipe:
+    """The recipe of one table.
 
-    >>> of("pol").title, of("pol").per_cycle * 12_000
-    ('Telecommunication: pivotal samples', 300.0)
+    >>> of("pol").title, of("pol").cycles
+    ('Telecommunication: pivotal samples', 10)
     """
     data, words, rows = SETS[name]
     return replace(
@@ -59,17 +59,19 @@ def of(name: str, labels: int = FEWEST) -> Recipe:
         name=f"pivotal/{name}",
         title=f"{words}: pivotal samples",
         data=data,
-        per_cycle=labels / (TRAINED * rows),
+        per_cycle=FEWEST / (TRAINED * rows),
     )
 
 
 def mini(name: str) -> Recipe:
     """The same at 1,000, 2,000 and 3,000 labels."""
-    recipe = of(name, 1000)
+    recipe = of(name)
+    _, _, rows = SETS[name]
     return replace(
         recipe,
         name=f"{recipe.name}-mini",
         title=f"{recipe.title}, three budgets",
+        per_cycle=1000 / (TRAINED * rows),
         cycles=3,
     )
 
