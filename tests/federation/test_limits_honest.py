@@ -54,6 +54,7 @@ STUDIES: dict[str, dict[str, Any]] = {
         "training": Spec("dpfl", {"budget": 2, "graph": "symmetric-or"}),
         **TWICE,
     },
+    "an audit": {"audit": 0.5, "initial": 0, "per_cycle": 0.2, "query": Spec("margin")},
     "ifal": {"query": Spec("ifal", {"epochs": 1})},
     "entropy of the mean": {"query": Spec("entropy", {"model": "average"})},
     "fairfal": {"query": Spec("fairfal")},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,10 +16,11 @@ from fallow.core.methods import Finishing
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
+from fallow.experiment.audit import KEPT as OUTLOOK
 from fallow.experiment.encoding import add_encoder
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.scale import in_units
-from fallow.experiment.steps import hold_back, is_stratified
+from fallow.experiment.steps import hold_back, is_stratified, known_or_none
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.card import Facts, write_card
@@ -252,9 +254,12 @@ def begin_cycle(site: Site, cycle: int, recipe: Recipe) -> None:
 
 def _list_lasting(recipe: Recipe) -> tuple[str, ...]:
     """What a site remembers beyond the end of a cycle, by the beginnings of names."""
+    lasting: tuple[str, ...] = ()
     if recipe.restart == "continue":
-        return ("own/", "average")
-    return ()
+        lasting = ("own/", "average")
+    if recipe.audit:
+        lasting += (OUTLOOK,)
+    return lasting
 
 
 def _find_picks(at: Office, step: str) -> State | None:
@@ -287,13 +292,14 @@ def _explain_picks(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
     reasons = _predict(at, cycle, picks["rows"])
     if "score" in picks:
         for why, score in zip(reasons, picks["score"].tolist(), strict=True):
-            why["score"] = score
+            if not math.isnan(score):  # of a row that was drawn nothing is said
+                why["score"] = score
     weights = [1.0] * len(rows)
     if "weight" in picks:
         weights = picks["weight"].tolist()
-    chances = [None] * len(rows)
+    chances: list[float | None] = [None] * len(rows)
     if "probability" in picks:
-        chances = picks["probability"].tolist()
+        chances = [known_or_none(value) for value in picks["probability"].tolist()]
     for i, row in enumerate(rows):
         yield ChosenRow(
             row=row,

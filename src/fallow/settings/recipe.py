@@ -25,7 +25,7 @@ from fallow.settings.spec import Published, Spec, literal
 TEXTS = (str, str | None)
 OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
 """Fields that do not change what a run computes."""
-LATER = ("id", "drop", "columns", "encoder", "head")
+LATER = ("id", "drop", "columns", "encoder", "head", "audit")
 """Fields that recipes did not always have: at their default they are no part of a digest, so that
 studies of before stay the same studies."""
 NAMES = tuple[str, ...]
@@ -40,6 +40,7 @@ ONE_OR_MORE = (
     "test_rows",
     "queries_per_cycle",
 )
+USUAL_AUDIT = 0.1  # where somebody says audit=true
 BRANCHES = (
     "int",
     "float",
@@ -111,6 +112,8 @@ class Recipe:
     # a cycle's budget is bought in so many parts, one after the other
     queries_per_cycle: int = 1
     cycles: int = 3  # queries after the first training phase
+    # share of each cycle's budget that is drawn by chance, to know how good the model is; true: 0.1
+    audit: float = 0.0
     # one_pass: each cycle chooses from nothing with the budget of all cycles so far; auto: what the
     # strategy's paper does
     protocol: Literal["auto", "cycles", "one_pass"] = "auto"
@@ -200,6 +203,7 @@ class Recipe:
             raise ValueError(
                 "with fresh_first labels train from the second round on, and rounds is 1; raise it"
             )
+        self._check_audit()
         self.check_flip(self.sites)
         _check_executor(self.executor)
         if self.encoder is not None and self.features is not None:
@@ -212,6 +216,21 @@ class Recipe:
         if self.budget not in POLICIES:
             raise ValueError(
                 f"budget {self.budget!r} is unknown{nearest(self.budget, [*POLICIES])}"
+            )
+
+    def _check_audit(self) -> None:
+        """Raise ValueError for an audit that cannot be."""
+        if isinstance(self.audit, bool):
+            object.__setattr__(self, "audit", USUAL_AUDIT if self.audit else 0.0)
+        if not 0 <= self.audit < 1:
+            raise ValueError(
+                f"audit is {self.audit}; it is the share of each cycle's labels that is drawn by "
+                "chance, at least 0 and below 1, such as 0.1"
+            )
+        if self.audit and self.queries_per_cycle > 1:
+            raise ValueError(
+                f"audit is {self.audit} and queries_per_cycle is {self.queries_per_cycle}: an audit "
+                "is of the one query after each training; set queries_per_cycle=1 or audit=0"
             )
 
     def check_flip(self, sites: int) -> None:
@@ -257,7 +276,8 @@ class Recipe:
         """Raise unless ``rows`` rows are enough for the sites and for all labels to be bought."""
         if rows < self.sites:
             raise ValueError(
-                f"{rows} rows cannot be shared by {self.sites} sites; use fewer sites or more rows"
+                f"{rows} rows cannot be shared by {self.sites} sites; use fewer sites, such as "
+                f"--set sites={min(rows, 2)}, or more rows"
             )
         labels = 0.0
         for bought in self.purchases:
@@ -476,6 +496,8 @@ def _merge_value(*, old: object, value: object, kind: object, where: str) -> obj
         return _merge_settings(old, value, kind, where)
     if where == "plan.segments." and isinstance(value, int):
         return [{"epochs": value}]  # plan.segments=2: two epochs of all
+    if where == "audit." and isinstance(value, bool):  # true: the usual share
+        return USUAL_AUDIT if value else 0.0
     if where == "bounds." and value is True:
         return ("all-labels", "pooled")
     if where == "bounds." and value is False:

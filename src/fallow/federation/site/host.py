@@ -437,8 +437,7 @@ class Host:
         with self._fresh_held(site, request):
             answers = perform({site.id: site}, self._made.executor, {site.id: request})
         if site.memory.get("picks") is not before:
-            step = request.key.rpartition("/")[0]
-            site.remember(PICKED, {"step": bytes_to_tensor(step.encode())})
+            site.remember(PICKED, {"step": bytes_to_tensor(place.step.encode())})
         return answers[site.id]
 
     def _about_people(self, order: Order, request: Request) -> Answer:

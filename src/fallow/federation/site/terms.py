@@ -25,6 +25,7 @@ PARTS = {
     "tuning": "choice of the encoder's field",
     "scaling": "standardisation",
     "retention": "best model",
+    "audit": "audit",
     "people": "people and scores",
 }
 SEEN_BY = {
