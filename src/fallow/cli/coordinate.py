@@ -68,7 +68,7 @@ def init(
     """
     from fallow.cli.coordinate_words import after_init
     from fallow.federation.agreement import Waits, read_guideline
-    from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
+    from fallow.federation.coordinator.folder import AgreementDraft, CoordinatorFolder
     from fallow.federation.schema import schema_of
     from fallow.federation.toml import seconds_of
     from fallow.papers import find_recipe
@@ -91,7 +91,7 @@ def init(
     guidelines = None
     if guideline is not None:
         guidelines = read_guideline(guideline)
-    plan = Plan(
+    plan = AgreementDraft(
         name=name or folder.resolve().name,
         recipe=chosen,
         schema=schema,
