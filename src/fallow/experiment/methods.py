@@ -17,6 +17,7 @@ from fallow.core.plan import Plan
 from fallow.core.types import SiteId
 from fallow.engine.executors import AUTO, choose_executor, find_executor
 from fallow.engine.placement import Placement
+from fallow.experiment.audit import Audit
 from fallow.privacy import check_fit
 from fallow.queries import Random, Typical
 from fallow.settings.recipe import Recipe
@@ -81,6 +82,10 @@ def methods_of(
     if recipe.initial_by == "typical":
         first = Typical()
         contracts["initial_by=typical"] = first.contract
+    audit = None
+    if recipe.audit:
+        audit = Audit(recipe.audit, recipe.privacy.secure_sum)
+        contracts[f"audit={recipe.audit:g}"] = audit.contract
     check_fit(recipe.privacy, contracts, cohort)
     found: Methods = {
         "initial": first,
@@ -92,6 +97,8 @@ def methods_of(
     }
     if recipe.head == "exact":
         found["head"] = ExactHead()
+    if audit is not None:
+        found["audit"] = audit
     return found
 
 
