@@ -100,7 +100,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyManifest:
     """What ``study.json`` says, before any result.  ``classes``: of real sites, which tell nobody
     their partition."""
 
@@ -122,7 +122,7 @@ class StudyRecords:
     """A study and every record it has so far."""
 
     path: Path
-    study: Study
+    study: StudyManifest
     cells: tuple[Cell, ...]
 
     @property
