@@ -13,7 +13,7 @@ from fallow.experiment.finished import TrainedPhase
 from fallow.experiment.phases import Memory, Phases
 from fallow.experiment.versions import threads, versions_of
 from fallow.settings.recipe import Recipe
-from fallow.sites import Site
+from fallow.sites import LocalSite
 from fallow.sites.store import RelayedMessage
 
 INPUTS = (
@@ -93,7 +93,7 @@ def first_phase(
     return done, None
 
 
-def restore(members: Mapping[SiteId, Site], memory: Memory) -> None:
+def restore(members: Mapping[SiteId, LocalSite], memory: Memory) -> None:
     """Give sites what they remembered when a phase ended.  What a relay brought was one object for
     all its receivers, and is again."""
     letters: dict[tuple[int, ...], RelayedMessage] = {}

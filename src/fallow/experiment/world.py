@@ -52,7 +52,7 @@ from fallow.network.bytes import Bytes
 from fallow.privacy import SecureSum
 from fallow.settings.budgets import budgets
 from fallow.settings.recipe import Recipe
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.oracle import Simulated
 from fallow.sites.store import Store
@@ -71,7 +71,7 @@ class World:
     seed: int
     dataset: Dataset
     carrier: Carrier
-    members: dict[SiteId, Site]
+    members: dict[SiteId, LocalSite]
     oracle: Simulated
     model: nn.Module
     layout: Layout
@@ -328,7 +328,7 @@ def world_of(
         parts = replace(parts, encode=features.of_site)
     members = {}
     for name, at in rows.items():
-        members[name] = Site(name, data.take_rows(x, at), parts, store)
+        members[name] = LocalSite(name, data.take_rows(x, at), parts, store)
     executor = executor_of(recipe, model)
     engine = build_executor(
         executor,
@@ -362,7 +362,10 @@ def world_of(
 
 
 def _build_oracle(
-    recipe: Recipe, members: dict[SiteId, Site], hidden: dict[SiteId, Tensor], shared: bool
+    recipe: Recipe,
+    members: dict[SiteId, LocalSite],
+    hidden: dict[SiteId, Tensor],
+    shared: bool,
 ) -> Simulated:
     """Held-back labels; a site (or all together, where the budget is shared) may buy its share of
     every cycle and no more, over all resumes."""

@@ -30,7 +30,7 @@ from fallow.sites.fits import is_main, named_stream
 from fallow.sites.seen import SeenRows, Source, in_unit, seen_rows
 from fallow.sites.store import Label, RelayedMessages, Store, names_from_relay
 
-ViewOf = Callable[["Site", int, bool], View]
+ViewOf = Callable[["LocalSite", int, bool], View]
 EMPTY = -1.0
 ENCODE = "encode"
 """What a site remembers of its encoder: what that was fitted to."""
@@ -87,7 +87,7 @@ class Parts:
 
 @final
 @dataclass
-class Site:
+class LocalSite:
     """A site of the simulator and, with a durable store, of a real federation.
 
     x: (n, *shape) all rows.  The hidden labels are not here: they come one by one through `buy`.
