@@ -18,7 +18,7 @@ from fallow.cli.tables import print_lines
 from fallow.storage.errors import Stopped
 
 if TYPE_CHECKING:
-    from fallow.cli.coordinate_words import Lines
+    from fallow.cli.coordinate_words import CoordinatorLines
     from fallow.report.live import Live
 
 coordinate = typer.Typer(
@@ -68,7 +68,7 @@ def init(
     """
     from fallow.cli.coordinate_words import after_init
     from fallow.federation.agreement import Waits, read_guideline
-    from fallow.federation.coordinator.folder import AgreementDraft, CoordinatorFolder
+    from fallow.federation.coordinator.folder import CoordinatorFolder, StudyPlan
     from fallow.federation.schema import schema_of
     from fallow.federation.toml import seconds_of
     from fallow.papers import find_recipe
@@ -91,7 +91,7 @@ def init(
     guidelines = None
     if guideline is not None:
         guidelines = read_guideline(guideline)
-    plan = AgreementDraft(
+    plan = StudyPlan(
         name=name or folder.resolve().name,
         recipe=chosen,
         schema=schema,
@@ -183,7 +183,7 @@ def admit(
 @coordinate.command()
 def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False) -> None:
     """Run the study until it is finished, or until Ctrl-C or 'stop'; the same command goes on."""
-    from fallow.cli.coordinate_words import Lines
+    from fallow.cli.coordinate_words import CoordinatorLines
     from fallow.federation.coordinator.folder import CoordinatorFolder
     from fallow.federation.coordinator.program import Program, alone
     from fallow.federation.folders import tighten
@@ -201,7 +201,7 @@ def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False
     opt.need_flower()
     from fallow.network.flower import FlowerLink
 
-    say = Lines(console, agreement, as_json=as_json)
+    say = CoordinatorLines(console, agreement, as_json=as_json)
     nodes = {site: about["node"] for site, about in office.admitted.items()}
     with _stopped_by_signals(folder, say):
         link = FlowerLink(folder / "flower", office.address, office.tls, nodes, say)
@@ -378,7 +378,7 @@ def _running(folder: Path) -> None:
 
 
 @contextmanager
-def _stopped_by_signals(folder: Path, say: Lines) -> Iterator[None]:
+def _stopped_by_signals(folder: Path, say: CoordinatorLines) -> Iterator[None]:
     """Ctrl-C and SIGTERM ask for a stop in order; a second one ends at once."""
     from fallow.federation.coordinator.live import Control
 

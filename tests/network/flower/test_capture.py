@@ -130,7 +130,7 @@ def captured(
     port = free_port()
     done = Event()
     waits = replace(alike.agreement.waits, timeout=2 * LONG, patience=2 * LONG)
-    plan = coordinator.folder.AgreementDraft(
+    plan = coordinator.folder.StudyPlan(
         "alps", recipe, schema, (OTHER, PLANTED), 0, waits, 1
     )
     office = CoordinatorFolder.create(

@@ -31,7 +31,7 @@ LEAVING = 20.0
 
 
 @dataclass(frozen=True)
-class AgreementDraft:
+class StudyPlan:
     """What `CoordinatorFolder.create` makes an agreement of."""
 
     name: str
@@ -103,7 +103,7 @@ class CoordinatorFolder:
     @staticmethod
     def create(
         path: str | Path,
-        plan: AgreementDraft,
+        plan: StudyPlan,
         address: str = "0.0.0.0:9092",
         hosts: Sequence[str] = (),
     ) -> CoordinatorFolder:
