@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fallow.core.build import nearest
 from fallow.core.names import BUILT_IN, NamePolicy, check_name
 from fallow.core.types import SiteId
 from fallow.data import Dataset, embed_rows
@@ -20,6 +21,7 @@ from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardised
 from fallow.federation.folders import check_authority
 from fallow.federation.schema import Schema
+from fallow.network.links import FLOWER, LINKS
 from fallow.network.plausible import Bounds
 from fallow.privacy.settings import SMALLEST
 from fallow.settings.recipe import Recipe, named_classes
@@ -61,7 +63,8 @@ class Agreement:
     authority: the certificate (PEM) by which they know its machine; None where that is agreed on
     elsewhere.  smallest: scores over fewer test rows leave no site.  bounds: how unusual an answer
     may be before the coordinator does not count it, or not in full.  guideline: how samples are to
-    be labelled, plain text that people read beside each; None: no word on it.  names: whose classes the
+    be labelled, plain text that people read beside each; None: no word on it.  link: what carries
+    messages, a name of `fallow.network.links.LINKS`.  names: whose classes the
     recipe may name, as the machine that reads it has decided: it is no part of what was agreed on.
     An agreement with another name cannot be made, so whatever is built of one has passed that gate.
     """
@@ -77,6 +80,7 @@ class Agreement:
     authority: str | None = None
     bounds: Bounds = Bounds()
     guideline: str | None = None
+    link: str = FLOWER
     names: NamePolicy = field(default=BUILT_IN, compare=False)
 
     def __post_init__(self) -> None:
@@ -111,6 +115,11 @@ class Agreement:
             check_authority(self.authority.encode(), "federation.authority", copy)
         if self.guideline is not None:
             check_guideline(self.guideline)
+        if self.link not in LINKS:
+            raise ValueError(
+                f"federation.link is {self.link!r:.80}{nearest(self.link, list(LINKS))}; it is one "
+                f"of {', '.join(LINKS)}"
+            )
         least = SMALLEST if self.recipe.privacy.secure_sum else 1
         most = len(self.sites)
         if self.waits.quorum is not None and not least <= self.waits.quorum <= most:
@@ -145,6 +154,9 @@ class Agreement:
         # it sways what people say; without one the digest is what it was before there were any
         if self.guideline is not None:
             agreed.append({"guideline": self.guideline})
+        # over Flower the digest is what it was before there was a choice
+        if self.link != FLOWER:
+            agreed.append({"link": self.link})
         return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
 
     @cached_property

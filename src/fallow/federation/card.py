@@ -15,6 +15,7 @@ from fallow.core.words import count_noun, size
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.schema import Column
+from fallow.network.links import LINKS
 from fallow.storage.files import write_whole
 
 CARD = "model-card.md"
@@ -166,6 +167,7 @@ def _describe_privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
         )
     summed = "were masked" if privacy.secure_sum else "were not masked"
     yield f"- Sums over sites {summed}."
+    yield f"- Messages went over {LINKS[agreement.link].title}, each signed by its sender."
     if facts.left:
         yield "- What left the sites:"
     for row in facts.left:

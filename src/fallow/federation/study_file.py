@@ -23,6 +23,7 @@ from fallow.federation.toml import (
     schema_section,
     seconds_of,
 )
+from fallow.network.links import FLOWER
 from fallow.network.plausible import Bounds
 from fallow.papers import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
@@ -74,6 +75,7 @@ def agreement_from(settings: Mapping[str, Any], names: NamePolicy = BUILT_IN) ->
         "patience",
         "deadline",
         "guideline",
+        "link",
         *BOUNDS,
     )
     for key in about:
@@ -92,6 +94,7 @@ def agreement_from(settings: Mapping[str, Any], names: NamePolicy = BUILT_IN) ->
         about["coordinator"],
         authority if authority is not None else "",
         about.get("guideline", ""),
+        about.get("link", FLOWER),
         *_check_list(about["sites"]),
     ]
     if wrong := [text for text in texts if not isinstance(text, str)]:
@@ -118,6 +121,7 @@ def agreement_from(settings: Mapping[str, Any], names: NamePolicy = BUILT_IN) ->
         authority=authority,
         bounds=_read_bounds(about),
         guideline=guideline,
+        link=about.get("link", FLOWER),
         names=names,
     )
 
@@ -215,6 +219,10 @@ def _federation_section(agreement: Agreement) -> Table:
         about="the public key of the coordinator: a site obeys orders signed by it, and no other",
     )
     _add_authority(section, agreement.authority)
+    if agreement.link != FLOWER:
+        add_setting(
+            section, "link", agreement.link, about="what carries messages; sites call"
+        )
     add_setting(
         section,
         "seed",

@@ -11,7 +11,6 @@ from typing import final
 import httpx
 
 from fallow.core.types import SiteId
-from fallow.network.https.link import is_loopback
 from fallow.network.https.signed import (
     ANSWER,
     CHALLENGE,
@@ -23,7 +22,8 @@ from fallow.network.https.signed import (
     find_header,
     sum_of,
 )
-from fallow.network.https.tls import Pair, make_site_context
+from fallow.network.links import is_loopback
+from fallow.network.tls import Pair, make_site_context
 
 LARGEST = 2**31  # bytes of a message
 CONNECT = 15.0  # seconds until a connection stands

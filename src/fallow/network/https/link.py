@@ -6,7 +6,6 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from threading import Event, Thread
 from typing import cast
@@ -18,7 +17,8 @@ from fallow.network.flower.certificates import Tls
 from fallow.network.https.app import Application
 from fallow.network.https.connections import Connections, make_config
 from fallow.network.https.mailbox import Mailbox
-from fallow.network.https.tls import make_server_context
+from fallow.network.links import is_loopback
+from fallow.network.tls import make_server_context
 
 LARGEST = 2**31  # bytes of an answer, before more is known of a study
 BACKLOG = 128
@@ -188,20 +188,6 @@ class HttpsLink:
 def allow_largest(site: SiteId) -> int:
     """Any answer that a link carries."""
     return LARGEST
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine itself reaches an address.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

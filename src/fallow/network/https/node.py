@@ -110,7 +110,9 @@ class Conversation:
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             for end in ends:
                 if isinstance(end, Exception):
-                    self.why_not_asked = f"the link has ended with {type(end).__name__}: {end}"
+                    self.why_not_asked = (
+                        f"the link has ended with {type(end).__name__}: {end}"
+                    )
             await self._caller.close()
 
     async def _poll_for_ever(self) -> None:
