@@ -24,8 +24,8 @@ from typer.testing import CliRunner
 from fallow.cli.site import site
 from fallow.cli.site_words import SiteLines, describe_end, describe_event
 from fallow.core import events
-from fallow.federation.site.folder import SiteFolder
 from fallow.federation.links.ends import Handle, SiteNode
+from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.serve import Copies, read_status, serve, unreachable
 from fallow.federation.study_file import write_agreement
 from fallow.network.envelope import Order, open_reply, sign_message

@@ -170,8 +170,11 @@ def served(
     with ExitStack() as stack:
         stack.callback(link.close)
         assert link.wait_until_there(SOON)
-        stack.callback(lambda: [found.stop_site(name) for name in list(found.nodes)])
-        yield found
+        try:
+            yield found
+        finally:
+            for name in list(found.nodes):
+                found.stop_site(name)
 
 
 def until(is_true: Callable[[], object], seconds: float = SOON) -> None:
