@@ -56,7 +56,7 @@ class Begun:
 
     def picks_of_run(self) -> dict[str, list[int]]:
         """The rows of each site that the first query buys, ascending."""
-        wanted = self.run.world.budget_for(self.run.recipe.per_cycle)
+        wanted = self.run.world.budget_for(self.run.recipe.share_of(0))
         self.run._query(0, 0, {}, self.state, wanted)
         return {
             name: [
@@ -66,7 +66,7 @@ class Begun:
         }
 
     def picks_of_arrays(self, strategy: Any) -> dict[str, list[int]]:
-        wanted = self.run.world.budget_for(self.run.recipe.per_cycle)
+        wanted = self.run.world.budget_for(self.run.recipe.share_of(0))
         found = fl.select(strategy, sites=self.sites, n=wanted, seed=3)
         return {name: sorted(self.rows[name][at].tolist()) for name, at in found.items()}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fallow.data import open_dataset
-from fallow.data.facts import data_lines, describe_data
+from fallow.data.facts import describe_data, format_facts
 from fallow.experiment.rows import open_data
 from fallow.settings.recipe import Recipe
 
@@ -38,7 +38,7 @@ def test_rows_are_counted_by_site_and_reason_and_what_is_odd_is_said(
     assert "only one row at c: nothing can be chosen there" in said
     assert "d: no row is left" in said
     assert "one label in all of rare: it can be learnt or tested, not both" in said
-    shown = "\n".join(data_lines(facts))
+    shown = "\n".join(format_facts(facts))
     assert "rows: 45 read, 43 kept" in shown and "look at this: only one" in shown
     assert sum(site["kept"] for site in facts["sites"]) == 43
 

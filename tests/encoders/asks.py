@@ -36,7 +36,7 @@ def make_sites(encoder: Encoder, parts: Sequence[Tensor]) -> dict[str, Site]:
     def encoded(site: str, x: Tensor, state: State) -> tuple[Tensor, None]:
         return encode_rows(encoder, x, state), None
 
-    about = Parts(model, layout, methods, 2, 0, fresh, encoded=encoded)
+    about = Parts(model, layout, methods, 2, 0, fresh, encode=encoded)
     store = MemoryStore()
     return {f"s{i}": Site(f"s{i}", x, about, store) for i, x in enumerate(parts)}
 

@@ -50,6 +50,7 @@ WORLDS: dict[str, dict[str, Any]] = {
         "restart": "continue",
     },
     "bytes": {"cycles": 1},
+    "an audit": {"audit": 0.3, "cycles": 1, "query": Spec("entropy"), "initial": 0.2},
     "labels held back": {
         "training": Spec("tests.experiment.alone:Alone"),
         "validation": 0.4,
@@ -127,7 +128,8 @@ def test_no_label_is_bought_twice_and_no_budget_is_exceeded(
     held = json.loads((CELL.folder(setup.out) / "partition.json").read_text())
     sizes = dict(zip(held["sites"], held["sizes"], strict=True))
     first, later = (
-        budgets(recipe.budget, share, sizes) for share in (recipe.initial, recipe.per_cycle)
+        budgets(recipe.budget, share, sizes)
+        for share in (recipe.initial, recipe.share_of(0))
     )
     bought = Counter(site for site, *_ in whole.ledger)
     assert all(bought[s] <= first[s] + recipe.cycles * later[s] for s in sizes)

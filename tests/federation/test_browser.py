@@ -73,7 +73,7 @@ def test_what_is_typed_in_the_browser_is_what_the_next_cycle_learns(tmp_path: Pa
             site: label_by_keyboard(page, int(FEW.initial)) for site, page in pages.items()
         }
         second = {
-            site: label_by_keyboard(page, int(FEW.per_cycle))
+            site: label_by_keyboard(page, int(FEW.share_of(0)))
             for site, page in pages.items()
         }
         study.finish(LONG)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fallow.cli import main
-from fallow.data.facts import data_lines
+from fallow.data.facts import format_facts
 from fallow.federation.card import CARD
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.own_data import describe_own_data
@@ -38,7 +38,7 @@ def test_a_site_sees_how_its_own_rows_were_read(tmp_path: Path) -> None:
     assert holes["x0"] == 0
     kinds = {column["name"]: column["kind"] for column in facts["columns"]}
     assert kinds == {"x0": "number", "x1": "number", "x2": "number", "kind": "category"}
-    text = "\n".join(data_lines(facts))
+    text = "\n".join(format_facts(facts))
     assert text.startswith("Your data: chur-rows.csv and chur-test.csv")
     assert f"chur: {n_rows} training and {n_tests} test rows" in text
     assert "categories: kind (a, b and c)" in text

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fallow.cli.coordinate_words import Lines, show_sites
 from fallow.core.events import Event
-from fallow.federation.coordinator.labels import counts_of
+from fallow.federation.coordinator.labels import read_progress
 from fallow.federation.coordinator.live import utc
 from fallow.federation.coordinator.scores import UNSCORED, score_counts, score_totals
 from tests.federation.worlds import tiny
@@ -73,11 +73,11 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
                 "event": "labels",
                 "deadline": utc(0),
                 "sites": {
-                    "b": counts_of(
+                    "b": read_progress(
                         {"asked": 3, "answered": 1, "declined": 1, "conflicts": 1}
                     )
                 },
-                "earlier": {"a": (counts_of({"asked": 4, "answered": 3}), utc(60))},
+                "earlier": {"a": (read_progress({"asked": 4, "answered": 3}), utc(60))},
             },
             "until 1 Jan 1970, 00:00 UTC: a 3 of 4 (as of 1 Jan 1970, 00:01 UTC); b 2 of 3, 1 in ",
         ),

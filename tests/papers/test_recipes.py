@@ -97,7 +97,7 @@ def test_its_printed_numbers_are_in_the_table_it_names(recipe: Recipe) -> None:
 def test_a_full_protocol_is_the_papers(name: str) -> None:
     r = RECIPES[name]
     sgd = r.plan.optimiser
-    end = r.initial + r.cycles * r.per_cycle
+    end = sum(r.purchases)
     found = (
         r.data,
         r.sites,
@@ -144,11 +144,13 @@ def test_table_2_of_fale_has_a_small_and_a_full_recipe_for_each_of_its_data_sets
     ]
     for end in (300, 1500):
         assert {
-            r.published.setting for r in of_fale if 10 * r.per_cycle == end and r.published
+            r.published.setting
+            for r in of_fale
+            if 10 * r.share_of(0) == end and r.published
         } == (printed)
     full = RECIPES["fale/protein"]
-    assert full.per_cycle * full.sites * full.cycles == 15_000
-    assert full.per_cycle / full.queries_per_cycle == 5
+    assert full.share_of(0) * full.sites * full.cycles == 15_000
+    assert full.share_of(0) / full.queries_per_cycle == 5
     assert (full.plan.optimiser.name, full.plan.optimiser.lr, full.plan.epochs) == (
         "adam",
         0.01,

@@ -322,3 +322,11 @@ def test_the_plan_is_made_of_the_fields() -> None:
 def test_no_neighbours_are_refused() -> None:
     with pytest.raises(ValueError, match="IFAL's neighbours is 0"):
         IFAL(neighbours=0)
+
+
+def test_a_pool_of_too_many_pairs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fallow.queries.ifal.MOST_ROWS", 4)
+    with pytest.raises(
+        RuntimeError, match=r"site a has \d+ rows without a label, and IFAL compares all"
+    ):
+        world(tables(), IFAL(epochs=1)).picks(2)

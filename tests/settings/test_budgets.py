@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fallow.experiment.world import build_world
 from fallow.settings.budgets import budgets
-from fallow.settings.recipe import Recipe
+from fallow.settings.recipe import Recipe, with_settings
+from fallow.settings.variants import variant
 from fallow.sites.store import MemoryStore
+from fallow.study.cell import Cell, Setup
+from fallow.study.study import run_cell
 from tests.experiment.crash import tiny
 
 
@@ -85,13 +90,19 @@ def test_a_policy_that_rounds_every_budget_to_nothing_is_refused(tmp_path: Path)
         ({"per_cycle": float("nan")}, "per_cycle is nan"),
         ({"initial": 1.5}, "more than all rows"),
         ({"initial": 0.9, "per_cycle": 0.1, "cycles": 2}, "beyond the pool"),
+        ({"per_cycle": (0.5, 0.5), "cycles": 2}, "beyond the pool"),
+        (
+            {"per_cycle": (1, 2), "cycles": 3},
+            "lists 2 budgets and cycles is 3; list one for each",
+        ),
+        ({"per_cycle": (1, 0), "cycles": 2}, "per_cycle is 0; it must be above 0"),
     ],
 )
 def test_a_budget_that_cannot_be_bought_is_refused(
-    settings: dict[str, float], sentence: str
+    settings: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
-        Recipe("a", **settings)  # type: ignore[arg-type]
+        Recipe("a", **settings)
 
 
 def test_labels_beyond_the_rows_of_the_data_are_refused() -> None:
@@ -101,3 +112,32 @@ def test_labels_beyond_the_rows_of_the_data_are_refused() -> None:
         Recipe("a", sites=3, initial=10, per_cycle=10, cycles=2).check_rows(60)
     with pytest.raises(ValueError, match="2 rows cannot be shared by 3 sites"):
         Recipe("a", sites=3).check_rows(2)
+
+
+def test_a_list_of_budgets_is_bought_in_turn(tmp_path: Path) -> None:
+    recipe = with_settings(
+        tiny(tmp_path), {"initial": "0", "per_cycle": "[1,3,2]", "cycles": "3"}
+    )
+    run_cell(Setup(recipe, tmp_path), Cell("random", 0))
+    folder = Cell("random", 0).folder(tmp_path)
+    lines = (folder / "records.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    bought = {record["cycle"]: record["labelled"] for record in records}
+    assert [bought[cycle] for cycle in range(4)] == [0, 3, 12, 18]
+
+
+def test_equal_budgets_in_a_list_are_the_budget_of_every_cycle(tmp_path: Path) -> None:
+    recipe = replace(tiny(tmp_path), per_cycle=2, cycles=2)
+    listed = replace(recipe, per_cycle=(2, 2))
+    lines = []
+    for name, of_it in (("one", recipe), ("list", listed)):
+        cell = Cell("entropy", 1)
+        run_cell(Setup(of_it, tmp_path / name), cell)
+        lines.append((cell.folder(tmp_path / name) / "model.safetensors").read_bytes())
+    assert lines[0] == lines[1]
+
+
+def test_the_bounds_of_a_list_of_budgets_buy_all_at_once_or_in_turn() -> None:
+    recipe = Recipe("a", sites=3, per_cycle=(1, 2), cycles=2)
+    assert variant(recipe, "bound:all-labels").purchases == (1.0,)
+    assert variant(recipe, "bound:pooled").per_cycle == (3, 6)

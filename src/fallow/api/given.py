@@ -75,6 +75,13 @@ class GivenView:
         return self._inner.pool
 
     @property
+    def places(self) -> Tensor:
+        return self._inner.places
+
+    def answers(self, places: Tensor) -> Tensor:
+        return self._inner.answers(places)
+
+    @property
     def labels(self) -> Tensor:
         return self._inner.labels
 

@@ -386,7 +386,7 @@ def read_standing(folder: SiteFolder) -> Standing:
             "limit": folder.settings.limit,
             "copied": ledger.store.find_copy_time(),
             "put_back": ledger.store.describe_put_back(),
-            "epsilon": ledger.store.spent(),
+            "epsilon": ledger.store.sum_spent(),
             "epsilon_limit": folder.settings.epsilon,
             "sent": sent,
             "news": ledger.orders.load_news(),
@@ -556,7 +556,7 @@ def _as_text(path: Path | None) -> str | None:
 
 def _introduce(console: Console, folder: SiteFolder) -> None:
     """The study, the site's rows, and what leaves the site."""
-    from fallow.data.facts import data_lines
+    from fallow.data.facts import format_facts
     from fallow.federation.site.own_data import describe_own_data
     from fallow.federation.site.terms import describe_rows, describe_study, list_disclosures
 
@@ -566,7 +566,7 @@ def _introduce(console: Console, folder: SiteFolder) -> None:
             f"Site {folder.name}",
             *describe_study(folder),
             *describe_rows(folder.rows, folder.tests),
-            *data_lines(describe_own_data(folder)),
+            *format_facts(describe_own_data(folder)),
         ],
     )
     heads = ("part", "verb", "reveals", "seen by")

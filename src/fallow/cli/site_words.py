@@ -131,11 +131,11 @@ class Unread(TypedDict):
 
 def describe_status_of_data(data: Mapping[str, object]) -> list[str]:
     """The box about the site's own rows, or why there is none."""
-    from fallow.data.facts import data_lines
+    from fallow.data.facts import format_facts
 
     if "problem" in data:
         return [f"Your data: {cast(Unread, data)['problem']}"]
-    return data_lines(cast("DataFacts", data))
+    return format_facts(cast("DataFacts", data))
 
 
 def describe_limit(about: Standing) -> str:

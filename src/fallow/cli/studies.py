@@ -165,7 +165,7 @@ def _study(
     """
     from fallow.cli.progress import Watch
     from fallow.cli.waiting import Waiting
-    from fallow.data.facts import data_lines, describe_data
+    from fallow.data.facts import describe_data, format_facts
     from fallow.papers.own.suited import describe_change, suit_strategies
     from fallow.study.estimate import estimate
     from fallow.study.opening import keep_facts, open_study, prepare_study
@@ -194,7 +194,7 @@ def _study(
     if order.dry_run:
         facts = describe_data(world.dataset)
         if facts is not None:
-            print_lines(console, data_lines(facts))
+            print_lines(console, format_facts(facts))
         with Waiting(console, "timing two short rounds of each kind"):
             expected = estimate(setup, cells, jobs, world.dataset)
         console.print(expected.sentence(), soft_wrap=True)

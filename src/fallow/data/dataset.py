@@ -68,8 +68,12 @@ class Dataset:
 
     def __repr__(self) -> str:
         shape = "x".join(str(size) for size in self.x.shape[1:])
-        what = f"{self.n_classes} classes" if self.classes else "numbers to predict"
-        sites = f", {len(self.group_names)} sites" if self.groups is not None else ""
+        what = "numbers to predict"
+        if self.classes:
+            what = f"{self.n_classes} classes"
+        sites = ""
+        if self.groups is not None:
+            sites = f", {len(self.group_names)} sites"
         return (
             f"Dataset({self.name}: {len(self.x)} rows of {shape}, {what}{sites}, "
             f"{len(self.x_test)} test rows)"
@@ -121,8 +125,16 @@ def take_rows(x: Tensor, at: Tensor) -> Tensor:
     is_one_row = len(x) > 0 and x.stride(0) == 0
     if not is_one_row:
         return x[at]
-    count = int(at.sum()) if at.dtype == torch.bool else len(at)
-    return x[:1].expand(count, *x.shape[1:])
+    count = len(at)
+    if at.dtype == torch.bool:
+        count = int(at.sum())
+    return repeat_row(x[:1], count)
+
+
+def repeat_row(row: Tensor, n: int) -> Tensor:
+    """One row n times, without a copy: (1, ...) -> (n, ...)."""
+    each = row.shape[1:]
+    return row.expand(n, *each)
 
 
 def row_hashes(x: Tensor) -> list[bytes]:
@@ -333,7 +345,10 @@ def _check_groups(d: Dataset) -> None:
 
 
 def _is_bad(x: Tensor, can_lack: bool) -> Tensor:
-    return x.isinf() if can_lack else ~x.isfinite()
+    """Which numbers are infinite, or NaN where a cell cannot be empty."""
+    if can_lack:
+        return x.isinf()
+    return ~x.isfinite()
 
 
 def check_finite(

@@ -11,7 +11,7 @@ import torch
 
 from fallow.core.words import join_some
 from fallow.data.dataset import Dataset, row_sums
-from fallow.data.reading import ALL, Reading
+from fallow.data.reading import ALL, ColumnRead, LeftOut, Reading
 
 
 class SiteFacts(TypedDict):
@@ -68,7 +68,7 @@ def describe_data(found: Dataset, *, comes_labelled: bool = True) -> DataFacts |
     reading = found.reading
     if reading is None:
         return None
-    sites = _sites(found, reading)
+    sites = _count_sites(found, reading)
     sums = row_sums(found.x)
     sums_test = row_sums(found.x_test)
     together = len(sums) + len(sums_test)
@@ -76,50 +76,63 @@ def describe_data(found: Dataset, *, comes_labelled: bool = True) -> DataFacts |
     for site in sites:
         classes.update(site["classes"])
     lost = [site["site"] for site in sites if site["kept"] == 0]
+    warnings = _warn_of_sites(sites, lost)
+    if comes_labelled:
+        warnings += _warn_of_labels(found.classes, classes)
     return DataFacts(
         source=reading.source,
         read=reading.total,
         kept=len(found.x) + len(found.x_test),
         sites=[site for site in sites if site["kept"]],
         lost=lost,
-        left_out=[
-            LeftOutFacts(why=each.why, rows={s: n for s, n in each.rows.items() if n})
-            for each in reading.left_out
-        ],
-        columns=[
-            ColumnFacts(
-                name=column.name,
-                kind=column.kind,
-                values=list(column.values),
-                missing=column.missing,
-                missing_at=dict(column.missing_at),
-                why=column.why,
-            )
-            for column in reading.columns
-        ],
+        left_out=[_describe_left_out(each) for each in reading.left_out],
+        columns=[_describe_column(column) for column in reading.columns],
         classes={name: classes[name] for name in found.classes},
         duplicates=together - len(np.unique(np.concatenate([sums, sums_test]))),
         crossing=int(np.isin(sums_test, sums).sum()),
-        warnings=_warnings(found, sites, lost, classes if comes_labelled else None),
+        warnings=warnings,
     )
 
 
-def _sites(found: Dataset, reading: Reading) -> list[SiteFacts]:
+def _describe_left_out(left_out: LeftOut) -> LeftOutFacts:
+    """Why rows were left out, and how many at each site that lost some."""
+    rows = {site: n for site, n in left_out.rows.items() if n}
+    return LeftOutFacts(why=left_out.why, rows=rows)
+
+
+def _describe_column(column: ColumnRead) -> ColumnFacts:
+    return ColumnFacts(
+        name=column.name,
+        kind=column.kind,
+        values=list(column.values),
+        missing=column.missing,
+        missing_at=dict(column.missing_at),
+        why=column.why,
+    )
+
+
+def _count_sites(found: Dataset, reading: Reading) -> list[SiteFacts]:
     """Each site that was read; one without a name where the data names none."""
     if found.groups is None or ALL in reading.rows:
-        return [_site(found, ALL, reading.total, None)]
-    number = {name: group for group, name in enumerate(found.group_names)}
-    return [_site(found, site, n, number.get(site, -1)) for site, n in reading.rows.items()]
+        return [_count_site(found, ALL, reading.total, None)]
+    number_of = {name: group for group, name in enumerate(found.group_names)}
+    sites = []
+    for site, read in reading.rows.items():
+        group = number_of.get(site, -1)  # of a site whose rows were all left out: no group
+        sites.append(_count_site(found, site, read, group))
+    return sites
 
 
-def _site(found: Dataset, name: str, read: int, group: int | None) -> SiteFacts:
+def _count_site(found: Dataset, name: str, read: int, group: int | None) -> SiteFacts:
     """The facts of a site by the number of its group; None: of all rows."""
     y = found.y
     y_test = found.y_test
     if group is not None and found.groups is not None:
         y = y[found.groups == group]
-        is_here = found.groups_test == group if found.groups_test is not None else None
-        y_test = y_test[is_here] if is_here is not None else y_test[:0]
+        if found.groups_test is None:  # test rows that are of no site
+            y_test = y_test[:0]
+        else:
+            y_test = y_test[found.groups_test == group]
     counts: dict[str, int] = {}
     if found.classes:
         both = torch.cat([y, y_test])
@@ -135,16 +148,8 @@ def _site(found: Dataset, name: str, read: int, group: int | None) -> SiteFacts:
     )
 
 
-def _warnings(
-    found: Dataset,
-    sites: Sequence[SiteFacts],
-    lost: Sequence[str],
-    classes: Mapping[str, int] | None,
-) -> list[str]:
-    """What should be looked at before anything starts, in sentences.
-
-    classes: how many rows have each; None: they are labelled later.
-    """
+def _warn_of_sites(sites: Sequence[SiteFacts], lost: Sequence[str]) -> list[str]:
+    """What should be looked at before anything starts, in sentences: sites with too few rows."""
     said: list[str] = []
     single = [s["site"] for s in sites if s["kept"] == 1 and s["site"] != ALL]
     if single:
@@ -156,45 +161,37 @@ def _warnings(
     bare = [s["site"] for s in sites if s["kept"] > 1 and not s["train"]]
     if bare:
         said.append(f"{join_some(bare)}: test rows alone, and none to train on")
-    if classes is None:
-        return said
-    once = [name for name in found.classes if classes[name] == 1]
+    return said
+
+
+def _warn_of_labels(names: Sequence[str], classes: Mapping[str, int]) -> list[str]:
+    """Classes with too few labels.  names: of all; classes: how many rows have each."""
+    said: list[str] = []
+    once = [name for name in names if classes[name] == 1]
     if once:
         said.append(
             f"one label in all of {join_some(once)}: it can be learnt or tested, not both"
         )
-    never = [name for name in found.classes if classes[name] == 0]
+    never = [name for name in names if classes[name] == 0]
     if never:
         said.append(f"no row is labelled {join_some(never)}")
     return said
 
 
-def data_lines(facts: DataFacts) -> list[str]:
+def format_facts(facts: DataFacts) -> list[str]:
     """The facts in a few lines, as a command shows them."""
     lines = [f"Your data: {facts['source']}"]
-    kept = f"{facts['kept']:,} kept" if facts["kept"] < facts["read"] else "all kept"
+    kept = "all kept"
+    if facts["kept"] < facts["read"]:
+        kept = f"{facts['kept']:,} kept"
     lines.append(f"  rows: {facts['read']:,} read, {kept}")
-    for gone in facts["left_out"]:
-        at = [f"{site} {n:,}" for site, n in gone["rows"].items() if site != ALL]
-        where = f" ({join_some(at)})" if at else ""
-        lines.append(f"    {sum(gone['rows'].values()):,} left out: {gone['why']}{where}")
-    named = [site for site in facts["sites"] if site["site"] != ALL]
-    if named:
-        lost = f"; lost: {join_some(facts['lost'])}" if facts["lost"] else ""
-        lines.append(f"  sites: {len(named)}{lost}")
-        for site in named[:MOST_LINES]:
-            by_class = ", ".join(f"{name} {n:,}" for name, n in site["classes"].items())
-            by_class = f" ({by_class})" if 0 < len(site["classes"]) <= FEW_CLASSES else ""
-            lines.append(
-                f"    {site['site']}: {site['train']:,} training and {site['test']:,} test "
-                f"rows{by_class}"
-            )
-        if len(named) > MOST_LINES:
-            lines.append(f"    and {len(named) - MOST_LINES} others")
+    for left_out in facts["left_out"]:
+        lines.append(f"    {_format_left_out(left_out)}")
+    lines += _format_sites(facts)
     if facts["classes"]:
-        sizes = [f"{name} {n:,}" for name, n in facts["classes"].items()]
+        sizes = _format_counts(facts["classes"])
         lines.append(f"  classes: {len(sizes)} ({join_some(sizes)})")
-    lines += _column_lines(facts)
+    lines += _format_columns(facts)
     crossing = facts["crossing"]
     across = "none across training and test rows"
     if crossing:
@@ -210,7 +207,43 @@ FEW_CLASSES = 6
 """Classes that are counted in such a line."""
 
 
-def _column_lines(facts: DataFacts) -> list[str]:
+def _format_counts(counts: Mapping[str, int]) -> list[str]:
+    return [f"{name} {n:,}" for name, n in counts.items()]
+
+
+def _format_left_out(left_out: LeftOutFacts) -> str:
+    """How many rows, why, and of which sites where they have names."""
+    total = sum(left_out["rows"].values())
+    line = f"{total:,} left out: {left_out['why']}"
+    at = _format_counts({site: n for site, n in left_out["rows"].items() if site != ALL})
+    if at:
+        line += f" ({join_some(at)})"
+    return line
+
+
+def _format_sites(facts: DataFacts) -> list[str]:
+    """A line on all sites and one on each; none where the data names no sites."""
+    named = [site for site in facts["sites"] if site["site"] != ALL]
+    if not named:
+        return []
+    line = f"  sites: {len(named)}"
+    if facts["lost"]:
+        line += f"; lost: {join_some(facts['lost'])}"
+    lines = [line]
+    for site in named[:MOST_LINES]:
+        line = (
+            f"    {site['site']}: {site['train']:,} training and {site['test']:,} test rows"
+        )
+        if 0 < len(site["classes"]) <= FEW_CLASSES:
+            line += f" ({', '.join(_format_counts(site['classes']))})"
+        lines.append(line)
+    if len(named) > MOST_LINES:
+        lines.append(f"    and {len(named) - MOST_LINES} others")
+    return lines
+
+
+def _format_columns(facts: DataFacts) -> list[str]:
+    """What became of the columns, and how many of their cells are empty."""
     lines: list[str] = []
     by_kind: dict[str, list[ColumnFacts]] = {}
     for column in facts["columns"]:
@@ -218,16 +251,18 @@ def _column_lines(facts: DataFacts) -> list[str]:
     numbers = [column["name"] for column in by_kind.get("number", [])]
     if numbers:
         lines.append(f"  numbers: {join_some(numbers)}")
-    texts = [f"{c['name']} ({join_some(c['values'])})" for c in by_kind.get("category", [])]
+    texts = []
+    for column in by_kind.get("category", []):
+        texts.append(f"{column['name']} ({join_some(column['values'])})")
     if texts:
         lines.append(f"  categories: {'; '.join(texts[:MOST_LINES])}")
-    lines += [
-        f"  left out: {column['name']}, {column['why']}"
-        for column in by_kind.get("left out", [])
-    ]
-    used = [c for c in facts["columns"] if c["kind"] != "left out" and c["missing"]]
-    holes = [f"{c['name']} {c['missing']:,}" for c in used]
-    if holes:
-        total = sum(c["missing"] for c in used)
-        lines.append(f"  missing cells: {total:,} ({join_some(holes)})")
+    for column in by_kind.get("left out", []):
+        lines.append(f"  left out: {column['name']}, {column['why']}")
+    missing: dict[str, int] = {}
+    for column in facts["columns"]:
+        if column["kind"] != "left out" and column["missing"]:
+            missing[column["name"]] = column["missing"]
+    if missing:
+        total = sum(missing.values())
+        lines.append(f"  missing cells: {total:,} ({join_some(_format_counts(missing))})")
     return lines

@@ -16,6 +16,7 @@ from fallow.core.own import own_class
 from fallow.core.plan import Plan
 from fallow.core.types import SiteId
 from fallow.engine.executors import AUTO, choose_executor, find_executor
+from fallow.experiment.audit import Audit
 from fallow.privacy import check_fit
 from fallow.queries import Random, Typical
 from fallow.settings.recipe import Recipe
@@ -80,6 +81,10 @@ def methods_of(
     if recipe.initial_by == "typical":
         first = Typical()
         contracts["initial_by=typical"] = first.contract
+    audit = None
+    if recipe.audit:
+        audit = Audit(recipe.audit, recipe.privacy.secure_sum)
+        contracts[f"audit={recipe.audit:g}"] = audit.contract
     check_fit(recipe.privacy, contracts, cohort)
     found: Methods = {
         "initial": first,
@@ -91,6 +96,8 @@ def methods_of(
     }
     if recipe.head == "exact":
         found["head"] = ExactHead()
+    if audit is not None:
+        found["audit"] = audit
     return found
 
 

@@ -130,7 +130,7 @@ class World:
         """All of them: nothing is struck out of a simulation."""
         return tuple(cohort)
 
-    def encoded(self, state: State) -> World:
+    def with_encoder(self, state: State) -> World:
         """The world once the encoder is fitted: test rows follow."""
         if self.features is None:
             raise ValueError(
@@ -318,7 +318,7 @@ def world_of(
     features = None
     if encoder is not None:
         features = CommonFeatures(encoder, found.x, rows, kept or FeatureStore())
-        parts = replace(parts, encoded=features.of_site)
+        parts = replace(parts, encode=features.of_site)
     members = {}
     for name, at in rows.items():
         members[name] = Site(name, data.take_rows(x, at), parts, store)
@@ -354,8 +354,10 @@ def _build_oracle(
     every cycle and no more, over all resumes."""
     sizes = {name: len(y) for name, y in hidden.items()}
     first = budgets(recipe.budget, recipe.initial, sizes)
-    later = budgets(recipe.budget, recipe.per_cycle, sizes)
-    limit = {name: first[name] + recipe.cycles * later[name] for name in sizes}
+    limit = dict(first)
+    for cycle in range(recipe.cycles):
+        for name, n in budgets(recipe.budget, recipe.share_of(cycle), sizes).items():
+            limit[name] += n
     spent = {name: int(site.bought.sum()) for name, site in members.items()}
     if shared:
         return Simulated(hidden, sum(limit.values()), spent)

@@ -8,6 +8,7 @@ import re
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -86,14 +87,9 @@ class Agreement:
     def __post_init__(self) -> None:
         check_names(self.recipe, self.names)
         check_cells(self.recipe, self.schema)
-        named = [("name", self.name)]
-        named += [("sites", site) for site in self.sites]
-        for what, name in named:
-            if not NAME.fullmatch(name):
-                raise ValueError(
-                    f"federation.{what}: {name!r} is no name; use 1 to 64 letters, digits, dots, "
-                    "dashes and underscores, and begin with a letter or digit"
-                )
+        _check_name("name", self.name)
+        for site in self.sites:
+            _check_name("sites", site)
         if not self.sites:
             raise ValueError("federation.sites names nobody; name one site or more")
         if tuple(sorted(set(self.sites))) != self.sites:
@@ -120,7 +116,9 @@ class Agreement:
                 f"federation.link is {self.link!r:.80}{nearest(self.link, list(LINKS))}; it is one "
                 f"of {', '.join(LINKS)}"
             )
-        least = SMALLEST if self.recipe.privacy.secure_sum else 1
+        least = 1
+        if self.recipe.privacy.secure_sum:
+            least = SMALLEST
         most = len(self.sites)
         if self.waits.quorum is not None and not least <= self.waits.quorum <= most:
             raise ValueError(
@@ -175,6 +173,15 @@ class Agreement:
             return rows
         return embed_rows(
             rows, features(self.recipe.features, self.schema.shape, self.names)
+        )
+
+
+def _check_name(setting: str, name: str) -> None:
+    """Raise ValueError for a name that could not be a file's on any system."""
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"federation.{setting}: {name!r} is no name; use 1 to 64 letters, digits, dots, "
+            "dashes and underscores, and begin with a letter or digit"
         )
 
 
@@ -250,7 +257,7 @@ def check_names(recipe: Recipe, policy: NamePolicy) -> None:
             raise ValueError(f"{setting}: {error}") from error
 
 
-def _kind_of_rows(recipe: Recipe, schema: Schema) -> Dataset:
+def _make_example(recipe: Recipe, schema: Schema) -> Dataset:
     """A row as models see it, in kind alone: of features it is only known that they are a list."""
     if recipe.features is None:
         return schema.example
@@ -272,8 +279,12 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         raise ValueError(
             "target_scale 'oracle' reads labels that nobody has given yet; use 'labelled' or 'none'"
         )
-    title = recipe.title if recipe.data == name else ""  # else it speaks of other data
-    units = is_standardised(replace(recipe, data="-"), _kind_of_rows(recipe, schema))
+    title = ""
+    if recipe.data == name:  # else it speaks of other data
+        title = recipe.title
+    standardise: Literal["federated", "none"] = "none"
+    if is_standardised(replace(recipe, data="-"), _make_example(recipe, schema)):
+        standardise = "federated"
     return replace(
         recipe,
         name=name,
@@ -287,7 +298,7 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         resplit=False,
         partition=Spec("natural"),
         sites=sites,
-        standardise="federated" if units else "none",
+        standardise=standardise,
         test="own",
         executor=in_one_process(recipe.executor),
         queries=(str(recipe.query),),

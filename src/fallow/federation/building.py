@@ -64,7 +64,9 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     check_task(recipe, agreement.example, names)
     measured = tuple(agreement.example.x.shape[1:])
     encoder = encoder_of(recipe, measured, names)
-    shape = measured if encoder is None else (encoder.width(measured),)
+    shape = measured
+    if encoder is not None:
+        shape = (encoder.width(measured),)
 
     def new_model(generator: torch.Generator) -> nn.Module:
         spec = recipe.model
@@ -142,11 +144,13 @@ def _check_weights(agreement: Agreement) -> None:
     if spec is None or ":" in spec.name:
         return
     cls = find(encoders, spec.name, agreement.names)
-    known = {each.name for each in fields(cls)}
+    known = [each.name for each in fields(cls)]
     if "sha256" not in known:
         return
-    needed = [name for name in PINNED if name in known]
-    lacking = [name for name in needed if not spec.fields.get(name)]
+    lacking: list[str] = []
+    for name in PINNED:
+        if name in known and not spec.fields.get(name):
+            lacking.append(name)
     if lacking:
         raise ValueError(
             f"{agreement.name}: the encoder {spec.name} has no {' and no '.join(lacking)}; at real "

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
+from fallow.core.types import Tree
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.live import seconds_of
 from fallow.federation.coordinator.program import is_running
@@ -104,7 +105,7 @@ class WatchedSite:
             traffic = ledger.traffic()
             progress = ledger.progress()
             asked = ledger.purchases.asked
-            spent = ledger.store.spent()
+            spent = ledger.store.sum_spent()
             copy = ledger.copy
         exchanges = CounterMetricFamily(
             "fallow_exchanges",
@@ -176,8 +177,8 @@ class WatchedCoordinator:
 
         study = self.folder.agreement.name
         found = read_live(self.folder.path) or {}
-        sites: Mapping[str, Mapping[str, Any]] = found.get("sites") or {}
-        waiting = sum(1 for about in sites.values() if about.get("awaited"))
+        sites: Mapping[str, Tree] = found.get("sites") or {}
+        waiting = sum(bool(about.get("awaited")) for about in sites.values())
         yield GaugeMetricFamily(
             "fallow_healthy",
             "1 while the coordinator does its work.",
@@ -205,7 +206,8 @@ class WatchedCoordinator:
         yield from _describe_sites(study, sites)
 
 
-def _describe_sites(study: str, sites: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+def _describe_sites(study: str, sites: Mapping[str, Tree]) -> Iterator[Metric]:
+    """How each site does, as the coordinator knows it."""
     from prometheus_client.core import GaugeMetricFamily
 
     online = GaugeMetricFamily(
@@ -265,7 +267,9 @@ def create_app(watched: Watched, port: int) -> Starlette:
 
     def healthz(request: Request) -> Response:
         health = watched.check()
-        code = 200 if health.is_well else 503
+        code = 200
+        if not health.is_well:
+            code = 503
         return refuse(request) or PlainTextResponse(f"{health.why}\n", status_code=code)
 
     def metrics(request: Request) -> Response:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 
 from fallow.core.types import SiteId
 
+Share = float | int
+"""Labels that are bought at once: a fraction of all rows, or a whole number at each site."""
+
 POLICIES = ("equal", "equal_rounded", "proportional")
 
 
-def budgets(
-    policy: str, share: float | int, sizes: Mapping[SiteId, int]
-) -> dict[SiteId, int]:
+def budgets(policy: str, share: Share, sizes: Mapping[SiteId, int]) -> dict[SiteId, int]:
     """Labels per site in one cycle.
 
     share: a fraction of all rows, or (an ``int``) labels per site.  ``"equal"``: ceil(q |D| / N)

@@ -18,14 +18,14 @@ from fallow.core.names import BUILT_IN, OWN, NamePolicy
 from fallow.core.own import own_class
 from fallow.core.plan import Plan, Segment
 from fallow.privacy import Privacy
-from fallow.settings.budgets import POLICIES
+from fallow.settings.budgets import POLICIES, Share
 from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Published, Spec, literal
 
 TEXTS = (str, str | None)
 OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
 """Fields that do not change what a run computes."""
-LATER = ("id", "drop", "columns", "encoder", "head")
+LATER = ("id", "drop", "columns", "encoder", "head", "audit")
 """Fields that recipes did not always have: at their default they are no part of a digest, so that
 studies of before stay the same studies."""
 NAMES = tuple[str, ...]
@@ -40,6 +40,12 @@ ONE_OR_MORE = (
     "test_rows",
     "queries_per_cycle",
 )
+USUAL_AUDIT = 0.1  # where somebody says audit=true
+BRANCHES = (
+    "int",
+    "float",
+    "tuple[union[float,int],...]",
+)  # of `Share` and of lists of them
 MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 
 
@@ -98,13 +104,16 @@ class Recipe:
     local_plan: Plan = Plan((Segment(50),), batch=64, stop_at=0.99)
     # labels
     query: Spec = Spec("random")
-    initial: float | int = 0.10  # first labels: a fraction of all rows, or labels a site
+    initial: Share = 0.10  # first labels: a fraction of all rows, or labels a site
     # who chooses them: random, typical rows of all sites, or the query (one_pass only)
     initial_by: Literal["random", "typical", "query"] = "random"
-    per_cycle: float | int = 0.05
+    # of every cycle alike, or of each in turn
+    per_cycle: Share | tuple[Share, ...] = 0.05
     # a cycle's budget is bought in so many parts, one after the other
     queries_per_cycle: int = 1
     cycles: int = 3  # queries after the first training phase
+    # share of each cycle's budget that is drawn by chance, to know how good the model is; true: 0.1
+    audit: float = 0.0
     # one_pass: each cycle chooses from nothing with the budget of all cycles so far; auto: what the
     # strategy's paper does
     protocol: Literal["auto", "cycles", "one_pass"] = "auto"
@@ -163,7 +172,13 @@ class Recipe:
         if self.cycles > MOST_CYCLES:
             raise ValueError(f"cycles is {self.cycles}; it must be {MOST_CYCLES} or less")
         _check_purchase("initial", self.initial, may_be_zero=True)
-        _check_purchase("per_cycle", self.per_cycle, may_be_zero=False)
+        if isinstance(self.per_cycle, tuple) and len(self.per_cycle) != self.cycles:
+            raise ValueError(
+                f"per_cycle lists {len(self.per_cycle)} budgets and cycles is {self.cycles}; list "
+                "one for each cycle"
+            )
+        for share in self._listed:
+            _check_purchase("per_cycle", share, may_be_zero=False)
         fractions = [bought for bought in self.purchases if isinstance(bought, float)]
         if sum(fractions) > 1 + 1e-9:
             raise ValueError(
@@ -188,6 +203,7 @@ class Recipe:
             raise ValueError(
                 "with fresh_first labels train from the second round on, and rounds is 1; raise it"
             )
+        self._check_audit()
         self.check_flip(self.sites)
         _check_executor(self.executor)
         if self.encoder is not None and self.features is not None:
@@ -200,6 +216,21 @@ class Recipe:
         if self.budget not in POLICIES:
             raise ValueError(
                 f"budget {self.budget!r} is unknown{nearest(self.budget, [*POLICIES])}"
+            )
+
+    def _check_audit(self) -> None:
+        """Raise ValueError for an audit that cannot be."""
+        if isinstance(self.audit, bool):
+            object.__setattr__(self, "audit", USUAL_AUDIT if self.audit else 0.0)
+        if not 0 <= self.audit < 1:
+            raise ValueError(
+                f"audit is {self.audit}; it is the share of each cycle's labels that is drawn by "
+                "chance, at least 0 and below 1, such as 0.1"
+            )
+        if self.audit and self.queries_per_cycle > 1:
+            raise ValueError(
+                f"audit is {self.audit} and queries_per_cycle is {self.queries_per_cycle}: an audit "
+                "is of the one query after each training; set queries_per_cycle=1 or audit=0"
             )
 
     def check_flip(self, sites: int) -> None:
@@ -216,9 +247,25 @@ class Recipe:
         return self.partition.name.lower() == "natural"
 
     @property
-    def purchases(self) -> tuple[float | int, ...]:
+    def purchases(self) -> tuple[Share, ...]:
         """What is bought first and in each cycle: fractions of all rows, or labels a site."""
-        return (self.initial,) + (self.per_cycle,) * self.cycles
+        return (self.initial, *map(self.share_of, range(self.cycles)))
+
+    def share_of(self, cycle: int) -> Share:
+        """What the query of a cycle buys: a fraction of all rows, or labels a site.
+
+        cycle: 0 for the first query after the first labels.
+        """
+        if isinstance(self.per_cycle, tuple):
+            return self.per_cycle[cycle]
+        return self.per_cycle
+
+    @property
+    def _listed(self) -> tuple[Share, ...]:
+        """What ``per_cycle`` says, as a list."""
+        if isinstance(self.per_cycle, tuple):
+            return self.per_cycle
+        return (self.per_cycle,)
 
     @property
     def budget_words(self) -> str:
@@ -297,7 +344,7 @@ def _check_positive(name: str, value: int | None) -> None:
         raise ValueError(f"{name} is {value}; it must be at least 1")
 
 
-def _check_purchase(name: str, value: float | int, *, may_be_zero: bool) -> None:
+def _check_purchase(name: str, value: Share, *, may_be_zero: bool) -> None:
     kinds = "a fraction of all rows such as 0.05, or a whole number of labels per site"
     if may_be_zero and not value >= 0:  # so that NaN is refused too
         raise ValueError(f"the budget {name} is {value}; it must be 0 or more ({kinds})")
@@ -410,7 +457,7 @@ def _validate_settings(merged: Settings) -> Recipe:
         if first["type"] != "value_error":  # "..., unable to parse string as an integer"
             sentence = f"{sentence.partition(', unable to')[0]}, not {first['input']!r}"
         # of a union pydantic names the branch too: initial.int
-        keys = [str(part) for part in first["loc"] if str(part) not in ("int", "float")]
+        keys = [str(part) for part in first["loc"] if str(part) not in BRANCHES]
         if keys:
             sentence = f"{'.'.join(keys)}: {sentence}"
         raise ValueError(sentence) from error
@@ -448,6 +495,8 @@ def _merge_value(*, old: object, value: object, kind: object, where: str) -> obj
         return _merge_settings(old, value, kind, where)
     if where == "plan.segments." and isinstance(value, int):
         return [{"epochs": value}]  # plan.segments=2: two epochs of all
+    if where == "audit." and isinstance(value, bool):  # true: the usual share
+        return USUAL_AUDIT if value else 0.0
     if where == "bounds." and value is True:
         return ("all-labels", "pooled")
     if where == "bounds." and value is False:

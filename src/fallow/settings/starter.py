@@ -56,7 +56,7 @@ def starter_text(found: Found, file: Path) -> str:
         },
         "Labels": {
             "initial": usual.initial,
-            "per_cycle": usual.per_cycle,
+            "per_cycle": usual.share_of(0),
             "cycles": usual.cycles,
         },
         "The study": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fallow.privacy import Privacy
+from fallow.settings.budgets import Share
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.spec import Spec
 
@@ -82,13 +83,27 @@ def variant(recipe: Recipe, query: str) -> Recipe:
 
 def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
     """The recipe of an upper bound: ``bound:all-labels`` or ``bound:pooled``."""
-    recipe = replace(recipe, protocol="cycles", initial_by="random", privacy=Privacy())
+    recipe = replace(
+        recipe,
+        protocol="cycles",
+        initial_by="random",
+        privacy=Privacy(),
+        audit=0.0,
+    )
     if name == "bound:all-labels":
-        return replace(recipe, query=Spec("random"), initial=1.0, cycles=0)
+        later = recipe.per_cycle
+        if isinstance(later, tuple):
+            later = ()  # one budget for each cycle, of which there are none
+        return replace(recipe, query=Spec("random"), initial=1.0, per_cycle=later, cycles=0)
     if name != "bound:pooled":
         raise ValueError(
             f"{name!r} is no upper bound; use bound:all-labels or bound:pooled"
         )
+    later = recipe.per_cycle
+    if isinstance(later, tuple):
+        later = tuple(_pool_share(share, recipe.sites) for share in later)
+    else:
+        later = _pool_share(later, recipe.sites)
     return replace(
         recipe,
         query=Spec("entropy"),
@@ -98,7 +113,7 @@ def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
         partition=Spec("iid"),
         participation=1.0,
         initial=_pool_share(recipe.initial, recipe.sites),
-        per_cycle=_pool_share(recipe.per_cycle, recipe.sites),
+        per_cycle=later,
     )
 
 
@@ -115,7 +130,7 @@ def _expand_trainer(settings: dict[str, str]) -> dict[str, str]:
     return {"rounds": rounds, "plan.segments": epochs, **others}
 
 
-def _pool_share(share: float | int, sites: int) -> float | int:
+def _pool_share(share: Share, sites: int) -> Share:
     """A purchase of all sites together, as one site makes it."""
     if isinstance(share, int):  # labels a site
         return share * sites

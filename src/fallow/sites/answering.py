@@ -7,10 +7,15 @@ import torch
 from fallow.core.messages import Request, Step
 from fallow.core.methods import site_function
 from fallow.core.refusal import Refusal
-from fallow.core.types import Answer
+from fallow.core.types import Answer, State
 from fallow.core.view import Picks, Release
 from fallow.sites.site import Site
 from fallow.sites.view import SiteView
+
+SAID = ("weight", "probability", "score")
+"""What a query may say of each row that it picks."""
+UNSAID = {"weight": 1.0}
+"""What holds where it does not; NaN for all else."""
 
 
 def answer_step(site: Site, step: Step, request: Request) -> Answer:
@@ -49,11 +54,42 @@ def _keep_picks(site: Site, step: Step, picks: Picks) -> Answer:
         raise ValueError(f"{step.verb!r} picks rows, so it must be asked with keep")
     wanted = int(step.args.get("n", len(picks.rows)))  # type: ignore[arg-type]
     pool = site.pool
-    picks.check(len(pool), min(wanted, len(pool)))
+    before = site.memory.get("picks")
+    if not picks.is_beside:
+        before = None
+    taken = 0
+    if before is not None:
+        taken = len(before["rows"])
+    picks.check(len(pool), min(wanted, len(pool) - taken))
     state = {"rows": pool[picks.rows]}
-    for name in ("weight", "probability", "score"):
+    for name in SAID:
         values = getattr(picks, name)
         if values is not None:
             state[name] = values
+    if picks.is_beside:
+        state = _join_picks(before, state)
     site.remember("picks", state)
     return {"count": len(picks.rows)}
+
+
+def _join_picks(before: State | None, more: State) -> State:
+    """Picks and those beside them, which ``beside`` marks; NaN is what nobody has said of a row.
+
+    Raises ValueError where a row is picked twice.
+    """
+    if before is None:
+        before = {"rows": more["rows"][:0]}
+    joined = {"rows": torch.cat([before["rows"], more["rows"]])}
+    if len(set(joined["rows"].tolist())) < len(joined["rows"]):
+        raise ValueError("a row was picked beside others that is one of them")
+    for name in SAID:
+        if name not in before and name not in more:
+            continue
+        parts = []
+        for picks in (before, more):
+            unsaid = UNSAID.get(name, float("nan"))
+            usual = torch.full((len(picks["rows"]),), unsaid, dtype=torch.float64)
+            parts.append(picks.get(name, usual).double())
+        joined[name] = torch.cat(parts)
+    joined["beside"] = torch.arange(len(joined["rows"])) >= len(before["rows"])
+    return joined

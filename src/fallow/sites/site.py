@@ -48,7 +48,7 @@ class Parts:
 
     ``methods``: "plain" fits the models that only a query looks at, unless the query has a step of
     its own, and is asked nothing; the verbs of all others may be.
-    ``encoded``: how rows are encoded, where the recipe has an encoder.
+    ``encode``: makes features of rows, where the recipe has an encoder.
     ``hidden``: true labels of all rows of each site; empty but in a simulation of a strategy that
     reads them.  ``secret``: of what a site draws for itself alone; None in a simulation, whose
     noise is "seeded": there it comes from ``seed`` too.
@@ -66,7 +66,7 @@ class Parts:
     noise: Noise = "os"  # "seeded": from the run's seed, in simulations; all can repeat it
     view: ViewOf | None = None  # what a verb sees of a site, in a cycle; None: `SiteView`
     secret: int | None = None
-    encoded: Encoded | None = None
+    encode: Encoded | None = None
 
     @property
     def asked(self) -> dict[str, Method]:
@@ -124,11 +124,11 @@ class Site:
         unit = self.memory.get("features")
         if state is None:
             return self._measured(x, unit)
-        if self.parts.encoded is None:
+        if self.parts.encode is None:
             raise ValueError(
                 f"site {self.id} remembers an encoder, and this run has none: begin it anew"
             )
-        source, at = self.parts.encoded(self.id, x, state)
+        source, at = self.parts.encode(self.id, x, state)
         return seen_rows(source, at, unit, x.dtype)
 
     def _measured(self, x: Tensor, unit: State | None) -> Tensor:
@@ -365,7 +365,9 @@ class Site:
         """ε of each release so far, by exchange."""
         if self.parts.privacy.epsilon is None:
             return {}
-        return {key: line.epsilon for key, line in self.store.released(self.id).items()}
+        return {
+            key: line.epsilon for key, line in self.store.load_releases(self.id).items()
+        }
 
 
 def _tensors(step: Step) -> State:

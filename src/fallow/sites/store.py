@@ -112,7 +112,7 @@ class MemoryStore:
         """Note a release and what it cost."""
         self.book.setdefault(site, {})[key] = released
 
-    def released(self, site: SiteId) -> dict[str, Released]:
+    def load_releases(self, site: SiteId) -> dict[str, Released]:
         """The releases of a site, by key, in the order of spending."""
         return dict(self.book.get(site, {}))
 
@@ -120,7 +120,7 @@ class MemoryStore:
         """Keep a secret of a site; it replaces the one before."""
         self.secrets[site] = secret
 
-    def hidden(self, site: SiteId) -> SumKey | None:
+    def load_secret(self, site: SiteId) -> SumKey | None:
         """The secret that was hidden last; None where there is none."""
         return self.secrets.get(site)
 

@@ -41,6 +41,17 @@ class SiteView:
         return len(self._site.pool)
 
     @property
+    def places(self) -> Tensor:
+        """Where the rows of the pool stand among all rows of the site, (m,)."""
+        return self._site.pool
+
+    def answers(self, places: Tensor) -> Tensor:
+        """Labels of rows by where they stand, (k,) float64; NaN where none was bought."""
+        found = self._site.targets(places).double()
+        is_known = self._site.bought[places] & ~self._site.gone[places]
+        return found.masked_fill(~is_known, float("nan"))
+
+    @property
     def labels(self) -> Tensor:
         """Of the labelled rows that train, (n,)."""
         return self._site.labels

@@ -29,6 +29,7 @@ from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import Run
 from fallow.experiment.world import World, world_of
+from fallow.settings.budgets import Share
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.settings.variants import BOUND, variant
@@ -275,11 +276,15 @@ def count_labels_by_phase(recipe: Recipe, pool: int) -> list[int]:
     [20, 30, 40]
     """
     first = _count_labels(recipe.initial, recipe.sites, pool)
-    per_cycle = _count_labels(recipe.per_cycle, recipe.sites, pool)
-    return [first + cycle * per_cycle for cycle in range(recipe.cycles + 1)]
+    labels = [first]
+    for cycle in range(recipe.cycles):
+        labels.append(
+            labels[-1] + _count_labels(recipe.share_of(cycle), recipe.sites, pool)
+        )
+    return labels
 
 
-def _count_labels(share: float | int, sites: int, pool: int) -> int:
+def _count_labels(share: Share, sites: int, pool: int) -> int:
     """Labels of all sites; share: a number at each site, or a fraction of the pool."""
     if isinstance(share, int):
         return share * sites

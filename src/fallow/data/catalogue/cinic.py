@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fallow.data.catalogue.files import Array, images, labels, without_copies
+from fallow.data.catalogue.files import Array, drop_copies, normalise_images, to_labels
 from fallow.data.dataset import Dataset
 from fallow.data.optional import import_optional
 
@@ -35,13 +35,13 @@ def read_cinic10(folder: Path | None) -> Dataset:
     x_test, y_test = _part(folder, ("test",))
     dataset = Dataset(
         name="cinic10",
-        x=images(x, CINIC10_SCALE),
-        y=labels(y),
-        x_test=images(x_test, CINIC10_SCALE),
-        y_test=labels(y_test),
+        x=normalise_images(x, CINIC10_SCALE),
+        y=to_labels(y),
+        x_test=normalise_images(x_test, CINIC10_SCALE),
+        y_test=to_labels(y_test),
         classes=CLASSES,
     )
-    return without_copies(dataset)
+    return drop_copies(dataset)
 
 
 def _part(folder: Path | None, parts: tuple[str, ...]) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fallow.data.catalogue.files import names_of, read_arrays, table_with_test_rows
+from fallow.data.catalogue.files import read_arrays, table_with_test_rows, to_names
 from fallow.data.catalogue.one_hot import one_hot
 from fallow.data.dataset import Dataset
 
@@ -21,15 +21,14 @@ def read_diamonds_onehot(folder: Path | None) -> Dataset:
     grades sum to 1.
     """
     z = read_arrays(folder, "tab_diamonds.npz")
-    header = list(names_of(z["feature_names"]))
+    header = list(to_names(z["feature_names"]))
     numbers = [column for column in header if column not in GRADED]
-    blocks = [
-        z["X"][:, [header.index(column) for column in numbers]]
-    ]  # (n, 6), then one a grade
+    at_numbers = [header.index(column) for column in numbers]
+    blocks = [z["X"][:, at_numbers]]  # (n, 6), then one a grade
     names = list(numbers)
     for column in GRADED:
         codes = z["X"][:, header.index(column)].astype(np.int64)
-        block, columns = one_hot(column, codes, names_of(z[f"{column}_levels"]))
+        block, columns = one_hot(column, codes, to_names(z[f"{column}_levels"]))
         blocks.append(block)
         names += columns
     table = {"X": np.hstack(blocks), "feature_names": np.array(names)}

@@ -44,6 +44,9 @@ def femnist_reader(name: str, letters: bool = False) -> Reader:
         writer_of_row = np.concatenate([writer for _, _, writer in parts])
         writers, site = np.unique(writer_of_row, return_inverse=True)
         pixels = torch.from_numpy(x.reshape(-1, 1, SIDE, SIDE))
+        classes = CLASSES
+        if letters:
+            classes = CLASSES[LETTERS]
         train, test = hold_out(name, pixels, y)
         return Dataset(
             name=name,
@@ -51,7 +54,7 @@ def femnist_reader(name: str, letters: bool = False) -> Reader:
             y=torch.from_numpy(y[train]),
             x_test=pixels[test],
             y_test=torch.from_numpy(y[test]),
-            classes=CLASSES[LETTERS] if letters else CLASSES,
+            classes=classes,
             groups=torch.from_numpy(site[train]),
             groups_test=torch.from_numpy(site[test]),
             group_names=tuple(f"writer {writer}" for writer in writers),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fallow.data.catalogue.bundled import Reader
-from fallow.data.dataset import Dataset, drop_leaks
+from fallow.data.dataset import Dataset, drop_leaks, repeat_row
 from fallow.data.partition.holdout import hold_out
 from fallow.data.tables import fill_missing, standardise
 
@@ -29,7 +29,7 @@ HAR_TEST_PERSONS = (1, 3, 8, 9, 11, 12, 17, 19, 23)  # the official ones, counte
 
 def read_array(folder: Path | None, file: str) -> Array:
     """The one array of a .npy.xz file."""
-    with lzma.open(path_of(folder, file)) as stream:
+    with lzma.open(find_file(folder, file)) as stream:
         array: Array = np.lib.format.read_array(stream, allow_pickle=False)
     return array
 
@@ -37,7 +37,7 @@ def read_array(folder: Path | None, file: str) -> Array:
 def read_first(folder: Path | None, file: str, n: int) -> tuple[Array, int]:
     """The first ``n`` rows of the one array of a .npy.xz file, and how many it has: what comes after
     them is not unpacked."""
-    with lzma.open(path_of(folder, file)) as stream:
+    with lzma.open(find_file(folder, file)) as stream:
         version = np.lib.format.read_magic(stream)
         read_header = np.lib.format.read_array_header_1_0
         if version >= (2, 0):
@@ -54,11 +54,11 @@ def read_first(folder: Path | None, file: str, n: int) -> tuple[Array, int]:
 
 def read_arrays(folder: Path | None, file: str) -> dict[str, Array]:
     """The arrays of a .npz file by name."""
-    with np.load(path_of(folder, file), allow_pickle=False) as arrays:
+    with np.load(find_file(folder, file), allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 
 
-def path_of(folder: Path | None, file: str) -> Path:
+def find_file(folder: Path | None, file: str) -> Path:
     """The file in the data folder; ValueError, with the way out, where it is not there."""
     where = "and no data folder is given"
     if folder is not None:
@@ -72,7 +72,9 @@ def path_of(folder: Path | None, file: str) -> Path:
     )
 
 
-def images(pixels: Array, scale: tuple[tuple[float, ...], tuple[float, ...]]) -> Tensor:
+def normalise_images(
+    pixels: Array, scale: tuple[tuple[float, ...], tuple[float, ...]]
+) -> Tensor:
     """uint8 (n, h, w) or (n, h, w, c) -> float32 (n, c, h, w), (pixel / 255 - mean) / std."""
     if pixels.ndim == 3:
         pixels = pixels[..., None]  # one channel: (n, h, w, 1)
@@ -85,11 +87,11 @@ def images(pixels: Array, scale: tuple[tuple[float, ...], tuple[float, ...]]) ->
 def repeat_rows(x: Tensor, n: int) -> Tensor:
     """The rows over and over: (k, ...) -> (n, ...).  Of a single row there is no copy."""
     if len(x) == 1:
-        return x.expand(n, *x.shape[1:])
+        return repeat_row(x, n)
     return x[torch.arange(n) % len(x)]
 
 
-def labels(y: Array) -> Tensor:
+def to_labels(y: Array) -> Tensor:
     return torch.from_numpy(y.astype(np.int64))
 
 
@@ -101,16 +103,16 @@ def read_mnist(folder: Path | None) -> Dataset:
     n = len(z["x_train"])
     dataset = Dataset(
         name="mnist",
-        x=images(z["x_train"], MNIST_SCALE),
-        y=labels(z["y_train"]),
-        x_test=images(z["x_test"], MNIST_SCALE),
-        y_test=labels(z["y_test"]),
+        x=normalise_images(z["x_train"], MNIST_SCALE),
+        y=to_labels(z["y_train"]),
+        x_test=normalise_images(z["x_test"], MNIST_SCALE),
+        y_test=to_labels(z["y_test"]),
         classes=tuple("0123456789"),
-        groups=labels(group[:n]),
-        groups_test=labels(group[n:]),
+        groups=to_labels(group[:n]),
+        groups_test=to_labels(group[n:]),
         group_names=tuple(f"writer {writer}" for writer in writers),
     )
-    return without_copies(dataset)
+    return drop_copies(dataset)
 
 
 Pictures = Callable[[list[str]], Tensor]
@@ -120,10 +122,10 @@ Pictures = Callable[[list[str]], Tensor]
 def read_fashion_mnist(folder: Path | None) -> Dataset:
     def read(files: list[str]) -> Tensor:
         return torch.cat(
-            [images(read_array(folder, file), FASHION_SCALE) for file in files]
+            [normalise_images(read_array(folder, file), FASHION_SCALE) for file in files]
         )
 
-    return without_copies(_fashion_mnist(folder, read))
+    return drop_copies(_fashion_mnist(folder, read))
 
 
 def outline_fashion_mnist(folder: Path | None, first: int) -> Dataset:
@@ -138,10 +140,10 @@ def _fashion_mnist(folder: Path | None, read: Pictures) -> Dataset:
     return Dataset(
         name="fashion_mnist",
         x=x[:n],
-        y=labels(z["y_train"]),
+        y=to_labels(z["y_train"]),
         x_test=x[n:],
-        y_test=labels(z["y_test"]),
-        classes=names_of(z["class_names"]),
+        y_test=to_labels(z["y_test"]),
+        classes=to_names(z["class_names"]),
     )
 
 
@@ -150,10 +152,10 @@ def read_cifar10(folder: Path | None) -> Dataset:
 
     def read(files: list[str]) -> Tensor:
         return torch.cat(
-            [images(read_array(folder, file), CIFAR10_SCALE) for file in files]
+            [normalise_images(read_array(folder, file), CIFAR10_SCALE) for file in files]
         )
 
-    return without_copies(_cifar10(folder, read))
+    return drop_copies(_cifar10(folder, read))
 
 
 def outline_cifar10(folder: Path | None, first: int) -> Dataset:
@@ -175,10 +177,10 @@ def _cifar10(folder: Path | None, read: Pictures) -> Dataset:
     return Dataset(
         name="cifar10",
         x=x,
-        y=labels(z["y_train"][: len(x)]),
+        y=to_labels(z["y_train"][: len(x)]),
         x_test=read(["cifar10_test.npy.xz"]),
-        y_test=labels(z["y_test"]),
-        classes=names_of(z["class_names"]),
+        y_test=to_labels(z["y_test"]),
+        classes=to_names(z["class_names"]),
         notes=notes,
     )
 
@@ -192,7 +194,7 @@ def first_pictures(
     def read(files: list[str]) -> Tensor:
         parts = [read_first(folder, file, first) for file in files]
         total = sum(rows for _, rows in parts)
-        return repeat_rows(images(parts[0][0], scale), total)
+        return repeat_rows(normalise_images(parts[0][0], scale), total)
 
     return read
 
@@ -201,8 +203,8 @@ def read_har(folder: Path | None) -> Dataset:
     """Human activity: 30 persons are the groups; the 9 official test persons are the test set."""
     z = read_arrays(folder, "har_features.npz")
     x = torch.from_numpy(z["X"])
-    y = labels(z["y"])
-    person = labels(z["client"])
+    y = to_labels(z["y"])
+    person = to_labels(z["client"])
     is_test = torch.isin(person, torch.tensor(HAR_TEST_PERSONS))
     dataset = Dataset(
         name="har",
@@ -210,13 +212,13 @@ def read_har(folder: Path | None) -> Dataset:
         y=y[~is_test],
         x_test=x[is_test],
         y_test=y[is_test],
-        classes=names_of(z["class_names"]),
+        classes=to_names(z["class_names"]),
         groups=person[~is_test],
         groups_test=person[is_test],
         group_names=tuple(f"person {number}" for number in range(30)),
-        columns=names_of(z["feature_names"]),
+        columns=to_names(z["feature_names"]),
     )
-    return standardise(without_copies(dataset))
+    return standardise(drop_copies(dataset))
 
 
 def read_heart(folder: Path | None) -> Dataset:
@@ -229,7 +231,7 @@ def read_heart(folder: Path | None) -> Dataset:
             z,
             sick,
             classes=("healthy", "disease"),
-            group_names=names_of(z["client_names"]),
+            group_names=to_names(z["client_names"]),
         )
     )
 
@@ -241,12 +243,14 @@ def table_reader(name: str, file: str, group: str = "") -> Reader:
         z = read_arrays(folder, file)
         names: tuple[str, ...] = ()
         if "client_names" in z:
-            names = names_of(z["client_names"])
+            names = to_names(z["client_names"])
         elif "client" in z:
             sites = int(z["client"].max()) + 1
             names = tuple(f"{group} {site}" for site in range(sites))
-        # SARCOS: the first of 7 torques
-        target = z["y"] if "y" in z else z["Y"][:, 0]
+        if "y" in z:
+            target = z["y"]
+        else:  # SARCOS: the first of 7 torques
+            target = z["Y"][:, 0]
         return table_with_test_rows(
             name, z, target.astype(np.float32), classes=(), group_names=names
         )
@@ -264,7 +268,7 @@ def table_with_test_rows(
     """A table without official test rows: 20 % set aside, fixed by the name."""
     x = z["X"]
     if "feature_names" in z:
-        columns = names_of(z["feature_names"])
+        columns = to_names(z["feature_names"])
     else:
         columns = tuple(f"x{c}" for c in range(x.shape[1]))
     train, test = hold_out(name, torch.from_numpy(x), y)
@@ -272,8 +276,8 @@ def table_with_test_rows(
     groups = None
     groups_test = None
     if "client" in z:
-        groups = labels(z["client"][train])
-        groups_test = labels(z["client"][test])
+        groups = to_labels(z["client"][train])
+        groups_test = to_labels(z["client"][test])
     return Dataset(
         name=name,
         x=torch.from_numpy(x_train),
@@ -289,11 +293,11 @@ def table_with_test_rows(
     )
 
 
-def without_copies(dataset: Dataset) -> Dataset:
+def drop_copies(dataset: Dataset) -> Dataset:
     """The data set without test rows that are also training rows; its notes say how many."""
     found, _ = drop_leaks(dataset)
     return found
 
 
-def names_of(array: Array) -> tuple[str, ...]:
+def to_names(array: Array) -> tuple[str, ...]:
     return tuple(str(name) for name in array)

@@ -25,7 +25,7 @@ ATTRIBUTE = re.compile(
 
 @final
 @dataclass(frozen=True)
-class Cells:
+class PublishedTable:
     """A table as its file holds it, read once from the front."""
 
     header: tuple[str, ...]
@@ -35,15 +35,18 @@ class Cells:
 
 
 @contextmanager
-def cells_of(path: Path, source: TableSource) -> Iterator[Cells]:
+def open_published(path: Path, source: TableSource) -> Iterator[PublishedTable]:
     """The cells of a published table.  Raises ValueError for a file that is not in its form."""
     try:
         if path.suffix == ".mat":
             yield _read_mat(path, source)
             return
         with ExitStack() as stack:
-            is_zip = path.suffix == ".zip"
-            file = _open_member(path, source, stack) if is_zip else path.open("rb")
+            file: IO[bytes]
+            if path.suffix == ".zip":
+                file = _open_member(path, source, stack)
+            else:
+                file = path.open("rb")
             # some names of pathways are in no known encoding, and are left out anyway
             text = io.TextIOWrapper(
                 file, encoding="utf-8-sig", errors="replace", newline=""
@@ -79,22 +82,22 @@ def read_mat(path: Path, names: tuple[str, ...], what: str) -> dict[str, npt.NDA
         ) from error
 
 
-def _read_separated(lines: Iterator[str], source: TableSource) -> Cells:
+def _read_separated(lines: Iterator[str], source: TableSource) -> PublishedTable:
     rows = (row for row in csv.reader(lines, delimiter=source.separator) if row)
     header = source.columns or tuple(name.strip() for name in next(rows, []))
-    return Cells(header, rows)
+    return PublishedTable(header, rows)
 
 
-def _read_mat(path: Path, source: TableSource) -> Cells:
+def _read_mat(path: Path, source: TableSource) -> PublishedTable:
     arrays = read_mat(path, (source.member,), f"the matrix {source.member}")
     matrix = arrays[source.member]
     rows = ([str(value) for value in row] for row in matrix.tolist())
-    return Cells(source.columns, rows)
+    return PublishedTable(source.columns, rows)
 
 
 def _open_member(path: Path, source: TableSource, stack: ExitStack) -> IO[bytes]:
     archive = stack.enter_context(zipfile.ZipFile(path))
-    file = _member(archive, source.member, stack)
+    file = _find_member(archive, source.member, stack)
     if file is None:
         raise ValueError(
             f"{path.name} holds no file {source.member}; it is not the archive of {source.page}"
@@ -102,7 +105,9 @@ def _open_member(path: Path, source: TableSource, stack: ExitStack) -> IO[bytes]
     return file
 
 
-def _member(archive: zipfile.ZipFile, wanted: str, stack: ExitStack) -> IO[bytes] | None:
+def _find_member(
+    archive: zipfile.ZipFile, wanted: str, stack: ExitStack
+) -> IO[bytes] | None:
     """The file called ``wanted``, in any folder of the archive or of an archive in it."""
     names = archive.namelist()
     for name in names:
@@ -110,13 +115,15 @@ def _member(archive: zipfile.ZipFile, wanted: str, stack: ExitStack) -> IO[bytes
             return stack.enter_context(archive.open(name))
     for name in names:
         if name.endswith(".zip"):
-            nested = zipfile.ZipFile(stack.enter_context(archive.open(name)))
-            if found := _member(stack.enter_context(nested), wanted, stack):
+            file = stack.enter_context(archive.open(name))
+            nested = stack.enter_context(zipfile.ZipFile(file))
+            found = _find_member(nested, wanted, stack)
+            if found is not None:
                 return found
     return None
 
 
-def _read_arff(lines: Iterator[str]) -> Cells:
+def _read_arff(lines: Iterator[str]) -> PublishedTable:
     """The attributes above ``@data``, then the rows; a line that begins with % is a comment."""
     kinds: dict[str, str] = {}
     for line in lines:
@@ -130,12 +137,12 @@ def _read_arff(lines: Iterator[str]) -> Cells:
     levels = {}
     for name, kind in kinds.items():
         if kind.startswith("{"):
-            (declared,) = _arff_cells([kind.strip("{} ")])
+            (declared,) = _parse_arff([kind.strip("{} ")])
             levels[name] = tuple(level.strip() for level in declared)
-    rows = _arff_cells(line for line in lines if line.strip() and line[0] != "%")
-    return Cells(tuple(kinds), rows, levels)
+    rows = _parse_arff(line for line in lines if line.strip() and line[0] != "%")
+    return PublishedTable(tuple(kinds), rows, levels)
 
 
-def _arff_cells(lines: Iterable[str]) -> Iterator[list[str]]:
+def _parse_arff(lines: Iterable[str]) -> Iterator[list[str]]:
     """The cells of lines in the quoting of arff."""
     return csv.reader(lines, quotechar="'", escapechar="\\", skipinitialspace=True)

@@ -44,9 +44,12 @@ class Entry:
 
 def _bundled_entry(name: str, *, rows: int, shape: tuple[int, ...], classes: int) -> Entry:
     """A set that comes with scikit-learn; ``classes`` is 0 where numbers are to be predicted."""
+    task: Task = "regression"
+    if classes:
+        task = "classification"
     return Entry(
         name,
-        task="classification" if classes else "regression",
+        task=task,
         rows=rows,
         shape=shape,
         classes=classes,
@@ -321,4 +324,6 @@ def _entry(name: str) -> Entry:
 
 def _folder(data_dir: str | Path | None) -> Path | None:
     folder = data_dir or os.environ.get("FALLOW_DATA")
-    return Path(folder) if folder else None
+    if not folder:
+        return None
+    return Path(folder)

@@ -22,7 +22,9 @@ def one_hot(
     >>> one_hot("wet", np.array([1, 0, 1]), ("no", "yes"))[1]
     ('wet=yes', 'wet=missing')
     """
-    first = 1 if len(levels) == 2 else 0
+    first = 0
+    if len(levels) == 2:
+        first = 1
     columns = []
     names = []
     for level in range(first, len(levels)):

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fallow.data.catalogue.files import Array, images, labels, path_of, without_copies
+from fallow.data.catalogue.files import (
+    Array,
+    drop_copies,
+    find_file,
+    normalise_images,
+    to_labels,
+)
 from fallow.data.catalogue.formats import read_mat
 from fallow.data.dataset import Dataset
 
@@ -18,17 +24,17 @@ RECORD = 2 + 3 * 32 * 32  # bytes: coarse label, fine label, red, green and blue
 
 def read_cifar100(folder: Path | None) -> Dataset:
     """CIFAR-100 with its 100 fine classes, from the unpacked ``cifar-100-binary``."""
-    x, y = _records(path_of(folder, "cifar-100-binary/train.bin"))
-    x_test, y_test = _records(path_of(folder, "cifar-100-binary/test.bin"))
+    x, y = _records(find_file(folder, "cifar-100-binary/train.bin"))
+    x_test, y_test = _records(find_file(folder, "cifar-100-binary/test.bin"))
     dataset = Dataset(
         name="cifar100",
-        x=images(x, CIFAR100_SCALE),
-        y=labels(y),
-        x_test=images(x_test, CIFAR100_SCALE),
-        y_test=labels(y_test),
+        x=normalise_images(x, CIFAR100_SCALE),
+        y=to_labels(y),
+        x_test=normalise_images(x_test, CIFAR100_SCALE),
+        y_test=to_labels(y_test),
         classes=_class_names(folder),
     )
-    return without_copies(dataset)
+    return drop_copies(dataset)
 
 
 def _records(path: Path) -> tuple[Array, Array]:
@@ -69,17 +75,17 @@ def _class_names(folder: Path | None) -> tuple[str, ...]:
 
 def read_svhn(folder: Path | None) -> Dataset:
     """Street View House Numbers, cropped digits, without the "extra" images."""
-    x, y = _digits(path_of(folder, "train_32x32.mat"))
-    x_test, y_test = _digits(path_of(folder, "test_32x32.mat"))
+    x, y = _digits(find_file(folder, "train_32x32.mat"))
+    x_test, y_test = _digits(find_file(folder, "test_32x32.mat"))
     dataset = Dataset(
         name="svhn",
-        x=images(x, SVHN_SCALE),
-        y=labels(y),
-        x_test=images(x_test, SVHN_SCALE),
-        y_test=labels(y_test),
+        x=normalise_images(x, SVHN_SCALE),
+        y=to_labels(y),
+        x_test=normalise_images(x_test, SVHN_SCALE),
+        y_test=to_labels(y_test),
         classes=tuple("0123456789"),
     )
-    return without_copies(dataset)
+    return drop_copies(dataset)
 
 
 def _digits(path: Path) -> tuple[Array, Array]:

@@ -7,7 +7,6 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, final
 
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from fallow.core.build import nearest
 from fallow.data.catalogue.bundled import Reader
 from fallow.data.catalogue.files import table_with_test_rows
-from fallow.data.catalogue.formats import Cells, cells_of
+from fallow.data.catalogue.formats import PublishedTable, open_published
 from fallow.data.catalogue.one_hot import one_hot
 from fallow.data.catalogue.sources import SOURCES, TableSource
 from fallow.data.dataset import Dataset
@@ -36,7 +35,7 @@ def published_reader(name: str, rows: int, columns: int, group: str = "") -> Rea
 
     def read(folder: Path | None) -> Dataset:
         path = _path(name, folder, source)
-        with cells_of(path, source) as cells:
+        with open_published(path, source) as cells:
             table = _read_table(path.name, cells, source)
         x, names, notes = _features(table)
         if x.shape != (rows, columns):
@@ -75,10 +74,12 @@ class _Table:
 
 def _path(name: str, folder: Path | None, source: TableSource) -> Path:
     """The file as published, or the table unpacked from it."""
-    where = "no data folder is given" if folder is None else f"it is not in {folder}"
-    for file in (source.file, source.member):
-        if folder is not None and file and (folder / file).is_file():
-            return folder / file
+    where = "no data folder is given"
+    if folder is not None:
+        where = f"it is not in {folder}"
+        for file in (source.file, source.member):
+            if file and (folder / file).is_file():
+                return folder / file
     raise ValueError(
         f"the file {source.file} is needed and {where}; 'fallow datasets --fetch {name}' downloads "
         f"it to the folder that --data-dir or FALLOW_DATA names, or get it from {source.page} and "
@@ -86,9 +87,11 @@ def _path(name: str, folder: Path | None, source: TableSource) -> Path:
     )
 
 
-def _read_table(file: str, cells: Cells, source: TableSource) -> _Table:
+def _read_table(file: str, cells: PublishedTable, source: TableSource) -> _Table:
     header = cells.header
-    grouping = [source.group] if source.group else []
+    grouping = []
+    if source.group:
+        grouping.append(source.group)
     for column in (source.target, *source.drop, *source.texts, *grouping):
         if column not in header:
             raise ValueError(
@@ -107,7 +110,7 @@ def _read_table(file: str, cells: Cells, source: TableSource) -> _Table:
             numeric.append(column)
 
     at = {column: position for position, column in enumerate(header)}
-    pick_numbers = itemgetter(*[at[column] for column in (*numeric, source.target)])
+    at_numbers = [at[column] for column in (*numeric, source.target)]
     table = _Table(tuple(numeric), cells.levels, texts={column: [] for column in textual})
     for number, raw in enumerate(cells.rows, start=1):
         if len(raw) != len(header):
@@ -115,7 +118,7 @@ def _read_table(file: str, cells: Cells, source: TableSource) -> _Table:
                 f"{file}: row {number} has {len(raw)} cells and not {len(header)}; download it "
                 "again"
             )
-        values = _numbers(pick_numbers(raw), f"{file}: row {number}")
+        values = _parse_numbers([raw[i] for i in at_numbers], f"{file}: row {number}")
         texts = [raw[at[column]].strip() for column in textual]
         if values is None or any(text.lower() in EMPTY for text in texts):
             table.left_out += 1
@@ -130,7 +133,7 @@ def _read_table(file: str, cells: Cells, source: TableSource) -> _Table:
     return table
 
 
-def _numbers(cells: Sequence[str], where: str) -> list[float] | None:
+def _parse_numbers(cells: Sequence[str], where: str) -> list[float] | None:
     """The cells as numbers; None where one is missing."""
     try:
         values = list(map(float, cells))
@@ -162,9 +165,7 @@ def _features(
         if len(occurring) == 1:
             constant.append(column)
             continue
-        levels = list(
-            table.levels.get(column, ())
-        )  # as the file declares them, then others
+        levels = list(table.levels.get(column, ()))  # as the file declares them
         levels += [str(text) for text in occurring if text not in levels]
         number_of = {level: number for number, level in enumerate(levels)}
         of_occurring = np.array([number_of[str(level)] for level in occurring])

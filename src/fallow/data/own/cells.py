@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -50,7 +51,7 @@ def say_nothing(done: int, total: int) -> None:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Cells:
+class ColumnCells:
     """One column: numbers (n,) float32 with NaN where a cell is empty, or texts as they stand.
 
     is_category: texts that are no numbers whatever they look like, as a frame's type says.
@@ -63,17 +64,18 @@ class Cells:
     is_date: bool = False
 
     def __len__(self) -> int:
-        found = self.numbers if self.numbers is not None else self.texts
-        assert found is not None  # noqa: S101 - a column is one of both
-        return len(found)
+        if self.numbers is not None:
+            return len(self.numbers)
+        assert self.texts is not None  # noqa: S101 - a column is one of both
+        return len(self.texts)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Read:
+class ReadTable:
     """A file's columns in its order, and what was found out about how it is written."""
 
-    columns: dict[str, Cells]
+    columns: dict[str, ColumnCells]
     notes: tuple[str, ...] = ()
     dialect: Dialect = field(default_factory=Dialect)
 
@@ -82,7 +84,7 @@ class Read:
         return len(next(iter(self.columns.values())))
 
 
-def read_file(path: Path, is_text: IsText = no_text, say: Say = say_nothing) -> Read:
+def read_file(path: Path, is_text: IsText = no_text, say: Say = say_nothing) -> ReadTable:
     """The columns of a table; ``is_text`` says which stay texts, by name, such as labels.
 
     Any other column is numbers where all its cells are, or empty, and texts else.  Raises
@@ -103,26 +105,27 @@ def read_file(path: Path, is_text: IsText = no_text, say: Say = say_nothing) -> 
 # -- text files -----------------------------------------------------------------------------
 
 
-def _read_text(path: Path, is_text: IsText, say: Say) -> Read:
+def _read_text(path: Path, is_text: IsText, say: Say) -> ReadTable:
+    """The columns of a text file, by pyarrow where it reads them as we would, else line by line."""
     dialect = detect(path)
-    names = _header(path, dialect)
+    names = _read_header(path, dialect)
     notes = dialect.notes(path.name)
     numeric = _looks_numeric(path, dialect, names)
     numeric -= {name for name in names if is_text(name)}
     is_usual = dialect.encoding in ("utf-8", "utf-8-sig") and dialect.is_plain
     can_be_fast = is_usual and not any("\n" in name for name in names)
     if can_be_fast and find_spec("pyarrow") is not None:
-        fast = _by_arrow(path, dialect, names, numeric, say)
+        fast = _read_by_arrow(path, dialect, names, numeric, say)
         if fast is not None:
-            return Read(fast, notes, dialect)
+            return ReadTable(fast, notes, dialect)
     while True:
-        columns, mistaken = _by_lines(path, dialect, names, numeric, say)
+        columns, mistaken = _read_by_lines(path, dialect, names, numeric, say)
         if not mistaken:
-            return Read(columns, notes, dialect)
+            return ReadTable(columns, notes, dialect)
         numeric -= mistaken  # texts among their numbers: once more, as texts
 
 
-def _lines(path: Path, dialect: Dialect) -> Iterator[list[str]]:
+def _read_lines(path: Path, dialect: Dialect) -> Iterator[list[str]]:
     """The rows of a file, its header first; blank lines are no rows."""
     try:
         with path.open(newline="", encoding=dialect.encoding) as file:
@@ -134,28 +137,36 @@ def _lines(path: Path, dialect: Dialect) -> Iterator[list[str]]:
         raise ValueError(f"{path.name} is not a CSV file: {error}") from error
 
 
-def _header(path: Path, dialect: Dialect) -> list[str]:
-    names = [name.strip() for name in next(_lines(path, dialect), [])]
-    names = [name or f"column {place}" for place, name in enumerate(names, start=1)]
+def _read_header(path: Path, dialect: Dialect) -> list[str]:
+    """The names of the columns; one without a name gets its number."""
+    header = next(_read_lines(path, dialect), [])
+    names = []
+    for place, name in enumerate(header, start=1):
+        names.append(name.strip() or f"column {place}")
+    _check_names(names, path.name)
+    return names
+
+
+def _check_names(names: Sequence[str], file: str) -> None:
+    """Raise ValueError where two columns have one name."""
     double = sorted({name for name in names if names.count(name) > 1})
     if double:
-        raise ValueError(f"{path.name} has more than one column {double[0]!r}; rename one")
-    return names
+        raise ValueError(f"{file} has more than one column {double[0]!r}; rename one")
 
 
 def _looks_numeric(path: Path, dialect: Dialect, names: Sequence[str]) -> set[str]:
     """The columns whose first cells are all numbers, or empty."""
     numeric = set(names)
-    rows = _lines(path, dialect)
-    next(rows, None)
-    for _, row in zip(range(SNIFFED), rows, strict=False):
+    rows = _read_lines(path, dialect)
+    next(rows, None)  # the header
+    for row in islice(rows, SNIFFED):
         for name, cell in zip(names, row, strict=False):
-            if name in numeric and _number(cell.strip(), dialect) is None:
+            if name in numeric and _parse_number(cell.strip(), dialect) is None:
                 numeric.discard(name)
     return numeric
 
 
-def _number(cell: str, dialect: Dialect) -> float | None:
+def _parse_number(cell: str, dialect: Dialect) -> float | None:
     """The number in a cell, NaN in an empty one; None for a text."""
     if cell.lower() in EMPTY:
         return math.nan
@@ -174,20 +185,26 @@ def number_in(cell: str) -> float | None:
         return None
 
 
-def _by_arrow(
+def _read_by_arrow(
     path: Path, dialect: Dialect, names: Sequence[str], numeric: set[str], say: Say
-) -> dict[str, Cells] | None:
+) -> dict[str, ColumnCells] | None:
     """The columns of a file without surprises, a block at a time; None where it has one."""
     pa = import_optional("pyarrow", "pyarrow", "reading a table fast")
     arrow_csv = import_optional("pyarrow.csv", "pyarrow", "reading a table fast")
-    words = sorted({form for w in EMPTY for form in (w, w.upper(), w.capitalize())})
-    kinds = {name: pa.float64() if name in numeric else pa.string() for name in names}
+    empty_words: set[str] = set()
+    for word in EMPTY:
+        empty_words |= {word, word.upper(), word.capitalize()}
+    kinds = dict.fromkeys(names, pa.string())
+    place: dict[str, int] = {}  # of each column of numbers, in the matrix below
+    for name in names:
+        if name in numeric:
+            kinds[name] = pa.float64()
+            place[name] = len(place)
     total = path.stat().st_size
-    place = {name: at for at, name in enumerate(name for name in names if name in numeric)}
     # one array for all numbers; what it is too long by is never written, and takes no memory
     matrix = np.empty((_count_lines(path), len(place)), dtype=np.float32)
     texts: dict[str, list[str]] = {name: [] for name in names if name not in numeric}
-    known: dict[str, str] = {}
+    known: dict[str, str] = {}  # each text once in memory, however many cells hold it
     rows = 0
     try:
         # the header is read above, where it is checked; its names may be stripped
@@ -202,7 +219,9 @@ def _by_arrow(
                 newlines_in_values=True,
             ),
             convert_options=arrow_csv.ConvertOptions(
-                column_types=kinds, null_values=words, strings_can_be_null=False
+                column_types=kinds,
+                null_values=sorted(empty_words),
+                strings_can_be_null=False,
             ),
         )
         for batch in reader:
@@ -218,12 +237,12 @@ def _by_arrow(
     except (pa.ArrowException, OSError):
         return None
     say(total, total)
-    columns: dict[str, Cells] = {}
+    columns: dict[str, ColumnCells] = {}
     for name in names:
         if name in numeric:
-            columns[name] = Cells(matrix[:rows, place[name]])
+            columns[name] = ColumnCells(matrix[:rows, place[name]])
         else:
-            columns[name] = Cells(texts=texts[name])
+            columns[name] = ColumnCells(texts=texts[name])
     return columns
 
 
@@ -243,21 +262,24 @@ def _lines_before(path: Path) -> int:
     return 0
 
 
-def _joined(blocks: list[Numbers]) -> Numbers:
-    return np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.float32)
+def _join_blocks(blocks: list[Numbers]) -> Numbers:
+    """The numbers of a column, (n,); n is 0 in a file with a header alone."""
+    if not blocks:
+        return np.zeros(0, dtype=np.float32)
+    return np.concatenate(blocks)
 
 
-def _by_lines(
+def _read_by_lines(
     path: Path, dialect: Dialect, names: Sequence[str], numeric: set[str], say: Say
-) -> tuple[dict[str, Cells], set[str]]:
+) -> tuple[dict[str, ColumnCells], set[str]]:
     """The columns, and which of those in ``numeric`` hold a text after all."""
     blocks: dict[str, list[Numbers]] = {name: [] for name in numeric}
     texts: dict[str, list[str]] = {name: [] for name in names if name not in numeric}
     mistaken: set[str] = set()
-    known: dict[str, str] = {}
+    known: dict[str, str] = {}  # each text once in memory, however many cells hold it
     total = path.stat().st_size
     done = 0
-    for first, rows in _chunks(path, dialect):
+    for first, rows in _read_chunks(path, dialect):
         _check_widths(path, names, rows, first)
         done += sum(len(cell) + 1 for row in rows for cell in row)  # its separator
         say(min(done, total), total)
@@ -266,25 +288,25 @@ def _by_lines(
                 found = [cell.strip() for cell in column]
                 texts[name] += [known.setdefault(cell, cell) for cell in found]
             elif name not in mistaken:
-                numbers = _numbers(column, dialect)
+                numbers = _parse_numbers(column, dialect)
                 if numbers is None:
                     mistaken.add(name)
                 else:
                     blocks[name].append(numbers)
     say(total, total)
-    columns = {
-        name: Cells(texts=texts[name])
-        if name not in numeric
-        else Cells(_joined(blocks[name]))
-        for name in names
-    }
+    columns: dict[str, ColumnCells] = {}
+    for name in names:
+        if name in numeric:
+            columns[name] = ColumnCells(_join_blocks(blocks[name]))
+        else:
+            columns[name] = ColumnCells(texts=texts[name])
     return columns, mistaken
 
 
-def _chunks(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[list[str]]]]:
+def _read_chunks(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[list[str]]]]:
     """Some rows at a time, and the number of the first of them, from 1."""
-    rows = _lines(path, dialect)
-    next(rows, None)
+    rows = _read_lines(path, dialect)
+    next(rows, None)  # the header
     first = 1
     chunk: list[list[str]] = []
     for row in rows:
@@ -309,26 +331,32 @@ def _check_widths(
             )
 
 
-def _numbers(column: Sequence[str], dialect: Dialect) -> Numbers | None:
+def _parse_numbers(column: Sequence[str], dialect: Dialect) -> Numbers | None:
     """(n,) numbers of cells, NaN where one is empty; None where one is a text."""
-    wide: npt.NDArray[np.float64]
-    try:
-        if not dialect.is_plain:
-            raise ValueError("each cell has to be looked at")
-        wide = np.array(column, dtype=object).astype(np.float64)
-    except ValueError:
-        found = [_number(cell.strip(), dialect) for cell in column]
+    wide = None
+    if dialect.is_plain:
+        wide = _parse_at_once(column)
+    if wide is None:
+        found = [_parse_number(cell.strip(), dialect) for cell in column]
         if None in found:
             return None
         wide = np.array(found, dtype=np.float64)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # beyond 3.4e38 is infinite
         return wide.astype(np.float32)
+
+
+def _parse_at_once(column: Sequence[str]) -> npt.NDArray[np.float64] | None:
+    """The numbers of a column without an empty cell, which is fast; None of any other."""
+    try:
+        return np.array(column, dtype=object).astype(np.float64)
+    except ValueError:
+        return None
 
 
 # -- files and frames whose columns have types ----------------------------------------------
 
 
-def _read_excel(path: Path, is_text: IsText) -> Read:
+def _read_excel(path: Path, is_text: IsText) -> ReadTable:
     import pandas as pd
 
     import_optional("openpyxl", "openpyxl", "reading an Excel file")
@@ -346,54 +374,55 @@ def _read_excel(path: Path, is_text: IsText) -> Read:
         notes = (
             f"{path.name}: the first of {len(sheets)} sheets, {sheets[0]!r}, was read",
         )
-    return Read(cells_of_frame(df, path.name, is_text), notes)
+    return ReadTable(cells_of_frame(df, path.name, is_text), notes)
 
 
-def _read_arrow(path: Path, is_text: IsText) -> Read:
-    kind = "Parquet" if path.suffix.lower() in PARQUET_FILES else "Feather"
+def _read_arrow(path: Path, is_text: IsText) -> ReadTable:
+    is_parquet = path.suffix.lower() in PARQUET_FILES
+    kind = "Feather"
+    module = "pyarrow.feather"
+    if is_parquet:
+        kind = "Parquet"
+        module = "pyarrow.parquet"
     purpose = f"reading a {kind} file"
     arrow = import_optional("pyarrow", "pyarrow", purpose)
     try:
-        if kind == "Parquet":
-            table = import_optional("pyarrow.parquet", "pyarrow", purpose).read_table(path)
-        else:
-            table = import_optional("pyarrow.feather", "pyarrow", purpose).read_table(path)
+        table = import_optional(module, "pyarrow", purpose).read_table(path)
     except (arrow.ArrowException, OSError) as error:
         raise ValueError(f"{path.name} could not be read as {kind}: {error}") from error
     names = [str(name) for name in table.column_names]
-    double = sorted({name for name in names if names.count(name) > 1})
-    if double:
-        raise ValueError(f"{path.name} has more than one column {double[0]!r}; rename one")
-    columns: dict[str, Cells] = {}
+    _check_names(names, path.name)
+    columns: dict[str, ColumnCells] = {}
     for place, name in enumerate(names):
         column = table.column(place)
         if is_text(name):
-            columns[name] = Cells(texts=[_cell(value) for value in column.to_pylist()])
+            texts = [_format_value(value) for value in column.to_pylist()]
+            columns[name] = ColumnCells(texts=texts)
         else:
             columns[name] = cells_of_series(column.to_pandas())
-    return Read(columns)
+    return ReadTable(columns)
 
 
-def _cell(value: Any) -> str:
-    is_missing = value is None or (isinstance(value, float) and math.isnan(value))
-    return "" if is_missing else str(value).strip()
+def _format_value(value: object) -> str:
+    """A value of a typed file as a text; "" where there is none."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return str(value).strip()
 
 
 def cells_of_frame(
     df: pd.DataFrame, name: str, is_text: IsText = no_text
-) -> dict[str, Cells]:
+) -> dict[str, ColumnCells]:
     """The columns of a frame by their names as texts; ValueError where two are alike."""
     names = [str(column) for column in df.columns]
-    double = sorted({each for each in names if names.count(each) > 1})
-    if double:
-        raise ValueError(f"{name} has more than one column {double[0]!r}; rename one")
-    return {
-        each: cells_of_series(df.iloc[:, place], is_text(each))
-        for place, each in enumerate(names)
-    }
+    _check_names(names, name)
+    columns: dict[str, ColumnCells] = {}
+    for place, column in enumerate(names):
+        columns[column] = cells_of_series(df.iloc[:, place], is_text(column))
+    return columns
 
 
-def cells_of_series(values: pd.Series[Any], as_texts: bool = False) -> Cells:
+def cells_of_series(values: pd.Series[Any], as_texts: bool = False) -> ColumnCells:
     """A column of a frame: by its type, and where that is "object" by what its cells are.
 
     as_texts: numbers become texts too, whole ones without a point.
@@ -406,29 +435,36 @@ def cells_of_series(values: pd.Series[Any], as_texts: bool = False) -> Cells:
     if is_number and not as_texts:
         with np.errstate(over="ignore"):
             wide: npt.NDArray[np.float64] = values.to_numpy(np.float64, na_value=np.nan)
-            return Cells(wide.astype(np.float32))
+            return ColumnCells(wide.astype(np.float32))
+
     cells = values.tolist()
     absent = values.isna().to_numpy(dtype=bool)
     given = [cell for cell, gone in zip(cells, absent, strict=True) if not gone]
     all_numbers = bool(given) and all(_is_number(cell) for cell in given)
     if all_numbers and not is_number and not as_texts and types.is_object_dtype(dtype):
-        numbers = [
-            np.nan if gone else float(c) for c, gone in zip(cells, absent, strict=True)
-        ]
+        numbers = np.full(len(cells), np.nan)
+        numbers[~absent] = [float(cell) for cell in given]
         with np.errstate(over="ignore"):
-            return Cells(np.array(numbers, dtype=np.float64).astype(np.float32))
-    texts = ["" if gone else _text(c) for c, gone in zip(cells, absent, strict=True)]
+            return ColumnCells(numbers.astype(np.float32))
+
+    texts = []
+    for cell, is_absent in zip(cells, absent, strict=True):
+        if is_absent:
+            texts.append("")
+        else:
+            texts.append(_format_cell(cell))
     if not is_date and given:
         is_date = all(hasattr(cell, "isoformat") for cell in given)
     has_numbers = any(_is_number(cell) for cell in given)
-    return Cells(texts=texts, is_category=not has_numbers, is_date=bool(is_date))
+    return ColumnCells(texts=texts, is_category=not has_numbers, is_date=bool(is_date))
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-def _text(value: object) -> str:
+def _format_cell(value: object) -> str:
+    """A cell of a frame as a text, a whole number without a point."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).strip()

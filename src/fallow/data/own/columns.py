@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fallow.core.missing import name_marks
 from fallow.core.words import join_some
-from fallow.data.own.cells import EMPTY, Cells, Numbers
+from fallow.data.own.cells import EMPTY, ColumnCells, Numbers
 from fallow.data.own.dialect import Dialect
 from fallow.data.reading import ColumnRead
 
@@ -34,11 +34,11 @@ DATE = re.compile(
 
 @final
 @dataclass(frozen=True, eq=False)
-class Column:
+class RecognisedColumn:
     """One column, recognised: numbers (n,) with NaN where a cell is empty, or levels.
 
     codes: (n,) int32, which of the levels a cell is, -1 where it is empty.
-    A column that only seems to name rows is left out, and keeps its numbers: see `at_least_one`.
+    A column that only seems to name rows is left out, and keeps its numbers: see `keep_at_least_one`.
     """
 
     read: ColumnRead
@@ -47,9 +47,10 @@ class Column:
     infinite: int = 0
 
     def __len__(self) -> int:
-        cells = self.numbers if self.codes is None else self.codes
-        assert cells is not None  # noqa: S101 - a used column is one of both
-        return len(cells)
+        if self.codes is not None:
+            return len(self.codes)
+        assert self.numbers is not None  # noqa: S101 - a used column is one of both
+        return len(self.numbers)
 
     @property
     def is_used(self) -> bool:
@@ -82,34 +83,35 @@ def names_rows(name: str) -> bool:
     return IDS.fullmatch(name.strip().rstrip(".")) is not None
 
 
-def at_least_one(columns: Sequence[Column]) -> list[Column]:
+def keep_at_least_one(columns: Sequence[RecognisedColumn]) -> list[RecognisedColumn]:
     """The columns; where none of them is used, those that count rows are numbers after all, such as
     a time."""
     if any(column.is_used for column in columns):
         return list(columns)
-    return [
-        column
-        if column.numbers is None
-        else replace(column, read=replace(column.read, kind="number", why=""))
-        for column in columns
-    ]
+    kept = []
+    for column in columns:
+        if column.numbers is not None:  # it was left out since it counts the rows
+            read = replace(column.read, kind="number", why="")
+            column = replace(column, read=read)
+        kept.append(column)
+    return kept
 
 
-def recognise(
+def recognise_column(
     name: str,
-    cells: Cells,
+    cells: ColumnCells,
     file: str,
     *,
     must: bool = False,
     dialect: Dialect | None = None,
-) -> Column:
+) -> RecognisedColumn:
     """What a column is.
 
     must: it was asked for, so it is used, or an error.  Raises ValueError where a text stands among
     numbers, with its row and what to do, and where a column that must be used cannot be.
     """
     if cells.numbers is not None:
-        return _of_numbers(name, cells.numbers, must)
+        return _recognise_numbers(name, cells.numbers, must)
     assert cells.texts is not None  # noqa: S101 - a column is one of both
     texts = cells.texts
     levels = sorted({text for text in set(texts) if text.lower() not in EMPTY})
@@ -118,72 +120,86 @@ def recognise(
     missing = int((codes < 0).sum())
     given = len(texts) - missing
     if not levels:
-        return Column(ColumnRead(name, "left out", missing=missing, why="it is empty"))
+        return RecognisedColumn(
+            ColumnRead(name, "left out", missing=missing, why="it is empty")
+        )
     if cells.is_date or _are_dates(levels):
         why = f"it holds dates or times ({levels[0]!r}, ...)"
-        return _left_out(name, missing, why, must, file)
+        return _leave_out(name, missing, why, must, file)
     if not cells.is_category:
         spelling = dialect or Dialect()
-        as_number = [_number(level, spelling) for level in levels]
+        as_number = [_parse_number(level, spelling) for level in levels]
         if None not in as_number:
-            return _of_number_texts(name, codes, levels, as_number, must)
+            return _recognise_number_texts(name, codes, levels, as_number, must)
         _check_mixed(name, texts, codes, as_number, file)
     if len(levels) == 1 and not missing and not must:
         why = f"every row has {levels[0]!r}"
-        return Column(ColumnRead(name, "left out", why=why))
+        return RecognisedColumn(ColumnRead(name, "left out", why=why))
     is_unique = len(levels) >= NEARLY * given and given >= ENOUGH
     if len(levels) > MOST_LEVELS or (is_unique and not must):
-        many = f"{len(levels):,} different texts in {given:,} rows"
-        why = f"it names rows ({many})" if is_unique else f"it is free text ({many})"
-        return _left_out(name, missing, why, must, file)
+        why = "it is free text"
+        if is_unique:
+            why = "it names rows"
+        why += f" ({len(levels):,} different texts in {given:,} rows)"
+        return _leave_out(name, missing, why, must, file)
     read = ColumnRead(name, "category", tuple(levels), missing)
-    return Column(read, codes=codes)
+    return RecognisedColumn(read, codes=codes)
 
 
-def _left_out(name: str, missing: int, why: str, must: bool, file: str) -> Column:
+def _leave_out(
+    name: str, missing: int, why: str, must: bool, file: str
+) -> RecognisedColumn:
+    """The column, left out; ValueError where it must be used."""
     if must:
         raise ValueError(
             f"{file}: column {name!r} cannot be a feature: {why}; leave it out, or name it with "
             "--id (id=) if it names rows"
         )
-    return Column(ColumnRead(name, "left out", missing=missing, why=why))
+    return RecognisedColumn(ColumnRead(name, "left out", missing=missing, why=why))
 
 
-def _of_number_texts(
+def _recognise_number_texts(
     name: str,
     codes: npt.NDArray[np.int32],
     levels: Sequence[str],
     as_number: Sequence[float | None],
     must: bool,
-) -> Column:
+) -> RecognisedColumn:
     """Texts that are all numbers: those of a column that seemed to name rows, or was a label."""
     given = int((codes >= 0).sum())
     missing = len(codes) - given
     if names_rows(name) and not must and len(levels) == given and given >= ENOUGH:
         why = f"it names rows ({len(levels):,} different numbers in {given:,} rows)"
-        return Column(ColumnRead(name, "left out", missing=missing, why=why))
+        return RecognisedColumn(ColumnRead(name, "left out", missing=missing, why=why))
     table = np.array([*as_number, np.nan], dtype=np.float64)  # the code -1 is the last
     with np.errstate(over="ignore"):
         numbers = table[codes].astype(np.float32)
-    return _of_numbers(name, numbers, must)
+    return _recognise_numbers(name, numbers, must)
 
 
-def _of_numbers(name: str, numbers: Numbers, must: bool) -> Column:
+def _recognise_numbers(name: str, numbers: Numbers, must: bool) -> RecognisedColumn:
     flat = np.ascontiguousarray(numbers)  # which may be a column of an array
     is_missing = np.isnan(flat)
     missing = int(is_missing.sum())
-    given = flat[~is_missing] if missing else flat
+    given = flat
+    if missing:
+        given = flat[~is_missing]
     if not len(given):
-        return Column(ColumnRead(name, "left out", missing=missing, why="it is empty"))
-    low, high = float(given.min()), float(given.max())
-    if low == high and np.isfinite(low) and not missing and not must:
-        return Column(ColumnRead(name, "left out", why=f"every row has {low:g}"))
+        read = ColumnRead(name, "left out", missing=missing, why="it is empty")
+        return RecognisedColumn(read)
+    low = float(given.min())
+    high = float(given.max())
+    is_constant = low == high and bool(np.isfinite(low))
+    if is_constant and not missing and not must:
+        return RecognisedColumn(ColumnRead(name, "left out", why=f"every row has {low:g}"))
     if not must and not missing and len(given) >= MANY and _counts_rows(given):
         why = f"it counts the rows ({low:g}, {low + 1:g}, ... {high:g})"
-        return Column(ColumnRead(name, "left out", why=why), numbers=numbers)
-    infinite = 0 if np.isfinite([low, high]).all() else int(np.isinf(given).sum())
+        return RecognisedColumn(ColumnRead(name, "left out", why=why), numbers=numbers)
+    infinite = 0
+    if not np.isfinite([low, high]).all():
+        infinite = int(np.isinf(given).sum())
     read = ColumnRead(name, "number", missing=missing)
-    return Column(read, numbers=numbers, infinite=infinite)
+    return RecognisedColumn(read, numbers=numbers, infinite=infinite)
 
 
 def _counts_rows(numbers: Numbers) -> bool:
@@ -193,7 +209,7 @@ def _counts_rows(numbers: Numbers) -> bool:
     return bool((np.diff(numbers) == 1).all())
 
 
-def _number(text: str, dialect: Dialect) -> float | None:
+def _parse_number(text: str, dialect: Dialect) -> float | None:
     try:
         return float(dialect.number(text))
     except ValueError:
@@ -212,8 +228,11 @@ def _check_mixed(
     as_number: Sequence[float | None],
     file: str,
 ) -> None:
-    """Raise ValueError for a text among numbers, unless few values say that they are categories."""
-    counts = np.bincount(codes[codes >= 0], minlength=len(as_number))
+    """Raise ValueError for a text among numbers, unless few values say that they are categories.
+
+    texts and codes: of each row; as_number: of each level, None where it is a text.
+    """
+    counts = np.bincount(codes[codes >= 0], minlength=len(as_number))  # rows of each level
     is_text = np.array([number is None for number in as_number])
     as_texts = int(counts[is_text].sum())
     as_numbers = int(counts.sum()) - as_texts
@@ -223,7 +242,9 @@ def _check_mixed(
     if len(as_number) <= FEW_VALUES and counts[is_text].min() >= often:
         return
     row = next(r for r, code in enumerate(codes) if code >= 0 and is_text[code])
-    more = "" if as_texts == 1 else f", the first of {as_texts} such cells"
+    more = ""
+    if as_texts > 1:
+        more = f", the first of {as_texts} such cells"
     raise ValueError(
         f"{file}: column {name!r}, row {row + 1}: {texts[row]!r} is no number{more}, and the other "
         f"{as_numbers:,} are; correct it, leave the cell empty if nothing is known, or leave the "
@@ -233,7 +254,7 @@ def _check_mixed(
 
 @final
 @dataclass(frozen=True, eq=False)
-class Features:
+class EncodedColumns:
     """The columns as models see them.
 
     x: (n, d) float32, NaN where a cell is empty.  levels: of each category, the places (first, last
@@ -246,7 +267,7 @@ class Features:
     marks: tuple[tuple[str, str], ...]
 
 
-def encode_columns(columns: list[Column]) -> Features:
+def encode_columns(columns: list[RecognisedColumn]) -> EncodedColumns:
     """The features of the used columns; the list is emptied on the way, to save memory.
 
     For each column with empty cells there is one called ``name_missing`` at the end, 1 where a cell
@@ -257,14 +278,14 @@ def encode_columns(columns: list[Column]) -> Features:
     marks = name_marks(names, marked)
     names += [feature for feature, _ in marks]
     n = len(columns[0])
-    whole = _one_array(columns)
-    if whole is not None:
+    whole = _find_one_array(columns)
+    if whole is not None:  # numbers alone, as they were read: nothing to copy
         columns.clear()
-        return Features(whole, tuple(names), (), ())
+        return EncodedColumns(whole, tuple(names), (), ())
     x = np.empty((n, len(names)), dtype=np.float32)
     levels: list[tuple[int, int]] = []
-    at = 0
-    mark_at = len(names) - len(marked)
+    at = 0  # where the features of the next column begin
+    mark_at = len(names) - len(marked)  # and where its mark stands
     columns.reverse()  # the last is popped
     while columns:
         column = columns.pop()
@@ -280,11 +301,15 @@ def encode_columns(columns: list[Column]) -> Features:
             x[:, mark_at] = column.is_missing
             mark_at += 1
         at += width
-    return Features(x, tuple(names), tuple(levels), marks)
+    return EncodedColumns(x, tuple(names), tuple(levels), marks)
 
 
-def _one_array(columns: Sequence[Column]) -> Numbers | None:
-    """The array whose columns these are, all of them, in their order and without empty cells."""
+def _find_one_array(columns: Sequence[RecognisedColumn]) -> Numbers | None:
+    """The array whose columns these are, all of them, in their order and without empty cells.
+
+    None where there is no such array.  Columns that were read from a file of numbers are views of
+    one array; then the features are that array itself, and a large table is not copied.
+    """
     first = columns[0].numbers
     if first is None or not isinstance(first.base, np.ndarray):
         return None
@@ -296,13 +321,14 @@ def _one_array(columns: Sequence[Column]) -> Numbers | None:
         at = column.numbers
         if at is None or at.base is not base or column.read.missing:
             return None
+        # its first number stands in the first row of the array, in the column of that place
         is_there = at.ctypes.data == base.ctypes.data + place * base.itemsize
         if not is_there or at.strides != base.strides[:1]:
             return None
     return base[: len(first)]
 
 
-def sentences(columns: Sequence[ColumnRead]) -> list[str]:
+def describe_columns(columns: Sequence[ColumnRead]) -> list[str]:
     """What people should know of the columns."""
     found: list[str] = []
     for column in columns:

@@ -29,6 +29,9 @@ GAPS = re.compile(r"[+-]?\d{1,3}([ '’\u00a0\u202f]\d{3})+([.,]\d+)?")  # 1 234
 COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")  # 3,25
 POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")  # 3.25
 GAP_MARKS = " '’\u00a0\u202f"
+GROUPED = {".": POINTS, ",": COMMAS}
+"""How a number looks whose thousands are set off by that mark; by any other, it is `GAPS`."""
+THOUSANDS_IN_WORDS = {".": "points", ",": "commas"}
 
 
 @final
@@ -58,8 +61,7 @@ class Dialect:
         """
         if self.is_plain:
             return cell
-        grouped = POINTS if self.thousands == "." else COMMAS
-        grouped = grouped if self.thousands in (".", ",") else GAPS
+        grouped = GROUPED.get(self.thousands, GAPS)
         plain = cell
         if self.thousands and grouped.fullmatch(cell):
             for mark in self.thousands:
@@ -81,8 +83,7 @@ class Dialect:
         if self.decimal == ",":
             found.append(f"{name}: numbers are written with a decimal comma")
         if self.thousands:
-            marks = "commas" if self.thousands == "," else "points"
-            marks = marks if self.thousands in (",", ".") else "gaps"
+            marks = THOUSANDS_IN_WORDS.get(self.thousands, "gaps")
             found.append(f"{name}: thousands are set off by {marks}")
         return tuple(found)
 
@@ -92,22 +93,22 @@ def detect(path: Path) -> Dialect:
 
     Raises ValueError for a file that is no text.
     """
-    encoding = _encoding(path)
-    lines = _first_lines(path, encoding)
-    quote = _quote(lines)
-    separator = _separator(lines, quote)
-    cells = [
-        cell.strip()
-        for row in csv.reader(lines[1:], delimiter=separator, quotechar=quote)
-        for cell in row
-    ]
-    # where commas separate cells, one such number is more likely a slip than a way of writing
-    least = 3 if separator == "," else 1
-    decimal, thousands = _marks(cells, least)
+    encoding = _detect_encoding(path)
+    lines = _read_first_lines(path, encoding)
+    quote = _detect_quote(lines)
+    separator = _detect_separator(lines, quote)
+    cells: list[str] = []
+    for row in csv.reader(lines[1:], delimiter=separator, quotechar=quote):
+        cells += [cell.strip() for cell in row]
+    least = 1
+    if separator == ",":
+        # between commas, one number with a comma is more likely a slip than a way of writing
+        least = 3
+    decimal, thousands = _detect_marks(cells, least)
     return Dialect(encoding, separator, quote, decimal, thousands)
 
 
-def _encoding(path: Path) -> str:
+def _detect_encoding(path: Path) -> str:
     """By its mark, else UTF-8 if all of the file is, else UTF-16 or Latin-1."""
     with path.open("rb") as file:
         head = file.read(BLOCK)
@@ -115,7 +116,7 @@ def _encoding(path: Path) -> str:
             if head.startswith(mark):
                 return name
         if b"\0" in head:
-            return _without_mark(path, head)
+            return _detect_utf16(path, head)
         check = codecs.getincrementaldecoder("utf-8")()
         try:
             block = head
@@ -124,11 +125,11 @@ def _encoding(path: Path) -> str:
                 block = file.read(BLOCK)
             check.decode(b"", final=True)
         except UnicodeDecodeError:
-            return _one_byte(path)
+            return _detect_one_byte(path)
     return "utf-8"
 
 
-def _without_mark(path: Path, head: bytes) -> str:
+def _detect_utf16(path: Path, head: bytes) -> str:
     """UTF-16 without a mark: letters of most tables have a zero as one of their two bytes."""
     zeros_first = head[0::2].count(0)
     zeros_second = head[1::2].count(0)
@@ -143,7 +144,7 @@ def _without_mark(path: Path, head: bytes) -> str:
     )
 
 
-def _one_byte(path: Path) -> str:
+def _detect_one_byte(path: Path) -> str:
     """Windows-1252 where it has a letter for every byte, else Latin-1, which always has."""
     with path.open("rb") as file:
         for block in iter(lambda: file.read(BLOCK), b""):
@@ -154,7 +155,7 @@ def _one_byte(path: Path) -> str:
     return "cp1252"
 
 
-def _first_lines(path: Path, encoding: str) -> list[str]:
+def _read_first_lines(path: Path, encoding: str) -> list[str]:
     """Lines of the head of a file that are not blank; the last, which may be cut, is left out."""
     with path.open("rb") as file:
         raw = file.read(HEAD)
@@ -165,37 +166,42 @@ def _first_lines(path: Path, encoding: str) -> list[str]:
     return [line for line in lines if line.strip()][:HEAD_LINES]
 
 
-def _quote(lines: Sequence[str]) -> str:
+def _detect_quote(lines: Sequence[str]) -> str:
     """Single quotes where texts stand in them and nothing stands in double ones."""
     text = "".join(lines)
     if '"' in text:
         return '"'
     quoted = re.findall(r"(?:^|[,;\t|])'[^'\n]*'(?=[,;\t|\r\n]|$)", text, re.MULTILINE)
-    return "'" if len(quoted) >= 2 else '"'
+    if len(quoted) >= 2:
+        return "'"
+    return '"'
 
 
-def _separator(lines: Sequence[str], quote: str) -> str:
+def _detect_separator(lines: Sequence[str], quote: str) -> str:
     """The mark that cuts the header and most lines into equally many cells, at least two."""
-    best, chosen = (0.0, 0), ","
+    best = (0.0, 0)  # share of lines as long as the header, cells of the header
+    chosen = ","
     for mark in SEPARATORS:
-        counts = [len(row) for row in _rows(lines, mark, quote)]
+        counts = [len(row) for row in _parse_rows(lines, mark, quote)]
         if not counts or counts[0] < 2:
             continue
         agreeing = sum(count == counts[0] for count in counts) / len(counts)
         score = (agreeing, counts[0])
         if score > best:
-            best, chosen = score, mark
+            best = score
+            chosen = mark
     return chosen
 
 
-def _rows(lines: Sequence[str], separator: str, quote: str) -> Iterator[list[str]]:
+def _parse_rows(lines: Sequence[str], separator: str, quote: str) -> Iterator[list[str]]:
+    """The rows up to the first that is none in this way of writing."""
     try:
         yield from csv.reader(lines, delimiter=separator, quotechar=quote)
     except csv.Error:
         return
 
 
-def _marks(cells: Sequence[str], least: int) -> tuple[str, str]:
+def _detect_marks(cells: Sequence[str], least: int) -> tuple[str, str]:
     """The decimal mark and the marks of thousands that the cells show.
 
     A number such as 1,234 may be both; then a cell that can only be one of them decides, such as
@@ -206,11 +212,17 @@ def _marks(cells: Sequence[str], least: int) -> tuple[str, str]:
     has_comma = [cell for cell in cells if "," in cell]
     decimal = "."
     thousands = ""
+    # 3,25: the comma can only be decimal
     only_decimal = [c for c in has_comma if COMMA.fullmatch(c) and not COMMAS.fullmatch(c)]
+    # 1.234,5: points set off thousands, so the comma is decimal
     mixed = [c for c in has_comma if POINTS.fullmatch(c)]
+    # 1,234: may be either
     grouped = [c for c in has_comma if COMMAS.fullmatch(c)]
+    # 1,234,567 and 1,234.5: commas can only set off thousands
     clearly_grouped = [c for c in grouped if c.count(",") > 1 or "." in c]
+    # 3.25: the point can only be decimal
     has_points = any(POINT.fullmatch(c) and not POINTS.fullmatch(c) for c in cells)
+
     shows_comma = len(only_decimal) >= least and not clearly_grouped and not has_points
     if mixed or shows_comma:
         decimal = ","

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.build import nearest
-from fallow.data.own.images import images_below, read_images
+from fallow.data.own.images import list_files, read_images
 from fallow.data.own.pixels import as_features
 from fallow.data.own.table import EMPTY, Columns, read_cells
 
@@ -60,11 +60,13 @@ def read_rows(
     if bool(torch.isinf(x).any()):
         raise ValueError(f"{path.name} has infinite features; correct them")
     whole = ~torch.isnan(x).flatten(1).any(1)
-    if marks is not None:
+    if marks is not None:  # the model fills in what is missing
         whole[:] = True
     if not bool(whole.any()):
         raise ValueError(f"{path.name} has no row with all features; fill some in")
-    return NewRows(x, whole, named_by, range(len(x)) if names is None else names)
+    if names is None:
+        names = range(len(x))
+    return NewRows(x, whole, named_by, names)
 
 
 def _read(
@@ -72,41 +74,67 @@ def _read(
 ) -> tuple[str, Sequence[object] | None, Tensor]:
     """What rows are named by, their names (None: numbers), and the rows."""
     if path.is_dir():
-        files = image_files(path)
-        channels, size = None, None
-        if len(shape) == 3:
-            channels, size = shape[0], (shape[1], shape[2])
-        x = torch.from_numpy(read_images(files, channels, size))
-        return "file", [file.relative_to(path).as_posix() for file in files], x
+        return _read_images(path, shape)
     if path.suffix.lower() == ".npz":
-        arrays = read_arrays(path)
-        if "x" not in arrays:
-            raise ValueError(f"{path.name} has no array 'x'{nearest('x', list(arrays))}")
-        numbers, _ = as_features(arrays["x"], path.name)
-        return "row", None, torch.from_numpy(numbers)
+        return "row", None, _read_npz(path)
     if not columns:
         raise ValueError(
             f"the model was not trained on a table; give {path.stem}.npz with x, or a folder of "
             "images"
         )
+    return _read_table(path, columns, marked)
+
+
+def _read_images(
+    folder: Path, shape: Sequence[int]
+) -> tuple[str, Sequence[object] | None, Tensor]:
+    """All images below a folder, brought to the (channels, height, width) of the model."""
+    files = list_images(folder)
+    channels: int | None = None
+    size: tuple[int, int] | None = None
+    if len(shape) == 3:
+        channels = shape[0]
+        size = (shape[1], shape[2])
+    x = torch.from_numpy(read_images(files, channels, size))
+    names = [file.relative_to(folder).as_posix() for file in files]
+    return "file", names, x
+
+
+def _read_npz(path: Path) -> Tensor:
+    """The array ``x`` of a .npz file."""
+    arrays = read_arrays(path)
+    if "x" not in arrays:
+        raise ValueError(f"{path.name} has no array 'x'{nearest('x', list(arrays))}")
+    numbers, _ = as_features(arrays["x"], path.name)
+    return torch.from_numpy(numbers)
+
+
+def _read_table(
+    path: Path, columns: Sequence[str], marked: Mapping[str, str]
+) -> tuple[str, Sequence[object] | None, Tensor]:
+    """The features of a table, (n, len(columns)), named by its column ``id`` where it has one."""
     cells = read_cells(path)
     _check_levels(path, cells, columns)
-    features = [
-        _mark(path, cells, marked[name]) if name in marked else _column(path, cells, name)
-        for name in columns
-    ]
+    features = []  # (n,) each
+    for name in columns:
+        if name in marked:
+            features.append(_mark_empty(path, cells, marked[name]))
+        else:
+            features.append(_encode_column(path, cells, name))
     x = torch.from_numpy(np.stack(features, axis=1))
-    return ("id", cells["id"], x) if "id" in cells else ("row", None, x)
+    if "id" in cells:
+        return "id", cells["id"], x
+    return "row", None, x
 
 
-def image_files(folder: Path) -> list[Path]:
+def list_images(folder: Path) -> list[Path]:
     """All images below a folder, in the order of their names."""
-    if files := images_below(folder, "**/*"):
+    if files := list_files(folder, "**/*"):
         return files
     raise ValueError(f"{folder} holds no images")
 
 
-def read_arrays(path: Path) -> dict[str, Any]:
+def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     """All arrays of a .npz file, by name.  Raises ValueError when it is no such file."""
     try:
         # a file that was opened here is closed, whatever is wrong with it
@@ -135,7 +163,7 @@ def _check_levels(path: Path, cells: Columns, columns: Sequence[str]) -> None:
                 )
 
 
-def _mark(path: Path, cells: Columns, column: str) -> npt.NDArray[np.float32]:
+def _mark_empty(path: Path, cells: Columns, column: str) -> npt.NDArray[np.float32]:
     """(n,) 1 where a cell of the column is empty, else 0."""
     if column not in cells:
         raise ValueError(
@@ -145,21 +173,42 @@ def _mark(path: Path, cells: Columns, column: str) -> npt.NDArray[np.float32]:
     return np.array(is_empty, dtype=np.float32)
 
 
-def _column(path: Path, cells: Columns, column: str) -> npt.NDArray[np.float32]:
+def _encode_column(path: Path, cells: Columns, feature: str) -> npt.NDArray[np.float32]:
     """(n,) numbers, or 0 and 1 for a text; NaN where the cell is empty."""
-    name, is_level, level = column.rpartition("=")
-    is_text = column not in cells and bool(is_level) and name in cells
-    if not is_text and column not in cells:
-        lacking = name if is_level else column
-        raise ValueError(
-            f"{path.name} has no column {lacking!r}{nearest(lacking, list(cells))}"
-        )
-    told = cells[name if is_text else column]
-    try:
-        numbers = [
-            np.nan if cell.lower() in EMPTY else (cell == level if is_text else float(cell))
-            for cell in told
-        ]
-    except ValueError as error:
-        raise ValueError(f"{path.name}: column {column!r} holds a text: {error}") from error
+    if feature in cells:
+        return _encode_numbers(path, feature, cells[feature])
+    column, is_level, level = feature.rpartition("=")
+    if is_level and column in cells:
+        return _encode_level(cells[column], level)
+    lacking = feature
+    if is_level:
+        lacking = column
+    raise ValueError(
+        f"{path.name} has no column {lacking!r}{nearest(lacking, list(cells))}"
+    )
+
+
+def _encode_numbers(
+    path: Path, column: str, cells: Sequence[str]
+) -> npt.NDArray[np.float32]:
+    """(n,) the numbers in the cells of a column, NaN where one is empty."""
+    numbers = []
+    for cell in cells:
+        if cell.lower() in EMPTY:
+            numbers.append(np.nan)
+            continue
+        try:
+            numbers.append(float(cell))
+        except ValueError as error:
+            raise ValueError(
+                f"{path.name}: column {column!r} holds a text: {error}"
+            ) from error
     return np.array(numbers, dtype=np.float32)
+
+
+def _encode_level(cells: Sequence[str], level: str) -> npt.NDArray[np.float32]:
+    """(n,) 1 where a cell holds that text, 0 where it holds another, NaN where it is empty."""
+    is_level = np.array([cell == level for cell in cells], dtype=np.float32)
+    is_empty = np.array([cell.lower() in EMPTY for cell in cells], dtype=np.bool_)
+    is_level[is_empty] = np.nan
+    return is_level

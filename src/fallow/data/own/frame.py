@@ -79,34 +79,22 @@ def from_frame(
     if test is not None:
         _check_columns(df, test, name)
         together = _concatenate(df, test)
-    y = _labels(together, label)
+    y = _read_labels(together, label)
     sites = None
     if site is not None:
-        sites = _texts(together, site, name)
+        sites = _read_sites(together, site, name)
     features = cells_of_frame(together, name, wanted.is_text)
     table = assemble(features, wanted, name, len(df), sites)
 
     # of both frames, without the rows that were left out
     kept = table.kept
-    n = table.rows
-    y = y[kept]
-    groups = None
-    y_test = None
-    groups_test = None
     if sites is not None:
-        groups = sites[kept]
-    if test is not None:
-        y_test = y[n:]
-        if groups is not None:
-            groups_test = groups[n:]
-    if groups is not None:
-        groups = groups[:n]
+        sites = sites[kept]
     return from_assembled(
         table,
-        y[:n],
-        groups,
-        y_test=y_test,
-        groups_test=groups_test,
+        y[kept],
+        sites,
+        has_test=test is not None,
         name=name,
         task=task,
         classes=tuple(classes),
@@ -137,40 +125,46 @@ def read_features(
     these are left aside.  marks: features that are 1 where a cell is empty, and of which column.
     Raises ValueError for an absent column and for a text the model does not know.
     """
-    by_text = {str(column): column for column in df.columns}
-    blocks = []
+    column_of = {str(column): column for column in df.columns}  # names may be numbers
+    blocks = []  # (n,) each
     marked = {mark[0]: mark[1] for mark in marks}
-    for wanted in columns:
-        if wanted in marked and marked[wanted] in by_text:
-            is_empty = df[by_text[marked[wanted]]].isna().to_numpy(dtype=bool)
+    for feature in columns:
+        if feature in marked and marked[feature] in column_of:
+            is_empty = df[column_of[marked[feature]]].isna().to_numpy(dtype=bool)
             blocks.append(is_empty.astype(np.float32))
             continue
-        column, is_level, level = wanted.rpartition("=")
-        if wanted in by_text:
-            numbers = _numbers(df[by_text[wanted]])
+        column, is_level, level = feature.rpartition("=")
+        if feature in column_of:
+            numbers = _read_numbers(df[column_of[feature]])
             if numbers is None:
                 raise ValueError(
-                    f"{name}: column {wanted!r} holds texts, and the model was trained on numbers"
+                    f"{name}: column {feature!r} holds texts, and the model was trained on numbers"
                 )
             blocks.append(numbers)
-        elif is_level and column in by_text:
-            blocks.append(_level(df[by_text[column]], column, level, columns, name))
+        elif is_level and column in column_of:
+            values = df[column_of[column]]
+            blocks.append(_encode_level(values, column, level, columns, name))
         else:
-            lacking = wanted
+            lacking = feature
             if is_level:
                 lacking = column
             raise ValueError(
-                f"{name} has no column {lacking!r}{nearest(lacking, list(by_text))}"
+                f"{name} has no column {lacking!r}{nearest(lacking, list(column_of))}"
             )
     return np.stack(blocks, axis=1)
 
 
-def _level(
+def _encode_level(
     values: pd.Series[Any], column: str, level: str, columns: Sequence[str], name: str
 ) -> Features:
+    """(n,) 1 where a cell holds that text, else 0; NaN where it is empty."""
     is_missing = values.isna().to_numpy(dtype=bool)
     texts = values.astype(str).to_numpy(dtype=object)
-    known = {c.rpartition("=")[2] for c in columns if c.rpartition("=")[0] == column}
+    known: set[str] = set()  # the texts of this column that the model was trained with
+    for feature in columns:
+        feature_column, _, feature_level = feature.rpartition("=")
+        if feature_column == column:
+            known.add(feature_level)
     unknown = sorted({str(text) for text in texts[~is_missing]} - known)
     if unknown:
         raise ValueError(
@@ -182,7 +176,7 @@ def _level(
     return block
 
 
-def _numbers(values: pd.Series[Any]) -> Features | None:
+def _read_numbers(values: pd.Series[Any]) -> Features | None:
     """(n,) float32 with NaN for missing values; None for a column of texts."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
@@ -193,7 +187,7 @@ def _numbers(values: pd.Series[Any]) -> Features | None:
         return wide.astype(np.float32)
 
 
-def _labels(df: pd.DataFrame, label: str) -> npt.NDArray[Any]:
+def _read_labels(df: pd.DataFrame, label: str) -> npt.NDArray[Any]:
     """Labels as `from_arrays` takes them: texts ("" is unlabelled) or numbers (NaN is)."""
     from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 
@@ -210,8 +204,10 @@ def _labels(df: pd.DataFrame, label: str) -> npt.NDArray[Any]:
     return numbers
 
 
-def _texts(df: pd.DataFrame, column: str, name: str) -> npt.NDArray[np.str_]:
-    if missing := int(df[column].isna().sum()):
+def _read_sites(df: pd.DataFrame, column: str, name: str) -> npt.NDArray[np.str_]:
+    """The site of each row as a text; ValueError where one has none."""
+    missing = int(df[column].isna().sum())
+    if missing:
         raise ValueError(
             f"{name}: {missing} rows have no site in column {column!r}; fill them in"
         )
@@ -220,7 +216,5 @@ def _texts(df: pd.DataFrame, column: str, name: str) -> npt.NDArray[np.str_]:
 
 def _check_column(df: pd.DataFrame, column: str, name: str) -> None:
     if column not in df.columns:
-        raise ValueError(
-            f"{name} has no column {column!r}"
-            f"{nearest_column(column, [str(c) for c in df.columns])}"
-        )
+        known = [str(each) for each in df.columns]
+        raise ValueError(f"{name} has no column {column!r}{nearest_column(column, known)}")

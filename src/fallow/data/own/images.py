@@ -44,10 +44,10 @@ def read_folder(folder: Path, say: Say = say_nothing) -> Images:
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one with images in site/class/*")
-    files = images_below(folder, "*/*/*")
+    files = list_files(folder, "*/*/*")
     has_sites = bool(files)
     if not has_sites:
-        files = images_below(folder, "*/*")
+        files = list_files(folder, "*/*")
     if not files:
         raise ValueError(
             f"{folder} holds no images; put them in site/class/* or site/{UNLABELLED_FOLDER}/*, or "
@@ -59,10 +59,22 @@ def read_folder(folder: Path, say: Say = say_nothing) -> Images:
     size = min(sizes, key=lambda shape: (-sizes[shape], shape))
     others = len(loaded) - sizes[size]
     x = _stack([_resize(pixels, size) for pixels in loaded], None)
+
     parts = [file.relative_to(folder).parts for file in files]
-    kinds = [part[-2] for part in parts]
-    how = "grey" if x.shape[1] == 1 else "colour"
-    notes = [f"images read as {how}, pixels scaled to [-1, 1]"]
+    labels = []
+    for part in parts:
+        kind = part[-2]
+        if kind == UNLABELLED_FOLDER:
+            kind = ""
+        labels.append(kind)
+    sites: tuple[str, ...] | None = None
+    if has_sites:
+        sites = tuple(part[0] for part in parts)
+
+    colour = "colour"
+    if x.shape[1] == 1:
+        colour = "grey"
+    notes = [f"images read as {colour}, pixels scaled to [-1, 1]"]
     if others:
         notes.append(
             f"{others} of {len(files)} images have another size than most and were resized to "
@@ -72,34 +84,36 @@ def read_folder(folder: Path, say: Say = say_nothing) -> Images:
     if deep:
         notes.append(f"{deep} images have more than 8 bits a pixel, all of which are used")
     return Images(
-        x,
-        tuple("" if kind == UNLABELLED_FOLDER else kind for kind in kinds),
-        tuple(part[0] for part in parts) if has_sites else None,
-        tuple("/".join(part) for part in parts),
-        tuple(notes),
+        x=x,
+        labels=tuple(labels),
+        sites=sites,
+        names=tuple("/".join(part) for part in parts),
+        notes=tuple(notes),
     )
 
 
 def _read_each(files: Sequence[Path], say: Say) -> list[Pixels]:
-    sizes = [file.stat().st_size for file in files]
+    """The pixels of each file, each in its own size; ``say`` hears of every file."""
+    sizes = [file.stat().st_size for file in files]  # in bytes
     total = sum(sizes)
     done = 0
     loaded: list[Pixels] = []
     for file, size in zip(files, sizes, strict=True):
-        loaded.append(_pixels(file, None))
+        loaded.append(_read_pixels(file, None))
         done += size
         say(done, total)
     return loaded
 
 
-def images_below(folder: Path, pattern: str) -> list[Path]:
+def list_files(folder: Path, pattern: str) -> list[Path]:
     """The files of a pattern, in the order of their names; hidden ones are passed over."""
-    return [
-        file
-        for file in sorted(folder.glob(pattern))
-        if file.is_file()
-        and not any(part.startswith(".") for part in file.relative_to(folder).parts)
-    ]
+    files = []
+    for file in sorted(folder.glob(pattern)):
+        parts = file.relative_to(folder).parts
+        is_hidden = any(part.startswith(".") for part in parts)
+        if file.is_file() and not is_hidden:
+            files.append(file)
+    return files
 
 
 def read_images(
@@ -113,30 +127,35 @@ def read_images(
     to; None: they have one.  Raises ValueError that names the file when one cannot be read, has
     another size than the others, or has colours where grey is wanted.
     """
-    loaded = [_pixels(file, channels) for file in files]
+    loaded = [_read_pixels(file, channels) for file in files]
     if size is not None:
         loaded = [_resize(pixels, size) for pixels in loaded]
     for file, pixels in zip(files, loaded, strict=True):
         if pixels.shape[1:] != loaded[0].shape[1:]:
             raise ValueError(
-                f"{file} has {_size(pixels.shape)} pixels and {files[0].name} has "
-                f"{_size(loaded[0].shape)}; bring all images to one size"
+                f"{file} has {_format_size(pixels.shape)} pixels and {files[0].name} has "
+                f"{_format_size(loaded[0].shape)}; bring all images to one size"
             )
     return _stack(loaded, channels)
 
 
 def _stack(loaded: Sequence[Pixels], channels: int | None) -> npt.NDArray[np.float32]:
     """Images of one size as one array in [-1, 1]; grey ones are repeated beside coloured ones."""
-    channels = channels or max(len(pixels) for pixels in loaded)
-    stack = np.stack([np.broadcast_to(p, (channels, *p.shape[1:])) for p in loaded])
+    if channels is None:
+        channels = max(len(pixels) for pixels in loaded)
+    in_channels = []
+    for pixels in loaded:
+        height, width = pixels.shape[1:]
+        in_channels.append(np.broadcast_to(pixels, (channels, height, width)))
+    stack = np.stack(in_channels)  # (n, channels, height, width), 0 to 255
     return ((stack / 255 - 0.5) / 0.5).astype(np.float32)
 
 
-def _pixels(file: Path, channels: int | None) -> Pixels:
+def _read_pixels(file: Path, channels: int | None) -> Pixels:
     """(1, h, w) of a grey image, (3, h, w) of any other: uint8, or 0 to 255 in float64 where it has
     more than 8 bits."""
     if _is_dicom(file):
-        return _dicom(file, channels)
+        return _read_dicom(file, channels)
     image = import_optional("PIL.Image", "pillow", "reading a folder of images")
     try:
         with image.open(file) as opened:
@@ -146,17 +165,19 @@ def _pixels(file: Path, channels: int | None) -> Pixels:
             if channels == 1 and not is_grey:
                 raise ValueError("it has colours, and the others are grey")
             if opened.mode in DEEP:
-                deep = np.asarray(opened)
+                deep = np.asarray(opened)  # (h, w)
                 if deep.min() < 0 or deep.max() > BRIGHTEST["uint16"]:
                     raise ValueError("its pixels have more than 16 bits")
                 wide: npt.NDArray[np.float64] = deep.astype(np.float64)
                 return wide[None] * 255 / BRIGHTEST["uint16"]
-            pixels: npt.NDArray[np.uint8] = np.asarray(
-                opened.convert("L" if is_grey else "RGB")
-            )
+            pixels: npt.NDArray[np.uint8]
+            if is_grey:
+                pixels = np.asarray(opened.convert("L"))  # (h, w)
+                return pixels[None]
+            pixels = np.asarray(opened.convert("RGB"))  # (h, w, 3)
+            return pixels.transpose(2, 0, 1)
     except (OSError, ValueError, SyntaxError) as error:  # pillow's errors for broken files
         raise ValueError(f"{file} could not be read as an image: {error}") from error
-    return pixels[None] if is_grey else pixels.transpose(2, 0, 1)
 
 
 def _is_dicom(file: Path) -> bool:
@@ -169,7 +190,7 @@ def _is_dicom(file: Path) -> bool:
         return opened.read(132)[128:] == b"DICM"
 
 
-def _dicom(file: Path, channels: int | None) -> Pixels:
+def _read_dicom(file: Path, channels: int | None) -> Pixels:
     """The picture in a DICOM file, 0 (black) to 255 by the bits that are stored."""
     pydicom = import_optional("pydicom", "pydicom", "reading a DICOM file")
     try:
@@ -188,7 +209,9 @@ def _dicom(file: Path, channels: int | None) -> Pixels:
             raise ValueError("it has colours, and the others are grey")
     except Exception as error:  # a damaged file makes pydicom raise nearly anything
         raise ValueError(f"{file} could not be read as DICOM: {error}") from error
-    return pixels[None] if is_grey else pixels.transpose(2, 0, 1)
+    if is_grey:
+        return pixels[None]  # of (h, w)
+    return pixels.transpose(2, 0, 1)  # of (h, w, 3)
 
 
 def _resize(pixels: Pixels, size: tuple[int, ...]) -> Pixels:
@@ -196,14 +219,19 @@ def _resize(pixels: Pixels, size: tuple[int, ...]) -> Pixels:
     if pixels.shape[1:] == tuple(size):
         return pixels
     image = import_optional("PIL.Image", "pillow", "resizing images")
-    parts = []
+    height, width = size
+    channels = []
     for channel in pixels:
         of_channel = image.fromarray(channel.astype(np.float32))
-        resized = of_channel.resize((size[1], size[0]), image.Resampling.BILINEAR)
-        parts.append(np.asarray(resized, dtype=np.float64).clip(0.0, 255.0))
-    stacked = np.stack(parts)
-    return stacked.round().astype(np.uint8) if pixels.dtype == np.uint8 else stacked
+        resized = of_channel.resize((width, height), image.Resampling.BILINEAR)
+        channels.append(np.asarray(resized, dtype=np.float64).clip(0.0, 255.0))
+    stacked = np.stack(channels)
+    if pixels.dtype == np.uint8:
+        return stacked.round().astype(np.uint8)
+    return stacked
 
 
-def _size(shape: tuple[int, ...]) -> str:
-    return f"{shape[2]} x {shape[1]}"
+def _format_size(shape: tuple[int, ...]) -> str:
+    """Width x height of (channels, height, width)."""
+    _, height, width = shape
+    return f"{width} x {height}"

@@ -15,7 +15,7 @@ Labels = npt.NDArray[Any]
 Numbers = npt.NDArray[np.float64]
 
 
-def encode(
+def encode_labels(
     y: Labels, task: TaskChoice, name: str, classes: tuple[str, ...] = ()
 ) -> tuple[Labels, tuple[str, ...]]:
     """Labels -> (class ids or float32 targets, class names; () for regression).
@@ -24,7 +24,7 @@ def encode(
     Texts that are all numbers count as numbers.  "" and NaN: unlabelled; so is -1 among whole
     numbers, but with the task "regression", where it is a number like others.
 
-    >>> encode(np.array(["10", "9", "", "10"]), "auto", "toy")
+    >>> encode_labels(np.array(["10", "9", "", "10"]), "auto", "toy")
     (array([ 1,  0, -1,  1]), ('9', '10'))
     """
     if y.ndim != 1 or y.dtype.kind not in "biufU":
@@ -34,26 +34,26 @@ def encode(
     numbers = _as_numbers(y)
     is_real = numbers is not None and not _are_whole(numbers)
     if task == "regression" or (task == "auto" and is_real and not classes):
-        targets = _targets(y, name)
+        targets = _read_targets(y, name)
         if len(np.unique(targets[~np.isnan(targets)])) < 2:
             raise ValueError(
                 f"{name}: targets are constant or all missing; give two values or more"
             )
         return targets, ()
-    known = classes or _occurring(y, numbers, task, name)
-    return _ids(y, known, name), known
+    known = classes or _list_classes(y, numbers, task, name)
+    return _encode_classes(y, known, name), known
 
 
-def encode_test(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
+def encode_test_labels(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
     """Labels of a test set with the classes of the training rows; () = regression targets.
 
     Raises ValueError for a test row without a label or with a class that is not known.
     """
     if classes:
-        coded = _ids(y, classes, name)
+        coded = _encode_classes(y, classes, name)
         is_missing = coded == -1
     else:
-        coded = _targets(y, name)
+        coded = _read_targets(y, name)
         is_missing = np.isnan(coded)
     missing = int(is_missing.sum())
     if missing:
@@ -61,7 +61,7 @@ def encode_test(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
     return coded
 
 
-def _occurring(
+def _list_classes(
     y: Labels, numbers: Numbers | None, task: TaskChoice, name: str
 ) -> tuple[str, ...]:
     """The names of the classes among the labels, sorted; at least two."""
@@ -69,7 +69,7 @@ def _occurring(
         known = [str(text) for text in np.unique(np.char.strip(y)) if text]
     else:
         given = np.unique(numbers[~np.isnan(numbers)])
-        known = [_text(value) for value in given]
+        known = [_format_number(value) for value in given]
         if task == "auto" and len(known) > MOST_CLASSES:
             raise ValueError(
                 f"{name}: the labels are {len(known)} different whole numbers; say with task= "
@@ -85,7 +85,7 @@ def _occurring(
     return tuple(known)
 
 
-def _ids(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
+def _encode_classes(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
     """Class ids, -1 = unlabelled."""
     number = {text: i for i, text in enumerate(classes)} | {"": -1}
     texts: list[str] = []
@@ -94,7 +94,7 @@ def _ids(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
     numbers = _as_numbers(y)
     has_names = y.dtype.kind == "U" and number.keys() >= set(texts)
     if numbers is not None and not has_names:
-        texts = [_text(value) for value in numbers]  # "1.0" is "1"
+        texts = [_format_number(value) for value in numbers]  # "1.0" is "1"
     unknown = sorted(set(texts) - number.keys())
     if unknown:
         hint = nearest(unknown[0], list(classes))
@@ -126,7 +126,8 @@ def _are_whole(numbers: Numbers) -> bool:
     return bool((given == np.floor(given)).all() and np.isfinite(given).all())
 
 
-def _targets(y: Labels, name: str) -> npt.NDArray[np.float32]:
+def _read_targets(y: Labels, name: str) -> npt.NDArray[np.float32]:
+    """(n,) numbers to predict, NaN where a row has none."""
     if y.dtype.kind in "iu":
         y = y.astype(np.float64)  # a target of -1 is no missing label
     numbers = _as_numbers(y)
@@ -140,7 +141,7 @@ def _targets(y: Labels, name: str) -> npt.NDArray[np.float32]:
     return numbers.astype(np.float32)
 
 
-def _text(value: float) -> str:
+def _format_number(value: float) -> str:
     """A number as the name of a class; "" for NaN."""
     if np.isnan(value):
         return ""

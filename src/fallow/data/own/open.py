@@ -19,7 +19,7 @@ from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak
 from fallow.data.own.cells import TABLES, Say, say_nothing
 from fallow.data.own.features import read_arrays
 from fallow.data.own.images import read_folder
-from fallow.data.own.labels import TaskChoice, encode, encode_test
+from fallow.data.own.labels import TaskChoice, encode_labels, encode_test_labels
 from fallow.data.own.pixels import as_features
 from fallow.data.own.table import Table, Wanted, read_table
 from fallow.data.partition.holdout import hold_out
@@ -78,18 +78,17 @@ def from_arrays(
         raise ValueError(
             f"{name}: a test set needs both x_test and y_test; give both or neither"
         )
-    coded, known = encode(_array(y), task, name, tuple(classes))
-    rows = _rows(x, coded, groups, ids, name)
+    coded, known = encode_labels(_to_array(y), task, name, tuple(classes))
+    rows = _check_rows(x, coded, groups, ids, name)
     notes = (*notes, *rows.notes)
     aside = None
     if x_test is not None and y_test is not None:
-        aside = _rows(
-            x_test, encode_test(_array(y_test), known, name), groups_test, None, name
-        )
-    reading = _read_of(rows, aside, name)
+        coded_test = encode_test_labels(_to_array(y_test), known, name)
+        aside = _check_rows(x_test, coded_test, groups_test, None, name)
+    reading = _count_rows(rows, aside, name)
     left_out: tuple[str, ...] = ()
     if drop_rows:
-        rows, aside, reading, left_out = _whole(rows, aside, reading)
+        rows, aside, reading, left_out = _keep_whole_rows(rows, aside, reading)
     about = _About(
         name=name,
         classes=known,
@@ -97,7 +96,7 @@ def from_arrays(
         notes=(*notes, *left_out),
         reading=reading,
     )
-    return _split(rows, aside, about)
+    return _build_dataset(rows, aside, about)
 
 
 def from_npz(
@@ -121,7 +120,7 @@ def from_npz(
             f"{file} has arrays that mean nothing here: {'; '.join(unknown)}; rename them or leave "
             f"them out (known are {', '.join(words)})"
         )
-    given: dict[str, Any] = {}
+    given: dict[str, npt.NDArray[Any]] = {}
     for key, word in ARRAYS.items():
         if key in arrays and word in given:
             raise ValueError(
@@ -129,11 +128,22 @@ def from_npz(
             )
         if key in arrays:
             given[word] = arrays[key]
-    if "columns" in arrays:
-        given["columns"] = [str(column) for column in arrays["columns"]]
+    ids = None
     if "ids" in arrays:
-        given["ids"] = [str(row_name) for row_name in arrays["ids"]]
-    return from_arrays(**given, name=file.stem, classes=classes, drop_rows=drop_rows)
+        ids = [str(row_name) for row_name in arrays["ids"]]
+    return from_arrays(
+        given["x"],
+        given["y"],
+        given.get("groups"),
+        x_test=given.get("x_test"),
+        y_test=given.get("y_test"),
+        groups_test=given.get("groups_test"),
+        columns=[str(column) for column in arrays.get("columns", ())],
+        ids=ids,
+        name=file.stem,
+        classes=classes,
+        drop_rows=drop_rows,
+    )
 
 
 def from_table(
@@ -175,27 +185,15 @@ def from_table(
     if test is not None:
         test_file = _existing(test)
     wanted = Wanted(label, site, id, tuple(drop), tuple(only), drop_rows)
-    t, labels, sites = read_table(file, test_file, wanted, say)
-    n = t.rows
-    m = len(t.x)
-    y = np.array(labels, dtype=np.str_)
+    table, labels, sites = read_table(file, test_file, wanted, say)
     groups = None
-    y_test = None
-    groups_test = None
     if sites is not None:
         groups = np.array(sites, dtype=np.str_)
-    if test_file is not None:
-        y_test = y[n:m]
-        if groups is not None:
-            groups_test = groups[n:m]
-    if groups is not None:
-        groups = groups[:n]
     return from_assembled(
-        t,
-        y[:n],
+        table,
+        np.array(labels, dtype=np.str_),
         groups,
-        y_test=y_test,
-        groups_test=groups_test,
+        has_test=test_file is not None,
         name=file.stem,
         task=task,
         classes=tuple(classes),
@@ -207,25 +205,39 @@ def from_assembled(
     y: npt.NDArray[Any],
     groups: npt.NDArray[Any] | None,
     *,
-    y_test: npt.NDArray[Any] | None,
-    groups_test: npt.NDArray[Any] | None,
+    has_test: bool,
     name: str,
     task: TaskChoice,
     classes: tuple[str, ...],
 ) -> Dataset:
-    """A data set from a table whose columns were recognised, and its labels and sites."""
-    coded, known = encode(y, task, name, classes)
+    """A data set from a table whose columns were recognised, and its labels and sites.
+
+    y, groups: of all rows of the table.  has_test: those from ``table.rows`` on are test rows.
+    """
     n = table.rows
     x = torch.from_numpy(table.x)
+    coded, known = encode_labels(y[:n], task, name, classes)
     ids = None
     if table.ids is not None:
         ids = table.ids[:n]
-    rows = _Rows(x[:n], coded, groups, ids)
+    sites = None
+    sites_test = None
+    if groups is not None:
+        sites = groups[:n]
+        sites_test = groups[n:]
+    rows = _Rows(x[:n], coded, sites, ids)
     aside = None
-    if y_test is not None:
-        aside = _Rows(x[n:], encode_test(y_test, known, name), groups_test, None)
-    about = _About(name, known, table.columns, table.notes, table.reading, table.missing)
-    return _split(rows, aside, about)
+    if has_test:
+        aside = _Rows(x[n:], encode_test_labels(y[n:], known, name), sites_test, None)
+    about = _About(
+        name=name,
+        classes=known,
+        columns=table.columns,
+        notes=table.notes,
+        reading=table.reading,
+        missing=table.missing,
+    )
+    return _build_dataset(rows, aside, about)
 
 
 def from_folder(
@@ -242,10 +254,13 @@ def from_folder(
     """
     folder = _existing(path)
     found = read_folder(folder, say)
+    groups = None
+    if found.sites is not None:
+        groups = np.array(found.sites)
     return from_arrays(
         found.x,
         np.array(found.labels, dtype=np.str_),
-        None if found.sites is None else np.array(found.sites),
+        groups,
         ids=found.names,
         name=folder.name,
         task="classification",
@@ -268,10 +283,14 @@ class Choice:
     @property
     def given(self) -> dict[str, str]:
         """The options that were given, by their names, each with its first column."""
-        many = {"drop": self.drop, "columns": self.columns}
-        found = {"label": self.label, "site": self.site, "id": self.id}
-        found |= {option: names[0] for option, names in many.items() if names}
-        return {option: name for option, name in found.items() if name is not None}
+        first = {
+            "label": self.label,
+            "site": self.site,
+            "id": self.id,
+            "drop": next(iter(self.drop), None),
+            "columns": next(iter(self.columns), None),
+        }
+        return {option: name for option, name in first.items() if name is not None}
 
 
 def open_dataset(
@@ -327,10 +346,11 @@ def open_dataset(
         if file.suffix or len(file.parts) > 1:
             _existing(file)
         own = {"classes": classes, "rule for missing values (drop_rows)": drop_rows}
-        for what in (what for what, is_given in own.items() if is_given):
-            raise ValueError(
-                f"the named data set {spec} has its own {what}; leave that out"
-            )
+        for what, is_given in own.items():
+            if is_given:
+                raise ValueError(
+                    f"the named data set {spec} has its own {what}; leave that out"
+                )
         if outline is not None:
             return load_outline(str(spec), data_dir, outline)
         return load(str(spec), data_dir)
@@ -350,7 +370,7 @@ def _existing(path: str | Path) -> Path:
     return Path(path)
 
 
-def _array(values: Arrayish) -> npt.NDArray[Any]:
+def _to_array(values: Arrayish) -> npt.NDArray[Any]:
     if isinstance(values, Tensor):
         return values.detach().cpu().numpy()
     return np.asarray(values)
@@ -365,9 +385,14 @@ class _Rows(NamedTuple):
     ids: tuple[str, ...] | None
     notes: tuple[str, ...] = ()
 
-    def at(self, rows: npt.NDArray[np.int64]) -> _Rows:
+    def take(self, rows: npt.NDArray[np.int64]) -> _Rows:
+        """A copy of some of the rows, by their numbers."""
         return _Rows(
-            self.x[rows], self.y[rows], self._sites_of(rows), self._ids_of(rows), self.notes
+            x=self.x[rows],
+            y=self.y[rows],
+            sites=self._sites_of(rows),
+            ids=self._ids_of(rows),
+            notes=self.notes,
         )
 
     def _sites_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any] | None:
@@ -380,21 +405,21 @@ class _Rows(NamedTuple):
             return None
         return tuple(self.ids[row] for row in rows)
 
-    def parted(
+    def part(
         self, train: npt.NDArray[np.int64], test: npt.NDArray[np.int64]
     ) -> tuple[_Rows, _Rows]:
         """Two parts, by their sorted row numbers.  The first takes the place of all rows, so that
         beside a large table there is never a second one; these rows are not to be used again."""
-        aside = self.at(test)
+        aside = self.take(test)
         for begin in range(0, len(train), BLOCK):
             some = train[begin : begin + BLOCK]  # each moves up, or stays
             self.x[begin : begin + len(some)] = self.x[some]
         rest = _Rows(
-            self.x[: len(train)],
-            self.y[train],
-            self._sites_of(train),
-            self._ids_of(train),
-            self.notes,
+            x=self.x[: len(train)],
+            y=self.y[train],
+            sites=self._sites_of(train),
+            ids=self._ids_of(train),
+            notes=self.notes,
         )
         return rest, aside
 
@@ -417,21 +442,21 @@ class _About:
     missing: Missing | None = None
 
 
-def _split(rows: _Rows, aside: _Rows | None, about: _About) -> Dataset:
+def _build_dataset(rows: _Rows, aside: _Rows | None, about: _About) -> Dataset:
     """The data set: the rows that are given aside test, else some that are held out."""
     is_given = aside is not None
     if aside is None:
         if about.missing is None:  # while all of them can be counted
             check_finite(about.name, "rows", rows.x, about.columns)
         train, test = hold_out(about.name, rows.x, rows.y)
-        rows, aside = rows.parted(train, test)
-    group_names, group, group_test = _grouped(rows.sites, aside.sites)
+        rows, aside = rows.part(train, test)
+    group_names, group, group_test = _number_groups(rows.sites, aside.sites)
     dataset = Dataset(
-        about.name,
-        rows.x,
-        torch.from_numpy(rows.y),
-        aside.x,
-        torch.from_numpy(aside.y),
+        name=about.name,
+        x=rows.x,
+        y=torch.from_numpy(rows.y),
+        x_test=aside.x,
+        y_test=torch.from_numpy(aside.y),
         classes=about.classes,
         groups=group,
         groups_test=group_test,
@@ -447,21 +472,25 @@ def _split(rows: _Rows, aside: _Rows | None, about: _About) -> Dataset:
     return dataset
 
 
-def _read_of(rows: _Rows, aside: _Rows | None, name: str) -> Reading:
+def _count_rows(rows: _Rows, aside: _Rows | None, name: str) -> Reading:
     """How many rows each site has, of both parts."""
     n = len(rows.x)
     if aside is not None:
         n += len(aside.x)
-    return Reading(name, count_at(_sites_of(rows, aside), np.ones(n, dtype=np.bool_)))
+    sites = _join_sites(rows, aside)
+    return Reading(name, count_at(sites, np.ones(n, dtype=np.bool_)))
 
 
-def _sites_of(rows: _Rows, aside: _Rows | None) -> npt.NDArray[Any] | None:
-    if rows.sites is None or aside is None or aside.sites is None:
-        return rows.sites if aside is None else None
+def _join_sites(rows: _Rows, aside: _Rows | None) -> npt.NDArray[Any] | None:
+    """The site of each row of both parts; None where one of them names none."""
+    if aside is None:
+        return rows.sites
+    if rows.sites is None or aside.sites is None:
+        return None
     return np.concatenate([rows.sites, aside.sites])
 
 
-def _whole(
+def _keep_whole_rows(
     rows: _Rows, aside: _Rows | None, reading: Reading
 ) -> tuple[_Rows, _Rows | None, Reading, tuple[str, ...]]:
     """Both parts without the rows that have a feature that is not finite, and a note on them."""
@@ -469,12 +498,12 @@ def _whole(
     if aside is not None:
         parts.append(aside)
     keep = np.concatenate([part.is_whole for part in parts])
-    counts = count_at(_sites_of(rows, aside), ~keep)
+    counts = count_at(_join_sites(rows, aside), ~keep)
     reading = reading.without("a feature is missing or infinite", counts)
-    whole = rows.at(np.flatnonzero(rows.is_whole))
+    whole = rows.take(np.flatnonzero(rows.is_whole))
     whole_aside = None
     if aside is not None:
-        whole_aside = aside.at(np.flatnonzero(aside.is_whole))
+        whole_aside = aside.take(np.flatnonzero(aside.is_whole))
     left_out = int((~keep).sum())
     notes: tuple[str, ...] = ()
     if left_out:
@@ -482,14 +511,15 @@ def _whole(
     return whole, whole_aside, reading, notes
 
 
-def _rows(
+def _check_rows(
     x: Arrayish,
     y: npt.NDArray[Any],
     groups: Arrayish | None,
     ids: Sequence[str] | None,
     name: str,
 ) -> _Rows:
-    features = _array(x)
+    """The rows with what belongs to each; ValueError where types or numbers of rows disagree."""
+    features = _to_array(x)
     if features.dtype.kind not in "biuf":
         raise ValueError(f"{name}: x holds {features.dtype} values; give numbers")
     if features.ndim < 2:
@@ -497,7 +527,7 @@ def _rows(
     n = len(features)
     sites = None
     if groups is not None:
-        sites = _array(groups)
+        sites = _to_array(groups)
     if sites is not None and (sites.dtype.kind not in "iuU" or sites.shape != (n,)):
         raise ValueError(
             f"{name}: groups are {sites.dtype} of shape {sites.shape}; give whole numbers or "
@@ -516,7 +546,7 @@ def _rows(
     return _Rows(torch.from_numpy(numbers), y, sites, row_names, notes)
 
 
-def _grouped(
+def _number_groups(
     train: npt.NDArray[Any] | None,
     test: npt.NDArray[Any] | None,
 ) -> tuple[tuple[str, ...], Tensor | None, Tensor | None]:

@@ -16,21 +16,22 @@ from fallow.core.missing import Missing
 from fallow.data.own.cells import (
     EMPTY,
     TABLES,
-    Cells,
+    ColumnCells,
     Numbers,
-    Read,
+    ReadTable,
     Say,
+    number_in,
     read_file,
     say_nothing,
 )
 from fallow.data.own.columns import (
     MOST_LEVELS,
-    Column,
-    at_least_one,
+    RecognisedColumn,
+    describe_columns,
     encode_columns,
+    keep_at_least_one,
     names_rows,
-    recognise,
-    sentences,
+    recognise_column,
 )
 from fallow.data.own.dialect import Dialect
 from fallow.data.reading import ColumnRead, Reading, count_at
@@ -100,44 +101,55 @@ def read_table(
 
     Raises ValueError that names the file, the column, and the row where one is damaged.
     """
-    parts = [_read_checked(path, wanted, wanted.is_text, say)]
-    if test is not None:
-        parts.append(_read_checked(test, wanted, wanted.is_text, say_nothing))
-        _check_same(parts[0], parts[1], path, test)
-        mixed = _kinds_differ(*parts)
-        if mixed:
-            files = (path, test)
-            parts = [
-                _read_checked(file, wanted, lambda n: n in mixed or wanted.is_text(n), say)
-                for file in files
-            ]
+    parts = _read_both(path, test, wanted, say)
     rows = parts[0].rows
     dialect = parts[0].dialect
-    notes = tuple(note for part in parts for note in part.notes)
-    cells = _join(parts)
+    notes: list[str] = []
+    for part in parts:
+        notes += part.notes
+    cells = _join_tables(parts)
     parts.clear()  # columns are dropped as soon as they are features
+
     labels = cells[wanted.label].texts
-    sites = cells[wanted.site].texts if wanted.site is not None else None
     assert labels is not None  # noqa: S101 - it was asked for as texts
-    if sites is not None:
+    sites = None
+    site_of_row = None
+    if wanted.site is not None:
+        sites = cells[wanted.site].texts
+        assert sites is not None  # noqa: S101 - it was asked for as texts
         empty = sum(not site for site in sites)
         if empty:
             raise ValueError(
                 f"{path.name}: {empty} rows have no site in column {wanted.site!r}; fill them in"
             )
-    found = assemble(
-        cells,
-        wanted,
-        path.name,
-        rows,
-        np.array(sites, dtype=np.str_) if sites is not None else None,
-        dialect,
-    )
+        site_of_row = np.array(sites, dtype=np.str_)
+
+    found = assemble(cells, wanted, path.name, rows, site_of_row, dialect)
     found = replace(found, notes=(*notes, *found.notes))
     if found.kept.all():
         return found, labels, sites
-    kept_sites = None if sites is None else list(compress(sites, found.kept))
+    kept_sites = None
+    if sites is not None:
+        kept_sites = list(compress(sites, found.kept))
     return found, list(compress(labels, found.kept)), kept_sites
+
+
+def _read_both(path: Path, test: Path | None, wanted: Wanted, say: Say) -> list[ReadTable]:
+    """The file, and the test file if there is one; a column that is texts in one is in both."""
+    first = _read_checked(path, wanted, wanted.is_text, say)
+    if test is None:
+        return [first]
+    second = _read_checked(test, wanted, wanted.is_text, say_nothing)
+    _check_same_columns(first, second, path, test)
+    mixed = _find_mixed_columns(first, second)
+    if not mixed:
+        return [first, second]
+
+    def is_text(name: str) -> bool:
+        return name in mixed or wanted.is_text(name)
+
+    del first, second  # a large table is not to be there twice
+    return [_read_checked(file, wanted, is_text, say) for file in (path, test)]
 
 
 def read_cells(path: Path) -> Columns:
@@ -152,26 +164,21 @@ def read_all_cells(path: Path) -> tuple[Columns, tuple[str, ...]]:
     return cells, read.notes
 
 
-def _plain_texts(cells: Cells, dialect: Dialect) -> list[str]:
+def _plain_texts(cells: ColumnCells, dialect: Dialect) -> list[str]:
+    """The cells as texts; those of a column of numbers as Python writes them."""
     texts = list(cells.texts or ())
     if dialect.is_plain:
         return texts
     plain = [dialect.number(text) for text in texts]
     given = [text for text in plain if text.lower() not in EMPTY]
-    return plain if all(_is_number(text) for text in given) else texts
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    if all(number_in(text) is not None for text in given):
+        return plain
+    return texts
 
 
 def _read_checked(
     path: Path, wanted: Wanted, is_text: Callable[[str], bool], say: Say
-) -> Read:
+) -> ReadTable:
     read = read_file(path, is_text, say)
     names = list(read.columns)
     for column in (wanted.label, wanted.site, wanted.id, *wanted.drop, *wanted.only):
@@ -193,7 +200,9 @@ def _read_checked(
     return read
 
 
-def _check_same(first: Read, second: Read, path: Path, test: Path) -> None:
+def _check_same_columns(
+    first: ReadTable, second: ReadTable, path: Path, test: Path
+) -> None:
     for column in first.columns:
         if column not in second.columns:
             hint = nearest(column, list(second.columns))
@@ -205,7 +214,7 @@ def _check_same(first: Read, second: Read, path: Path, test: Path) -> None:
             )
 
 
-def _kinds_differ(first: Read, second: Read) -> set[str]:
+def _find_mixed_columns(first: ReadTable, second: ReadTable) -> set[str]:
     """Columns that are numbers in one file and texts in the other."""
     return {
         name
@@ -214,15 +223,15 @@ def _kinds_differ(first: Read, second: Read) -> set[str]:
     }
 
 
-def _join(parts: list[Read]) -> dict[str, Cells]:
+def _join_tables(parts: list[ReadTable]) -> dict[str, ColumnCells]:
     if len(parts) == 1:
         return dict(parts[0].columns)
     first, second = parts
-    joined: dict[str, Cells] = {}
+    joined: dict[str, ColumnCells] = {}
     for name, cells in first.columns.items():
         more = second.columns[name]
         if cells.numbers is not None and more.numbers is not None:
-            joined[name] = Cells(np.concatenate([cells.numbers, more.numbers]))
+            joined[name] = ColumnCells(np.concatenate([cells.numbers, more.numbers]))
         else:
             texts = [*(cells.texts or ()), *(more.texts or ())]
             joined[name] = replace(cells, texts=texts)
@@ -230,7 +239,7 @@ def _join(parts: list[Read]) -> dict[str, Cells]:
 
 
 def assemble(
-    cells: dict[str, Cells],
+    cells: dict[str, ColumnCells],
     wanted: Wanted,
     name: str,
     rows: int,
@@ -243,53 +252,45 @@ def assemble(
     a number is infinite, or a column that was asked for cannot be used.
     """
     n = len(next(iter(cells.values())))
-    row_names, id_column = _row_names(cells, wanted)
+    row_names, id_column = _find_row_names(cells, wanted)
     used = [c for c in (wanted.label, wanted.site, id_column) if c is not None]
-    dropped: list[ColumnRead] = []
-    columns: list[Column] = []
-    for column in list(cells):
-        held = cells.pop(column)
-        if column in used:
-            continue
-        if column in wanted.drop:
-            dropped.append(ColumnRead(column, "left out", why="you dropped it"))
-        elif wanted.only and column not in wanted.only:
-            dropped.append(
-                ColumnRead(column, "left out", why="it is not among your columns")
-            )
-        else:
-            must = column in wanted.only
-            columns.append(recognise(column, held, name, must=must, dialect=dialect))
-    columns = at_least_one(columns)
+    columns, dropped = _recognise_columns(cells, used, wanted, name, dialect)
     reads = [*(column.read for column in columns), *dropped]
     columns = [column for column in columns if column.is_used]
     if not columns:
-        gone = "; ".join(f"{c.name!r}: {c.why}" for c in reads)
-        because = f" ({gone})" if gone else ""
+        reasons = "; ".join(f"{read.name!r}: {read.why}" for read in reads)
+        because = ""
+        if reasons:
+            because = f" ({reasons})"
         raise ValueError(f"{name} has no column of features{because}; add one")
+
     reading = Reading(name, count_at(sites, np.ones(n, dtype=np.bool_)))
     keep = np.ones(n, dtype=np.bool_)
     if wanted.drop_rows:
-        keep = ~_lacks(columns)
+        keep = ~_find_lacking_rows(columns)
         reading = reading.without(
             "a feature is missing or infinite", count_at(sites, ~keep)
         )
-        columns = [_rows_of(column, keep) for column in columns]
-        kept_sites = None if sites is None else sites[keep]
+        columns = [_keep_rows(column, keep) for column in columns]
+        if sites is not None:
+            sites = sites[keep]
     else:
         _check_infinite(columns, name)
-        kept_sites = sites
-    reads = [_with_sites(each, columns, kept_sites) for each in reads]
+    reads = [_count_missing_at_sites(read, columns, sites) for read in reads]
     has_holes = any(column.read.missing for column in columns)
     features = encode_columns(columns)
-    notes = sentences([] if wanted.drop_rows else reads)
-    if wanted.drop_rows:
-        notes = sentences([replace(each, missing=0) for each in reads])
+
+    described = reads
+    if wanted.drop_rows:  # rows with a missing cell are no longer there
+        described = [replace(read, missing=0) for read in reads]
+    notes = describe_columns(described)
     if id_column is not None:
         notes.append(f"column {id_column!r} names the rows and is no feature")
-    gone_rows = int(n - keep.sum())
-    if gone_rows:
-        notes.append(f"{LACKING}: {gone_rows}")
+    left_out = int(n - keep.sum())
+    if left_out:
+        notes.append(f"{LACKING}: {left_out}")
+    if row_names is not None:
+        row_names = tuple(compress(row_names, keep))
     missing = None
     if has_holes:
         missing = Missing(features.levels, features.marks)
@@ -302,7 +303,7 @@ def assemble(
         x=features.x,
         columns=features.names,
         kept=keep,
-        ids=None if row_names is None else tuple(compress(row_names, keep)),
+        ids=row_names,
         rows=int(keep[:rows].sum()),
         notes=tuple(notes),
         reading=replace(reading, columns=tuple(reads)),
@@ -310,9 +311,37 @@ def assemble(
     )
 
 
-def _row_names(
-    cells: Mapping[str, Cells], wanted: Wanted
-) -> tuple[Sequence[str] | None, str | None]:
+def _recognise_columns(
+    cells: dict[str, ColumnCells],
+    used: Sequence[str],
+    wanted: Wanted,
+    file: str,
+    dialect: Dialect | None,
+) -> tuple[list[RecognisedColumn], list[ColumnRead]]:
+    """What each column is, but for those in ``used``; and those that were not asked for.
+
+    ``cells`` is emptied on the way, so that a large table is not in memory twice.
+    """
+    columns: list[RecognisedColumn] = []
+    dropped: list[ColumnRead] = []
+    for name in list(cells):
+        held = cells.pop(name)
+        if name in used:
+            continue
+        if name in wanted.drop:
+            dropped.append(ColumnRead(name, "left out", why="you dropped it"))
+            continue
+        if wanted.only and name not in wanted.only:
+            dropped.append(ColumnRead(name, "left out", why="it is not among your columns"))
+            continue
+        must = name in wanted.only
+        columns.append(recognise_column(name, held, file, must=must, dialect=dialect))
+    return keep_at_least_one(columns), dropped
+
+
+def _find_row_names(
+    cells: Mapping[str, ColumnCells], wanted: Wanted
+) -> tuple[tuple[str, ...] | None, str | None]:
     """The names of rows, and the column they stand in."""
     column = wanted.id
     if column is None and "id" in cells and "id" not in (wanted.label, wanted.site):
@@ -321,12 +350,12 @@ def _row_names(
         return None, None
     held = cells[column]
     if held.texts is not None:
-        return held.texts, column
+        return tuple(held.texts), column
     assert held.numbers is not None  # noqa: S101 - a column is one of both
-    return [f"{number:g}" for number in held.numbers], column
+    return tuple(f"{number:g}" for number in held.numbers), column
 
 
-def _lacks(columns: Sequence[Column]) -> npt.NDArray[np.bool_]:
+def _find_lacking_rows(columns: Sequence[RecognisedColumn]) -> npt.NDArray[np.bool_]:
     """Rows with a missing or infinite feature: (n,)."""
     lacks = np.zeros(len(columns[0]), dtype=np.bool_)
     for column in columns:
@@ -336,7 +365,7 @@ def _lacks(columns: Sequence[Column]) -> npt.NDArray[np.bool_]:
     return lacks
 
 
-def _rows_of(column: Column, keep: npt.NDArray[np.bool_]) -> Column:
+def _keep_rows(column: RecognisedColumn, keep: npt.NDArray[np.bool_]) -> RecognisedColumn:
     """The column without some of its rows, which are those that lack a feature."""
     read = replace(column.read, missing=0)
     if column.codes is not None:
@@ -345,7 +374,7 @@ def _rows_of(column: Column, keep: npt.NDArray[np.bool_]) -> Column:
     return replace(column, read=read, numbers=column.numbers[keep])
 
 
-def _check_infinite(columns: Sequence[Column], name: str) -> None:
+def _check_infinite(columns: Sequence[RecognisedColumn], name: str) -> None:
     for column in columns:
         infinite = column.infinite
         if infinite and column.numbers is not None:
@@ -357,8 +386,10 @@ def _check_infinite(columns: Sequence[Column], name: str) -> None:
             )
 
 
-def _with_sites(
-    read: ColumnRead, columns: Sequence[Column], sites: npt.NDArray[np.str_] | None
+def _count_missing_at_sites(
+    read: ColumnRead,
+    columns: Sequence[RecognisedColumn],
+    sites: npt.NDArray[np.str_] | None,
 ) -> ColumnRead:
     """The column with its missing cells by site."""
     if sites is None or not read.missing or read.kind == "left out":

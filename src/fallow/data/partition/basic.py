@@ -127,7 +127,9 @@ class Counts:
             )
         rows = class_rows(y, "Counts")
         parts: list[list[IntArray]] = [[] for _ in range(sites)]
-        labels: set[int] = set().union(*self.table)
+        labels: set[int] = set()
+        for wanted in self.table:
+            labels |= wanted.keys()
         for label in sorted(labels):
             counts = np.array([wanted.get(label, 0) for wanted in self.table])
             of_class = rows.get(label, np.empty(0, dtype=np.int64))

@@ -62,7 +62,7 @@ class LongTail:
             raise ValueError(
                 f"rho is {self.rho}, a tail longer than its head; give 1 or more"
             )
-        self._partition()
+        self._build_inner()
 
     def split(
         self,
@@ -72,9 +72,10 @@ class LongTail:
         groups: IntArray | None = None,
     ) -> list[IntArray]:
         kept = self.rows(y, rng)
-        inner_groups = None if groups is None else groups[kept]
-        parts = self._partition().split(y[kept], sites, rng, inner_groups)
-        return [kept[part] for part in parts]
+        if groups is not None:
+            groups = groups[kept]
+        parts = self._build_inner().split(y[kept], sites, rng, groups)
+        return [kept[part] for part in parts]  # row numbers of all rows again
 
     def rows(self, y: IntArray, rng: np.random.Generator) -> IntArray:
         """The long-tailed subset: sorted row numbers."""
@@ -101,6 +102,6 @@ class LongTail:
             kept.append(some)
         return np.sort(np.concatenate(kept))
 
-    def _partition(self) -> Partition:
+    def _build_inner(self) -> Partition:
         inner: Partition = build(before_tail, self.inner, **self.inner_fields)
         return inner

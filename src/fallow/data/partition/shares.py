@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -84,16 +84,20 @@ def validation_split(
             f"{n} labelled rows cannot give a validation row and a training row; label 2"
         )
     is_class = np.issubdtype(y_rows.dtype, np.integer)
-    is_unlabelled = y_rows == -1 if is_class else np.isnan(y_rows)
+    if is_class:
+        is_unlabelled = y_rows == -1
+    else:
+        is_unlabelled = np.isnan(y_rows)
     unlabelled = int(is_unlabelled.sum())
     if unlabelled:
         raise ValueError(
             f"{unlabelled} of {n} rows are unlabelled; validate on labelled rows only"
         )
     validation = np.empty(0, dtype=np.int64)
-    if is_class and np.unique(y_rows, return_counts=True)[1].min() >= 2:
+    _, sizes = np.unique(y_rows, return_counts=True)
+    if is_class and sizes.min() >= 2:
         validation = draw_stratified(y_rows, share, rng)
-    if len(validation) == 0:
+    if len(validation) == 0:  # targets, a class of one row, or a share of less than a row
         size = min(max(1, round(share * n)), n - 1)
         validation = np.sort(rng.permutation(n)[:size])
     return np.setdiff1d(np.arange(n), validation), validation
@@ -108,13 +112,27 @@ def class_counts(y: IntArray, parts: list[IntArray], n_classes: int) -> IntArray
     return np.stack(counts).astype(np.int64)
 
 
-def partition_report(y: IntArray, parts: list[IntArray], n_classes: int) -> dict[str, Any]:
+class PartitionReport(TypedDict):
     """How uneven a partition is, in plain lists and numbers.
 
     matrix: (sites, classes) counts; sizes: rows a site; cv: population std / mean of each class's
     counts over sites; sigma_pp: population std of each class's share over sites, in percentage
     points; absent: number of classes each site lacks; kl: KL(site shares || pooled shares) in nats,
     None without labels; mean_kl: its mean.
+    """
+
+    matrix: list[list[int]]
+    sizes: list[int]
+    cv: list[float]
+    sigma_pp: list[float]
+    absent: list[int]
+    kl: list[float | None]
+    mean_kl: float | None
+
+
+def partition_report(y: IntArray, parts: list[IntArray], n_classes: int) -> PartitionReport:
+    """How uneven a partition is.  y: (n,) class ids; parts: row numbers of each site.
+
     Unlabelled rows count in the sizes alone; a site without labels is left out of sigma and KL.
 
     >>> report = partition_report(
@@ -130,23 +148,30 @@ def partition_report(y: IntArray, parts: list[IntArray], n_classes: int) -> dict
     counts = class_counts(y, parts, n_classes)
     mean = counts.mean(0)
     cv = np.divide(counts.std(0), mean, out=np.zeros(n_classes), where=mean > 0)
-    has_labels = counts.sum(1) > 0
+
+    has_labels = counts.sum(1) > 0  # (sites,)
     shares = counts[has_labels] / counts[has_labels].sum(1, keepdims=True)
     pooled = counts.sum(0) / max(int(counts.sum()), 1)
-    kl = np.full(len(parts), np.nan)
-    kl[has_labels] = [_kl(share, pooled) for share in shares]
-    any_labels = bool(has_labels.any())
-    return {
-        "matrix": counts.tolist(),
-        "sizes": [len(part) for part in parts],
-        "cv": cv.tolist(),
-        "sigma_pp": (100 * shares.std(0)).tolist() if any_labels else [0.0] * n_classes,
-        "absent": (counts == 0).sum(1).tolist(),
-        "kl": [
-            float(v) if known else None for v, known in zip(kl, has_labels, strict=True)
-        ],
-        "mean_kl": float(np.nanmean(kl)) if any_labels else None,
-    }
+    divergences = np.full(len(parts), np.nan)  # NaN of a site without labels
+    divergences[has_labels] = [_kl(share, pooled) for share in shares]
+    kl: list[float | None] = [None] * len(parts)
+    for site in np.flatnonzero(has_labels):
+        kl[site] = float(divergences[site])
+    sigma_pp = [0.0] * n_classes
+    mean_kl = None
+    if has_labels.any():
+        sigma_pp = (100 * shares.std(0)).tolist()
+        mean_kl = float(np.nanmean(divergences))
+
+    return PartitionReport(
+        matrix=counts.tolist(),
+        sizes=[len(part) for part in parts],
+        cv=cv.tolist(),
+        sigma_pp=sigma_pp,
+        absent=(counts == 0).sum(1).tolist(),
+        kl=kl,
+        mean_kl=mean_kl,
+    )
 
 
 def _kl(p: FloatArray, q: FloatArray) -> float:

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from fallow.core.names import BUILT_IN, NamePolicy, pin_names
-from fallow.core.types import SiteId
+from fallow.core.types import SiteId, Tree
 from fallow.federation.address import check_address, check_host, find_bind_problem
 from fallow.federation.agreement import Agreement, Waits, at_sites
 from fallow.federation.building import build_study
@@ -121,11 +120,16 @@ class Server:
         return self.certificate is None and not self.behind_proxy
 
     @property
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         """As ``coordinator.json`` has it; nothing where everything is as usual."""
-        found: dict[str, Any] = {}
-        for name in FILES:
-            file: Path | None = getattr(self, name)
+        files = {
+            "certificate": self.certificate,
+            "key": self.key,
+            "authority": self.authority,
+            "clients": self.clients,
+        }
+        found: dict[str, object] = {}
+        for name, file in files.items():
             if file is not None:
                 found[name] = str(file.absolute())
         if self.behind_proxy:
@@ -204,7 +208,7 @@ class CoordinatorFolder:
         folder._make_keys(hosts, server)
         agreed = plan.agreement(verify_key(folder.secret), folder._authority)
         write_agreement(folder.path / "study.toml", agreed)
-        about: dict[str, Any] = {"address": address, "hosts": list(hosts)}
+        about: dict[str, object] = {"address": address, "hosts": list(hosts)}
         about |= server.about
         if agreed.names.allowed:
             about["allow"] = dict(agreed.names.allowed)
@@ -261,16 +265,18 @@ class CoordinatorFolder:
     def secret(self) -> bytes:
         """The coordinator's signing key, which `create` made."""
         file = self._secret
+        way_out = (
+            "restore it from a backup; without it sites do not obey, and a new study has to be "
+            "begun"
+        )
+        if not file.exists():
+            raise Failed(f"{file} is missing: {way_out}")
         try:
-            found = b64decode(file.read_bytes(), validate=False) if file.exists() else b""
+            found = b64decode(file.read_bytes(), validate=False)
         except ValueError:
             found = b""
         if len(found) != KEY:
-            what = "damaged" if file.exists() else "missing"
-            raise Failed(
-                f"{file} is {what}: restore it from a backup; "
-                "without it sites do not obey, and a new study has to be begun"
-            )
+            raise Failed(f"{file} is damaged: {way_out}")
         return found
 
     @property
@@ -341,7 +347,7 @@ class CoordinatorFolder:
         return needed
 
     @staticmethod
-    def _read(file: Path) -> dict[str, Any]:
+    def _read(file: Path) -> Tree:
         """A file of this folder with an object of JSON in it."""
         try:
             found = json.loads(file.read_bytes())
@@ -357,7 +363,9 @@ class CoordinatorFolder:
     def admitted(self) -> dict[SiteId, dict[str, str]]:
         """The public keys of each site, as its ``join.json`` had them."""
         file = self.path / "sites.json"
-        return self._read(file) if file.exists() else {}
+        if not file.exists():
+            return {}
+        return self._read(file)
 
     @property
     def missing(self) -> list[SiteId]:
@@ -369,9 +377,10 @@ class CoordinatorFolder:
         """By which messages are signed and known.  Raises ValueError where a site is missing, or
         has joined another study."""
         known = self.admitted
-        other = [
-            site for site, about in known.items() if about["study"] != self.agreement.digest
-        ]
+        other: list[SiteId] = []  # those that joined another study
+        for site, about in known.items():
+            if about["study"] != self.agreement.digest:
+                other.append(site)
         if other:
             raise ValueError(
                 f"{self.path / 'study.toml'} has changed since {', '.join(other)} joined: put the "
@@ -383,8 +392,11 @@ class CoordinatorFolder:
                 f"{', '.join(self.missing)} not admitted yet: ask for join.json and run 'fallow "
                 f"coordinate admit {self.path} join.json'"
             )
-        verify = {site: b64decode(about["verify"]) for site, about in known.items()}
-        seals = {site: b64decode(about["seal"]) for site, about in known.items()}
+        verify: dict[SiteId, bytes] = {}
+        seals: dict[SiteId, bytes] = {}
+        for site, about in known.items():
+            verify[site] = b64decode(about["verify"])
+            seals[site] = b64decode(about["seal"])
         return Keys(self.secret, verify, seals)
 
     def admit(self, file: Path, replace: bool = False) -> SiteId:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Literal, final
 
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
@@ -33,7 +33,7 @@ from fallow.federation.coordinator.live import (
     utc,
 )
 from fallow.federation.coordinator.news import describe_leaving, list_news
-from fallow.federation.coordinator.sites import RealSites, hello
+from fallow.federation.coordinator.sites import RealSites, greet_sites
 from fallow.federation.coordinator.strikes import (
     Strike,
     is_of_all,
@@ -262,7 +262,7 @@ class Program:
     ) -> None:
         """Meet the sites, and run the study with them."""
         waits = self.agreement.waits
-        greeted = hello(parts, carrier, journal)
+        greeted = greet_sites(parts, carrier, journal)
         tell.note_greetings(greeted["sites"])
         label_wait = LabelWait(
             sites=carrier,
@@ -287,7 +287,10 @@ class Program:
     def _run(self, run: Run, parts: BuiltStudy, sites: RealSites) -> None:
         """Cycle by cycle; a strategy that chooses from nothing asks once, for the whole budget."""
         recipe = self.agreement.recipe
-        records = run.one_pass(recipe.cycles) if is_one_pass(recipe) else run.go()
+        if is_one_pass(recipe):
+            records = run.one_pass(recipe.cycles)
+        else:
+            records = run.go()
         last = records[-1]
         last["revealed"] = Disclosure.of(last["revealed"]).plus(sites.at_the_end).rows()
         write_lines(self.place / "records.jsonl", records)
@@ -358,10 +361,9 @@ def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None
         live = Live(folder / "live.json")
         before = read_live(folder)
         if before is not None:  # so that 'status' shows it before the next start
-            live.about = {k: v for k, v in before.items() if k not in ("sites", "refusals")}
-            live.sites = before["sites"]
-            live.refusals = before.get("refusals", [])
-            live.put(**describe_absences(load_strikes(journal), load_left(journal)))
+            live.resume(before)
+            absences = describe_absences(load_strikes(journal), load_left(journal))
+            live.put(struck=absences["struck"], left=absences["left"])
     return found
 
 
@@ -387,7 +389,7 @@ def open_journal(place: Path, agreement: Agreement) -> Iterator[Journal]:
         journal.close()
 
 
-def describe_study(agreement: Agreement, cell: Cell) -> dict[str, Any]:
+def describe_study(agreement: Agreement, cell: Cell) -> dict[str, object]:
     """``study.json``: what pages and tables are made from, beside records."""
     recipe = agreement.recipe
     return {

@@ -179,7 +179,7 @@ class Views:
             typed=typed,
             is_open=asked.state not in ENDED,
             state=words.STATES[asked.state],
-            reasons=words.reasons(
+            reasons=words.list_reasons(
                 self.desk.schema, asked.why, place=asked.place, of=asked.of
             ),
             history=history,

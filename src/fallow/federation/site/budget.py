@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from fallow.federation.site.schedule import OrderPlace
-from fallow.settings.budgets import budgets
+from fallow.settings.budgets import Share, budgets
 from fallow.settings.recipe import Recipe
 
 MOST_ROWS = 2**40
@@ -39,20 +39,38 @@ class Budget:
         recipe = self.recipe
         if place.cycle < 0:
             return self.first
-        a_cycle = self._of_site(recipe.per_cycle)
+        if self.is_one_pass:
+            return self._of_one_pass
+        a_cycle = self._of_site(recipe.share_of(place.cycle))
         if a_cycle is None:
             return None
-        if self.is_one_pass:
-            before = self.first_by_query
-            if before is None:
-                return None
-            return self._of_all(a_cycle * recipe.cycles) + before
         parts = recipe.queries_per_cycle
         part = place.part
         of_part = a_cycle * (part + 1) // parts - a_cycle * part // parts
         if self.recipe.budget == "proportional" and self.is_shared:
             of_part = a_cycle // parts + self.sites  # every site rounds its own part
-        return self._of_all(of_part)
+        return self._of_all(of_part, recipe.share_of(place.cycle))
+
+    @property
+    def _of_cycles(self) -> int | None:
+        """Labels that all cycles may ask for together."""
+        together = 0
+        for cycle in range(self.recipe.cycles):
+            share = self.recipe.share_of(cycle)
+            found = self._of_site(share)
+            if found is None:
+                return None
+            together += self._of_all(found, share)
+        return together
+
+    @property
+    def _of_one_pass(self) -> int | None:
+        """Labels of the one query that chooses from nothing."""
+        before = self.first_by_query
+        of_cycles = self._of_cycles
+        if before is None or of_cycles is None:
+            return None
+        return of_cycles + before
 
     @property
     def first(self) -> int | None:
@@ -67,17 +85,19 @@ class Budget:
         if self.recipe.initial_by != "query":
             return 0
         found = self._of_site(self.recipe.initial)
-        return None if found is None else self._of_all(found)
+        if found is None:
+            return None
+        return self._of_all(found, self.recipe.initial)
 
     @property
     def total(self) -> int | None:
         """Labels that one run may ask of this site in all."""
         first = self.first
         by_query = self.first_by_query
-        a_cycle = self._of_site(self.recipe.per_cycle)
-        if first is None or by_query is None or a_cycle is None:
+        of_cycles = self._of_cycles
+        if first is None or by_query is None or of_cycles is None:
             return None
-        return first + by_query + self.recipe.cycles * self._of_all(a_cycle)
+        return first + by_query + of_cycles
 
     def infer_rows_of_all(self, place: OrderPlace, asked: int) -> int | None:
         """The most rows that all sites can have together, where so many labels are asked for; None
@@ -105,7 +125,7 @@ class Budget:
             rows_of_all=rows_of_all,
         )
 
-    def _of_site(self, share: float | int, is_shared: bool | None = None) -> int | None:
+    def _of_site(self, share: Share, is_shared: bool | None = None) -> int | None:
         """A site's number, as `settings.budgets` has it; with one budget for all sites and shares of
         each one's rows: the number of all."""
         if is_shared is None:
@@ -124,11 +144,10 @@ class Budget:
         rows["0"] = self.rows_of_all
         return budgets(policy, share, rows)["0"]
 
-    def _of_all(self, of_site: int) -> int:
+    def _of_all(self, of_site: int, share: Share) -> int:
         """The number of all sites, where they share one budget."""
         if not self.is_shared:
             return of_site
-        is_share = not isinstance(self.recipe.per_cycle, int)
-        if self.recipe.budget == "proportional" and is_share:
+        if self.recipe.budget == "proportional" and isinstance(share, float):
             return of_site  # which is the number of all already
         return of_site * self.sites

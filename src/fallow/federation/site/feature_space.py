@@ -63,7 +63,7 @@ class FeatureSpace:
             classes=made.classes,
             seed=agreement.seed,
             fresh=made.fresh,
-            encoded=self._encoded,
+            encode=self._encode,
         )
         self._x = folder.rows.x.to(made.dtype)
         self._site: Site | None = None
@@ -82,11 +82,11 @@ class FeatureSpace:
                 return []
             others = torch.tensor(sorted(set(among) - {row}), dtype=torch.long)  # (k,)
             here = site.seen[torch.tensor([row])]  # (1, d)
-            parts = []
+            parts = [torch.zeros(0, dtype=torch.float64)]
             for some in torch.split(others, BLOCK):
                 away = site.seen[some] - here  # (b, d)
                 parts.append(away.double().square().sum(1))
-            distances = torch.cat(parts) if len(others) else torch.zeros(0)  # (k,)
+            distances = torch.cat(parts)  # (k,)
         nearest = distances.argsort(stable=True)[:n]
         rows: list[int] = others[nearest].tolist()
         return rows
@@ -128,7 +128,7 @@ class FeatureSpace:
             self._read_at = (run, place, key)
         return self._site
 
-    def _encoded(self, site: SiteId, x: Tensor, state: State) -> tuple[Source, None]:
+    def _encode(self, site: SiteId, x: Tensor, state: State) -> tuple[Source, None]:
         return kept_features(self._store, self._encoder, x, state), None
 
 

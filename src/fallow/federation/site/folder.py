@@ -180,7 +180,11 @@ class SiteFolder:
             return {}
         if not isinstance(found, dict):
             return {}
-        return {name: text for name, text in found.items() if isinstance(text, str)}
+        joined: dict[str, str] = {}
+        for name, text in found.items():
+            if isinstance(text, str):
+                joined[name] = text
+        return joined
 
     @cached_property
     def rows(self) -> SiteRows:
@@ -323,7 +327,9 @@ def check_digest(agreement: Agreement, typed: str) -> None:
 def _choose_authority(ca: str | None, agreement: Agreement) -> bytes | None:
     """The certificates by which the coordinator's machine is known: those of the agreement, or,
     where it has none, of the file ``ca``.  None: those that this system trusts."""
-    given = None if ca is None else read_authority(Path(ca))
+    given: bytes | None = None
+    if ca is not None:
+        given = read_authority(Path(ca))
     if agreement.authority is None:
         return given
     agreed = f"{agreement.authority}\n".encode()

@@ -14,7 +14,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fallow.data.own.images import UNLABELLED_FOLDER, images_below, read_images
+from fallow.data.own.images import UNLABELLED_FOLDER, list_files, read_images
 
 
 @final
@@ -118,7 +118,7 @@ def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one with images in class/*")
     files = sorted(
-        images_below(folder, "*/*"), key=lambda file: (file.name, file.parent.name)
+        list_files(folder, "*/*"), key=lambda file: (file.name, file.parent.name)
     )
     if not files:
         raise ValueError(
@@ -130,8 +130,10 @@ def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
     x = torch.from_numpy(read_images(files, channels))
     labels: list[str] = []
     for file in files:
-        is_unlabelled = file.parent.name == UNLABELLED_FOLDER
-        labels.append("" if is_unlabelled else file.parent.name)
+        if file.parent.name == UNLABELLED_FOLDER:
+            labels.append("")
+        else:
+            labels.append(file.parent.name)
     return Pictures(
         x=x,
         labels=tuple(labels),

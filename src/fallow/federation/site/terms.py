@@ -11,6 +11,7 @@ from fallow.federation.site.rows import SiteRows
 from fallow.federation.site.settings import Settings
 from fallow.federation.toml import duration
 from fallow.network.links import LINKS
+from fallow.settings.budgets import Share
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.plain import plain
 
@@ -25,6 +26,7 @@ PARTS = {
     "tuning": "choice of the encoder's field",
     "scaling": "standardisation",
     "retention": "best model",
+    "audit": "audit",
     "people": "people and scores",
 }
 SEEN_BY = {
@@ -72,14 +74,24 @@ def describe_budget(recipe: Recipe) -> str:
     >>> describe_budget(Recipe("a", initial=10, per_cycle=0.05, cycles=2))
     'first 10 labels a site, then in each of 2 cycles 5 % of all rows of all sites'
     """
-    cycles = "one cycle" if recipe.cycles == 1 else f"each of {recipe.cycles} cycles"
-    then = f"in {cycles} {_describe_share(recipe.per_cycle, recipe)}"
+    then = _describe_cycles(recipe)
     if not recipe.initial:
         return then
     return f"first {_describe_share(recipe.initial, recipe)}, then {then}"
 
 
-def _describe_share(share: float | int, recipe: Recipe) -> str:
+def _describe_cycles(recipe: Recipe) -> str:
+    """What the cycles ask for: as one number, or in turn."""
+    if isinstance(recipe.per_cycle, tuple):
+        shares = [_describe_share(share, recipe) for share in recipe.per_cycle]
+        return f"in {recipe.cycles} cycles {', '.join(shares)}"
+    cycles = f"each of {recipe.cycles} cycles"
+    if recipe.cycles == 1:
+        cycles = "one cycle"
+    return f"in {cycles} {_describe_share(recipe.per_cycle, recipe)}"
+
+
+def _describe_share(share: Share, recipe: Recipe) -> str:
     """A number of labels for each site, or a share of the rows of all."""
     if isinstance(share, int):
         return f"{share} labels a site"
@@ -147,7 +159,7 @@ def _describe_empty(agreement: Agreement) -> list[str]:
 def describe_showing(agreement: Agreement) -> list[str]:
     """What the sums of training let others read off, in words; no line where that is little."""
     methods = build_study(agreement).methods
-    lines = []
+    lines: list[str] = []
     for owner in ("training", "head"):
         if owner not in methods:
             continue
@@ -163,8 +175,7 @@ def _is_budget_unknown(recipe: Recipe, limit: int | None) -> bool:
     """Whether only the coordinator knows how many labels are asked for."""
     if limit is not None or recipe.budget == "proportional":
         return False
-    numbers = (recipe.initial, recipe.per_cycle)
-    return any(isinstance(number, float) and number for number in numbers)
+    return any(isinstance(share, float) and share for share in recipe.purchases)
 
 
 def list_foreign_classes(recipe: Recipe) -> list[str]:
