@@ -188,9 +188,24 @@ def test_a_personalised_run_has_a_model_for_each_site(
     assert set(run.model) == {"site-0", "site-1", "site-2"}
     with pytest.raises(ValueError, match="each site has a model of its own; say site="):
         run.predict(rows.x_test)
-    with pytest.raises(ValueError, match="there is no site 'site-9'; did you mean"):
+    sites = "site-0, site-1 and site-2"
+    with pytest.raises(ValueError, match=f"there is no site 'site-9'; the run had {sites}"):
         run.predict(rows.x_test, site="site-9")
     assert len(run.predict(rows.x_test, site="site-1")) == 60
+
+
+def test_a_common_model_predicts_for_its_sites_and_for_no_other(
+    world: fl.Federation, quick: Settings, rows: fl.Dataset
+) -> None:
+    run = fl.run(world, model="mlp", **quick)
+    at_site = run.predict(rows.x_test, site="site-1")
+    assert (at_site == run.predict(rows.x_test)).all()
+    for wrong in (run.predict, run.predict_proba):
+        with pytest.raises(ValueError) as error:
+            wrong(rows.x_test, site="zzz")
+        assert str(error.value) == (
+            "there is no site 'zzz'; the run had site-0, site-1 and site-2"
+        )
 
 
 def test_a_method_that_predicts_with_rows_of_the_site_says_so(

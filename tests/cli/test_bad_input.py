@@ -78,7 +78,10 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ([*RUN, "--set", "partition.alpha=0"], "alpha.* 0"),
         ([*RUN, "--set", "partition.alpha=-1"], "alpha.* -1"),
         ([*RUN, "--set", "partition.alpha=wide"], "alpha is 'wide'; it must be a number"),
-        ([*RUN, "--set", "sites=100"], "60 rows cannot be shared by 100 sites"),
+        (
+            [*RUN, "--set", "sites=100"],
+            "60 rows cannot be shared by 100 sites; use fewer sites, such as --set sites=2, or",
+        ),
         (
             [*RUN, "--set", "partition=natural"],
             "needs natural sites and this data has none",

@@ -159,6 +159,11 @@ def test_whatever_cannot_work_is_found_before_a_file_is_written(setup: Setup) ->
     ]:
         with pytest.raises(ValueError, match=sentence):
             prepare_study(replace(setup, recipe=wrong), ["ahfal"], 0)
+    pictures = replace(
+        recipe, data="digits", model=Spec("resnet8"), training=Spec("dpfl"), validation=0.5
+    )
+    with pytest.raises(ValueError, match=r"dpfl .* batch norm .*such as lenet"):
+        prepare_study(replace(setup, recipe=pictures), ["random"], 0)
     for query, sentence in [
         ("ahfl", "did you mean 'ahfal'"),
         ("ahfal:tua=3", "did you mean 'tau'"),

@@ -19,8 +19,10 @@ from fallow.cli.tables import print_lines
 from fallow.storage.errors import Failed, Stopped
 
 if TYPE_CHECKING:
+    from fallow.data import Dataset
     from fallow.settings.recipe import Recipe
     from fallow.study.cell import Cell, Failure, Setup
+    from fallow.study.opening import Suited
 
 
 def demo(
@@ -91,7 +93,9 @@ def run(
     order = Order(jobs=1, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json)
     if query is not None and not query.strip():
         opt.named_queries(query)  # says that it names none
-    named = None if query is None else [query]
+    named: list[str] | None = None
+    if query is not None:
+        named = [query]
     _study(setup, named, [seed], order, usual=[str(chosen.query)])
 
 
@@ -172,18 +176,22 @@ def _study(
     from fallow.study.study import run_study, study_cells
 
     console = opt.console(quiet=order.quiet or order.as_json)
+    usual = list(usual or setup.recipe.queries)
+    queries: Sequence[str] = usual
+    suited: Suited | None = suit_strategies
+    if named is not None:  # who names strategies gets them, or hears why not
+        queries = named
+        suited = None
     with Waiting(console, f"reading {setup.recipe.data}") as waiting:
-        usual = list(setup.recipe.queries if usual is None else usual)
         setup, world = prepare_study(
             setup,
-            usual if named is None else named,
+            queries,
             seeds[0],
             outline=order.dry_run,
-            suited=suit_strategies if named is None else None,
+            suited=suited,
             say=waiting.tell_bytes,
         )
-    queries = named
-    if queries is None:
+    if named is None:
         queries = setup.recipe.queries
         changed = describe_change(usual, queries, world.dataset)
         if changed:
@@ -195,6 +203,7 @@ def _study(
         facts = describe_data(world.dataset)
         if facts is not None:
             print_lines(console, format_facts(facts))
+        _print_notes(console, setup.recipe.data, world.dataset)
         with Waiting(console, "timing two short rounds of each kind"):
             expected = estimate(setup, cells, jobs, world.dataset)
         console.print(expected.sentence(), soft_wrap=True)
@@ -208,8 +217,7 @@ def _study(
         if kept is not None:
             for said in kept["warnings"]:
                 console.print(f"look at this: {said}", markup=False, soft_wrap=True)
-        for note in world.dataset.notes:
-            console.print(f"{setup.recipe.data}: {note}", markup=False, soft_wrap=True)
+        _print_notes(console, setup.recipe.data, world.dataset)
         with Watch(setup.recipe, cells, console) as watch:
             failures = run_study(setup, cells, jobs, watch)
     except KeyboardInterrupt as error:
@@ -219,6 +227,12 @@ def _study(
         ) from error
     _show(console, setup.out, order.as_json)
     _say_failures(failures, cells)
+
+
+def _print_notes(console: Console, name: str, found: Dataset) -> None:
+    """What reading the data took for granted, such as its encoding, or did to it."""
+    for note in found.notes:
+        console.print(f"{name}: {note}", markup=False, soft_wrap=True)
 
 
 def _say_failures(failures: Sequence[Failure], cells: Sequence[Cell]) -> None:

@@ -276,7 +276,8 @@ class Recipe:
         """Raise unless ``rows`` rows are enough for the sites and for all labels to be bought."""
         if rows < self.sites:
             raise ValueError(
-                f"{rows} rows cannot be shared by {self.sites} sites; use fewer sites or more rows"
+                f"{rows} rows cannot be shared by {self.sites} sites; use fewer sites, such as "
+                f"--set sites={min(rows, 2)}, or more rows"
             )
         labels = 0.0
         for bought in self.purchases:
