@@ -13,7 +13,7 @@ from bench.timing import Entry, Race
 from fallow.core.banks import Layout
 from fallow.core.streams import stream
 from fallow.models.build import build_model
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.training.personal.dpfl import reward
@@ -42,7 +42,7 @@ class Choice:
         coins = torch.rand(self.candidates, dtype=torch.float64, generator=draw)
 
         parts = Parts(model, layout, {}, CLASSES, 0, lambda generator: at)
-        site = Site("site", x, parts, MemoryStore(), {"local": at})
+        site = LocalSite("site", x, parts, MemoryStore(), {"local": at})
         site.buy([Label(row, float(c), cycle=0, held=True) for row, c in enumerate(y)])
         earned = reward(SiteView(site, 0))
 

@@ -21,7 +21,7 @@ from fallow.engine import Loop, row_loss
 from fallow.models import build_model
 from fallow.queries import FALE
 from fallow.queries.parts import leverage
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
@@ -79,7 +79,7 @@ def selection(n: int, d: int) -> float:
     members = {}
     for at in range(SITES):
         x = torch.randn(n // SITES, d, generator=stream(0, "rows", at))
-        members[f"site-{at}"] = Site(f"site-{at}", x, parts, MemoryStore())
+        members[f"site-{at}"] = LocalSite(f"site-{at}", x, parts, MemoryStore())
     ask = Ask(
         InProcess(members, Loop(model, layout, row_loss("regression"))),
         Nothing(),

@@ -265,7 +265,7 @@ def plant(root: Path, file: str, code: str) -> list[str]:
             "from fallow.training.fedavg import FedAvg",
             "another method",
         ),
-        ("engine/loop.py", "from fallow.privacy import Ledger", "engine may import"),
+        ("engine/loop.py", "from fallow.privacy import ReleaseLedger", "engine may import"),
         ("privacy/ledger.py", "def f():\n    import fallow.engine", "privacy may import"),
         ("sites/in_process.py", "from fallow.study import study", "sites may import"),
         ("sites/in_process.py", "def f():\n    import flwr", "inside network/flower"),

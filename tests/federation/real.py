@@ -189,7 +189,7 @@ def real(
     about = Waits(**{"timeout": 600.0, "patience": 1200.0, "deadline": 3600.0, **waits})
     agreed = alike.agreement
     address = f"127.0.0.1:{free_port()}"
-    plan = coordinator.folder.Plan(
+    plan = coordinator.folder.StudyPlan(
         "hospitals", recipe, agreed.schema, agreed.sites, 0, about, 1, link=link
     )
     office = CoordinatorFolder.create(folder / LEADER, plan, address, ["127.0.0.1"])

@@ -20,7 +20,7 @@ from fallow.report.costs import MASKS, NOISE, disclosure
 from fallow.report.render import render_blocks
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.sites import Site
+from fallow.sites import LocalSite
 from fallow.study.cell import Cell, Setup
 from fallow.study.reading import read_study
 from fallow.study.study import run_cell
@@ -49,7 +49,7 @@ def run_all(recipe: Recipe, **change: Any) -> tuple[Run, list[Record]]:
     return run, run.go()
 
 
-def members(run: Run) -> dict[str, Site]:
+def members(run: Run) -> dict[str, LocalSite]:
     """The simulated sites of a run."""
     assert isinstance(run.world, World)
     return run.world.members

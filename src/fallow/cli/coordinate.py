@@ -18,7 +18,7 @@ from fallow.cli.tables import print_lines
 from fallow.storage.errors import Stopped
 
 if TYPE_CHECKING:
-    from fallow.cli.coordinate_words import Lines
+    from fallow.cli.coordinate_words import CoordinatorLines
     from fallow.report.live import Live
 
 coordinate = typer.Typer(
@@ -74,7 +74,7 @@ def init(
     """
     from fallow.cli.coordinate_words import after_init
     from fallow.federation.agreement import Waits, read_guideline
-    from fallow.federation.coordinator.folder import CoordinatorFolder, Plan, Server
+    from fallow.federation.coordinator.folder import CoordinatorFolder, Server, StudyPlan
     from fallow.federation.schema import schema_of
     from fallow.federation.toml import seconds_of
     from fallow.papers import find_recipe
@@ -97,7 +97,7 @@ def init(
     guidelines = None
     if guideline is not None:
         guidelines = read_guideline(guideline)
-    plan = Plan(
+    plan = StudyPlan(
         name=name or folder.resolve().name,
         recipe=chosen,
         schema=schema,
@@ -198,7 +198,7 @@ def admit(
 @coordinate.command()
 def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False) -> None:
     """Run the study until it is finished, or until Ctrl-C or 'stop'; the same command goes on."""
-    from fallow.cli.coordinate_words import Lines
+    from fallow.cli.coordinate_words import CoordinatorLines
     from fallow.federation.coordinator.folder import CoordinatorFolder
     from fallow.federation.coordinator.program import Program, alone
     from fallow.federation.folders import tighten
@@ -217,7 +217,7 @@ def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False
             print_lines(console, [tightened])
     check_packages(agreement.link)
 
-    say = Lines(console, agreement, as_json=as_json)
+    say = CoordinatorLines(console, agreement, as_json=as_json)
     with _stopped_by_signals(folder, say):
         link = open_link(office, say)
         program = Program(folder, agreement, link, keys, say, limit=link.limit)
@@ -393,7 +393,7 @@ def _running(folder: Path) -> None:
 
 
 @contextmanager
-def _stopped_by_signals(folder: Path, say: Lines) -> Iterator[None]:
+def _stopped_by_signals(folder: Path, say: CoordinatorLines) -> Iterator[None]:
     """Ctrl-C and SIGTERM ask for a stop in order; a second one ends at once."""
     from fallow.federation.coordinator.live import Control
 

@@ -43,7 +43,7 @@ ENDED: dict[Ended, str] = {
 
 
 @dataclass
-class Lines:
+class CoordinatorLines:
     """Takes the events of a run and prints a line for those that people care about.
 
     ``is_ending``: somebody has asked it to stop; that sites go as well is no news then.

@@ -45,7 +45,7 @@ def demo(
     console = opt.console(quiet=quiet or as_json)
     console.print(ABOUT, markup=False, soft_wrap=True)
     setup = Setup(recipe, _folder(recipe, out, resume))
-    order = Order(jobs=jobs, resume=resume, quiet=quiet, as_json=as_json)
+    order = StudyOptions(jobs=jobs, resume=resume, quiet=quiet, as_json=as_json)
     _study(setup, None, range(seeds or recipe.seeds), order)
     study = read_study(setup.out, KNOWN)
     console.print(
@@ -90,7 +90,9 @@ def run(
     changes = {"bounds": "false", **expand(base, settings)}
     chosen = with_settings(base, changes)
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
-    order = Order(jobs=1, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json)
+    order = StudyOptions(
+        jobs=1, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json
+    )
     if query is not None and not query.strip():
         opt.named_queries(query)  # says that it names none
     named: list[str] | None = None
@@ -140,12 +142,14 @@ def compare(
     queries = opt.named_queries(query)
     wanted = range(first_seed, first_seed + (seeds or chosen.seeds))
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
-    order = Order(jobs=jobs, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json)
+    order = StudyOptions(
+        jobs=jobs, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json
+    )
     _study(setup, queries, wanted, order)
 
 
 @dataclass(frozen=True)
-class Order:
+class StudyOptions:
     """How a study is run and what is said of it.  ``jobs``: None is one process for each core."""
 
     jobs: int | None
@@ -159,7 +163,7 @@ def _study(
     setup: Setup,
     named: Sequence[str] | None,
     seeds: Sequence[int],
-    order: Order,
+    order: StudyOptions,
     usual: Sequence[str] | None = None,
 ) -> None:
     """Run what there is to run, and show or print what came of it.

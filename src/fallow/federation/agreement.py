@@ -301,6 +301,8 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         standardise=standardise,
         test="own",
         executor=in_one_process(recipe.executor),
+        device="none",  # each site has a machine of its own
+        precision="float32",
         queries=(str(recipe.query),),
         reference=None,
         seeds=1,

@@ -20,7 +20,7 @@ from fallow.study.records import (
     BOUND,
     Cell,
     Partition,
-    Study,
+    StudyManifest,
     StudyRecords,
     is_bound,
 )
@@ -30,7 +30,7 @@ __all__ = [
     "Cell",
     "Partition",
     "Record",
-    "Study",
+    "StudyManifest",
     "StudyRecords",
     "is_bound",
     "read_study",
@@ -74,7 +74,7 @@ def _partition(path: Path) -> Partition | None:
         return None  # half-written: the cell is still running
 
 
-def _study(path: Path, known: Known) -> Study:
+def _study(path: Path, known: Known) -> StudyManifest:
     file = path / "study.json"
     if not file.is_file():
         raise ValueError(
@@ -83,7 +83,7 @@ def _study(path: Path, known: Known) -> Study:
         )
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
-        return Study(
+        return StudyManifest(
             name=str(raw["name"]),
             recipe=raw.get("recipe") or {},
             reference=raw.get("reference"),

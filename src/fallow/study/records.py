@@ -19,12 +19,16 @@ from fallow.experiment.metrics import aulc
 from fallow.experiment.metrics_counts import class_spread, kl_to_global, total_variation
 from fallow.experiment.record import Record
 from fallow.study.known import Known
+from fallow.study.strategy import Strategy
 
 Measure = Literal["accuracy", "mse"]
 """What a study is scored by: a fraction in [0, 1], or an error."""
 
 BOUND = "bound:"
 """Queries whose name starts so are upper bounds: drawn and listed, never tested against."""
+
+
+ALL_LABELS = f"{BOUND}all-labels"
 
 
 def is_bound(query: str) -> bool:
@@ -100,7 +104,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyManifest:
     """What ``study.json`` says, before any result.  ``classes``: of real sites, which tell nobody
     their partition."""
 
@@ -122,7 +126,7 @@ class StudyRecords:
     """A study and every record it has so far."""
 
     path: Path
-    study: Study
+    study: StudyManifest
     cells: tuple[Cell, ...]
 
     @property
@@ -257,6 +261,33 @@ class StudyRecords:
         if last is None:
             return {}
         return self.curve(query).get(last, {})
+
+    def full_fit(self, query: str) -> str | None:
+        """The upper bound with all labels whose models are trained as those of the query; None where
+        the study has none."""
+        trainer = Strategy.parse(query).trainer
+        for bound in self.bounds:
+            found = Strategy.parse(bound)
+            if bound.partition("@")[0] == ALL_LABELS and found.trainer == trainer:
+                return bound
+        return None
+
+    def excess(self, query: str) -> Mapping[int, Mapping[int, float]]:
+        """Cycle -> seed -> by which part the error is above that of the fit with all labels, of the
+        same seed: 0.02 is 2 % more.  Empty for accuracies, and where there is no such fit.
+
+        Errors of seeds differ by their test rows; what is in excess differs by the labels alone.
+        """
+        bound = self.full_fit(query)
+        if bound is None or self.higher_is_better:
+            return {}
+        full = self.final(bound)
+        found: dict[int, dict[int, float]] = {}
+        for cycle, scores in self.curve(query).items():
+            for seed, score in scores.items():
+                if full.get(seed, 0.0) > 0:
+                    found.setdefault(cycle, {})[seed] = score / full[seed] - 1
+        return found
 
     def labels(self, query: str) -> dict[int, float]:
         """Cycle -> labels bought so far, first labels among them; mean over seeds."""

@@ -265,13 +265,13 @@ def _open_run(
     """A run with its journal in ``folder``, if both fit what the journal began with."""
     journal = Journal(folder / "journal.sqlite")
     try:
-        if journal.note_once("digest", recipe.digest) != recipe.digest:
+        if not recipe.is_digested_as(journal.note_once("digest", recipe.digest)):
             raise ValueError(
                 f"{folder} was started with other settings, or by a version of Fallow whose "
                 "defaults or settings differ: go on with those, or choose another folder with --out"
             )
         kept.say = say
-        world = world_of(recipe, cell.seed, found, journal, setup.runtime, kept)
+        world = world_of(recipe, cell.seed, found, journal, setup.runtime, kept, say)
         if journal.note_once("data", world.fingerprint) != world.fingerprint:
             raise ValueError(
                 f"{recipe.data} has changed since {folder} was started; restore it, or choose "

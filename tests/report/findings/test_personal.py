@@ -17,7 +17,7 @@ from fallow.report.findings.personal import (
     outcomes,
     over_rounds,
 )
-from fallow.study.records import Cell, Study, StudyRecords
+from fallow.study.records import Cell, StudyManifest, StudyRecords
 
 LOCAL, DPFL = "random@training=local", "random@training=dpfl"
 
@@ -51,7 +51,7 @@ def study(
     queries = tuple(dict.fromkeys(query for query, _ in cells))
     seeds = tuple(sorted({seed for _, seed in cells}))
     recipe = {"training": {"name": "fedavg", "fields": {}}, "cycles": 0}
-    about = Study("tiny", recipe, reference, queries, seeds, "", None, {})
+    about = StudyManifest("tiny", recipe, reference, queries, seeds, "", None, {})
     made = tuple(
         Cell(query, seed, tuple(rows), None, 0) for (query, seed), rows in cells.items()
     )

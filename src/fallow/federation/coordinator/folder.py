@@ -33,7 +33,7 @@ LEAVING = 20.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """What `CoordinatorFolder.create` makes an agreement of."""
 
     name: str
@@ -180,7 +180,7 @@ class CoordinatorFolder:
     @staticmethod
     def create(
         path: str | Path,
-        plan: Plan,
+        plan: StudyPlan,
         address: str = "0.0.0.0:9092",
         hosts: Sequence[str] = (),
         server: Server = Server(),

@@ -22,14 +22,14 @@ from fallow.experiment.run import Run
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy, build_study
-from fallow.federation.card import CARD, Facts, write_card
+from fallow.federation.card import CARD, CardFacts, write_card
 from fallow.federation.coordinator.labels import LabelWait
 from fallow.federation.coordinator.live import (
     Advanced,
     Control,
     Live,
-    Stopped,
-    Watched,
+    StopRequested,
+    WatchedLink,
     utc,
 )
 from fallow.federation.coordinator.news import describe_leaving, list_news
@@ -136,11 +136,11 @@ class Program:
                 if not self.is_done:
                     tell.begin()
                     begin()
-                    link = Watched(self.link, live, control)
+                    link = WatchedLink(self.link, live, control)
                     while not self._run_to_the_end(tell, link, control):
                         tell.say({"event": "again"})
                 tell.end("finished")
-            except Stopped:
+            except StopRequested:
                 tell.end("stopped")
                 return False
             except BaseException as error:
@@ -148,7 +148,7 @@ class Program:
                 raise
         return True
 
-    def _run_to_the_end(self, tell: Teller, link: Watched, control: Control) -> bool:
+    def _run_to_the_end(self, tell: Teller, link: WatchedLink, control: Control) -> bool:
         """Run to the end; False where a site has left, and the open step begins again."""
         write_json(self.folder / "study.json", describe_study(self.agreement, self.cell))
         parts = build_study(self.agreement)
@@ -178,7 +178,7 @@ class Program:
             except Advanced as advanced:
                 self._go_on_without(advanced.sites, carrier, journal, parts, tell)
                 return False
-            except (Stopped, Failed):
+            except (StopRequested, Failed):
                 raise
             except Exception:
                 self._look_back(carrier, journal, tell)
@@ -302,7 +302,7 @@ class Program:
             scores |= {f"of {site}": per_site.get(site) for site in self.agreement.sites}
         saved = run.journal.load_step("model")
         is_own = saved is None or saved["state"] is None
-        facts = Facts(
+        facts = CardFacts(
             owner="the coordinator",
             labels=sites.labels,
             scores=scores,
