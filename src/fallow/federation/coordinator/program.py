@@ -73,6 +73,10 @@ SCORES: dict[CardScore, str] = {
 POLL = 10.0  # seconds between questions how far people are
 
 
+def no_limit(most: Callable[[SiteId], int]) -> None:
+    """Where nobody looks at an answer before it is read."""
+
+
 @final
 @dataclass
 class Program:
@@ -82,6 +86,7 @@ class Program:
     picks and weights: the journal replays what was finished, and sites answer again what they have
     answered before.  ``poll``: seconds between looks at how far people are; ``clock`` tells the
     time of day, ``ticks`` how long something took; ``pages``: the report is kept up to date.
+    ``limit`` is told how many bytes an answer of a site may have, as soon as that is known.
     """
 
     folder: Path
@@ -93,6 +98,7 @@ class Program:
     poll: float = POLL
     ticks: Callable[[], float] = time.monotonic
     pages: bool = True
+    limit: Callable[[Callable[[SiteId], int]], None] = no_limit
 
     @property
     def cell(self) -> StudyRun:
@@ -147,6 +153,7 @@ class Program:
         write_json(self.folder / "study.json", describe_study(self.agreement, self.cell))
         parts = build_study(self.agreement)
         border = self._make_check(parts)
+        self.limit(border.largest_message)
         with open_journal(self.place, self.agreement) as journal:
             left = load_left(journal)
             carrier = Remote(
