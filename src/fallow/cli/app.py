@@ -48,6 +48,7 @@ for command in (
     studies.compare,
     results.report,
     results.export,
+    results.forecast,
     results.predict,
     new_study.init,
     new_study.new,
