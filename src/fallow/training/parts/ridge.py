@@ -265,6 +265,7 @@ MOST_AWAY = 10.0
 1 and a number is in deviations.  A path that is none could else make one row outweigh all others."""
 
 PENALTIES = [10.0 ** (power / 2) for power in range(-12, 1)]  # λ: 1e-6, 3.2e-6, ..., 1
+LOG_ROWS = 128  # rows of which all exponentials are held at once
 TEMPERATURES = [1000.0 ** (step / 32) for step in range(33)]  # T: 1 ... 1000
 
 
@@ -300,9 +301,13 @@ def losses(
 def log_losses(outputs: Tensor, y: Tensor, s: Tensor) -> Tensor:
     """Σ s of -log softmax(T output) at the true class, for every temperature.
     outputs, y: (n, C), y one-hot, s: (n,) -> (T,)"""
-    of_truth = (outputs * y).sum(1)
-    found = []
-    for temperature in TEMPERATURES:
-        log_total = torch.logsumexp(temperature * outputs, dim=1)
-        found.append(s @ (log_total - temperature * of_truth))
-    return torch.stack(found)
+    # Less the largest output, all exponents are 0 or less, whatever the temperature is.
+    away = outputs - outputs.amax(1, keepdim=True)  # (n, C)
+    of_truth = (away * y).sum(1)
+    found = s.new_zeros(len(TEMPERATURES))
+    temperatures = s.new_tensor(TEMPERATURES)
+    for rows in torch.split(torch.arange(len(away)), LOG_ROWS):
+        powers = (away[rows] * temperatures[:, None, None]).exp_()  # (T, b, C)
+        log_total = powers.sum(2).log_()
+        found += (log_total - temperatures[:, None] * of_truth[rows]) @ s[rows]
+    return found
