@@ -258,6 +258,62 @@ def leave_one_out(
             yield LeftOut(index, rows, y_rows - away)
 
 
+# -- one penalty alone -------------------------------------------------------------------------
+
+
+class Solved(NamedTuple):
+    """The totals under one λ: (a + λ n)⁻¹ = half half'.
+
+    half (D, D); rotated = half'b (D, C); mass, z, y as in `Totals`.
+    """
+
+    half: Tensor
+    rotated: Tensor
+    mass: Tensor
+    z: Tensor
+    y: Tensor
+
+    def head(self) -> Head:
+        weight = self.half @ self.rotated
+        return Head(weight, self.y - self.z @ weight)
+
+    def leave_one_out(
+        self, z: Tensor, y: Tensor, s: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Blocks of rows, (m,), and what the head without each answers to it, (m, C).
+
+        Arguments and mathematics are those of `leave_one_out`, with r = (z - z̄) half.
+        """
+        for rows in torch.split(torch.arange(len(z)), BLOCK):
+            r = (z[rows].double() - self.z) @ self.half  # (m, D)
+            fitted = self.y + r @ self.rotated
+            leverage = s[rows].double() * (r.square().sum(1) + 1 / self.mass)
+            left = (1 - leverage).clamp_min(EPS)
+            y_rows = y[rows].double()
+            yield rows, y_rows - (y_rows - fitted) / left[:, None]
+
+
+def solve_one(total: Totals, penalty: float) -> Solved:
+    """The head of one λ > 0 and what tells its rows left out, by Cholesky: a quarter of the time of
+    `decompose`, which serves every λ and is used where rounding leaves no square root.
+
+    >>> z = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
+    >>> total = centred(add_up(z, 3 * z, torch.ones(2)))
+    >>> solve_one(total, 1e-12).head().weight.round(decimals=6).tolist()
+    [[3.0]]
+    """
+    inverse = total.a.clone()
+    inverse.diagonal().add_(penalty * total.mass)
+    root, failed = torch.linalg.cholesky_ex(inverse)
+    if bool(failed):
+        path = decompose(total)
+        half = path.u / shrunk(path, penalty).sqrt()
+    else:
+        one = torch.eye(len(root), dtype=root.dtype)
+        half = torch.linalg.solve_triangular(root, one, upper=False).T
+    return Solved(half, half.T @ total.b, total.mass, total.z, total.y)
+
+
 # -- what the grid of penalties loses -------------------------------------------------------------
 
 MOST_AWAY = 10.0
