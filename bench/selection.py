@@ -73,15 +73,16 @@ def badge_race(pool: Pool) -> Race:
     q = residuals(pool.p().double())
     z = pool.z().double()
     return race_of(
-        lambda: materialised(q, z, pool.picks),
+        lambda: pick_by_whole_gradients(q, z, pool.picks),
         lambda: k_means_pp(Gradients.of(q, z), pool.picks, stream(0, "k-means++")),
     )
 
 
-def materialised(q: Tensor, z: Tensor, n: int) -> Tensor:
+def pick_by_whole_gradients(q: Tensor, z: Tensor, n: int) -> Tensor:
     """k-means++ on the whole gradients (m, c d), distances by scikit-learn; same draws as ours."""
     g = torch.einsum("mc,md->mcd", q, z).flatten(1)
-    generator, is_free = stream(0, "k-means++"), torch.ones(len(g), dtype=torch.bool)
+    generator = stream(0, "k-means++")
+    is_free = torch.ones(len(g), dtype=torch.bool)
     picks = [int(g.square().sum(1).argmax())]
     left = torch.full((len(g),), torch.inf, dtype=torch.float64)
     while len(picks) < n:

@@ -76,6 +76,7 @@ Strategies of a federation
     IFAL                 rows whose neighbourhood the models disagree about
     FairFAL              the same quota for each class, rows unlike the labelled
     FALE                 without a model: by leverage scores over all sites
+    Pivotal              numbers to predict: half leverage, without replacement, spread out
     Complementary        what collaborators do not supply
     OracleHistogram      an upper bound: the true classes of the pool are known
 

@@ -78,6 +78,7 @@ from fallow.queries import LoGo as LoGo
 from fallow.queries import Margin as Margin
 from fallow.queries import NoiseStability as NoiseStability
 from fallow.queries import OracleHistogram as OracleHistogram
+from fallow.queries import Pivotal as Pivotal
 from fallow.queries import Random as Random
 from fallow.queries import Typical as Typical
 from fallow.queries import Typicality as Typicality

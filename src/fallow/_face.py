@@ -11,7 +11,7 @@ METHODS = {
         *("ACSFW", "AHFAL", "BADGE", "BAIT", "BALD", "FALE", "FEAL", "IFAL", "KSAS"),
         *("LCMD", "Complementary", "CoreSet", "Coverage", "Ensemble", "Entropy", "FairFAL"),
         *("LeastConfidence", "LoGo", "Margin", "NoiseStability", "OracleHistogram"),
-        *("Random", "Typical", "Typicality"),
+        *("Pivotal", "Random", "Typical", "Typicality"),
     ),
     "fallow.training": (
         *("KCFU", "ClosedForm", "Evidential", "FedAvg", "FedProx", "MaskedSolve"),

@@ -27,6 +27,7 @@ from fallow.queries import (
     Margin,
     NoiseStability,
     OracleHistogram,
+    Pivotal,
     Random,
     Typical,
     Typicality,
@@ -92,6 +93,8 @@ STRATEGIES: list[Query] = [
     FALE(allot="site", weights="none", rotate=False, mixture=0.5, drop_rows=True),
     FALE(mode="fedsvd", allot="site", drop_rows=True),
     FALE(mode="tsqr", allot="site", drop_rows=True),
+    Pivotal(allot="site"),
+    Pivotal(allot="site", tree=False),
     OracleHistogram(),
     OracleHistogram(score="typicality"),
 ]

@@ -19,6 +19,7 @@ from fallow.queries import (
     Entropy,
     FairFAL,
     OracleHistogram,
+    Pivotal,
     Typical,
 )
 from fallow.sites.in_process import InProcess
@@ -51,6 +52,8 @@ def listed(strategy: Any) -> Listed:
         return Listed(("sum", "keep"), ({"n": (), **mean},), ({}, {"n": (), **mean}))
     if isinstance(strategy, FALE):
         return of_fale(strategy)
+    if isinstance(strategy, Pivotal):
+        return of_pivotal()
     if isinstance(strategy, Typical):
         return of_typical(strategy)
     if isinstance(strategy, Coverage):
@@ -94,6 +97,23 @@ def of_fale(strategy: FALE) -> Listed:
         *scored[strategy.mode],
         ("sum", {"mass": (), "reachable": ()}, {}),
         ("keep", count, {"n": (), "mass": (), "rows": ()}),
+    ]
+    kinds, up, down = zip(*exchanges, strict=True)
+    return Listed(kinds, up[:-1], down)
+
+
+def of_pivotal() -> Listed:
+    """What it sends where each site spends its own budget: products of its columns and a 1."""
+    d = 2 * CLASSES
+    k = d + 1
+    at: Shapes = {"mean": (d,), "unit": (k,)}
+    exchanges: list[tuple[str, Shapes, Shapes]] = [
+        ("sum", {"rows": (), "columns": (d,)}, {}),
+        ("sum", {"squares": (d,), "varies": (d,)}, {"mean": (d,)}),
+        ("sum", {"products": (k * (k + 1) // 2,)}, at),
+        ("keep", {"count": ()}, {**at, "basis": (k, k)}),
+        ("sum", {"mass": ()}, {}),
+        ("keep", {"count": ()}, {"n": (), "mass": (), "rows": ()}),
     ]
     kinds, up, down = zip(*exchanges, strict=True)
     return Listed(kinds, up[:-1], down)
@@ -282,7 +302,7 @@ def test_a_cycle_has_one_query_and_one_exchange_that_picks(strategy: Any) -> Non
     assert kinds == listed(strategy).exchanges
     assert kinds[-1] == "keep"
     keeps_before = 0  # of scores, or of clusters
-    if isinstance(strategy, FALE):
+    if isinstance(strategy, FALE | Pivotal):
         keeps_before = 1
     elif isinstance(strategy, Typical):
         keeps_before = 2

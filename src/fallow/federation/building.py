@@ -16,7 +16,7 @@ from fallow.core.methods import Encoder, Methods, Showing, Training
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.engine import row_loss
-from fallow.engine.executors import Executor, find_executor
+from fallow.engine.executors import Executor, build_executor
 from fallow.experiment.encoding import check_tuning, encoder_of, with_encoder
 from fallow.experiment.methods import executor_of, methods_of
 from fallow.experiment.scale import is_standardised
@@ -92,8 +92,13 @@ def build_study(agreement: Agreement) -> BuiltStudy:
                 "given yet, which only a simulator can; choose another method in study.toml"
             )
     trainer = executor_of(recipe, model, names)
-    executor = find_executor(trainer, names).build(
-        model, layout, row_loss(schema.task), channels_last=recipe.channels_last
+    executor = build_executor(
+        trainer,
+        model,
+        layout,
+        row_loss(schema.task),
+        channels_last=recipe.channels_last,
+        policy=names,
     )
     people = People(recipe.privacy.secure_sum, schema.task == "classification")
     _check_shown(agreement, methods["training"])

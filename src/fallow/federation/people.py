@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,20 +16,21 @@ from fallow.core.methods import Finishing
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
+from fallow.experiment.audit import KEPT as OUTLOOK
 from fallow.experiment.encoding import add_encoder
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.scale import in_units
-from fallow.experiment.steps import hold_back, is_stratified
+from fallow.experiment.steps import hold_back, is_stratified, known_or_none
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
-from fallow.federation.card import Facts, write_card
+from fallow.federation.card import CardFacts, write_card
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.purchases import Allowance, ChosenRow
 from fallow.federation.ledger.questions import LabelProgress, Reasons
 from fallow.federation.people_scores import count_hits
 from fallow.network.relays import tensor_to_bytes
 from fallow.settings.recipe import Recipe
-from fallow.sites import Site
+from fallow.sites import LocalSite
 from fallow.sites.site import ENCODE
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
@@ -59,7 +61,7 @@ class Office:
     questions over all runs.
     """
 
-    site: Site
+    site: LocalSite
     ledger: Ledger
     agreement: Agreement
     x: Tensor
@@ -199,7 +201,7 @@ class People:
         encoder = at.site.parts.methods.get("encoder")
         add_encoder(model, encoder, at.site.memory.get(ENCODE))
         save_tree(at.path / MODEL, model)
-        facts = Facts(
+        facts = CardFacts(
             owner=f"site {at.site.id}",
             labels={at.site.id: _count_labels(at.site)},
             scores=self._own_scores(at, used),
@@ -240,7 +242,7 @@ class People:
         return outputs
 
 
-def begin_cycle(site: Site, cycle: int, recipe: Recipe) -> None:
+def begin_cycle(site: LocalSite, cycle: int, recipe: Recipe) -> None:
     """Before an order of a cycle: a site that missed the end of an earlier one forgets now what the
     others forgot then."""
     known = site.memory.get(CYCLE)
@@ -252,9 +254,12 @@ def begin_cycle(site: Site, cycle: int, recipe: Recipe) -> None:
 
 def _list_lasting(recipe: Recipe) -> tuple[str, ...]:
     """What a site remembers beyond the end of a cycle, by the beginnings of names."""
+    lasting: tuple[str, ...] = ()
     if recipe.restart == "continue":
-        return ("own/", "average")
-    return ()
+        lasting = ("own/", "average")
+    if recipe.audit:
+        lasting += (OUTLOOK,)
+    return lasting
 
 
 def _find_picks(at: Office, step: str) -> State | None:
@@ -266,7 +271,7 @@ def _find_picks(at: Office, step: str) -> State | None:
     return at.site.memory.get("picks")
 
 
-def _count_labels(site: Site) -> dict[str, int]:
+def _count_labels(site: LocalSite) -> dict[str, int]:
     return {
         "labelled": len(site.labelled),
         "held": len(site.validation),
@@ -287,13 +292,14 @@ def _explain_picks(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
     reasons = _predict(at, cycle, picks["rows"])
     if "score" in picks:
         for why, score in zip(reasons, picks["score"].tolist(), strict=True):
-            why["score"] = score
+            if not math.isnan(score):  # of a row that was drawn nothing is said
+                why["score"] = score
     weights = [1.0] * len(rows)
     if "weight" in picks:
         weights = picks["weight"].tolist()
-    chances = [None] * len(rows)
+    chances: list[float | None] = [None] * len(rows)
     if "probability" in picks:
-        chances = picks["probability"].tolist()
+        chances = [known_or_none(value) for value in picks["probability"].tolist()]
     for i, row in enumerate(rows):
         yield ChosenRow(
             row=row,

@@ -21,6 +21,7 @@ from fallow.queries.logo import LoGo
 from fallow.queries.margin import Margin
 from fallow.queries.noise_stability import NoiseStability
 from fallow.queries.oracle_histogram import OracleHistogram
+from fallow.queries.pivotal import Pivotal
 from fallow.queries.random import Random
 from fallow.queries.typical import Typical
 from fallow.queries.typicality import Typicality
@@ -47,6 +48,7 @@ __all__ = [
     "Margin",
     "NoiseStability",
     "OracleHistogram",
+    "Pivotal",
     "Random",
     "Typical",
     "Typicality",

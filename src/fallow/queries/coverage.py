@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -23,16 +23,15 @@ from fallow.queries.base import Budget, Memo, orders
 from fallow.queries.parts import (
     DIGITS,
     LEAST,
-    MOST_CENTRES,
     NO_BID,
     OFTEN,
     add_digit,
     bids_of,
-    find_centres,
-    kept_bundles,
+    cluster_sites,
     nearest_centre,
     next_digits,
-    shared_features,
+    read_bundles,
+    read_shared_features,
     tie_bundles,
     total_bundles,
 )
@@ -128,19 +127,14 @@ class Coverage:
     # -- server half ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep("bundle")
-        size = sum_of_all(ask, "size")
-        rows = int(size["rows"])
-        wanted = min(MOST_CENTRES, rows // self.least)
-        landmarks = find_centres(ask, wanted)
-        labels = int(size["labels"]) + sum(budget.values())
-        about: dict[str, Any] = {"landmarks": landmarks, "sigma": self.sigma(size, labels)}
+        clusters = cluster_sites(ask, budget, self.least)
+        landmarks = clusters.centres  # (M, D)
+        sigma = self.kernel_width(clusters.totals, clusters.labels)
 
         outlook = sum_of_all(ask, "outlook")
         sure, weights = read_outlook(outlook, self.prices)
-        masses = sum_of_all(ask, "masses", landmarks=landmarks, sure=sure, weights=weights)[
-            "masses"
-        ]  # (M,)
+        total = sum_of_all(ask, "masses", landmarks=landmarks, sure=sure, weights=weights)
+        masses = total["masses"]  # (M,)
         ask.keep(
             "weigh",
             to=orders(budget),
@@ -155,21 +149,31 @@ class Coverage:
 
         n_parts = min(SUB_ROUNDS, max(budget.values(), default=0))
         for part in range(n_parts):
-            reach = sum_of_all(ask, "reach", 1.0, **about)["reach"]  # (M, LEVELS)
-            covered = highest_level(reach)
+            total = sum_of_all(ask, "reach", 1.0, landmarks=landmarks, sigma=sigma)
+            covered = highest_level(total["reach"])  # (M,) of (M, LEVELS)
             share: dict[str, Answer] = {}
             for site, n in budget.items():
                 if n > 0:
                     share[site] = {"many": n * (part + 1) // n_parts}
             ask.keep(
-                "cover", to=share, covered=covered, masses=masses, owners=owners, **about
+                "cover",
+                to=share,
+                covered=covered,
+                masses=masses,
+                owners=owners,
+                landmarks=landmarks,
+                sigma=sigma,
             )
         ask.keep("select", to=orders(budget))
-        notes = {"landmarks": len(landmarks), "sigma": about["sigma"]}
+        notes = {"landmarks": len(landmarks), "sigma": sigma}
         return {**memo, "notes": notes}
 
-    def sigma(self, size: Mapping[str, Tensor], labels: int) -> float:
-        """The width of kernels, from the root mean square distance of two rows."""
+    def kernel_width(self, size: Mapping[str, Tensor], labels: int) -> float:
+        """σ, from the root mean square distance of two rows.
+
+        The mean square distance is twice the variance of all rows: their mean square length less
+        the squared length of their mean.
+        """
         rows = float(size["rows"])
         mean = size["features"] / max(rows, 1.0)
         variance = float(size["squares"]) / max(rows, 1.0) - float(mean.square().sum())
@@ -183,7 +187,7 @@ class Coverage:
         return tie_bundles(view, self.least)
 
     def size(self, view: View) -> Answer:
-        kept = kept_bundles(view)
+        kept = read_bundles(view)
         means = kept["means"]
         weighted = kept["rows"][:, None] * means
         return {
@@ -196,7 +200,7 @@ class Coverage:
     def groups(
         self, view: View, centres: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
-        return total_bundles(kept_bundles(view), centres, planes)
+        return total_bundles(read_bundles(view), centres, planes)
 
     def outlook(self, view: View) -> Answer:
         """Rows by their margin, (BINS,), predicted classes, (C,), and labels by class, (C,)."""
@@ -215,28 +219,28 @@ class Coverage:
         return {"margins": bins, "classes": classes, "counts": counts}
 
     def masses(self, view: View, landmarks: Tensor, sure: float, weights: Tensor) -> Answer:
-        u = self.unsure(view, sure, weights)
-        return {"masses": add_near(shared_features(view), u, landmarks)}
+        u = self.weigh_rows(view, sure, weights)
+        return {"masses": add_near(read_shared_features(view), u, landmarks)}
 
     def weigh(
         self, view: View, landmarks: Tensor, sure: float, weights: Tensor, n: int
     ) -> Answer:
         """U of each row, (m,), and what the site has of it near each landmark, (M,)."""
-        u = self.unsure(view, sure, weights)
+        u = self.weigh_rows(view, sure, weights)
         if not bool(u.isfinite().any()):
             raise ValueError(
                 f"the features of all {view.pool} rows are NaN or infinite: the model has "
                 "diverged; lower the learning rate or check the rows"
             )
-        return {"own": add_near(shared_features(view), u, landmarks), "u": u}
+        return {"own": add_near(read_shared_features(view), u, landmarks), "u": u}
 
     def bids(self, view: View, prefix: Tensor, digit: int) -> Answer:
-        return {"bids": next_digits(self.own_bids(view, len(prefix)), prefix, digit)}
+        return {"bids": next_digits(self.make_bids(view, len(prefix)), prefix, digit)}
 
     def reach(self, view: View, landmarks: Tensor, sigma: float) -> Answer:
         """A 1 at the level to which the site's labelled and chosen rows cover each landmark:
         (M, LEVELS)."""
-        x = shared_features(view, "labelled")
+        x = read_shared_features(view, "labelled")
         x = x[x.isfinite().all(1)]
         if "cover" in view.memory:
             x = torch.cat([x, view.memory["cover"]["features"]])
@@ -261,13 +265,13 @@ class Coverage:
         many: int,
     ) -> Answer:
         """So many rows in all, those of earlier parts first, and their features, (rows, D)."""
-        x = shared_features(view)
+        x = read_shared_features(view)
         rows = torch.empty(0, dtype=torch.int64)
         if "cover" in view.memory:
             rows = view.memory["cover"]["rows"]
         if "weigh" not in view.memory:  # its pool is empty
             return {"rows": rows, "features": x[rows]}
-        is_own = (self.own_bids(view, len(owners)) == owners) & (owners >= 0)
+        is_own = (self.make_bids(view, len(owners)) == owners) & (owners >= 0)
         weight = torch.where(is_own, 1.0, SHARED) * masses
         u = view.memory["weigh"]["u"]
         is_free = u.isfinite()
@@ -292,16 +296,16 @@ class Coverage:
         is_left[rows] = False
         return Picks(torch.cat([rows, is_left.nonzero().squeeze(1)])[:n])
 
-    def own_bids(self, view: View, landmarks: int) -> Tensor:
+    def make_bids(self, view: View, landmarks: int) -> Tensor:
         """What the site has near each landmark, as a bid, (M,): who has most owns it."""
         if "weigh" not in view.memory:  # buys nothing
             return torch.full((landmarks,), NO_BID)
         own = view.memory["weigh"]["own"]
         return bids_of(torch.where(own > 0, own, -1.0), view.stream("owners"))
 
-    def unsure(self, view: View, sure: float, weights: Tensor) -> Tensor:
+    def weigh_rows(self, view: View, sure: float, weights: Tensor) -> Tensor:
         """U of each row, (m,) float64; NaN for a row that is not finite."""
-        x = shared_features(view)
+        x = read_shared_features(view)
         u = torch.ones(len(x), dtype=torch.float64)
         p = predict(view)
         if p is not None and sure > 0:

@@ -16,7 +16,7 @@ from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, orders
-from fallow.queries.parts import clusters, most_similar, rank_rows
+from fallow.queries.parts import cluster_rows, most_similar, rank_rows
 
 TEMPERATURE = 4.0  # T of the distillation
 TAUGHT = 0.9  # the share of the distillation in the loss
@@ -135,12 +135,12 @@ class IFAL:
         score = torch.full((view.pool,), torch.nan, dtype=torch.float64)
         score[at] = inter * intra
         order = rank_rows(score, view.stream("ties"))
-        for value in (inter * intra, inter):
+        for value in (inter * intra, inter):  # the second where the first leaves too few
             rows = at[value > otsu(value)]
             if len(rows) >= n:
                 z = view.embed("local")[rows]
-                best = rows[central_rows(z, clusters(z, n, view.stream("k-means")))]
-                is_best = torch.isin(order, best)
+                cluster = cluster_rows(z, n, view.stream("k-means"))
+                is_best = torch.isin(order, rows[central_rows(z, cluster)])
                 order = torch.cat([order[is_best], order[~is_best]])
                 break
         return Picks(order[:n])
@@ -198,9 +198,8 @@ def listing_classes(near: Tensor, label: Tensor, m: int, classes: int) -> Tensor
     tensor([[0.6667, 0.3333],
             [0.5000, 0.5000]], dtype=torch.float64)
     """
-    cell = (
-        near * classes + label[:, None]
-    )  # (r, k): a listed row and the class of its lister
+    # (r, k): a listed row and the class of its lister, as one number
+    cell = near * classes + label[:, None]
     votes = torch.bincount(cell.flatten(), minlength=m * classes)
     votes = 1 + votes.double().view(m, classes)
     return votes / votes.sum(1, keepdim=True)

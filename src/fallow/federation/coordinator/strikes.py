@@ -95,6 +95,8 @@ def describe_key(key: str) -> str:
         if part:
             return f"the query of cycle {cycle} (part {int(part) + 1})"
         return f"the query of cycle {cycle}"
+    if kind == "audit":
+        return f"the audit of cycle {cycle}"
     if key == "0/tuned":
         return "the choice of the encoder's field"
     if key == "0/initial":

@@ -388,6 +388,10 @@ class SiteLimits:
                 f"the order {key} asks site {self.site} for {asked} labels and the agreement allows "
                 f"{most} in {place.step}: nothing was asked"
             )
+        if self.agreement.recipe.audit and place.kind in ("query", "draw"):
+            return (
+                OrderNotes()
+            )  # a part of the cycle's labels, which says nothing of all rows
         is_of_all = budget.is_shared and place.cycle >= 0
         if most is None and (asked < pool or is_of_all):
             # a number that is cut to the rows that a site has says nothing of the rows of all

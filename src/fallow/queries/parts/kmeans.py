@@ -21,7 +21,7 @@ SAMPLE = 10  # rows of the sample for each cluster
 MOST_STEPS = 8  # of Lloyd's algorithm, for so many
 
 
-def clusters(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
+def cluster_rows(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
     """k-means (k-means++ start, one run): the cluster of each row.  x: (m, d) -> (m,) int64.
 
     Fewer than ``k`` clusters where rows are equal, or too close to be told apart.  In float32: ties
