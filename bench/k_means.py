@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bench.timing import Entry, Race
 from fallow.core.streams import stream
-from fallow.queries.parts import clusters
+from fallow.queries.parts import cluster_rows
 from fallow.queries.parts.kmeans import in_one_thread
 
 
@@ -32,7 +32,7 @@ def race(rows: int, features: int, k: int) -> Race:
         found["theirs"] = torch.from_numpy(labels).long()
 
     def ours() -> None:
-        found["ours"] = clusters(x, k, stream(0, "k-means"))
+        found["ours"] = cluster_rows(x, k, stream(0, "k-means"))
 
     def are_as_good() -> bool:
         """Whether rows are as close to the means of our clusters, up to 1 %."""

@@ -61,12 +61,12 @@ def test_a_start_from_a_sample_finds_clusters_as_good(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     x = torch.randn(3000, 8, generator=stream(0, "rows"))
-    expected = spread(x, clusters(x, 50, stream(0, "x")))
+    expected = spread(x, cluster_rows(x, 50, stream(0, "x")))
     monkeypatch.setattr("fallow.queries.parts.kmeans.LARGE", 1000)
-    found = clusters(x, 50, stream(0, "x"))
+    found = cluster_rows(x, 50, stream(0, "x"))
     assert len(torch.unique(found)) == 50
     assert spread(x, found) < 1.05 * expected
-    assert torch.equal(found, clusters(x, 50, stream(0, "x")))
+    assert torch.equal(found, cluster_rows(x, 50, stream(0, "x")))
 
 
 def test_a_sample_of_equal_rows_is_enough_of_a_start(
@@ -75,5 +75,5 @@ def test_a_sample_of_equal_rows_is_enough_of_a_start(
     monkeypatch.setattr("fallow.queries.parts.kmeans.LARGE", 1)
     x = torch.zeros(400, 2)
     x[:3] = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]])
-    found = clusters(x, 9, stream(0, "x"))  # four different rows
+    found = cluster_rows(x, 9, stream(0, "x"))  # four different rows
     assert len(torch.unique(found)) == 4
