@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -38,6 +38,9 @@ from fallow.engine.loop import Loop
 from fallow.engine.plain import is_plain
 from fallow.engine.single import SingleModel
 from fallow.engine.slots import copy_result, finish, start
+
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE
 
 MOST_LANES = 64
 """Sites that are trained side by side; of more, `Loop` trains one after another."""
@@ -90,9 +93,9 @@ class Lane:
         self.steps: dict[tuple[int, str], Recorded] = {}
         self.state = TrainState._make(part.to(device).clone() for part in slot)
         self.stream: torch.cuda.Stream | None = None
-        self.pool: tuple[int, int] | None = None
+        self.pool: _POOL_HANDLE | None = None
         if device.type == "cuda":
-            self.stream = torch.cuda.Stream(device)
+            self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self.pool = torch.cuda.graph_pool_handle()
         self.lr = torch.zeros(1, dtype=job.start["w"].dtype, device=device)
         self.given: tuple[Tensor, int] | None = (
@@ -186,7 +189,7 @@ class Lane:
         return Inputs(rows, [part.to(self.device) for part in drawn])
 
 
-def record(step: Step, stream: torch.cuda.Stream, pool: tuple[int, int] | None) -> Step:
+def record(step: Step, stream: torch.cuda.Stream, pool: _POOL_HANDLE | None) -> Step:
     """The step as a CUDA graph; calling it plays the graph in the stream that is current then."""
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -233,9 +236,11 @@ class Recorder:
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            return self._give_up(str(error).strip().partition("\n")[0])
+            self._give_up(str(error).strip().partition("\n")[0])
+            return None
         if lanes is None:
-            return self._give_up("it came to other weights")
+            self._give_up("it came to other weights")
+            return None
 
         steps = self._run(plan, round_, jobs, lanes)
         self._wait(lanes)

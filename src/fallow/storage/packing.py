@@ -12,7 +12,7 @@ try:
     from safetensors import SafetensorError
     from safetensors.torch import load, save
 except ModuleNotFoundError:  # a bare machine: the same bytes, by hand
-    from fallow.storage.tensors import load, save
+    from fallow.storage.tensors import load, save  # type: ignore[assignment]
 
     SafetensorError = ValueError  # type: ignore[misc, assignment]  # which it is there
 
