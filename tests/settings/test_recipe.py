@@ -11,7 +11,7 @@ import pytest
 
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.papers import RECIPES, find_recipe
-from fallow.settings.recipe import Recipe, recipe_from, with_settings
+from fallow.settings.recipe import Recipe, _build_unchecked, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import bounds_of, variant
 
@@ -101,8 +101,24 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
         ),
         (
             {"executor": "gpu"},
-            "executor 'gpu' is unknown; use 'auto', 'loop', 'stacked' or 'workers'",
+            "executor 'gpu' is unknown; use 'auto', 'device', 'loop', 'stacked' or 'workers'",
         ),
+        ({"device": "gpu"}, "device: Input should be 'none', 'cpu', 'cuda' or 'mps'"),
+        ({"executor": "device"}, "executor 'device' needs a device; set device=cuda"),
+        (
+            {"precision": "bf16"},
+            "precision is 'bf16' and device is 'none'; set device=cuda",
+        ),
+        (
+            {"device": "cuda", "executor": "workers"},
+            "device is 'cuda' and executor is 'workers', which trains on the processor",
+        ),
+        ({"device": "cpu", "precision": "tf32"}, "precision 'tf32' is for device=cuda"),
+        (
+            {"device": "cuda", "precision": "bf16", "dtype": "float64"},
+            "dtype is 'float64' and precision is 'bf16', which has fewer digits",
+        ),
+        ({"device": "mps", "dtype": "float64"}, "device 'mps' has no float64; set dtype"),
     ],
 )
 def test_a_bad_setting_is_named(settings: dict[str, str], sentence: str) -> None:
@@ -180,3 +196,9 @@ def test_the_upper_bounds_change_only_what_they_must() -> None:
 def test_the_fields_of_a_recipe_are_plain_values() -> None:
     recipe: Any = RECIPES["demo"]
     assert json.loads(json.dumps(recipe.to_dict()))["plan"]["batch"] == recipe.plan.batch
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_machine_that_cannot_check_kinds_builds_the_same_recipes(name: str) -> None:
+    recipe = RECIPES[name]
+    assert _build_unchecked(recipe.to_dict()) == recipe

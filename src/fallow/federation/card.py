@@ -15,6 +15,7 @@ from fallow.core.words import count_noun, size
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.schema import Column
+from fallow.network.links import LINKS
 from fallow.storage.files import write_whole
 
 CARD = "model-card.md"
@@ -30,7 +31,7 @@ LIMITS = (
 
 
 @dataclass(frozen=True)
-class Facts:
+class CardFacts:
     """What the writer of a card knows.
 
     owner: the coordinator or a site.  labels: of each site that the writer knows of, how many train
@@ -45,14 +46,16 @@ class Facts:
     is_own: bool = False
 
 
-def write_card(folder: Path, agreement: Agreement, methods: Methods, facts: Facts) -> Path:
+def write_card(
+    folder: Path, agreement: Agreement, methods: Methods, facts: CardFacts
+) -> Path:
     """Write ``model-card.md`` into a folder; its path."""
     path = folder / CARD
     write_whole(path, card_text(agreement, methods, facts).encode())
     return path
 
 
-def card_text(agreement: Agreement, methods: Methods, facts: Facts) -> str:
+def card_text(agreement: Agreement, methods: Methods, facts: CardFacts) -> str:
     """The card as Markdown.  methods: by the part they play, as `build_study` builds them."""
     today = datetime.now(UTC).date().isoformat()
     model = "One model for all sites"
@@ -94,7 +97,7 @@ def card_text(agreement: Agreement, methods: Methods, facts: Facts) -> str:
     return "\n".join(line.replace("<", "&lt;") for line in lines) + "\n"
 
 
-def _describe_data(agreement: Agreement, facts: Facts) -> Iterator[str]:
+def _describe_data(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
     schema = agreement.schema
     yield f"- Sites: {', '.join(agreement.sites)}"
     what = "a number"
@@ -149,7 +152,7 @@ def _describe_paper(contract: Contract) -> str:
     return f' ("{contract.paper}", {contract.year})'
 
 
-def _describe_scores(agreement: Agreement, facts: Facts) -> Iterator[str]:
+def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
     if not facts.scores:
         yield "Not known to the writer of this card."
         return
@@ -162,7 +165,7 @@ def _describe_scores(agreement: Agreement, facts: Facts) -> Iterator[str]:
     yield f"Counts over fewer than {agreement.smallest} test rows left no site."
 
 
-def _describe_privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
+def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
     privacy = agreement.recipe.protected
     if privacy.epsilon is None:
         yield "- No noise was added to counts."
@@ -181,6 +184,7 @@ def _describe_privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
         yield "- Sums over sites were masked."
     else:
         yield "- Sums over sites were not masked."
+    yield f"- Messages went over {LINKS[agreement.link].title}, each signed by its sender."
     if facts.left:
         yield "- What left the sites:"
     for row in facts.left:

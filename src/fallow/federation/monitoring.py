@@ -42,7 +42,7 @@ class Health:
     why: str
 
 
-class Watched(Protocol):
+class WatchedFolder(Protocol):
     """A folder that is watched."""
 
     def check(self) -> Health:
@@ -52,7 +52,7 @@ class Watched(Protocol):
         """What is counted now."""
 
 
-def watch(folder: Path) -> Watched:
+def watch(folder: Path) -> WatchedFolder:
     """What to watch in a folder: of a site or of a coordinator.
 
     Raises ValueError where it is neither.
@@ -236,7 +236,7 @@ def _describe_sites(study: str, sites: Mapping[str, Tree]) -> Iterator[Metric]:
     yield labels
 
 
-def metrics_text(watched: Watched) -> bytes:
+def metrics_text(watched: WatchedFolder) -> bytes:
     """What is counted now, in the text format of Prometheus."""
     from prometheus_client import CollectorRegistry, generate_latest
 
@@ -245,7 +245,7 @@ def metrics_text(watched: Watched) -> bytes:
     return generate_latest(registry)
 
 
-def create_app(watched: Watched, port: int) -> Starlette:
+def create_app(watched: WatchedFolder, port: int) -> Starlette:
     """``/healthz`` (200 or 503, and a sentence) and ``/metrics``, for this machine alone.
 
     A request must name the address that is listened at: a website that is open in a browser of this

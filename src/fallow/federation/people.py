@@ -23,14 +23,14 @@ from fallow.experiment.scale import in_units
 from fallow.experiment.steps import hold_back, is_stratified, known_or_none
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
-from fallow.federation.card import Facts, write_card
+from fallow.federation.card import CardFacts, write_card
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.purchases import Allowance, ChosenRow
 from fallow.federation.ledger.questions import LabelProgress, Reasons
 from fallow.federation.people_scores import count_hits
 from fallow.network.relays import tensor_to_bytes
 from fallow.settings.recipe import Recipe
-from fallow.sites import Site
+from fallow.sites import LocalSite
 from fallow.sites.site import ENCODE
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
@@ -61,7 +61,7 @@ class Office:
     questions over all runs.
     """
 
-    site: Site
+    site: LocalSite
     ledger: Ledger
     agreement: Agreement
     x: Tensor
@@ -201,7 +201,7 @@ class People:
         encoder = at.site.parts.methods.get("encoder")
         add_encoder(model, encoder, at.site.memory.get(ENCODE))
         save_tree(at.path / MODEL, model)
-        facts = Facts(
+        facts = CardFacts(
             owner=f"site {at.site.id}",
             labels={at.site.id: _count_labels(at.site)},
             scores=self._own_scores(at, used),
@@ -242,7 +242,7 @@ class People:
         return outputs
 
 
-def begin_cycle(site: Site, cycle: int, recipe: Recipe) -> None:
+def begin_cycle(site: LocalSite, cycle: int, recipe: Recipe) -> None:
     """Before an order of a cycle: a site that missed the end of an earlier one forgets now what the
     others forgot then."""
     known = site.memory.get(CYCLE)
@@ -271,7 +271,7 @@ def _find_picks(at: Office, step: str) -> State | None:
     return at.site.memory.get("picks")
 
 
-def _count_labels(site: Site) -> dict[str, int]:
+def _count_labels(site: LocalSite) -> dict[str, int]:
     return {
         "labelled": len(site.labelled),
         "held": len(site.validation),

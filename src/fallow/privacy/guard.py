@@ -25,7 +25,7 @@ from fallow.privacy.gauss import (
     rho_of,
     scale_of,
 )
-from fallow.privacy.ledger import Ledger, Released, SumKey, check_budget
+from fallow.privacy.ledger import Released, ReleaseLedger, SumKey, check_budget
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.noise import draw_from_os, draw_seeded
 from fallow.privacy.secure_sum import mask_answer
@@ -42,7 +42,7 @@ class ReleaseGuard:
 
     site: SiteId
     privacy: Privacy
-    ledger: Ledger
+    ledger: ReleaseLedger
     seed: int
     noise: Noise = "os"
 

@@ -43,7 +43,7 @@ class SumKey(TypedDict, total=False):
     answer: Answer  # the masked part
 
 
-class Ledger(Protocol):
+class ReleaseLedger(Protocol):
     """The site's own book.  An entry is in the same transaction as the answer it allows out."""
 
     def spend(self, site: SiteId, key: str, released: Released) -> None: ...

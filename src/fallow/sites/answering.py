@@ -9,7 +9,7 @@ from fallow.core.methods import site_function
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
 from fallow.core.view import Picks, Release
-from fallow.sites.site import Site
+from fallow.sites.site import LocalSite
 from fallow.sites.view import SiteView
 
 SAID = ("weight", "probability", "score")
@@ -18,7 +18,7 @@ UNSAID = {"weight": 1.0}
 """What holds where it does not; NaN for all else."""
 
 
-def answer_step(site: Site, step: Step, request: Request) -> Answer:
+def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
     """Run a verb and let out exactly what its kind allows, behind noise and masks."""
     if step.masked is not None and step.kind == "each":
         return site.guard.public_key(step.masked)
@@ -49,7 +49,7 @@ def answer_step(site: Site, step: Step, request: Request) -> Answer:
     return {"count": len(state)}
 
 
-def _keep_picks(site: Site, step: Step, picks: Picks) -> Answer:
+def _keep_picks(site: LocalSite, step: Step, picks: Picks) -> Answer:
     if step.kind != "keep":
         raise ValueError(f"{step.verb!r} picks rows, so it must be asked with keep")
     wanted = int(step.args.get("n", len(picks.rows)))  # type: ignore[arg-type]

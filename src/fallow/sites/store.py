@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from fallow.core.types import SiteId, State
-from fallow.privacy import Ledger, Released
+from fallow.privacy import Released, ReleaseLedger
 from fallow.privacy.ledger import SumKey
 from fallow.storage.checksums import checksum
 from fallow.storage.packing import pack
@@ -49,7 +49,7 @@ RelayedMessages = Mapping[SiteId, RelayedMessage]
 """What one site received in one relay, by sender."""
 
 
-class Store(Ledger, Protocol):
+class Store(ReleaseLedger, Protocol):
     """Keeps what sites remember, released and hide.  All changes of one exchange are one
     transaction."""
 

@@ -25,7 +25,7 @@ LABELLING = "people label"  # the phase in which people are waited for
 Command = Literal["stop", "advance"]
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """The coordinator was asked to stop; started again, it goes on."""
 
 
@@ -56,7 +56,7 @@ class Control:
     def check(self) -> None:
         """Raise Stopped where somebody asked for it."""
         if (self.folder / "stop").exists():
-            raise Stopped
+            raise StopRequested
 
     def take(self, what: Command) -> bool:
         """Whether somebody asked for it, once."""
@@ -134,7 +134,7 @@ class Live:
 
 @final
 @dataclass
-class Watched:
+class WatchedLink:
     """A link that knows who is awaited since when and who was heard, and ends a wait when somebody
     stops the coordinator: what sites have answered is safe, and the exchange is asked again."""
 

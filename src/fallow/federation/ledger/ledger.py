@@ -72,7 +72,7 @@ class Ledger:
     predict; ``limit``: labels that people of this site are ever asked for, None: as many as the
     study says; ``annotators``: how many must agree; ``epsilon``: what the site ever spends on
     noise, over all runs; ``shown``: questions that its people ever see, None: as the study says.
-    ``store`` is what `Site` keeps things in, ``orders`` the exchanges,
+    ``store`` is what `LocalSite` keeps things in, ``orders`` the exchanges,
     ``purchases`` the questions as the coordinator's program sees them.
 
     Raises Failed for a file that is damaged, of another site, or cannot be written.

@@ -23,7 +23,7 @@ from fallow.federation.ledger.draft import Draft
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.host import FEATURES
 from fallow.sites.seen import Source
-from fallow.sites.site import ENCODE, Parts, Site
+from fallow.sites.site import ENCODE, LocalSite, Parts
 from fallow.sites.view import SiteView
 from fallow.storage.features import BLOCK, FeatureStore
 
@@ -66,7 +66,7 @@ class FeatureSpace:
             encode=self._encode,
         )
         self._x = folder.rows.x.to(made.dtype)
-        self._site: Site | None = None
+        self._site: LocalSite | None = None
         self._read_at: tuple[str, int, str | None] | None = None
         self._turn = Lock()  # several pages may be open
 
@@ -113,7 +113,7 @@ class FeatureSpace:
         best = outputs.softmax(1).max(1)
         return Guess(float(best.indices), float(best.values))
 
-    def _read_site(self) -> Site | None:
+    def _read_site(self) -> LocalSite | None:
         """The site as the ledger has it; it is read anew once an order was performed.  None before
         the first run."""
         orders = self._ledger.orders
@@ -124,7 +124,7 @@ class FeatureSpace:
         if self._site is None or self._read_at != (run, place, key):
             # of a draft that is never flushed: a page changes nothing that a site remembers
             draft = Draft(self._ledger.store)
-            self._site = Site(self._folder.name, self._x, self._parts, draft)
+            self._site = LocalSite(self._folder.name, self._x, self._parts, draft)
             self._read_at = (run, place, key)
         return self._site
 

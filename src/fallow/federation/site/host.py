@@ -51,7 +51,7 @@ from fallow.network.relays import (
 from fallow.network.release import HERE, check_release
 from fallow.sites.in_process import perform
 from fallow.sites.seen import Source
-from fallow.sites.site import Parts, Site
+from fallow.sites.site import LocalSite, Parts
 from fallow.sites.store import Label
 from fallow.storage.errors import Failed
 from fallow.storage.features import FeatureStore
@@ -129,7 +129,7 @@ class Host:
             is_masked=agreement.recipe.privacy.secure_sum,
         )
         self._turn = threading.Lock()
-        self._site: Site | None = None
+        self._site: LocalSite | None = None
         self._acting_in: str | None = None  # the run of the order that was entered last
         ledger.orders.check_rows(len(self._x))
 
@@ -468,7 +468,7 @@ class Host:
             raise ValueError(f"the study of site {site} has no encoder")
         return kept_features(self._features, encoder, x, state), None
 
-    def _here(self, request: Request | None = None) -> Site:
+    def _here(self, request: Request | None = None) -> LocalSite:
         """The site as the ledger has it.  Rows that were withdrawn leave before the first exchange
         of a round or a query: a method may remember something of each row from one exchange to the
         next."""
@@ -476,7 +476,7 @@ class Host:
         is_new = self._site is None
         if is_first:
             self._ledger.purchases.apply_withdrawals()
-        site = self._site or Site(
+        site = self._site or LocalSite(
             self._folder.name, self._x, self._own_parts(), self._draft
         )
         if is_first or is_new:
@@ -522,7 +522,7 @@ class Host:
         return Allowance(labels=labels, shown=shown)
 
     @contextmanager
-    def _fresh_held(self, site: Site, request: Request) -> Iterator[None]:
+    def _fresh_held(self, site: LocalSite, request: Request) -> Iterator[None]:
         """In the first round after a query, where the recipe says ``fresh_first``: the labels that
         it bought validate and do not train."""
         round_ = request.key.split("/")[-2:-1]  # of a key such as "1/train/0/2"
