@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +87,15 @@ def ward(sites: tuple[str, ...] = NAMES[:3], each: int = 32) -> Dataset:
     x[:, 6] = lacks_number
     x[:, 7] = lacks_text
     test = np.arange(n) % 3 == 2
-    found = split_tests(x, y, group, test, ("no", "yes"), sites)
     marks = (("x1_missing", "x1"), ("kind_missing", "kind"))
     measured = ("x0", "x1", "x2", "kind=a", "kind=b", "kind=c")
-    return replace(
-        found,
+    return split_tests(
+        x,
+        y,
+        group,
+        test,
+        ("no", "yes"),
+        sites,
         columns=(*measured, "x1_missing", "kind_missing"),
         missing=Missing(levels=((3, 6),), marks=marks),
     )
@@ -104,6 +108,8 @@ def split_tests(
     test: npt.NDArray[np.bool_],
     classes: tuple[str, ...],
     sites: tuple[str, ...],
+    columns: tuple[str, ...] = (),
+    missing: Missing | None = None,
 ) -> Dataset:
     """Rows of sites as a data set.  group: (n,) whose each row is; test: (n,) whether it tests."""
     features = torch.from_numpy(x)
@@ -119,6 +125,8 @@ def split_tests(
         groups=groups[~test],
         groups_test=groups[test],
         group_names=sites,
+        columns=columns,
+        missing=missing,
     )
 
 
