@@ -55,9 +55,10 @@ REQUIRED = {
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
     *("PIL", "cryptography", "fastapi", "flwr", "huggingface_hub"),
-    *("opendp", "prometheus_client", "pyarrow", "starlette", "uvicorn"),
+    *("httpx", "opendp", "prometheus_client", "pyarrow", "starlette", "uvicorn"),
 }
 WHOLE = {  # folders that are nothing without an extra: imported as a whole, inside a function
+    Path("network/https"): {"httpx", "uvicorn"},
     Path("federation/page"): {"fastapi", "jinja2", "uvicorn", "starlette"},
     Path("network/flower/app"): {"flwr"},  # runs inside Flower
 }

@@ -28,7 +28,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.in_process import InProcess
 from fallow.storage.database import Database
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_cell
 
 KILLED = -signal.SIGKILL
@@ -122,7 +122,7 @@ class Points:
         return exchanged
 
 
-def worker(setup: Setup, cell: Cell, deadly: int | None = None) -> int:
+def worker(setup: Setup, cell: StudyRun, deadly: int | None = None) -> int:
     """A child that runs the cell and dies at a point."""
     setup.out.mkdir(parents=True, exist_ok=True)
 
@@ -135,7 +135,7 @@ def worker(setup: Setup, cell: Cell, deadly: int | None = None) -> int:
     return start_child(act)
 
 
-def work(setup: Setup, cell: Cell, deadly: int | None = None) -> int:
+def work(setup: Setup, cell: StudyRun, deadly: int | None = None) -> int:
     """Run the cell in a child that dies at a point; how it ended."""
     return wait_for_child(worker(setup, cell, deadly))
 
@@ -160,7 +160,7 @@ class Left:
     drafts: list[Path]
 
 
-def load_outcome(setup: Setup, cell: Cell) -> Left:
+def load_outcome(setup: Setup, cell: StudyRun) -> Left:
     folder = cell.folder(setup.out)
     lines = (folder / "records.jsonl").read_text().splitlines()
     db = sqlite3.connect(folder / "journal.sqlite")

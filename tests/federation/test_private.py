@@ -234,7 +234,7 @@ def test_a_site_that_starts_tightens_its_folder(tmp_path: Path) -> None:
     loosen(folder.path)
     stop = Event()
     stop.set()
-    serve(folder, stop, lambda event: None, lambda folder, at: Wire(at))
+    serve(folder, stop, lambda event: None, lambda folder, handle: Wire(folder.path))
     assert open_to_others(folder.path) == {}
 
 

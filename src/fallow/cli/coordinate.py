@@ -50,6 +50,12 @@ def init(
     set_: opt.Settings = None,
     address: of.Address = "0.0.0.0:9092",
     host: of.Hosts = None,
+    link: of.Link = "flower",
+    certificate: of.Certificate = None,
+    certificate_key: of.CertificateKey = None,
+    ca: of.CertificateAuthority = None,
+    clients: of.Clients = None,
+    behind_proxy: of.BehindProxy = False,
     quorum: of.Quorum = None,
     timeout: of.Timeout = "10m",
     patience: of.Patience = "7d",
@@ -68,7 +74,7 @@ def init(
     """
     from fallow.cli.coordinate_words import after_init
     from fallow.federation.agreement import Waits, read_guideline
-    from fallow.federation.coordinator.folder import CoordinatorFolder, StudyPlan
+    from fallow.federation.coordinator.folder import CoordinatorFolder, Server, StudyPlan
     from fallow.federation.schema import schema_of
     from fallow.federation.toml import seconds_of
     from fallow.papers import find_recipe
@@ -100,8 +106,16 @@ def init(
         waits=waits,
         smallest=smallest,
         guideline=guidelines,
+        link=link,
     )
-    made = CoordinatorFolder.create(folder, plan, address, host or ())
+    server = Server(
+        certificate=certificate,
+        key=certificate_key,
+        authority=ca,
+        clients=clients,
+        behind_proxy=behind_proxy,
+    )
+    made = CoordinatorFolder.create(folder, plan, address, host or (), server)
     about = {
         "folder": str(folder),
         "study": str(folder / "study.toml"),
@@ -109,6 +123,7 @@ def init(
         "digest": made.agreement.digest,
         "sites": list(made.agreement.sites),
         "address": made.address,
+        "link": made.agreement.link,
     }
     called = None  # how sites call this machine
     if host:
@@ -187,6 +202,8 @@ def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False
     from fallow.federation.coordinator.folder import CoordinatorFolder
     from fallow.federation.coordinator.program import Program, alone
     from fallow.federation.folders import tighten
+    from fallow.federation.links.table import open_link
+    from fallow.network.links import check_packages
 
     office = CoordinatorFolder.open(folder)
     console = opt.console(quiet=quiet or as_json)
@@ -198,14 +215,12 @@ def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False
         tightened = tighten(folder)
         if tightened is not None:
             print_lines(console, [tightened])
-    opt.need_flower()
-    from fallow.network.flower import FlowerLink
+    check_packages(agreement.link)
 
     say = CoordinatorLines(console, agreement, as_json=as_json)
-    nodes = {site: about["node"] for site, about in office.admitted.items()}
     with _stopped_by_signals(folder, say):
-        link = FlowerLink(folder / "flower", office.address, office.tls, nodes, say)
-        program = Program(folder, agreement, link, keys, say)
+        link = open_link(office, say)
+        program = Program(folder, agreement, link, keys, say, limit=link.limit)
         try:
             is_finished = program.go(link.start)
         except KeyboardInterrupt as error:  # a second Ctrl-C

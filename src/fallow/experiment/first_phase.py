@@ -11,7 +11,7 @@ from fallow.core.types import SiteId
 from fallow.experiment.environment import Simulation
 from fallow.experiment.finished import TrainedPhase
 from fallow.experiment.phases import Memory, Phases
-from fallow.experiment.versions import threads, versions
+from fallow.experiment.versions import threads, versions_of
 from fallow.settings.recipe import Recipe
 from fallow.sites import LocalSite
 from fallow.sites.store import RelayedMessage
@@ -48,6 +48,8 @@ def describe_training(recipe: Recipe) -> dict[str, object]:
         about["encoder"] = settings["encoder"]
     if recipe.head != "trained":
         about["head"] = recipe.head
+    if recipe.device != "none":
+        about["device"] = [recipe.device, recipe.precision]
     if recipe.privacy.secure_sum:  # totals are rounded, and keys cross
         about["masked"] = recipe.privacy.bound or True
     return about
@@ -62,7 +64,9 @@ def phase_key(world: Simulation) -> str:
     about["runtime"] = type(world.carrier).__name__  # bytes are counted differently
 
     h = hashlib.sha256(world.fingerprint.encode())
-    h.update(json.dumps([about, versions()], sort_keys=True, default=str).encode())
+    h.update(
+        json.dumps([about, versions_of(world.recipe)], sort_keys=True, default=str).encode()
+    )
     for site in world.members.values():
         h.update(site.labelled.numpy().tobytes())
         h.update(site.validation.numpy().tobytes())

@@ -20,7 +20,7 @@ from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.finished import FinishedPhase, FinishedQuery, StepCosts
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Collaboration, Evaluation, Record, Relayed
-from fallow.experiment.versions import threads, versions
+from fallow.experiment.versions import threads, versions_of
 from fallow.settings.recipe import Recipe
 from fallow.sites.store import Label
 from fallow.training.personal.parts.graphs import peers
@@ -277,7 +277,7 @@ def build_record(
         "revealed": spent.shown.rows(),
         "executor": world.executor,
         "threads": threads(),
-        "versions": versions(),
+        "versions": versions_of(world.recipe),
         "notes": {},
         "pseudo_labels": None,
     }

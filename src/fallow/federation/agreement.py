@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fallow.core.build import nearest
 from fallow.core.names import BUILT_IN, NamePolicy, check_name
 from fallow.core.types import SiteId
 from fallow.data import Dataset, embed_rows
@@ -21,6 +22,7 @@ from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardised
 from fallow.federation.folders import check_authority
 from fallow.federation.schema import Schema
+from fallow.network.links import FLOWER, LINKS
 from fallow.network.plausible import Bounds
 from fallow.privacy.settings import SMALLEST
 from fallow.settings.recipe import Recipe, named_classes
@@ -62,7 +64,8 @@ class Agreement:
     authority: the certificate (PEM) by which they know its machine; None where that is agreed on
     elsewhere.  smallest: scores over fewer test rows leave no site.  bounds: how unusual an answer
     may be before the coordinator does not count it, or not in full.  guideline: how samples are to
-    be labelled, plain text that people read beside each; None: no word on it.  names: whose classes the
+    be labelled, plain text that people read beside each; None: no word on it.  link: what carries
+    messages, a name of `fallow.network.links.LINKS`.  names: whose classes the
     recipe may name, as the machine that reads it has decided: it is no part of what was agreed on.
     An agreement with another name cannot be made, so whatever is built of one has passed that gate.
     """
@@ -78,6 +81,7 @@ class Agreement:
     authority: str | None = None
     bounds: Bounds = Bounds()
     guideline: str | None = None
+    link: str = FLOWER
     names: NamePolicy = field(default=BUILT_IN, compare=False)
 
     def __post_init__(self) -> None:
@@ -107,6 +111,11 @@ class Agreement:
             check_authority(self.authority.encode(), "federation.authority", copy)
         if self.guideline is not None:
             check_guideline(self.guideline)
+        if self.link not in LINKS:
+            raise ValueError(
+                f"federation.link is {self.link!r:.80}{nearest(self.link, list(LINKS))}; it is one "
+                f"of {', '.join(LINKS)}"
+            )
         least = 1
         if self.recipe.privacy.secure_sum:
             least = SMALLEST
@@ -143,6 +152,9 @@ class Agreement:
         # it sways what people say; without one the digest is what it was before there were any
         if self.guideline is not None:
             agreed.append({"guideline": self.guideline})
+        # over Flower the digest is what it was before there was a choice
+        if self.link != FLOWER:
+            agreed.append({"link": self.link})
         return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
 
     @cached_property
@@ -289,6 +301,8 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         standardise=standardise,
         test="own",
         executor=in_one_process(recipe.executor),
+        device="none",  # each site has a machine of its own
+        precision="float32",
         queries=(str(recipe.query),),
         reference=None,
         seeds=1,

@@ -15,6 +15,7 @@ from fallow.core.words import count_noun, size
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.schema import Column
+from fallow.network.links import LINKS
 from fallow.storage.files import write_whole
 
 CARD = "model-card.md"
@@ -183,6 +184,7 @@ def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
         yield "- Sums over sites were masked."
     else:
         yield "- Sums over sites were not masked."
+    yield f"- Messages went over {LINKS[agreement.link].title}, each signed by its sender."
     if facts.left:
         yield "- What left the sites:"
     for row in facts.left:

@@ -22,6 +22,7 @@ from fallow.federation.toml import (
     schema_section,
     seconds_of,
 )
+from fallow.network.links import FLOWER
 from fallow.network.plausible import Bounds
 from fallow.papers import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
@@ -39,6 +40,7 @@ KNOWN = (
     "patience",
     "deadline",
     "guideline",
+    "link",
     "farthest",
     "largest_share",
     "largest_ratio",
@@ -93,6 +95,7 @@ def agreement_from(
         authority=authority,
         bounds=_read_bounds(about),
         guideline=guideline,
+        link=_check_text(about.get("link", FLOWER)),
         names=names,
     )
 
@@ -265,6 +268,10 @@ def _federation_section(agreement: Agreement) -> Table:
         about="the public key of the coordinator: a site obeys orders signed by it, and no other",
     )
     _add_authority(section, agreement.authority)
+    if agreement.link != FLOWER:
+        add_setting(
+            section, "link", agreement.link, about="what carries messages; sites call"
+        )
     add_setting(
         section,
         "seed",

@@ -28,8 +28,10 @@ from fallow.queries.parts import (
     add_digit,
     bids_of,
     cluster_sites,
+    margins,
     nearest_centre,
     next_digits,
+    predict,
     read_bundles,
     read_shared_features,
     tie_bundles,
@@ -320,19 +322,6 @@ def add_near(x: Tensor, u: Tensor, landmarks: Tensor) -> Tensor:
     good = u.isfinite()
     near = nearest_centre(x[good], landmarks)
     return torch.zeros(len(landmarks), dtype=u.dtype).index_add(0, near, u[good])
-
-
-def predict(view: View) -> Tensor | None:
-    """Probabilities by the global model, (m, C); None where there is none, or none are predicted."""
-    if "global" not in view.memory or not view.classes:
-        return None
-    return view.logits("global").softmax(1)
-
-
-def margins(p: Tensor) -> Tensor:
-    """The gap between the two largest probabilities.  p: (n, C), C >= 2 -> (n,)."""
-    two = p.topk(2, 1).values
-    return two[:, 0] - two[:, 1]
 
 
 def read_outlook(total: Mapping[str, Tensor], with_prices: bool) -> tuple[float, Tensor]:

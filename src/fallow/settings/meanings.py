@@ -71,6 +71,8 @@ MEANINGS: dict[str, str] = {
     "score_rounds": "A cycle's score is the mean over so many last rounds.",
     "executor": "How local training is computed; results are the same.",
     "channels_last": "The layout of images in memory; results may differ in the last digits.",
+    "device": "Where models train and predict: cuda is a GPU; results differ by rounding.",
+    "precision": "In which numbers a device takes products; bf16 and tf32 are fast and rough.",
     "dtype": "The precision of all numbers.",
     # the study
     "queries": "The strategies of 'fallow compare'.",

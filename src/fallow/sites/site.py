@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from fallow.core.types import SiteId, State
 from fallow.core.view import View
 from fallow.engine import Fitted, Job
 from fallow.engine.batches import Streams
+from fallow.engine.passes import Passes
 from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.guard import Noise
 from fallow.sites.fits import is_main, named_stream
@@ -40,6 +42,14 @@ and how rows and numbers are scaled."""
 Encoded = Callable[[SiteId, Tensor, State], tuple[Source, Tensor | None]]
 """From a site, its rows (n, *shape) and what the encoder was fitted to: features, and which of them
 are those of the rows (None: all, in their order)."""
+
+
+class Gathered(NamedTuple):
+    """Rows that a job had before: at these positions, of these rows of the site."""
+
+    at: Tensor
+    of: Tensor | SeenRows
+    rows: weakref.ref[Tensor]
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,7 @@ class Parts:
     view: ViewOf | None = None  # what a verb sees of a site, in a cycle; None: `SiteView`
     secret: int | None = None
     encode: Encoded | None = None
+    passes: Passes | None = None  # where predictions are computed; None: by this process
 
     @property
     def asked(self) -> dict[str, Method]:
@@ -96,6 +107,7 @@ class LocalSite:
                 f"site {self.id} has no rows; use fewer sites or another partition"
             )
         self._seen: Tensor | SeenRows | None = None
+        self._gathered: dict[str, Gathered] = {}
         self.gone = torch.zeros(len(self.x), dtype=torch.bool)
         self.reread(self.store.load_labels(self.id))
         self.memory |= self.store.load_states(self.id)
@@ -208,6 +220,7 @@ class LocalSite:
         self.store.keep(self.id, name, state)
         if name in (ENCODE, FILL, "features"):
             self._seen = None
+            self._gathered.clear()
 
     def receive(self, verb: str, letters: RelayedMessages) -> None:
         """What a relay brought takes the place of what an earlier one of the same verb did: memory
@@ -259,10 +272,10 @@ class LocalSite:
             weight = weight / weight.mean()  # 1 on average, whatever the query drew with
         pool_rows = NONE
         if plan.mix:
-            pool_rows = self.seen[self.pool]
+            pool_rows = self._gather("pool", self.pool)
         return Job(
             site=self.id,
-            x=self.seen[rows],
+            x=self._gather("labelled", rows),
             y=self.labels,
             weight=weight,
             start=start,
@@ -272,6 +285,18 @@ class LocalSite:
             counts=self.counts,
             u=pool_rows,
         )
+
+    def _gather(self, what: str, at: Tensor) -> Tensor:
+        """Rows at these positions as models see them, (n, *shape).  They are the same tensor as the
+        last time as long as anybody still has that, such as an executor with a copy on a device."""
+        known = self._gathered.get(what)
+        if known is not None and known.of is self.seen and torch.equal(known.at, at):
+            before = known.rows()
+            if before is not None:
+                return before
+        rows = self.seen[at]
+        self._gathered[what] = Gathered(at, self.seen, weakref.ref(rows))
+        return rows
 
     def _find_start(
         self, plan: Plan, sent: State, streams: Streams

@@ -142,12 +142,18 @@ class SiteView:
 
     def look(self, state: State, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Features (n, h) and outputs (n, c) of the model at ``state``, without a graph."""
+        passes = self._site.parts.passes
+        if passes is not None:
+            return passes.look(state, rows)
         return look(self._site.parts.model, self.layout, state, rows)
 
     def forward(
         self, state: State, rows: Tensor, draw: torch.Generator | None = None
     ) -> Tensor:
         """Outputs of the model at ``state``, (n, c); draw: of dropout, None: in evaluation mode."""
+        passes = self._site.parts.passes
+        if passes is not None:
+            return passes.forward(state, rows, draw)
         return forward(self._site.parts.model, self.layout, state, rows, draw)
 
     def outputs(self, state: State, rows: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ from fallow.settings.variants import BOUND, variant
 from fallow.sites.store import MemoryStore
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, write_json
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.training import personal
 
 TASKS = ("classification", "regression")
@@ -235,7 +235,7 @@ def settle_recipe(recipe: Recipe, found: Dataset) -> Recipe:
     return recipe
 
 
-def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) -> None:
+def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bool) -> None:
     """Create the study's folder, or make sure that the one there is the same study.
 
     Raises ValueError when the folder holds a study and ``resume`` is off, or another study.
@@ -304,7 +304,7 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
         ) from error
     # a module that this file alone names is not imported
     has_other_names = named_classes(before) != named_classes(recipe)
-    if has_other_names or before.digest != recipe.digest:
+    if has_other_names or not before.is_digested_as(recipe.digest):
         now = recipe.to_dict()
         then = before.to_dict()
         changed = [name for name in now if now[name] != then[name] and name not in OUTSIDE]
@@ -312,7 +312,7 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
             f"{path.parent} was started with other settings ({', '.join(changed)} differ); resume "
             "it with the settings in its study.json, or choose another folder with --out"
         )
-    if old.get("digest") != recipe.digest:
+    if old.get("digest") != before.digest:
         version = dict(old.get("versions") or {}).get("fallow", "of another version")
         raise ValueError(
             f"{path.parent} was started by Fallow {version}, some of whose settings had other "

@@ -55,7 +55,7 @@ from fallow.storage import locks
 from fallow.storage.errors import Failed, sentence
 from fallow.storage.files import sweep, write_json, write_lines
 from fallow.storage.private import make_folder
-from fallow.study.cell import Cell
+from fallow.study.cell import StudyRun
 from fallow.training.base import sends_statistics
 
 LOCK = "coordinator.lock"
@@ -73,6 +73,10 @@ SCORES: dict[CardScore, str] = {
 POLL = 10.0  # seconds between questions how far people are
 
 
+def no_limit(most: Callable[[SiteId], int]) -> None:
+    """Where nobody looks at an answer before it is read."""
+
+
 @final
 @dataclass
 class Program:
@@ -82,6 +86,7 @@ class Program:
     picks and weights: the journal replays what was finished, and sites answer again what they have
     answered before.  ``poll``: seconds between looks at how far people are; ``clock`` tells the
     time of day, ``ticks`` how long something took; ``pages``: the report is kept up to date.
+    ``limit`` is told how many bytes an answer of a site may have, as soon as that is known.
     """
 
     folder: Path
@@ -93,11 +98,12 @@ class Program:
     poll: float = POLL
     ticks: Callable[[], float] = time.monotonic
     pages: bool = True
+    limit: Callable[[Callable[[SiteId], int]], None] = no_limit
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> StudyRun:
         """The one run of the study: its query and its seed."""
-        return Cell(str(self.agreement.recipe.query), self.agreement.seed)
+        return StudyRun(str(self.agreement.recipe.query), self.agreement.seed)
 
     @property
     def place(self) -> Path:
@@ -147,6 +153,7 @@ class Program:
         write_json(self.folder / "study.json", describe_study(self.agreement, self.cell))
         parts = build_study(self.agreement)
         border = self._make_check(parts)
+        self.limit(border.largest_message)
         with open_journal(self.place, self.agreement) as journal:
             left = load_left(journal)
             carrier = Remote(
@@ -347,7 +354,7 @@ def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None
     Raises ValueError, in a sentence, for what cannot be struck out, and Failed while a coordinator
     works on the folder.
     """
-    place = Cell(str(agreement.recipe.query), agreement.seed).folder(folder)
+    place = StudyRun(str(agreement.recipe.query), agreement.seed).folder(folder)
     if not (place / "journal.sqlite").exists():
         raise ValueError(
             f"the study in {folder} was not started, so there is no answer yet"
@@ -387,7 +394,7 @@ def open_journal(place: Path, agreement: Agreement) -> Iterator[Journal]:
         journal.close()
 
 
-def describe_study(agreement: Agreement, cell: Cell) -> dict[str, object]:
+def describe_study(agreement: Agreement, cell: StudyRun) -> dict[str, object]:
     """``study.json``: what pages and tables are made from, beside records."""
     recipe = agreement.recipe
     return {

@@ -10,6 +10,7 @@ from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import SiteRows
 from fallow.federation.site.settings import Settings
 from fallow.federation.toml import duration
+from fallow.network.links import LINKS
 from fallow.settings.budgets import Share
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.plain import plain
@@ -130,6 +131,7 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
         lines.append(UNKNOWN_BUDGET)
     lines.append(f"privacy: {_describe_privacy(recipe, own.epsilon)}")
     lines += _describe_empty(agreement)
+    lines.append(f"link: {LINKS[agreement.link].title}; this site calls, nobody calls it")
     if agreement.guideline is not None:
         lines.append("how to label, which people read beside each sample:")
     shown = [plain(line, LINE) for line in lines]
