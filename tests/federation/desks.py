@@ -20,9 +20,9 @@ from httpx import ASGITransport, AsyncClient, Cookies, Response
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.purchases import ChosenRow
 from fallow.federation.ledger.questions import Reasons
-from fallow.federation.local_server import build_server, listen
 from fallow.federation.page import LabelQueue, create_app
 from fallow.federation.page.door import Door
+from fallow.federation.page.local_server import build_server, listen
 from fallow.federation.schema import Column, Schema
 from fallow.federation.site.rows import ReadableRow, SiteRows
 

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fallow.cli.app import app
-from fallow.federation.local_server import listen
+from fallow.federation.page.local_server import listen
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.study_file import write_agreement
 from fallow.storage.errors import Failed

@@ -57,7 +57,7 @@ def monitor(
         return
     for package in ("starlette", "uvicorn"):
         import_optional(package, "fallow[deploy]", "fallow monitor")
-    from fallow.federation.local_server import build_server, listen
+    from fallow.federation.page.local_server import build_server, listen
 
     with listen(port) as listener:
         taken = listener.getsockname()[1]

@@ -8,10 +8,10 @@ import webbrowser
 from collections.abc import Callable
 from threading import Timer
 
-from fallow.federation.local_server import build_server, listen
 from fallow.federation.page.app import create_app
 from fallow.federation.page.desk import LabelQueue
 from fallow.federation.page.door import Door
+from fallow.federation.page.local_server import build_server, listen
 
 
 def serve(
