@@ -27,6 +27,8 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
+from fallow.core.streams import seed_of
+
 Array = npt.NDArray[np.float64]
 
 FEWEST = 4
@@ -93,7 +95,8 @@ class Curve:
     @cached_property
     def _off(self) -> Array:
         """How far a later model lies off its curve, (draws,)."""
-        found: Array = np.random.default_rng(1).standard_normal(len(self.floor))
+        draw = np.random.default_rng(seed_of(0, "off the curve"))
+        found: Array = draw.standard_normal(len(self.floor))
         return self.scatter * found
 
     def gain_on_curve(self, more: float) -> Array:
@@ -166,7 +169,7 @@ def fit_curve(points: Sequence[Point]) -> Curve:
         + _log_normal(best / spread[:, :, None])
     )  # (g, c, f)
 
-    draw = np.random.default_rng(0)
+    draw = np.random.default_rng(seed_of(0, "curves"))
     share = np.exp(likely - likely.max())
     cells = draw.choice(share.size, size=DRAWS, p=(share / share.sum()).ravel())
     g, c, f = np.unravel_index(cells, share.shape)
