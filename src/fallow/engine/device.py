@@ -110,6 +110,7 @@ class Device:
         self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
     ) -> list[Fitted]:
         if self._is_recorded(method, plan, jobs):
+            self.held.forget()  # recorded steps read rows in places of their own
             played = self.recorder.fit(method, plan, round_, jobs)
             if played is not None:
                 return [_bring_back(one) for one in played]
