@@ -53,7 +53,9 @@ def plain_bait(layer: LastLayer, n: int) -> Tensor:
         is_out[j] = True
         picks.append(j)
     kept = torch.tensor(picks)
-    phi, m_phi, r_m_phi = phi[kept], m_phi[kept], r_m_phi[kept]
+    phi = phi[kept]
+    m_phi = m_phi[kept]
+    r_m_phi = r_m_phi[kept]
     is_out = torch.zeros(len(phi), dtype=torch.bool)
     for _ in range(n):
         left = 1 - torch.linalg.vecdot(phi, m_phi)

@@ -73,9 +73,9 @@ def phase(rows: Rows, model: str, method: Method, rounds: int, sites: int = SITE
         site.buy([Label(row, float(y), 0) for row, y in enumerate(labels)])
         members[name] = site
     loss = row_loss("classification")
-    engine = (
-        Stacked(network, layout, loss) if model == "mlp" else Loop(network, layout, loss)
-    )
+    engine: Loop | Stacked = Loop(network, layout, loss)
+    if model == "mlp":
+        engine = Stacked(network, layout, loss)
     ask = Ask(InProcess(members, engine), Nothing(), Disclosure(), "0/train/0", "training")
     return Phase(ask, method, fresh, rounds)
 

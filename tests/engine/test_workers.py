@@ -24,12 +24,12 @@ from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.types import State
 from fallow.engine import Fitted, Job, Loop, row_loss
 from fallow.engine.workers import Worker, Workers, deal_jobs
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_study
 from fallow.training import KCFU, FedAvg, FedProx
 from tests.engine.jobs import jobs, mlp, norm, over_rounds, with_pools
 from tests.engine.methods import Beside, Pupil, Stepping
-from tests.experiment.crash import left, tiny
+from tests.experiment.crash import load_outcome, tiny
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9, persist=True))
@@ -192,7 +192,10 @@ def test_runs_of_a_study_that_train_so_follow_one_another_and_leave_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 1)  # a process takes long to start
-    before, cells = set(mp.active_children()), [Cell("random", 0), Cell("random", 1)]
+    before, cells = (
+        set(mp.active_children()),
+        [StudyRun("random", 0), StudyRun("random", 1)],
+    )
     recipe = replace(tiny(tmp_path), cycles=0, executor="loop")
     plain = Setup(recipe, tmp_path / "plain")
     shared = Setup(replace(recipe, executor="workers"), tmp_path / "shared")
@@ -204,7 +207,7 @@ def test_runs_of_a_study_that_train_so_follow_one_another_and_leave_no_process(
     )
     assert heard == sorted(heard)
     for cell in cells:
-        ours, theirs = left(shared, cell), left(plain, cell)
+        ours, theirs = load_outcome(shared, cell), load_outcome(plain, cell)
         assert ours.ledger == theirs.ledger
         assert ours.weights["cycle-0.safetensors"] == theirs.weights["cycle-0.safetensors"]
         assert {record["executor"] for record in ours.records} == {"workers"}

@@ -139,6 +139,24 @@ STUDIES: dict[str, dict[str, Any]] = {
         "privacy": Privacy(secure_sum=True),
         "cycles": 1,
     },
+    "fisher information with secure sums": {
+        **CLOSED,
+        "training": Spec("closed-form"),
+        "query": Spec("fisher"),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "fisher information of numbers, shown": {
+        **CLOSED,
+        "query": Spec("fisher", {"shown": "parts"}),
+        "cycles": 1,
+    },
+    "prices of classes": {"query": Spec("prices"), "cycles": 1},
+    "prices of classes with secure sums": {
+        "query": Spec("prices"),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
     "typical rows of numbers": {
         **CLOSED,
         "query": Spec("typical"),

@@ -11,9 +11,9 @@ from fallow.queries import FairFAL
 from fallow.queries.fairfal import difference, mean_prediction, quotas
 from fallow.queries.parts import Gradients, residuals
 from fallow.sites.view import SiteView
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_cell
-from tests.experiment.crash import KILLED, WELL, exchanges, left, points, tiny, work
+from tests.experiment.crash import KILLED, WELL, exchanges, load_outcome, points, tiny, work
 from tests.worlds import Table, tables, world
 
 
@@ -86,7 +86,7 @@ def test_the_imbalance_is_asked_once_and_then_kept_in_the_memo() -> None:
 def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_first(
     tmp_path: Path,
 ) -> None:
-    cell, plan = Cell("fairfal", 0), Plan((Segment(2),), 8)
+    cell, plan = StudyRun("fairfal", 0), Plan((Segment(2),), 8)
     recipe = replace(tiny(tmp_path), cycles=4, rounds=2, local_plan=plan)
     run_cell(Setup(recipe, tmp_path / "warm"), cell)  # a fork that need not import anything
     whole, killed = (Setup(recipe, tmp_path / name) for name in ("whole", "killed"))
@@ -94,12 +94,14 @@ def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_firs
     assert work(killed, cell, 7 * points(whole.out) // 10) == KILLED
     assert exchanges(killed.out)[-1].startswith("3/")
     assert work(killed, cell) == WELL
-    assert left(killed, cell) == left(whole, cell)
+    assert load_outcome(killed, cell) == load_outcome(whole, cell)
     asked = [
         sum(k.startswith(f"{c}/query") for k in exchanges(killed.out)) for c in range(4)
     ]
     assert asked == [2, 1, 1, 1]
-    noted = [row["notes"]["gamma"] for row in left(killed, cell).records if row["notes"]]
+    noted = [
+        row["notes"]["gamma"] for row in load_outcome(killed, cell).records if row["notes"]
+    ]
     assert len(noted) >= 4 and len(set(noted)) == 1 and 0 < noted[0] <= 1
 
 

@@ -11,13 +11,13 @@ import pytest
 
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.opening import open_study
 from fallow.study.study import run_study
 from tests.experiment.crash import tiny
 from tests.study.faulty import Faulty
 
-CELL = Cell("ahfal", 0)
+CELL = StudyRun("ahfal", 0)
 
 
 @pytest.fixture(autouse=True)

@@ -13,11 +13,11 @@ from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.errors import Failed
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.opening import open_study, prepare_study
 from fallow.study.reading import read_study
 from fallow.study.study import run_cell, run_study, study_cells
-from tests.experiment.crash import left, tiny
+from tests.experiment.crash import load_outcome, tiny
 
 QUERIES = ("random", "ahfal")
 
@@ -27,7 +27,9 @@ def setup(tmp_path: Path) -> Setup:
     return Setup(tiny(tmp_path), tmp_path / "study")
 
 
-def opened(setup: Setup, seeds: tuple[int, ...] = (0,), resume: bool = False) -> list[Cell]:
+def open_new_study(
+    setup: Setup, seeds: tuple[int, ...] = (0,), resume: bool = False
+) -> list[StudyRun]:
     cells = study_cells(setup.recipe, QUERIES, seeds)
     open_study(setup, cells, "fallow compare tiny", resume)
     return cells
@@ -36,17 +38,24 @@ def opened(setup: Setup, seeds: tuple[int, ...] = (0,), resume: bool = False) ->
 def test_two_processes_give_bit_for_bit_what_one_gives(
     setup: Setup, tmp_path: Path
 ) -> None:
-    one, two = setup, replace(setup, out=tmp_path / "two")
-    cells = opened(one)
+    one = setup
+    two = replace(setup, out=tmp_path / "two")
+    cells = open_new_study(one)
     events: list[Event] = []
     assert run_study(one, cells, jobs=1) == []
-    assert run_study(two, opened(two), jobs=2, say=events.append) == []
-    assert [left(two, cell) for cell in cells] == [left(one, cell) for cell in cells]
+    assert run_study(two, open_new_study(two), jobs=2, say=events.append) == []
+    assert [load_outcome(two, cell) for cell in cells] == [
+        load_outcome(one, cell) for cell in cells
+    ]
     assert sum(event["event"] == "done" for event in events) == len(cells)
 
 
 def test_a_cell_that_fails_is_reported_and_the_others_finish(setup: Setup) -> None:
-    cells = [Cell("random", 0), Cell("tests.experiment.crash:Nothing", 0), Cell("ahfal", 0)]
+    cells = [
+        StudyRun("random", 0),
+        StudyRun("tests.experiment.crash:Nothing", 0),
+        StudyRun("ahfal", 0),
+    ]
     events: list[Event] = []
     (failure,) = run_study(setup, cells, say=events.append)
     assert failure.cell == cells[1]
@@ -59,14 +68,14 @@ def test_a_cell_that_fails_is_reported_and_the_others_finish(setup: Setup) -> No
 def test_training_that_diverges_is_said_to_with_its_site(setup: Setup) -> None:
     wild = Plan((Segment(3),), 8, Optimiser(lr=3e38, momentum=0.9))
     (failure,) = run_study(
-        replace(setup, recipe=replace(setup.recipe, plan=wild)), [Cell("random", 0)]
+        replace(setup, recipe=replace(setup.recipe, plan=wild)), [StudyRun("random", 0)]
     )
     assert "site site-0 answered 'upload' with w that is NaN or infinite" in failure.why
     assert "diverged" in failure.why
 
 
 def test_a_study_says_what_it_is(setup: Setup) -> None:
-    opened(setup, (0, 1))
+    open_new_study(setup, (0, 1))
     said = json.loads((setup.out / "study.json").read_text())
     assert said["queries"] == ["random", "ahfal"]
     assert said["seeds"] == [0, 1]
@@ -76,7 +85,7 @@ def test_a_study_says_what_it_is(setup: Setup) -> None:
 
 
 def test_a_resumed_study_can_grow(setup: Setup) -> None:
-    opened(setup, (0,))
+    open_new_study(setup, (0,))
     bounded = replace(setup, recipe=replace(setup.recipe, bounds=("pooled",)))
     open_study(
         bounded, study_cells(bounded.recipe, ("entropy",), [3]), "again", resume=True
@@ -87,17 +96,17 @@ def test_a_resumed_study_can_grow(setup: Setup) -> None:
 
 
 def test_a_study_is_not_opened_twice_by_accident(setup: Setup) -> None:
-    opened(setup)
+    open_new_study(setup)
     with pytest.raises(ValueError, match="holds a study already; add --resume"):
-        opened(setup)
+        open_new_study(setup)
 
 
 def test_a_study_is_not_resumed_with_other_settings(setup: Setup) -> None:
-    opened(setup)
+    open_new_study(setup)
     before = (setup.out / "study.json").read_bytes()
     other = replace(setup, recipe=replace(setup.recipe, rounds=9, name="else"))
     with pytest.raises(ValueError, match=r"started with other settings \(rounds differ\)"):
-        opened(other, resume=True)
+        open_new_study(other, resume=True)
     assert (setup.out / "study.json").read_bytes() == before
 
 
@@ -105,31 +114,31 @@ def test_a_study_is_not_resumed_with_other_settings(setup: Setup) -> None:
     "content", [b"{", b"[]", b'{"recipe": {}}', b"\xff\xfe", b'{"recipe": 3}']
 )
 def test_a_damaged_description_is_reported(setup: Setup, content: bytes) -> None:
-    opened(setup)
+    open_new_study(setup)
     (setup.out / "study.json").write_bytes(content)
     with pytest.raises(Failed, match=r"study\.json is damaged .*: choose another folder"):
-        opened(setup, resume=True)
+        open_new_study(setup, resume=True)
 
 
 def test_a_run_is_not_resumed_on_data_that_have_changed(setup: Setup) -> None:
-    run_cell(setup, Cell("random", 0))
-    (Cell("random", 0).folder(setup.out) / "model.safetensors").unlink()
+    run_cell(setup, StudyRun("random", 0))
+    (StudyRun("random", 0).folder(setup.out) / "model.safetensors").unlink()
     content = bytearray(Path(setup.recipe.data).read_bytes())
     tiny(Path(setup.recipe.data).parent)
-    run_cell(setup, Cell("random", 0))  # the same data, written again
+    run_cell(setup, StudyRun("random", 0))  # the same data, written again
     import numpy as np
 
     with np.load(setup.recipe.data) as arrays:
         changed = {**arrays, "x": arrays["x"] + 1}
     np.savez(setup.recipe.data, **changed)
-    (Cell("random", 0).folder(setup.out) / "model.safetensors").unlink()
+    (StudyRun("random", 0).folder(setup.out) / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="has changed since"):
-        run_cell(setup, Cell("random", 0))
+        run_cell(setup, StudyRun("random", 0))
     Path(setup.recipe.data).write_bytes(content)
 
 
 def test_a_damaged_checkpoint_stops_its_run_and_no_other(setup: Setup) -> None:
-    cells = opened(setup)
+    cells = open_new_study(setup)
     assert run_study(setup, cells) == []
     folder = cells[0].folder(setup.out)
     (folder / "model.safetensors").unlink()
@@ -201,8 +210,10 @@ def test_regression_runs_without_what_needs_classes(tmp_path: Path) -> None:
         ValueError, match="entropy chooses by classes and diabetes has numbers"
     ):
         prepare_study(Setup(recipe, tmp_path / "study"), ["random", "entropy"], 0)
-    run_cell(setup, Cell("random", 0))
-    lines = (Cell("random", 0).folder(setup.out) / "records.jsonl").read_text().splitlines()
+    run_cell(setup, StudyRun("random", 0))
+    lines = (
+        (StudyRun("random", 0).folder(setup.out) / "records.jsonl").read_text().splitlines()
+    )
     record = json.loads(lines[-1])
     assert record["mse"] > 0
     assert record["accuracy"] is record["per_class"] is record["labelled_per_class"] is None

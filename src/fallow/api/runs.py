@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fallow.api.federation import Federation
 from fallow.api.progress import Progress
 from fallow.api.remembered import open_kept
-from fallow.api.settings import order_of
+from fallow.api.settings import read_request
 from fallow.core.banks import Layout
 from fallow.core.events import name_run
 from fallow.core.methods import Predicting
@@ -41,7 +41,7 @@ from fallow.report.page import write_report
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.storage.files import load_tree
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.opening import keep_facts, prepare_study
 from fallow.study.predict import outputs_of
 from fallow.study.reading import read_study
@@ -97,16 +97,16 @@ def run(
         "cycles": cycles,
         "rounds": rounds,
     }
-    order = order_of(world, recipe, {"bounds": (), **given, **settings})
-    classes = order.collected.classes
+    request = read_request(world, recipe, {"bounds": (), **given, **settings})
+    classes = request.collected.classes
     is_kept = out is not None
     folder = make_folder(out)
     try:
-        text = str(order.recipe.query)
+        text = str(request.recipe.query)
         if query is not None:
-            text = order.collected.text(query)
-        cell = Cell(text, int(seed))
-        setup = Setup(order.recipe, folder, dataset=order.dataset, classes=classes)
+            text = request.collected.text(query)
+        cell = StudyRun(text, int(seed))
+        setup = Setup(request.recipe, folder, dataset=request.dataset, classes=classes)
         with lend(classes):
             setup, first = prepare_study(
                 setup,
@@ -115,7 +115,7 @@ def run(
                 suited=suit_strategies if query is None else None,
             )
             if query is None:
-                cell = Cell(setup.recipe.queries[0], cell.seed)
+                cell = StudyRun(setup.recipe.queries[0], cell.seed)
             open_kept(setup, [cell], "fallow.run", classes)
             keep_facts(setup.out, first.dataset)
             with Progress(setup.recipe, [cell], progress) as watch:
@@ -135,7 +135,7 @@ def make_folder(out: str | Path | None) -> Path:
     return Path(out)
 
 
-def read_run(setup: Setup, cell: Cell, *, is_kept: bool) -> Run:
+def read_run(setup: Setup, cell: StudyRun, *, is_kept: bool) -> Run:
     """A finished run of a study, with all that it left on the disk.  is_kept: its folder stays."""
     import pandas as pd
 

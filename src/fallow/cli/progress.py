@@ -20,7 +20,7 @@ from fallow.core.events import Event
 from fallow.core.words import rough_duration
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
-from fallow.study.cell import Cell
+from fallow.study.cell import StudyRun
 
 QUIET = 10.0  # seconds between plain lines, unless a run ends
 
@@ -30,7 +30,7 @@ class Watch:
     """Takes the events of a study and shows where it stands."""
 
     recipe: Recipe
-    cells: Sequence[Cell]
+    cells: Sequence[StudyRun]
     console: Console
     # phases of training, by cell; of a phase that is under way, the share of its rounds
     done: dict[tuple[str, int], float] = field(default_factory=dict)

@@ -142,8 +142,8 @@ class Normalising(Protocol):
 
 @runtime_checkable
 class Showing(Protocol):
-    """A training method whose parts of sums say much about single rows (``contract.parts_show``),
-    and which says whether a coordinator of real sites may see them."""
+    """A training method, or a query, whose parts of sums say much about single rows
+    (``contract.parts_show``), and which says whether a coordinator of real sites may see them."""
 
     @property
     def shown(self) -> Literal["totals", "parts"]: ...

@@ -12,7 +12,7 @@ from torch import nn
 from fallow import encoders
 from fallow.core.banks import Layout
 from fallow.core.build import find
-from fallow.core.methods import Encoder, Methods, Showing, Training
+from fallow.core.methods import Encoder, Method, Methods, Showing
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.engine import row_loss
@@ -101,7 +101,9 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         policy=names,
     )
     people = People(recipe.privacy.secure_sum, schema.task == "classification")
-    _check_shown(agreement, methods["training"])
+    _check_shown(agreement, methods["training"], f"training = {recipe.training.name!r}")
+    if isinstance(methods["query"], Showing):  # others show means of several rows
+        _check_shown(agreement, methods["query"], f"query = {recipe.query.name!r}")
     _check_tuned(agreement, methods)
     return BuiltStudy(
         model=model,
@@ -163,16 +165,15 @@ def _check_weights(agreement: Agreement) -> None:
         )
 
 
-def _check_shown(agreement: Agreement, training: Training) -> None:
+def _check_shown(agreement: Agreement, method: Method, named: str) -> None:
     """Raise ValueError where the coordinator would see what the sites did not agree to show."""
-    is_agreed = isinstance(training, Showing) and training.shown == "parts"
-    if not training.contract.parts_show or agreement.recipe.privacy.secure_sum or is_agreed:
+    is_agreed = isinstance(method, Showing) and method.shown == "parts"
+    if not method.contract.parts_show or agreement.recipe.privacy.secure_sum or is_agreed:
         return
-    name = agreement.recipe.training.name
     raise ValueError(
-        f"{agreement.name}: {training.contract.title} needs secure sums at real sites, because "
-        f"without them {training.contract.parts_show}; set privacy.secure_sum = true (three sites or "
-        f"more), or agree to that with training = {name!r} and shown = 'parts'"
+        f"{agreement.name}: {method.contract.title} needs secure sums at real sites, because "
+        f"without them {method.contract.parts_show}; set privacy.secure_sum = true (three sites or "
+        f"more), or agree to that with {named} and shown = 'parts'"
     )
 
 

@@ -28,8 +28,10 @@ from fallow.queries.parts import (
     add_digit,
     bids_of,
     cluster_sites,
+    margins,
     nearest_centre,
     next_digits,
+    predict,
     read_bundles,
     read_shared_features,
     tie_bundles,
@@ -78,7 +80,7 @@ class Coverage:
     with the labels after this query.  The first constants of both were found on MNIST and
     Fashion-MNIST alone.  Of numbers to predict u is 1.  Rows whose features are not finite come last.
 
-    *Passes.*  Features are looked up anew in up to thirteen exchanges, since nothing so large is kept
+    *Passes.*  Features are looked up anew in up to twelve exchanges, since nothing so large is kept
     in between: as many passes of the pool through a trained model; an encoder's are on disk.
     """
 
@@ -243,8 +245,7 @@ class Coverage:
         x = read_shared_features(view, "labelled")
         x = x[x.isfinite().all(1)]
         if "cover" in view.memory:
-            chosen = view.memory["cover"]["rows"]
-            x = torch.cat([x, read_shared_features(view)[chosen]])
+            x = torch.cat([x, view.memory["cover"]["features"]])
         covered = torch.zeros(len(landmarks))
         for some in torch.split(torch.arange(len(x)), 1024):
             if len(some):
@@ -265,13 +266,13 @@ class Coverage:
         owners: Tensor,
         many: int,
     ) -> Answer:
-        """So many rows in all, those of earlier parts first."""
+        """So many rows in all, those of earlier parts first, and their features, (rows, D)."""
         x = read_shared_features(view)
         rows = torch.empty(0, dtype=torch.int64)
         if "cover" in view.memory:
             rows = view.memory["cover"]["rows"]
         if "weigh" not in view.memory:  # its pool is empty
-            return {"rows": rows}
+            return {"rows": rows, "features": x[rows]}
         is_own = (self.make_bids(view, len(owners)) == owners) & (owners >= 0)
         weight = torch.where(is_own, 1.0, SHARED) * masses
         u = view.memory["weigh"]["u"]
@@ -288,7 +289,8 @@ class Coverage:
             besides=LITTLE * float(masses.sum()) * u[free].float(),
             n=many - len(rows),
         )
-        return {"rows": torch.cat([rows, free[new]])}
+        rows = torch.cat([rows, free[new]])
+        return {"rows": rows, "features": x[rows]}
 
     def select(self, view: View, n: int) -> Picks:
         rows = view.memory["cover"]["rows"]
@@ -320,19 +322,6 @@ def add_near(x: Tensor, u: Tensor, landmarks: Tensor) -> Tensor:
     good = u.isfinite()
     near = nearest_centre(x[good], landmarks)
     return torch.zeros(len(landmarks), dtype=u.dtype).index_add(0, near, u[good])
-
-
-def predict(view: View) -> Tensor | None:
-    """Probabilities by the global model, (m, C); None where there is none, or none are predicted."""
-    if "global" not in view.memory or not view.classes:
-        return None
-    return view.logits("global").softmax(1)
-
-
-def margins(p: Tensor) -> Tensor:
-    """The gap between the two largest probabilities.  p: (n, C), C >= 2 -> (n,)."""
-    two = p.topk(2, 1).values
-    return two[:, 0] - two[:, 1]
 
 
 def read_outlook(total: Mapping[str, Tensor], with_prices: bool) -> tuple[float, Tensor]:
@@ -367,8 +356,9 @@ def kernel(x: Tensor, landmarks: Tensor, sigma: float) -> Tensor:
     rows = (x - middle.to(x.dtype)).float()
     short = (landmarks - middle).float()
     half = short.square().sum(1) / 2
-    far = torch.addmm(half, rows, short.T, alpha=-1) + rows.square().sum(1)[:, None] / 2
-    return (far.clamp_min_(0).neg_() / sigma**2).exp_()
+    far = torch.addmm(half, rows, short.T, alpha=-1)
+    far += rows.square().sum(1)[:, None] / 2
+    return far.clamp_min_(0).neg_().div_(sigma**2).exp_()
 
 
 def highest_level(reach: Tensor) -> Tensor:

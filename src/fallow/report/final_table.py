@@ -21,7 +21,7 @@ from fallow.study.records import StudyManifest, StudyRecords, is_bound
 
 
 class PublishedCell(Protocol):
-    """A printed number: what `fallow.study.published.Cell` offers."""
+    """A printed number: what `fallow.study.published.PublishedResult` offers."""
 
     @property
     def method(self) -> str: ...

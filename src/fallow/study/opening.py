@@ -34,7 +34,7 @@ from fallow.settings.variants import BOUND, variant
 from fallow.sites.store import MemoryStore
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, write_json
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.training import personal
 
 TASKS = ("classification", "regression")
@@ -235,7 +235,7 @@ def settle_recipe(recipe: Recipe, found: Dataset) -> Recipe:
     return recipe
 
 
-def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) -> None:
+def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bool) -> None:
     """Create the study's folder, or make sure that the one there is the same study.
 
     Raises ValueError when the folder holds a study and ``resume`` is off, or another study.

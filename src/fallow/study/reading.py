@@ -18,8 +18,8 @@ from fallow.experiment.record import Record
 from fallow.study.known import Known
 from fallow.study.records import (
     BOUND,
-    Cell,
-    Partition,
+    ClassCounts,
+    RunRecords,
     StudyManifest,
     StudyRecords,
     is_bound,
@@ -27,9 +27,9 @@ from fallow.study.records import (
 
 __all__ = [
     "BOUND",
-    "Cell",
-    "Partition",
+    "ClassCounts",
     "Record",
+    "RunRecords",
     "StudyManifest",
     "StudyRecords",
     "is_bound",
@@ -60,12 +60,12 @@ def _records(path: Path) -> tuple[tuple[Record, ...], int]:
     return tuple(rows), damaged
 
 
-def _partition(path: Path) -> Partition | None:
+def _partition(path: Path) -> ClassCounts | None:
     if not path.exists():
         return None
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        return Partition(
+        return ClassCounts(
             sites=tuple(map(str, raw["sites"])),
             classes=tuple(map(str, raw["classes"])),
             matrix=tuple(tuple(map(int, row)) for row in raw["matrix"]),
@@ -121,7 +121,7 @@ def read_study(path: Path | str, known: Known = NOTHING) -> StudyRecords:
             records, damaged = _records(folder / "records.jsonl")
             if records or damaged:
                 cells.append(
-                    Cell(
+                    RunRecords(
                         query,
                         int(seed),
                         records,

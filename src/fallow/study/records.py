@@ -37,7 +37,7 @@ def is_bound(query: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Partition:
+class ClassCounts:
     """Who held what at the start.  ``matrix``: N rows (sites) of C counts (classes)."""
 
     sites: tuple[str, ...]
@@ -66,13 +66,13 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class Cell:
+class RunRecords:
     """One query under one seed: its records in order, its partition, its damaged lines."""
 
     query: str
     seed: int
     records: tuple[Record, ...]
-    partition: Partition | None
+    partition: ClassCounts | None
     damaged: int
 
     def last_of(self, cycle: int) -> Record | None:
@@ -127,7 +127,7 @@ class StudyRecords:
 
     path: Path
     study: StudyManifest
-    cells: tuple[Cell, ...]
+    cells: tuple[RunRecords, ...]
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -190,19 +190,19 @@ class StudyRecords:
         """Lines that could not be read and were skipped."""
         return sum(cell.damaged for cell in self.cells)
 
-    def of(self, query: str) -> tuple[Cell, ...]:
+    def of(self, query: str) -> tuple[RunRecords, ...]:
         """The cells of a query, by seed."""
         return self._of.get(query, ())
 
     @cached_property
-    def _of(self) -> dict[str, tuple[Cell, ...]]:
-        found: dict[str, list[Cell]] = {}
+    def _of(self) -> dict[str, tuple[RunRecords, ...]]:
+        found: dict[str, list[RunRecords]] = {}
         for cell in self.cells:
             found.setdefault(cell.query, []).append(cell)
         return {query: tuple(cells) for query, cells in found.items()}
 
     @cached_property
-    def partitions(self) -> dict[int, Partition]:
+    def partitions(self) -> dict[int, ClassCounts]:
         """Seed -> its partition, which all strategies share; an upper bound may have another."""
         found = {}
         for cell in self.cells:

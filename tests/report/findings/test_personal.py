@@ -17,9 +17,10 @@ from fallow.report.findings.personal import (
     outcomes,
     over_rounds,
 )
-from fallow.study.records import Cell, StudyManifest, StudyRecords
+from fallow.study.records import RunRecords, StudyManifest, StudyRecords
 
-LOCAL, DPFL = "random@training=local", "random@training=dpfl"
+LOCAL = "random@training=local"
+DPFL = "random@training=dpfl"
 
 
 def row(scores: dict[str, float | None], round_: int = 1, final: bool = True) -> Record:
@@ -53,7 +54,8 @@ def study(
     recipe = {"training": {"name": "fedavg", "fields": {}}, "cycles": 0}
     about = StudyManifest("tiny", recipe, reference, queries, seeds, "", None, {})
     made = tuple(
-        Cell(query, seed, tuple(rows), None, 0) for (query, seed), rows in cells.items()
+        RunRecords(query, seed, tuple(rows), None, 0)
+        for (query, seed), rows in cells.items()
     )
     return StudyRecords(Path(), about, made)
 

@@ -55,7 +55,7 @@ from fallow.storage import locks
 from fallow.storage.errors import Failed, sentence
 from fallow.storage.files import sweep, write_json, write_lines
 from fallow.storage.private import make_folder
-from fallow.study.cell import Cell
+from fallow.study.cell import StudyRun
 from fallow.training.base import sends_statistics
 
 LOCK = "coordinator.lock"
@@ -101,9 +101,9 @@ class Program:
     limit: Callable[[Callable[[SiteId], int]], None] = no_limit
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> StudyRun:
         """The one run of the study: its query and its seed."""
-        return Cell(str(self.agreement.recipe.query), self.agreement.seed)
+        return StudyRun(str(self.agreement.recipe.query), self.agreement.seed)
 
     @property
     def place(self) -> Path:
@@ -354,7 +354,7 @@ def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None
     Raises ValueError, in a sentence, for what cannot be struck out, and Failed while a coordinator
     works on the folder.
     """
-    place = Cell(str(agreement.recipe.query), agreement.seed).folder(folder)
+    place = StudyRun(str(agreement.recipe.query), agreement.seed).folder(folder)
     if not (place / "journal.sqlite").exists():
         raise ValueError(
             f"the study in {folder} was not started, so there is no answer yet"
@@ -394,7 +394,7 @@ def open_journal(place: Path, agreement: Agreement) -> Iterator[Journal]:
         journal.close()
 
 
-def describe_study(agreement: Agreement, cell: Cell) -> dict[str, object]:
+def describe_study(agreement: Agreement, cell: StudyRun) -> dict[str, object]:
     """``study.json``: what pages and tables are made from, beside records."""
     recipe = agreement.recipe
     return {

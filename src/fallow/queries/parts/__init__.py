@@ -34,6 +34,7 @@ from fallow.queries.parts.posterior import (
     first_best,
     refuse_classes,
 )
+from fallow.queries.parts.predictions import margins, predict
 from fallow.queries.parts.quota import apportion, fill
 from fallow.queries.parts.top import rank_rows, top
 
@@ -62,6 +63,7 @@ __all__ = [
     "k_center",
     "k_means_pp",
     "logits",
+    "margins",
     "members",
     "most_similar",
     "nearest_centre",
@@ -69,6 +71,7 @@ __all__ = [
     "personal_model",
     "pick_by_cover",
     "pick_by_gradient",
+    "predict",
     "rank_rows",
     "read_bundles",
     "read_shared_features",
