@@ -20,9 +20,9 @@ def read_number(row: Record, name: str) -> float | None:
     True
     """
     found = (row.get("notes") or {}).get(name)
-    if not _is_number(found):
-        return None
-    return float(found)
+    if isinstance(found, (bool, int, float)) and math.isfinite(found):
+        return float(found)
+    return None
 
 
 def read_numbers(row: Record, name: str) -> list[float] | None:
@@ -37,10 +37,7 @@ def read_numbers(row: Record, name: str) -> list[float] | None:
     of_classes = row.get("per_class") or ()
     if not isinstance(found, list) or not found or len(found) != len(of_classes):
         return None
-    if not all(map(_is_number, found)):
-        return None
+    for each in found:
+        if not isinstance(each, (bool, int, float)) or not math.isfinite(each):
+            return None
     return list(map(float, found))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (bool, int, float)) and math.isfinite(value)

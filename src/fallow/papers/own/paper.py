@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fallow.papers.own import closed_form, demo, personal_al, strategies
+from fallow.papers.own import benchmark, closed_form, demo, personal_al, strategies
 from fallow.report.paper import Paper, Sections
 
 
@@ -20,6 +20,7 @@ OWN = Paper(
         *strategies.RECIPES,
         *closed_form.RECIPES,
         *personal_al.RECIPES,
+        *benchmark.RECIPES,
     ),
     sections=sections,
 )
