@@ -14,7 +14,7 @@ from fallow.engine import Loop, Stacked, row_loss
 from fallow.experiment.methods import Method
 from fallow.models import build_model
 from fallow.queries import Random
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
@@ -68,14 +68,14 @@ def phase(rows: Rows, model: str, method: Method, rounds: int, sites: int = SITE
     members = {}
     for at, held in enumerate(torch.arange(len(rows.y)).chunk(sites)):
         name = f"site-{at:04d}"
-        site = Site(name, rows.x[held], parts, MemoryStore())
+        site = LocalSite(name, rows.x[held], parts, MemoryStore())
         labels = rows.y[held].tolist()
         site.buy([Label(row, float(y), 0) for row, y in enumerate(labels)])
         members[name] = site
     loss = row_loss("classification")
-    engine = (
-        Stacked(network, layout, loss) if model == "mlp" else Loop(network, layout, loss)
-    )
+    engine: Loop | Stacked = Loop(network, layout, loss)
+    if model == "mlp":
+        engine = Stacked(network, layout, loss)
     ask = Ask(InProcess(members, engine), Nothing(), Disclosure(), "0/train/0", "training")
     return Phase(ask, method, fresh, rounds)
 

@@ -44,7 +44,8 @@ def main(rows: int, width: int) -> None:
         "centre": torch.zeros(COLUMNS, dtype=torch.float64),
         "spread": torch.ones(COLUMNS, dtype=torch.float64),
     }
-    seconds, memory = {}, {"before": peak()}
+    seconds: dict[str, float] = {}
+    memory = {"before": peak()}
     with tempfile.TemporaryDirectory() as folder:
         store = FeatureStore(Path(folder))
         begun = time.perf_counter()

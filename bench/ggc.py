@@ -13,7 +13,7 @@ from bench.timing import Entry, Race
 from fallow.core.banks import Layout
 from fallow.core.streams import stream
 from fallow.models.build import build_model
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.training.personal.dpfl import reward
@@ -32,7 +32,8 @@ class Choice:
 
     def race(self) -> Race:
         model = build_model("lenet", (3, 32, 32), CLASSES, stream(0, "bench model"))
-        layout, draw = Layout.of(model), stream(0, "bench ggc")
+        layout = Layout.of(model)
+        draw = stream(0, "bench ggc")
         at = layout.flatten(model)
         noise = torch.randn(self.candidates + 1, layout.d, generator=draw)
         members = [Member(at["w"] + 0.05 * row, 10 + i) for i, row in enumerate(noise)]
@@ -42,7 +43,7 @@ class Choice:
         coins = torch.rand(self.candidates, dtype=torch.float64, generator=draw)
 
         parts = Parts(model, layout, {}, CLASSES, 0, lambda generator: at)
-        site = Site("site", x, parts, MemoryStore(), {"local": at})
+        site = LocalSite("site", x, parts, MemoryStore(), {"local": at})
         site.buy([Label(row, float(c), cycle=0, held=True) for row, c in enumerate(y)])
         earned = reward(SiteView(site, 0))
 
@@ -50,16 +51,16 @@ class Choice:
             found = ggc(members[0], members[1:], earned, order, coins)
             return found.chosen.nonzero().flatten().tolist()
 
-        states = [named(model, layout, member) for member in members]
+        states = [load_state(model, layout, member) for member in members]
         plainly = by_module(model.eval(), states, [member.n for member in members], x, y)
 
         def theirs() -> list[int]:
-            return printed(plainly, order.tolist(), coins.tolist())
+            return choose_as_printed(plainly, order.tolist(), coins.tolist())
 
         return Race(theirs, ours, lambda: theirs() == ours())
 
 
-def named(model: nn.Module, layout: Layout, member: Member) -> dict[str, Tensor]:
+def load_state(model: nn.Module, layout: Layout, member: Member) -> dict[str, Tensor]:
     """What public codes keep of a model."""
     loaded = layout.load(model, {"w": member.w, "stats": member.w[:0]})
     return {name: value.clone() for name, value in loaded.state_dict().items()}
@@ -82,7 +83,7 @@ def by_module(
     return earned
 
 
-def printed(
+def choose_as_printed(
     earned: Callable[[Group], float], order: list[int], coins: list[float]
 ) -> list[int]:
     """Algorithm 2 as it is printed: four rewards for every candidate."""
@@ -92,7 +93,10 @@ def printed(
         less = tuple(i for i in y if i != j + 1)
         a = max(earned((*x, j + 1)) - earned(x), 0.0)
         b = max(earned(less) - earned(y), 0.0)
-        if coin < (1.0 if a + b == 0 else a / (a + b)):
+        chance = 1.0
+        if a + b > 0:
+            chance = a / (a + b)
+        if coin < chance:
             x = (*x, j + 1)
         else:
             y = less
@@ -100,7 +104,9 @@ def printed(
 
 
 def prepare(is_quick: bool) -> Race:
-    return (Choice(3, 4) if is_quick else Choice(20, 100)).race()
+    if is_quick:
+        return Choice(3, 4).race()
+    return Choice(20, 100).race()
 
 
 ENTRY = Entry(

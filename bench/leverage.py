@@ -21,7 +21,7 @@ from fallow.engine import Loop, row_loss
 from fallow.models import build_model
 from fallow.queries import FALE
 from fallow.queries.parts import leverage
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
@@ -34,8 +34,9 @@ def scores(sites: list[Tensor]) -> Tensor:
     d = sites[0].shape[1]
     n = sum(len(x) for x in sites)
     mean = torch.zeros(d, dtype=torch.float64)
-    spreads = [torch.stack(leverage.spread(x, mean)) for x in sites]
-    unit = leverage.scales(*torch.stack(spreads).sum(0)).unsqueeze(1)
+    spreads = [torch.stack(leverage.spread(x, mean)) for x in sites]  # (2, d) each
+    squares, varies = torch.stack(spreads).sum(0)
+    unit = leverage.scales(squares, varies).unsqueeze(1)
 
     def gram(basis: Tensor) -> Tensor:
         parts = [leverage.products(x, mean, unit * basis) for x in sites]
@@ -46,7 +47,7 @@ def scores(sites: list[Tensor]) -> Tensor:
     return torch.cat([leverage.leverages(x, mean, basis) for x in sites])
 
 
-def decomposed(x: Tensor) -> Tensor:
+def decompose(x: Tensor) -> Tensor:
     """The same from the left singular vectors."""
     left: Tensor = torch.linalg.svd(x, full_matrices=False)[0]
     return left.square().sum(1)
@@ -60,12 +61,15 @@ def rows(n: int, d: int) -> Tensor:
 
 
 def prepare(is_quick: bool) -> Race:
-    x = rows(500, 12) if is_quick else rows(53_500, 379)
+    if is_quick:
+        x = rows(500, 12)
+    else:
+        x = rows(53_500, 379)
     sites = list(x.chunk(SITES))
     return Race(
-        lambda: decomposed(x),
+        lambda: decompose(x),
         lambda: scores(sites),
-        lambda: torch.allclose(scores(sites), decomposed(x), rtol=0, atol=1e-10),
+        lambda: torch.allclose(scores(sites), decompose(x), rtol=0, atol=1e-10),
     )
 
 
@@ -79,7 +83,7 @@ def selection(n: int, d: int) -> float:
     members = {}
     for at in range(SITES):
         x = torch.randn(n // SITES, d, generator=stream(0, "rows", at))
-        members[f"site-{at}"] = Site(f"site-{at}", x, parts, MemoryStore())
+        members[f"site-{at}"] = LocalSite(f"site-{at}", x, parts, MemoryStore())
     ask = Ask(
         InProcess(members, Loop(model, layout, row_loss("regression"))),
         Nothing(),

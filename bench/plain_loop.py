@@ -19,7 +19,8 @@ class Shuffled(Sampler[int]):
     """The order in which the engine takes the rows: drawn from the same stream, epoch by epoch."""
 
     def __init__(self, job: Job) -> None:
-        self.job, self.epoch = job, 0
+        self.job = job
+        self.epoch = 0
 
     def __len__(self) -> int:
         return len(self.job.y)

@@ -24,7 +24,7 @@ from fallow.core.methods import Methods, Query
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
 from fallow.queries import AHFAL, BADGE, KSAS, CoreSet, Entropy
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
@@ -52,7 +52,7 @@ class Nothing:
         return None
 
 
-def site(strategy: Query, pool: int, labelled: int) -> Site:
+def site(strategy: Query, pool: int, labelled: int) -> LocalSite:
     """A site with random images, and a local and a global model that differ."""
     model = build_model("lenet", (1, 28, 28), 10, stream(0, "template"))
     layout = Layout.of(model)
@@ -63,7 +63,7 @@ def site(strategy: Query, pool: int, labelled: int) -> Site:
 
     parts = Parts(model, layout, methods, 10, 0, fresh)
     x = torch.randn(pool + labelled, 1, 28, 28, generator=stream(0, "images"))
-    made = Site("a", x, parts, MemoryStore())
+    made = LocalSite("a", x, parts, MemoryStore())
     made.buy([Label(pool + i, i % 10, cycle=-1) for i in range(labelled)])
     for name in ("local", "global"):
         made.remember(name, fresh(stream(0, name)))

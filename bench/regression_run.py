@@ -64,7 +64,8 @@ def seconds(
 ) -> tuple[float, float]:
     """CPU seconds of a run, the data included, and the mean squared error at its end."""
     chosen = replace(recipe, data=str(table), query=Spec(query), executor=executor)
-    started, journal = CPU(), Journal()
+    started = CPU()
+    journal = Journal()
     records = Run(build_world(chosen, 0, journal), journal).go()
     mse = records[-1]["mse"]
     assert mse is not None  # the table has numbers to predict

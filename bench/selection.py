@@ -40,7 +40,8 @@ def equal(ours: Callable[[], Tensor], theirs: Callable[[], Tensor]) -> Callable[
 
 def core_set_race(pool: Pool, compared: Pool) -> Race:
     """Timed in float32; picks compared in float64, where near ties do not depend on rounding."""
-    x, y = pool.z(), compared.z().double()
+    x = pool.z()
+    y = compared.z().double()
     return Race(
         lambda: plain_k_center(x, pool.picks),
         lambda: k_center(Features.of(x), pool.picks, first=0),
@@ -53,7 +54,8 @@ def core_set_race(pool: Pool, compared: Pool) -> Race:
 
 def plain_k_center(x: Tensor, n: int) -> Tensor:
     """Greedy k-center with a column of scikit-learn's pairwise distances for each pick."""
-    picks, left = [0], pairwise_distances(x, x[:1])[:, 0]
+    picks = [0]
+    left = pairwise_distances(x, x[:1])[:, 0]
     while len(picks) < n:
         picks.append(int(left.argmax()))
         j = picks[-1]
@@ -62,13 +64,15 @@ def plain_k_center(x: Tensor, n: int) -> Tensor:
 
 
 def badge_race(pool: Pool, compared: Pool) -> Race:
-    q, z = residuals(pool.p()), pool.z()
-    q2, z2 = residuals(compared.p().double()), compared.z().double()
+    q = residuals(pool.p())
+    z = pool.z()
+    q2 = residuals(compared.p().double())
+    z2 = compared.z().double()
     return Race(
-        lambda: materialised(q, z, pool.picks),
+        lambda: pick_by_whole_gradients(q, z, pool.picks),
         lambda: k_means_pp(Gradients.of(q, z), pool.picks, stream(0, "k-means++")),
         equal(
-            lambda: materialised(q2, z2, compared.picks),
+            lambda: pick_by_whole_gradients(q2, z2, compared.picks),
             lambda: k_means_pp(
                 Gradients.of(q2, z2), compared.picks, stream(0, "k-means++")
             ),
@@ -76,10 +80,11 @@ def badge_race(pool: Pool, compared: Pool) -> Race:
     )
 
 
-def materialised(q: Tensor, z: Tensor, n: int) -> Tensor:
+def pick_by_whole_gradients(q: Tensor, z: Tensor, n: int) -> Tensor:
     """k-means++ on the whole gradients (m, c d), distances by scikit-learn; same draws as ours."""
     g = torch.einsum("mc,md->mcd", q, z).flatten(1)
-    generator, is_free = stream(0, "k-means++"), torch.ones(len(g), dtype=torch.bool)
+    generator = stream(0, "k-means++")
+    is_free = torch.ones(len(g), dtype=torch.bool)
     picks = [int(g.square().sum(1).argmax())]
     left = torch.full((len(g),), torch.inf, dtype=torch.float64)
     while len(picks) < n:

@@ -20,7 +20,7 @@ from fallow.core.methods import Methods, Query
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
 from fallow.queries import Coverage, Typical
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
@@ -30,7 +30,7 @@ CLASSES = 10
 LABELS = 500
 
 
-def site_of(strategy: Query, rows: int) -> Site:
+def site_of(strategy: Query, rows: int) -> LocalSite:
     """A site whose rows lie around 40 places, with a global model and some labels."""
     draw = stream(0, "bench rows")
     places = torch.randn(40, FEATURES, generator=draw)
@@ -46,7 +46,7 @@ def site_of(strategy: Query, rows: int) -> Site:
 
     methods: Methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
     parts = Parts(model, layout, methods, CLASSES, 0, fresh)
-    site = Site("a", x, parts, MemoryStore())
+    site = LocalSite("a", x, parts, MemoryStore())
     site.buy([Label(row, row % CLASSES, -1) for row in range(100)])
     site.remember("global", state)
     return site

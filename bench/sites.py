@@ -50,9 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console = Console()
     console.print("| sites | CPU seconds | memory, GB | accuracy |")
     console.print("|---:|---:|---:|---:|")
-    context = multiprocessing.get_context(
-        "spawn"
-    )  # a process of its own has a peak of its own
+    # a process of its own has a peak of its own
+    context = multiprocessing.get_context("spawn")
     for sites in options.sites:
         with context.Pool(1) as pool:
             given = (sites, options.filters)

@@ -83,7 +83,9 @@ def _output(folder: Path) -> Output:
 
 
 def _prepare(is_quick: bool) -> Race:
-    studies = Studies(TINY, (0, 1)) if is_quick else Studies(RECIPE, range(4))
+    studies = Studies(RECIPE, range(4))
+    if is_quick:
+        studies = Studies(TINY, (0, 1))
     return Race(partial(studies.run, 1), partial(studies.run, 2), studies.are_equal, runs=3)
 
 

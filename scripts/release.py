@@ -21,7 +21,7 @@ import tarfile
 import tempfile
 import tomllib
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -137,7 +137,7 @@ def build(kind: str, source: Path) -> Path:
     """Build with the pinned setuptools of this environment, into dist/."""
     DIST.mkdir(exist_ok=True)
     before = set(DIST.iterdir())
-    call(sys.executable, "-c", BUILD.format(kind=kind), str(DIST), folder=source)
+    call([sys.executable, "-c", BUILD.format(kind=kind), str(DIST)], folder=source)
     (built,) = set(DIST.iterdir()) - before
     return built
 
@@ -147,7 +147,7 @@ def check_descriptions(sdist: Path, wheel: Path) -> None:
     twine = shutil.which("twine", path=str(ROOT / ".venv-tools" / "bin"))
     if twine is None:
         raise NotReadyError("twine is missing: run it as `make release`")
-    call(twine, "check", "--strict", str(sdist), str(wheel), folder=ROOT)
+    call([twine, "check", "--strict", str(sdist), str(wheel)], folder=ROOT)
 
 
 def try_wheel(wheel: Path, here: bool) -> Iterator[str]:
@@ -159,21 +159,21 @@ def try_wheel(wheel: Path, here: bool) -> Iterator[str]:
         python = environment / "bin" / "python"
         install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         if here:
-            call(*install, "--no-deps", str(wheel), folder=place)
+            call([*install, "--no-deps", str(wheel)], folder=place)
             share_packages(environment)
         else:
-            call(*install, "-c", str(CONSTRAINTS), str(wheel), folder=place)
+            call([*install, "-c", str(CONSTRAINTS), str(wheel)], folder=place)
         yield "installed into an empty environment"
-        fallow = environment / "bin" / "fallow"
+        fallow = str(environment / "bin" / "fallow")
         work = place / "work"
         work.mkdir()
-        call(str(fallow), "new", "begin", folder=work)
+        call([fallow, "new", "begin"], folder=work)
         begin = work / "begin"
-        call(str(fallow), "compare", "study.toml", "--seeds", "1", *SMALL, folder=begin)
-        call(str(fallow), "run", "study.toml", *SMALL, "--out", "one", folder=begin)
-        call(str(fallow), "predict", "one", "rows.csv", folder=begin)
+        call([fallow, "compare", "study.toml", "--seeds", "1", *SMALL], folder=begin)
+        call([fallow, "run", "study.toml", *SMALL, "--out", "one"], folder=begin)
+        call([fallow, "predict", "one", "rows.csv"], folder=begin)
         yield "new, compare, run and predict work there"
-        call(str(fallow), "demo", "--out", "demo", folder=work)
+        call([fallow, "demo", "--out", "demo"], folder=work)
         yield "the demo works there"
 
 
@@ -198,7 +198,7 @@ def output(*command: str) -> str:
     return done.stdout.strip()
 
 
-def call(*command: str, folder: Path) -> None:
+def call(command: Sequence[str], folder: Path) -> None:
     """Run a command; its own words where it fails.  PYTHONPATH would bring the source tree along."""
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(

@@ -32,7 +32,9 @@ def test_a_quick_race_compares_outputs_and_has_every_column() -> None:
     assert found.runs == 1
 
 
-@pytest.mark.parametrize("name", ["k-center", "badge", "ggc", "leverage"])
+@pytest.mark.parametrize(
+    "name", ["k-center", "badge", "bait", "feal", "ifal", "ggc", "leverage"]
+)
 def test_our_kernels_find_what_the_plain_ones_find(name: str) -> None:
     assert replace(entry(name), extra=None).run(is_quick=True).outputs_equal
 

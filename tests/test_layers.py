@@ -55,9 +55,10 @@ REQUIRED = {
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
     *("PIL", "cryptography", "fastapi", "flwr", "huggingface_hub"),
-    *("opendp", "prometheus_client", "pyarrow", "starlette", "uvicorn"),
+    *("httpx", "opendp", "prometheus_client", "pyarrow", "starlette", "uvicorn"),
 }
 WHOLE = {  # folders that are nothing without an extra: imported as a whole, inside a function
+    Path("network/https"): {"httpx", "uvicorn"},
     Path("federation/page"): {"fastapi", "jinja2", "uvicorn", "starlette"},
     Path("network/flower/app"): {"flwr"},  # runs inside Flower
 }
@@ -264,7 +265,7 @@ def plant(root: Path, file: str, code: str) -> list[str]:
             "from fallow.training.fedavg import FedAvg",
             "another method",
         ),
-        ("engine/loop.py", "from fallow.privacy import Ledger", "engine may import"),
+        ("engine/loop.py", "from fallow.privacy import ReleaseLedger", "engine may import"),
         ("privacy/ledger.py", "def f():\n    import fallow.engine", "privacy may import"),
         ("sites/in_process.py", "from fallow.study import study", "sites may import"),
         ("sites/in_process.py", "def f():\n    import flwr", "inside network/flower"),

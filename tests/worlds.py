@@ -21,7 +21,7 @@ from fallow.core.methods import Methods
 from fallow.engine import Loop, row_loss
 from fallow.models import Linear
 from fallow.network.bytes import Bytes
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
@@ -92,7 +92,7 @@ class World:
     """Sites that remember both models, and a strategy whose verbs they run."""
 
     strategy: Any
-    members: dict[str, Site]
+    members: dict[str, LocalSite]
     carrier: Carrier
     shown: Disclosure = field(default_factory=Disclosure)  # what left the sites so far
 
@@ -156,7 +156,7 @@ def world(
         draw = stream(0, "labelled rows", name)
         shape = (len(table.labels), 2 * classes)
         labelled = torch.randn(shape, generator=draw, dtype=torch.float64)
-        site = Site(name, torch.cat([pool, labelled]), parts, store)
+        site = LocalSite(name, torch.cat([pool, labelled]), parts, store)
         site.buy([Label(len(pool) + i, y, cycle=-1) for i, y in enumerate(table.labels)])
         site.remember("local", _read_out(model, layout, 0, classes))
         site.remember("global", _read_out(model, layout, classes, classes))

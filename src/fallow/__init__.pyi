@@ -73,11 +73,14 @@ from fallow.queries import Coverage as Coverage
 from fallow.queries import Ensemble as Ensemble
 from fallow.queries import Entropy as Entropy
 from fallow.queries import FairFAL as FairFAL
+from fallow.queries import Fisher as Fisher
 from fallow.queries import LeastConfidence as LeastConfidence
 from fallow.queries import LoGo as LoGo
 from fallow.queries import Margin as Margin
 from fallow.queries import NoiseStability as NoiseStability
 from fallow.queries import OracleHistogram as OracleHistogram
+from fallow.queries import Pivotal as Pivotal
+from fallow.queries import Prices as Prices
 from fallow.queries import Random as Random
 from fallow.queries import Typical as Typical
 from fallow.queries import Typicality as Typicality

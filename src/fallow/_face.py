@@ -9,9 +9,18 @@ from typing import Any
 METHODS = {
     "fallow.queries": (
         *("ACSFW", "AHFAL", "BADGE", "BAIT", "BALD", "FALE", "FEAL", "IFAL", "KSAS"),
-        *("LCMD", "Complementary", "CoreSet", "Coverage", "Ensemble", "Entropy", "FairFAL"),
+        *(
+            "LCMD",
+            "Complementary",
+            "CoreSet",
+            "Coverage",
+            "Ensemble",
+            "Entropy",
+            "FairFAL",
+            "Fisher",
+        ),
         *("LeastConfidence", "LoGo", "Margin", "NoiseStability", "OracleHistogram"),
-        *("Random", "Typical", "Typicality"),
+        *("Pivotal", "Prices", "Random", "Typical", "Typicality"),
     ),
     "fallow.training": (
         *("KCFU", "ClosedForm", "Evidential", "FedAvg", "FedProx", "MaskedSolve"),

@@ -17,7 +17,7 @@ import fallow as fl
 from fallow.api.progress import Progress
 from fallow.papers import RECIPES
 from fallow.settings.recipe import with_settings
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.reading import read_study
 from fallow.study.study import run_study
 
@@ -139,7 +139,7 @@ def test_a_run_of_objects_is_the_run_of_the_command_line(tmp_path: Path) -> None
         "training": "fedprox:mu=0.1",
     }
     recipe = with_settings(RECIPES["demo"], {"bounds": "false", "rows": "300", **words})
-    cell = Cell("ahfal:tau=15", 2)
+    cell = StudyRun("ahfal:tau=15", 2)
     assert not run_study(Setup(recipe, tmp_path / "a"), [cell])
     (tmp_path / "a/study.json").write_text(
         '{"name": "demo", "queries": ["ahfal:tau=15"], "seeds": [2]}'
@@ -188,9 +188,24 @@ def test_a_personalised_run_has_a_model_for_each_site(
     assert set(run.model) == {"site-0", "site-1", "site-2"}
     with pytest.raises(ValueError, match="each site has a model of its own; say site="):
         run.predict(rows.x_test)
-    with pytest.raises(ValueError, match="there is no site 'site-9'; did you mean"):
+    sites = "site-0, site-1 and site-2"
+    with pytest.raises(ValueError, match=f"there is no site 'site-9'; the run had {sites}"):
         run.predict(rows.x_test, site="site-9")
     assert len(run.predict(rows.x_test, site="site-1")) == 60
+
+
+def test_a_common_model_predicts_for_its_sites_and_for_no_other(
+    world: fl.Federation, quick: Settings, rows: fl.Dataset
+) -> None:
+    run = fl.run(world, model="mlp", **quick)
+    at_site = run.predict(rows.x_test, site="site-1")
+    assert (at_site == run.predict(rows.x_test)).all()
+    for wrong in (run.predict, run.predict_proba):
+        with pytest.raises(ValueError) as error:
+            wrong(rows.x_test, site="zzz")
+        assert str(error.value) == (
+            "there is no site 'zzz'; the run had site-0, site-1 and site-2"
+        )
 
 
 def test_a_method_that_predicts_with_rows_of_the_site_says_so(
@@ -274,7 +289,7 @@ def shown(seconds: float, isatty: bool, shown: bool | None = None) -> str:
     screen = io.StringIO()
     screen.isatty = lambda: isatty  # type: ignore[method-assign]
     recipe = fl.Recipe("a", rounds=2, cycles=1)
-    with Progress(recipe, [Cell("ahfal", 0)], shown, screen) as watch:
+    with Progress(recipe, [StudyRun("ahfal", 0)], shown, screen) as watch:
         watch.begun -= seconds
         watch({"event": "round", "query": "ahfal", "seed": 0, "cycle": 0, "round": 1})
     return screen.getvalue()
@@ -290,7 +305,7 @@ def test_a_strategy_of_one_round_is_as_far_as_one_of_many() -> None:
     screen = io.StringIO()
     recipe = fl.Recipe("a", rounds=4, cycles=1)
     names = ("random", "random@training=closed-form", "bound:all-labels")
-    with Progress(recipe, [Cell(name, 0) for name in names], True, screen) as watch:
+    with Progress(recipe, [StudyRun(name, 0) for name in names], True, screen) as watch:
         watch.begun -= 10
         assert watch.total == 2 + 2 + 1
         watch({"event": "round", "query": names[1], "seed": 0, "cycle": 0, "round": 0})

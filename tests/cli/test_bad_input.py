@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fallow.cli import main
 from fallow.papers import find_recipe
@@ -78,7 +79,10 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ([*RUN, "--set", "partition.alpha=0"], "alpha.* 0"),
         ([*RUN, "--set", "partition.alpha=-1"], "alpha.* -1"),
         ([*RUN, "--set", "partition.alpha=wide"], "alpha is 'wide'; it must be a number"),
-        ([*RUN, "--set", "sites=100"], "60 rows cannot be shared by 100 sites"),
+        (
+            [*RUN, "--set", "sites=100"],
+            "60 rows cannot be shared by 100 sites; use fewer sites, such as --set sites=2, or",
+        ),
         (
             [*RUN, "--set", "partition=natural"],
             "needs natural sites and this data has none",
@@ -96,6 +100,15 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         (
             [*RUN, "--set", "model=own:wide"],
             "the head has 5 outputs but the data has 3 classes",
+        ),
+        pytest.param(
+            [*RUN, "--set", "device=cuda"],
+            "device is 'cuda', and PyTorch finds no GPU here; set device=cpu",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="it has one"),
+        ),
+        (
+            [*RUN, "--set", "precision=bf16"],
+            "precision is 'bf16' and device is 'none'; set device=cuda",
         ),
         (
             [*RUN, "--set", "executor=stacked", "--set", "model=own:Own"],

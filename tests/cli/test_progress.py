@@ -8,14 +8,14 @@ from rich.console import Console
 
 import fallow as fl
 from fallow.cli.progress import Watch
-from fallow.study.cell import Cell
+from fallow.study.cell import StudyRun
 
 CLOSED = "random@training=closed-form"
 
 
 def test_the_rounds_of_a_line_are_those_of_the_strategy() -> None:
     screen = io.StringIO()
-    cells = [Cell("random", 0), Cell(CLOSED, 0)]
+    cells = [StudyRun("random", 0), StudyRun(CLOSED, 0)]
     console = Console(file=screen, width=200)
     with Watch(fl.Recipe("a", rounds=4, cycles=1), cells, console) as watch:
         for query in (CLOSED, "random"):

@@ -261,9 +261,11 @@ def test_latin_1_is_read_and_said(fallow: Command, folder: Path) -> None:
     table(folder / "own.csv")
     text = (folder / "own.csv").read_text().replace(",a,", ",\xe9t\xe9,")
     (folder / "own.csv").write_bytes(text.encode("latin-1"))
-    said = fallow("run", "tiny.toml", "--data", "own.csv", "--label", "sick")
-    assert said.code == 0, said
-    assert "was read as Latin-1" in " ".join(said.out.split())
+    command = ["run", "tiny.toml", "--data", "own.csv", "--label", "sick"]
+    for words in (command, [*command, "--dry-run"]):
+        said = fallow(*words)
+        assert said.code == 0, said
+        assert "was read as Latin-1" in " ".join(said.out.split())
 
 
 def test_a_thousand_classes_are_counted_before_anything_starts(

@@ -22,11 +22,14 @@ from fallow.queries import (
     Ensemble,
     Entropy,
     FairFAL,
+    Fisher,
     LeastConfidence,
     LoGo,
     Margin,
     NoiseStability,
     OracleHistogram,
+    Pivotal,
+    Prices,
     Random,
     Typical,
     Typicality,
@@ -92,6 +95,11 @@ STRATEGIES: list[Query] = [
     FALE(allot="site", weights="none", rotate=False, mixture=0.5, drop_rows=True),
     FALE(mode="fedsvd", allot="site", drop_rows=True),
     FALE(mode="tsqr", allot="site", drop_rows=True),
+    Fisher(),
+    Fisher(ridge=1.0),
+    Prices(),
+    Pivotal(allot="site"),
+    Pivotal(allot="site", tree=False),
     OracleHistogram(),
     OracleHistogram(score="typicality"),
 ]
@@ -119,7 +127,7 @@ READ_FEATURES = (
         IFAL,
         FairFAL,
     ),
-    *(OracleHistogram, LCMD, BAIT, ACSFW, Complementary, Coverage),
+    *(OracleHistogram, LCMD, BAIT, ACSFW, Complementary, Coverage, Fisher),
 )
 of_logits = pytest.mark.parametrize(
     "strategy", [s for s in STRATEGIES if not isinstance(s, READ_FEATURES)], ids=str

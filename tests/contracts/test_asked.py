@@ -13,6 +13,7 @@ from fallow.core.disclosure import Disclosure
 from fallow.core.messages import Kind
 from fallow.core.missing import Missing
 from fallow.encoders.filling import Filling
+from fallow.experiment.audit import Audit
 from fallow.federation.people import People
 from fallow.network.checks import check_order
 from fallow.queries import FALE, Entropy
@@ -37,7 +38,7 @@ EVERY = [
     for _, cls in sorted(names(p).items())
 ]
 EVERY += [Scaling(), Scaling(of_cells=True), Filling(Missing()), Retention(FedAvg())]
-EVERY += [People(), People(secure_sum=True)]
+EVERY += [People(), People(secure_sum=True), Audit(), Audit(secure_sum=True)]
 LAST = {("keep", "chosen"), ("keep", "tuned")}  # after the last round
 TRAINERS = (
     *METHODS,

@@ -18,7 +18,10 @@ from fallow.queries import (
     Coverage,
     Entropy,
     FairFAL,
+    Fisher,
     OracleHistogram,
+    Pivotal,
+    Prices,
     Typical,
 )
 from fallow.sites.in_process import InProcess
@@ -51,6 +54,12 @@ def listed(strategy: Any) -> Listed:
         return Listed(("sum", "keep"), ({"n": (), **mean},), ({}, {"n": (), **mean}))
     if isinstance(strategy, FALE):
         return of_fale(strategy)
+    if isinstance(strategy, Pivotal):
+        return of_pivotal()
+    if isinstance(strategy, Fisher):
+        return of_fisher()
+    if isinstance(strategy, Prices):
+        return of_prices()
     if isinstance(strategy, Typical):
         return of_typical(strategy)
     if isinstance(strategy, Coverage):
@@ -94,6 +103,51 @@ def of_fale(strategy: FALE) -> Listed:
         *scored[strategy.mode],
         ("sum", {"mass": (), "reachable": ()}, {}),
         ("keep", count, {"n": (), "mass": (), "rows": ()}),
+    ]
+    kinds, up, down = zip(*exchanges, strict=True)
+    return Listed(kinds, up[:-1], down)
+
+
+def of_pivotal() -> Listed:
+    """What it sends where each site spends its own budget: products of its columns and a 1."""
+    d = 2 * CLASSES
+    k = d + 1
+    at: Shapes = {"mean": (d,), "unit": (k,)}
+    exchanges: list[tuple[str, Shapes, Shapes]] = [
+        ("sum", {"rows": (), "columns": (d,)}, {}),
+        ("sum", {"squares": (d,), "varies": (d,)}, {"mean": (d,)}),
+        ("sum", {"products": (k * (k + 1) // 2,)}, at),
+        ("keep", {"count": ()}, {**at, "basis": (k, k)}),
+        ("sum", {"mass": ()}, {}),
+        ("keep", {"count": ()}, {"n": (), "mass": (), "rows": ()}),
+    ]
+    kinds, up, down = zip(*exchanges, strict=True)
+    return Listed(kinds, up[:-1], down)
+
+
+def of_fisher() -> Listed:
+    """What it sends where each site buys three rows, in as many parts."""
+    k = 2 * CLASSES + 1
+    triangle = (k * (k + 1) // 2,)
+    told: Shapes = {"products": triangle, "labelled": triangle, "rows": ()}
+    exchanges: list[tuple[str, Shapes, Shapes]] = [("sum", told, {})]
+    for _ in range(3):
+        at: Shapes = {"inverse": (k, k), "drop": (k, k), "many": ()}
+        exchanges.append(("keep", {"count": ()}, at))
+        exchanges.append(("sum", {"products": triangle}, {"width": ()}))
+    exchanges.append(("keep", {"count": ()}, {"n": ()}))
+    kinds, up, down = zip(*exchanges, strict=True)
+    return Listed(kinds, up[:-1], down)
+
+
+def of_prices() -> Listed:
+    counts: Shapes = {"counts": (CLASSES,)}
+    prices: Shapes = {"prices": (CLASSES,)}
+    exchanges: list[tuple[str, Shapes, Shapes]] = [
+        ("keep", {"count": ()}, {"n": ()}),
+        ("sum", counts, {}),
+        *[("sum", counts, prices) for _ in range(5)],
+        ("keep", {"count": ()}, {"n": (), **prices}),
     ]
     kinds, up, down = zip(*exchanges, strict=True)
     return Listed(kinds, up[:-1], down)
@@ -282,8 +336,10 @@ def test_a_cycle_has_one_query_and_one_exchange_that_picks(strategy: Any) -> Non
     assert kinds == listed(strategy).exchanges
     assert kinds[-1] == "keep"
     keeps_before = 0  # of scores, or of clusters
-    if isinstance(strategy, FALE):
+    if isinstance(strategy, FALE | Pivotal | Prices):
         keeps_before = 1
+    elif isinstance(strategy, Fisher):
+        keeps_before = 3
     elif isinstance(strategy, Typical):
         keeps_before = 2
     elif isinstance(strategy, Coverage):

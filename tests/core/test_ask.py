@@ -17,7 +17,7 @@ from fallow.core.types import Answer, SiteId
 from fallow.core.view import View
 from fallow.engine import Loop, row_loss
 from fallow.network.bytes import Bytes
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
@@ -86,14 +86,14 @@ Runtime = type[InProcess] | type[Bytes]
 
 def door(
     runtime: Runtime = InProcess, journal: Book | None = None, **more: Any
-) -> tuple[Ask, dict[SiteId, Site], Disclosure]:
+) -> tuple[Ask, dict[SiteId, LocalSite], Disclosure]:
     net = nn.Sequential()
     net.add_module("head", nn.Linear(2, 2))
     layout = Layout.of(net)
     methods: Methods = {"query": Toy(), "training": FedAvg(), "plain": FedAvg()}
     parts = Parts(net, layout, methods, 2, 0, fresh=lambda generator: layout.flatten(net))
     x = {"a": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "b": torch.tensor([[10.0, 20.0]])}
-    sites = {name: Site(name, rows, parts, MemoryStore()) for name, rows in x.items()}
+    sites = {name: LocalSite(name, rows, parts, MemoryStore()) for name, rows in x.items()}
     carrier = runtime(sites, Loop(net, layout, row_loss("classification")))
     shown = Disclosure()
     ask = Ask(

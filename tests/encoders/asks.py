@@ -16,13 +16,13 @@ from fallow.engine import Loop, row_loss
 from fallow.experiment.encoding import with_encoder
 from fallow.experiment.journal import Journal
 from fallow.models import Linear
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
 
 
-def make_sites(encoder: Encoder, parts: Sequence[Tensor]) -> dict[str, Site]:
+def make_sites(encoder: Encoder, parts: Sequence[Tensor]) -> dict[str, LocalSite]:
     """A site for each part of the rows, none of which is labelled."""
     shape = tuple(parts[0].shape[1:])
     model = Linear((encoder.width(shape),), 2)
@@ -36,12 +36,14 @@ def make_sites(encoder: Encoder, parts: Sequence[Tensor]) -> dict[str, Site]:
     def encoded(site: str, x: Tensor, state: State) -> tuple[Tensor, None]:
         return encode_rows(encoder, x, state), None
 
-    about = Parts(model, layout, methods, 2, 0, fresh, encoded=encoded)
+    about = Parts(model, layout, methods, 2, 0, fresh, encode=encoded)
     store = MemoryStore()
-    return {f"s{i}": Site(f"s{i}", x, about, store) for i, x in enumerate(parts)}
+    return {f"s{i}": LocalSite(f"s{i}", x, about, store) for i, x in enumerate(parts)}
 
 
-def open_door(sites: dict[str, Site], owner: str, key: str = "0/initial/encoder") -> Ask:
+def open_door(
+    sites: dict[str, LocalSite], owner: str, key: str = "0/initial/encoder"
+) -> Ask:
     """The door to these sites, for the encoder or its hand-over."""
     some = next(iter(sites.values())).parts
     executor = Loop(some.model, some.layout, row_loss("classification"))

@@ -8,6 +8,7 @@ import pytest
 from torch import nn
 
 from fallow.core.names import BUILT_IN, OWN
+from fallow.engine.device import Device
 from fallow.engine.executors import (
     check_executor,
     choose_executor,
@@ -31,6 +32,7 @@ def test_names_of_the_table_are_its_classes() -> None:
     assert find_executor("loop") is Loop
     assert find_executor("stacked") is Stacked
     assert find_executor("workers") is Workers
+    assert find_executor("device") is Device
 
 
 def test_auto_stacks_linear_layers_of_the_library_and_loops_over_the_rest() -> None:
@@ -46,19 +48,32 @@ def test_an_executor_is_refused_for_a_model_that_it_cannot_train() -> None:
         executor_of(recipe, IMAGES)
 
 
+def test_a_device_trains_by_its_own_executor_and_refuses_models_that_draw() -> None:
+    recipe = Recipe("a", device="cpu")
+    assert executor_of(recipe, LINEAR) == "device"
+    drawing = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5))
+    with pytest.raises(
+        ValueError, match="draw no random numbers, such as those of dropout"
+    ):
+        executor_of(recipe, drawing)
+
+
 def test_only_workers_take_all_cores_and_loop_stands_in_for_them() -> None:
     taking = [
-        name for name in ("auto", "loop", "stacked", "workers") if takes_all_cores(name)
+        name
+        for name in ("auto", "device", "loop", "stacked", "workers")
+        if takes_all_cores(name)
     ]
     assert taking == ["workers"]
     assert in_one_process("workers") == "loop"
-    for name in ("auto", "loop", "stacked", "somebody:Else"):
+    for name in ("auto", "device", "loop", "stacked", "somebody:Else"):
         assert in_one_process(name) == name
 
 
 @pytest.mark.parametrize("name", ["", "gpu", "Loop", "LOOP"])
 def test_a_word_that_names_no_executor_is_refused_with_those_that_do(name: str) -> None:
-    with pytest.raises(ValueError, match="use 'auto', 'loop', 'stacked' or 'workers'"):
+    known = "use 'auto', 'device', 'loop', 'stacked' or 'workers'"
+    with pytest.raises(ValueError, match=known):
         check_executor(name)
 
 

@@ -24,7 +24,7 @@ from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.types import State
 from fallow.engine import Fitted, Job, Loop, row_loss
 from fallow.engine.workers import Worker, Workers, deal_jobs
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_study
 from fallow.training import KCFU, FedAvg, FedProx
 from tests.engine.jobs import jobs, mlp, norm, over_rounds, with_pools
@@ -192,7 +192,10 @@ def test_runs_of_a_study_that_train_so_follow_one_another_and_leave_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 1)  # a process takes long to start
-    before, cells = set(mp.active_children()), [Cell("random", 0), Cell("random", 1)]
+    before, cells = (
+        set(mp.active_children()),
+        [StudyRun("random", 0), StudyRun("random", 1)],
+    )
     recipe = replace(tiny(tmp_path), cycles=0, executor="loop")
     plain = Setup(recipe, tmp_path / "plain")
     shared = Setup(replace(recipe, executor="workers"), tmp_path / "shared")

@@ -28,7 +28,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.in_process import InProcess
 from fallow.storage.database import Database
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_cell
 
 KILLED, WELL = -signal.SIGKILL, 0
@@ -121,7 +121,7 @@ class Points:
         return exchanged
 
 
-def worker(setup: Setup, cell: Cell, deadly: int | None = None) -> int:
+def worker(setup: Setup, cell: StudyRun, deadly: int | None = None) -> int:
     """A child that runs the cell and dies at a point."""
     setup.out.mkdir(parents=True, exist_ok=True)
 
@@ -134,7 +134,7 @@ def worker(setup: Setup, cell: Cell, deadly: int | None = None) -> int:
     return begun(act)
 
 
-def work(setup: Setup, cell: Cell, deadly: int | None = None) -> int:
+def work(setup: Setup, cell: StudyRun, deadly: int | None = None) -> int:
     """Run the cell in a child that dies at a point; how it ended."""
     return ended(worker(setup, cell, deadly))
 
@@ -159,7 +159,7 @@ class Left:
     drafts: list[Path]
 
 
-def left(setup: Setup, cell: Cell) -> Left:
+def left(setup: Setup, cell: StudyRun) -> Left:
     folder = cell.folder(setup.out)
     lines = (folder / "records.jsonl").read_text().splitlines()
     db = sqlite3.connect(folder / "journal.sqlite")

@@ -23,7 +23,7 @@ from fallow.sites.view import SiteView
 from fallow.storage import features as features_room
 from fallow.storage.features import FeatureStore, digest_of_rows
 from fallow.storage.files import load_tree, save_tree
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.opening import check_task
 from fallow.study.predict import outputs_of
 from fallow.study.study import run_study
@@ -323,7 +323,7 @@ def test_a_study_with_an_encoder_runs_in_several_processes(tmp_path: Path) -> No
         y_test=found.y_test.numpy(),
     )
     recipe = replace(TINY, data=str(tmp_path / "photos.npz"), cycles=0)
-    cells = [Cell("random", 0), Cell("random", 1)]
+    cells = [StudyRun("random", 0), StudyRun("random", 1)]
     setup = Setup(recipe, tmp_path / "study")
     assert run_study(setup, cells, jobs=2) == []
     assert all((cell.folder(setup.out) / "records.jsonl").exists() for cell in cells)

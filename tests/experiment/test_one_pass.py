@@ -22,7 +22,7 @@ from fallow.experiment.world import World, build_world
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.opening import open_study, prepare_study
 from fallow.study.predict import predict_file
 from fallow.study.study import run_cell
@@ -68,14 +68,14 @@ def done(recipe: Recipe, query: str, seed: int = 0) -> list[Record]:
 
 
 def of_cell(recipe: Recipe, query: str, out: Path) -> list[dict[str, Any]]:
-    cell = Cell(query, 0)
+    cell = StudyRun(query, 0)
     run_cell(Setup(recipe, out), cell)
     lines = (cell.folder(out) / "records.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 
 def ledger(out: Path, query: str, cycle: int) -> list[tuple[str, int]]:
-    journal = Journal(Cell(query, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite")
+    journal = Journal(StudyRun(query, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite")
     found = [
         (site, label.row)
         for site in ("site-0", "site-1", "site-2")
@@ -111,7 +111,7 @@ def test_first_labels_are_random_or_the_strategys_own(
 
 def _labels(out: Path, cycle: int, by_query: bool = False) -> list[Any]:
     query = "fale@training=server-solve" + ("@initial_by=query" if by_query else "")
-    journal = Journal(Cell(query, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite")
+    journal = Journal(StudyRun(query, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite")
     found = [label for i in range(3) for label in journal.load_labels(f"site-{i}")]
     journal.close()
     return found
@@ -119,7 +119,7 @@ def _labels(out: Path, cycle: int, by_query: bool = False) -> list[Any]:
 
 def test_a_budget_that_is_done_is_not_run_again(recipe: Recipe, tmp_path: Path) -> None:
     whole = of_cell(recipe, FALE, tmp_path / "whole")
-    first, cell = Setup(recipe, tmp_path / "count"), Cell(FALE, 0)
+    first, cell = Setup(recipe, tmp_path / "count"), StudyRun(FALE, 0)
     assert work(first, cell) == WELL
     moments = int((first.out / "points").read_text())
     killed = Setup(recipe, tmp_path / "killed")
@@ -233,8 +233,8 @@ def test_predictions_are_in_the_units_of_the_data(recipe: Recipe, tmp_path: Path
         cycles=0,
     )
     setup, _ = prepare_study(Setup(own, tmp_path / "out"), ["random"], 0)
-    open_study(setup, [Cell("random", 0)], "test", resume=False)
-    run_cell(setup, Cell("random", 0))
+    open_study(setup, [StudyRun("random", 0)], "test", resume=False)
+    run_cell(setup, StudyRun("random", 0))
     new = tmp_path / "new.csv"
     np.savetxt(new, arrays["x_test"], delimiter=",", header="a,b,c", comments="")
     path = predict_file(setup.out, new).path

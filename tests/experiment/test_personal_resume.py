@@ -19,11 +19,11 @@ from fallow.experiment.world import World, build_world
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import raw
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_cell
 from tests.experiment.crash import KILLED, WELL, exchanges, left, points, tiny, work
 
-CELL = Cell("random", 0)
+CELL = StudyRun("random", 0)
 DPFL: dict[str, Any] = {
     "training": Spec("dpfl", {"budget": 2, "tau_init": 1}),
     "query": Spec("random"),

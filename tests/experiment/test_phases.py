@@ -17,7 +17,7 @@ from fallow.experiment.world import build_world
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Published, Spec
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_cell
 from tests.experiment.crash import left, tiny
 
@@ -133,7 +133,7 @@ def test_a_phase_with_noise_in_training_is_each_runs_own(
     )
     setup = Setup(noisy, tmp_path / "study")
     for query in ("random", "entropy"):
-        run_cell(setup, Cell(query, 0))
+        run_cell(setup, StudyRun(query, 0))
     assert not list((setup.out / "phases").glob("*.safetensors"))
 
 
@@ -161,22 +161,22 @@ def test_a_run_that_takes_its_first_phase_from_the_cache_is_the_same_run(
     recipe: Recipe, tmp_path: Path
 ) -> None:
     alone, shared = Setup(recipe, tmp_path / "alone"), Setup(recipe, tmp_path / "shared")
-    run_cell(alone, Cell("ahfal", 0))
-    run_cell(shared, Cell("random", 0))
+    run_cell(alone, StudyRun("ahfal", 0))
+    run_cell(shared, StudyRun("random", 0))
     events: list[Event] = []
-    run_cell(shared, Cell("ahfal", 0), events.append)
-    assert left(shared, Cell("ahfal", 0)) == left(alone, Cell("ahfal", 0))
+    run_cell(shared, StudyRun("ahfal", 0), events.append)
+    assert left(shared, StudyRun("ahfal", 0)) == left(alone, StudyRun("ahfal", 0))
     assert [e for e in events if e["event"] == "round" and e["cycle"] == 0] == []
     assert len(list((shared.out / "phases").glob("*.safetensors"))) == 1
 
 
 def test_a_damaged_cached_phase_is_computed_again(recipe: Recipe, tmp_path: Path) -> None:
     setup = Setup(recipe, tmp_path / "study")
-    run_cell(setup, Cell("random", 0))
+    run_cell(setup, StudyRun("random", 0))
     (phase,) = (setup.out / "phases").glob("*.safetensors")
     content = bytearray(phase.read_bytes())
     content[-3] ^= 1  # one bit of one weight
     phase.write_bytes(content)
-    run_cell(setup, Cell("ahfal", 0))
-    run_cell(whole := Setup(recipe, tmp_path / "whole"), Cell("ahfal", 0))
-    assert left(setup, Cell("ahfal", 0)) == left(whole, Cell("ahfal", 0))
+    run_cell(setup, StudyRun("ahfal", 0))
+    run_cell(whole := Setup(recipe, tmp_path / "whole"), StudyRun("ahfal", 0))
+    assert left(setup, StudyRun("ahfal", 0)) == left(whole, StudyRun("ahfal", 0))

@@ -22,7 +22,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_cell, run_study
 from tests.experiment.crash import (
     KILLED,
@@ -38,7 +38,7 @@ from tests.experiment.crash import (
     worker,
 )
 
-CELL = Cell("ahfal", 0)
+CELL = StudyRun("ahfal", 0)
 PERSISTENT = Optimiser(lr=0.05, momentum=0.9, persist=True)
 WORLDS: dict[str, dict[str, Any]] = {
     "as the demo": {},
@@ -50,6 +50,7 @@ WORLDS: dict[str, dict[str, Any]] = {
         "restart": "continue",
     },
     "bytes": {"cycles": 1},
+    "an audit": {"audit": 0.3, "cycles": 1, "query": Spec("entropy"), "initial": 0.2},
     "labels held back": {
         "training": Spec("tests.experiment.alone:Alone"),
         "validation": 0.4,
@@ -160,7 +161,7 @@ def test_records_that_were_lost_are_written_again_from_the_journal(
 def test_a_kill_in_the_shared_first_phase_changes_no_strategy_of_the_seed(
     recipe: Recipe, tmp_path: Path
 ) -> None:
-    cells = [Cell("random", 0), Cell("ahfal", 0)]
+    cells = [StudyRun("random", 0), StudyRun("ahfal", 0)]
     whole = Setup(recipe, tmp_path / "whole")
     assert ended(begun(lambda: _all_well(whole, cells))) == WELL
     expected = [left(whole, cell) for cell in cells]
@@ -173,7 +174,7 @@ def test_a_kill_in_the_shared_first_phase_changes_no_strategy_of_the_seed(
         )
 
 
-def _all_well(setup: Setup, cells: list[Cell]) -> None:
+def _all_well(setup: Setup, cells: list[StudyRun]) -> None:
     assert run_study(setup, cells) == []
 
 
@@ -181,7 +182,7 @@ def test_two_processes_at_one_seed_do_the_first_phase_once(
     recipe: Recipe, tmp_path: Path
 ) -> None:
     setup = Setup(recipe, tmp_path)
-    children = [worker(setup, Cell(name, 0)) for name in ("random", "ahfal")]
+    children = [worker(setup, StudyRun(name, 0)) for name in ("random", "ahfal")]
     assert [ended(child) for child in children] == [WELL, WELL]
     first = [key for key in exchanges(tmp_path) if key.startswith("0/train")]
     assert len(first) == len(set(first)) == recipe.rounds

@@ -19,6 +19,7 @@ from httpx import ASGITransport, AsyncClient, Cookies, Response
 
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.purchases import ChosenRow
+from fallow.federation.ledger.questions import Reasons
 from fallow.federation.page import LabelQueue, create_app
 from fallow.federation.page.door import Door
 from fallow.federation.page.serve import listening, server_of
@@ -53,7 +54,7 @@ def make_desk(
     folder: Path,
     schema: Schema = HEART,
     rows: SiteRows | None = None,
-    asked: Mapping[int, Mapping[str, Any]] | tuple[int, ...] = (3, 1, 4),
+    asked: Mapping[int, Reasons] | tuple[int, ...] = (3, 1, 4),
     annotators: int = 1,
     limit: int | None = None,
 ) -> LabelQueue:
@@ -69,16 +70,17 @@ def make_desk(
 
 def ask(
     ledger: Ledger,
-    asked: Mapping[int, Mapping[str, Any]] | tuple[int, ...],
+    asked: Mapping[int, Reasons] | tuple[int, ...],
     cycle: int = 0,
     deadline: str | None = None,
 ) -> None:
     """Three days are left unless the deadline says otherwise."""
-    end = deadline or (datetime.now(UTC) + timedelta(days=3, hours=1)).isoformat(
-        timespec="seconds"
-    )
-    why = asked if isinstance(asked, Mapping) else {row: {} for row in asked}
-    lines = [ChosenRow(row, told) for row, told in why.items()]
+    later = datetime.now(UTC) + timedelta(days=3, hours=1)
+    end = deadline or later.isoformat(timespec="seconds")
+    if isinstance(asked, Mapping):
+        lines = [ChosenRow(row, why) for row, why in asked.items()]
+    else:
+        lines = [ChosenRow(row) for row in asked]
     ledger.purchases.ask(
         RUN, f"{cycle}/query", cycle=cycle, allowed=len(lines), deadline=end, rows=lines
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
+from fallow.federation.coordinator.folder import CoordinatorFolder, StudyPlan
 from fallow.federation.site.folder import SiteFolder
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.storage.files import write_json
@@ -26,7 +26,7 @@ def offices(folder: Path) -> Path:
     was asked for two labels), ``elsewhere`` (a site of the latter), and files."""
     recipe = with_settings(Recipe("tiny"), {"cycles": "1", "rounds": "1"})
     for name in ("study", "other"):
-        plan = Plan(name, recipe, TABLE, ("north", "south"))
+        plan = StudyPlan(name, recipe, TABLE, ("north", "south"))
         CoordinatorFolder.create(folder / name, plan, "127.0.0.1:9092", ["127.0.0.1"])
     table(folder / "rows.csv")
     table(folder / "test.csv", *ROWS[:2])

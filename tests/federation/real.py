@@ -25,6 +25,7 @@ from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.site.folder import SiteFolder
 from fallow.network.flower.processes import free_port
+from fallow.network.links import FLOWER, LINKS
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
@@ -175,7 +176,12 @@ class Real:
 
 @contextmanager
 def real(
-    folder: Path, recipe: Recipe = SHORT, sites: int = 2, people: bool = True, **waits: Any
+    folder: Path,
+    recipe: Recipe = SHORT,
+    sites: int = 2,
+    people: bool = True,
+    link: str = FLOWER,
+    **waits: Any,
 ) -> Iterator[Real]:
     """Folders of a coordinator and sites that were admitted; nothing runs yet but the people, and
     not even they with ``people=False``."""
@@ -183,8 +189,8 @@ def real(
     about = Waits(**{"timeout": 600.0, "patience": 1200.0, "deadline": 3600.0, **waits})
     agreed = alike.agreement
     address = f"127.0.0.1:{free_port()}"
-    plan = coordinator.folder.Plan(
-        "hospitals", recipe, agreed.schema, agreed.sites, 0, about, 1
+    plan = coordinator.folder.StudyPlan(
+        "hospitals", recipe, agreed.schema, agreed.sites, 0, about, 1, link=link
     )
     office = CoordinatorFolder.create(folder / LEADER, plan, address, ["127.0.0.1"])
     made = {name: joined(folder, name, office, address) for name in agreed.sites}
@@ -210,7 +216,7 @@ def joined(folder: Path, name: str, office: CoordinatorFolder, address: str) -> 
         name=name,
         data=data,
         test=test,
-        superlink=address,
+        **{LINKS[office.agreement.link].setting: address},
     )
     office.admit(folder / name / "join.json")
     return site

@@ -20,7 +20,7 @@ from fallow.network.remote import Remote
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.sites import Site
+from fallow.sites import LocalSite
 from fallow.sites.in_process import perform
 from tests.federation.loopback import Loopback
 from tests.worlds import Tables, World, tables, world
@@ -41,7 +41,7 @@ class Signing:
     """A site that answers signed orders and never dies.  change: what it does to an answer before
     that leaves, where it is not honest."""
 
-    site: Site
+    site: LocalSite
     public: bytes  # the coordinator's
     secret: bytes = field(default_factory=new_signing_key)
     sealing: bytes = field(default_factory=new_secret)

@@ -111,6 +111,21 @@ STUDIES: dict[str, dict[str, Any]] = {
         "model": Spec("mlp", {"hidden": [6]}),
         "cycles": 1,
     },
+    "an audit": {"audit": 0.3, "restart": "continue"},
+    "an audit with secure sums": {
+        **CLOSED,
+        "training": Spec("closed-form"),
+        "privacy": Privacy(secure_sum=True),
+        "audit": 0.3,
+    },
+    "an audit of numbers": {"query": Spec("lcmd"), "audit": 0.3, "per_cycle": 0.1},
+    "an audit of a model for each site": {
+        "query": Spec("random"),
+        "training": Spec("fedavg-ft"),
+        "audit": 0.3,
+        "cycles": 1,
+        "validation": 0.2,
+    },
     "typical rows with secure sums": {
         "query": Spec("typical", {"least": 2}),
         "initial_by": "typical",
@@ -121,6 +136,24 @@ STUDIES: dict[str, dict[str, Any]] = {
         **CLOSED,
         "training": Spec("closed-form"),
         "query": Spec("coverage", {"least": 2}),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "fisher information with secure sums": {
+        **CLOSED,
+        "training": Spec("closed-form"),
+        "query": Spec("fisher"),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "fisher information of numbers, shown": {
+        **CLOSED,
+        "query": Spec("fisher", {"shown": "parts"}),
+        "cycles": 1,
+    },
+    "prices of classes": {"query": Spec("prices"), "cycles": 1},
+    "prices of classes with secure sums": {
+        "query": Spec("prices"),
         "privacy": Privacy(secure_sum=True),
         "cycles": 1,
     },
@@ -149,6 +182,19 @@ STUDIES: dict[str, dict[str, Any]] = {
         "cycles": 1,
     },
     "leverage of numbers": NUMBERS,
+    "a pivotal sample of numbers": {
+        **NUMBERS,
+        "query": Spec("pivotal"),
+        "training": Spec("server-solve", {"ridge": 1e-4}),
+    },
+    "a pivotal sample of features of numbers, with secure sums": {
+        **NUMBERS,
+        "query": Spec("pivotal"),
+        "training": Spec("closed-form"),
+        "encoder": Spec("fourier", {"features": 12}),
+        "rounds": 1,
+        "privacy": Privacy(secure_sum=True),
+    },
     "leverage of masked numbers": {
         **NUMBERS,
         "query": Spec("fale", {"mode": "fedsvd"}),
@@ -242,7 +288,29 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
     for at_sites, record in zip(found, records, strict=True):
         if world.data.classes and at_sites and record["per_site"]:
             assert at_sites == pytest.approx(record["per_site"], abs=1e-9)
+    for real, record in zip(run_records(program.place), records, strict=True):
+        if "audit" in record:
+            assert_same_audit(real["audit"], record["audit"])
+            if world.data.classes:
+                score = record["audit"]["score"]
+                assert real["audit"]["score"] == pytest.approx(score, abs=1e-6)
     world.close()
+
+
+def assert_same_audit(real: Any, simulated: Any) -> None:
+    """What rows that were drawn by chance say, for all sites and for each that is known alone; up to
+    the unit of errors, which at real sites is the variance of the first labels."""
+    assert real.keys() == simulated.keys()
+    unit = real["score"] / simulated["score"]
+    for name in ("drawn", "chosen", "rows"):
+        assert real[name] == simulated[name]
+    for name in ("low", "high"):
+        assert real[name] == pytest.approx(unit * simulated[name], rel=1e-6, abs=1e-7)
+    assert simulated["drawn"] > 0
+    for site, alone in simulated.get("per_site", {}).items():
+        if alone["score"] is not None:
+            score = unit * alone["score"]
+            assert real["per_site"][site]["score"] == pytest.approx(score, rel=1e-6)
 
 
 def run_records(place: Path) -> list[dict[str, Any]]:

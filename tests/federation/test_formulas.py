@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fallow.federation.building import build_study
-from fallow.federation.card import Facts, card_text
+from fallow.federation.card import CardFacts, card_text
 from fallow.federation.site.labels_files import read_lines, write_lines
 from fallow.storage.plain import cell, cell_text, plain, printable
 from tests.federation.agreed import TABLE, agreed
@@ -40,7 +40,7 @@ def test_other_texts_and_numbers_stand_in_a_table_as_they_are(text: str) -> None
 def test_names_of_an_agreement_are_no_markup_in_a_model_card() -> None:
     schema = replace(TABLE, classes=("<script>alert(1)</script>", "no"))
     about = agreed(schema=schema)
-    text = card_text(about, build_study(about).methods, Facts("site north"))
+    text = card_text(about, build_study(about).methods, CardFacts("site north"))
     assert "<script>" not in text and "&lt;script>" in text
 
 

@@ -48,7 +48,7 @@ def test_noise_is_drawn_once_and_says_what_it_cost(tmp_path: Path) -> None:
     leader.again()
     again = leader.send(order).answer
     assert first[EPSILON] == 0.5 and torch.equal(first["share"], again["share"])
-    assert leader.ledger.store.spent() == 0.5
+    assert leader.ledger.store.sum_spent() == 0.5
     leader.ledger.close()
 
 
@@ -58,7 +58,7 @@ def test_a_new_run_is_not_answered_from_the_book_of_the_last_one(tmp_path: Path)
     second = Leader(leader.site, run=SECOND)
     other = second.send(second.order(SHARE)).answer
     assert other[EPSILON] == 0.5 and not torch.equal(first["share"], other["share"])
-    assert second.ledger.store.spent() == 1.0
+    assert second.ledger.store.sum_spent() == 1.0
     for one in (leader, second):
         one.ledger.close()
 
@@ -69,7 +69,7 @@ def test_a_site_spends_no_more_than_it_allows_and_says_so(tmp_path: Path) -> Non
     second = Leader(leader.site, run=SECOND)
     refused = second.send(second.order(SHARE)).refused
     assert "has spent epsilon 0.5 of the 0.6 that it allows over all runs" in str(refused)
-    assert second.ledger.store.spent() == 0.5
+    assert second.ledger.store.sum_spent() == 0.5
     for one in (leader, second):
         one.ledger.close()
 
@@ -80,7 +80,7 @@ def test_noise_that_came_too_late_is_spent_all_the_same(tmp_path: Path) -> None:
     leader.send(late)
     leader.miss(late)
     assert leader.people("ask", "0/query", step="0/query", cycle=0, allowed=0)["asked"] == 0
-    assert leader.ledger.store.spent() == 0.5
+    assert leader.ledger.store.sum_spent() == 0.5
     leader.ledger.close()
 
 
@@ -104,12 +104,12 @@ def test_noise_that_was_drawn_is_spent_also_where_its_order_fails(tmp_path: Path
         order = leader.order(failing)
         for _ in range(2):  # the same order again costs nothing more
             why.append(str(leader.send(order).refused))
-        spent.append(leader.ledger.store.spent())
+        spent.append(leader.ledger.store.sum_spent())
     assert spent == [0.5, 1.0, 1.0], why
     assert "adds nothing to a secure sum" in why[0]
     assert "releases nothing more" in why[-1]
     leader.again()
-    assert leader.ledger.store.spent() == 1.0
+    assert leader.ledger.store.sum_spent() == 1.0
     leader.ledger.close()
 
 

@@ -248,6 +248,35 @@ def test_counts_below_0_and_shares_above_1_are_refused(
         ResponseCheck({"a": 9}).check("a", of_sum("spread"), answer)
 
 
+TALLY = {
+    **{"chosen": 3.0, "wrong": 1.0, "left": 6.0, "doubt": 1.5},
+    **{"drawn": 2.0, "beyond": 4.0, "squares": 8.0},
+}
+
+
+@pytest.mark.parametrize("kind", ["sum", "each"])
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"drawn": -1.0}, "drawn is -1, which is below 0"),
+        ({"wrong": -9.0}, "wrong is -9, which is below 0"),
+        ({"left": 7.0}, "chosen and left are 10 together, and there are 9 rows"),
+        ({"doubt": 7.0}, "doubt is 7, more than left, 6"),
+        ({"drawn": 5.0}, "drawn is 5, and there are 4 labels at most"),
+        ({"beyond": 5.0}, "beyond is more than its squares allow"),
+        ({"chosen": torch.tensor([3.0])}, "chosen is no single number"),
+    ],
+)
+def test_a_tally_that_cannot_be_is_refused(
+    kind: Any, changes: dict[str, Any], why: str
+) -> None:
+    request = Request("1/audit/0", "audit", 1, 0, (Step(kind, "tally", {}),))
+    border = ResponseCheck({"a": 9}, labels={"a": 4})
+    assert border.check("a", request, TALLY) == TALLY
+    with pytest.raises(ValueError, match=why):
+        border.check("a", request, {**TALLY, **changes})
+
+
 # -- what a site says of itself ------------------------------------------------------------------
 
 HELLO = {

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fallow.federation.ledger.questions import Reasons
 from fallow.federation.page import LabelQueue
 from fallow.federation.site.labels_io import (
     Imported,
@@ -27,7 +28,7 @@ from tests.federation.desks import (
     table_rows,
 )
 
-WHY = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.66}
+WHY: Reasons = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.66}
 
 
 def about(desk: LabelQueue) -> tuple[Any, Any, Any]:

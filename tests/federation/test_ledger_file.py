@@ -242,13 +242,16 @@ def test_a_draft_is_read_as_if_it_were_written_and_writes_nothing(tmp_path: Path
     draft.spend("north", "0/query/0", Released(0.5, "digest", {"p": torch.ones(1)}))
     draft.hide("north", {"name": "a"})
     assert set(draft.load_states("north")) == {"local", "model/west"}
-    assert draft.epsilon == 0.5 and draft.hidden("north") == {"name": "a"}
+    assert draft.epsilon == 0.5 and draft.load_secret("north") == {"name": "a"}
     assert set(ledger.store.load_states("north")) == {"model/south"}
-    assert ledger.store.load_labels("north") == [] and ledger.store.released("north") == {}
+    assert (
+        ledger.store.load_labels("north") == []
+        and ledger.store.load_releases("north") == {}
+    )
     draft.flush("north")
     assert set(ledger.store.load_states("north")) == {"local", "model/west"}
     assert ledger.store.load_labels("north") == [Label(3, 1.0, 0)] and draft.epsilon == 0
-    assert set(ledger.store.released("north")) == {"0/query/0"}
+    assert set(ledger.store.load_releases("north")) == {"0/query/0"}
 
 
 def test_memory_is_put_back_to_what_it_was_when_it_last_counted(tmp_path: Path) -> None:
@@ -286,7 +289,7 @@ def test_noise_is_limited_over_all_runs_and_each_run_has_its_own_book(
     ledger.store.run = "one"
     ledger.store.spend("north", "0/query/0", line)
     ledger.store.run = "two"
-    assert ledger.store.released("north") == {}
+    assert ledger.store.load_releases("north") == {}
     with pytest.raises(ValueError, match=r"spent epsilon 0\.6 of the 1 .* over all runs"):
         ledger.store.spend("north", "0/query/0", line)
-    assert ledger.store.spent() == 0.6
+    assert ledger.store.sum_spent() == 0.6

@@ -84,10 +84,10 @@ def test_four_releases_since_the_copy_are_charged_all_four(
     for cycle in range(1, 5):
         release(leader, cycle)
     put_in_place(leader, file)
-    assert leader.ledger.store.spent() == 5 * EACH
+    assert leader.ledger.store.sum_spent() == 5 * EACH
     second = Leader(leader.site, run=SECOND)  # the first one goes on without this site
     release(second, 0)
-    assert second.ledger.store.spent() == LIMIT
+    assert second.ledger.store.sum_spent() == LIMIT
     refused = str(second.send(second.order(share(1))).refused)
     assert "has spent epsilon 3 of the 3" in refused
     for one in (leader, second):
@@ -106,7 +106,7 @@ def test_the_same_question_has_the_same_answer_after_a_ledger_was_put_back(
     assert torch.equal(
         torch.as_tensor(leader.send(order).answer["share"]), torch.as_tensor(first)
     )
-    assert leader.ledger.store.spent() == EACH
+    assert leader.ledger.store.sum_spent() == EACH
     leader.ledger.close()
 
 
@@ -125,7 +125,7 @@ def test_where_nobody_knows_what_was_released_all_that_was_left_is_spent(
     else:
         book.write_bytes(book.read_bytes().replace(b'"epsilon": 0.5', b'"epsilon": 0.1'))
     put_in_place(leader, file)
-    assert leader.ledger.store.spent() == LIMIT
+    assert leader.ledger.store.sum_spent() == LIMIT
     said = str(leader.ledger.store.describe_put_back())
     assert "ε 2.5, all that was left up to its limit of 3, counts as spent" in said
     assert "raise the limit under [privacy] in site.toml" in said
@@ -151,7 +151,7 @@ def test_a_folder_that_was_put_back_as_a_whole_with_its_own_copy_is_in_doubt(
     (leader.site.path / NAME).unlink()
     os.replace(tmp_path / "book", leader.site.path / NAME)
     put_in_place(leader, saved / "ledger-backup.sqlite")
-    assert leader.ledger.store.spent() == LIMIT
+    assert leader.ledger.store.sum_spent() == LIMIT
     leader.ledger.close()
 
 
@@ -170,7 +170,7 @@ def test_a_second_book_whose_content_was_put_back_is_in_doubt(
     monkeypatch.setattr(time, "time", lambda: now)
     book.write_bytes(before)
     put_in_place(leader, leader.site.path / "ledger-backup.sqlite")
-    assert leader.ledger.store.spent() == LIMIT
+    assert leader.ledger.store.sum_spent() == LIMIT
     leader.ledger.close()
 
 
@@ -182,7 +182,7 @@ def test_a_second_book_that_knows_less_than_its_ledger_is_in_doubt(tmp_path: Pat
     release(leader, 1)
     book.write_bytes(before)
     leader.again()
-    assert leader.ledger.store.spent() == LIMIT
+    assert leader.ledger.store.sum_spent() == LIMIT
     leader.ledger.close()
 
 
@@ -198,12 +198,12 @@ def test_a_ledger_that_is_put_back_twice_is_charged_no_less(
         reply = leader.send(leader.order(share(cycle), counted=None))
         assert reply.refused is None
         put_in_place(leader, file)
-        spent.append(leader.ledger.store.spent())
+        spent.append(leader.ledger.store.sum_spent())
     assert spent == [EACH, 2 * EACH, 3 * EACH]
     (leader.site.path / NAME).unlink()
     for _ in range(3):
         put_in_place(leader, file)
-        assert leader.ledger.store.spent() == LIMIT
+        assert leader.ledger.store.sum_spent() == LIMIT
     leader.ledger.close()
 
 
@@ -218,7 +218,7 @@ def test_an_older_ledger_in_the_place_of_one_that_is_open_lets_nothing_out(
         refused = str(leader.send(leader.order(share(1))).refused)
         assert "was moved away or replaced while the site was running" in refused
     leader.again()
-    assert leader.ledger.store.spent() == EACH
+    assert leader.ledger.store.sum_spent() == EACH
     leader.ledger.close()
 
 
@@ -231,7 +231,7 @@ def test_an_older_ledger_written_over_one_that_is_open_is_charged(tmp_path: Path
     reply = leader.send(leader.order(share(1), counted=None))
     left = 1 if reply.refused else 2
     put_in_place(leader, file)
-    assert leader.ledger.store.spent() == left * EACH
+    assert leader.ledger.store.sum_spent() == left * EACH
     leader.ledger.close()
 
 
@@ -246,7 +246,7 @@ def test_a_copy_of_a_ledger_that_was_put_back_is_a_copy_like_any_other(
     release(leader, 0)
     os.replace(book, leader.site.path / NAME)  # put back too: nobody knows of the release
     put_in_place(leader, kept)
-    assert leader.ledger.store.spent() == LIMIT
+    assert leader.ledger.store.sum_spent() == LIMIT
     leader.ledger.close()
 
 
@@ -259,7 +259,7 @@ def test_a_ledger_that_was_deleted_takes_its_releases_with_it_nowhere(
     for end in ("", "-wal", "-shm"):
         (leader.site.path / f"ledger.sqlite{end}").unlink(missing_ok=True)
     leader.start()
-    assert leader.ledger.store.spent() == EACH
+    assert leader.ledger.store.sum_spent() == EACH
     leader.ledger.close()
 
 
@@ -288,10 +288,10 @@ def test_a_process_that_dies_beside_the_second_book_loses_no_release(
 
     assert ended(begun(act)) == KILLED
     leader.start()
-    assert leader.ledger.store.spent() == (EACH if dies == "after" else 0)
+    assert leader.ledger.store.sum_spent() == (EACH if dies == "after" else 0)
     assert leader.ledger.store.describe_put_back() is None  # nobody put anything back
     first = leader.send(order).answer["share"]
-    assert leader.ledger.store.spent() == EACH
+    assert leader.ledger.store.sum_spent() == EACH
     leader.again()
     assert torch.equal(
         torch.as_tensor(first), torch.as_tensor(leader.send(order).answer["share"])
@@ -306,7 +306,7 @@ def test_a_line_that_was_being_written_when_the_power_went_is_none(tmp_path: Pat
         file.write(b"0123 {half a li")
     release(leader, 1)
     leader.again()
-    assert leader.ledger.store.spent() == 2 * EACH
+    assert leader.ledger.store.sum_spent() == 2 * EACH
     leader.ledger.close()
 
 
@@ -336,11 +336,11 @@ def test_a_coordinator_that_counted_what_the_site_forgot_proves_that_it_is_older
     tmp_path: Path,
 ) -> None:
     leader = roll_back(tmp_path)
-    assert leader.ledger.store.spent() == EACH
+    assert leader.ledger.store.sum_spent() == EACH
     for _ in range(2):
         refused = str(leader.send(leader.order(share(2))).refused)
         assert "its ledger is older" in refused
-    assert leader.ledger.store.spent() == LIMIT
+    assert leader.ledger.store.sum_spent() == LIMIT
     leader.ledger.close()
 
 
@@ -351,7 +351,7 @@ def test_a_site_whose_loss_is_known_is_not_charged_for_it_again(tmp_path: Path) 
     release(leader, 1)
     put_in_place(leader, file)
     assert "its ledger is older" in str(leader.send(leader.order(share(2))).refused)
-    assert leader.ledger.store.spent() == 2 * EACH
+    assert leader.ledger.store.sum_spent() == 2 * EACH
     leader.ledger.close()
 
 
@@ -365,10 +365,10 @@ def test_what_a_coordinator_keeps_silent_about_is_charged_all_the_same(
     for order in lying:
         assert leader.send(order).refused is None
     put_in_place(leader, file)
-    assert leader.ledger.store.spent() == 4 * EACH
+    assert leader.ledger.store.sum_spent() == 4 * EACH
     answers = [leader.send(replace(order, counted=None)) for order in lying]
     assert all(reply.refused is None for reply in answers)
-    assert leader.ledger.store.spent() == 4 * EACH  # the same answers as before
+    assert leader.ledger.store.sum_spent() == 4 * EACH  # the same answers as before
     leader.ledger.close()
 
 
@@ -391,7 +391,7 @@ def test_a_second_book_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -
     (tmp_path / NAME).mkdir()
     with pytest.raises(Failed, match="nothing was released"):
         ledger.store.spend("north", "0/query/0", Released(0.5, "d", {}))
-    assert ledger.store.spent() == 0
+    assert ledger.store.sum_spent() == 0
     ledger.close()
 
 
@@ -404,7 +404,7 @@ def test_a_ledger_of_an_earlier_version_begins_a_second_book(tmp_path: Path) -> 
     earlier.close()
     for _ in range(2):
         now = Ledger(path, "north", 3, None, epsilon=LIMIT)
-        assert (now.store.spent(), now.store.describe_put_back()) == (0.5, None)
+        assert (now.store.sum_spent(), now.store.describe_put_back()) == (0.5, None)
         now.close()
     assert (tmp_path / NAME).exists()
 
@@ -417,7 +417,7 @@ def test_a_copy_holds_no_key_of_a_sum(tmp_path: Path) -> None:
     ledger.close()
     os.replace(tmp_path / "ledger-backup.sqlite", tmp_path / "ledger.sqlite")
     restored = Ledger(tmp_path / "ledger.sqlite", "north", 3, None)
-    assert restored.store.hidden("north") is None
+    assert restored.store.load_secret("north") is None
     restored.close()
 
 
@@ -440,7 +440,7 @@ def test_the_second_book_is_on_the_disk_before_the_ledger_has_a_release(
     seen = []
 
     def watch_fsync(file: int) -> None:
-        seen.append((os.fstat(file).st_size, ledger.store.spent()))
+        seen.append((os.fstat(file).st_size, ledger.store.sum_spent()))
 
     monkeypatch.setattr(os, "fsync", watch_fsync)
     before = (tmp_path / NAME).stat().st_size

@@ -271,6 +271,8 @@ def test_an_order_brings_few_models(leader: Leader) -> None:
         (training(cycle=3), "it trains in cycles 0 to 2, and not in 3"),
         (keep("2/query/0", "select", n=3), "it queries in cycles 0 to 1, and not in 2"),
         (keep("0/query-1/0", "select", n=3), "a cycle has 1 queries"),
+        (keep("0/query/audit/0", "draw", n=3), "no rows are drawn by chance"),
+        (keep("0/audit/0", "tally"), "no rows are drawn by chance"),
         (keep("0/train/0/0", "select", n=3), "by its key it would be of 'training'"),
         (keep("0/extra/0", "select", n=3), "belongs to no exchange of this study"),
         (keep("00/query/0", "select", n=3), "belongs to no exchange of this study"),

@@ -54,6 +54,7 @@ STUDIES: dict[str, dict[str, Any]] = {
         "training": Spec("dpfl", {"budget": 2, "graph": "symmetric-or"}),
         **TWICE,
     },
+    "an audit": {"audit": 0.5, "initial": 0, "per_cycle": 0.2, "query": Spec("margin")},
     "ifal": {"query": Spec("ifal", {"epochs": 1})},
     "entropy of the mean": {"query": Spec("entropy", {"model": "average"})},
     "fairfal": {"query": Spec("fairfal")},
@@ -86,6 +87,17 @@ STUDIES: dict[str, dict[str, Any]] = {
         "initial": 0.1,
         "per_cycle": 0.1,
         "cycles": 2,
+    },
+    "a pivotal sample by leverage": {
+        "query": Spec("pivotal"),
+        "training": Spec("server-solve"),
+        "initial_by": "query",
+        "cycles": 2,
+    },
+    "a pivotal sample by leverage at each site": {
+        "query": Spec("pivotal", {"allot": "site"}),
+        "training": Spec("server-solve"),
+        "initial_by": "query",
     },
     "leverage in triangles": {
         "query": Spec("fale", {"mode": "tsqr"}),

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fallow.federation.page.words import reasons
+from fallow.federation.ledger.questions import Reasons
+from fallow.federation.page.words import list_reasons
 from fallow.federation.site.rows import ReadableRow
 from tests.federation.desks import (
     DIGITS,
@@ -22,7 +23,7 @@ from tests.federation.desks import (
     table_rows,
 )
 
-WHY = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.6641}
+WHY: Reasons = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.6641}
 
 
 def test_a_row_is_shown_in_the_agreed_words_and_units(tmp_path: Path) -> None:
@@ -127,15 +128,15 @@ def test_the_guess_is_hidden_until_somebody_wants_to_see_it(tmp_path: Path) -> N
 
 
 def test_why_a_sample_was_chosen_is_said_in_words() -> None:
-    assert reasons(HEART, WHY, place=1, of=20) == [
+    assert list_reasons(HEART, WHY, place=1, of=20) == [
         "It was chosen as number 2 of 20 in its cycle.",
         "The model that all sites train together guesses “ill”, 62 % sure.",
         "The strategy that chooses samples gave it the score 0.6641.",
     ]
-    assert "This site's own model guesses “3.5 mg”." in reasons(
+    assert "This site's own model guesses “3.5 mg”." in list_reasons(
         DOSE, {"predicted": 3.5, "by": "local"}, place=0, of=1
     )
-    assert "There is no guess" in reasons(HEART, {}, place=0, of=1)[1]
+    assert "There is no guess" in list_reasons(HEART, {}, place=0, of=1)[1]
 
 
 def test_undo_takes_the_last_answer_back_once(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ STUDIES: dict[str, dict[str, Any]] = {
         "restart": "continue",
     },
     "numbers: fale": {**NUMBER, "query": Spec("fale")},
+    "numbers: pivotal": {**NUMBER, "query": Spec("pivotal")},
     "numbers: masked fale and a masked solution": {
         **NUMBER,
         "query": Spec("fale", {"mode": "fedsvd"}),

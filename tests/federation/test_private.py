@@ -12,7 +12,7 @@ from threading import Event
 
 import pytest
 
-from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
+from fallow.federation.coordinator.folder import CoordinatorFolder, StudyPlan
 from fallow.federation.coordinator.live import Control
 from fallow.federation.folders import tighten
 from fallow.federation.ledger.tables import copy_of
@@ -67,7 +67,7 @@ def loosen(folder: Path) -> None:
 def coordinator(tmp_path: Path) -> CoordinatorFolder:
     world = tiny(tmp_path / "world")
     world.close()
-    plan = Plan("hospitals", TINY, schema_for(world.data), world.agreement.sites)
+    plan = StudyPlan("hospitals", TINY, schema_for(world.data), world.agreement.sites)
     return CoordinatorFolder.create(tmp_path / "office", plan)
 
 
@@ -234,7 +234,7 @@ def test_a_site_that_starts_tightens_its_folder(tmp_path: Path) -> None:
     loosen(folder.path)
     stop = Event()
     stop.set()
-    serve(folder, stop, lambda event: None, lambda folder, at: Wire(at))
+    serve(folder, stop, lambda event: None, lambda folder, handle: Wire(folder.path))
     assert open_to_others(folder.path) == {}
 
 

@@ -63,7 +63,7 @@ def test_each_close_is_charged_what_it_adds(tmp_path: Path) -> None:
     world = hospitals(tmp_path)
     assert world.program().go()
     for name in world.sites:
-        assert world.ledgers[name].store.spent() == pytest.approx(OF_TWO, rel=1e-12)
+        assert world.ledgers[name].store.sum_spent() == pytest.approx(OF_TWO, rel=1e-12)
     records = world.records()
     assert records[-1]["penalty"] > 0
     noisy = [row for row in records[-1]["revealed"] if row["verb"] == "noisy_totals"]
@@ -76,7 +76,7 @@ def test_the_limit_of_a_site_holds_for_totals_too(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"spent epsilon 1 of .*1\.2|answered 'noisy"):
         world.program().go()
     for name in world.sites:
-        assert world.ledgers[name].store.spent() == 1.0
+        assert world.ledgers[name].store.sum_spent() == 1.0
     world.close()
 
 
@@ -91,7 +91,7 @@ def test_what_was_spent_on_totals_survives_a_kill_at_any_point(tmp_path: Path) -
     assert sum(killed.deaths.values()) >= 4
     world.close()
     with closing(SiteFolder.open(world.sites[VICTIM].path).open_ledger()) as ledger:
-        assert ledger.store.spent() == pytest.approx(OF_TWO, rel=1e-12)
+        assert ledger.store.sum_spent() == pytest.approx(OF_TWO, rel=1e-12)
 
 
 def test_a_site_promised_noise_answers_no_order_for_exact_totals(tmp_path: Path) -> None:
@@ -115,5 +115,5 @@ def test_behind_masks_the_noise_of_all_sites_is_in_the_total(tmp_path: Path) -> 
     world = hospitals(tmp_path, privacy=Privacy(epsilon=1.0, secure_sum=True))
     assert world.program().go()
     for name in world.sites:
-        assert world.ledgers[name].store.spent() == pytest.approx(OF_TWO, rel=1e-12)
+        assert world.ledgers[name].store.sum_spent() == pytest.approx(OF_TWO, rel=1e-12)
     world.close()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fallow.cli.coordinate_words import Lines, show_sites
+from fallow.cli.coordinate_words import CoordinatorLines, show_sites
 from fallow.core.events import Event
-from fallow.federation.coordinator.labels import counts_of
+from fallow.federation.coordinator.labels import read_progress
 from fallow.federation.coordinator.live import utc
 from fallow.federation.coordinator.scores import UNSCORED, score_counts, score_totals
 from tests.federation.worlds import tiny
@@ -21,7 +21,7 @@ from tests.federation.worlds import tiny
 def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
     world = tiny(tmp_path)
     paper = StringIO()
-    lines = Lines(Console(file=paper, width=200), world.agreement)
+    lines = CoordinatorLines(Console(file=paper, width=200), world.agreement)
 
     def say(event: Event) -> None:
         lines(event)
@@ -73,11 +73,11 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
                 "event": "labels",
                 "deadline": utc(0),
                 "sites": {
-                    "b": counts_of(
+                    "b": read_progress(
                         {"asked": 3, "answered": 1, "declined": 1, "conflicts": 1}
                     )
                 },
-                "earlier": {"a": (counts_of({"asked": 4, "answered": 3}), utc(60))},
+                "earlier": {"a": (read_progress({"asked": 4, "answered": 3}), utc(60))},
             },
             "until 1 Jan 1970, 00:00 UTC: a 3 of 4 (as of 1 Jan 1970, 00:01 UTC); b 2 of 3, 1 in ",
         ),
@@ -89,7 +89,7 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
 )
 def test_an_event_is_one_line_or_none(event: Event, said: str, tmp_path: Path) -> None:
     paper = StringIO()
-    lines = Lines(Console(file=paper, width=200), tiny(tmp_path).agreement)
+    lines = CoordinatorLines(Console(file=paper, width=200), tiny(tmp_path).agreement)
     lines(event)
     lines(event)
     assert said in paper.getvalue()
@@ -98,7 +98,7 @@ def test_an_event_is_one_line_or_none(event: Event, said: str, tmp_path: Path) -
 
 def test_sites_that_go_while_a_run_ends_are_no_news(tmp_path: Path) -> None:
     paper = StringIO()
-    lines = Lines(Console(file=paper, width=200), tiny(tmp_path).agreement)
+    lines = CoordinatorLines(Console(file=paper, width=200), tiny(tmp_path).agreement)
     lines.is_ending = True
     lines({"event": "lost", "site": "a", "why": "no heartbeat"})
     lines({"event": "stopped", "why": None})
@@ -140,7 +140,9 @@ def test_a_narrow_terminal_has_the_names_of_sites_and_fewer_columns(
 def test_events_are_objects_for_a_program(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = Lines(Console(file=StringIO()), tiny(tmp_path).agreement, as_json=True)
+    lines = CoordinatorLines(
+        Console(file=StringIO()), tiny(tmp_path).agreement, as_json=True
+    )
     lines({"event": "meeting", "sites": ["basel", "chur"]})
     lines({"event": "query", "cycle": 1})
     first, second = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -20,7 +20,7 @@ from fallow.cli.site import site as commands
 from fallow.core.names import OWN, NamePolicy, distribution_digest
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import build_study
-from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
+from fallow.federation.coordinator.folder import CoordinatorFolder, StudyPlan
 from fallow.federation.site.folder import SiteFolder, check_digest
 from fallow.federation.site.host import Host
 from fallow.federation.study_file import agreement_text, read_agreement, write_agreement
@@ -194,7 +194,7 @@ def test_a_coordinator_may_name_her_own_code_and_it_stays_that_code(
     mark: Path, tmp_path: Path
 ) -> None:
     recipe = Recipe("tiny", cycles=1, rounds=1, query=Spec(f"{MODULE}:Fancy"))
-    plan = Plan("hearts", recipe, TABLE, ("north", "south"))
+    plan = StudyPlan("hearts", recipe, TABLE, ("north", "south"))
     CoordinatorFolder.create(tmp_path / "study", plan, "127.0.0.1:9", ["127.0.0.1"])
     office = CoordinatorFolder.open(tmp_path / "study")
     assert office.agreement.names == policy()
@@ -208,7 +208,7 @@ def test_a_coordinator_cannot_name_what_no_site_could_install(tmp_path: Path) ->
     recipe = Recipe(
         "tiny", cycles=1, rounds=1, query=Spec("tests.experiment.crash:Nothing")
     )
-    plan = Plan("hearts", recipe, TABLE, ("north", "south"))
+    plan = StudyPlan("hearts", recipe, TABLE, ("north", "south"))
     with pytest.raises(ValueError, match="no installed distribution"):
         CoordinatorFolder.create(tmp_path / "study", plan, "127.0.0.1:9", ["127.0.0.1"])
     assert not (tmp_path / "study").exists()

@@ -43,6 +43,19 @@ def test_an_order_of_an_earlier_run_that_never_arrived_begins_nothing(
     assert leader.people("ask", "0/query", **ASK) == {"asked": 3}  # the run goes on
 
 
+def test_runs_that_begin_in_one_second_are_taken_in_their_order(leader: Leader) -> None:
+    runs = [name_run(1.5e9 + eighth / 8) for eighth in range(8)]
+    assert runs == sorted(runs)
+    for run in runs:
+        begun = leader.send(leader.order(about("hello", "0/hello"), run=run))
+        assert not begun.refused
+    assert len(set(runs)) == 8
+
+
+def test_two_runs_of_one_moment_have_different_names() -> None:
+    assert name_run(1.5e9) != name_run(1.5e9)
+
+
 def test_a_replayed_ask_of_a_finished_cycle_asks_nobody(leader: Leader) -> None:
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)

@@ -27,7 +27,7 @@ from fallow.federation.agreement import Waits
 from fallow.federation.building import BuiltStudy, build_study
 from fallow.federation.coordinator.labels import LabelWait
 from fallow.federation.coordinator.live import Control
-from fallow.federation.coordinator.sites import RealSites, hello
+from fallow.federation.coordinator.sites import RealSites, greet_sites
 from fallow.network.envelope import open_order
 from fallow.network.remote import Remote
 from fallow.settings.recipe import Recipe
@@ -138,7 +138,7 @@ class Coordinator:
         about = (agreed.digest, RUN, agreed.waits, self.tell)
         link = Mortal(self.link, self.fate)
         remote = Remote(link, journal, self.world.keys, *about, clock=self.link.clock)
-        greeted = hello(self.parts, remote, journal)
+        greeted = greet_sites(self.parts, remote, journal)
         clock, control = self.link.clock, Control(self.path.parent / "control")
         label_wait = LabelWait(remote, journal, control, 1e9, self.tell, clock, 0.0)
         run = Run(

@@ -24,10 +24,12 @@ from typer.testing import CliRunner
 from fallow.cli.site import site
 from fallow.cli.site_words import SiteLines, describe_end, describe_event
 from fallow.core import events
+from fallow.federation.links.ends import Handle, SiteNode
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.serve import Copies, read_status, serve, unreachable
 from fallow.federation.study_file import write_agreement
 from fallow.network.envelope import Order, open_reply, sign_message
+from fallow.network.flower import SocketNode
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.errors import Failed
 from tests.federation.agreed import agreed, table
@@ -83,9 +85,12 @@ def serving(
     """The site at work in a thread; its events in ``heard``."""
     stop, wires = Event(), list[Wire]()
 
-    def connect(folder: SiteFolder, at: Path) -> Wire:
+    def make(at: Path) -> Wire:
         wires.append(Wire(at))
         return wires[0]
+
+    def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
+        return SocketNode(folder.path, handle, make)
 
     worker = Thread(target=serve, args=(folder, stop, heard.append, connect, copies))
     worker.start()

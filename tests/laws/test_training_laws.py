@@ -19,7 +19,7 @@ from fallow.core.methods import Methods
 from fallow.engine import Loop, Stacked, row_loss
 from fallow.engine.learner import Autograd
 from fallow.queries import Random
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust
@@ -53,7 +53,7 @@ def sites(
         u = torch.randn(
             pool, *x.shape[1:], generator=stream(0, "pool", name), dtype=x.dtype
         )
-        members[name] = Site(name, torch.cat([x, u]), parts, store)
+        members[name] = LocalSite(name, torch.cat([x, u]), parts, store)
         members[name].buy([Label(row, label, cycle=0) for row, label in enumerate(y)])
     return InProcess(members, executor(model, layout, row_loss("classification")))
 

@@ -23,7 +23,7 @@ from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
 from fallow.network.bytes import Bytes
 from fallow.settings.spec import Spec
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import MemoryStore, Store
 from fallow.storage.errors import Failed
@@ -48,24 +48,24 @@ class Passing:
         return {"w": view.rows().flatten()}
 
 
-def members(store: Store) -> dict[str, Site]:
+def members(store: Store) -> dict[str, LocalSite]:
     net = nn.Sequential()
     net.add_module("head", nn.Linear(1, 2))
     methods: Any = {"training": Passing()}  # all that is asked here
     parts = Parts(net, Layout.of(net), methods, 2, 0, lambda generator: {})
     return {
-        name: Site(name, torch.tensor([[float(at)]]), parts, store)
+        name: LocalSite(name, torch.tensor([[float(at)]]), parts, store)
         for at, name in enumerate(SITES)
     }
 
 
-def door(made: dict[str, Site], journal: Journal, runtime: type = InProcess) -> Ask:
+def door(made: dict[str, LocalSite], journal: Journal, runtime: type = InProcess) -> Ask:
     net = next(iter(made.values())).parts
     carrier = runtime(made, Loop(net.model, net.layout, row_loss("classification")))
     return Ask(carrier, journal, Disclosure(), "0/train/0", "training")
 
 
-def brought(site: Site) -> dict[str, list[float]]:
+def brought(site: LocalSite) -> dict[str, list[float]]:
     return {name: kept["w"][:1].tolist() for name, kept in site.memory.items()}
 
 

@@ -113,7 +113,7 @@ def test_each_release_of_a_run_is_booked_at_what_it_adds() -> None:
     federation = protected(Privacy(epsilon=1.0, total=2.0), Numbers())
     for cycle in range(3):
         asking(federation, cycle=cycle).sum("share")
-    booked = federation.members["a"].store.released("a")
+    booked = federation.members["a"].store.load_releases("a")
     assert [line.epsilon for line in booked.values()] == costs_of(3, 1.0, DELTA)
     assert {line.rho for line in booked.values()} == {rho_of(1.0, DELTA)}
     with pytest.raises(ValueError, match=r"spent epsilon 1\.758.* of 2 in 3 releases"):
@@ -125,7 +125,7 @@ def test_the_same_question_has_the_same_answer_and_costs_nothing() -> None:
     pytest.importorskip("opendp")
     first, again = (asking(federation).sum("share")["counts"] for _ in range(2))
     assert torch.equal(torch.as_tensor(first), torch.as_tensor(again))
-    assert len(federation.members["a"].store.released("a")) == 1
+    assert len(federation.members["a"].store.load_releases("a")) == 1
 
 
 def test_without_epsilon_nothing_leaves_that_wants_gaussian_noise() -> None:

@@ -58,7 +58,7 @@ def test_without_epsilon_counts_leave_as_they_are_and_nothing_is_spent() -> None
     federation = protected(Privacy())
     assert torch.equal(asking(federation).sum("share")["counts"], counts(federation))
     assert "epsilon" not in federation.shown.rows()[0]
-    assert federation.members["a"].store.released("a") == {}
+    assert federation.members["a"].store.load_releases("a") == {}
 
 
 def test_asking_again_under_the_same_key_gives_the_stored_answer() -> None:
@@ -156,17 +156,17 @@ def test_a_release_survives_the_file_and_a_changed_byte_is_noticed(tmp_path: Pat
     first.hide("a", {"name": "l"})
     first.close()
     again = Journal(path)
-    found = again.released("a")["0/query/0"]
+    found = again.load_releases("a")["0/query/0"]
     assert found[:2] == line[:2]
     assert torch.equal(torch.as_tensor(found.answer["x"]), torch.ones(2))
-    assert again.released("b") == {} and again.hidden("b") is None
-    assert again.hidden("a") == {"name": "l"}
+    assert again.load_releases("b") == {} and again.load_secret("b") is None
+    assert again.load_secret("a") == {"name": "l"}
     again._write("UPDATE spent SET key = '1/query/0'")
     with pytest.raises(Failed, match="stands under another key"):
-        again.released("a")
+        again.load_releases("a")
     again._write("UPDATE spent SET line = CAST(X'00' || substr(line, 2) AS BLOB)")
     with pytest.raises(Failed, match="damaged"):
-        again.released("a")
+        again.load_releases("a")
     again.close()
 
 
@@ -179,4 +179,4 @@ def test_a_release_is_spent_only_together_with_the_exchange_that_it_answers() ->
     with pytest.raises(ZeroDivisionError), journal.transaction():
         ask.sum("share")
         raise ZeroDivisionError
-    assert journal.released("a") == {} and journal.recall("0/query/0", "") is None
+    assert journal.load_releases("a") == {} and journal.recall("0/query/0", "") is None

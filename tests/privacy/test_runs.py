@@ -20,8 +20,8 @@ from fallow.report.costs import MASKS, NOISE, disclosure
 from fallow.report.render import render_blocks
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.sites import Site
-from fallow.study.cell import Cell, Setup
+from fallow.sites import LocalSite
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.reading import read_study
 from fallow.study.study import run_cell
 from tests.experiment.crash import KILLED, WELL, points, tiny, work
@@ -29,7 +29,7 @@ from tests.experiment.crash import left as ended
 from tests.report.conftest import write_study
 
 BOTH = Privacy(epsilon=1.0, secure_sum=True)
-CELL = Cell("ahfal", 0)
+CELL = StudyRun("ahfal", 0)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def run_all(recipe: Recipe, **change: Any) -> tuple[Run, list[Record]]:
     return run, run.go()
 
 
-def members(run: Run) -> dict[str, Site]:
+def members(run: Run) -> dict[str, LocalSite]:
     """The simulated sites of a run."""
     assert isinstance(run.world, World)
     return run.world.members

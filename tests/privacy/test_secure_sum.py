@@ -151,7 +151,7 @@ def test_noise_is_drawn_once_for_all_attempts() -> None:
     )
     ask = asking(federation, Losing(federation.carrier, {1: ["b"]}))
     total = ask.sum("share")["counts"]
-    book = [federation.members[s].store.released(s) for s in "acd"]
+    book = [federation.members[s].store.load_releases(s) for s in "acd"]
     assert [list(lines) for lines in book] == [["0/query/0"]] * 3
     released = sum(torch.as_tensor(lines["0/query/0"].answer["counts"]) for lines in book)
     torch.testing.assert_close(total, released, rtol=0, atol=1e-10)
@@ -280,7 +280,7 @@ def test_the_secret_is_gone_once_it_was_used() -> None:
     federation = protected(SECURE)
     asking(federation).sum("plain")
     for name, site in federation.members.items():
-        held = site.store.hidden(name)
+        held = site.store.load_secret(name)
         assert held is not None and "secret" not in held
         assert not any("secret" in memory for memory in site.memory)
 

@@ -25,7 +25,7 @@ from fallow.experiment.steps import hold_back, is_stratified
 from fallow.models.dense import Linear
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg, personal
@@ -94,7 +94,7 @@ def small_site(
     features: dict[int, float] | None = None,
     fresh_first: bool = False,
     epsilon: float | None = 1.0,
-) -> Site:
+) -> LocalSite:
     """A site that bought labels in several purchases, which are split as its run would split
     them; some rows were withdrawn, some labels corrected, some rows have other ``features``."""
     privacy = Privacy(epsilon=epsilon)
@@ -114,7 +114,7 @@ def small_site(
         hidden={"a": torch.zeros(n + POOL, dtype=torch.int64)},
         privacy=privacy,
     )
-    site = Site("a", x, parts, MemoryStore())
+    site = LocalSite("a", x, parts, MemoryStore())
     row = 0
     for turn, purchase in enumerate(purchases):
         labels = []
@@ -135,7 +135,7 @@ def small_site(
     return site
 
 
-def released(site: Site, verb: str) -> Release:
+def released(site: LocalSite, verb: str) -> Release:
     method = site.method("query")
     view = SiteView(site, 0, method.contract.simulator_only)
     found = getattr(method, verb)(view)

@@ -21,7 +21,7 @@ from fallow.privacy.ledger import add_up, as_written
 from fallow.privacy.noise import draw_from_os
 from fallow.queries import AHFAL
 from fallow.settings.recipe import Recipe, recipe_from
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from tests.privacy.federation import asking, protected
@@ -44,9 +44,12 @@ def test_noise_is_secret_unless_a_simulation_asks_for_a_seed() -> None:
 def test_a_site_without_a_secret_draws_nothing_that_others_could_repeat() -> None:
     x = torch.zeros(3, 2)
     with pytest.raises(RuntimeError, match="site a has no secret to draw 'rotation' from"):
-        SiteView(Site("a", x, parts(), MemoryStore()), 0).secret("rotation")
+        SiteView(LocalSite("a", x, parts(), MemoryStore()), 0).secret("rotation")
     for safe in (parts(secret=1), parts(noise="seeded")):
-        assert SiteView(Site("a", x, safe, MemoryStore()), 0).secret("rotation") is not None
+        assert (
+            SiteView(LocalSite("a", x, safe, MemoryStore()), 0).secret("rotation")
+            is not None
+        )
 
 
 def simulate(**more: object) -> tuple[World, list[Record]]:
@@ -189,8 +192,8 @@ def test_the_guard_sends_what_noisy_counts_are_made_into() -> None:
         assert float(total["share"].sum()) == pytest.approx(len(federation.members))
 
 
-def _make_labelled() -> Site:
-    site = Site("a", torch.zeros(3, 2), parts(), MemoryStore())
+def _make_labelled() -> LocalSite:
+    site = LocalSite("a", torch.zeros(3, 2), parts(), MemoryStore())
     site.buy([Label(0, 1.0, -1)])
     return site
 

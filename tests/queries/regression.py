@@ -16,7 +16,7 @@ from fallow.models import Linear
 from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy
 from fallow.queries.fale import FALE
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
@@ -69,7 +69,7 @@ def federation(
     parts = Parts(model, layout, methods, 0, seed, lambda generator: zero, noise="seeded")
     if privacy is not None:
         parts = replace(parts, privacy=privacy)
-    members = {name: Site(name, rows, parts, store) for name, rows in sites.items()}
+    members = {name: LocalSite(name, rows, parts, store) for name, rows in sites.items()}
     return World(
         strategy, members, runtime(members, Loop(model, layout, row_loss("regression")))
     )

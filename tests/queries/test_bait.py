@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fallow.queries import BAIT
-from fallow.queries.bait import forward_backward
-from fallow.queries.parts import LastLayer, Reduction
+from fallow.queries.bait import Forward, forward_backward
+from fallow.queries.parts import LastLayer, Reduction, first_best
 from fallow.queries.parts.posterior import with_one
 from tests.contracts.numbers import with_numbers
 from tests.queries.regression import draws
@@ -127,6 +127,50 @@ def test_where_nothing_may_be_taken_back_the_last_picks_go() -> None:
     )
     assert forward_backward(unknown, 4, 4).tolist() == [1, 2, 0, 3]
     assert forward_backward(unknown, 2, 4).tolist() == [1, 2]
+
+
+def one_by_one(rows: Reduction, n: int) -> list[int]:
+    """Greedy picks whose matrices are written anew for each."""
+    is_taken = torch.zeros(len(rows.phi), dtype=torch.bool)
+    picks = []
+    for _ in range(n):
+        picks.append(first_best(rows.gain().masked_fill(is_taken, -torch.inf)))
+        rows = rows.after(picks[-1])
+        is_taken[picks[-1]] = True
+    return picks
+
+
+@pytest.mark.parametrize("labels", [0, 2, 40])  # some directions unknown, none unknown
+@pytest.mark.parametrize("pending", [1, 5, 32])
+@pytest.mark.parametrize("many", [1, 256])
+def test_matrices_that_lag_behind_change_no_pick(
+    labels: int, pending: int, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fallow.queries.bait.PENDING", pending)
+    monkeypatch.setattr("fallow.queries.bait.MANY", many)
+    before = Reduction.of(rows(150, labels, 20), 1e-3)
+    assert forward_backward(before, 80, 80).tolist() == one_by_one(before, 80)
+
+
+def test_rows_that_occur_often_are_picked_as_one_by_one() -> None:
+    x = draws(12, 4).repeat(30, 1)
+    found = LastLayer(with_one(x), with_one(x[:2]), torch.arange(len(x)))
+    before = Reduction.of(found, 1e-3)
+    assert forward_backward(before, 50, 50).tolist() == one_by_one(before, 50)
+
+
+def test_what_is_read_after_picks_is_what_each_pick_leaves() -> None:
+    before = Reduction.of(rows(60, 3, 8), 1e-3)
+    forward = Forward(before)
+    for j in (4, 17, 51):
+        forward.take(j)
+        before = before.after(j)
+    found = forward.read_rows(torch.arange(60))
+    for name in ("m_phi", "r_m_phi"):
+        largest = float(getattr(before, name).abs().max())
+        torch.testing.assert_close(
+            getattr(found, name), getattr(before, name), rtol=0, atol=1e-9 * largest
+        )
 
 
 def test_more_than_there_is_takes_all_in_the_order_of_picking() -> None:

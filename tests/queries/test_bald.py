@@ -11,7 +11,7 @@ from fallow.engine.forward import forward
 from fallow.models import Linear, ResNet8
 from fallow.queries import BALD
 from fallow.queries.bald import drop_features, information
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg
@@ -24,7 +24,7 @@ def view_of(model: nn.Module, x: Tensor, strategy: BALD, labels: int = 2) -> Sit
     layout = Layout.of(model)
     methods: Methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
     parts = Parts(model, layout, methods, 3, 0, lambda generator: layout.flatten(model))
-    site = Site("a", x, parts, MemoryStore())
+    site = LocalSite("a", x, parts, MemoryStore())
     site.buy([Label(row, row % 3, 0) for row in range(labels)])
     site.remember("local", layout.flatten(model))
     return SiteView(site, 0)

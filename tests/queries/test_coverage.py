@@ -15,9 +15,9 @@ from fallow.queries.coverage import (
     cover_greedily,
     highest_level,
     kernel,
-    margins,
     read_outlook,
 )
+from fallow.queries.parts import margins
 from tests.worlds import Table, tables, world
 
 

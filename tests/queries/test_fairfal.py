@@ -11,7 +11,7 @@ from fallow.queries import FairFAL
 from fallow.queries.fairfal import difference, mean_prediction, quotas
 from fallow.queries.parts import Gradients, residuals
 from fallow.sites.view import SiteView
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_cell
 from tests.experiment.crash import KILLED, WELL, exchanges, left, points, tiny, work
 from tests.worlds import Table, tables, world
@@ -86,7 +86,7 @@ def test_the_imbalance_is_asked_once_and_then_kept_in_the_memo() -> None:
 def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_first(
     tmp_path: Path,
 ) -> None:
-    cell, plan = Cell("fairfal", 0), Plan((Segment(2),), 8)
+    cell, plan = StudyRun("fairfal", 0), Plan((Segment(2),), 8)
     recipe = replace(tiny(tmp_path), cycles=4, rounds=2, local_plan=plan)
     run_cell(Setup(recipe, tmp_path / "warm"), cell)  # a fork that need not import anything
     whole, killed = (Setup(recipe, tmp_path / name) for name in ("whole", "killed"))

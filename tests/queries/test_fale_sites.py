@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fallow.privacy import Privacy
 from fallow.queries.fale import FALE
+from fallow.queries.parts import leverage
 from fallow.sites.store import Label
 from tests.privacy.federation import SECURE, Losing, asking
 from tests.queries.regression import (
@@ -49,7 +50,7 @@ def test_a_site_of_which_no_row_is_whole_is_told_to_leave() -> None:
 def test_singular_vectors_of_the_wrong_number_of_rows_are_refused(size: int) -> None:
     strategy = FALE(mode="fedsvd")
     ask = federation(table(), strategy).ask()
-    strategy.score_rows(ask, strategy.columns(ask))
+    strategy.score_rows(ask, leverage.find_columns(ask, intercept=True))
     with pytest.raises(RuntimeError, match=f"12 rows were masked and {size} came back"):
         ask.keep("unmask", to={"b": {"left": torch.zeros(size, 6).double()}}, width=6)
 

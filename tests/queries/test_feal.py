@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -115,11 +117,23 @@ def test_rows_passed_over_follow_by_score() -> None:
     assert pass_over_crowds([], 3).tolist() == []
 
 
+def test_rows_beyond_the_budget_are_not_compared_with_others() -> None:
+    looked_at = []
+
+    def crowds() -> Iterator[list[int]]:
+        for row in range(1000):
+            looked_at.append(row)
+            yield []
+
+    assert pass_over_crowds(crowds(), 3).tolist() == [0, 1, 2]
+    assert len(looked_at) == 4  # the fourth is where the walk sees that it is over
+
+
 def test_a_row_with_fewer_similar_rows_than_k_has_no_crowd() -> None:
     z = torch.eye(4).repeat_interleave(5, 0)
     z = z + 0.01 * torch.randn(20, 4, generator=stream(0, "near"))
-    assert FEAL().crowds(z) == [[]] * 20  # five near copies each: four others
-    crowds = FEAL(neighbours=4).crowds(z)
+    assert list(FEAL().crowds(z)) == [[]] * 20  # five near copies each: four others
+    crowds = list(FEAL(neighbours=4).crowds(z))
     assert [set(c) for c in crowds] == [
         set(range(i - i % 5, i - i % 5 + 5)) - {i} for i in range(20)
     ]
@@ -127,9 +141,9 @@ def test_a_row_with_fewer_similar_rows_than_k_has_no_crowd() -> None:
 
 def test_exact_copies_are_neighbours_and_a_row_is_not_its_own() -> None:
     z = torch.ones(6, 2)
-    crowds = FEAL().crowds(z)
+    crowds = list(FEAL().crowds(z))
     assert [set(crowd) for crowd in crowds] == [set(range(6)) - {i} for i in range(6)]
-    assert FEAL().crowds(torch.ones(5, 2)) == [[]] * 5  # four others are too few
+    assert list(FEAL().crowds(torch.ones(5, 2))) == [[]] * 5  # four others are too few
     assert len(pass_over_crowds(crowds, 3)) == 3
 
 

@@ -29,7 +29,7 @@ from fallow.queries.ifal import (
     otsu,
 )
 from fallow.settings.recipe import with_settings
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg
@@ -44,7 +44,7 @@ def site(
     labels: Sequence[int] = (0, 1, 2, 1, 0),
     seed: int = 0,
     rows: Tensor | None = None,
-) -> Site:
+) -> LocalSite:
     """A site that remembers three models with features of their own."""
     model = build_model("mlp", (FEATURES,), C, stream(seed, "mlp"), hidden=(8,)).double()
     layout = Layout.of(model)
@@ -54,7 +54,7 @@ def site(
     shape = (pool + len(labels), FEATURES)
     draw = stream(seed, "rows")
     x = torch.randn(shape, generator=draw, dtype=torch.float64) if rows is None else rows
-    made = Site("a", x, parts, MemoryStore())
+    made = LocalSite("a", x, parts, MemoryStore())
     made.buy([Label(pool + i, y, -1) for i, y in enumerate(labels)])
     for name in ("global", "local", "kd"):
         other = build_model("mlp", (FEATURES,), C, stream(seed, name), hidden=(8,))
@@ -62,7 +62,7 @@ def site(
     return made
 
 
-def seen(made: Site) -> SiteView:
+def seen(made: LocalSite) -> SiteView:
     return SiteView(made, 0)
 
 
@@ -273,7 +273,7 @@ def test_a_model_that_agrees_with_its_teacher_pays_for_labels_alone() -> None:
     assert float(distillation_loss(out, out, batch)) == pytest.approx(0.1 * loss)
 
 
-def made(folder: Path, query: str, executor: str) -> dict[str, Site]:
+def made(folder: Path, query: str, executor: str) -> dict[str, LocalSite]:
     """A federation after its first phase and the query's exchanges, before the labels come."""
     recipe = with_settings(
         tiny(folder),
@@ -322,3 +322,11 @@ def test_the_plan_is_made_of_the_fields() -> None:
 def test_no_neighbours_are_refused() -> None:
     with pytest.raises(ValueError, match="IFAL's neighbours is 0"):
         IFAL(neighbours=0)
+
+
+def test_a_pool_of_too_many_pairs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fallow.queries.ifal.MOST_ROWS", 4)
+    with pytest.raises(
+        RuntimeError, match=r"site a has \d+ rows without a label, and IFAL compares all"
+    ):
+        world(tables(), IFAL(epochs=1)).picks(2)

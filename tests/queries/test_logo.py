@@ -5,7 +5,7 @@ from fallow.core import stream
 from fallow.models.scores import entropy
 from fallow.queries import LoGo
 from fallow.queries.logo import take_in_turn
-from fallow.queries.parts import clusters
+from fallow.queries.parts import cluster_rows
 from tests.worlds import Table, tables, world
 
 
@@ -16,7 +16,7 @@ def test_rows_come_in_turn_from_the_clusters() -> None:
 
 
 def test_equal_rows_make_one_cluster_and_selection_falls_back_to_uncertainty() -> None:
-    assert clusters(torch.ones(8, 3), 4, stream(0, "x")).tolist() == [0] * 8
+    assert cluster_rows(torch.ones(8, 3), 4, stream(0, "x")).tolist() == [0] * 8
     common = torch.tensor([[9.0, 0], [1, 0], [3, 0], [0, 0]], dtype=torch.float64)
     local = torch.zeros(4, 2, dtype=torch.float64)
     local[:, 0] = 1e9  # sure: the reduced gradients of all rows vanish

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fallow.core.streams import stream
 from fallow.queries import BAIT, LCMD, Typicality
-from fallow.queries.parts import clusters, typicality
+from fallow.queries.parts import cluster_rows, typicality
 from tests.contracts.numbers import world
 from tests.contracts.strategies import STRATEGIES
 from tests.worlds import Table, tables
@@ -95,7 +95,7 @@ def test_rows_that_are_far_too_large_do_not_take_the_place_of_the_others(
 @pytest.mark.parametrize("unit", [2.0**700, 2.0**60, 2.0**-60, 2.0**-700])
 def test_clusters_and_typical_rows_do_not_depend_on_the_unit(unit: float) -> None:
     x = torch.randn(40, 3, generator=stream(0, "rows"), dtype=torch.float64)
-    one = clusters(x, 4, stream(0, "k-means"))
-    assert torch.equal(clusters(unit * x, 4, stream(0, "k-means")), one)
+    one = cluster_rows(x, 4, stream(0, "k-means"))
+    assert torch.equal(cluster_rows(unit * x, 4, stream(0, "k-means")), one)
     if unit > 1:
         assert torch.equal(typicality(unit * x).argsort(), typicality(x).argsort())

@@ -9,12 +9,12 @@ from fallow.core import Layout, stream
 from fallow.models import ResNet8
 from fallow.queries import NoiseStability
 from fallow.queries.noise_stability import add_noise
-from fallow.sites import Site
+from fallow.sites import LocalSite
 from fallow.sites.view import SiteView
 from tests.worlds import Table, tables, world
 
 
-def noise(member: Site, draws: int, epsilon: float) -> Iterator[Tensor]:
+def noise(member: LocalSite, draws: int, epsilon: float) -> Iterator[Tensor]:
     """What each draw adds to the 3 x 6 weight of the tests' linear model."""
     weight = member.parts.layout.views(member.memory["local"]["w"])["head.weight"]
     generator = member.streams("noise", 0)

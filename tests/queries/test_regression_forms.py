@@ -14,7 +14,7 @@ from fallow.engine.loop import look
 from fallow.models import MLP
 from fallow.queries import ACSFW, BADGE, BAIT, LCMD, CoreSet, LoGo
 from fallow.queries.logo import fill_empty_clusters
-from fallow.queries.parts import clusters
+from fallow.queries.parts import cluster_rows
 from fallow.queries.parts.posterior import with_one
 from tests.contracts.numbers import with_numbers
 from tests.queries.regression import draws
@@ -169,7 +169,7 @@ def test_logo_clusters_by_the_local_model_and_scores_by_the_global_one() -> None
         gain(features["global"][:-6], features["global"][-6:]),
     )
     order = score.argsort(descending=True)
-    cluster = clusters(z[order], 4, made.members["a"].streams("k-means", 0))
+    cluster = cluster_rows(z[order], 4, made.members["a"].streams("k-means", 0))
     best = [int(order[int((cluster == c).nonzero()[0])]) for c in range(4)]
     assert sorted(made.picks(4)["a"]) == sorted(best)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fallow.papers.dpfl.graphs import graphs_of
-from fallow.study.reading import Cell
+from fallow.study.reading import RunRecords
 from tests.experiment.test_personal_environment import ran
 from tests.report.conftest import NAMES, rewrite
 from tests.report.reading import write_report
@@ -111,7 +111,7 @@ def test_a_study_that_has_only_begun_makes_a_page(page: Path) -> None:
 
 def test_a_run_of_dpfl_records_its_graph_round_by_round() -> None:
     world, rows = ran(training="dpfl:budget=3", score_rounds=4, rounds=4, flip=1)
-    run = graphs_of(Cell("random", 0, tuple(rows), None, 0), True)
+    run = graphs_of(RunRecords("random", 0, tuple(rows), None, 0), True)
     assert run is not None
     assert run.sites == world.carrier.sites
     assert list(run.by_round) == [0, 1, 2, 3]

@@ -14,7 +14,7 @@ from fallow.report.figures.study import learning_curves
 from fallow.report.regression import costs, errors, is_solved, warnings
 from fallow.report.words import summary
 from fallow.study.names import penalised_training
-from fallow.study.records import Study, StudyRecords
+from fallow.study.records import StudyManifest, StudyRecords
 from tests.report.conftest import rewrite
 from tests.report.reading import piece, read_study, write_report
 from tests.report.regression import FALE, LOCAL, QUERIES, write_regression
@@ -298,7 +298,7 @@ def test_little_makes_a_page_too(tmp_path: Path, seeds: int, cycles: int) -> Non
     ],
 )
 def test_the_way_out_names_the_field_of_the_training(training: str, cure: str) -> None:
-    study = Study(
+    study = StudyManifest(
         name="a",
         recipe={"training": {"name": training}},
         reference=None,

@@ -14,7 +14,7 @@ from fallow.settings.budgets import budgets
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.variants import variant
 from fallow.sites.store import MemoryStore
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_cell
 from tests.experiment.crash import tiny
 
@@ -118,8 +118,8 @@ def test_a_list_of_budgets_is_bought_in_turn(tmp_path: Path) -> None:
     recipe = with_settings(
         tiny(tmp_path), {"initial": "0", "per_cycle": "[1,3,2]", "cycles": "3"}
     )
-    run_cell(Setup(recipe, tmp_path), Cell("random", 0))
-    folder = Cell("random", 0).folder(tmp_path)
+    run_cell(Setup(recipe, tmp_path), StudyRun("random", 0))
+    folder = StudyRun("random", 0).folder(tmp_path)
     lines = (folder / "records.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     bought = {record["cycle"]: record["labelled"] for record in records}
@@ -131,7 +131,7 @@ def test_equal_budgets_in_a_list_are_the_budget_of_every_cycle(tmp_path: Path) -
     listed = replace(recipe, per_cycle=(2, 2))
     lines = []
     for name, of_it in (("one", recipe), ("list", listed)):
-        cell = Cell("entropy", 1)
+        cell = StudyRun("entropy", 1)
         run_cell(Setup(of_it, tmp_path / name), cell)
         lines.append((cell.folder(tmp_path / name) / "model.safetensors").read_bytes())
     assert lines[0] == lines[1]

@@ -15,12 +15,12 @@ from fallow.papers import RECIPES
 from fallow.settings.recipe import LATER, OUTSIDE, Recipe
 from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Spec
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.opening import check_same, open_study
 from fallow.study.study import run_cell
 from tests.experiment.crash import tiny
 
-CELL = Cell("random", 0)
+CELL = StudyRun("random", 0)
 
 
 @dataclass(frozen=True)

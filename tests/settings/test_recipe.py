@@ -101,8 +101,24 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
         ),
         (
             {"executor": "gpu"},
-            "executor 'gpu' is unknown; use 'auto', 'loop', 'stacked' or 'workers'",
+            "executor 'gpu' is unknown; use 'auto', 'device', 'loop', 'stacked' or 'workers'",
         ),
+        ({"device": "gpu"}, "device: Input should be 'none', 'cpu', 'cuda' or 'mps'"),
+        ({"executor": "device"}, "executor 'device' needs a device; set device=cuda"),
+        (
+            {"precision": "bf16"},
+            "precision is 'bf16' and device is 'none'; set device=cuda",
+        ),
+        (
+            {"device": "cuda", "executor": "workers"},
+            "device is 'cuda' and executor is 'workers', which trains on the processor",
+        ),
+        ({"device": "cpu", "precision": "tf32"}, "precision 'tf32' is for device=cuda"),
+        (
+            {"device": "cuda", "precision": "bf16", "dtype": "float64"},
+            "dtype is 'float64' and precision is 'bf16', which has fewer digits",
+        ),
+        ({"device": "mps", "dtype": "float64"}, "device 'mps' has no float64; set dtype"),
     ],
 )
 def test_a_bad_setting_is_named(settings: dict[str, str], sentence: str) -> None:

@@ -65,6 +65,11 @@ def ending(recipe: Recipe, runtime: Any = "inprocess", executor: Any = "loop") -
     )
 
 
+def on_device(recipe: Recipe) -> Ending:
+    """The run on the processor by the code for GPUs."""
+    return ending(replace(recipe, device="cpu"), executor="auto")
+
+
 def score_of(record: Record) -> float:
     """The accuracy, or the error of numbers as far as it is the same in any order of adding up."""
     if record["accuracy"]:
@@ -95,13 +100,14 @@ PAIRS += [(training, "Typicality") for training in OTHERS]
 @pytest.mark.parametrize(
     ("training", "query"), PAIRS, ids=["-".join(pair) for pair in PAIRS]
 )
-def test_loop_stacked_and_bytes_agree(training: str, query: str) -> None:
+def test_loop_stacked_device_and_bytes_agree(training: str, query: str) -> None:
     recipe = replace(TINY, training=Spec(training), query=Spec(query))
     if getattr(fallow.training, training).contract.linear:
         recipe = replace(recipe, model=Spec("linear"))
     plain = ending(recipe)
     assert sum(map(len, plain.picks.values())) == 48  # FALE buys where it draws
     check(ending(recipe, executor="stacked"), plain)
+    check(on_device(recipe), plain)
     check(ending(recipe, runtime="bytes"), plain, atol=0)
 
 
@@ -124,6 +130,7 @@ def test_they_agree_on_numbers(query: str, model: str) -> None:
     recipe = replace(recipe, query=Spec(query), local_source="last_round")
     plain = ending(recipe)
     check(ending(recipe, executor="stacked"), plain)
+    check(on_device(recipe), plain)
     check(ending(recipe, runtime="bytes"), plain, atol=0)
 
 
@@ -159,9 +166,33 @@ def test_they_agree_in_every_setting_of_training(settings: dict[str, Any]) -> No
     recipe = replace(TINY, query=Spec("ahfal"), **settings)
     plain = ending(recipe)
     check(ending(recipe, executor="stacked"), plain)
+    check(on_device(recipe), plain)
     check(ending(recipe, runtime="bytes"), plain, atol=0)
 
 
 def test_a_network_with_batch_norm_does_not_notice_the_bytes() -> None:
     recipe = replace(TINY, model=Spec("resnet8"), query=Spec("badge"), cycles=1)
     check(ending(recipe, runtime="bytes"), ending(recipe), atol=0)
+
+
+IMAGES: dict[str, dict[str, Any]] = {
+    "pictures that are augmented": {
+        "plan": replace(PLAN, augment=("flip", "crop2")),
+        "query": Spec("noise-stability"),
+    },
+    "channels last": {"channels_last": True, "query": Spec("entropy")},
+    "rows of the pool beside": {
+        "training": Spec("kcfu"),
+        "local_source": "scratch",
+        "local_plan": Plan((Segment(1),), 8),
+        "query": Spec("ksas"),
+    },
+}
+
+
+@pytest.mark.parametrize("settings", IMAGES.values(), ids=IMAGES)
+def test_a_network_with_batch_norm_does_not_notice_the_device(
+    settings: dict[str, Any],
+) -> None:
+    recipe = replace(TINY, model=Spec("resnet8"), cycles=1, **settings)
+    check(on_device(recipe), ending(recipe))

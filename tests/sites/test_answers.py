@@ -13,7 +13,7 @@ from fallow.core.messages import Request, Step
 from fallow.core.methods import Methods
 from fallow.core.types import Answer
 from fallow.core.view import Picks
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.answering import answer_step
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
@@ -41,7 +41,7 @@ class Choosing:
         return {"rows": view.rows()}
 
 
-def ask(query: Choosing, kind: Any, verb: str, **args: Any) -> tuple[Site, Answer]:
+def ask(query: Choosing, kind: Any, verb: str, **args: Any) -> tuple[LocalSite, Answer]:
     model = mlp()
     methods = cast(
         Methods,
@@ -53,7 +53,7 @@ def ask(query: Choosing, kind: Any, verb: str, **args: Any) -> tuple[Site, Answe
     parts = Parts(
         model, layout, methods, classes=3, seed=0, fresh=lambda gen: layout.flatten(model)
     )
-    site = Site("a", x, parts, MemoryStore())
+    site = LocalSite("a", x, parts, MemoryStore())
     step = Step(kind, verb, args)
     return site, answer_step(site, step, Request("0/query/0", "query", 0, 0, (step,)))
 

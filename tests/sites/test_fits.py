@@ -28,7 +28,7 @@ from fallow.core.methods import Methods
 from fallow.core.refusal import Refusal
 from fallow.engine import Job, Loop, row_loss
 from fallow.network.bytes import Bytes
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg, ServerSolve
@@ -95,7 +95,7 @@ def world(query: Any, kind: type = InProcess, pool: int = 5) -> Any:
     members = {}
     for name in ("a", "b"):
         x = torch.randn(8 + pool, 6, generator=stream(0, "rows", name), dtype=torch.float64)
-        members[name] = Site(name, x, parts, store)
+        members[name] = LocalSite(name, x, parts, store)
         members[name].buy([Label(row, row % 2, cycle=0) for row in range(8)])
     return kind(members, Loop(model, layout, row_loss("classification")))
 

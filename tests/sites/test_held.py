@@ -13,7 +13,7 @@ from fallow.core import Contract, Layout, Optimiser, Plan, Segment, State, View,
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Methods
 from fallow.engine import predict
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg
@@ -33,7 +33,7 @@ class Constant:
 
 def site(
     store: MemoryStore | None = None, training: object = FedAvg(), classes: int = 3
-) -> Site:
+) -> LocalSite:
     model = mlp()
     methods = cast(
         Methods,
@@ -45,10 +45,10 @@ def site(
         model, layout, methods, classes, seed=0, fresh=lambda gen: layout.flatten(model)
     )
     x = torch.randn(12, 6, generator=stream(0, "rows"), dtype=torch.float64)
-    return Site("a", x, parts, store or MemoryStore())
+    return LocalSite("a", x, parts, store or MemoryStore())
 
 
-def site_with_labels(**more: object) -> Site:
+def site_with_labels(**more: object) -> LocalSite:
     made = site(**more)  # type: ignore[arg-type]
     made.buy(LABELS)
     return made

@@ -10,7 +10,7 @@ import pytest
 
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.estimate import Estimate, add_up, count_labels_by_phase, estimate, measure
 from fallow.study.study import study_cells
 from tests.experiment.crash import left, tiny, work
@@ -38,9 +38,9 @@ def test_the_upper_bounds_are_counted_as_they_run(tmp_path: Path) -> None:
 def test_bytes_are_those_of_the_run(tmp_path: Path, initial: float) -> None:
     recipe = replace(tiny(tmp_path), initial=initial)
     setup = Setup(recipe, tmp_path / "study")
-    expected = estimate(setup, [Cell("random", 0)], 1).bytes
-    assert work(setup, Cell("random", 0)) == 0
-    last = left(setup, Cell("random", 0)).records[-1]
+    expected = estimate(setup, [StudyRun("random", 0)], 1).bytes
+    assert work(setup, StudyRun("random", 0)) == 0
+    last = left(setup, StudyRun("random", 0)).records[-1]
     assert expected == pytest.approx(last["bytes_up"] + last["bytes_down"], rel=0.3)
 
 
@@ -60,17 +60,17 @@ def test_labels_per_site_are_counted_at_every_site() -> None:
 # -- studies whose strategies train in different ways ---------------------------------------------
 
 
-def of_training(tmp_path: Path, training: str, **changes: Any) -> tuple[Setup, Cell]:
+def of_training(tmp_path: Path, training: str, **changes: Any) -> tuple[Setup, StudyRun]:
     recipe = replace(
         tiny(tmp_path), validation=0.25, initial=8, rounds=4, cycles=1, **changes
     )
-    return Setup(recipe, tmp_path / "study"), Cell(f"random@training={training}", 0)
+    return Setup(recipe, tmp_path / "study"), StudyRun(f"random@training={training}", 0)
 
 
 def test_strategies_that_train_otherwise_share_no_phase(tmp_path: Path) -> None:
     setup, cell = of_training(tmp_path, "ditto")
     alone = estimate(setup, [cell], 1).rows
-    others = [cell, Cell("random", 0), Cell("entropy", 0)]
+    others = [cell, StudyRun("random", 0), StudyRun("entropy", 0)]
     both = estimate(setup, others, 1)
     assert both.rows == 2 * alone + (alone - 24 * setup.recipe.rounds)
 
@@ -81,8 +81,8 @@ def test_strategies_that_train_otherwise_share_no_phase(tmp_path: Path) -> None:
 )
 def test_bytes_are_those_of_the_training_method(tmp_path: Path, training: str) -> None:
     setup, cell = of_training(tmp_path, training)
-    expected = estimate(setup, [Cell("random", 0), cell], 1)
-    usual = estimate(setup, [Cell("random", 0)], 1)
+    expected = estimate(setup, [StudyRun("random", 0), cell], 1)
+    usual = estimate(setup, [StudyRun("random", 0)], 1)
     assert work(setup, cell) == 0
     last = left(setup, cell).records[-1]
     assert expected.bytes - usual.bytes == pytest.approx(
@@ -95,8 +95,8 @@ def count_rows_together_and_alone(tmp_path: Path, setting: str) -> tuple[int, in
     """Training rows of a study of two strategies, one of them under a setting of its own, and the
     sum of those of two studies of one strategy each."""
     setup = Setup(tiny(tmp_path), tmp_path / "study")
-    usual = Cell("random", 0)
-    other = Cell(f"random@{setting}", 0)
+    usual = StudyRun("random", 0)
+    other = StudyRun(f"random@{setting}", 0)
     measured = measure(setup, [usual, other])
     both = add_up(setup, [usual, other], 1, measured).rows
     alone = sum(add_up(setup, [cell], 1, measured).rows for cell in (usual, other))
@@ -140,9 +140,9 @@ def test_bytes_are_those_of_the_model_that_a_strategy_trains(
     tmp_path: Path, setting: str
 ) -> None:
     setup = Setup(tiny(tmp_path), tmp_path / "study")
-    cell = Cell(f"random@{setting}", 0)
-    usual = estimate(setup, [Cell("random", 0)], 1).bytes
-    both = estimate(setup, [Cell("random", 0), cell], 1).bytes
+    cell = StudyRun(f"random@{setting}", 0)
+    usual = estimate(setup, [StudyRun("random", 0)], 1).bytes
+    both = estimate(setup, [StudyRun("random", 0), cell], 1).bytes
     assert work(setup, cell) == 0
     last = left(setup, cell).records[-1]
     crossed = last["bytes_up"] + last["bytes_down"]
@@ -152,7 +152,7 @@ def test_bytes_are_those_of_the_model_that_a_strategy_trains(
 def test_a_study_whose_rows_are_encoded_is_estimated(tmp_path: Path) -> None:
     encoder = Spec("fourier", {"features": 40})
     setup = Setup(replace(tiny(tmp_path), encoder=encoder), tmp_path / "study")
-    cell = Cell("random", 0)
+    cell = StudyRun("random", 0)
     expected = estimate(setup, [cell], 1)
     assert work(setup, cell) == 0
     last = left(setup, cell).records[-1]
@@ -180,7 +180,7 @@ def test_what_goes_from_site_to_site_and_what_is_tried_is_counted(
 def test_choosing_takes_time(tmp_path: Path) -> None:
     setup, cell = of_training(tmp_path, "dpfl:period=1")
     many = replace(setup, recipe=replace(setup.recipe, rounds=400))
-    usual = Cell("random", 0)
+    usual = StudyRun("random", 0)
     measured = measure(many, [cell, usual])  # once: two measurements differ by chance
     chosen = add_up(many, [cell], 1, measured)
     plain = add_up(many, [usual], 1, measured)
@@ -213,6 +213,6 @@ def test_many_sites_each_have_labels_in_what_is_timed(tmp_path: Path) -> None:
     )
     setup = Setup(recipe, tmp_path / "study")
     assert (
-        estimate(setup, [Cell("random", 0)], 1).rows
+        estimate(setup, [StudyRun("random", 0)], 1).rows
         == 600 * recipe.rounds * recipe.plan.epochs
     )

@@ -23,7 +23,7 @@ from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import Spec
 from fallow.storage.errors import Failed
 from fallow.storage.files import load_tree
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.opening import open_study
 from fallow.study.predict import predict_file
 from fallow.study.reading import read_study
@@ -49,7 +49,7 @@ def table(path: Path, label: bool = True) -> Path:
 def study(folder: Path, recipe: Recipe) -> Path:
     setup = Setup(recipe, folder / "study")
     open_study(setup, study_cells(recipe, ("random",), [0]), "", resume=False)
-    run_cell(setup, Cell("random", 0))
+    run_cell(setup, StudyRun("random", 0))
     return setup.out
 
 
@@ -149,7 +149,7 @@ def test_a_missing_file_run_or_study_is_named(trained: Path, tmp_path: Path) -> 
 
 
 def test_a_model_with_one_changed_bit_is_not_used(trained: Path, tmp_path: Path) -> None:
-    model = Cell("random", 0).folder(trained) / "model.safetensors"
+    model = StudyRun("random", 0).folder(trained) / "model.safetensors"
     whole = model.read_bytes()
     model.write_bytes(whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:])
     try:
@@ -241,7 +241,7 @@ def said(done: Path, **whose: Any) -> list[dict[str, str]]:
 
 def test_a_site_predicts_with_the_model_that_it_was_tested_with(tmp_path: Path) -> None:
     done = own(tmp_path, "local")
-    path = Cell("random", 0).folder(done) / "model.safetensors"
+    path = StudyRun("random", 0).folder(done) / "model.safetensors"
     saved = load_tree(path, path.parent)
     assert saved["state"] is None and list(saved["sites"]) == ["site-0", "site-1", "site-2"]
     by_site = {name: said(done, site=name) for name in saved["sites"]}
@@ -278,7 +278,7 @@ def test_a_model_for_all_is_meant_unless_a_site_is_named(
     done = own(
         tmp_path, "fedavg"
     )  # sites keep the one that validates best, each of another round
-    path = Cell("random", 0).folder(done) / "model.safetensors"
+    path = StudyRun("random", 0).folder(done) / "model.safetensors"
     saved = load_tree(path, path.parent)
     assert said(done)
     assert all(said(done, site=name) for name in saved["sites"])
@@ -300,8 +300,8 @@ def test_a_method_that_predicts_with_labelled_rows_is_refused(tmp_path: Path) ->
 def test_a_resumed_run_still_has_the_models_of_its_sites(tmp_path: Path) -> None:
     done = own(tmp_path, "local")
     before = said(done, site="site-1")
-    (Cell("random", 0).folder(done) / "model.safetensors").unlink()
-    run_cell(Setup(recipe_from(read_study(done).study.recipe), done), Cell("random", 0))
+    (StudyRun("random", 0).folder(done) / "model.safetensors").unlink()
+    run_cell(Setup(recipe_from(read_study(done).study.recipe), done), StudyRun("random", 0))
     assert said(done, site="site-1") == before
 
 

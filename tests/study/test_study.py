@@ -13,7 +13,7 @@ from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.errors import Failed
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.opening import open_study, prepare_study
 from fallow.study.reading import read_study
 from fallow.study.study import run_cell, run_study, study_cells
@@ -27,7 +27,9 @@ def setup(tmp_path: Path) -> Setup:
     return Setup(tiny(tmp_path), tmp_path / "study")
 
 
-def opened(setup: Setup, seeds: tuple[int, ...] = (0,), resume: bool = False) -> list[Cell]:
+def opened(
+    setup: Setup, seeds: tuple[int, ...] = (0,), resume: bool = False
+) -> list[StudyRun]:
     cells = study_cells(setup.recipe, QUERIES, seeds)
     open_study(setup, cells, "fallow compare tiny", resume)
     return cells
@@ -46,7 +48,11 @@ def test_two_processes_give_bit_for_bit_what_one_gives(
 
 
 def test_a_cell_that_fails_is_reported_and_the_others_finish(setup: Setup) -> None:
-    cells = [Cell("random", 0), Cell("tests.experiment.crash:Nothing", 0), Cell("ahfal", 0)]
+    cells = [
+        StudyRun("random", 0),
+        StudyRun("tests.experiment.crash:Nothing", 0),
+        StudyRun("ahfal", 0),
+    ]
     events: list[Event] = []
     (failure,) = run_study(setup, cells, say=events.append)
     assert failure.cell == cells[1]
@@ -59,7 +65,7 @@ def test_a_cell_that_fails_is_reported_and_the_others_finish(setup: Setup) -> No
 def test_training_that_diverges_is_said_to_with_its_site(setup: Setup) -> None:
     wild = Plan((Segment(3),), 8, Optimiser(lr=3e38, momentum=0.9))
     (failure,) = run_study(
-        replace(setup, recipe=replace(setup.recipe, plan=wild)), [Cell("random", 0)]
+        replace(setup, recipe=replace(setup.recipe, plan=wild)), [StudyRun("random", 0)]
     )
     assert "site site-0 answered 'upload' with w that is NaN or infinite" in failure.why
     assert "diverged" in failure.why
@@ -112,19 +118,19 @@ def test_a_damaged_description_is_reported(setup: Setup, content: bytes) -> None
 
 
 def test_a_run_is_not_resumed_on_data_that_have_changed(setup: Setup) -> None:
-    run_cell(setup, Cell("random", 0))
-    (Cell("random", 0).folder(setup.out) / "model.safetensors").unlink()
+    run_cell(setup, StudyRun("random", 0))
+    (StudyRun("random", 0).folder(setup.out) / "model.safetensors").unlink()
     content = bytearray(Path(setup.recipe.data).read_bytes())
     tiny(Path(setup.recipe.data).parent)
-    run_cell(setup, Cell("random", 0))  # the same data, written again
+    run_cell(setup, StudyRun("random", 0))  # the same data, written again
     import numpy as np
 
     with np.load(setup.recipe.data) as arrays:
         changed = {**arrays, "x": arrays["x"] + 1}
     np.savez(setup.recipe.data, **changed)
-    (Cell("random", 0).folder(setup.out) / "model.safetensors").unlink()
+    (StudyRun("random", 0).folder(setup.out) / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="has changed since"):
-        run_cell(setup, Cell("random", 0))
+        run_cell(setup, StudyRun("random", 0))
     Path(setup.recipe.data).write_bytes(content)
 
 
@@ -159,6 +165,11 @@ def test_whatever_cannot_work_is_found_before_a_file_is_written(setup: Setup) ->
     ]:
         with pytest.raises(ValueError, match=sentence):
             prepare_study(replace(setup, recipe=wrong), ["ahfal"], 0)
+    pictures = replace(
+        recipe, data="digits", model=Spec("resnet8"), training=Spec("dpfl"), validation=0.5
+    )
+    with pytest.raises(ValueError, match=r"dpfl .* batch norm .*such as lenet"):
+        prepare_study(replace(setup, recipe=pictures), ["random"], 0)
     for query, sentence in [
         ("ahfl", "did you mean 'ahfal'"),
         ("ahfal:tua=3", "did you mean 'tau'"),
@@ -196,8 +207,10 @@ def test_regression_runs_without_what_needs_classes(tmp_path: Path) -> None:
         ValueError, match="entropy chooses by classes and diabetes has numbers"
     ):
         prepare_study(Setup(recipe, tmp_path / "study"), ["random", "entropy"], 0)
-    run_cell(setup, Cell("random", 0))
-    lines = (Cell("random", 0).folder(setup.out) / "records.jsonl").read_text().splitlines()
+    run_cell(setup, StudyRun("random", 0))
+    lines = (
+        (StudyRun("random", 0).folder(setup.out) / "records.jsonl").read_text().splitlines()
+    )
     record = json.loads(lines[-1])
     assert record["mse"] > 0
     assert record["accuracy"] is record["per_class"] is record["labelled_per_class"] is None

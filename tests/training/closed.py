@@ -18,7 +18,7 @@ from fallow.models import Linear
 from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy, SecureSum
 from fallow.queries import Random
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import ClosedForm, FedAvg
@@ -91,7 +91,7 @@ class Overheard:
 class Hospitals:
     """Sites, and the method that they train by."""
 
-    members: dict[SiteId, Site]
+    members: dict[SiteId, LocalSite]
     carrier: Overheard
     method: Method
 
@@ -147,7 +147,7 @@ def hospitals(
     for name, held in zip("abcdefghijkl", parts_of, strict=False):
         at = torch.tensor(list(held), dtype=torch.int64)
         unlabelled = torch.zeros(pool, FEATURES, dtype=torch.float64)
-        site = Site(name, torch.cat([rows.z[at], unlabelled]), parts, store)
+        site = LocalSite(name, torch.cat([rows.z[at], unlabelled]), parts, store)
         values = zip(rows.y[at].tolist(), rows.s[at].tolist(), strict=True)
         site.buy([Label(row, y, 0, s) for row, (y, s) in enumerate(values)])
         members[name] = site

@@ -18,7 +18,7 @@ from fallow.engine import Loop, row_loss
 from fallow.models import MLP
 from fallow.queries import Random
 from fallow.settings.recipe import Recipe
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
@@ -49,7 +49,7 @@ def solve(parts_of: Sequence[range]) -> tuple[State, State, MLP]:
         at = list(held)
         if name == "a":
             at += list(range(50, 60))
-        site = Site(name, rows.z[at], parts, MemoryStore())
+        site = LocalSite(name, rows.z[at], parts, MemoryStore())
         site.buy([Label(i, int(rows.y[row]), 0) for i, row in enumerate(held)])
         members[name] = site
     carrier = InProcess(members, Loop(model, layout, row_loss("classification")))

@@ -10,21 +10,21 @@ from fallow.core import Layout
 from fallow.core.methods import Methods
 from fallow.models import Linear
 from fallow.queries import Random
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg
 from fallow.training.retention import Retention
 
 
-def site_of(labels: Sequence[Label], rows: int = 4) -> Site:
+def site_of(labels: Sequence[Label], rows: int = 4) -> LocalSite:
     """Rows that each have a feature of their own; every label is class 0."""
     model = Linear((rows,), 2)
     layout = Layout.of(model)
     first = layout.flatten(model)
     methods: Methods = {"query": Random(), "training": FedAvg(), "plain": FedAvg()}
     parts = Parts(model, layout, methods, 2, 0, fresh=lambda generator: first)
-    site = Site("a", torch.eye(rows), parts, MemoryStore())
+    site = LocalSite("a", torch.eye(rows), parts, MemoryStore())
     site.buy(labels)
     return site
 
@@ -39,7 +39,9 @@ def right_on(k: int, rows: int = 4) -> dict[str, torch.Tensor]:
     return Layout.of(model).flatten(model)
 
 
-def keep_best(site: Site, history: Sequence[dict[str, torch.Tensor]]) -> tuple[int, float]:
+def keep_best(
+    site: LocalSite, history: Sequence[dict[str, torch.Tensor]]
+) -> tuple[int, float]:
     """The round and the score that are kept after a history of models."""
     retention = Retention(FedAvg())
     for turn, state in enumerate(history):

@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core import Ask
 from fallow.network.bytes import Bytes
 from fallow.sites.in_process import InProcess
-from fallow.sites.site import Site
+from fallow.sites.site import LocalSite
 from fallow.sites.store import Label
 from fallow.training.scaling import Scaling
 from tests.queries.regression import draws, federation, shared, stacked
@@ -33,7 +33,7 @@ def table() -> dict[str, Tensor]:
     return shared(x, (11, 8, 1))
 
 
-def rows_of(site: Site) -> Tensor:
+def rows_of(site: LocalSite) -> Tensor:
     """All rows of a site in the common units."""
     assert isinstance(site.seen, Tensor)
     return site.seen

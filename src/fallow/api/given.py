@@ -14,7 +14,7 @@ from fallow.core.view import Rows
 from fallow.sites.view import SiteView
 
 if TYPE_CHECKING:
-    from fallow.sites import Site
+    from fallow.sites import LocalSite
 
 
 class Lacking(ValueError):
@@ -54,7 +54,7 @@ class GivenView:
     """
 
     def __init__(
-        self, said: Said, strategy: str, site: Site, cycle: int, simulator_only: bool
+        self, said: Said, strategy: str, site: LocalSite, cycle: int, simulator_only: bool
     ) -> None:
         self._said = said
         self._strategy = strategy
@@ -73,6 +73,13 @@ class GivenView:
     @property
     def pool(self) -> int:
         return self._inner.pool
+
+    @property
+    def places(self) -> Tensor:
+        return self._inner.places
+
+    def answers(self, places: Tensor) -> Tensor:
+        return self._inner.answers(places)
 
     @property
     def labels(self) -> Tensor:

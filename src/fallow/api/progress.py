@@ -12,7 +12,7 @@ from fallow.core.events import Event
 from fallow.core.words import duration
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
-from fallow.study.cell import Cell
+from fallow.study.cell import StudyRun
 from fallow.study.names import label
 
 QUIET = 2.0  # seconds before anything is shown
@@ -33,7 +33,7 @@ class Progress:
     """
 
     recipe: Recipe
-    cells: Sequence[Cell]
+    cells: Sequence[StudyRun]
     shown: bool | None = None
     to: TextIO = field(default_factory=lambda: sys.stderr)
     begun: float = field(default_factory=time.monotonic)

@@ -15,7 +15,7 @@ from fallow.core.own import Classes
 from fallow.data import Dataset
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, raw, write_json
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.opening import open_study
 
 NAME = "objects.json"
@@ -28,7 +28,9 @@ class MadeFrom(TypedDict):
     classes: dict[str, str]
 
 
-def open_kept(setup: Setup, cells: Sequence[Cell], command: str, classes: Classes) -> None:
+def open_kept(
+    setup: Setup, cells: Sequence[StudyRun], command: str, classes: Classes
+) -> None:
     """Create a study's folder, or go on with the one there, if it is made from the same objects.
 
     Runs that are finished are not run again.  So other rows under the same name, or a class that

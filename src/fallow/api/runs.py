@@ -19,14 +19,13 @@ from torch import Tensor, nn
 from fallow.api.federation import Federation
 from fallow.api.progress import Progress
 from fallow.api.remembered import open_kept
-from fallow.api.settings import order_of
+from fallow.api.settings import read_request
 from fallow.core.banks import Layout
-from fallow.core.build import nearest
 from fallow.core.events import name_run
 from fallow.core.methods import Predicting
 from fallow.core.own import Classes, lend
 from fallow.core.streams import stream
-from fallow.core.types import DTYPES, State
+from fallow.core.types import DTYPES, SiteId, State
 from fallow.core.words import join_some
 from fallow.data import Dataset
 from fallow.data.own.frame import read_features
@@ -42,7 +41,7 @@ from fallow.report.page import write_report
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.storage.files import load_tree
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.study.opening import keep_facts, prepare_study
 from fallow.study.predict import outputs_of
 from fallow.study.reading import read_study
@@ -98,16 +97,16 @@ def run(
         "cycles": cycles,
         "rounds": rounds,
     }
-    order = order_of(world, recipe, {"bounds": (), **given, **settings})
-    classes = order.collected.classes
+    request = read_request(world, recipe, {"bounds": (), **given, **settings})
+    classes = request.collected.classes
     is_kept = out is not None
     folder = make_folder(out)
     try:
-        text = str(order.recipe.query)
+        text = str(request.recipe.query)
         if query is not None:
-            text = order.collected.text(query)
-        cell = Cell(text, int(seed))
-        setup = Setup(order.recipe, folder, dataset=order.dataset, classes=classes)
+            text = request.collected.text(query)
+        cell = StudyRun(text, int(seed))
+        setup = Setup(request.recipe, folder, dataset=request.dataset, classes=classes)
         with lend(classes):
             setup, first = prepare_study(
                 setup,
@@ -116,7 +115,7 @@ def run(
                 suited=suit_strategies if query is None else None,
             )
             if query is None:
-                cell = Cell(setup.recipe.queries[0], cell.seed)
+                cell = StudyRun(setup.recipe.queries[0], cell.seed)
             open_kept(setup, [cell], "fallow.run", classes)
             keep_facts(setup.out, first.dataset)
             with Progress(setup.recipe, [cell], progress) as watch:
@@ -136,11 +135,13 @@ def make_folder(out: str | Path | None) -> Path:
     return Path(out)
 
 
-def read_run(setup: Setup, cell: Cell, *, is_kept: bool) -> Run:
+def read_run(setup: Setup, cell: StudyRun, *, is_kept: bool) -> Run:
     """A finished run of a study, with all that it left on the disk.  is_kept: its folder stays."""
     import pandas as pd
 
     place = cell.folder(setup.out)
+    partition = json.loads((place / "partition.json").read_text(encoding="utf-8"))
+    sites = tuple(partition["sites"])
     cells = read_study(setup.out, KNOWN).of(cell.query)
     by_seed = {found.seed: found for found in cells}
     records = [dict(record) for record in by_seed[cell.seed].records]
@@ -151,20 +152,20 @@ def read_run(setup: Setup, cell: Cell, *, is_kept: bool) -> Run:
         recipe=variant(setup.recipe, cell.query),
         seed=cell.seed,
         records=pd.DataFrame(records),
-        labels=_labels(place),
+        labels=_load_labels(place, sites),
+        sites=sites,
         folder=folder,
         _saved=load_tree(place / "model.safetensors", place),
         _classes=setup.classes,
     )
 
 
-def _labels(place: Path) -> pd.DataFrame:
+def _load_labels(place: Path, sites: Sequence[SiteId]) -> pd.DataFrame:
     """All labels that were bought, in the order of buying."""
     import pandas as pd
 
     columns = ["site", "row", "value", "cycle", "weight", "probability", "held"]
     rows: list[dict[str, object]] = []
-    partition = json.loads((place / "partition.json").read_text(encoding="utf-8"))
     # A strategy that chooses in one pass has a journal for each budget; the last has them all.
     journals = [*place.glob("journal.sqlite"), *place.glob("budget-*/journal.sqlite")]
     if journals:
@@ -172,8 +173,10 @@ def _labels(place: Path) -> pd.DataFrame:
         last = max(journals, key=lambda path: (len(path.parent.name), path.parent.name))
         journal = Journal(last)
         try:
-            for site in partition["sites"]:
-                rows += [{"site": site, **n._asdict()} for n in journal.load_labels(site)]
+            for site in sites:
+                for label in journal.load_labels(site):
+                    row: dict[str, object] = {"site": site}
+                    rows.append(row | label._asdict())
         finally:
             journal.close()
     table = pd.DataFrame(rows, columns=columns)
@@ -192,6 +195,7 @@ class Run:
     labels: a DataFrame, one row per label that was bought: site, row (of the site, as
     ``Federation.rows`` counts them), value (class id or target), cycle (-1: the first labels),
     weight.
+    sites: the names of all that took part.
     folder: where the run was kept; None where it was not.
 
     >>> import fallow as fl
@@ -207,6 +211,7 @@ class Run:
     seed: int
     records: pd.DataFrame
     labels: pd.DataFrame
+    sites: tuple[SiteId, ...]
     folder: Path | None
     _saved: TrainedModel
     _classes: Classes
@@ -256,7 +261,8 @@ class Run:
         """The class of each row by its name, or the number.
 
         rows: a DataFrame with the columns of the data, or (n, ...) numbers in their shape.
-        site: whose model, where sites deploy different ones.  Returns (n,) texts or floats.
+        site: one of ``sites``: whose model, where they deploy different ones.  Returns (n,) texts or
+        floats.
         Raises ValueError for rows of another shape, missing features and an unknown site.
         """
         outputs = self._outputs(rows, site)
@@ -294,13 +300,19 @@ class Run:
             )
         common: State | None = self._saved["state"]
         own: dict[str, State] = self._saved["sites"]
+        if site is not None and site not in self.sites:
+            raise ValueError(
+                f"there is no site {site!r}; the run had {join_some(self.sites)}"
+            )
         if isinstance(self.model, dict) and site is None:
             raise ValueError(
                 f"each site has a model of its own; say site=, one of {join_some([*own])}"
             )
         if site is not None and own:
             if site not in own:
-                raise ValueError(f"there is no site {site!r}{nearest(site, list(own))}")
+                raise ValueError(
+                    f"site {site!r} has no model of its own; those that have: {join_some(list(own))}"
+                )
             return own[site]
         if common is None:
             raise RuntimeError(

@@ -30,8 +30,8 @@ from fallow.core.view import Rows
 from fallow.engine import Loop, row_loss
 from fallow.experiment.methods import is_shared
 from fallow.models import Linear, check_model
+from fallow.sites import LocalSite
 from fallow.sites import Parts as SiteParts
-from fallow.sites import Site as RunningSite
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.study.opening import strategies_for
@@ -328,7 +328,7 @@ class _Forgetful:
         return None
 
 
-def _read_picks(site: RunningSite) -> Selection:
+def _read_picks(site: LocalSite) -> Selection:
     """What a site's picks say; a site that was asked for nothing has none."""
     kept = site.memory.get("picks", {"rows": torch.empty(0, dtype=torch.int64)})
 
@@ -364,7 +364,7 @@ class _NoTraining:
 class _World:
     """Sites in this process, made from arrays."""
 
-    members: dict[SiteId, RunningSite]
+    members: dict[SiteId, LocalSite]
     executor: Any
 
     def within(self, budget: Mapping[SiteId, int], shared: bool) -> dict[SiteId, int]:
@@ -523,11 +523,11 @@ class _Read:
             outputs=next(iter(widths), None),
         )
 
-    def site(self, parts: SiteParts, store: MemoryStore, known: _Classes) -> RunningSite:
+    def site(self, parts: SiteParts, store: MemoryStore, known: _Classes) -> LocalSite:
         joined = JoinedRows(self.pool, self.x, self.held_x)
         if len(joined) == 0:
             raise ValueError(f"site {self.name} has no rows at all; leave it out")
-        site = RunningSite(self.name, joined.as_tensor(), parts, store)
+        site = LocalSite(self.name, joined.as_tensor(), parts, store)
         labels = known.values(self.y, f"labels of site {self.name}")
         held = known.values(self.held_y, f"validation labels of site {self.name}")
         first = len(self.pool)

@@ -20,7 +20,7 @@ how it is shared out (the recipe's ``budget``)."""
 
 
 @dataclass(frozen=True)
-class Order:
+class RunRequest:
     """What shall be run: a recipe in words, its rows, and the classes that no word leads to."""
 
     recipe: Recipe
@@ -28,11 +28,11 @@ class Order:
     collected: Collected
 
 
-def order_of(
+def read_request(
     world: Federation | Dataset | str | Path | None,
     recipe: Recipe | Mapping[str, Any] | str | Path | None,
     settings: Mapping[str, Any],
-) -> Order:
+) -> RunRequest:
     """The recipe that the arguments describe.
 
     Settings that are None are left to ``recipe``.  Raises ValueError with the nearest name for an
@@ -60,7 +60,7 @@ def order_of(
     if found is not None and recipe is None:
         words.setdefault("name", found.dataset.name)
     with lend(collected.classes):
-        return Order(recipe_from(words, start), dataset, collected)
+        return RunRequest(recipe_from(words, start), dataset, collected)
 
 
 def _start(recipe: Recipe | Mapping[str, Any] | str | Path | None) -> Recipe | None:

@@ -15,7 +15,7 @@ from fallow.api.objects import plain
 from fallow.api.progress import Progress
 from fallow.api.remembered import open_kept
 from fallow.api.runs import Run, escape_text, make_folder, read_run
-from fallow.api.settings import order_of
+from fallow.api.settings import read_request
 from fallow.core.own import lend
 from fallow.core.words import count_noun
 from fallow.data import Dataset
@@ -27,7 +27,7 @@ from fallow.report.page import write_report as write_page
 from fallow.report.words import summary
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.errors import Failed
-from fallow.study.cell import Cell, Failure, Setup
+from fallow.study.cell import Failure, Setup, StudyRun
 from fallow.study.opening import keep_facts, prepare_study
 from fallow.study.reading import read_study as read_records
 from fallow.study.records import StudyRecords
@@ -82,14 +82,14 @@ def compare(
     defaults: dict[str, object] = {}
     if recipe is None:
         defaults["bounds"] = ()  # upper bounds are for those who ask for them
-    order = order_of(world, recipe, {**defaults, **settings})
-    collected = order.collected
-    asked: Sequence[object] = order.recipe.queries
+    request = read_request(world, recipe, {**defaults, **settings})
+    collected = request.collected
+    asked: Sequence[object] = request.recipe.queries
     if queries is not None:
         asked = _list_queries(queries)
     texts = list(dict.fromkeys(collected.text(query) for query in asked))
     wanted = _seeds(seeds)
-    chosen = order.recipe
+    chosen = request.recipe
     if not chosen.reference or reference is not None or recipe is None:
         named = None
         if reference is not None:
@@ -99,7 +99,7 @@ def compare(
     folder = make_folder(out)
     try:
         setup = Setup(
-            chosen, folder, dataset=order.dataset, classes=dict(collected.classes)
+            chosen, folder, dataset=request.dataset, classes=dict(collected.classes)
         )
         with lend(collected.classes):
             setup, first = prepare_study(
@@ -157,7 +157,7 @@ def _jobs(jobs: object) -> int:
     return found
 
 
-def _say(failures: Sequence[Failure], cells: Sequence[Cell]) -> None:
+def _say(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> None:
     if not failures:
         return
     first = failures[0]
@@ -248,7 +248,7 @@ class Study:
         """One run of the study, with its model.  Raises ValueError where it is not finished."""
         from fallow.api.objects import Collected
 
-        cell = Cell(Collected().text(query), int(seed))
+        cell = StudyRun(Collected().text(query), int(seed))
         place = cell.folder(self.setup.out)
         if not (place / "model.safetensors").exists():
             study = self.found.study

@@ -18,7 +18,7 @@ from fallow.cli.tables import print_lines
 from fallow.storage.errors import Stopped
 
 if TYPE_CHECKING:
-    from fallow.cli.coordinate_words import Lines
+    from fallow.cli.coordinate_words import CoordinatorLines
     from fallow.report.live import Live
 
 coordinate = typer.Typer(
@@ -50,6 +50,12 @@ def init(
     set_: opt.Settings = None,
     address: of.Address = "0.0.0.0:9092",
     host: of.Hosts = None,
+    link: of.Link = "flower",
+    certificate: of.Certificate = None,
+    certificate_key: of.CertificateKey = None,
+    ca: of.CertificateAuthority = None,
+    clients: of.Clients = None,
+    behind_proxy: of.BehindProxy = False,
     quorum: of.Quorum = None,
     timeout: of.Timeout = "10m",
     patience: of.Patience = "7d",
@@ -68,7 +74,7 @@ def init(
     """
     from fallow.cli.coordinate_words import after_init
     from fallow.federation.agreement import Waits, read_guideline
-    from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
+    from fallow.federation.coordinator.folder import CoordinatorFolder, Server, StudyPlan
     from fallow.federation.schema import schema_of
     from fallow.federation.toml import seconds_of
     from fallow.papers import find_recipe
@@ -91,7 +97,7 @@ def init(
     guidelines = None
     if guideline is not None:
         guidelines = read_guideline(guideline)
-    plan = Plan(
+    plan = StudyPlan(
         name=name or folder.resolve().name,
         recipe=chosen,
         schema=schema,
@@ -100,8 +106,16 @@ def init(
         waits=waits,
         smallest=smallest,
         guideline=guidelines,
+        link=link,
     )
-    made = CoordinatorFolder.create(folder, plan, address, host or ())
+    server = Server(
+        certificate=certificate,
+        key=certificate_key,
+        authority=ca,
+        clients=clients,
+        behind_proxy=behind_proxy,
+    )
+    made = CoordinatorFolder.create(folder, plan, address, host or (), server)
     about = {
         "folder": str(folder),
         "study": str(folder / "study.toml"),
@@ -109,6 +123,7 @@ def init(
         "digest": made.agreement.digest,
         "sites": list(made.agreement.sites),
         "address": made.address,
+        "link": made.agreement.link,
     }
     called = None  # how sites call this machine
     if host:
@@ -183,10 +198,12 @@ def admit(
 @coordinate.command()
 def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False) -> None:
     """Run the study until it is finished, or until Ctrl-C or 'stop'; the same command goes on."""
-    from fallow.cli.coordinate_words import Lines
+    from fallow.cli.coordinate_words import CoordinatorLines
     from fallow.federation.coordinator.folder import CoordinatorFolder
     from fallow.federation.coordinator.program import Program, alone
     from fallow.federation.folders import tighten
+    from fallow.federation.links.table import open_link
+    from fallow.network.links import check_packages
 
     office = CoordinatorFolder.open(folder)
     console = opt.console(quiet=quiet or as_json)
@@ -198,14 +215,12 @@ def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False
         tightened = tighten(folder)
         if tightened is not None:
             print_lines(console, [tightened])
-    opt.need_flower()
-    from fallow.network.flower import FlowerLink
+    check_packages(agreement.link)
 
-    say = Lines(console, agreement, as_json=as_json)
-    nodes = {site: about["node"] for site, about in office.admitted.items()}
+    say = CoordinatorLines(console, agreement, as_json=as_json)
     with _stopped_by_signals(folder, say):
-        link = FlowerLink(folder / "flower", office.address, office.tls, nodes, say)
-        program = Program(folder, agreement, link, keys, say)
+        link = open_link(office, say)
+        program = Program(folder, agreement, link, keys, say, limit=link.limit)
         try:
             is_finished = program.go(link.start)
         except KeyboardInterrupt as error:  # a second Ctrl-C
@@ -378,7 +393,7 @@ def _running(folder: Path) -> None:
 
 
 @contextmanager
-def _stopped_by_signals(folder: Path, say: Lines) -> Iterator[None]:
+def _stopped_by_signals(folder: Path, say: CoordinatorLines) -> Iterator[None]:
     """Ctrl-C and SIGTERM ask for a stop in order; a second one ends at once."""
     from fallow.federation.coordinator.live import Control
 

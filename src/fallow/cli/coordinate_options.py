@@ -47,6 +47,44 @@ Hosts = Annotated[
         "May be given again."
     ),
 ]
+Link = Annotated[
+    Literal["flower", "https"],
+    typer.Option(
+        help="What carries messages: Flower, or plain HTTPS. Over both, sites call this machine."
+    ),
+]
+Certificate = Annotated[
+    Path | None,
+    typer.Option(
+        help="This machine's certificate for --link https (PEM), where it has one; by default one "
+        "is made."
+    ),
+]
+CertificateKey = Annotated[
+    Path | None, typer.Option(help="The key of --certificate (PEM), without a password.")
+]
+CertificateAuthority = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        help="The authority of --certificate, by which alone sites know this machine; by default "
+        "those that each site's system trusts.",
+    ),
+]
+Clients = Annotated[
+    Path | None,
+    typer.Option(
+        help="The authority (PEM) of certificates that sites have to show (mutual TLS), for --link "
+        "https."
+    ),
+]
+BehindProxy = Annotated[
+    bool,
+    typer.Option(
+        "--behind-proxy",
+        help="HTTPS ends at a reverse proxy of this machine: listen on 127.0.0.1, without TLS.",
+    ),
+]
 Quorum = Annotated[
     int | None, typer.Option(help="How many sites must answer; by default all.")
 ]

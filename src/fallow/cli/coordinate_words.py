@@ -14,6 +14,7 @@ from fallow.core.events import Event
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.labels import Ended
+from fallow.network.links import LINKS
 from fallow.report.live import (
     NOTHING,
     WORDS,
@@ -32,7 +33,7 @@ SAME = ("Rows", "Test rows")
 RARE = ("Cannot tell", "Conflicts")
 """Columns that are mostly zero."""
 QUIET = 600.0  # seconds between lines that say the same
-ALARMING = ("refused", "failed", "process", "flower")  # what is printed in red
+ALARMING = ("refused", "failed", "process", "flower", "https")  # what is printed in red
 GOING = ("lost", "waiting", "missing")  # what is said of sites that do not answer
 ENDED: dict[Ended, str] = {
     "settled": "every question is answered",
@@ -42,7 +43,7 @@ ENDED: dict[Ended, str] = {
 
 
 @dataclass
-class Lines:
+class CoordinatorLines:
     """Takes the events of a run and prints a line for those that people care about.
 
     ``is_ending``: somebody has asked it to stop; that sites go as well is no news then.
@@ -189,7 +190,7 @@ def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
     agreed = office.agreement
     port = office.address.rpartition(":")[2]
     lines = []
-    if host is None:
+    if host is None and office.server.is_own:
         lines.append(
             "No --host was given, so the certificate is good for this machine alone (127.0.0.1). "
             f"If sites are on others, delete {folder} and give --host, the name by which they "
@@ -202,7 +203,8 @@ def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
         *_about_named_code(agreed),
         f"Send it to the sites ({', '.join(agreed.sites)}). Each runs:",
         f"  fallow site init SITE --study study.toml --name {agreed.sites[0]} --data rows.csv "
-        f"--test test.csv --superlink {_host_in_address(host)}:{port}{_allow_options(agreed)}",
+        f"--test test.csv --{LINKS[agreed.link].setting} {_host_in_address(host)}:{port}"
+        f"{_allow_options(agreed)}",
         "(test.csv: other rows, all with labels; without any no score is known)",
         "and sends back its join.json. Then:",
         f"  fallow coordinate admit {folder} join.json ...",

@@ -21,7 +21,7 @@ NOT_STUDIES = {"pyproject.toml", "site.toml", "Cargo.toml"}
 
 
 @dataclass(frozen=True)
-class Step:
+class Suggestion:
     """A command to type, and what it does."""
 
     command: str
@@ -29,14 +29,22 @@ class Step:
 
 
 BEGINNINGS = (
-    Step("fallow demo", "ten sites, two ways to train, a report page: about a minute"),
-    Step("fallow new my-study", "a folder to begin with: example rows, settings, README"),
-    Step("fallow compare rows.csv --label COLUMN --site COLUMN", "a table of your own"),
-    Step("fallow coordinate init --help", "real sites that label on their own machines"),
+    Suggestion(
+        "fallow demo", "ten sites, two ways to train, a report page: about a minute"
+    ),
+    Suggestion(
+        "fallow new my-study", "a folder to begin with: example rows, settings, README"
+    ),
+    Suggestion(
+        "fallow compare rows.csv --label COLUMN --site COLUMN", "a table of your own"
+    ),
+    Suggestion(
+        "fallow coordinate init --help", "real sites that label on their own machines"
+    ),
 )
 
 
-def suggest_steps(folder: Path) -> list[Step]:
+def suggest_steps(folder: Path) -> list[Suggestion]:
     """What can be done with what lies in a folder, by names alone: nothing is opened.
 
     Examples:
@@ -53,7 +61,7 @@ def suggest_steps(folder: Path) -> list[Step]:
         for name in tables[:FEW]:
             file = shlex.quote(name)
             steps.append(
-                Step(
+                Suggestion(
                     f"fallow init study.toml --data {file} --label COLUMN",
                     "settings for this table, with a comment each",
                 )
@@ -85,27 +93,31 @@ def _list_names(folder: Path) -> list[str]:
     return sorted(name for name in names if name.isprintable())
 
 
-def _steps_of_a_study(names: list[str]) -> Iterator[Step]:
+def _steps_of_a_study(names: list[str]) -> Iterator[Suggestion]:
     """The folder of a coordinator or of a site, or files of simulated studies."""
     if "coordinator.json" in names:
-        yield Step("fallow coordinate status .", "who takes part, and what it waits for")
-        yield Step("fallow coordinate start .", "go on with the study")
+        yield Suggestion(
+            "fallow coordinate status .", "who takes part, and what it waits for"
+        )
+        yield Suggestion("fallow coordinate start .", "go on with the study")
         return
     if "site.toml" in names:
-        yield Step("fallow site status .", "what is asked of this site, and what it told")
-        yield Step("fallow site start .", "take part, until Ctrl-C")
-        yield Step("fallow label .", "answer what is asked, in the browser")
+        yield Suggestion(
+            "fallow site status .", "what is asked of this site, and what it told"
+        )
+        yield Suggestion("fallow site start .", "take part, until Ctrl-C")
+        yield Suggestion("fallow label .", "answer what is asked, in the browser")
         return
     files = [name for name in names if name.endswith(".toml") and name not in NOT_STUDIES]
     for name in files[:FEW]:
         file = shlex.quote(name)
-        yield Step(
+        yield Suggestion(
             f"fallow compare {file} --dry-run", "what was read, and what it would cost"
         )
-        yield Step(f"fallow compare {file}", "run it, and write a report page")
+        yield Suggestion(f"fallow compare {file}", "run it, and write a report page")
 
 
-def _steps_of_folders(folder: Path, names: list[str]) -> Iterator[Step]:
+def _steps_of_folders(folder: Path, names: list[str]) -> Iterator[Suggestion]:
     """Folders of sites and of coordinators that lie in this one."""
     shown = 0
     for name in names:
@@ -114,15 +126,19 @@ def _steps_of_folders(folder: Path, names: list[str]) -> Iterator[Step]:
             continue
         quoted = shlex.quote(name)
         if (place / "coordinator.json").exists():
-            yield Step(f"fallow coordinate status {quoted}", "a study that you coordinate")
+            yield Suggestion(
+                f"fallow coordinate status {quoted}", "a study that you coordinate"
+            )
         elif (place / "site.toml").exists():
-            yield Step(f"fallow site status {quoted}", "a study that you take part in")
+            yield Suggestion(
+                f"fallow site status {quoted}", "a study that you take part in"
+            )
         else:
             continue
         shown += 1
 
 
-def _print_steps(title: str, steps: tuple[Step, ...] | list[Step]) -> None:
+def _print_steps(title: str, steps: tuple[Suggestion, ...] | list[Suggestion]) -> None:
     typer.echo(f"\n{title}")
     for step in steps:
         typer.echo(f"  {step.command}")

@@ -40,7 +40,7 @@ def label(
     The page is reached from this machine only, by the address that is printed. The site need not
     run meanwhile: labels are kept, and count when it runs again.
     """
-    from fallow.data.optional import import_optional
+    from fallow.core.optional import import_optional
 
     opt.for_a_real_site()
     for package in ("fastapi", "jinja2", "uvicorn"):

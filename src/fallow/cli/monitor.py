@@ -39,7 +39,7 @@ def monitor(
 
     fallow monitor heart --check
     """
-    from fallow.data.optional import import_optional
+    from fallow.core.optional import import_optional
     from fallow.federation.monitoring import create_app, metrics_text, watch
     from fallow.storage.errors import Failed
 

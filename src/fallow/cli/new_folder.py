@@ -36,13 +36,13 @@ leave their sites and people have yet to label them: `fallow coordinate init --h
 """
 
 
-def example_table() -> bytes:
+def write_table() -> bytes:
     """`ROWS` made-up people as CSV, the same each time; older smokers with a high pressure are more
     often ill, and no two sites are alike."""
     draw = np.random.default_rng(7)
     text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(COLUMNS)
+    lines = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    lines.writeheader()
     for number in range(ROWS):
         site = SITES[number % len(SITES)]
         age = round(draw.normal(48 + 6 * SITES.index(site), 12))
@@ -51,19 +51,24 @@ def example_table() -> bytes:
         risk = 0.09 * (age - 54) + 0.06 * (pressure - 134) + 1.5 * smoker
         ill = draw.random() < 1 / (1 + math.exp(-1.5 * risk))
         known = draw.random() > 0.05  # some pressures were never taken
-        lines.writerow(
-            [
-                f"p{number + 1:03}",
-                site,
-                age,
-                pressure if known else "",
-                "yes" if smoker else "no",
-                "ill" if ill else "well",
-            ]
-        )
+        cells: dict[str, object] = {
+            "person": f"p{number + 1:03}",
+            "site": site,
+            "age": age,
+            "pressure": "",
+            "smoker": "no",
+            "outcome": "well",
+        }
+        if known:
+            cells["pressure"] = pressure
+        if smoker:
+            cells["smoker"] = "yes"
+        if ill:
+            cells["outcome"] = "ill"
+        lines.writerow(cells)
     return text.getvalue().encode()
 
 
-def readme() -> bytes:
+def write_readme() -> bytes:
     """The text of the folder's README."""
     return README.format(rows=ROWS).encode()

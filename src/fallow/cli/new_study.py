@@ -66,7 +66,7 @@ def new(folder: NewFolder, quiet: opt.Quiet = False, as_json: opt.AsObject = Fal
 
     fallow new my-study
     """
-    from fallow.cli.new_folder import example_table, readme
+    from fallow.cli.new_folder import write_readme, write_table
     from fallow.storage.files import write_whole
 
     if folder.exists() and not folder.is_dir():
@@ -76,10 +76,10 @@ def new(folder: NewFolder, quiet: opt.Quiet = False, as_json: opt.AsObject = Fal
     folder.mkdir(parents=True, exist_ok=True)
     table = folder / "rows.csv"
     study = folder / "study.toml"
-    write_whole(table, example_table())
+    write_whole(table, write_table())
     console = opt.console(quiet=quiet or as_json)
     _write_study(console, study, str(table), "outcome", "site", None)
-    write_whole(folder / "README.md", readme())
+    write_whole(folder / "README.md", write_readme())
     if as_json:
         opt.print_json({"folder": str(folder), "files": sorted(os.listdir(folder))})
         return

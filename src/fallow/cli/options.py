@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -198,16 +197,6 @@ def tell(lines: Iterable[str], about: object, *, quiet: bool, as_json: bool) -> 
 def for_a_real_site() -> None:
     """What this command and its processes write is for the owner of the folder alone."""
     os.umask(OTHERS)
-
-
-def need_flower() -> None:
-    """Raise ValueError where the package that connects sites is not installed; it is not imported
-    here, because its processes are others."""
-    if find_spec("flwr") is None:
-        raise ValueError(
-            "real sites are connected by the package flwr, which is not installed; install it "
-            "with: pip install 'fallow[flower]'"
-        )
 
 
 def settings(

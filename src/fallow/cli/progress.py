@@ -20,7 +20,7 @@ from fallow.core.events import Event
 from fallow.core.words import rough_duration
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
-from fallow.study.cell import Cell
+from fallow.study.cell import StudyRun
 
 QUIET = 10.0  # seconds between plain lines, unless a run ends
 
@@ -30,7 +30,7 @@ class Watch:
     """Takes the events of a study and shows where it stands."""
 
     recipe: Recipe
-    cells: Sequence[Cell]
+    cells: Sequence[StudyRun]
     console: Console
     # phases of training, by cell; of a phase that is under way, the share of its rounds
     done: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -89,11 +89,13 @@ class Watch:
         text = self._text(event)
         self.bar.update(self.task, completed=sum(self.done.values()), description=text)
         now = time.monotonic()
-        ends = kind in ("done", "failed")
+        ends = kind in ("done", "failed", "device")
         if not self.console.is_terminal and (ends or now - self.shown > QUIET):
             self.shown = now
             line = f"{self._share():4.0%}  {text}{self._time_left()}"
             self.console.print(line, soft_wrap=True, markup=False, highlight=False)
+        elif kind == "device":
+            self.console.print(event["why"], soft_wrap=True, markup=False, highlight=False)
         elif kind == "failed":
             self.console.print(
                 f"{text}: {event['why']}", style="red", markup=False, highlight=False
@@ -116,6 +118,8 @@ class Watch:
                 more = f"cycle {event['cycle']}, {event['labelled']} labels, {good}"
             case "encoding":
                 more = f"encoding rows, {event['done']:,} of {event['rows']:,}"
+            case "device":
+                more = event["why"]
             case "failed":
                 more = "failed"
             case _ if event.get("cached"):

@@ -48,8 +48,31 @@ Tests = Annotated[
 ]
 Superlink = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Where the coordinator's machine is reached."),
+    typer.Option(
+        metavar="HOST:PORT", help="Where the coordinator's machine is reached, over Flower."
+    ),
 ]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Where the coordinator's machine is reached, over HTTPS."
+    ),
+]
+Proxy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="The proxy to that machine, over HTTPS; by default as HTTPS_PROXY says.",
+    ),
+]
+OwnCertificate = Annotated[
+    Path | None,
+    typer.Option(
+        help="The certificate that this site shows (PEM), where the coordinator's machine wants "
+        "one."
+    ),
+]
+OwnKey = Annotated[Path | None, typer.Option(help="The key of --own-certificate (PEM).")]
 Authority = Annotated[
     Path | None,
     typer.Option(
@@ -92,6 +115,10 @@ def init(
     data: Data,
     test: Tests = None,
     superlink: Superlink = None,
+    address: Address = None,
+    proxy: Proxy = None,
+    own_certificate: OwnCertificate = None,
+    own_key: OwnKey = None,
     ca: Authority = None,
     limit: Limit = None,
     annotators: Annotated[
@@ -137,21 +164,19 @@ def init(
     )
     agreement = read_agreement(study, chosen.names)
     confirmed = _confirm(console, study, agreement, chosen, digest)
-    test_rows = None
-    if test is not None:
-        test_rows = str(test)
-    certificates = None
-    if ca is not None:
-        certificates = str(ca)
     made = SiteFolder.create(
         folder,
         study,
         confirmed,
         name=name,
         data=str(data),
-        test=test_rows,
+        test=_as_text(test),
         superlink=superlink,
-        certificates=certificates,
+        address=address,
+        proxy=proxy,
+        own_certificate=_as_text(own_certificate),
+        own_key=_as_text(own_key),
+        certificates=_as_text(ca),
         limit=limit,
         annotators=annotators,
         epsilon=epsilon,
@@ -195,9 +220,10 @@ def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False
     from fallow.federation.folders import tighten
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.serve import only_server, serve
+    from fallow.network.links import check_packages
 
-    opt.need_flower()
     found = SiteFolder.open(folder)
+    check_packages(found.agreement.link)
     console = opt.console(quiet=quiet or as_json)
     stop = Event()
     with only_server(found):  # said before anything else
@@ -360,7 +386,7 @@ def read_standing(folder: SiteFolder) -> Standing:
             "limit": folder.settings.limit,
             "copied": ledger.store.find_copy_time(),
             "put_back": ledger.store.describe_put_back(),
-            "epsilon": ledger.store.spent(),
+            "epsilon": ledger.store.sum_spent(),
             "epsilon_limit": folder.settings.epsilon,
             "sent": sent,
             "news": ledger.orders.load_news(),
@@ -519,6 +545,13 @@ def _confirm(
             ) from error
     check_digest(agreement, str(digest))
     return agreement.digest
+
+
+def _as_text(path: Path | None) -> str | None:
+    """A path as a setting has it."""
+    if path is None:
+        return None
+    return str(path)
 
 
 def _introduce(console: Console, folder: SiteFolder) -> None:

@@ -19,8 +19,10 @@ from fallow.cli.tables import print_lines
 from fallow.storage.errors import Failed, Stopped
 
 if TYPE_CHECKING:
+    from fallow.data import Dataset
     from fallow.settings.recipe import Recipe
-    from fallow.study.cell import Cell, Failure, Setup
+    from fallow.study.cell import Failure, Setup, StudyRun
+    from fallow.study.opening import Suited
 
 
 def demo(
@@ -43,8 +45,8 @@ def demo(
     console = opt.console(quiet=quiet or as_json)
     console.print(ABOUT, markup=False, soft_wrap=True)
     setup = Setup(recipe, _folder(recipe, out, resume))
-    order = Order(jobs=jobs, resume=resume, quiet=quiet, as_json=as_json)
-    _study(setup, None, range(seeds or recipe.seeds), order)
+    options = StudyOptions(jobs=jobs, resume=resume, quiet=quiet, as_json=as_json)
+    _study(setup, None, range(seeds or recipe.seeds), options)
     study = read_study(setup.out, KNOWN)
     console.print(
         f"\n{best_of_each_training(study, final_table(study))}",
@@ -88,11 +90,15 @@ def run(
     changes = {"bounds": "false", **expand(base, settings)}
     chosen = with_settings(base, changes)
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
-    order = Order(jobs=1, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json)
+    options = StudyOptions(
+        jobs=1, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json
+    )
     if query is not None and not query.strip():
         opt.named_queries(query)  # says that it names none
-    named = None if query is None else [query]
-    _study(setup, named, [seed], order, usual=[str(chosen.query)])
+    named: list[str] | None = None
+    if query is not None:
+        named = [query]
+    _study(setup, named, [seed], options, usual=[str(chosen.query)])
 
 
 def compare(
@@ -136,12 +142,14 @@ def compare(
     queries = opt.named_queries(query)
     wanted = range(first_seed, first_seed + (seeds or chosen.seeds))
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
-    order = Order(jobs=jobs, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json)
-    _study(setup, queries, wanted, order)
+    options = StudyOptions(
+        jobs=jobs, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json
+    )
+    _study(setup, queries, wanted, options)
 
 
 @dataclass(frozen=True)
-class Order:
+class StudyOptions:
     """How a study is run and what is said of it.  ``jobs``: None is one process for each core."""
 
     jobs: int | None
@@ -155,7 +163,7 @@ def _study(
     setup: Setup,
     named: Sequence[str] | None,
     seeds: Sequence[int],
-    order: Order,
+    options: StudyOptions,
     usual: Sequence[str] | None = None,
 ) -> None:
     """Run what there is to run, and show or print what came of it.
@@ -171,45 +179,49 @@ def _study(
     from fallow.study.opening import keep_facts, open_study, prepare_study
     from fallow.study.study import run_study, study_cells
 
-    console = opt.console(quiet=order.quiet or order.as_json)
+    console = opt.console(quiet=options.quiet or options.as_json)
+    usual = list(usual or setup.recipe.queries)
+    queries: Sequence[str] = usual
+    suited: Suited | None = suit_strategies
+    if named is not None:  # who names strategies gets them, or hears why not
+        queries = named
+        suited = None
     with Waiting(console, f"reading {setup.recipe.data}") as waiting:
-        usual = list(setup.recipe.queries if usual is None else usual)
         setup, world = prepare_study(
             setup,
-            usual if named is None else named,
+            queries,
             seeds[0],
-            outline=order.dry_run,
-            suited=suit_strategies if named is None else None,
+            outline=options.dry_run,
+            suited=suited,
             say=waiting.tell_bytes,
         )
-    queries = named
-    if queries is None:
+    if named is None:
         queries = setup.recipe.queries
         changed = describe_change(usual, queries, world.dataset)
         if changed:
             console.print(changed, markup=False, soft_wrap=True)
     cores = os.cpu_count() or 1
-    jobs = order.jobs or max(1, cores // setup.threads)
+    jobs = options.jobs or max(1, cores // setup.threads)
     cells = study_cells(setup.recipe, queries, seeds)
-    if order.dry_run:
+    if options.dry_run:
         facts = describe_data(world.dataset)
         if facts is not None:
             print_lines(console, format_facts(facts))
+        _print_notes(console, setup.recipe.data, world.dataset)
         with Waiting(console, "timing two short rounds of each kind"):
             expected = estimate(setup, cells, jobs, world.dataset)
         console.print(expected.sentence(), soft_wrap=True)
-        if order.as_json:
+        if options.as_json:
             opt.print_json(asdict(expected))
         return
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     try:
-        open_study(setup, cells, command, order.resume)
+        open_study(setup, cells, command, options.resume)
         kept = keep_facts(setup.out, world.dataset)
         if kept is not None:
             for said in kept["warnings"]:
                 console.print(f"look at this: {said}", markup=False, soft_wrap=True)
-        for note in world.dataset.notes:
-            console.print(f"{setup.recipe.data}: {note}", markup=False, soft_wrap=True)
+        _print_notes(console, setup.recipe.data, world.dataset)
         with Watch(setup.recipe, cells, console) as watch:
             failures = run_study(setup, cells, jobs, watch)
     except KeyboardInterrupt as error:
@@ -217,11 +229,17 @@ def _study(
             f"stopped; what was finished is in {setup.out}: give the same command with --resume "
             f"--out {setup.out} to go on"
         ) from error
-    _show(console, setup.out, order.as_json)
+    _show(console, setup.out, options.as_json)
     _say_failures(failures, cells)
 
 
-def _say_failures(failures: Sequence[Failure], cells: Sequence[Cell]) -> None:
+def _print_notes(console: Console, name: str, found: Dataset) -> None:
+    """What reading the data took for granted, such as its encoding, or did to it."""
+    for note in found.notes:
+        console.print(f"{name}: {note}", markup=False, soft_wrap=True)
+
+
+def _say_failures(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> None:
     """Raise Failed where a run did."""
     if failures:
         first = failures[0]

@@ -54,9 +54,12 @@ class Layout:
             dtype = w[0].dtype
         if dtype is None:
             dtype = torch.get_default_dtype()
+        none = torch.zeros(0)
+        if w:
+            none = none.to(w[0].device)
         return {
             "w": torch.cat(w).to(dtype),
-            "stats": torch.cat([torch.zeros(0), *stats]).to(dtype),
+            "stats": torch.cat([none, *stats]).to(dtype),
         }
 
     def views(self, w: Tensor, stats: Tensor | None = None) -> dict[str, Tensor]:

@@ -59,6 +59,8 @@ class Contract:
     closes_show: str = ""
     # why a query means nothing where a model is solved for and not trained by steps; "": it does
     not_solved: str = ""
+    # why a training method refuses a model with batch norm; "": it takes one
+    no_batch_norm: str = ""
     everyone: bool = False  # trains only where all sites take part in every round
     # settings of a recipe that a training method brings along where a study does not give them
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -11,9 +11,10 @@ from fallow.core.types import SiteId
 class Event(TypedDict, total=False):
     """Something that happened: its kind, and what there is to say of it.
 
-    A run says ``round``, ``query`` and ``scored``; a study ``done`` and ``failed`` beside them, each
-    with the ``query`` and the ``seed`` of the run; a coordinator also how its sites and their people
-    are.  Whoever takes events looks at the kind first, and passes over kinds that it does not know.
+    A run says ``round``, ``query`` and ``scored``, and ``device`` where memory is short; a study
+    ``done`` and ``failed`` beside them, each with the ``query`` and the ``seed`` of the run; a
+    coordinator also how its sites and their people are.  Whoever takes events looks at the kind
+    first, and passes over kinds that it does not know.
     """
 
     event: Required[str]  # the kind

@@ -29,7 +29,7 @@ from typing import (
     runtime_checkable,
 )
 
-from torch import Tensor
+from torch import Generator, Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
@@ -142,8 +142,8 @@ class Normalising(Protocol):
 
 @runtime_checkable
 class Showing(Protocol):
-    """A training method whose parts of sums say much about single rows (``contract.parts_show``),
-    and which says whether a coordinator of real sites may see them."""
+    """A training method, or a query, whose parts of sums say much about single rows
+    (``contract.parts_show``), and which says whether a coordinator of real sites may see them."""
 
     @property
     def shown(self) -> Literal["totals", "parts"]: ...
@@ -232,6 +232,15 @@ class Solving(Method, Protocol):
         ...
 
 
+class Auditing(Method, Protocol):
+    """By what rows are drawn by chance beside those of a query, and how wrong the model was about
+    them is told."""
+
+    def divide(self, budget: Budget, draw: Generator) -> dict[SiteId, int]: ...
+    def draw_rows(self, ask: Ask, budget: Budget, counts: Mapping[SiteId, int]) -> None: ...
+    def tally_errors(self, ask: Ask, unit: float) -> dict[SiteId, Answer]: ...
+
+
 class Methods(TypedDict):
     """The methods of a run by the part they play, which is the ``owner`` of a request."""
 
@@ -252,6 +261,8 @@ class Methods(TypedDict):
     scaling: NotRequired[Standardising]
     head: NotRequired[Solving]
     """Has the last word on the head of a model, after the last round."""
+    audit: NotRequired[Auditing]
+    """Draws rows by chance beside those of the query."""
     retention: NotRequired[Method]
     """Keeps the model of each site that validated best."""
     people: NotRequired[Method]

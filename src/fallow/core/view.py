@@ -38,6 +38,10 @@ class View(Protocol):
     @property
     def pool(self) -> int: ...  # m, the number of unlabelled rows
     @property
+    def places(self) -> Tensor: ...  # (m,) where those stand among all rows of the site
+    def answers(self, places: Tensor) -> Tensor: ...  # (k,) labels of rows that stand
+    # there, as models see them; NaN where none was bought
+    @property
     def labels(self) -> Tensor: ...  # (n,) labels already bought
     @property
     def held(self) -> Tensor: ...  # (v,) labels held back for validation
@@ -119,7 +123,8 @@ class Picks:
 
     ``weight`` and ``probability`` (k,) stay with the label in the site's ledger: training reads
     the weight.  ``score`` (k,) is what the rows were ranked by, where that is one number: people at
-    the site see it beside the question.
+    the site see it beside the question.  ``is_beside``: they come beside what was picked before in
+    the same query, which they else replace.
 
     >>> Picks(torch.tensor([4, 0])).check(pool=5, n=2)
     >>> Picks(torch.tensor([4, 4])).check(pool=5, n=2)
@@ -132,6 +137,7 @@ class Picks:
     weight: Tensor | None = None
     probability: Tensor | None = None
     score: Tensor | None = None
+    is_beside: bool = False
 
     def check(self, pool: int, n: int) -> None:
         """Raise unless the rows are ``n`` different positions of a pool of ``pool`` rows."""

@@ -35,7 +35,9 @@ class Auto:
     def settle(self, shape: Shape) -> Encoder:
         """The encoder for rows of ``shape``; it takes this one's place."""
         is_picture = len(shape) == 3 and min(shape[1:]) >= SMALLEST
-        return Convolution().settle(shape) if is_picture else Fourier()
+        if is_picture:
+            return Convolution().settle(shape)
+        return Fourier()
 
     def width(self, shape: Shape) -> int:
         return self.settle(shape).width(shape)

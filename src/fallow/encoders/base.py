@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -111,7 +111,7 @@ def encoder_digest(encoder: Encoder, state: State | None = None) -> str:
     weights and what was fitted.  Without ``state``: what is known before anything is fitted.
     """
     cls = type(encoder)
-    about: dict[str, Any] = {
+    about: dict[str, object] = {
         "class": cls.__qualname__,
         "version": getattr(cls, "version", 1),  # an encoder of a person's own may have none
         "fields": _plain_fields(encoder),
@@ -125,11 +125,11 @@ def encoder_digest(encoder: Encoder, state: State | None = None) -> str:
     return h.hexdigest()[:DIGITS]
 
 
-def _plain_fields(encoder: Encoder) -> dict[str, Any]:
+def _plain_fields(encoder: Encoder) -> dict[str, object]:
     """The fields of an encoder that can be written down; others are weights."""
     if not dataclasses.is_dataclass(encoder):
         raise ValueError(f"{encoder!r} is no encoder: make its class a frozen dataclass")
-    found = {}
+    found: dict[str, object] = {}
     for field in dataclasses.fields(encoder):
         value = getattr(encoder, field.name)
         if value is None or isinstance(value, bool | int | float | str | list | tuple):

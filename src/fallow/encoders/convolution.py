@@ -97,8 +97,12 @@ class Convolution:
                 f"Convolution encodes pictures, (channels, height, width), and a row is "
                 f"{describe_shape(shape)}; use fourier or identity"
             )
-        whiten = shape[0] > 1 if self.whiten == "auto" else bool(self.whiten)
-        threshold = THRESHOLDS[whiten] if self.threshold is None else self.threshold
+        whiten = self.whiten
+        if whiten == "auto":
+            whiten = shape[0] > 1  # whether pictures have colours
+        threshold = self.threshold
+        if threshold is None:
+            threshold = THRESHOLDS[whiten]
         grid = self.grid or GRIDS[whiten]
         least = self.patch + grid - 1
         if min(shape[1:]) < least:
@@ -124,15 +128,16 @@ class Convolution:
         upper = torch.triu_indices(d, d)
         second = empty_sum(d, d)
         second[upper[0], upper[1]] = total["moments"] / total["rows"]
-        second = second.triu() + second.triu(1).T
+        second = second.triu() + second.triu(1).T  # (d, d)
         variance = second - torch.outer(mean, mean)
+        # whitening is (variance + 0.1 I)^(-1/2), by eigenvalues and their directions
         e, u = torch.linalg.eigh(variance + RIDGE * torch.eye(d, dtype=torch.float64))
         if not bool((e > 0).all()):
             raise ValueError(
                 "the second moments of patches are lost in masked sums: raise privacy.bound's "
                 "precision by a smaller bound, or set whiten=false"
             )
-        whitening = (u / e.sqrt()) @ u.T  # (cov + 0.1 I)^(-1/2)
+        whitening = (u / e.sqrt()) @ u.T
         directions = self._draw(d)
         directions = directions / directions.norm(dim=1, keepdim=True)
         # The last digits of totals depend on the order in which sites are added.  Multiples of
@@ -149,19 +154,18 @@ class Convolution:
 
     def patches(self, view: View) -> Answer:
         """Of each picture the mean over its patches: pictures count alike."""
-        rows, means, seconds = 0, None, None
+        rows = 0
+        means: Tensor | None = None
+        seconds: Tensor | None = None
         for x in picture_blocks(view):
-            for few in torch.split(x, self._batch(tuple(x.shape[1:]))):
-                patches = normalise_contrast(
-                    functional.unfold(few, self.patch)
-                )  # (b, d, places)
+            for few in torch.split(x, self._batch_size(tuple(x.shape[1:]))):
+                patches = functional.unfold(few, self.patch)
+                patches = normalise_contrast(patches)  # (b, d, places)
                 places = patches.shape[2]
                 flat = patches.transpose(1, 2).flatten(0, 1)  # (b * places, d)
-                mean = flat.sum(0) / places
-                second = flat.T @ flat / places
                 rows += len(few)
-                means = mean if means is None else means + mean
-                seconds = second if seconds is None else seconds + second
+                means = _add(means, flat.sum(0) / places)
+                seconds = _add(seconds, flat.T @ flat / places)
         if means is None or seconds is None:
             raise ValueError("there are no rows to encode")
         d = len(means)
@@ -172,7 +176,7 @@ class Convolution:
             "moments": seconds[upper[0], upper[1]],
         }
 
-    def _batch(self, shape: Shape) -> int:
+    def _batch_size(self, shape: Shape) -> int:
         """Rows at a time."""
         places = (shape[1] - self.patch + 1) * (shape[2] - self.patch + 1)
         numbers = places * (shape[0] * self.patch**2 + self.filters)
@@ -207,6 +211,8 @@ class Convolution:
         whitening = torch.linalg.lstsq(directions, filters, driver="gelsd").solution
         missed = (directions @ whitening - filters).abs().max()
         if self.filters >= d:
+            # as many filters as numbers in a patch tell the whole matrix: it is symmetric, and
+            # none of its directions is longer than whitening makes it, but for rounding
             largest = float(torch.linalg.matrix_norm(whitening, 2))
             skew = float((whitening - whitening.T).abs().max())
             room = step * float(torch.linalg.matrix_norm(torch.linalg.pinv(directions), 2))
@@ -232,7 +238,7 @@ class Convolution:
         high = shape[1] - self.patch + 1
         wide = shape[2] - self.patch + 1
         parts = []
-        for block in torch.split(x, self._batch(shape)):
+        for block in torch.split(x, self._batch_size(shape)):
             patches = functional.unfold(block.float(), self.patch)  # (b, d, places)
             if chosen.whiten:
                 patches = normalise_contrast(patches)
@@ -249,6 +255,13 @@ class Convolution:
         drawn = drawn - drawn.mean(1, keepdim=True)
         filters = round_to_grid(drawn / drawn.norm(dim=1, keepdim=True))
         return filters.float(), torch.zeros(self.filters)
+
+
+def _add(total: Tensor | None, more: Tensor) -> Tensor:
+    """A total with one addend more; None is the total of nothing."""
+    if total is None:
+        return more
+    return total + more
 
 
 def normalise_contrast(patches: Tensor) -> Tensor:

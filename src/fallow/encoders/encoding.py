@@ -77,7 +77,7 @@ class Encoding:
                     "the coordinator has to begin the study anew"
                 ) from error
         try:
-            encode_rows(self.encoder, torch.zeros(1, *self.shape), state)
+            encode_rows(self.encoder, torch.zeros((1, *self.shape)), state)
         except (ValueError, KeyError, RuntimeError) as error:
             raise Refusal(
                 f"site {site} cannot encode its rows by what it was sent for {title}; the "

@@ -169,7 +169,8 @@ class Fourier:
         if self.is_tuned:
             shapes["gamma"] = ()
         check_parts(title, state, shapes)
-        length, spread = state["length"], state["spread"]
+        length = state["length"]
+        spread = state["spread"]
         gamma = self._read_gamma(state)
         if not (float(length) > 0 and bool((spread >= 0).all()) and bool(spread.any())):
             raise Refusal(

@@ -52,7 +52,7 @@ def encoder_class(network: Network) -> type:
         contract: ClassVar[Contract] = Contract(title=title)
 
         def width(self, shape: Shape) -> int:
-            return self.encode(torch.zeros(1, *shape), {}).shape[1]
+            return self.encode(torch.zeros((1, *shape)), {}).shape[1]
 
         def fit(self, ask: Ask, shape: Shape) -> State:
             return {}
@@ -72,10 +72,10 @@ def encoder_class(network: Network) -> type:
 
     Given.__name__ = f"{title}_{digest[:12]}"
     Given.__qualname__ = Given.__name__
-    Given.__module__ = (
-        "given"  # there is no such module: the class is found where it was lent
-    )
-    Given.__annotations__ = {}  # nor one in which their names could be looked up
+    # there is no module "given": the class is found where it was lent, and its annotations name
+    # nothing that could be looked up there
+    Given.__module__ = "given"
+    Given.__annotations__ = {}
     return Given
 
 
@@ -107,8 +107,9 @@ def _digest_network(network: Network) -> str:
 
 def _find_source(network: Network) -> str:
     """The code of a function, or of the class of an object; "" where Python does not have it."""
-    of = network if inspect.isfunction(network) else type(network)
     try:
-        return inspect.getsource(of)
+        if inspect.isfunction(network):
+            return inspect.getsource(network)
+        return inspect.getsource(type(network))
     except (OSError, TypeError):
         return ""

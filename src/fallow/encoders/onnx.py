@@ -11,9 +11,10 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.optional import import_optional
 from fallow.core.types import State
 from fallow.encoders.base import Shape, check_positive, describe_shape
-from fallow.encoders.weights import check_file, digest_of_file, import_package
+from fallow.encoders.weights import check_file, digest_of_file
 
 
 @final
@@ -44,7 +45,7 @@ class ONNX:
             )
 
     def width(self, shape: Shape) -> int:
-        return self.encode(torch.zeros(1, *shape), {}).shape[1]
+        return self.encode(torch.zeros((1, *shape)), {}).shape[1]
 
     def fit(self, ask: Ask, shape: Shape) -> State:
         return {}
@@ -72,7 +73,7 @@ class ONNX:
 def open_session(weights: str, sha256: str | None) -> Any:
     """What runs the file; ValueError where the package or the file is missing, or is none."""
     purpose = f"the encoder onnx:weights={weights}"
-    package = import_package("onnxruntime", "onnxruntime", purpose)
+    package = import_optional("onnxruntime", "onnxruntime", purpose)
     file = check_file(weights, sha256, purpose)
     try:
         return package.InferenceSession(str(file), providers=["CPUExecutionProvider"])

@@ -15,17 +15,15 @@ from torch import Tensor, nn
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.optional import import_optional
 from fallow.core.types import State
 from fallow.encoders.base import Shape, check_positive
 from fallow.encoders.weights import (
-    check_file,
     check_photo,
     digest_of_module,
-    fill_network,
     find_cached_file,
-    import_package,
+    load_pretrained,
     run_in_batches,
-    stay_offline,
     to_photos,
 )
 
@@ -74,7 +72,7 @@ class OpenCLIP:
 
     def width(self, shape: Shape) -> int:
         check_photo(shape)
-        return self.encode(torch.zeros(1, *shape), {}).shape[1]
+        return self.encode(torch.zeros((1, *shape)), {}).shape[1]
 
     def fit(self, ask: Ask, shape: Shape) -> State:
         return {}
@@ -101,30 +99,36 @@ def load_tower(
     Raises ValueError where the package, the network or its weights are missing.
     """
     purpose = f"the encoder open-clip:network={name}"
-    package = import_package("open_clip", "open_clip_torch", purpose)
-    try:
-        with stay_offline():
-            whole = package.create_model(
-                name,
-                pretrained=None,
-                load_weights=False,
-                pretrained_image=False,
-                pretrained_text=False,
-            )
-    except Exception as error:  # of a package with errors of its own
-        raise ValueError(f"{purpose} cannot be made: {error}; check its name") from error
+    package = import_optional("open_clip", "open_clip_torch", purpose)
+    return load_pretrained(
+        partial(_build_tower, package, name),
+        purpose,
+        weights=weights,
+        sha256=sha256,
+        find_cached=partial(_find_cached, package, name, tag, purpose),
+        prefix=TOWER,
+    )
+
+
+def _build_tower(package: ModuleType, name: str) -> nn.Module:
+    """The image tower with fresh weights; nothing is fetched."""
+    whole = package.create_model(
+        name,
+        pretrained=None,
+        load_weights=False,
+        pretrained_image=False,
+        pretrained_text=False,
+    )
     tower: nn.Module = whole.visual
-    if weights is None:
-        file = _find_cached(package, name, tag, purpose)
-    else:
-        file = check_file(weights, sha256, purpose)
-    return fill_network(tower, file, purpose, prefix=TOWER)
+    return tower
 
 
 def _find_cached(package: ModuleType, name: str, tag: str | None, purpose: str) -> Path:
     """The weights in the hub's cache; ValueError where they are not there."""
-    about = {} if tag is None else package.get_pretrained_cfg(name, tag)
-    repository = str(about.get("hf_hub", "")).strip("/")
+    repository = ""
+    if tag is not None:
+        about = package.get_pretrained_cfg(name, tag)
+        repository = str(about.get("hf_hub", "")).strip("/")
     file = find_cached_file(repository, CACHED)
     if file is None:
         raise ValueError(

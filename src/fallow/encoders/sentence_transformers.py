@@ -15,12 +15,12 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.optional import import_optional
 from fallow.core.types import State
 from fallow.encoders.base import Shape, check_positive, describe_shape
 from fallow.encoders.weights import (
     check_digest,
     digest_of_folder,
-    import_package,
     list_files,
     stay_offline,
 )
@@ -73,7 +73,7 @@ class SentenceTransformers:
                 f"Sentence Transformers encodes texts, one number a character, and a row is "
                 f"{describe_shape(shape)}; make rows of texts with fl.texts_to_rows"
             )
-        return self.encode(torch.zeros(1, *shape), {}).shape[1]
+        return self.encode(torch.zeros((1, *shape)), {}).shape[1]
 
     def fit(self, ask: Ask, shape: Shape) -> State:
         return {}
@@ -147,7 +147,7 @@ def load_network(name: str, weights: str | None, sha256: str | None) -> Any:
     Raises ValueError where the package or the network is missing, or is none.
     """
     purpose = _describe_purpose(name, weights)
-    package = import_package("sentence_transformers", "sentence-transformers", purpose)
+    package = import_optional("sentence_transformers", "sentence-transformers", purpose)
     folder = find_folder(name, weights, sha256)
     try:
         with stay_offline():
@@ -172,7 +172,10 @@ def find_folder(name: str, weights: str | None, sha256: str | None) -> Path:
     Raises ValueError where it is not there, or is another one than was agreed on.
     """
     purpose = _describe_purpose(name, weights)
-    folder = _find_cached(name, purpose) if weights is None else Path(weights)
+    if weights is None:
+        folder = _find_cached(name, purpose)
+    else:
+        folder = Path(weights)
     if not folder.is_dir():
         raise ValueError(
             f"{purpose}: there is no folder {weights!r}; put the network there, as "
@@ -192,8 +195,10 @@ def find_folder(name: str, weights: str | None, sha256: str | None) -> Path:
 
 def _find_cached(name: str, purpose: str) -> Path:
     """The network in the hub's cache; ValueError where it is not there."""
-    hub: ModuleType = import_package("huggingface_hub", "huggingface-hub", purpose)
-    repository = name if "/" in name else OF_PACKAGE + name
+    hub: ModuleType = import_optional("huggingface_hub", "huggingface-hub", purpose)
+    repository = name
+    if "/" not in name:
+        repository = OF_PACKAGE + name
     try:
         return Path(hub.snapshot_download(repository, local_files_only=True))
     except Exception as error:  # of a package with errors of its own

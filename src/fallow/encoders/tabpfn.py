@@ -14,12 +14,12 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.optional import import_optional
 from fallow.core.types import State
 from fallow.encoders.base import Shape, check_positive, describe_shape
 from fallow.encoders.weights import (
     check_file,
     digest_of_file,
-    import_package,
     read_weights,
     stay_offline,
 )
@@ -71,7 +71,7 @@ class TabPFN:
             raise ValueError(
                 f"TabPFN encodes rows of tables, and a row is {describe_shape(shape)}"
             )
-        return self.encode(torch.zeros(1, *shape), {}).shape[1]
+        return self.encode(torch.zeros((1, *shape)), {}).shape[1]
 
     def fit(self, ask: Ask, shape: Shape) -> State:
         return {}
@@ -111,7 +111,7 @@ def load_tabpfn(
     Raises ValueError where the package or a file is missing, or is none.
     """
     purpose = f"the encoder tabpfn:weights={weights}"
-    package = import_package("tabpfn", "tabpfn", purpose)
+    package = import_optional("tabpfn", "tabpfn", purpose)
     file = check_file(weights, sha256, purpose)
     if file.suffix != ENDING:
         raise ValueError(
@@ -120,8 +120,9 @@ def load_tabpfn(
         )
     read_weights(file)  # says so where it is none
     x, y = read_context(check_file(context, context_sha256, purpose))
-    is_class = not y.is_floating_point()
-    name = "TabPFNClassifier" if is_class else "TabPFNRegressor"
+    name = "TabPFNClassifier"
+    if y.is_floating_point():  # numbers to predict
+        name = "TabPFNRegressor"
     try:
         with stay_offline():
             network = getattr(package, name)(
@@ -144,7 +145,8 @@ def read_context(file: Path) -> tuple[Tensor, Tensor]:
     Raises ValueError for a file without them.
     """
     found = read_weights(file)
-    x, y = found.get("x"), found.get("y")
+    x = found.get("x")
+    y = found.get("y")
     if x is None or y is None or x.ndim != 2 or y.shape != x.shape[:1] or not len(x):
         raise ValueError(
             f"{file} holds no context: it needs rows x (n, columns) and what they are, y (n,)"

@@ -13,17 +13,15 @@ from torch import Tensor, nn
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.optional import import_optional
 from fallow.core.types import State
 from fallow.encoders.base import Shape, check_positive
 from fallow.encoders.weights import (
-    check_file,
     check_photo,
     digest_of_module,
-    fill_network,
     find_cached_file,
-    import_package,
+    load_pretrained,
     run_in_batches,
-    stay_offline,
     to_photos,
 )
 
@@ -66,7 +64,7 @@ class Timm:
 
     def width(self, shape: Shape) -> int:
         check_photo(shape)
-        return self.encode(torch.zeros(1, *shape), {}).shape[1]
+        return self.encode(torch.zeros((1, *shape)), {}).shape[1]
 
     def fit(self, ask: Ask, shape: Shape) -> State:
         return {}
@@ -87,20 +85,19 @@ def load_timm(name: str, weights: str | None, sha256: str | None) -> nn.Module:
     Raises ValueError where the package, the network or its weights are missing.
     """
     purpose = f"the encoder timm:network={name}"
-    timm = import_package("timm", "timm", purpose)
-    try:
-        with stay_offline():
-            network: nn.Module = timm.create_model(name, pretrained=False, num_classes=0)
-    except Exception as error:  # of a package with errors of its own
-        raise ValueError(f"{purpose} cannot be made: {error}; check its name") from error
-    if weights is not None:
-        return fill_network(network, check_file(weights, sha256, purpose), purpose)
-    return fill_network(network, _find_cached(timm, name, purpose), purpose)
+    package = import_optional("timm", "timm", purpose)
+    return load_pretrained(
+        partial(package.create_model, name, pretrained=False, num_classes=0),
+        purpose,
+        weights=weights,
+        sha256=sha256,
+        find_cached=partial(_find_cached, package, name, purpose),
+    )
 
 
-def _find_cached(timm: ModuleType, name: str, purpose: str) -> Path:
+def _find_cached(package: ModuleType, name: str, purpose: str) -> Path:
     """The weights in the hub's cache; ValueError where they are not there."""
-    about = timm.get_pretrained_cfg(name)
+    about = package.get_pretrained_cfg(name)
     file = find_cached_file(getattr(about, "hf_hub_id", None), CACHED)
     if file is None:
         raise ValueError(

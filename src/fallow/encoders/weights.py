@@ -1,5 +1,5 @@
-"""Weights of pretrained networks from files and caches of this machine, and packages that are
-imported where they are used.  Nothing here asks a network for anything."""
+"""Weights of pretrained networks from files and caches of this machine.  Nothing here asks a
+network for anything."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,17 +17,6 @@ from fallow.encoders.base import Shape, describe_shape
 
 COLOURS = 3
 CHUNK = 2**20  # bytes of a file that are read at a time
-
-
-def import_package(module: str, package: str, purpose: str) -> ModuleType:
-    """The imported module; ValueError that says which package to install where it is missing."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ValueError(
-            f"{purpose} needs the package {package}, which is not installed; install it, for "
-            f"example with: pip install {package}"
-        ) from error
 
 
 # -- files ----------------------------------------------------------------------------------------
@@ -45,13 +32,14 @@ def check_file(path: str, sha256: str | None, purpose: str) -> Path:
         raise ValueError(
             f"{purpose}: there is no file of weights {path!r}; put it there, or name another one"
         )
-    check_digest(path, None if sha256 is None else digest_of_file(file), sha256, purpose)
+    if sha256 is not None:
+        check_digest(path, digest_of_file(file), sha256, purpose)
     return file
 
 
-def check_digest(path: str, found: str | None, sha256: str | None, purpose: str) -> None:
+def check_digest(path: str, found: str, sha256: str, purpose: str) -> None:
     """Raise ValueError where another SHA-256 was agreed on than the one that was ``found``."""
-    if sha256 is not None and found != sha256.lower():
+    if found != sha256.lower():
         raise ValueError(
             f"{purpose}: {path} has the SHA-256 {found} and {sha256} was agreed on: these are other "
             "weights"
@@ -140,6 +128,33 @@ def fill_network(
     return network.eval()
 
 
+def load_pretrained(
+    build: Callable[[], nn.Module],
+    purpose: str,
+    *,
+    weights: str | None,
+    sha256: str | None,
+    find_cached: Callable[[], Path],
+    prefix: str = "",
+) -> nn.Module:
+    """A network as its package builds it, with weights from a file, in evaluation mode.
+
+    weights: the file, with the digest that was agreed on; None: the one that ``find_cached`` finds
+    on this machine.  prefix: see `fill_network`.
+    Raises ValueError where the package cannot build it, and where weights are missing or others.
+    """
+    try:
+        with stay_offline():
+            network = build()
+    except Exception as error:  # of a package with errors of its own
+        raise ValueError(f"{purpose} cannot be made: {error}; check its name") from error
+    if weights is None:
+        file = find_cached()
+    else:
+        file = check_file(weights, sha256, purpose)
+    return fill_network(network, file, purpose, prefix)
+
+
 # -- the cache of a hub ---------------------------------------------------------------------------
 
 
@@ -154,9 +169,8 @@ def find_cached_file(repository: str | None, names: Sequence[str]) -> Path | Non
         return None
     for name in names:
         found = hub.try_to_load_from_cache(repository, name)
-        if isinstance(
-            found, str
-        ):  # else None, or a mark that the repository has no such file
+        # else None, or a mark that the repository has no such file
+        if isinstance(found, str):
             return Path(found)
     return None
 
@@ -181,7 +195,7 @@ def stay_offline() -> Iterator[None]:
 
 
 def run_in_batches(
-    network: Callable[[Tensor], Any],
+    network: Callable[[Tensor], Tensor],
     x: Tensor,
     batch: int,
     prepare: Callable[[Tensor], Tensor],

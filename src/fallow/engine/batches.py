@@ -84,10 +84,11 @@ def order(job: Job, epoch: Epoch) -> Tensor:
 
 
 def batches(job: Job, epoch: Epoch, size: int) -> Sequence[Tensor]:
-    """The rows of each step; the last batch may be smaller, and without rows there is no step."""
+    """The rows of each step, on the device of the job; the last batch may be smaller, and without
+    rows there is no step."""
     if len(job.y) == 0:
         return ()
-    return torch.split(order(job, epoch), size)
+    return torch.split(order(job, epoch).to(job.y.device), size)
 
 
 class Mix(NamedTuple):
@@ -122,7 +123,8 @@ def augment(kinds: Sequence[str], x: Tensor, generator: torch.Generator) -> Tens
     """Random flips and padded crops of a batch of images.  x: (b, c, h, w) -> same shape.
 
     ``flip`` mirrors each image left to right with probability 1/2; ``crop2`` and ``crop4`` cut
-    the image out of itself padded with 2 or 4 zeros on every side.
+    the image out of itself padded with 2 or 4 zeros on every side.  What is drawn is drawn on the
+    CPU, wherever the images are.
     """
     if x.ndim != 4:
         raise ValueError(
@@ -132,7 +134,7 @@ def augment(kinds: Sequence[str], x: Tensor, generator: torch.Generator) -> Tens
         )
     for kind in kinds:
         if kind == "flip":
-            flips = torch.rand(len(x), generator=generator) < 0.5
+            flips = (torch.rand(len(x), generator=generator) < 0.5).to(x.device)
             x = torch.where(flips.view(-1, 1, 1, 1), x.flip(3), x)
         else:
             x = _crop(x, int(kind.removeprefix("crop")), generator)
@@ -142,11 +144,13 @@ def augment(kinds: Sequence[str], x: Tensor, generator: torch.Generator) -> Tens
 def _crop(x: Tensor, pad: int, generator: torch.Generator) -> Tensor:
     b, c, h, w = x.shape
     padded = nn.functional.pad(x, (pad, pad, pad, pad))
-    top, left = torch.randint(0, 2 * pad + 1, (2, b), generator=generator)  # (b,) each
+    drawn = torch.randint(0, 2 * pad + 1, (2, b), generator=generator)
+    top, left = drawn.to(x.device)  # (b,) each
 
     # indices that broadcast to (b, c, h, w)
-    image = torch.arange(b).view(b, 1, 1, 1)
-    channel = torch.arange(c).view(1, c, 1, 1)
-    row = (top.view(b, 1) + torch.arange(h)).view(b, 1, h, 1)
-    column = (left.view(b, 1) + torch.arange(w)).view(b, 1, 1, w)
+    here = x.device
+    image = torch.arange(b, device=here).view(b, 1, 1, 1)
+    channel = torch.arange(c, device=here).view(1, c, 1, 1)
+    row = (top.view(b, 1) + torch.arange(h, device=here)).view(b, 1, h, 1)
+    column = (left.view(b, 1) + torch.arange(w, device=here)).view(b, 1, 1, w)
     return padded[image, channel, row, column]

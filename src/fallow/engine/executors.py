@@ -19,11 +19,15 @@ from fallow.core.own import own_class
 from fallow.core.plan import Plan
 from fallow.core.words import join_words
 from fallow.engine.batches import Fitted, Job
+from fallow.engine.device import Device, say_nothing
+from fallow.engine.in_flight import Tell
 from fallow.engine.loop import Loop
+from fallow.engine.placement import Placement
 from fallow.engine.stacked import Stacked
 from fallow.engine.workers import Workers
 
 __all__ = [
+    "Device",
     "Loop",
     "Stacked",
     "Workers",
@@ -80,7 +84,7 @@ def check_executor(name: str) -> None:
 
     >>> check_executor("lop")
     Traceback (most recent call last):
-    ValueError: executor 'lop' is unknown; use 'auto', 'loop', 'stacked' or 'workers'
+    ValueError: executor 'lop' is unknown; use 'auto', 'device', 'loop', 'stacked' or 'workers'
     """
     known = [AUTO, *_names()]
     if name not in known and ":" not in name:
@@ -97,6 +101,26 @@ def choose_executor(model: nn.Module, *, is_built_in: bool) -> str:
     if is_built_in and Stacked.can_train(model):
         return "stacked"
     return "loop"
+
+
+def build_executor(
+    name: str,
+    model: nn.Module,
+    layout: Layout,
+    loss: RowLoss,
+    *,
+    channels_last: bool = False,
+    placement: Placement | None = None,
+    tell: Tell = say_nothing,
+    policy: NamePolicy = BUILT_IN,
+) -> Executor:
+    """The executor called ``name`` for a model.  ``placement``: where `Device` trains, and ``tell``
+    whom it tells where memory is short; the others train where PyTorch is."""
+    executor = find_executor(name, policy)
+    if executor is Device:
+        where = placement or Placement()
+        return Device(model, layout, loss, channels_last, where, tell)
+    return executor.build(model, layout, loss, channels_last=channels_last)
 
 
 def takes_all_cores(name: str, policy: NamePolicy = BUILT_IN) -> bool:

@@ -105,10 +105,14 @@ def movable(model: nn.Module, layout: Layout, part: str) -> Tensor | None:
     """The (d,) mask of the parameters of a part, without those that the model has frozen by
     ``requires_grad=False``; None where that leaves all."""
     mask = layout.part(part)
+    device = next(model.parameters()).device
+    if mask is not None:
+        mask = mask.to(device)
     free = [parameter.requires_grad for parameter in model.parameters()]
     if all(free):
         return mask
     thawed = torch.tensor(free).repeat_interleave(torch.tensor(layout.param_sizes))
+    thawed = thawed.to(device)
     if mask is None:
         return thawed
     return mask & thawed

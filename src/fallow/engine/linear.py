@@ -14,7 +14,7 @@ from fallow.core.local import RowLoss, TrainState, shares
 from fallow.core.plan import Optimiser
 from fallow.engine.losses import squared_error
 from fallow.engine.optimise import unbias
-from fallow.engine.together import Joined, Lines
+from fallow.engine.together import EpochLines, Joined
 from fallow.models import Linear
 
 Array = npt.NDArray[Any]  # of the dtype of the model
@@ -27,7 +27,7 @@ def is_linear(model: nn.Module, loss: RowLoss) -> bool:
     )
 
 
-def descend(opt: Optimiser, at: TrainState, data: Joined, lines: Lines) -> TrainState:
+def descend(opt: Optimiser, at: TrainState, data: Joined, lines: EpochLines) -> TrainState:
     """The slot of K sites after an epoch of plain steps.
 
     Up to rounding these are the steps of `fallow.engine.optimise.step` along the gradient, taken
@@ -104,7 +104,7 @@ def _run(
             w -= step.rate * g
 
 
-def _steps(opt: Optimiser, t: Tensor, lines: Lines) -> Iterator[_Step]:
+def _steps(opt: Optimiser, t: Tensor, lines: EpochLines) -> Iterator[_Step]:
     """The steps of an epoch; t: (K, 1) steps that each site has taken before."""
     b = lines.rows.shape[1]
     now = t[lines.frame.seat] + lines.frame.step.unsqueeze(1) + 1  # (lines, 1)

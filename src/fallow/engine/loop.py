@@ -29,13 +29,15 @@ class Loop:
     """Trains sites one after another.
 
     ``channels_last``: images in the memory layout that suits the CPU's convolutions; results
-    differ from those of the plain layout by rounding.
+    differ from those of the plain layout by rounding.  ``autocast``: passes in training take their
+    products in these numbers.  Model and jobs may be on a device; draws are made on the CPU.
     """
 
     model: nn.Module
     layout: Layout
     loss: RowLoss
     channels_last: bool = False
+    autocast: torch.dtype | None = None
 
     models: ClassVar[str] = "every model"
     takes_all_cores: ClassVar[bool] = False
@@ -53,7 +55,7 @@ class Loop:
     @cached_property
     def network(self) -> SingleModel:
         """The model of one site after the other; made once."""
-        return SingleModel(self.model, self.layout)
+        return SingleModel(self.model, self.layout, self.autocast)
 
     def fit(
         self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
@@ -89,7 +91,8 @@ class Loop:
         parts = []  # of each batch: rows of the pool, their partners and shares
         if plan.mix and len(job.u):
             drawn = mixing(job, epoch, plan.batch, plan.mix)
-            parts = [torch.split(part, plan.batch) for part in drawn]
+            drawn = drawn._replace(beta=drawn.beta.to(job.x.dtype))
+            parts = [torch.split(part.to(job.x.device), plan.batch) for part in drawn]
         for at, rows in enumerate(batches(job, epoch, plan.batch)):
             draw = partial(job.streams, "augment", steps + at)
             x = self._augment(plan, job.x[rows], draw)
@@ -105,7 +108,6 @@ class Loop:
                 second, mate, beta = (part[at] for part in parts)
                 draw = partial(job.streams, "augment pool", steps + at)
                 u = self._augment(plan, job.u[second], draw)
-                beta = beta.to(x.dtype)
                 batch = batch._replace(
                     u=u, mate=mate, beta=beta, pool=torch.ones_like(beta)
                 )

@@ -20,11 +20,15 @@ class SingleModel:
     """A copy of the model in training mode, its parameters and statistics laid out side by side.
 
     ``put`` copies the given weights there: ``functional_call`` does the same, but walks through
-    all modules each time, which costs as much as a small convolution.  Raises ValueError for
-    batch norm whose statistics are a mean over all batches: sites could not average them.
+    all modules each time, which costs as much as a small convolution.  ``autocast``: passes in
+    training take their products in these numbers; what comes out has those of the rows.  Raises
+    ValueError for batch norm whose statistics are a mean over all batches: sites could not average
+    them.
     """
 
-    def __init__(self, model: nn.Module, layout: Layout) -> None:
+    def __init__(
+        self, model: nn.Module, layout: Layout, autocast: torch.dtype | None = None
+    ) -> None:
         for name, module in model.named_modules():
             if isinstance(module, NORMS) and module.momentum is None:
                 raise ValueError(
@@ -33,6 +37,7 @@ class SingleModel:
                 )
         self.source = model
         self.layout = layout
+        self.autocast = autocast
         self.model = copy.deepcopy(model).train()
         self.state = layout.flatten(self.model)
         held = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
@@ -46,8 +51,12 @@ class SingleModel:
         return self.leaves
 
     def __call__(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self.model(x)
-        return outputs
+        if self.autocast is None:
+            outputs: Tensor = self.model(x)
+            return outputs
+        with torch.autocast(x.device.type, self.autocast, cache_enabled=False):
+            rough: Tensor = self.model(x)
+        return rough.to(x.dtype)
 
     def stats(self) -> Tensor:
         return self.state["stats"].clone()

@@ -27,8 +27,8 @@ def mean_losses(heard: Heard, sites: int) -> list[float]:
     """
     total, rows = torch.zeros(2, sites, dtype=torch.float64)
     for loss, n in heard:
-        total[: loss.numel()] += loss * n
-        rows[: loss.numel()] += n
+        total[: loss.numel()] += (loss * n).cpu()
+        rows[: loss.numel()] += n.cpu()
     means: list[float] = (total / rows.clamp_min(1)).tolist()
     return means
 

@@ -83,7 +83,7 @@ class Frame:
         return (self.steps.cumsum(0) - self.steps)[self.seat, 0] + self.step
 
 
-class Lines(NamedTuple):
+class EpochLines(NamedTuple):
     """What stands in a frame in one epoch: (lines, size) each.  rows: in the joined data."""
 
     frame: Frame
@@ -120,7 +120,7 @@ class Joined:
         """The rows as vectors, each with a 1 behind, which a bias multiplies: (n, d + 1)."""
         return torch.cat([self.flat, self.x.new_ones(len(self.x), 1)], 1)
 
-    def lines(self, frame: Frame, epoch: Epoch) -> Lines:
+    def lines(self, frame: Frame, epoch: Epoch) -> EpochLines:
         """The rows of an epoch in the order in which it takes them."""
         rows = frame.arrange([order(seat.job, epoch) for seat in frame.seats])
         first = [seat.first for seat in frame.seats]  # (K,) in the joined data
@@ -128,9 +128,9 @@ class Joined:
         flat = rows.flatten()
         y = self.y.index_select(0, flat).view_as(rows)
         weight = self.weight.index_select(0, flat).view_as(rows)
-        return Lines(frame, epoch, rows=rows, y=y, weight=weight * frame.real)
+        return EpochLines(frame, epoch, rows=rows, y=y, weight=weight * frame.real)
 
-    def batches(self, lines: Lines, mix: float | None = None) -> Iterator[Batch]:
+    def batches(self, lines: EpochLines, mix: float | None = None) -> Iterator[Batch]:
         """A batch (k, size, ...) for every step of an epoch.
 
         Rows are gathered when their step comes.  With ``mix`` rows of the pools come along.

@@ -22,7 +22,7 @@ from fallow.experiment.phases import Memory, Phases
 from fallow.experiment.record import Evaluation, PseudoLabels
 from fallow.experiment.scale import Scale
 from fallow.settings.recipe import Recipe
-from fallow.sites import Simulated, Site
+from fallow.sites import LocalSite, Simulated
 
 
 class Environment(Protocol):
@@ -71,7 +71,7 @@ class Environment(Protocol):
 
     # those of a round or query whose answers count
     def attending_sites(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]: ...
-    def encoded(self, state: State) -> Environment: ...
+    def with_encoder(self, state: State) -> Environment: ...
     def in_units(self, scale: Scale) -> Environment: ...
     def with_targets(self, targets: State | None) -> Environment: ...
     def agree_on_targets(self, ask: Ask) -> State | None: ...  # agreed on through the door
@@ -118,7 +118,7 @@ class Simulation(Environment, Protocol):
     @property
     def x_test(self) -> Tensor: ...  # rows to test on as models see them
     @property
-    def members(self) -> Mapping[SiteId, Site]: ...
+    def members(self) -> Mapping[SiteId, LocalSite]: ...
     @property
     def oracle(self) -> Simulated: ...
     @property

@@ -34,9 +34,7 @@ def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:
     is_common = world.tests is None and all(model is state for model in used.values())
     test = world.dataset
     if is_common and not isinstance(world.methods["training"], Predicting):
-        outputs = predict(
-            world.model, world.layout, state, world.x_test.to(state["w"].dtype)
-        )
+        outputs = _predict(world, state, world.x_test.to(state["w"].dtype))
         return _score_common_model(world, _finite(outputs, "the model"))
     rows = world.tests or dict.fromkeys(sites, torch.arange(len(world.x_test)))
     outputs_of = {name: _outputs(world, name, used[name], rows[name]) for name in sites}
@@ -45,6 +43,14 @@ def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:
         return _score_errors_of_sites(world, outputs_of, true)
     guess = {name: outputs.argmax(1) for name, outputs in outputs_of.items()}
     return of_accuracy(guess, true, test.n_classes)
+
+
+def _predict(world: Simulation, state: State, x: Tensor) -> Tensor:
+    """Outputs of the common model, (m, c), by the device of the run if it has one."""
+    passes = next(iter(world.members.values())).parts.passes
+    if passes is not None:
+        return passes.predict(state, x)
+    return predict(world.model, world.layout, state, x)
 
 
 def one_model(world: Simulation, state: State) -> State | None:

@@ -8,7 +8,7 @@ from typing import NotRequired, TypedDict
 from fallow.core.disclosure import DisclosureEntry
 from fallow.core.methods import Memo
 from fallow.core.types import Answer, SiteId, State
-from fallow.experiment.record import Evaluation, PseudoLabels
+from fallow.experiment.record import Audited, Evaluation, PseudoLabels
 
 
 class StepCosts(TypedDict):
@@ -31,6 +31,12 @@ class FinishedQuery(StepCosts):
     pseudo_labels: NotRequired[PseudoLabels | None]
     ended: NotRequired[str]  # at real sites: why nobody was waited for any more
     people: NotRequired[dict[SiteId, Answer]]  # and how far the people of each site came
+
+
+class FinishedAudit(StepCosts):
+    """What rows that were drawn by chance said of a model."""
+
+    audit: Audited
 
 
 class PhaseResults(StepCosts):

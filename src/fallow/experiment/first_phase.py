@@ -11,9 +11,9 @@ from fallow.core.types import SiteId
 from fallow.experiment.environment import Simulation
 from fallow.experiment.finished import TrainedPhase
 from fallow.experiment.phases import Memory, Phases
-from fallow.experiment.versions import threads, versions
+from fallow.experiment.versions import threads, versions_of
 from fallow.settings.recipe import Recipe
-from fallow.sites import Site
+from fallow.sites import LocalSite
 from fallow.sites.store import RelayedMessage
 
 INPUTS = (
@@ -48,6 +48,8 @@ def describe_training(recipe: Recipe) -> dict[str, object]:
         about["encoder"] = settings["encoder"]
     if recipe.head != "trained":
         about["head"] = recipe.head
+    if recipe.device != "none":
+        about["device"] = [recipe.device, recipe.precision]
     if recipe.privacy.secure_sum:  # totals are rounded, and keys cross
         about["masked"] = recipe.privacy.bound or True
     return about
@@ -62,7 +64,9 @@ def phase_key(world: Simulation) -> str:
     about["runtime"] = type(world.carrier).__name__  # bytes are counted differently
 
     h = hashlib.sha256(world.fingerprint.encode())
-    h.update(json.dumps([about, versions()], sort_keys=True, default=str).encode())
+    h.update(
+        json.dumps([about, versions_of(world.recipe)], sort_keys=True, default=str).encode()
+    )
     for site in world.members.values():
         h.update(site.labelled.numpy().tobytes())
         h.update(site.validation.numpy().tobytes())
@@ -89,7 +93,7 @@ def first_phase(
     return done, None
 
 
-def restore(members: Mapping[SiteId, Site], memory: Memory) -> None:
+def restore(members: Mapping[SiteId, LocalSite], memory: Memory) -> None:
     """Give sites what they remembered when a phase ended.  What a relay brought was one object for
     all its receivers, and is again."""
     letters: dict[tuple[int, ...], RelayedMessage] = {}

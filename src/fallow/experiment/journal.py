@@ -281,7 +281,7 @@ class Journal:
         line = with_checksum({**released.to_line(), "key": key})
         self._write("INSERT INTO spent VALUES (?, ?, ?)", site, key, line)
 
-    def released(self, site: SiteId) -> dict[str, Released]:
+    def load_releases(self, site: SiteId) -> dict[str, Released]:
         releases = {}
         sql = "SELECT key, line FROM spent WHERE site = ? ORDER BY rowid"
         for key, blob in self._read(sql, site):
@@ -297,7 +297,7 @@ class Journal:
         blob = with_checksum(secret)
         self._write("INSERT OR REPLACE INTO secret VALUES (?, ?)", site, blob)
 
-    def hidden(self, site: SiteId) -> SumKey | None:
+    def load_secret(self, site: SiteId) -> SumKey | None:
         rows = self._read("SELECT held FROM secret WHERE site = ?", site)
         if not rows:
             return None

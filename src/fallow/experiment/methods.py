@@ -16,6 +16,8 @@ from fallow.core.own import own_class
 from fallow.core.plan import Plan
 from fallow.core.types import SiteId
 from fallow.engine.executors import AUTO, choose_executor, find_executor
+from fallow.engine.placement import Placement
+from fallow.experiment.audit import Audit
 from fallow.privacy import check_fit
 from fallow.queries import Random, Typical
 from fallow.settings.recipe import Recipe
@@ -80,6 +82,10 @@ def methods_of(
     if recipe.initial_by == "typical":
         first = Typical()
         contracts["initial_by=typical"] = first.contract
+    audit = None
+    if recipe.audit:
+        audit = Audit(recipe.audit, recipe.privacy.secure_sum)
+        contracts[f"audit={recipe.audit:g}"] = audit.contract
     check_fit(recipe.privacy, contracts, cohort)
     found: Methods = {
         "initial": first,
@@ -91,6 +97,8 @@ def methods_of(
     }
     if recipe.head == "exact":
         found["head"] = ExactHead()
+    if audit is not None:
+        found["audit"] = audit
     return found
 
 
@@ -120,16 +128,30 @@ def local_plan(recipe: Recipe, query: Method) -> Plan | None:
 
 
 def executor_of(recipe: Recipe, model: nn.Module, policy: NamePolicy = OWN) -> str:
-    """Which executor trains: ``auto`` stacks the library's linear and dense models and loops over
-    the rest.  A user's own model may mix rows, which no layer says, so it is stacked on request.
+    """Which executor trains: the one for devices where the recipe names a device; else ``auto``
+    stacks the library's linear and dense models and loops over the rest.  A user's own model may
+    mix rows, which no layer says, so it is stacked on request.
     """
     name = recipe.executor
+    if recipe.device != "none":
+        name = "device"
     if name == AUTO:
         return choose_executor(model, is_built_in=":" not in recipe.model.name)
     executor = find_executor(name, policy)
     if not executor.can_train(model):
+        way_out = "executor 'loop' or 'auto'"
+        if recipe.device != "none":
+            way_out = "device 'none'"
         raise ValueError(
             f"executor {name!r} trains {executor.models} only; model {recipe.model.name} needs "
-            "executor 'loop' or 'auto'"
+            f"{way_out}"
         )
     return name
+
+
+def placement_of(recipe: Recipe) -> Placement | None:
+    """Where models are computed; None where the recipe names no device.  Raises ValueError where
+    this machine has none of that kind."""
+    if recipe.device == "none":
+        return None
+    return Placement.open(recipe.device, recipe.precision)

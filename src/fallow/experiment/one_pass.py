@@ -24,6 +24,11 @@ def is_one_pass(recipe: Recipe) -> bool:
             f"{recipe.query} looks at a model, and under protocol=one_pass nothing is trained "
             "before rows are chosen; use protocol=cycles"
         )
+    if recipe.audit and wanted:
+        raise ValueError(
+            f"{recipe.query} chooses each budget from nothing, so no model is there for an audit of "
+            "its errors; set audit=0, or protocol=cycles"
+        )
     if recipe.initial_by == "query" and not wanted:
         raise ValueError(
             f"initial_by=query lets {recipe.query} choose the first labels, which only "

@@ -79,6 +79,20 @@ class Relayed(TypedDict):
     received: dict[SiteId, int]
 
 
+class Audited(TypedDict):
+    """What rows that were drawn by chance say of a model (`fallow.experiment.audit`): the share that
+    it answers rightly, or the mean squared error in units of the variance, over the rows that had no
+    label when the query chose.  None where nothing was drawn."""
+
+    score: float | None
+    low: float | None  # of the interval at 95 %
+    high: float | None
+    drawn: int  # rows that were drawn and answered
+    chosen: int  # rows of the query
+    rows: int  # of which the score is: chosen ones, and those among which was drawn
+    per_site: NotRequired[dict[SiteId, Audited]]  # where the coordinator sees it
+
+
 class Record(TypedDict, total=False):
     """One evaluation of a run, as it is written and read.
 
@@ -136,5 +150,6 @@ class Record(TypedDict, total=False):
     # of the query that follows
     notes: Mapping[str, Any]  # what the query says of itself: JSON of its own form
     pseudo_labels: PseudoLabels | None
+    audit: Audited  # of the query that follows, where rows are drawn by chance
     relayed: Relayed
     diverged: bool  # training ended without a usable model

@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 from fallow.core.types import SiteId
 from fallow.experiment.environment import Simulation
 from fallow.queries.parts.committee import averages_at_site, personal_model
-from fallow.sites import Site
+from fallow.sites import LocalSite
 from fallow.sites.view import SiteView
 
 BROUGHT = "model/"
@@ -31,7 +31,7 @@ def redundancy(world: Simulation) -> float | None:
     return float(found.mean())
 
 
-def _nearest(site: Site, world: Simulation) -> Tensor:
+def _nearest(site: LocalSite, world: Simulation) -> Tensor:
     """For each row that a site picked, (k,); (0,) without collaborators."""
     labelled = site.seen[:0]
     for name in collaborators(site):
@@ -52,7 +52,7 @@ def _directions(view: SiteView, x: Tensor) -> Tensor:
     return normalize(features.double(), dim=1)
 
 
-def collaborators(site: Site) -> list[SiteId]:
+def collaborators(site: LocalSite) -> list[SiteId]:
     """The sites whose models are in the average that a site has made last."""
     if not averages_at_site(SiteView(site, 0)):
         return []

@@ -16,8 +16,11 @@ from fallow.core.methods import Finishing, Memo, methods_by_owner, server_parts
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.encoders.base import EMPTY_CELLS
+from fallow.experiment.audit import KEPT as OUTLOOK
+from fallow.experiment.audit import describe_tallies
 from fallow.experiment.environment import Environment
 from fallow.experiment.finished import (
+    FinishedAudit,
     FinishedModel,
     FinishedPhase,
     FinishedQuery,
@@ -81,6 +84,10 @@ class Run:
                 memo = queries[-1]["memo"]
                 for record in of_cycle:
                     add_queries(record, queries)
+                if "audit" in self.world.methods:
+                    audit = self._tally(cycle)
+                    spent.add(audit)
+                    of_cycle[-1]["audit"] = audit["audit"]
             records += of_cycle
             self._write_records(cycle, records)
         self._save_model(done)
@@ -196,7 +203,7 @@ class Run:
         if "tuning" in self.world.methods:
             done = self._tune_encoder(done)
         if self.world.encoded_by is None and "encoder" in done:
-            self.world = self.world.encoded(done["encoder"])
+            self.world = self.world.with_encoder(done["encoder"])
         if self.world.scale is None and done["scale"]:
             self.world = self.world.in_units(Scale(**done["scale"]))
         return done
@@ -308,8 +315,17 @@ class Run:
         budget = share
         if not self.world.is_shared:
             budget = self.world.cap_budget(share)
-        memo = query.query(ask, budget, memo)
+        to_choose = budget
+        drawn: dict[SiteId, int] = {}
+        if "audit" in self.world.methods:
+            draw = stream(self.world.seed, "audit", cycle)
+            drawn = self.world.methods["audit"].divide(budget, draw)
+            to_choose = {site: n - drawn[site] for site, n in budget.items()}
+        memo = query.query(ask, to_choose, memo)
         ask.flush()
+        if "audit" in self.world.methods:
+            beside = self._ask(f"{step}/audit", "audit", cycle, shown, cohort=ask.cohort)
+            self.world.methods["audit"].draw_rows(beside, budget, drawn)
         seconds = time.perf_counter() - started
         done = {
             "memo": memo,
@@ -335,7 +351,40 @@ class Run:
         """Labels for what was picked; what sites remember beyond the cycle is ``keep``."""
         if self.recipe.restart == "continue":
             keep = (*keep, "own/", "average")
+        if "audit" in self.world.methods:
+            keep = (*keep, OUTLOOK)
         return self.world.buy_labels(self.journal, cycle, step, budget, done, keep)
+
+    def _tally(self, cycle: int) -> FinishedAudit:
+        """How wrong the cycle's model was about rows that were drawn by chance, before anything
+        trains on them."""
+        step = f"{cycle}/audit"
+        done = cast(FinishedAudit | None, self.journal.load_step(step))
+        if done is not None:
+            return done
+        started = time.perf_counter()
+        shown = Disclosure()
+        ask = self._ask(step, "audit", cycle, shown)
+        budget = self.world.budget_for(self.recipe.share_of(cycle))
+        # what a row stands for on average: weights of rows are about 1 in units of this
+        unit = sum(self.world.sizes.values()) / (self.recipe.audit * sum(budget.values()))
+        answers = self.world.methods["audit"].tally_errors(ask, unit)
+        done = {
+            "audit": describe_tallies(answers, unit, self._error_scale()),
+            "revealed": shown.rows(),
+            "seconds": time.perf_counter() - started,
+        }
+        return self.journal.finish(step, done)
+
+    def _error_scale(self) -> float | None:
+        """By what squared errors of sites are multiplied to be in units of the variance; None where
+        there are classes."""
+        if self.world.classes:
+            return None
+        unit = 1.0
+        if self.world.targets is not None:
+            unit = float(self.world.targets["std"]) ** 2
+        return unit / (self.world.variance or 1.0)
 
     # -- training ---------------------------------------------------------------------------
 

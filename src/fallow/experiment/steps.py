@@ -20,7 +20,7 @@ from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.finished import FinishedPhase, FinishedQuery, StepCosts
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Collaboration, Evaluation, Record, Relayed
-from fallow.experiment.versions import threads, versions
+from fallow.experiment.versions import threads, versions_of
 from fallow.settings.recipe import Recipe
 from fallow.sites.store import Label
 from fallow.training.personal.parts.graphs import peers
@@ -49,12 +49,19 @@ def ledger_lines(cycle: int, kept: State, answers: dict[int, float]) -> list[Lab
         weights = kept["weight"].tolist()
     probabilities: list[float | None] = [None] * len(rows)
     if "probability" in kept:
-        probabilities = kept["probability"].tolist()
+        probabilities = [known_or_none(value) for value in kept["probability"].tolist()]
     lines = []
     for row, weight, probability in zip(rows, weights, probabilities, strict=True):
         if row in answers:  # nobody has to answer for a row
             lines.append(Label(row, answers[row], cycle, weight, probability))
     return lines
+
+
+def known_or_none(value: float) -> float | None:
+    """What was said of a pick; None for NaN, where nothing was."""
+    if math.isnan(value):
+        return None
+    return value
 
 
 def hold_back(
@@ -270,7 +277,7 @@ def build_record(
         "revealed": spent.shown.rows(),
         "executor": world.executor,
         "threads": threads(),
-        "versions": versions(),
+        "versions": versions_of(world.recipe),
         "notes": {},
         "pseudo_labels": None,
     }

@@ -8,6 +8,9 @@ from importlib.metadata import version
 
 import torch
 
+from fallow.experiment.methods import placement_of
+from fallow.settings.recipe import Recipe
+
 
 @cache
 def versions() -> dict[str, str]:
@@ -17,6 +20,14 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         **{name: version(name) for name in libraries},
     }
+
+
+def versions_of(recipe: Recipe) -> dict[str, str]:
+    """`versions`, and those of the device where the recipe names one."""
+    placement = placement_of(recipe)
+    if placement is None:
+        return versions()
+    return {**versions(), **placement.describe()}
 
 
 def threads() -> int:

@@ -19,6 +19,7 @@ from fallow import data
 from fallow.core.ask import Ask, Carrier
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.events import Say, stay_silent
 from fallow.core.methods import Methods
 from fallow.core.missing import Missing
 from fallow.core.names import OWN
@@ -26,7 +27,8 @@ from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.engine import row_loss
-from fallow.engine.executors import find_executor
+from fallow.engine.executors import build_executor
+from fallow.engine.passes import Passes
 from fallow.experiment.encoding import (
     CommonFeatures,
     check_tuning,
@@ -37,7 +39,7 @@ from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
 from fallow.experiment.finished import FinishedQuery, RowsAbout, TrainedPhase
 from fallow.experiment.first_phase import first_phase, restore
 from fallow.experiment.journal import Journal
-from fallow.experiment.methods import executor_of, is_shared, methods_of
+from fallow.experiment.methods import executor_of, is_shared, methods_of, placement_of
 from fallow.experiment.phases import Memory, Phases
 from fallow.experiment.record import Evaluation, PseudoLabels
 from fallow.experiment.rows import draw_flipped_sites, open_data, split_rows, split_tests
@@ -50,7 +52,7 @@ from fallow.network.bytes import Bytes
 from fallow.privacy import SecureSum
 from fallow.settings.budgets import budgets
 from fallow.settings.recipe import Recipe
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.oracle import Simulated
 from fallow.sites.store import Store
@@ -69,7 +71,7 @@ class World:
     seed: int
     dataset: Dataset
     carrier: Carrier
-    members: dict[SiteId, Site]
+    members: dict[SiteId, LocalSite]
     oracle: Simulated
     model: nn.Module
     layout: Layout
@@ -130,7 +132,7 @@ class World:
         """All of them: nothing is struck out of a simulation."""
         return tuple(cohort)
 
-    def encoded(self, state: State) -> World:
+    def with_encoder(self, state: State) -> World:
         """The world once the encoder is fitted: test rows follow."""
         if self.features is None:
             raise ValueError(
@@ -268,9 +270,12 @@ def world_of(
     store: Store,
     runtime: Runtime = "inprocess",
     kept: FeatureStore | None = None,
+    say: Say = stay_silent,
 ) -> World:
     """`build_world` with the data at hand.  kept: where features of an encoder are kept, so that
-    other runs need not compute them again; None: this run alone has them."""
+    other runs need not compute them again; None: this run alone has them.  say: who hears of what
+    a device cannot do."""
+    placement = placement_of(recipe)
     shares = split_rows(recipe, found, seed)
     dtype = DTYPES[recipe.dtype]
     x = found.x.to(dtype)
@@ -315,16 +320,25 @@ def world_of(
     )
     if methods["query"].contract.simulator_only:
         parts = replace(parts, hidden=hidden)
+    if placement is not None:
+        parts = replace(parts, passes=Passes(model, layout, placement))
     features = None
     if encoder is not None:
         features = CommonFeatures(encoder, found.x, rows, kept or FeatureStore())
-        parts = replace(parts, encoded=features.of_site)
+        parts = replace(parts, encode=features.of_site)
     members = {}
     for name, at in rows.items():
-        members[name] = Site(name, data.take_rows(x, at), parts, store)
+        members[name] = LocalSite(name, data.take_rows(x, at), parts, store)
     executor = executor_of(recipe, model)
-    engine = find_executor(executor, OWN).build(
-        model, layout, row_loss(found.task), channels_last=recipe.channels_last
+    engine = build_executor(
+        executor,
+        model,
+        layout,
+        row_loss(found.task),
+        channels_last=recipe.channels_last,
+        placement=placement,
+        tell=lambda why: say({"event": "device", "why": why}),
+        policy=OWN,
     )
     carrier: Carrier = InProcess(members, engine)
     if runtime == "bytes":
@@ -348,7 +362,10 @@ def world_of(
 
 
 def _build_oracle(
-    recipe: Recipe, members: dict[SiteId, Site], hidden: dict[SiteId, Tensor], shared: bool
+    recipe: Recipe,
+    members: dict[SiteId, LocalSite],
+    hidden: dict[SiteId, Tensor],
+    shared: bool,
 ) -> Simulated:
     """Held-back labels; a site (or all together, where the budget is shared) may buy its share of
     every cycle and no more, over all resumes."""

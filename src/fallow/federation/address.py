@@ -53,6 +53,23 @@ def check_host(host: str, what: str) -> str:
     return host
 
 
+def check_proxy(proxy: str) -> str:
+    """The address of a proxy as it was written; ValueError where it is none.
+
+    >>> check_proxy("http://proxy.example:3128")
+    'http://proxy.example:3128'
+    """
+    scheme, _, rest = proxy.partition("://")
+    if scheme not in ("http", "https") or not rest:
+        raise ValueError(
+            f"proxy is {proxy!r}; give its address with the scheme, such as "
+            "http://proxy.example:3128"
+        )
+    # a name and a password may stand before the machine
+    check_address(rest.rpartition("@")[2].rstrip("/"), "proxy")
+    return proxy
+
+
 def find_bind_problem(host: str, port: int, patience: float = 0.0) -> str | None:
     """Why no socket can listen at an address of this machine; None where one can.
 

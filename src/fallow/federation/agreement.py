@@ -8,10 +8,12 @@ import re
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from fallow.core.build import nearest
 from fallow.core.names import BUILT_IN, NamePolicy, check_name
 from fallow.core.types import SiteId
 from fallow.data import Dataset, embed_rows
@@ -20,6 +22,7 @@ from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardised
 from fallow.federation.folders import check_authority
 from fallow.federation.schema import Schema
+from fallow.network.links import FLOWER, LINKS
 from fallow.network.plausible import Bounds
 from fallow.privacy.settings import SMALLEST
 from fallow.settings.recipe import Recipe, named_classes
@@ -61,7 +64,8 @@ class Agreement:
     authority: the certificate (PEM) by which they know its machine; None where that is agreed on
     elsewhere.  smallest: scores over fewer test rows leave no site.  bounds: how unusual an answer
     may be before the coordinator does not count it, or not in full.  guideline: how samples are to
-    be labelled, plain text that people read beside each; None: no word on it.  names: whose classes the
+    be labelled, plain text that people read beside each; None: no word on it.  link: what carries
+    messages, a name of `fallow.network.links.LINKS`.  names: whose classes the
     recipe may name, as the machine that reads it has decided: it is no part of what was agreed on.
     An agreement with another name cannot be made, so whatever is built of one has passed that gate.
     """
@@ -77,19 +81,15 @@ class Agreement:
     authority: str | None = None
     bounds: Bounds = Bounds()
     guideline: str | None = None
+    link: str = FLOWER
     names: NamePolicy = field(default=BUILT_IN, compare=False)
 
     def __post_init__(self) -> None:
         check_names(self.recipe, self.names)
         check_cells(self.recipe, self.schema)
-        named = [("name", self.name)]
-        named += [("sites", site) for site in self.sites]
-        for what, name in named:
-            if not NAME.fullmatch(name):
-                raise ValueError(
-                    f"federation.{what}: {name!r} is no name; use 1 to 64 letters, digits, dots, "
-                    "dashes and underscores, and begin with a letter or digit"
-                )
+        _check_name("name", self.name)
+        for site in self.sites:
+            _check_name("sites", site)
         if not self.sites:
             raise ValueError("federation.sites names nobody; name one site or more")
         if tuple(sorted(set(self.sites))) != self.sites:
@@ -111,7 +111,14 @@ class Agreement:
             check_authority(self.authority.encode(), "federation.authority", copy)
         if self.guideline is not None:
             check_guideline(self.guideline)
-        least = SMALLEST if self.recipe.privacy.secure_sum else 1
+        if self.link not in LINKS:
+            raise ValueError(
+                f"federation.link is {self.link!r:.80}{nearest(self.link, list(LINKS))}; it is one "
+                f"of {', '.join(LINKS)}"
+            )
+        least = 1
+        if self.recipe.privacy.secure_sum:
+            least = SMALLEST
         most = len(self.sites)
         if self.waits.quorum is not None and not least <= self.waits.quorum <= most:
             raise ValueError(
@@ -145,6 +152,9 @@ class Agreement:
         # it sways what people say; without one the digest is what it was before there were any
         if self.guideline is not None:
             agreed.append({"guideline": self.guideline})
+        # over Flower the digest is what it was before there was a choice
+        if self.link != FLOWER:
+            agreed.append({"link": self.link})
         return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
 
     @cached_property
@@ -163,6 +173,15 @@ class Agreement:
             return rows
         return embed_rows(
             rows, features(self.recipe.features, self.schema.shape, self.names)
+        )
+
+
+def _check_name(setting: str, name: str) -> None:
+    """Raise ValueError for a name that could not be a file's on any system."""
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"federation.{setting}: {name!r} is no name; use 1 to 64 letters, digits, dots, "
+            "dashes and underscores, and begin with a letter or digit"
         )
 
 
@@ -238,7 +257,7 @@ def check_names(recipe: Recipe, policy: NamePolicy) -> None:
             raise ValueError(f"{setting}: {error}") from error
 
 
-def _kind_of_rows(recipe: Recipe, schema: Schema) -> Dataset:
+def _make_example(recipe: Recipe, schema: Schema) -> Dataset:
     """A row as models see it, in kind alone: of features it is only known that they are a list."""
     if recipe.features is None:
         return schema.example
@@ -260,8 +279,12 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         raise ValueError(
             "target_scale 'oracle' reads labels that nobody has given yet; use 'labelled' or 'none'"
         )
-    title = recipe.title if recipe.data == name else ""  # else it speaks of other data
-    units = is_standardised(replace(recipe, data="-"), _kind_of_rows(recipe, schema))
+    title = ""
+    if recipe.data == name:  # else it speaks of other data
+        title = recipe.title
+    standardise: Literal["federated", "none"] = "none"
+    if is_standardised(replace(recipe, data="-"), _make_example(recipe, schema)):
+        standardise = "federated"
     return replace(
         recipe,
         name=name,
@@ -275,9 +298,11 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         resplit=False,
         partition=Spec("natural"),
         sites=sites,
-        standardise="federated" if units else "none",
+        standardise=standardise,
         test="own",
         executor=in_one_process(recipe.executor),
+        device="none",  # each site has a machine of its own
+        precision="float32",
         queries=(str(recipe.query),),
         reference=None,
         seeds=1,

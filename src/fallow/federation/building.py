@@ -12,11 +12,11 @@ from torch import nn
 from fallow import encoders
 from fallow.core.banks import Layout
 from fallow.core.build import find
-from fallow.core.methods import Encoder, Methods, Showing, Training
+from fallow.core.methods import Encoder, Method, Methods, Showing
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.engine import row_loss
-from fallow.engine.executors import Executor, find_executor
+from fallow.engine.executors import Executor, build_executor
 from fallow.experiment.encoding import check_tuning, encoder_of, with_encoder
 from fallow.experiment.methods import executor_of, methods_of
 from fallow.experiment.scale import is_standardised
@@ -64,7 +64,9 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     check_task(recipe, agreement.example, names)
     measured = tuple(agreement.example.x.shape[1:])
     encoder = encoder_of(recipe, measured, names)
-    shape = measured if encoder is None else (encoder.width(measured),)
+    shape = measured
+    if encoder is not None:
+        shape = (encoder.width(measured),)
 
     def new_model(generator: torch.Generator) -> nn.Module:
         spec = recipe.model
@@ -90,11 +92,18 @@ def build_study(agreement: Agreement) -> BuiltStudy:
                 "given yet, which only a simulator can; choose another method in study.toml"
             )
     trainer = executor_of(recipe, model, names)
-    executor = find_executor(trainer, names).build(
-        model, layout, row_loss(schema.task), channels_last=recipe.channels_last
+    executor = build_executor(
+        trainer,
+        model,
+        layout,
+        row_loss(schema.task),
+        channels_last=recipe.channels_last,
+        policy=names,
     )
     people = People(recipe.privacy.secure_sum, schema.task == "classification")
-    _check_shown(agreement, methods["training"])
+    _check_shown(agreement, methods["training"], f"training = {recipe.training.name!r}")
+    if isinstance(methods["query"], Showing):  # others show means of several rows
+        _check_shown(agreement, methods["query"], f"query = {recipe.query.name!r}")
     _check_tuned(agreement, methods)
     return BuiltStudy(
         model=model,
@@ -142,11 +151,13 @@ def _check_weights(agreement: Agreement) -> None:
     if spec is None or ":" in spec.name:
         return
     cls = find(encoders, spec.name, agreement.names)
-    known = {each.name for each in fields(cls)}
+    known = [each.name for each in fields(cls)]
     if "sha256" not in known:
         return
-    needed = [name for name in PINNED if name in known]
-    lacking = [name for name in needed if not spec.fields.get(name)]
+    lacking: list[str] = []
+    for name in PINNED:
+        if name in known and not spec.fields.get(name):
+            lacking.append(name)
     if lacking:
         raise ValueError(
             f"{agreement.name}: the encoder {spec.name} has no {' and no '.join(lacking)}; at real "
@@ -154,16 +165,15 @@ def _check_weights(agreement: Agreement) -> None:
         )
 
 
-def _check_shown(agreement: Agreement, training: Training) -> None:
+def _check_shown(agreement: Agreement, method: Method, named: str) -> None:
     """Raise ValueError where the coordinator would see what the sites did not agree to show."""
-    is_agreed = isinstance(training, Showing) and training.shown == "parts"
-    if not training.contract.parts_show or agreement.recipe.privacy.secure_sum or is_agreed:
+    is_agreed = isinstance(method, Showing) and method.shown == "parts"
+    if not method.contract.parts_show or agreement.recipe.privacy.secure_sum or is_agreed:
         return
-    name = agreement.recipe.training.name
     raise ValueError(
-        f"{agreement.name}: {training.contract.title} needs secure sums at real sites, because "
-        f"without them {training.contract.parts_show}; set privacy.secure_sum = true (three sites or "
-        f"more), or agree to that with training = {name!r} and shown = 'parts'"
+        f"{agreement.name}: {method.contract.title} needs secure sums at real sites, because "
+        f"without them {method.contract.parts_show}; set privacy.secure_sum = true (three sites or "
+        f"more), or agree to that with {named} and shown = 'parts'"
     )
 
 

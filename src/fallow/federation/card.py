@@ -15,6 +15,7 @@ from fallow.core.words import count_noun, size
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.schema import Column
+from fallow.network.links import LINKS
 from fallow.storage.files import write_whole
 
 CARD = "model-card.md"
@@ -30,7 +31,7 @@ LIMITS = (
 
 
 @dataclass(frozen=True)
-class Facts:
+class CardFacts:
     """What the writer of a card knows.
 
     owner: the coordinator or a site.  labels: of each site that the writer knows of, how many train
@@ -45,17 +46,21 @@ class Facts:
     is_own: bool = False
 
 
-def write_card(folder: Path, agreement: Agreement, methods: Methods, facts: Facts) -> Path:
+def write_card(
+    folder: Path, agreement: Agreement, methods: Methods, facts: CardFacts
+) -> Path:
     """Write ``model-card.md`` into a folder; its path."""
     path = folder / CARD
     write_whole(path, card_text(agreement, methods, facts).encode())
     return path
 
 
-def card_text(agreement: Agreement, methods: Methods, facts: Facts) -> str:
+def card_text(agreement: Agreement, methods: Methods, facts: CardFacts) -> str:
     """The card as Markdown.  methods: by the part they play, as `build_study` builds them."""
     today = datetime.now(UTC).date().isoformat()
-    model = "A model of its own at each site" if facts.is_own else "One model for all sites"
+    model = "One model for all sites"
+    if facts.is_own:
+        model = "A model of its own at each site"
     lines = [
         f"# Model card: {agreement.name}",
         "",
@@ -92,10 +97,12 @@ def card_text(agreement: Agreement, methods: Methods, facts: Facts) -> str:
     return "\n".join(line.replace("<", "&lt;") for line in lines) + "\n"
 
 
-def _describe_data(agreement: Agreement, facts: Facts) -> Iterator[str]:
+def _describe_data(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
     schema = agreement.schema
     yield f"- Sites: {', '.join(agreement.sites)}"
-    what = f"classes {', '.join(schema.classes)}" if schema.classes else "a number"
+    what = "a number"
+    if schema.classes:
+        what = f"classes {', '.join(schema.classes)}"
     yield f"- Rows: {schema.kind}; the label {schema.label!r} is {what}"
     if schema.columns:
         names = [_describe_column(column) for column in schema.columns]
@@ -107,10 +114,14 @@ def _describe_data(agreement: Agreement, facts: Facts) -> Iterator[str]:
 
 
 def _describe_column(column: Column) -> str:
-    about = [column.unit] if column.unit else []
+    about: list[str] = []
+    if column.unit:
+        about.append(column.unit)
     if column.may_be_empty:
         about.append("cells may be empty")
-    return f"{column.name} ({', '.join(about)})" if about else column.name
+    if not about:
+        return column.name
+    return f"{column.name} ({', '.join(about)})"
 
 
 def _describe_labels(labels: Mapping[str, int]) -> str:
@@ -135,21 +146,26 @@ def _describe_methods(agreement: Agreement, methods: Methods) -> Iterator[str]:
 
 
 def _describe_paper(contract: Contract) -> str:
-    return f' ("{contract.paper}", {contract.year})' if contract.year else ""
+    """The paper of a method in brackets; nothing for a method without one."""
+    if not contract.year:
+        return ""
+    return f' ("{contract.paper}", {contract.year})'
 
 
-def _describe_scores(agreement: Agreement, facts: Facts) -> Iterator[str]:
+def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
     if not facts.scores:
         yield "Not known to the writer of this card."
         return
     for name, value in facts.scores.items():
-        told = "not told" if value is None else f"{value:.4g}"
-        yield f"- {name}: {told}"
+        if value is None:
+            yield f"- {name}: not told"
+        else:
+            yield f"- {name}: {value:.4g}"
     yield ""
     yield f"Counts over fewer than {agreement.smallest} test rows left no site."
 
 
-def _describe_privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
+def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
     privacy = agreement.recipe.protected
     if privacy.epsilon is None:
         yield "- No noise was added to counts."
@@ -164,12 +180,16 @@ def _describe_privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
             f"{privacy.epsilon:g} and δ = {agreement.recipe.delta:g} for each close of labels, in the "
             "same total."
         )
-    summed = "were masked" if privacy.secure_sum else "were not masked"
-    yield f"- Sums over sites {summed}."
+    if privacy.secure_sum:
+        yield "- Sums over sites were masked."
+    else:
+        yield "- Sums over sites were not masked."
+    yield f"- Messages went over {LINKS[agreement.link].title}, each signed by its sender."
     if facts.left:
         yield "- What left the sites:"
     for row in facts.left:
+        cost = f"{count_noun(row['exchanges'], 'exchange')}, {size(row['bytes'])}"
         epsilon = row.get("epsilon")
-        noise = f", ε = {epsilon:g}" if epsilon else ""
-        cost = f"{count_noun(row['exchanges'], 'exchange')}, {size(row['bytes'])}{noise}"
+        if epsilon:
+            cost += f", ε = {epsilon:g}"
         yield f"  - {row['verb']} ({row['kind']}): {row['what']}; {cost}"

@@ -58,19 +58,26 @@ def tighten(folder: Path) -> str | None:
             left += 1
         else:
             changed += 1
-    said = []
+    said: list[str] = []
     if changed:
-        said.append(f"others had rights to {_files(changed)} in it, and have none any more")
+        files = _count_files(changed)
+        said.append(f"others had rights to {files} in it, and have none any more")
     if left:
+        files = _count_files(left)
         said.append(
-            f"others have rights to {_files(left)} in it that this account cannot change: have "
+            f"others have rights to {files} in it that this account cannot change: have "
             f"the owner run 'chmod -R go= {folder}'"
         )
-    return f"{folder}: {'; '.join(said)}" if said else None
+    if not said:
+        return None
+    return f"{folder}: {'; '.join(said)}"
 
 
-def _files(count: int) -> str:
-    return "one file or folder" if count == 1 else f"{count} files and folders"
+def _count_files(count: int) -> str:
+    """How many files and folders, in words."""
+    if count == 1:
+        return "one file or folder"
+    return f"{count} files and folders"
 
 
 def read_authority(file: Path) -> bytes:

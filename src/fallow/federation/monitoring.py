@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
+from fallow.core.types import Tree
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.live import seconds_of
 from fallow.federation.coordinator.program import is_running
@@ -41,7 +42,7 @@ class Health:
     why: str
 
 
-class Watched(Protocol):
+class WatchedFolder(Protocol):
     """A folder that is watched."""
 
     def check(self) -> Health:
@@ -51,7 +52,7 @@ class Watched(Protocol):
         """What is counted now."""
 
 
-def watch(folder: Path) -> Watched:
+def watch(folder: Path) -> WatchedFolder:
     """What to watch in a folder: of a site or of a coordinator.
 
     Raises ValueError where it is neither.
@@ -104,7 +105,7 @@ class WatchedSite:
             traffic = ledger.traffic()
             progress = ledger.progress()
             asked = ledger.purchases.asked
-            spent = ledger.store.spent()
+            spent = ledger.store.sum_spent()
             copy = ledger.copy
         exchanges = CounterMetricFamily(
             "fallow_exchanges",
@@ -176,8 +177,8 @@ class WatchedCoordinator:
 
         study = self.folder.agreement.name
         found = read_live(self.folder.path) or {}
-        sites: Mapping[str, Mapping[str, Any]] = found.get("sites") or {}
-        waiting = sum(1 for about in sites.values() if about.get("awaited"))
+        sites: Mapping[str, Tree] = found.get("sites") or {}
+        waiting = sum(bool(about.get("awaited")) for about in sites.values())
         yield GaugeMetricFamily(
             "fallow_healthy",
             "1 while the coordinator does its work.",
@@ -205,7 +206,8 @@ class WatchedCoordinator:
         yield from _describe_sites(study, sites)
 
 
-def _describe_sites(study: str, sites: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+def _describe_sites(study: str, sites: Mapping[str, Tree]) -> Iterator[Metric]:
+    """How each site does, as the coordinator knows it."""
     from prometheus_client.core import GaugeMetricFamily
 
     online = GaugeMetricFamily(
@@ -234,7 +236,7 @@ def _describe_sites(study: str, sites: Mapping[str, Mapping[str, Any]]) -> Itera
     yield labels
 
 
-def metrics_text(watched: Watched) -> bytes:
+def metrics_text(watched: WatchedFolder) -> bytes:
     """What is counted now, in the text format of Prometheus."""
     from prometheus_client import CollectorRegistry, generate_latest
 
@@ -243,7 +245,7 @@ def metrics_text(watched: Watched) -> bytes:
     return generate_latest(registry)
 
 
-def create_app(watched: Watched, port: int) -> Starlette:
+def create_app(watched: WatchedFolder, port: int) -> Starlette:
     """``/healthz`` (200 or 503, and a sentence) and ``/metrics``, for this machine alone.
 
     A request must name the address that is listened at: a website that is open in a browser of this
@@ -265,7 +267,9 @@ def create_app(watched: Watched, port: int) -> Starlette:
 
     def healthz(request: Request) -> Response:
         health = watched.check()
-        code = 200 if health.is_well else 503
+        code = 200
+        if not health.is_well:
+            code = 503
         return refuse(request) or PlainTextResponse(f"{health.why}\n", status_code=code)
 
     def metrics(request: Request) -> Response:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -15,20 +16,21 @@ from fallow.core.methods import Finishing
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
+from fallow.experiment.audit import KEPT as OUTLOOK
 from fallow.experiment.encoding import add_encoder
-from fallow.experiment.finished import RowsAbout, TrainedModel
+from fallow.experiment.finished import TrainedModel
 from fallow.experiment.scale import in_units
-from fallow.experiment.steps import hold_back, is_stratified
+from fallow.experiment.steps import hold_back, is_stratified, known_or_none
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
-from fallow.federation.card import Facts, write_card
+from fallow.federation.card import CardFacts, write_card
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.purchases import Allowance, ChosenRow
-from fallow.federation.ledger.questions import LabelProgress
+from fallow.federation.ledger.questions import LabelProgress, Reasons
 from fallow.federation.people_scores import count_hits
 from fallow.network.relays import tensor_to_bytes
 from fallow.settings.recipe import Recipe
-from fallow.sites import Site
+from fallow.sites import LocalSite
 from fallow.sites.site import ENCODE
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
@@ -59,7 +61,7 @@ class Office:
     questions over all runs.
     """
 
-    site: Site
+    site: LocalSite
     ledger: Ledger
     agreement: Agreement
     x: Tensor
@@ -130,7 +132,9 @@ class People:
             taken = at.ledger.purchases.find_taken_rows(at.run, cycle)
             kept = [i for i, row in enumerate(picks["rows"].tolist()) if row not in taken]
             picks = {name: values[kept] for name, values in picks.items()}
-        lines = [] if picks is None else list(_make_lines(at, cycle, picks))
+        lines: list[ChosenRow] = []
+        if picks is not None:
+            lines = list(_explain_picks(at, cycle, picks))
         asked = at.ledger.purchases.ask(
             run=at.run,
             step=step,
@@ -155,7 +159,10 @@ class People:
         closed = at.ledger.purchases.close(at.run, step, hold)
         part = int(step.partition("query-")[2] or 0)
         is_last = cycle < 0 or part == recipe.queries_per_cycle - 1
-        at.site.forget((() if is_last else MODELS) + _lasting(recipe))
+        lasting = _list_lasting(recipe)
+        if not is_last:  # the query of the next part looks at the same models
+            lasting = MODELS + lasting
+        at.site.forget(lasting)
         at.site.reread(at.ledger.store.load_labels(at.site.id))
         at.site.leave(at.ledger.purchases.find_excluded_rows())
         return {**asdict(closed), **_count_labels(at.site)}
@@ -170,10 +177,11 @@ class People:
         if at.site.parts.classes:
             least = at.agreement.smallest
             return count_hits(outputs.argmax(1), at.y.long(), at.site.parts.classes, least)
-        is_told = len(at.y) >= at.agreement.smallest
+        if len(at.y) < at.agreement.smallest:
+            return {"rows": 0.0, "squares": 0.0}
         away = in_units(outputs.squeeze(1), at.site.memory.get("targets")) - at.y
-        squares = float(away.double().square().sum()) if is_told else 0.0
-        return {"rows": float(len(at.y)) if is_told else 0.0, "squares": squares}
+        squares = away.double().square().sum()
+        return {"rows": float(len(at.y)), "squares": float(squares)}
 
     def finish(self, at: Office, **common: Tensor) -> Answer:
         """The study is over: the model that this site uses, and its card, as files of the site."""
@@ -184,26 +192,16 @@ class People:
         deployed = training.deploy(common, at.site.memory)
         is_own = any(not torch.equal(deployed[name], common[name]) for name in PARTS)
 
-        schema = at.agreement.schema
-        about: RowsAbout = {
-            "classes": schema.classes,
-            "columns": (),
-            "shape": schema.shape,
-        }
-        if schema.kind == "table":
-            about["columns"] = schema.features
-        if schema.missing is not None:
-            about["marks"] = [list(mark) for mark in schema.missing.marks]
         model: TrainedModel = {
             "state": {name: used[name] for name in PARTS},
-            "about": about,
+            "about": at.agreement.schema.about,
             "scale": at.site.memory.get("features"),
             "targets": at.site.memory.get("targets"),
         }
         encoder = at.site.parts.methods.get("encoder")
         add_encoder(model, encoder, at.site.memory.get(ENCODE))
         save_tree(at.path / MODEL, model)
-        facts = Facts(
+        facts = CardFacts(
             owner=f"site {at.site.id}",
             labels={at.site.id: _count_labels(at.site)},
             scores=self._own_scores(at, used),
@@ -244,19 +242,24 @@ class People:
         return outputs
 
 
-def begin_cycle(site: Site, cycle: int, recipe: Recipe) -> None:
+def begin_cycle(site: LocalSite, cycle: int, recipe: Recipe) -> None:
     """Before an order of a cycle: a site that missed the end of an earlier one forgets now what the
     others forgot then."""
     known = site.memory.get(CYCLE)
     if known is not None and int(known["number"]) < cycle:
-        site.forget(_lasting(recipe))
+        site.forget(_list_lasting(recipe))
     if CYCLE not in site.memory:
         site.remember(CYCLE, {"number": torch.tensor(cycle)})
 
 
-def _lasting(recipe: Recipe) -> tuple[str, ...]:
+def _list_lasting(recipe: Recipe) -> tuple[str, ...]:
     """What a site remembers beyond the end of a cycle, by the beginnings of names."""
-    return ("own/", "average") if recipe.restart == "continue" else ()
+    lasting: tuple[str, ...] = ()
+    if recipe.restart == "continue":
+        lasting = ("own/", "average")
+    if recipe.audit:
+        lasting += (OUTLOOK,)
+    return lasting
 
 
 def _find_picks(at: Office, step: str) -> State | None:
@@ -268,7 +271,7 @@ def _find_picks(at: Office, step: str) -> State | None:
     return at.site.memory.get("picks")
 
 
-def _count_labels(site: Site) -> dict[str, int]:
+def _count_labels(site: LocalSite) -> dict[str, int]:
     return {
         "labelled": len(site.labelled),
         "held": len(site.validation),
@@ -283,43 +286,51 @@ def _find_used(at: Office, common: State, retained: bool) -> State:
         return at.site.parts.methods["training"].deploy(common, at.site.memory)
 
 
-def _make_lines(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
+def _explain_picks(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
     """The picks with what the site knows of each: why people are asked for it."""
     rows = picks["rows"].tolist()
-    why: dict[str, list[Any]] = _predict(at, cycle, picks["rows"])
+    reasons = _predict(at, cycle, picks["rows"])
     if "score" in picks:
-        why["score"] = picks["score"].tolist()
+        for why, score in zip(reasons, picks["score"].tolist(), strict=True):
+            if not math.isnan(score):  # of a row that was drawn nothing is said
+                why["score"] = score
     weights = [1.0] * len(rows)
     if "weight" in picks:
         weights = picks["weight"].tolist()
-    chances = [None] * len(rows)
+    chances: list[float | None] = [None] * len(rows)
     if "probability" in picks:
-        chances = picks["probability"].tolist()
+        chances = [known_or_none(value) for value in picks["probability"].tolist()]
     for i, row in enumerate(rows):
         yield ChosenRow(
             row=row,
-            why={name: values[i] for name, values in why.items()},
+            why=reasons[i],
             weight=weights[i],
             probability=chances[i],
         )
 
 
-def _predict(at: Office, cycle: int, rows: Tensor) -> dict[str, list[Any]]:
-    """What the model that the query looked at predicts for rows, (k,); nothing where it looked at
-    none, as for the first labels."""
+def _predict(at: Office, cycle: int, rows: Tensor) -> list[Reasons]:
+    """What the model that the query looked at predicts for each of the rows, (k,); nothing where it
+    looked at none, as for the first labels."""
     site = at.site
     query = site.method("query")
     wanted = [getattr(query, "model", None), *query.contract.needs]
-    by = next((name for name in wanted if name in MODELS and name in site.memory), None)
+    by = None
+    for name in wanted:
+        if name in MODELS and name in site.memory:
+            by = name
+            break
     if by is None or cycle < 0 or not len(rows):
-        return {}
+        return [{} for _ in rows]
     if not len(site.labelled):
         by = "global"  # as `View.model` has it
     view = SiteView(site, cycle)
     outputs = view.look(view.model(by), site.seen[rows])[1]
     if not site.parts.classes:
-        found = in_units(outputs.squeeze(1), site.memory.get("targets"))
-        return {"predicted": found.tolist(), "by": [by] * len(rows)}
+        numbers = in_units(outputs.squeeze(1), site.memory.get("targets"))
+        return [{"predicted": number, "by": by} for number in numbers.tolist()]
     best = outputs.softmax(1).max(1)
-    told = {"predicted": best.indices.tolist(), "probability": best.values.tolist()}
-    return {**told, "by": [by] * len(rows)}
+    reasons: list[Reasons] = []
+    for guess, sure in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+        reasons.append({"predicted": guess, "probability": sure, "by": by})
+    return reasons

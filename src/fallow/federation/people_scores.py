@@ -23,10 +23,14 @@ def count_hits(guess: Tensor, true: Tensor, classes: int, least: int) -> Answer:
     rows = torch.bincount(true, minlength=classes).double()
     hits = torch.bincount(true[guess == true], minlength=classes).double()
     told = choose_classes(rows, least)
-    n, right = (float(rows.sum()), float(hits.sum())) if len(true) >= least else (0.0, 0.0)
+    n_rows = 0.0
+    n_hits = 0.0
+    if len(true) >= least:
+        n_rows = float(rows.sum())
+        n_hits = float(hits.sum())
     return {
-        "rows": n,
-        "hits": right,
+        "rows": n_rows,
+        "hits": n_hits,
         "class_rows": torch.where(told, rows, 0.0),
         "class_hits": torch.where(told, hits, 0.0),
     }

@@ -9,7 +9,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fallow.storage.plain import is_unfit
 
@@ -43,7 +42,7 @@ def read_bytes(file: Path, otherwise: str) -> bytes:
     return content
 
 
-def read_toml(file: Path, otherwise: str) -> dict[str, Any]:
+def read_toml(file: Path, otherwise: str) -> dict[str, object]:
     """The settings in a TOML file; ValueError for anything else."""
     content = read_bytes(file, otherwise)
     try:
@@ -60,10 +59,13 @@ def read_toml(file: Path, otherwise: str) -> dict[str, Any]:
         raise ValueError(f"{file} has lists in lists in lists: {otherwise}") from error
 
 
-def check_texts(tree: Mapping[str, Any]) -> None:
+def check_texts(tree: Mapping[str, object]) -> None:
     """Raise ValueError, naming the setting, for texts that are not fit to be shown or too long, and
     for tables in tables in tables."""
-    waiting: list[tuple[str, Any, int]] = [(key, value, 1) for key, value in tree.items()]
+    # what is still to be looked at: its setting, its value, and how deep it stands
+    waiting: list[tuple[str, object, int]] = []
+    for key, value in tree.items():
+        waiting.append((key, value, 1))
     for key in tree:
         _check_text("a setting", key)
     while waiting:
@@ -73,13 +75,12 @@ def check_texts(tree: Mapping[str, Any]) -> None:
         if isinstance(value, str):
             _check_text(where, value)
         elif isinstance(value, Mapping):
-            for key in value:
+            for key, inner in value.items():
                 _check_text(f"a setting in {where}", key)
-            waiting += [
-                (f"{where}.{key}", inner, depth + 1) for key, inner in value.items()
-            ]
+                waiting.append((f"{where}.{key}", inner, depth + 1))
         elif isinstance(value, list):
-            waiting += [(where, inner, depth + 1) for inner in value]
+            for inner in value:
+                waiting.append((where, inner, depth + 1))
 
 
 def _check_text(where: str, text: str) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -17,9 +17,11 @@ from pydantic import TypeAdapter, ValidationError
 from fallow.core.build import nearest
 from fallow.core.missing import Missing, name_marks
 from fallow.data.dataset import Dataset, Task
+from fallow.data.own.cells import number_in
 from fallow.data.own.features import read_arrays
 from fallow.data.own.labels import TaskChoice, encode_labels
 from fallow.data.own.table import EMPTY, MOST_LEVELS, read_cells
+from fallow.experiment.finished import RowsAbout
 from fallow.federation.site.pictures import read_pictures
 
 DataKind = Literal["table", "images", "arrays"]
@@ -58,8 +60,9 @@ class Column:
     def agreed(self) -> tuple[object, ...]:
         """What a digest covers.  Of a column that is never empty it is what it was before there
         were others."""
-        found: tuple[object, ...] = (self.name, self.unit, self.values)
-        return (*found, "may be empty") if self.may_be_empty else found
+        if self.may_be_empty:
+            return (self.name, self.unit, self.values, "may be empty")
+        return (self.name, self.unit, self.values)
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,20 @@ class Schema:
         return Missing(tuple(levels), marks_of(self.columns))
 
     @property
+    def about(self) -> RowsAbout:
+        """What predicting needs to know of rows, as it is stored beside a model."""
+        about: RowsAbout = {
+            "classes": list(self.classes),
+            "columns": [],
+            "shape": list(self.shape),
+        }
+        if self.kind == "table":
+            about["columns"] = list(self.features)
+        if self.missing is not None:
+            about["marks"] = [list(mark) for mark in self.missing.marks]
+        return about
+
+    @property
     def outputs(self) -> int:
         """What a model gives for a row: a number for each class, or one."""
         return len(self.classes) or 1
@@ -145,8 +162,9 @@ class Schema:
     def example(self) -> Dataset:
         """A data set of one made-up row, for checks that ask for the kind of data alone."""
         x = torch.zeros(1, *self.shape)
-        kind = torch.long if self.classes else torch.float32
-        y = torch.zeros(1, dtype=kind)
+        y = torch.zeros(1)
+        if self.classes:
+            y = y.long()
         return Dataset(
             name="the study",
             x=x,
@@ -173,30 +191,40 @@ class Schema:
         """
         text = text.strip()
         if self.classes:
-            known = text if text in self.classes else _as_whole(text)
+            known = text
+            if text not in self.classes:
+                known = _drop_zero_decimals(text)
             if known not in self.classes:
                 hint = nearest(text, list(self.classes))
                 raise ValueError(f"label {text!r} is not one of the agreed classes{hint}")
             return float(self.classes.index(known))
         number = number_in(text)
         if number is None or not math.isfinite(number):
-            raise ValueError(f"label {text!r} is not a finite number{_in_unit(self.unit)}")
+            what = "a finite number"
+            if self.unit:
+                what += f" (in {self.unit})"
+            raise ValueError(f"label {text!r} is not {what}")
         return number
 
     def words(self, value: float) -> str:
         """A label as a person reads it: the name of its class, or the number."""
-        return self.classes[int(value)] if self.classes else f"{value:g}"
+        if self.classes:
+            return self.classes[int(value)]
+        return f"{value:g}"
 
 
 def marks_of(columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
     """The features that are 1 where a cell is empty, each with the column that it marks."""
     names = _names_of(columns)
-    return name_marks(names, [column.name for column in columns if column.may_be_empty])
+    lacking = [column.name for column in columns if column.may_be_empty]
+    return name_marks(names, lacking)
 
 
 def features_of(columns: Sequence[Column]) -> tuple[str, ...]:
     """The names of the features that columns make, those that mark empty cells last."""
-    return (*_names_of(columns), *(feature for feature, _ in marks_of(columns)))
+    features = _names_of(columns)
+    features += [mark for mark, _ in marks_of(columns)]
+    return tuple(features)
 
 
 def _names_of(columns: Sequence[Column]) -> list[str]:
@@ -206,7 +234,7 @@ def _names_of(columns: Sequence[Column]) -> list[str]:
     return names
 
 
-def schema_from(settings: Mapping[str, Any]) -> Schema:
+def schema_from(settings: Mapping[str, object]) -> Schema:
     """A schema from plain settings, such as the section of a TOML file; the shape of a table may
     be left out.  Raises ValueError naming the setting."""
     try:
@@ -255,7 +283,7 @@ def schema_of(
         )
     if file.is_dir():
         pictures = read_pictures(file)
-        found = classes or tuple(sorted({text for text in pictures.labels if text}))
+        found = classes or tuple(sorted(set(pictures.labels) - {""}))
         return Schema(
             kind="images",
             task="classification",
@@ -277,15 +305,17 @@ def schema_of(
             shape=arrays["x"].shape[1:],
             ids=ids,
         )
-    return _of_table(file, label, task, classes, ids, needs_whole=needs_whole)
+    return _schema_of_table(file, label, task, classes, ids, needs_whole=needs_whole)
 
 
 def _choose_task(classes: tuple[str, ...]) -> Task:
     """What is predicted: a class where there are names of classes, else a number."""
-    return "classification" if classes else "regression"
+    if classes:
+        return "classification"
+    return "regression"
 
 
-def _of_table(
+def _schema_of_table(
     file: Path,
     label: str,
     task: TaskChoice,
@@ -308,7 +338,7 @@ def _of_table(
     if not cells:
         raise ValueError(f"{file.name} has no column of features; add one")
     columns = tuple(
-        _column(file, name, values, needs_whole=needs_whole)
+        _describe_column(file, name, values, needs_whole=needs_whole)
         for name, values in cells.items()
     )
     return Schema(
@@ -322,7 +352,9 @@ def _of_table(
     )
 
 
-def _column(file: Path, name: str, cells: list[str], *, needs_whole: bool) -> Column:
+def _describe_column(
+    file: Path, name: str, cells: list[str], *, needs_whole: bool
+) -> Column:
     given = [cell for cell in cells if cell.lower() not in EMPTY]
     if not given:
         raise ValueError(
@@ -340,23 +372,9 @@ def _column(file: Path, name: str, cells: list[str], *, needs_whole: bool) -> Co
     return Column(name, values=values, may_be_empty=may_be_empty)
 
 
-def number_in(cell: str) -> float | None:
-    """The number that a cell holds; None where it is a text.
-
-    >>> number_in("1e3"), number_in("63,5")
-    (1000.0, None)
-    """
-    try:
-        return float(cell)
-    except ValueError:
-        return None
-
-
-def _as_whole(text: str) -> str:
+def _drop_zero_decimals(text: str) -> str:
     """As a whole number, "1.0" as "1": how a spreadsheet may write a class."""
     number = number_in(text)
-    return str(int(number)) if number is not None and number.is_integer() else text
-
-
-def _in_unit(unit: str) -> str:
-    return f" (in {unit})" if unit else ""
+    if number is None or not number.is_integer():
+        return text
+    return str(int(number))

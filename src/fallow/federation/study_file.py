@@ -6,7 +6,6 @@ import base64
 import binascii
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import tomlkit
 from tomlkit.items import Table
@@ -23,12 +22,30 @@ from fallow.federation.toml import (
     schema_section,
     seconds_of,
 )
+from fallow.network.links import FLOWER
 from fallow.network.plausible import Bounds
 from fallow.papers import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.files import write_whole
 
-BOUNDS = ("farthest", "largest_share", "largest_ratio")
+KNOWN = (
+    "name",
+    "sites",
+    "coordinator",
+    "authority",
+    "seed",
+    "smallest",
+    "timeout",
+    "quorum",
+    "patience",
+    "deadline",
+    "guideline",
+    "link",
+    "farthest",
+    "largest_share",
+    "largest_ratio",
+)
+"""Settings of the section ``[federation]``."""
 
 
 def read_agreement(path: str | Path, names: NamePolicy = BUILT_IN) -> Agreement:
@@ -52,77 +69,75 @@ def read_agreement(path: str | Path, names: NamePolicy = BUILT_IN) -> Agreement:
         raise ValueError(f"{file}: {error}") from error
 
 
-def agreement_from(settings: Mapping[str, Any], names: NamePolicy = BUILT_IN) -> Agreement:
+def agreement_from(
+    settings: Mapping[str, object], names: NamePolicy = BUILT_IN
+) -> Agreement:
     """An agreement from the settings of its file; ``names`` as in `read_agreement`."""
-    rest = dict(settings)
-    for section in ("federation", "schema"):
-        if not isinstance(rest.get(section), Mapping):
-            raise ValueError(
-                f"there is no section [{section}]; 'fallow coordinate init' writes a whole file"
-            )
-    schema = schema_from(rest.pop("schema"))
-    about = dict(rest.pop("federation"))
-    known = (
-        "name",
-        "sites",
-        "coordinator",
-        "authority",
-        "seed",
-        "smallest",
-        "timeout",
-        "quorum",
-        "patience",
-        "deadline",
-        "guideline",
-        *BOUNDS,
-    )
-    for key in about:
-        if key not in known:
-            raise ValueError(
-                f"federation.{key} is not a setting{nearest(key, list(known))}"
-            )
-    for key in ("name", "sites", "coordinator"):
-        if key not in about:
-            raise ValueError(
-                f"federation.{key} is missing; ask the coordinator for the whole file"
-            )
-    authority = about.get("authority")
-    texts = [
-        about["name"],
-        about["coordinator"],
-        authority if authority is not None else "",
-        about.get("guideline", ""),
-        *_check_list(about["sites"]),
-    ]
-    if wrong := [text for text in texts if not isinstance(text, str)]:
-        raise ValueError(f"federation: {wrong[0]!r} is no text; put it in quotes")
-    name = about["name"]
-    sites = tuple(sorted(about["sites"]))
-    if authority is not None:
-        authority = authority.strip()
-    guideline = about.get("guideline")
-    if guideline is not None:
-        guideline = guideline.strip()
-    named = rest.pop("base", None)
-    base = None if named is None else _find_base(named)
-    recipe = recipe_from({"name": name, "data": name, **rest}, base)
+    about = _find_section(settings, "federation")
+    schema = schema_from(_find_section(settings, "schema"))
+    _check_settings(about)
+    listed = _check_list(about["sites"])
+    name = _check_text(about["name"])
+    coordinator = _check_text(about["coordinator"])
+    authority = _read_lines(about, "authority")
+    guideline = _read_lines(about, "guideline")
+    sites = sorted(_check_text(site) for site in listed)
+    recipe = _read_recipe(settings, name)
     return Agreement(
         name=name,
         recipe=at_sites(recipe, name, len(sites), schema),
         schema=schema,
-        sites=sites,
-        coordinator=_read_key(about["coordinator"]),
+        sites=tuple(sites),
+        coordinator=_parse_key(coordinator),
         seed=_read_whole(about, "seed", 0),
         waits=_read_waits(about),
         smallest=_read_whole(about, "smallest", 5),
         authority=authority,
         bounds=_read_bounds(about),
         guideline=guideline,
+        link=_check_text(about.get("link", FLOWER)),
         names=names,
     )
 
 
-def _find_base(name: Any) -> Recipe:
+def _find_section(settings: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """What the file says below ``[name]``."""
+    section = settings.get(name)
+    if not isinstance(section, Mapping):
+        raise ValueError(
+            f"there is no section [{name}]; 'fallow coordinate init' writes a whole file"
+        )
+    return section
+
+
+def _check_settings(about: Mapping[str, object]) -> None:
+    """Raise ValueError for a setting of ``[federation]`` that is unknown, or one that lacks."""
+    for key in about:
+        if key not in KNOWN:
+            raise ValueError(
+                f"federation.{key} is not a setting{nearest(key, list(KNOWN))}"
+            )
+    for key in ("name", "sites", "coordinator"):
+        if key not in about:
+            raise ValueError(
+                f"federation.{key} is missing; ask the coordinator for the whole file"
+            )
+
+
+def _read_recipe(settings: Mapping[str, object], name: str) -> Recipe:
+    """The settings that stand in no section, as a recipe of the study's name."""
+    of_recipe: dict[str, object] = {"name": name, "data": name}
+    for key, value in settings.items():
+        if key not in ("federation", "schema", "base"):
+            of_recipe[key] = value
+    base: Recipe | None = None
+    named = settings.get("base")
+    if named is not None:
+        base = _find_base(named)
+    return recipe_from(of_recipe, base)
+
+
+def _find_base(name: object) -> Recipe:
     """The recipe to start from: one that came with Fallow, never a file of this machine."""
     if not isinstance(name, str) or name.endswith(".toml"):
         raise ValueError(
@@ -132,40 +147,78 @@ def _find_base(name: Any) -> Recipe:
     return find_recipe(name)
 
 
-def _check_list(sites: Any) -> list[Any]:
+def _check_list(sites: object) -> list[object]:
     if not isinstance(sites, list):
         raise ValueError(f"federation.sites is {sites!r}; give a list of names")
     return sites
 
 
-def _read_key(text: str) -> bytes:
+def _check_text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"federation: {value!r} is no text; put it in quotes")
+    return value
+
+
+def _read_lines(about: Mapping[str, object], name: str) -> str | None:
+    """A setting of several lines, without the space around it; None where it is not there."""
+    value = about.get(name)
+    if value is None:
+        return None
+    return _check_text(value).strip()
+
+
+def _parse_key(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise ValueError(f"federation.coordinator is no base64: {error}") from error
 
 
-def _read_whole(about: Mapping[str, Any], name: str, default: int | None) -> Any:
-    value = about.get(name, default)
-    if value is not None and type(value) is not int:
+def _find_whole(about: Mapping[str, object], name: str) -> int | None:
+    """A whole number; None where it is not there."""
+    value = about.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"federation.{name} is {value!r}; give a whole number")
     return value
 
 
-def _read_waits(about: Mapping[str, Any]) -> Waits:
-    times: dict[str, float] = {}
-    for name in ("timeout", "patience", "deadline"):
-        if name in about:
-            times[name] = seconds_of(about[name], f"federation.{name}")
-    return Waits(quorum=_read_whole(about, "quorum", None), **times)
+def _read_whole(about: Mapping[str, object], name: str, default: int) -> int:
+    value = _find_whole(about, name)
+    if value is None:
+        return default
+    return value
 
 
-def _read_bounds(about: Mapping[str, Any]) -> Bounds:
-    given = {name: about[name] for name in BOUNDS if name in about}
-    for name, value in given.items():
-        if type(value) not in (int, float):
-            raise ValueError(f"federation.{name} is {value!r}; give a number")
-    return Bounds(**{name: float(value) for name, value in given.items()})
+def _read_seconds(about: Mapping[str, object], name: str, default: float) -> float:
+    if name not in about:
+        return default
+    return seconds_of(about[name], f"federation.{name}")
+
+
+def _read_number(about: Mapping[str, object], name: str, default: float) -> float:
+    value = about.get(name, default)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError(f"federation.{name} is {value!r}; give a number")
+    return float(value)
+
+
+def _read_waits(about: Mapping[str, object]) -> Waits:
+    return Waits(
+        timeout=_read_seconds(about, "timeout", Waits.timeout),
+        patience=_read_seconds(about, "patience", Waits.patience),
+        deadline=_read_seconds(about, "deadline", Waits.deadline),
+        quorum=_find_whole(about, "quorum"),
+    )
+
+
+def _read_bounds(about: Mapping[str, object]) -> Bounds:
+    return Bounds(
+        farthest=_read_number(about, "farthest", Bounds.farthest),
+        largest_share=_read_number(about, "largest_share", Bounds.largest_share),
+        largest_ratio=_read_number(about, "largest_ratio", Bounds.largest_ratio),
+    )
 
 
 # -- writing --------------------------------------------------------------------------------
@@ -215,6 +268,10 @@ def _federation_section(agreement: Agreement) -> Table:
         about="the public key of the coordinator: a site obeys orders signed by it, and no other",
     )
     _add_authority(section, agreement.authority)
+    if agreement.link != FLOWER:
+        add_setting(
+            section, "link", agreement.link, about="what carries messages; sites call"
+        )
     add_setting(
         section,
         "seed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import tomlkit
 from pydantic import TypeAdapter
@@ -73,7 +73,7 @@ def add_setting(to: TOMLDocument | Table, key: str, value: object, about: str = 
     to.add(key, toml_item(value))
 
 
-def seconds_of(text: str | float, what: str) -> float:
+def seconds_of(text: object, what: str) -> float:
     """A length of time in seconds: a number of them, or one followed by s, m, h, d or w.
 
     >>> seconds_of("1.5h", "timeout"), seconds_of(90, "timeout")
@@ -144,15 +144,15 @@ def schema_section(schema: Schema) -> Table:
             section.add(tomlkit.comment(EMPTY_CELLS))
         columns = tomlkit.array()
         for column in schema.columns:
-            columns.add_line(toml_item(_briefly(asdict(column))), indent="  ")
+            columns.add_line(toml_item(_leave_out_unset(asdict(column))), indent="  ")
         columns.add_line(indent="")
         section.add("columns", columns)
     return section
 
 
-def _briefly(column: dict[str, Any]) -> dict[str, Any]:
+def _leave_out_unset(column: Mapping[str, object]) -> dict[str, object]:
     """A column without what does not concern it; an empty unit of a number waits to be filled."""
-    found = {}
+    found: dict[str, object] = {}
     for name, value in column.items():
         is_unset = value == () or value is False  # a limit of 0 is set
         is_of_texts = name == "unit" and column["values"]

@@ -46,7 +46,7 @@ def _check_pass(module: nn.Module, head: nn.Linear, shape: Shape) -> None:
     numbers = 2 * math.prod(shape)
     like = head.weight
     line = torch.linspace(-1, 1, numbers, dtype=like.dtype, device=like.device)
-    rows = line.reshape(2, *shape)
+    rows = line.reshape((2, *shape))
     with _evaluating(module), torch.no_grad():
         try:
             features = module.embed(rows)  # type: ignore[operator]

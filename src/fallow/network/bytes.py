@@ -19,7 +19,7 @@ from fallow.sites.in_process import (
     is_relay,
     perform,
 )
-from fallow.sites.site import Site
+from fallow.sites.site import LocalSite
 from fallow.storage.packing import pack, unpack
 
 
@@ -28,7 +28,7 @@ from fallow.storage.packing import pack, unpack
 class Bytes:
     """`InProcess` with serialisation: what works here does not rely on shared objects."""
 
-    members: dict[SiteId, Site]
+    members: dict[SiteId, LocalSite]
     executor: Executor
 
     @property

@@ -38,6 +38,7 @@ from fallow.network.plausible import (
     is_weighted,
     number_of,
 )
+from fallow.network.tallies import TALLY, are_tallies, find_fault_in_tallies
 from fallow.network.wire import KEY
 from fallow.privacy.secure_sum import CHECK
 from fallow.sites.site import Parts
@@ -86,6 +87,7 @@ NOT_NEGATIVE = frozenset(
         "counts",
         "draws",
         "labels",
+        "left",
         "log",
         "mass",
         "n",
@@ -206,6 +208,10 @@ class ResponseCheck:
                 _check_addend(name, value, request.bound)
         elif request.owner == "people" and step.kind == "each":
             _check_people(step, answer)
+        elif request.owner == "audit" and step.kind == "each":
+            _check_names(answer, set(TALLY))
+            for name, value in answer.items():
+                _check_addend(name, value)
         least = 0
         if step.kind == "keep":
             least = FIELDS  # it may count tensors, which rows do not limit
@@ -223,6 +229,11 @@ class ResponseCheck:
                 why = find_fault_in_cells(answer, self.missing, self.cells)
                 if why is not None:
                     raise Refusal(why)
+        if are_tallies(answer):
+            rows = self.rows.get(site)
+            why = find_fault_in_tallies(answer, rows, self.labels.get(site))
+            if why is not None:
+                raise ValueError(why)
         self._check_weight(site, request, answer)
         return checked
 

@@ -28,6 +28,7 @@ from fallow.network.plausible import (
     find_fault_in_moments,
     find_fault_in_products,
 )
+from fallow.network.tallies import are_tallies, find_fault_in_tallies
 
 ATTEMPTS = 3
 """Implausible totals of one process after which it stops: masks do not say whose part is wrong."""
@@ -107,6 +108,10 @@ class PlausibleSums:
                 return why
             if why := self._find_too_many_rows(values, sites):
                 return why
+        if are_tallies(values):
+            rows = _total_known(self.border.rows, sites)
+            labels = _total_known(self.border.labels, sites)
+            return find_fault_in_tallies(values, rows, labels, ROUNDED)
         in_counts = self._find_fault_in_counts(values, sites)
         if in_counts is not None:
             return in_counts
@@ -165,3 +170,11 @@ class PlausibleSums:
                     "larger of that of the last model and 1 (federation.farthest in study.toml)"
                 )
         return None
+
+
+def _total_known(counts: Mapping[SiteId, int], sites: Sequence[SiteId]) -> float | None:
+    """What sites have together; None where one of them has not said so yet."""
+    known = [counts[site] for site in sites if site in counts]
+    if len(known) < len(sites):
+        return None
+    return float(sum(known))

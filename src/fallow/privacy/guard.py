@@ -25,7 +25,7 @@ from fallow.privacy.gauss import (
     rho_of,
     scale_of,
 )
-from fallow.privacy.ledger import Ledger, Released, SumKey, check_budget
+from fallow.privacy.ledger import Released, ReleaseLedger, SumKey, check_budget
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.noise import draw_from_os, draw_seeded
 from fallow.privacy.secure_sum import mask_answer
@@ -42,7 +42,7 @@ class ReleaseGuard:
 
     site: SiteId
     privacy: Privacy
-    ledger: Ledger
+    ledger: ReleaseLedger
     seed: int
     noise: Noise = "os"
 
@@ -63,7 +63,7 @@ class ReleaseGuard:
     def public_key(self, about: Masked) -> Answer:
         """The public half of a fresh key for one attempt at one sum; asked again, the same one."""
         name = _name_key(about)
-        held = self.ledger.hidden(self.site)
+        held = self.ledger.load_secret(self.site)
         if held is None or held["name"] != name:
             secret = new_secret()
             shown = _to_tensor(public_half(secret))
@@ -106,7 +106,7 @@ class ReleaseGuard:
         key = step.masked.exchange if step.masked else request.key
         question = replace(step, kind="sum", masked=None)
         digest = digest_exchange([(question, None)], [self.site])
-        book = self.ledger.released(self.site)
+        book = self.ledger.load_releases(self.site)
         if key in book:
             if book[key].digest != digest:
                 raise Refusal(
@@ -159,7 +159,7 @@ class ReleaseGuard:
 
     def _mask(self, step: Step, about: Masked, answer: Answer) -> Answer:
         """The masked part.  A key masks one part for one cohort; then it is forgotten."""
-        held = self.ledger.hidden(self.site)
+        held = self.ledger.load_secret(self.site)
         if held is None or held["name"] != _name_key(about):
             raise Refusal(
                 f"site {self.site} has no key for attempt {about.attempt} at {about.exchange}; "

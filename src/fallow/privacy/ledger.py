@@ -43,18 +43,18 @@ class SumKey(TypedDict, total=False):
     answer: Answer  # the masked part
 
 
-class Ledger(Protocol):
+class ReleaseLedger(Protocol):
     """The site's own book.  An entry is in the same transaction as the answer it allows out."""
 
     def spend(self, site: SiteId, key: str, released: Released) -> None: ...
 
     # by key, in the order of spending
-    def released(self, site: SiteId) -> dict[str, Released]: ...
+    def load_releases(self, site: SiteId) -> dict[str, Released]: ...
 
     # replaces the one before
     def hide(self, site: SiteId, secret: SumKey) -> None: ...
 
-    def hidden(self, site: SiteId) -> SumKey | None: ...
+    def load_secret(self, site: SiteId) -> SumKey | None: ...
 
 
 def check_budget(

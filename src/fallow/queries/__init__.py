@@ -13,6 +13,7 @@ from fallow.queries.entropy import Entropy
 from fallow.queries.fairfal import FairFAL
 from fallow.queries.fale import FALE
 from fallow.queries.feal import FEAL
+from fallow.queries.fisher import Fisher
 from fallow.queries.ifal import IFAL
 from fallow.queries.ksas import KSAS
 from fallow.queries.lcmd import LCMD
@@ -21,6 +22,8 @@ from fallow.queries.logo import LoGo
 from fallow.queries.margin import Margin
 from fallow.queries.noise_stability import NoiseStability
 from fallow.queries.oracle_histogram import OracleHistogram
+from fallow.queries.pivotal import Pivotal
+from fallow.queries.prices import Prices
 from fallow.queries.random import Random
 from fallow.queries.typical import Typical
 from fallow.queries.typicality import Typicality
@@ -42,11 +45,14 @@ __all__ = [
     "Ensemble",
     "Entropy",
     "FairFAL",
+    "Fisher",
     "LeastConfidence",
     "LoGo",
     "Margin",
     "NoiseStability",
     "OracleHistogram",
+    "Pivotal",
+    "Prices",
     "Random",
     "Typical",
     "Typicality",

@@ -63,7 +63,8 @@ class ACSFW:
     def select(self, view: View, n: int) -> Picks:
         refuse_classes(self, view)
         rows = LastLayer.of(view, self.model)
-        return rows.picks(frank_wolfe(rows.pool, rows.posterior(self.sigma).pool, n), n)
+        posterior = rows.posterior(self.sigma)
+        return rows.picks(frank_wolfe(rows.pool, posterior.pool, n), n)
 
 
 def frank_wolfe(x: Tensor, z: Tensor, n: int) -> Tensor:

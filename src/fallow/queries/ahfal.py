@@ -86,9 +86,20 @@ class AHFAL:
         mean, spread = moments(total["share"], total["square"], total["one"])
         low = self.low(mean, spread, total)
         ask.keep("select", to=orders(budget), low=low, mean=mean)  # steps 2 and 3
-        line = {"percent": self.tau, "proportion": 100 * self.tau}.get(self.tau_scale)
-        notes = {"sigma": (100 * spread).tolist(), "low": low.tolist(), "spread_tau": line}
+        notes = {
+            "sigma": (100 * spread).tolist(),
+            "low": low.tolist(),
+            "spread_tau": self.tau_in_percent(),
+        }
         return {**memo, "notes": notes}
+
+    def tau_in_percent(self) -> float | None:
+        """τ in the unit in which reports show spreads; None on a scale that is no share."""
+        if self.tau_scale == "percent":
+            return self.tau
+        if self.tau_scale == "proportion":
+            return 100 * self.tau
+        return None
 
     def low(self, mean: Tensor, spread: Tensor, total: dict[str, Tensor]) -> Tensor:
         """C_low of Eq. 2 as (C,) booleans: classes whose spread over sites is strictly below τ."""
@@ -97,7 +108,7 @@ class AHFAL:
         if self.tau_scale == "percent":
             spread = 100 * spread
         elif self.tau_scale == "count":
-            spread = moments(total["count"], total["count_square"], total["one"])[1]
+            _, spread = moments(total["count"], total["count_square"], total["one"])
         elif self.tau_scale == "cv":  # 0 / 0 is 0: a class without a label anywhere is low
             spread = torch.where(mean > 0, spread / mean.clamp_min(1e-300), 0.0)
         return spread < self.tau - AT_TAU
@@ -142,7 +153,10 @@ class AHFAL:
         buckets = [scored[label[scored] == c] for c in range(view.classes)]
         caps = torch.tensor([len(bucket) for bucket in buckets])
         quota = fill(n, self.weights(view.counts, mean, n), caps)
-        best = interleave([b[:q] for b, q in zip(buckets, quota.tolist(), strict=True)])
+        chosen = []
+        for bucket, q in zip(buckets, quota.tolist(), strict=True):
+            chosen.append(bucket[:q])
+        best = interleave(chosen)
         # A row without a score has no class: it comes last.
         rows = torch.cat([best, order[len(scored) :]])[:n]
         return Picks(rows, score=h[rows])

@@ -15,9 +15,9 @@ from fallow.queries.parts import (
     SIGMA,
     Features,
     LastLayer,
-    by_gradient,
     check_sigma,
     k_means_pp,
+    pick_by_gradient,
 )
 
 
@@ -73,7 +73,7 @@ class BADGE:
         z = view.embed(self.model)
         ties = view.stream("ties")
         draw = view.stream("select")
-        return Picks(by_gradient(p, z, n, ties, draw))
+        return Picks(pick_by_gradient(p, z, n, ties, draw))
 
     def pick_for_numbers(self, view: View, n: int) -> Picks:
         rows = LastLayer.of(view, self.model).posterior(self.sigma)

@@ -14,12 +14,18 @@ from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
 from fallow.queries.parts import (
     SIGMA,
+    TIED,
     LastLayer,
     Reduction,
     check_sigma,
     first_best,
     refuse_classes,
 )
+
+PENDING = 32  # picks that the matrices may lag behind
+MANY = 256  # rows that may be the best; of more, all are computed
+ROUNDING = 1e-12  # of the largest number of a sum of some 32, with room
+BLOCK = 1024  # rows
 
 
 @final
@@ -79,15 +85,11 @@ class BAIT:
 
 def forward_backward(rows: Reduction, n: int, more: int) -> Tensor:
     """``more`` greedy picks of which all but ``n`` are taken back, in the order of picking."""
-    is_taken = torch.zeros(len(rows.phi), dtype=torch.bool)
-    picks: list[int] = []
+    forward = Forward(rows)
     for _ in range(min(more, len(rows.phi))):
-        j = first_best(rows.gain().masked_fill(is_taken, -torch.inf))
-        rows = rows.after(j)
-        is_taken[j] = True
-        picks.append(j)
-    kept = torch.tensor(picks, dtype=torch.int64)
-    rows = rows.at(kept)
+        forward.take(forward.find_best())
+    kept = torch.tensor(forward.picks, dtype=torch.int64)
+    rows = forward.read_rows(kept)
     while len(kept) > n:
         loss = rows.loss()
         j = len(kept) - 1  # the last pick, where none can be taken back
@@ -97,3 +99,106 @@ def forward_backward(rows: Reduction, n: int, more: int) -> Tensor:
         rows = rows.after(j, -1).at(stay)
         kept = kept[stay]
     return kept
+
+
+@final
+class Forward:
+    """Greedy picks, whose matrices follow some picks later.
+
+    A pick changes M by an outer product, and with it Mφ and RMφ of all rows: two matrices (m, k) to
+    write for each pick.  Here φ'Mφ and |RMφ|², (m,) each, are carried from pick to pick by two
+    products of a matrix and a vector, and the matrices follow once in `PENDING` picks, by a product
+    of matrices.  What is carried is rounded more coarsely than what is read off the matrices; so
+    the rows that may be the best are computed from these before one of them is taken.
+    """
+
+    def __init__(self, rows: Reduction) -> None:
+        m, k = rows.phi.shape
+        self.picks: list[int] = []
+        self.is_taken = torch.zeros(m, dtype=torch.bool)
+        self.phi = _copy_by_columns(rows.phi)  # (m, k), and so the next two
+        self.m_phi = _copy_by_columns(rows.m_phi)  # before the pending picks
+        self.r_m_phi = _copy_by_columns(rows.r_m_phi)
+        # Of each pending pick: how far every row moves, and along what.
+        self.pending = 0
+        self.steps = rows.phi.new_empty(PENDING, m)
+        self.m_phi_picked = rows.phi.new_empty(PENDING, k)
+        self.r_m_phi_picked = rows.phi.new_empty(PENDING, rows.r_m_phi.shape[1])
+        # φ'Mφ and |RMφ|² of all rows, (m,), and the largest that each was since the matrices told.
+        self.variance = rows.phi.new_empty(m)
+        self.reward = rows.phi.new_empty(m)
+        self.most_variance = rows.phi.new_empty(m)
+        self.most_reward = rows.phi.new_empty(m)
+        self._read_off()
+
+    def find_best(self) -> int:
+        """The first row, of those not taken, whose gain is the largest up to rounding."""
+        gain = self.reward / (1 + self.variance)
+        if self.pending:
+            doubt = self.most_reward + gain.abs() * self.most_variance
+            doubt = ROUNDING * doubt / (1 + self.variance)
+            least = (gain - doubt).masked_fill(self.is_taken, -torch.inf).max()
+            may_be_best = gain + doubt >= least - TIED * least.abs()
+            at = (may_be_best & ~self.is_taken).nonzero().squeeze(1)
+            if len(at) <= MANY:
+                return int(at[first_best(self.read_rows(at).gain())])
+            self.catch_up()
+            gain = self.reward / (1 + self.variance)
+        return first_best(gain.masked_fill(self.is_taken, -torch.inf))
+
+    def take(self, j: int) -> None:
+        """Label row ``j``."""
+        picked = self.read_rows(torch.tensor([j]))
+        m_phi = picked.m_phi[0]
+        r_m_phi = picked.r_m_phi[0]
+        before = self.steps[: self.pending].T  # (m, pending)
+
+        covariance = self.phi @ m_phi  # φ'Mφ_j, (m,)
+        along = self.r_m_phi @ r_m_phi  # φ'MFMφ_j, (m,), once pending picks are counted
+        along -= before @ (self.r_m_phi_picked[: self.pending] @ r_m_phi)
+        step = covariance / (1 + covariance[j])
+        shift = step.square() * r_m_phi.square().sum()
+        self.variance -= step * covariance
+        self.reward += shift - 2 * step * along
+        self.most_reward = torch.maximum(self.most_reward, shift)
+
+        self.steps[self.pending] = step
+        self.m_phi_picked[self.pending] = m_phi
+        self.r_m_phi_picked[self.pending] = r_m_phi
+        self.pending += 1
+        self.picks.append(j)
+        self.is_taken[j] = True
+        if self.pending == PENDING:
+            self.catch_up()
+
+    def read_rows(self, at: Tensor) -> Reduction:
+        """These rows, after all picks."""
+        moved = self.steps[: self.pending, at].T  # (rows, pending)
+        return Reduction(
+            self.phi[at],
+            self.m_phi[at] - moved @ self.m_phi_picked[: self.pending],
+            self.r_m_phi[at] - moved @ self.r_m_phi_picked[: self.pending],
+        )
+
+    def catch_up(self) -> None:
+        """Bring the matrices up to date, and read off them again what was carried."""
+        moved = self.steps[: self.pending].T  # (m, pending)
+        self.m_phi.addmm_(moved, self.m_phi_picked[: self.pending], alpha=-1)
+        self.r_m_phi.addmm_(moved, self.r_m_phi_picked[: self.pending], alpha=-1)
+        self.pending = 0
+        self._read_off()
+
+    def _read_off(self) -> None:
+        """Take what is carried from the matrices: rounding errors are in proportion to the largest
+        numbers since."""
+        for first in range(0, len(self.phi), BLOCK):
+            rows = slice(first, first + BLOCK)
+            self.variance[rows] = (self.phi[rows] * self.m_phi[rows]).sum(1)
+            self.reward[rows] = self.r_m_phi[rows].square().sum(1)
+        self.most_variance = self.variance.clone()
+        self.most_reward = self.reward.clone()
+
+
+def _copy_by_columns(x: Tensor) -> Tensor:
+    """A copy that lies column by column in memory: products with a vector are faster so."""
+    return x.T.clone(memory_format=torch.contiguous_format).T

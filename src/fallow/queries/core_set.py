@@ -9,7 +9,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import LastLayer, by_cover, k_center
+from fallow.queries.parts import LastLayer, k_center, pick_by_cover
 
 
 @final
@@ -63,7 +63,7 @@ class CoreSet:
         anchors = None
         if len(view.labels):
             anchors = view.embed(self.model, "labelled")
-        return Picks(by_cover(view.embed(self.model), anchors, n, view.stream("ties")))
+        return Picks(pick_by_cover(view.embed(self.model), anchors, n, view.stream("ties")))
 
     def pick_for_numbers(self, view: View, n: int) -> Picks:
         rows = LastLayer.of(view, self.model)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -23,16 +23,17 @@ from fallow.queries.base import Budget, Memo, orders
 from fallow.queries.parts import (
     DIGITS,
     LEAST,
-    MOST_CENTRES,
     NO_BID,
     OFTEN,
     add_digit,
     bids_of,
-    find_centres,
-    kept_bundles,
+    cluster_sites,
+    margins,
     nearest_centre,
     next_digits,
-    shared_features,
+    predict,
+    read_bundles,
+    read_shared_features,
     tie_bundles,
     total_bundles,
 )
@@ -128,19 +129,14 @@ class Coverage:
     # -- server half ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep("bundle")
-        size = sum_of_all(ask, "size")
-        rows = int(size["rows"])
-        wanted = min(MOST_CENTRES, rows // self.least)
-        landmarks = find_centres(ask, wanted)
-        labels = int(size["labels"]) + sum(budget.values())
-        about: dict[str, Any] = {"landmarks": landmarks, "sigma": self.sigma(size, labels)}
+        clusters = cluster_sites(ask, budget, self.least)
+        landmarks = clusters.centres  # (M, D)
+        sigma = self.kernel_width(clusters.totals, clusters.labels)
 
         outlook = sum_of_all(ask, "outlook")
         sure, weights = read_outlook(outlook, self.prices)
-        masses = sum_of_all(ask, "masses", landmarks=landmarks, sure=sure, weights=weights)[
-            "masses"
-        ]  # (M,)
+        total = sum_of_all(ask, "masses", landmarks=landmarks, sure=sure, weights=weights)
+        masses = total["masses"]  # (M,)
         ask.keep(
             "weigh",
             to=orders(budget),
@@ -155,21 +151,31 @@ class Coverage:
 
         n_parts = min(SUB_ROUNDS, max(budget.values(), default=0))
         for part in range(n_parts):
-            reach = sum_of_all(ask, "reach", 1.0, **about)["reach"]  # (M, LEVELS)
-            covered = highest_level(reach)
+            total = sum_of_all(ask, "reach", 1.0, landmarks=landmarks, sigma=sigma)
+            covered = highest_level(total["reach"])  # (M,) of (M, LEVELS)
             share: dict[str, Answer] = {}
             for site, n in budget.items():
                 if n > 0:
                     share[site] = {"many": n * (part + 1) // n_parts}
             ask.keep(
-                "cover", to=share, covered=covered, masses=masses, owners=owners, **about
+                "cover",
+                to=share,
+                covered=covered,
+                masses=masses,
+                owners=owners,
+                landmarks=landmarks,
+                sigma=sigma,
             )
         ask.keep("select", to=orders(budget))
-        notes = {"landmarks": len(landmarks), "sigma": about["sigma"]}
+        notes = {"landmarks": len(landmarks), "sigma": sigma}
         return {**memo, "notes": notes}
 
-    def sigma(self, size: Mapping[str, Tensor], labels: int) -> float:
-        """The width of kernels, from the root mean square distance of two rows."""
+    def kernel_width(self, size: Mapping[str, Tensor], labels: int) -> float:
+        """σ, from the root mean square distance of two rows.
+
+        The mean square distance is twice the variance of all rows: their mean square length less
+        the squared length of their mean.
+        """
         rows = float(size["rows"])
         mean = size["features"] / max(rows, 1.0)
         variance = float(size["squares"]) / max(rows, 1.0) - float(mean.square().sum())
@@ -183,7 +189,7 @@ class Coverage:
         return tie_bundles(view, self.least)
 
     def size(self, view: View) -> Answer:
-        kept = kept_bundles(view)
+        kept = read_bundles(view)
         means = kept["means"]
         weighted = kept["rows"][:, None] * means
         return {
@@ -196,7 +202,7 @@ class Coverage:
     def groups(
         self, view: View, centres: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
-        return total_bundles(kept_bundles(view), centres, planes)
+        return total_bundles(read_bundles(view), centres, planes)
 
     def outlook(self, view: View) -> Answer:
         """Rows by their margin, (BINS,), predicted classes, (C,), and labels by class, (C,)."""
@@ -215,32 +221,32 @@ class Coverage:
         return {"margins": bins, "classes": classes, "counts": counts}
 
     def masses(self, view: View, landmarks: Tensor, sure: float, weights: Tensor) -> Answer:
-        u = self.unsure(view, sure, weights)
-        return {"masses": add_near(shared_features(view), u, landmarks)}
+        u = self.weigh_rows(view, sure, weights)
+        return {"masses": add_near(read_shared_features(view), u, landmarks)}
 
     def weigh(
         self, view: View, landmarks: Tensor, sure: float, weights: Tensor, n: int
     ) -> Answer:
         """U of each row, (m,), and what the site has of it near each landmark, (M,)."""
-        u = self.unsure(view, sure, weights)
+        u = self.weigh_rows(view, sure, weights)
         if not bool(u.isfinite().any()):
             raise ValueError(
                 f"the features of all {view.pool} rows are NaN or infinite: the model has "
                 "diverged; lower the learning rate or check the rows"
             )
-        return {"own": add_near(shared_features(view), u, landmarks), "u": u}
+        return {"own": add_near(read_shared_features(view), u, landmarks), "u": u}
 
     def bids(self, view: View, prefix: Tensor, digit: int) -> Answer:
-        return {"bids": next_digits(self.own_bids(view, len(prefix)), prefix, digit)}
+        return {"bids": next_digits(self.make_bids(view, len(prefix)), prefix, digit)}
 
     def reach(self, view: View, landmarks: Tensor, sigma: float) -> Answer:
         """A 1 at the level to which the site's labelled and chosen rows cover each landmark:
         (M, LEVELS)."""
-        x = shared_features(view, "labelled")
+        x = read_shared_features(view, "labelled")
         x = x[x.isfinite().all(1)]
         if "cover" in view.memory:
             chosen = view.memory["cover"]["rows"]
-            x = torch.cat([x, shared_features(view)[chosen]])
+            x = torch.cat([x, read_shared_features(view)[chosen]])
         covered = torch.zeros(len(landmarks))
         for some in torch.split(torch.arange(len(x)), 1024):
             if len(some):
@@ -262,13 +268,13 @@ class Coverage:
         many: int,
     ) -> Answer:
         """So many rows in all, those of earlier parts first."""
-        x = shared_features(view)
+        x = read_shared_features(view)
         rows = torch.empty(0, dtype=torch.int64)
         if "cover" in view.memory:
             rows = view.memory["cover"]["rows"]
         if "weigh" not in view.memory:  # its pool is empty
             return {"rows": rows}
-        is_own = (self.own_bids(view, len(owners)) == owners) & (owners >= 0)
+        is_own = (self.make_bids(view, len(owners)) == owners) & (owners >= 0)
         weight = torch.where(is_own, 1.0, SHARED) * masses
         u = view.memory["weigh"]["u"]
         is_free = u.isfinite()
@@ -292,16 +298,16 @@ class Coverage:
         is_left[rows] = False
         return Picks(torch.cat([rows, is_left.nonzero().squeeze(1)])[:n])
 
-    def own_bids(self, view: View, landmarks: int) -> Tensor:
+    def make_bids(self, view: View, landmarks: int) -> Tensor:
         """What the site has near each landmark, as a bid, (M,): who has most owns it."""
         if "weigh" not in view.memory:  # buys nothing
             return torch.full((landmarks,), NO_BID)
         own = view.memory["weigh"]["own"]
         return bids_of(torch.where(own > 0, own, -1.0), view.stream("owners"))
 
-    def unsure(self, view: View, sure: float, weights: Tensor) -> Tensor:
+    def weigh_rows(self, view: View, sure: float, weights: Tensor) -> Tensor:
         """U of each row, (m,) float64; NaN for a row that is not finite."""
-        x = shared_features(view)
+        x = read_shared_features(view)
         u = torch.ones(len(x), dtype=torch.float64)
         p = predict(view)
         if p is not None and sure > 0:
@@ -316,19 +322,6 @@ def add_near(x: Tensor, u: Tensor, landmarks: Tensor) -> Tensor:
     good = u.isfinite()
     near = nearest_centre(x[good], landmarks)
     return torch.zeros(len(landmarks), dtype=u.dtype).index_add(0, near, u[good])
-
-
-def predict(view: View) -> Tensor | None:
-    """Probabilities by the global model, (m, C); None where there is none, or none are predicted."""
-    if "global" not in view.memory or not view.classes:
-        return None
-    return view.logits("global").softmax(1)
-
-
-def margins(p: Tensor) -> Tensor:
-    """The gap between the two largest probabilities.  p: (n, C), C >= 2 -> (n,)."""
-    two = p.topk(2, 1).values
-    return two[:, 0] - two[:, 1]
 
 
 def read_outlook(total: Mapping[str, Tensor], with_prices: bool) -> tuple[float, Tensor]:

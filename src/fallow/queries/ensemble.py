@@ -14,7 +14,7 @@ from fallow.core.contract import Contract
 from fallow.core.view import Picks, Rows, View
 from fallow.models.scores import entropy, least_confidence, margin
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import by_cover, by_gradient, top
+from fallow.queries.parts import pick_by_cover, pick_by_gradient, top
 
 SCORES = {"entropy": entropy, "margin": margin, "least_confidence": least_confidence}
 BOTH = ("local", "global")
@@ -74,7 +74,8 @@ class Ensemble:
     def select(self, view: View, n: int) -> Picks:
         if self.by == "logits":
             return Picks(self.order(view, BOTH, n))
-        return Picks(fuse_ranks([self.order(view, (model,), n) for model in BOTH])[:n])
+        of_each = [self.order(view, (model,), n) for model in BOTH]
+        return Picks(fuse_ranks(of_each)[:n])
 
     def order(self, view: View, models: Sequence[str], n: int) -> Tensor:
         """The n rows that ``models`` pick together, in the order of picking."""
@@ -85,11 +86,13 @@ class Ensemble:
             return top(SCORES[self.rule](p.log()), n, ties)
         z = features(view, models).masked_fill(is_lost, torch.nan)
         if self.rule == "badge":
-            return by_gradient(p, z, n, ties, view.stream(f"select by {'+'.join(models)}"))
+            return pick_by_gradient(
+                p, z, n, ties, view.stream(f"select by {'+'.join(models)}")
+            )
         anchors = None
         if len(view.labels):
             anchors = features(view, models, "labelled")
-        return by_cover(z, anchors, n, ties)
+        return pick_by_cover(z, anchors, n, ties)
 
 
 def probabilities(view: View, models: Sequence[str]) -> Tensor:

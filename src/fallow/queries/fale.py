@@ -158,18 +158,15 @@ class FALE:
         if not self.rotate:
             never.append("rotation")
         needs_totals_alone = self.mode == "gram"  # other modes need each site's answer
-        contract = replace(
-            FALE.contract.without(*never),
-            secure_sum=needs_totals_alone,
-            budget_of=self.allot,
-        )
+        asked = FALE.contract.without(*never)
+        contract = replace(asked, secure_sum=needs_totals_alone, budget_of=self.allot)
         object.__setattr__(self, "contract", contract)
 
     # -- server half ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:  # line 4 on
         n = sum(budget.values())
-        columns = self.columns(ask)
+        columns = leverage.find_columns(ask, intercept=self.intercept)
         found, warnings = self.score_rows(ask, columns)
         total = sum_of_all(ask, "mass")
         mass = float(total["mass"])
@@ -193,20 +190,6 @@ class FALE:
             notes["draws"] = draws
             ask.keep("take", end=end, draws=draws, **common)
         return {**memo, "notes": notes}
-
-    def columns(self, ask: Ask) -> Columns:
-        """How columns are centred and scaled."""
-        total = sum_of_all(ask, "totals")
-        rows = int(total["rows"])
-        if rows == 0:
-            raise ValueError(
-                "no site has a row without a label: there is nothing to choose from"
-            )
-        mean = total["columns"] / rows * self.intercept
-        seen = sum_of_all(ask, "spread", mean=mean)
-        unit = leverage.scales(seen["squares"], seen["varies"])
-        ones = torch.full((int(self.intercept),), rows**-0.5, dtype=torch.float64)
-        return Columns(mean, torch.cat([unit, ones]), rows)
 
     def score_rows(self, ask: Ask, columns: Columns) -> tuple[Directions, list[str]]:
         """Lines 1-3: every site keeps the scores of its rows.  Returns the directions in which rows
@@ -298,7 +281,8 @@ class FALE:
         return {"rows": float(len(x)), "columns": leverage.totals(x)}
 
     def spread(self, view: View, mean: Tensor) -> Answer:
-        squares, varies = leverage.spread(self.features(view)[0], mean)
+        x, _ = self.features(view)
+        squares, varies = leverage.spread(x, mean)
         return {"squares": squares, "varies": varies}
 
     def rotation(self, view: View, size: int) -> Answer:
@@ -371,7 +355,7 @@ class FALE:
     def take(self, view: View, end: float, draws: int, mass: float, rows: int) -> Picks:
         """The rows that are drawn by ``end`` (the log of a time), of ``draws`` over all sites."""
         clocks = self.clocks(view, mass, rows)
-        is_drawn = clocks.drawn(end)  # (m,)
+        is_drawn = clocks.is_drawn(end)  # (m,)
         order = clocks.order[is_drawn[clocks.order]]
         if end == torch.inf:
             return self.picks(order, torch.ones_like(clocks.rate), clocks.rate)

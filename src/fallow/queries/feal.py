@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -13,7 +14,7 @@ from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.models.evidence import aleatoric, alpha, dirichlet_entropy
 from fallow.queries.base import Budget, Memo, orders
-from fallow.queries.parts import most_similar, rank_rows
+from fallow.queries.parts import rank_rows, similar_blocks
 
 
 @final
@@ -45,6 +46,9 @@ class FEAL:
     pool.  The code looks at 10,000 random rows of a larger pool, and a site stops at 85 % labels;
     here all rows are ranked and the budget says when to stop.  Rows whose prediction or feature is
     not finite come last.
+
+    Rows are compared with all others as far down the ranking as the budget reaches: time grows as
+    that many times the pool, at most as its square, and memory as the pool.
     """
 
     neighbours: int = 5  # k; as many similar rows make a row one of many
@@ -84,14 +88,20 @@ class FEAL:
         best = pass_over_crowds(self.crowds(z[scored]), n)
         return Picks(torch.cat([scored[best], order[len(scored) :]])[:n])
 
-    def crowds(self, z: Tensor) -> list[list[int]]:
-        """For each row its k most similar others, if so many are similar.  z: (m, d)."""
-        cosine, at = most_similar(z, self.neighbours)
-        is_one_of_many = (cosine > self.similar).sum(1) == self.neighbours
-        neighbours: list[list[int]] = at.tolist()
-        for row in (~is_one_of_many).nonzero()[:, 0].tolist():
-            neighbours[row] = []
-        return neighbours
+    def crowds(self, z: Tensor) -> Iterator[list[int]]:
+        """For each row its k most similar others, if so many are similar.  z: (m, d).
+
+        Found when they are asked for: the walk ends where all labels are spent.
+        """
+        for cosine, at in similar_blocks(z, self.neighbours):
+            is_one_of_many = (cosine > self.similar).sum(1) == self.neighbours
+            for is_crowd, neighbours in zip(
+                is_one_of_many.tolist(), at.tolist(), strict=True
+            ):
+                if is_crowd:
+                    yield neighbours
+                else:
+                    yield []
 
 
 def uncertainty(local: Tensor, globe: Tensor) -> Tensor:
@@ -113,7 +123,7 @@ def scale_scores(e: Tensor) -> Tensor:
     return (e - known.min()) / (known.max() - known.min())
 
 
-def pass_over_crowds(crowds: list[list[int]], n: int) -> Tensor:
+def pass_over_crowds(crowds: Iterable[list[int]], n: int) -> Tensor:
     """``n`` rows, the best first: accepted ones, and then those passed over.
 
     crowds: for each row, in descending order of score, the rows of which none may be chosen before.

@@ -16,11 +16,12 @@ from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, orders
-from fallow.queries.parts import clusters, most_similar, rank_rows
+from fallow.queries.parts import cluster_rows, most_similar, rank_rows
 
 TEMPERATURE = 4.0  # T of the distillation
 TAUGHT = 0.9  # the share of the distillation in the loss
 MODELS = ("global", "local", "kd")
+MOST_ROWS = 200_000  # of a pool; all of them are compared with each other
 SMALL = 1e-5  # keeps the ratio of two distances finite
 
 
@@ -54,6 +55,10 @@ class IFAL:
     its centre is picked; empty clusters are made up by the best remaining rows.  Pools of fewer
     than ``neighbours`` rows list all others.  Rows whose predictions or features are not finite
     come last; labelled ones are left out.
+
+    All pairs of rows are compared, for three models: time grows as the square of the pool, memory
+    as the pool.  50,000 rows of 64 features take about 40 seconds of one core, 200,000 ten minutes;
+    a larger pool is refused.
     """
 
     neighbours: int = 250  # rows that each row lists
@@ -119,17 +124,23 @@ class IFAL:
     # -- the choice -------------------------------------------------------------------------
 
     def select(self, view: View, n: int) -> Picks:
+        if view.pool > MOST_ROWS:
+            raise ValueError(
+                f"site {view.site} has {view.pool:,} rows without a label, and IFAL compares all "
+                f"pairs of rows: it takes up to {MOST_ROWS:,}; choose another strategy or leave "
+                "rows out"
+            )
         at = finite(view, "pool").nonzero().squeeze(1)
         inter, intra = self.inconsistencies(view, at)
         score = torch.full((view.pool,), torch.nan, dtype=torch.float64)
         score[at] = inter * intra
         order = rank_rows(score, view.stream("ties"))
-        for value in (inter * intra, inter):
+        for value in (inter * intra, inter):  # the second where the first leaves too few
             rows = at[value > otsu(value)]
             if len(rows) >= n:
                 z = view.embed("local")[rows]
-                best = rows[central_rows(z, clusters(z, n, view.stream("k-means")))]
-                is_best = torch.isin(order, best)
+                cluster = cluster_rows(z, n, view.stream("k-means"))
+                is_best = torch.isin(order, rows[central_rows(z, cluster)])
                 order = torch.cat([order[is_best], order[~is_best]])
                 break
         return Picks(order[:n])
@@ -187,9 +198,8 @@ def listing_classes(near: Tensor, label: Tensor, m: int, classes: int) -> Tensor
     tensor([[0.6667, 0.3333],
             [0.5000, 0.5000]], dtype=torch.float64)
     """
-    cell = (
-        near * classes + label[:, None]
-    )  # (r, k): a listed row and the class of its lister
+    # (r, k): a listed row and the class of its lister, as one number
+    cell = near * classes + label[:, None]
     votes = torch.bincount(cell.flatten(), minlength=m * classes)
     votes = 1 + votes.double().view(m, classes)
     return votes / votes.sum(1, keepdim=True)

@@ -57,10 +57,13 @@ class LCMD:
 
     def select(self, view: View, n: int) -> Picks:
         rows = LastLayer.of(view, self.model)
-        return rows.picks(by_cluster(*rows.points(), n), n)
+        pool, labelled, start = rows.points()
+        return rows.picks(pick_by_cluster(pool, labelled, start, n), n)
 
 
-def by_cluster(pool: Features, labelled: Features, start: int | None, n: int) -> Tensor:
+def pick_by_cluster(
+    pool: Features, labelled: Features, start: int | None, n: int
+) -> Tensor:
     """``min(n, m)`` rows of the pool (m), the first of them ``start`` unless that is None."""
     left, centre = nearest(pool, labelled)
     is_free = torch.ones(len(left), dtype=torch.bool)
@@ -87,7 +90,12 @@ def nearest(pool: Features, centres: Features) -> tuple[Tensor, Tensor]:
     Without centres all rows are infinitely far from centre 0."""
     if not len(centres.half):
         return torch.full_like(pool.half, torch.inf), torch.zeros(len(pool.half)).long()
-    blocks = torch.split(pool.x, CHUNK)
-    found = [torch.addmm(centres.half, x, centres.x.T, alpha=-1).min(1) for x in blocks]
-    left = torch.cat([block.values for block in found]) + pool.half
-    return left.clamp_min(0), torch.cat([block.indices for block in found])
+    distances = []
+    places = []
+    for x in torch.split(pool.x, CHUNK):
+        # half squared distances without |x|² / 2, which is alike for all centres
+        found = torch.addmm(centres.half, x, centres.x.T, alpha=-1).min(1)
+        distances.append(found.values)
+        places.append(found.indices)
+    left = torch.cat(distances) + pool.half
+    return left.clamp_min(0), torch.cat(places)

@@ -13,7 +13,7 @@ from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
 from fallow.queries.base import Budget, Memo, orders
-from fallow.queries.parts import SIGMA, LastLayer, Reduction, clusters, rank_rows
+from fallow.queries.parts import SIGMA, LastLayer, Reduction, cluster_rows, rank_rows
 
 
 @final
@@ -68,7 +68,7 @@ class LoGo:
         scored = order[h[order].isfinite()]
         if n >= len(scored):
             return Picks(order[:n])
-        cluster = clusters(x[scored], n, view.stream("k-means"))
+        cluster = cluster_rows(x[scored], n, view.stream("k-means"))
         if view.classes:
             return Picks(take_in_turn(cluster, scored)[:n])
         return Picks(fill_empty_clusters(cluster, scored)[:n])
@@ -77,9 +77,8 @@ class LoGo:
 def score_for_classes(view: View) -> tuple[Tensor, Tensor]:
     """Gradients of the local model, (m, d), and uncertainty of the global one, (m,)."""
     sure = view.logits("local").double().softmax(1).amax(1)  # (m,)
-    gradients = (
-        view.embed("local") * (1 - sure)[:, None]
-    )  # the block of the likeliest class
+    # the block of the likeliest class
+    gradients = view.embed("local") * (1 - sure)[:, None]
     return gradients, entropy(view.logits("global"))
 
 

@@ -22,18 +22,17 @@ from fallow.queries.base import Budget, Memo, orders
 from fallow.queries.parts import (
     DIGITS,
     LEAST,
-    MOST_CENTRES,
     NO_BID,
     OFTEN,
     add_digit,
     bids_of,
+    cluster_sites,
     cover,
-    find_centres,
-    kept_bundles,
     members,
     nearest_centre,
     next_digits,
-    shared_features,
+    read_bundles,
+    read_shared_features,
     tie_bundles,
     total_bundles,
     typicality,
@@ -120,18 +119,14 @@ class Typical:
     # -- server half ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep("bundle")
-        size = sum_of_all(ask, "size")
-        wanted = int(size["labels"]) + sum(budget.values())
-        wanted = min(wanted, MOST_CENTRES, int(size["rows"]) // self.least)
-        centres = find_centres(ask, wanted)
-
+        centres = cluster_sites(ask, budget, self.least, one_a_label=True).centres
         found = sum_of_all(ask, "found", centres=centres)
         bought = sum(budget.values())
         order = order_clusters(found["rows"], found["labels"], found["holders"], bought)
         labels = found["labels"][order].round()  # (K,); masked sums are not quite whole
         ask.keep("group", to=orders(budget), centres=centres[order])
 
+        # site by site and turn by turn, who has the most typical row of a cluster labels it
         winners = torch.empty(0, len(order), dtype=torch.int64)  # (turns, K) highest bids
         taken = torch.zeros_like(labels)  # labels to come
         for turn in range(TURNS):
@@ -152,9 +147,10 @@ class Typical:
         prefix = torch.zeros(len(is_open), dtype=torch.int64)
         prefix[~is_open] = NO_BID
         for digit in range(DIGITS):
-            bids = sum_of_all(
+            total = sum_of_all(
                 ask, "bids", 1.0, winners=winners, prefix=prefix, digit=digit
-            )["bids"]  # (K, BASE) sites whose bid begins so
+            )
+            bids = total["bids"]  # (K, BASE) sites whose bid begins so
             prefix = add_digit(prefix, bids)
         return prefix
 
@@ -169,19 +165,19 @@ class Typical:
     def groups(
         self, view: View, centres: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
-        return total_bundles(kept_bundles(view), centres, planes)
+        return total_bundles(read_bundles(view), centres, planes)
 
     def found(self, view: View, centres: Tensor) -> Answer:
         """Rows and labelled rows whose nearest centre each is, and whether there are rows: (K,)."""
-        rows = count_nearest(shared_features(view), centres)
-        labels = count_nearest(shared_features(view, "labelled"), centres)
+        rows = count_nearest(read_shared_features(view), centres)
+        labels = count_nearest(read_shared_features(view, "labelled"), centres)
         holders = (rows > 0).double()
         return {"rows": rows, "labels": labels, "holders": holders}
 
     def group(self, view: View, centres: Tensor, n: int) -> Answer:
         """The cluster of each row of the pool, (m,), -1 for one that is not finite, how typical it
         is of that, (m,), all rows, the most typical first, (m,), and what the site may buy, ()."""
-        x = shared_features(view)
+        x = read_shared_features(view)
         good = x.isfinite().all(1).nonzero().squeeze(1)
         if not len(good):
             raise ValueError(
@@ -210,26 +206,26 @@ class Typical:
         0 and 1.  ``prefix``: (K,) what the highest bid begins with."""
         own = torch.full((len(prefix),), NO_BID)
         if "group" in view.memory:  # else it buys nothing
-            room = int(view.memory["group"]["n"]) - len(self.won(view, winners))
+            room = int(view.memory["group"]["n"]) - len(self.find_won(view, winners))
             if room > 0:
-                own = self.own_bids(view, len(prefix))
+                own = self.make_bids(view, len(prefix))
         return {"bids": next_digits(own, prefix, digit)}
 
     def taken(self, view: View, winners: Tensor) -> Answer:
         counts = torch.zeros(winners.shape[1], dtype=torch.float64)
         if "group" in view.memory:
-            counts[self.won(view, winners)] = 1
+            counts[self.find_won(view, winners)] = 1
         return {"taken": counts}
 
     def select(self, view: View, n: int, winners: Tensor, covered: Tensor) -> Picks:
         """The best row of each cluster that the site has won, then more where few labels are.
         ``covered``: (K,) labels of each cluster, those to come too."""
-        kept = self.grouped(view)
+        kept = self.read_groups(view)
         cluster = kept["cluster"]
         score = kept["score"]
         order = kept["order"]
         best = []
-        for c in self.won(view, winners).tolist():
+        for c in self.find_won(view, winners).tolist():
             rows = order[cluster[order] == c]
             best.append(rows[:1])
         first = torch.cat([torch.empty(0, dtype=torch.int64), *best])[:n]
@@ -246,12 +242,12 @@ class Typical:
         rows = torch.cat([first, more, last])[:n]
         return Picks(rows, score=score[rows])
 
-    def won(self, view: View, winners: Tensor) -> Tensor:
+    def find_won(self, view: View, winners: Tensor) -> Tensor:
         """The clusters that the site takes, in the order in which it won them: in each turn the
         first of those where no other site bid more, as many as it has room for."""
-        kept = self.grouped(view)
+        kept = self.read_groups(view)
         room = int(kept["n"])
-        own = self.own_bids(view, winners.shape[1])
+        own = self.make_bids(view, winners.shape[1])
         mine: list[int] = []
         for best in winners:  # (K,)
             is_won = (own == best) & (best >= 0)
@@ -259,17 +255,17 @@ class Typical:
             mine += new[: room - len(mine)]
         return torch.tensor(mine, dtype=torch.int64)
 
-    def own_bids(self, view: View, clusters: int) -> Tensor:
+    def make_bids(self, view: View, clusters: int) -> Tensor:
         """What the site bids for each cluster, (K,): its best typicality in steps of a 32nd of an
         octave, and a number that it draws; -1 where it has no row."""
-        kept = self.grouped(view)
+        kept = self.read_groups(view)
         is_there = kept["cluster"] >= 0
         cluster = kept["cluster"][is_there]
         score = kept["score"][is_there]
         best = torch.full((clusters,), -1.0).scatter_reduce(0, cluster, score, "amax")
         return bids_of(best, view.stream("bids"))
 
-    def grouped(self, view: View) -> State:
+    def read_groups(self, view: View) -> State:
         """What `group` left at the site; raises where the pool is another one by now."""
         kept = view.memory["group"]
         if len(kept["cluster"]) != view.pool:

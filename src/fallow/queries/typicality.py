@@ -12,7 +12,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import clusters, cover, members, rank_rows, typicality
+from fallow.queries.parts import cluster_rows, cover, members, rank_rows, typicality
 
 MOST = 500  # clusters, as in the paper
 
@@ -68,16 +68,16 @@ class Typicality:
         level = torch.zeros(len(pool)).masked_fill(~is_whole, torch.nan)  # NaN comes last
         mixed = rank_rows(level, view.stream("ties"))
         good = mixed[is_whole[mixed]]
-        x = torch.cat([pool[good], self.labelled(view)])
+        x = torch.cat([pool[good], self.read_labelled(view)])
         k = min(n + len(x) - len(good), MOST)
-        cluster = clusters(x, k, view.stream("k-means"))
+        cluster = cluster_rows(x, k, view.stream("k-means"))
         score = torch.empty(len(x), dtype=x.dtype)
         for rows in members(cluster):
             score[rows] = typicality(x[rows], self.neighbours)
         picks = good[cover(cluster, score[: len(good)], n)]
         return Picks(torch.cat([picks, mixed[len(good) :]])[:n])
 
-    def labelled(self, view: View) -> Tensor:
+    def read_labelled(self, view: View) -> Tensor:
         """Features of the labelled rows that have finite ones: (l, d)."""
         if not len(view.labels):
             return view.embed(self.model)[:0]

@@ -9,7 +9,7 @@ from fallow.core.words import join_words
 from fallow.report.final_table import FinalTable, digits_of, label_of, number, rank_queries
 from fallow.report.findings.labels import minority_share, over_cycles
 from fallow.study.by_class import class_means, class_names, class_scores
-from fallow.study.records import Partition, StudyRecords
+from fallow.study.records import ClassCounts, StudyRecords
 
 MOST = 4
 """So many strategies are named beside the first."""
@@ -106,7 +106,7 @@ def classes(study: StudyRecords) -> str:
     )
 
 
-def partition(part: Partition) -> str:
+def partition(part: ClassCounts) -> str:
     """Which site holds most rows, and which class is held most unevenly."""
     rows = {site: sum(counts) for site, counts in zip(part.sites, part.matrix, strict=True)}
     largest = max(rows, key=rows.__getitem__)

@@ -17,7 +17,7 @@ from fallow.report.final_table import label_of
 from fallow.report.live import read_live
 from fallow.settings.spec import Spec
 from fallow.study.names import heading
-from fallow.study.reading import Cell, StudyRecords
+from fallow.study.reading import RunRecords, StudyRecords
 
 SEEN_BY = {
     "sum": "the server: totals only (each addend too, unless sums are masked)",
@@ -105,7 +105,7 @@ def _total(entries: Iterable[DisclosureEntry], key: Literal["exchanges", "bytes"
     return sum(int(entry.get(key) or 0) for entry in entries)
 
 
-def _entries(cell: Cell) -> Iterable[DisclosureEntry]:
+def _entries(cell: RunRecords) -> Iterable[DisclosureEntry]:
     """What was revealed up to the last record: the counts of a run only grow."""
     if not cell.records:
         return ()

@@ -17,11 +17,11 @@ from fallow.report.findings.degenerate import find_equals, find_one_class
 from fallow.report.findings.diverged import ends_diverged
 from fallow.study import names
 from fallow.study import statistics as stats
-from fallow.study.records import Study, StudyRecords, is_bound
+from fallow.study.records import StudyManifest, StudyRecords, is_bound
 
 
 class PublishedCell(Protocol):
-    """A printed number: what `fallow.study.published.Cell` offers."""
+    """A printed number: what `fallow.study.published.PublishedResult` offers."""
 
     @property
     def method(self) -> str: ...
@@ -125,7 +125,7 @@ class FinalTable:
         return None
 
 
-def label_of(query: str, study: Study) -> str:
+def label_of(query: str, study: StudyManifest) -> str:
     """The name a reader knows: the published one, or the query's own."""
     printed = (study.published or {}).get("names") or {}
     nothing_is_chosen = study.recipe.get("cycles") == 0  # all labels are bought

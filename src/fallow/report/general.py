@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from fallow.report import comparisons, costs, heads, own_data, personal, regression, results
+from fallow.report import (
+    comparisons,
+    costs,
+    excess,
+    heads,
+    own_data,
+    personal,
+    regression,
+    results,
+)
 from fallow.report.findings.heads import has_heads
 from fallow.report.live import live
 from fallow.report.needs import (
@@ -31,6 +40,7 @@ GENERAL = (
         has_sites,
     ),
     Section("Errors over cycles", Place.ERRORS, regression.errors, has_numbers),
+    Section("What labels would still bring", Place.ERRORS, excess.excess, has_numbers),
     Section("What the error cost", Place.COSTS, regression.costs, has_numbers),
     Section("Accuracy by class", Place.CLASSES, results.classes, has_classes),
     Section("Partition", Place.CLASSES, results.partition, tells_classes),

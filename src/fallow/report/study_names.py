@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fallow.report.costs import set_words
 from fallow.settings.recipe import OUTSIDE
-from fallow.study.records import Study, StudyRecords
+from fallow.study.records import StudyManifest, StudyRecords
 
 MOST = 2
 """So many settings are named at most."""
@@ -33,7 +33,7 @@ def names_of(studies: Sequence[StudyRecords]) -> list[str]:
     return numbered
 
 
-def _difference(study: Study, alike: Sequence[Study]) -> str:
+def _difference(study: StudyManifest, alike: Sequence[StudyManifest]) -> str:
     """``, partition.alpha=0.1``: what sets a study apart from others of its name; empty where nothing
     or too much does."""
     settings = [_settings(other) for other in alike]
@@ -51,7 +51,7 @@ def _difference(study: Study, alike: Sequence[Study]) -> str:
     return "".join(f", {key}={own.get(key, 'none')}" for key in differing)
 
 
-def _settings(study: Study) -> dict[str, str]:
+def _settings(study: StudyManifest) -> dict[str, str]:
     """What a run computes by, in words; a class and each of its fields are settings of their own."""
     words: dict[str, str] = {}
     for key, value in study.recipe.items():

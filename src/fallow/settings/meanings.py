@@ -55,6 +55,7 @@ MEANINGS: dict[str, str] = {
     "per_cycle": "Labels of a cycle: a fraction of all rows, or a whole number a site; or a list.",
     "queries_per_cycle": "A cycle's labels are bought in so many parts, one after the other.",
     "cycles": "How often sites choose rows after the first training phase.",
+    "audit": "The share of a cycle's labels that is drawn by chance, to know the error; true: 0.1.",
     "protocol": "Cycle by cycle, or each budget chosen from nothing; auto: as in the paper.",
     "budget": "How a budget is shared by the sites.",
     "validation": "The share of bought labels that is held back to choose each site's model.",
@@ -70,6 +71,8 @@ MEANINGS: dict[str, str] = {
     "score_rounds": "A cycle's score is the mean over so many last rounds.",
     "executor": "How local training is computed; results are the same.",
     "channels_last": "The layout of images in memory; results may differ in the last digits.",
+    "device": "Where models train and predict: cuda is a GPU; results differ by rounding.",
+    "precision": "In which numbers a device takes products; bf16 and tf32 are fast and rough.",
     "dtype": "The precision of all numbers.",
     # the study
     "queries": "The strategies of 'fallow compare'.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal, get_args, get_type_hints
@@ -25,9 +25,22 @@ from fallow.settings.spec import Published, Spec, literal
 TEXTS = (str, str | None)
 OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
 """Fields that do not change what a run computes."""
-LATER = ("id", "drop", "columns", "encoder", "head")
+LATER = ("id", "drop", "columns", "encoder", "head", "audit", "device", "precision")
 """Fields that recipes did not always have: at their default they are no part of a digest, so that
 studies of before stay the same studies."""
+Device = Literal["none", "cpu", "cuda", "mps"]
+Precision = Literal["float32", "bf16", "tf32"]
+PLACES: tuple[tuple[Device, Precision], ...] = (
+    ("none", "float32"),
+    ("cpu", "float32"),
+    ("cpu", "bf16"),
+    ("cuda", "float32"),
+    ("cuda", "bf16"),
+    ("cuda", "tf32"),
+    ("mps", "float32"),
+    ("mps", "bf16"),
+)
+"""Every device with every precision that it may have."""
 NAMES = tuple[str, ...]
 Settings = dict[str, object]
 """Nested plain settings by their names, as TOML and JSON have them."""
@@ -40,6 +53,7 @@ ONE_OR_MORE = (
     "test_rows",
     "queries_per_cycle",
 )
+USUAL_AUDIT = 0.1  # where somebody says audit=true
 BRANCHES = (
     "int",
     "float",
@@ -111,6 +125,8 @@ class Recipe:
     # a cycle's budget is bought in so many parts, one after the other
     queries_per_cycle: int = 1
     cycles: int = 3  # queries after the first training phase
+    # share of each cycle's budget that is drawn by chance, to know how good the model is; true: 0.1
+    audit: float = 0.0
     # one_pass: each cycle chooses from nothing with the budget of all cycles so far; auto: what the
     # strategy's paper does
     protocol: Literal["auto", "cycles", "one_pass"] = "auto"
@@ -128,6 +144,10 @@ class Recipe:
     score_rounds: int = 5  # the score of a cycle is the mean over this many last rounds
     executor: str = "auto"  # of `fallow.engine.executors`, or module:Class
     channels_last: bool = False
+    # where models train and predict; none: on the processor, by the executor above
+    device: Device = "none"
+    # in which numbers a device takes products
+    precision: Precision = "float32"
     dtype: Literal["float32", "float64"] = "float32"
     # the study it is usually run as
     queries: tuple[str, ...] = ("random", "entropy")
@@ -201,8 +221,10 @@ class Recipe:
             raise ValueError(
                 "with fresh_first labels train from the second round on, and rounds is 1; raise it"
             )
+        self._check_audit()
         self.check_flip(self.sites)
         _check_executor(self.executor)
+        _check_device(self)
         if self.encoder is not None and self.features is not None:
             raise ValueError(
                 f"encoder is {self.encoder} and features is {self.features}; both make features of "
@@ -213,6 +235,21 @@ class Recipe:
         if self.budget not in POLICIES:
             raise ValueError(
                 f"budget {self.budget!r} is unknown{nearest(self.budget, [*POLICIES])}"
+            )
+
+    def _check_audit(self) -> None:
+        """Raise ValueError for an audit that cannot be."""
+        if isinstance(self.audit, bool):
+            object.__setattr__(self, "audit", USUAL_AUDIT if self.audit else 0.0)
+        if not 0 <= self.audit < 1:
+            raise ValueError(
+                f"audit is {self.audit}; it is the share of each cycle's labels that is drawn by "
+                "chance, at least 0 and below 1, such as 0.1"
+            )
+        if self.audit and self.queries_per_cycle > 1:
+            raise ValueError(
+                f"audit is {self.audit} and queries_per_cycle is {self.queries_per_cycle}: an audit "
+                "is of the one query after each training; set queries_per_cycle=1 or audit=0"
             )
 
     def check_flip(self, sites: int) -> None:
@@ -258,7 +295,8 @@ class Recipe:
         """Raise unless ``rows`` rows are enough for the sites and for all labels to be bought."""
         if rows < self.sites:
             raise ValueError(
-                f"{rows} rows cannot be shared by {self.sites} sites; use fewer sites or more rows"
+                f"{rows} rows cannot be shared by {self.sites} sites; use fewer sites, such as "
+                f"--set sites={min(rows, 2)}, or more rows"
             )
         labels = 0.0
         for bought in self.purchases:
@@ -283,6 +321,20 @@ class Recipe:
         whose modules are imported: where a later version has others, it is another study.
         """
         return self.digest_under(OWN)
+
+    def is_digested_as(self, digest: str) -> bool:
+        """Whether ``digest`` is that of this recipe, on its own device or on any other: a run that
+        was begun on a device may go on elsewhere, with the same draws."""
+        if digest == self.digest:
+            return True
+        for device, precision in PLACES:
+            try:
+                elsewhere = replace(self, device=device, precision=precision)
+            except ValueError:  # a device that has not the numbers of the recipe
+                continue
+            if digest == elsewhere.digest:
+                return True
+        return False
 
     def digest_under(self, policy: NamePolicy) -> str:
         """The digest of a recipe that somebody else wrote: no module is imported that ``policy``
@@ -319,6 +371,40 @@ def _check_executor(name: str) -> None:
         from fallow.engine.executors import check_executor
 
         check_executor(name)
+
+
+def _check_device(recipe: Recipe) -> None:
+    """Raise ValueError for a device or a precision that cannot be on any machine."""
+    device = recipe.device
+    precision = recipe.precision
+    if device == "none":
+        if recipe.executor == "device":
+            raise ValueError(
+                "executor 'device' needs a device; set device=cuda, mps or cpu"
+            )
+        if precision != "float32":
+            raise ValueError(
+                f"precision is {precision!r} and device is 'none'; set device=cuda, mps or cpu "
+                "beside it"
+            )
+        return
+    if recipe.executor not in ("auto", "device"):
+        raise ValueError(
+            f"device is {device!r} and executor is {recipe.executor!r}, which trains on the "
+            "processor; leave out one of them"
+        )
+    if precision == "tf32" and device != "cuda":
+        raise ValueError(
+            f"precision 'tf32' is for device=cuda and device is {device!r}; set "
+            "precision=float32 or bf16"
+        )
+    if recipe.dtype == "float64" and precision != "float32":
+        raise ValueError(
+            f"dtype is 'float64' and precision is {precision!r}, which has fewer digits than "
+            "float32; leave out one of them"
+        )
+    if recipe.dtype == "float64" and device == "mps":
+        raise ValueError("device 'mps' has no float64; set dtype=float32 or device=cpu")
 
 
 def _check_positive(name: str, value: int | None) -> None:
@@ -477,6 +563,8 @@ def _merge_value(*, old: object, value: object, kind: object, where: str) -> obj
         return _merge_settings(old, value, kind, where)
     if where == "plan.segments." and isinstance(value, int):
         return [{"epochs": value}]  # plan.segments=2: two epochs of all
+    if where == "audit." and isinstance(value, bool):  # true: the usual share
+        return USUAL_AUDIT if value else 0.0
     if where == "bounds." and value is True:
         return ("all-labels", "pooled")
     if where == "bounds." and value is False:

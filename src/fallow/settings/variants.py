@@ -83,7 +83,13 @@ def variant(recipe: Recipe, query: str) -> Recipe:
 
 def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
     """The recipe of an upper bound: ``bound:all-labels`` or ``bound:pooled``."""
-    recipe = replace(recipe, protocol="cycles", initial_by="random", privacy=Privacy())
+    recipe = replace(
+        recipe,
+        protocol="cycles",
+        initial_by="random",
+        privacy=Privacy(),
+        audit=0.0,
+    )
     if name == "bound:all-labels":
         return replace(recipe, query=Spec("random"), initial=1.0, cycles=0)
     if name != "bound:pooled":

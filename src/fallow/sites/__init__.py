@@ -2,16 +2,16 @@
 
 from fallow.sites.in_process import InProcess
 from fallow.sites.oracle import Simulated
-from fallow.sites.site import Parts, Site
+from fallow.sites.site import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore, RelayedMessage, Store
 
 __all__ = [
     "InProcess",
     "Label",
+    "LocalSite",
     "MemoryStore",
     "Parts",
     "RelayedMessage",
     "Simulated",
-    "Site",
     "Store",
 ]

@@ -7,13 +7,18 @@ import torch
 from fallow.core.messages import Request, Step
 from fallow.core.methods import site_function
 from fallow.core.refusal import Refusal
-from fallow.core.types import Answer
+from fallow.core.types import Answer, State
 from fallow.core.view import Picks, Release
-from fallow.sites.site import Site
+from fallow.sites.site import LocalSite
 from fallow.sites.view import SiteView
 
+SAID = ("weight", "probability", "score")
+"""What a query may say of each row that it picks."""
+UNSAID = {"weight": 1.0}
+"""What holds where it does not; NaN for all else."""
 
-def answer_step(site: Site, step: Step, request: Request) -> Answer:
+
+def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
     """Run a verb and let out exactly what its kind allows, behind noise and masks."""
     if step.masked is not None and step.kind == "each":
         return site.guard.public_key(step.masked)
@@ -44,16 +49,47 @@ def answer_step(site: Site, step: Step, request: Request) -> Answer:
     return {"count": len(state)}
 
 
-def _keep_picks(site: Site, step: Step, picks: Picks) -> Answer:
+def _keep_picks(site: LocalSite, step: Step, picks: Picks) -> Answer:
     if step.kind != "keep":
         raise ValueError(f"{step.verb!r} picks rows, so it must be asked with keep")
     wanted = int(step.args.get("n", len(picks.rows)))  # type: ignore[arg-type]
     pool = site.pool
-    picks.check(len(pool), min(wanted, len(pool)))
+    before = site.memory.get("picks")
+    if not picks.is_beside:
+        before = None
+    taken = 0
+    if before is not None:
+        taken = len(before["rows"])
+    picks.check(len(pool), min(wanted, len(pool) - taken))
     state = {"rows": pool[picks.rows]}
-    for name in ("weight", "probability", "score"):
+    for name in SAID:
         values = getattr(picks, name)
         if values is not None:
             state[name] = values
+    if picks.is_beside:
+        state = _join_picks(before, state)
     site.remember("picks", state)
     return {"count": len(picks.rows)}
+
+
+def _join_picks(before: State | None, more: State) -> State:
+    """Picks and those beside them, which ``beside`` marks; NaN is what nobody has said of a row.
+
+    Raises ValueError where a row is picked twice.
+    """
+    if before is None:
+        before = {"rows": more["rows"][:0]}
+    joined = {"rows": torch.cat([before["rows"], more["rows"]])}
+    if len(set(joined["rows"].tolist())) < len(joined["rows"]):
+        raise ValueError("a row was picked beside others that is one of them")
+    for name in SAID:
+        if name not in before and name not in more:
+            continue
+        parts = []
+        for picks in (before, more):
+            unsaid = UNSAID.get(name, float("nan"))
+            usual = torch.full((len(picks["rows"]),), unsaid, dtype=torch.float64)
+            parts.append(picks.get(name, usual).double())
+        joined[name] = torch.cat(parts)
+    joined["beside"] = torch.arange(len(joined["rows"])) >= len(before["rows"])
+    return joined

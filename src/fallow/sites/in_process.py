@@ -19,7 +19,7 @@ from fallow.core.totals import sum_whole
 from fallow.core.types import Answer, SiteId
 from fallow.engine.executors import Executor
 from fallow.sites.answering import answer_step
-from fallow.sites.site import Site
+from fallow.sites.site import LocalSite
 from fallow.sites.store import RelayedMessage
 
 Routes = Mapping[SiteId, Sequence[SiteId]]
@@ -31,7 +31,7 @@ Routes = Mapping[SiteId, Sequence[SiteId]]
 class InProcess:
     """Calls sites directly; fits of one exchange go to the executor together."""
 
-    members: dict[SiteId, Site]
+    members: dict[SiteId, LocalSite]
     executor: Executor
 
     @property
@@ -64,7 +64,7 @@ def is_relay(requests: Mapping[SiteId, Request]) -> bool:
     return any(step.kind == "relay" for step in steps)
 
 
-def collect_costs(members: Mapping[SiteId, Site]) -> dict[SiteId, dict[str, float]]:
+def collect_costs(members: Mapping[SiteId, LocalSite]) -> dict[SiteId, dict[str, float]]:
     """What every site has spent on noise so far, by exchange."""
     return {name: site.spent for name, site in members.items()}
 
@@ -83,13 +83,15 @@ def find_largest_cost(
 
 
 def perform(
-    members: Mapping[SiteId, Site], executor: Executor, requests: Mapping[SiteId, Request]
+    members: Mapping[SiteId, LocalSite],
+    executor: Executor,
+    requests: Mapping[SiteId, Request],
 ) -> dict[SiteId, Answer]:
     """Do what the requests ask, position by position, so that equal fits are trained together."""
     answers: dict[SiteId, Answer] = {site: {} for site in requests}
     n_steps = max((len(request.steps) for request in requests.values()), default=0)
     for position in range(n_steps):
-        fits: dict[tuple[str, Plan], list[Site]] = {}
+        fits: dict[tuple[str, Plan], list[LocalSite]] = {}
         for name in sorted(requests):
             request = requests[name]
             if position >= len(request.steps):
@@ -110,7 +112,7 @@ def perform(
 def _train(
     executor: Executor,
     plan: Plan,
-    group: list[Site],
+    group: list[LocalSite],
     *,
     requests: Mapping[SiteId, Request],
     position: int,
@@ -128,7 +130,7 @@ def _train(
 
 
 def deliver(
-    members: Mapping[SiteId, Site],
+    members: Mapping[SiteId, LocalSite],
     requests: Mapping[SiteId, Request],
     answers: Mapping[SiteId, Answer],
     routes: Routes,

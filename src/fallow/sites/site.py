@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -22,13 +23,14 @@ from fallow.core.types import SiteId, State
 from fallow.core.view import View
 from fallow.engine import Fitted, Job
 from fallow.engine.batches import Streams
+from fallow.engine.passes import Passes
 from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.guard import Noise
 from fallow.sites.fits import is_main, named_stream
 from fallow.sites.seen import SeenRows, Source, in_unit, seen_rows
 from fallow.sites.store import Label, RelayedMessages, Store, names_from_relay
 
-ViewOf = Callable[["Site", int, bool], View]
+ViewOf = Callable[["LocalSite", int, bool], View]
 EMPTY = -1.0
 ENCODE = "encode"
 """What a site remembers of its encoder: what that was fitted to."""
@@ -42,13 +44,21 @@ Encoded = Callable[[SiteId, Tensor, State], tuple[Source, Tensor | None]]
 are those of the rows (None: all, in their order)."""
 
 
+class Gathered(NamedTuple):
+    """Rows that a job had before: at these positions, of these rows of the site."""
+
+    at: Tensor
+    of: Tensor | SeenRows
+    rows: weakref.ref[Tensor]
+
+
 @dataclass(frozen=True)
 class Parts:
     """What all sites of one run have in common.
 
     ``methods``: "plain" fits the models that only a query looks at, unless the query has a step of
     its own, and is asked nothing; the verbs of all others may be.
-    ``encoded``: how rows are encoded, where the recipe has an encoder.
+    ``encode``: makes features of rows, where the recipe has an encoder.
     ``hidden``: true labels of all rows of each site; empty but in a simulation of a strategy that
     reads them.  ``secret``: of what a site draws for itself alone; None in a simulation, whose
     noise is "seeded": there it comes from ``seed`` too.
@@ -66,7 +76,8 @@ class Parts:
     noise: Noise = "os"  # "seeded": from the run's seed, in simulations; all can repeat it
     view: ViewOf | None = None  # what a verb sees of a site, in a cycle; None: `SiteView`
     secret: int | None = None
-    encoded: Encoded | None = None
+    encode: Encoded | None = None
+    passes: Passes | None = None  # where predictions are computed; None: by this process
 
     @property
     def asked(self) -> dict[str, Method]:
@@ -76,7 +87,7 @@ class Parts:
 
 @final
 @dataclass
-class Site:
+class LocalSite:
     """A site of the simulator and, with a durable store, of a real federation.
 
     x: (n, *shape) all rows.  The hidden labels are not here: they come one by one through `buy`.
@@ -96,6 +107,7 @@ class Site:
                 f"site {self.id} has no rows; use fewer sites or another partition"
             )
         self._seen: Tensor | SeenRows | None = None
+        self._gathered: dict[str, Gathered] = {}
         self.gone = torch.zeros(len(self.x), dtype=torch.bool)
         self.reread(self.store.load_labels(self.id))
         self.memory |= self.store.load_states(self.id)
@@ -124,11 +136,11 @@ class Site:
         unit = self.memory.get("features")
         if state is None:
             return self._measured(x, unit)
-        if self.parts.encoded is None:
+        if self.parts.encode is None:
             raise ValueError(
                 f"site {self.id} remembers an encoder, and this run has none: begin it anew"
             )
-        source, at = self.parts.encoded(self.id, x, state)
+        source, at = self.parts.encode(self.id, x, state)
         return seen_rows(source, at, unit, x.dtype)
 
     def _measured(self, x: Tensor, unit: State | None) -> Tensor:
@@ -214,6 +226,7 @@ class Site:
         self.store.keep(self.id, name, state)
         if name in (ENCODE, FILL, "features"):
             self._seen = None
+            self._gathered.clear()
 
     def receive(self, verb: str, letters: RelayedMessages) -> None:
         """What a relay brought takes the place of what an earlier one of the same verb did: memory
@@ -265,10 +278,10 @@ class Site:
             weight = weight / weight.mean()  # 1 on average, whatever the query drew with
         pool_rows = NONE
         if plan.mix:
-            pool_rows = self.seen[self.pool]
+            pool_rows = self._gather("pool", self.pool)
         return Job(
             site=self.id,
-            x=self.seen[rows],
+            x=self._gather("labelled", rows),
             y=self.labels,
             weight=weight,
             start=start,
@@ -278,6 +291,18 @@ class Site:
             counts=self.counts,
             u=pool_rows,
         )
+
+    def _gather(self, what: str, at: Tensor) -> Tensor:
+        """Rows at these positions as models see them, (n, *shape).  They are the same tensor as the
+        last time as long as anybody still has that, such as an executor with a copy on a device."""
+        known = self._gathered.get(what)
+        if known is not None and known.of is self.seen and torch.equal(known.at, at):
+            before = known.rows()
+            if before is not None:
+                return before
+        rows = self.seen[at]
+        self._gathered[what] = Gathered(at, self.seen, weakref.ref(rows))
+        return rows
 
     def _find_start(
         self, plan: Plan, sent: State, streams: Streams
@@ -365,7 +390,9 @@ class Site:
         """ε of each release so far, by exchange."""
         if self.parts.privacy.epsilon is None:
             return {}
-        return {key: line.epsilon for key, line in self.store.released(self.id).items()}
+        return {
+            key: line.epsilon for key, line in self.store.load_releases(self.id).items()
+        }
 
 
 def _tensors(step: Step) -> State:

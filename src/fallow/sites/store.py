@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from fallow.core.types import SiteId, State
-from fallow.privacy import Ledger, Released
+from fallow.privacy import Released, ReleaseLedger
 from fallow.privacy.ledger import SumKey
 from fallow.storage.checksums import checksum
 from fallow.storage.packing import pack
@@ -49,7 +49,7 @@ RelayedMessages = Mapping[SiteId, RelayedMessage]
 """What one site received in one relay, by sender."""
 
 
-class Store(Ledger, Protocol):
+class Store(ReleaseLedger, Protocol):
     """Keeps what sites remember, released and hide.  All changes of one exchange are one
     transaction."""
 
@@ -112,7 +112,7 @@ class MemoryStore:
         """Note a release and what it cost."""
         self.book.setdefault(site, {})[key] = released
 
-    def released(self, site: SiteId) -> dict[str, Released]:
+    def load_releases(self, site: SiteId) -> dict[str, Released]:
         """The releases of a site, by key, in the order of spending."""
         return dict(self.book.get(site, {}))
 
@@ -120,7 +120,7 @@ class MemoryStore:
         """Keep a secret of a site; it replaces the one before."""
         self.secrets[site] = secret
 
-    def hidden(self, site: SiteId) -> SumKey | None:
+    def load_secret(self, site: SiteId) -> SumKey | None:
         """The secret that was hidden last; None where there is none."""
         return self.secrets.get(site)
 

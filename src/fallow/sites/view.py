@@ -14,7 +14,7 @@ from fallow.core.types import SiteId, State
 from fallow.core.view import Rows
 from fallow.engine.forward import forward, has_dropout
 from fallow.engine.loop import look
-from fallow.sites.site import Site
+from fallow.sites.site import LocalSite
 
 CHUNK = 4096  # rows at a time
 
@@ -23,7 +23,7 @@ CHUNK = 4096  # rows at a time
 class SiteView:
     """Predictions are computed when a verb first asks for them, in evaluation mode, once."""
 
-    def __init__(self, site: Site, cycle: int, simulator_only: bool = False) -> None:
+    def __init__(self, site: LocalSite, cycle: int, simulator_only: bool = False) -> None:
         self._site = site
         self._sees_hidden = simulator_only
         self._cache: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
@@ -39,6 +39,17 @@ class SiteView:
     def pool(self) -> int:
         """How many rows have no label."""
         return len(self._site.pool)
+
+    @property
+    def places(self) -> Tensor:
+        """Where the rows of the pool stand among all rows of the site, (m,)."""
+        return self._site.pool
+
+    def answers(self, places: Tensor) -> Tensor:
+        """Labels of rows by where they stand, (k,) float64; NaN where none was bought."""
+        found = self._site.targets(places).double()
+        is_known = self._site.bought[places] & ~self._site.gone[places]
+        return found.masked_fill(~is_known, float("nan"))
 
     @property
     def labels(self) -> Tensor:
@@ -131,12 +142,18 @@ class SiteView:
 
     def look(self, state: State, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Features (n, h) and outputs (n, c) of the model at ``state``, without a graph."""
+        passes = self._site.parts.passes
+        if passes is not None:
+            return passes.look(state, rows)
         return look(self._site.parts.model, self.layout, state, rows)
 
     def forward(
         self, state: State, rows: Tensor, draw: torch.Generator | None = None
     ) -> Tensor:
         """Outputs of the model at ``state``, (n, c); draw: of dropout, None: in evaluation mode."""
+        passes = self._site.parts.passes
+        if passes is not None:
+            return passes.forward(state, rows, draw)
         return forward(self._site.parts.model, self.layout, state, rows, draw)
 
     def outputs(self, state: State, rows: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ import pandas as pd
 from fallow.experiment.record import Record
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
-from fallow.study.reading import Cell, is_bound, read_study
+from fallow.study.reading import RunRecords, is_bound, read_study
 from fallow.study.statistics import (
     LEVEL,
     Comparison,
@@ -114,7 +114,7 @@ def read_scores(studies: Sequence[tuple[Recipe, Path]]) -> pd.DataFrame:
 
 
 def _row(
-    cell: Cell, last: Record, score: float
+    cell: RunRecords, last: Record, score: float
 ) -> tuple[str, int, int, int, float, float, float, int]:
     """What a record says of a budget; a score is the mean over the rounds that count."""
     of_classes = [found for found in last.get("per_class") or () if found is not None]

@@ -12,7 +12,7 @@ from fallow.settings.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class Cell:
+class StudyRun:
     """One run of a study."""
 
     query: str
@@ -26,7 +26,7 @@ class Cell:
 class Failure:
     """A cell that stopped, why, and where."""
 
-    cell: Cell
+    cell: StudyRun
     why: str
     trace: str = ""
 

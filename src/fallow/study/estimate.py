@@ -34,7 +34,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.settings.variants import BOUND, variant
 from fallow.sites.view import SiteView
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 
 ENOUGH = 600  # rows that tell how fast a round is
 WARM = 60  # rows of the first pass of a process, which is slow
@@ -104,7 +104,7 @@ class Crossing(NamedTuple):
 
 
 def estimate(
-    setup: Setup, cells: Sequence[Cell], jobs: int, found: Dataset | None = None
+    setup: Setup, cells: Sequence[StudyRun], jobs: int, found: Dataset | None = None
 ) -> Estimate:
     """Count what the cells will do, and time two short rounds of each kind to scale it.
 
@@ -135,7 +135,9 @@ class Measured:
     crossings: Mapping[tuple[PaceGroup, str], Crossing]  # by group and training method
 
 
-def add_up(setup: Setup, cells: Sequence[Cell], jobs: int, measured: Measured) -> Estimate:
+def add_up(
+    setup: Setup, cells: Sequence[StudyRun], jobs: int, measured: Measured
+) -> Estimate:
     """What the cells cost together, at the pace that was measured."""
     total = _Total()
     started: set[str] = set()  # first phases that another cell has made
@@ -190,7 +192,9 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def measure(setup: Setup, cells: Sequence[Cell], found: Dataset | None = None) -> Measured:
+def measure(
+    setup: Setup, cells: Sequence[StudyRun], found: Dataset | None = None
+) -> Measured:
     """Time and count short runs: one pace for each group of cells, one crossing for each
     training method of a group.  found: as in `estimate`."""
     paces: dict[PaceGroup, Pace] = {}
@@ -313,7 +317,7 @@ def _estimate_try(recipe: Recipe, pace: Pace, n: int) -> float:
     return pace.per_try + recipe.validation * n / recipe.sites * pace.per_look
 
 
-def _find_group(recipe: Recipe, cell: Cell) -> PaceGroup:
+def _find_group(recipe: Recipe, cell: StudyRun) -> PaceGroup:
     """What decides the pace of a cell; pooled rows cannot be trained side by side."""
     return PaceGroup(
         model=str(recipe.model),

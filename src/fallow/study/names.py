@@ -15,7 +15,7 @@ from fallow.core.contract import Contract, Tag
 from fallow.core.words import count_noun
 from fallow.settings.spec import Spec
 from fallow.study.known import Known
-from fallow.study.records import BOUND, Study, is_bound
+from fallow.study.records import BOUND, StudyManifest, is_bound
 from fallow.study.strategy import Strategy, fold_name
 from fallow.training import personal
 
@@ -38,7 +38,7 @@ NOTHING = Known()
 """No paper says anything."""
 
 
-def heading(study: Study) -> str:
+def heading(study: StudyManifest) -> str:
     """What the strategies of a study are called: queries; methods where they differ by how they are
     trained alone; strategies where they differ in both."""
     strategies = [Strategy.parse(query) for query in study.queries if not is_bound(query)]
@@ -137,7 +137,7 @@ def _describe_trainer(text: str, known: Known) -> str:
     return ", ".join(parts)
 
 
-def training_of(study: Study, query: str) -> str:
+def training_of(study: StudyManifest, query: str) -> str:
     """The training method of a strategy, as it is typed and without its fields: its own, or that of
     the study."""
     for setting in Strategy.parse(query).settings:
@@ -146,7 +146,7 @@ def training_of(study: Study, query: str) -> str:
     return training_of_recipe(study)
 
 
-def training_of_recipe(study: Study) -> str:
+def training_of_recipe(study: StudyManifest) -> str:
     """The name of the study's training method, as it is typed."""
     spec = study.recipe.get("training")
     if isinstance(spec, Mapping):
@@ -154,12 +154,12 @@ def training_of_recipe(study: Study) -> str:
     return "fedavg"
 
 
-def usual_training(study: Study) -> str:
+def usual_training(study: StudyManifest) -> str:
     """The training method of the strategies that name none of their own, in a reader's words."""
     return trainer_label("random", {}, training_of_recipe(study), known=study.known)
 
 
-def training_tags(study: Study, query: str) -> tuple[Tag, ...]:
+def training_tags(study: StudyManifest, query: str) -> tuple[Tag, ...]:
     """The tags of a strategy's training method; none of one that is not Fallow's own, because a
     report runs no code that a study names."""
     cls = _own_training(study, query)
@@ -173,7 +173,7 @@ PENALTIES = ("ridge", "penalty")
 """What training methods that solve for their model call λ."""
 
 
-def penalised_training(study: Study, query: str) -> str:
+def penalised_training(study: StudyManifest, query: str) -> str:
     """The training method of a strategy with a small penalty, as one types it."""
     name = training_of(study, query)
     cls = _own_training(study, query)
@@ -182,7 +182,7 @@ def penalised_training(study: Study, query: str) -> str:
     return f"{name}:{penalty}=0.001"
 
 
-def _own_training(study: Study, query: str) -> type[Any] | None:
+def _own_training(study: StudyManifest, query: str) -> type[Any] | None:
     """The class of a strategy's training method; None where it is not Fallow's own."""
     name = training_of(study, query)
     if ":" in name:

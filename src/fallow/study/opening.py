@@ -12,10 +12,12 @@ from typing import TypedDict
 import numpy as np
 
 from fallow import queries, training
+from fallow.core.banks import Layout
 from fallow.core.build import names
 from fallow.core.contract import Contract
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.spelling import spell_class
+from fallow.core.streams import stream
 from fallow.core.words import join_words
 from fallow.data.dataset import Dataset
 from fallow.data.facts import DataFacts, describe_data
@@ -26,12 +28,13 @@ from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.versions import versions
 from fallow.experiment.world import World, world_of
+from fallow.models import build_model
 from fallow.settings.recipe import OUTSIDE, Recipe, named_classes, recipe_from
 from fallow.settings.variants import BOUND, variant
 from fallow.sites.store import MemoryStore
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, write_json
-from fallow.study.cell import Cell, Setup
+from fallow.study.cell import Setup, StudyRun
 from fallow.training import personal
 
 TASKS = ("classification", "regression")
@@ -96,12 +99,15 @@ def prepare_study(
     suited: where nobody named the strategies, those that suit the data in their place; they are then
     the recipe's (``setup.recipe.queries``).  say: as in `open_data`.
     """
+    pictures: int | None = None  # all of them
+    if outline:
+        pictures = _count_pictures(setup.recipe, queries)
     found = open_data(
         setup.recipe,
         seed,
         setup.data_dir,
         setup.dataset,
-        outline=_pictures_needed(setup.recipe, queries) if outline else None,
+        outline=pictures,
         say=say,
     )
     recipe = settle_recipe(setup.recipe, found)
@@ -126,7 +132,7 @@ def with_strategies(
     return replace(recipe, queries=after, reference=reference)
 
 
-def _pictures_needed(recipe: Recipe, queries: Sequence[str]) -> int:
+def _count_pictures(recipe: Recipe, queries: Sequence[str]) -> int:
     """Pictures that stand for all of them: one, unless something is fitted to them as a whole."""
     chosen = [variant(recipe, query) for query in queries]
     if any(each.encoder is not None or each.features is not None for each in chosen):
@@ -165,6 +171,11 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
             "their products alone); use an encoder with fewer features, such as "
             "fourier:features=4096, or train by steps"
         )
+    if trainer.no_batch_norm and _has_statistics(recipe, found, policy):
+        raise ValueError(
+            f"{recipe.training} takes no model with batch norm, as {recipe.model} has: "
+            f"{trainer.no_batch_norm}"
+        )
     model = recipe.model.name
     is_linear = model.lower() == "linear" or ":" in model  # whoever names their own knows
     if trainer.linear and not is_linear:
@@ -172,6 +183,15 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
             f"{recipe.training} solves for a linear model and this one is {recipe.model}; set "
             "model=linear"
         )
+
+
+def _has_statistics(recipe: Recipe, found: Dataset, policy: NamePolicy) -> bool:
+    """Whether the recipe's model keeps running statistics of what it has seen, as batch norm does."""
+    spec = recipe.model
+    shape = shape_seen(recipe, tuple(found.x.shape[1:]), policy)
+    draw = stream(0, "template")
+    model = build_model(spec.name, shape, found.n_classes or 1, draw, policy, **spec.fields)
+    return sum(Layout.of(model).buffer_sizes) > 0
 
 
 def check_options(recipe: Recipe, strategies: Sequence[str]) -> None:
@@ -215,7 +235,7 @@ def settle_recipe(recipe: Recipe, found: Dataset) -> Recipe:
     return recipe
 
 
-def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) -> None:
+def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bool) -> None:
     """Create the study's folder, or make sure that the one there is the same study.
 
     Raises ValueError when the folder holds a study and ``resume`` is off, or another study.
@@ -284,7 +304,7 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
         ) from error
     # a module that this file alone names is not imported
     has_other_names = named_classes(before) != named_classes(recipe)
-    if has_other_names or before.digest != recipe.digest:
+    if has_other_names or not before.is_digested_as(recipe.digest):
         now = recipe.to_dict()
         then = before.to_dict()
         changed = [name for name in now if now[name] != then[name] and name not in OUTSIDE]
@@ -292,7 +312,7 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
             f"{path.parent} was started with other settings ({', '.join(changed)} differ); resume "
             "it with the settings in its study.json, or choose another folder with --out"
         )
-    if old.get("digest") != recipe.digest:
+    if old.get("digest") != before.digest:
         version = dict(old.get("versions") or {}).get("fallow", "of another version")
         raise ValueError(
             f"{path.parent} was started by Fallow {version}, some of whose settings had other "

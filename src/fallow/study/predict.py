@@ -27,7 +27,7 @@ from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.variants import variant
 from fallow.storage.csv_table import csv_content
 from fallow.storage.files import load_tree, write_whole
-from fallow.study.cell import Cell
+from fallow.study.cell import StudyRun
 from fallow.study.reading import read_study
 
 
@@ -57,9 +57,9 @@ def predict_file(
     Classification: the class and its probability; regression: the value.
     """
     study = read_study(folder).study
-    cell = Cell(query or study.reference or study.queries[0], study.seeds[0])
+    cell = StudyRun(query or study.reference or study.queries[0], study.seeds[0])
     if seed is not None:
-        cell = Cell(cell.query, seed)
+        cell = StudyRun(cell.query, seed)
     path = cell.folder(folder) / "model.safetensors"
     if not path.exists():
         seeds = ", ".join(str(each) for each in study.seeds)

@@ -30,7 +30,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Cell:
+class PublishedResult:
     """One printed result, in the unit of its table."""
 
     table: str
@@ -107,10 +107,10 @@ class PublishedTables:
             origin=row["origin"],
         )
 
-    def cells(self, table: str) -> list[Cell]:
+    def cells(self, table: str) -> list[PublishedResult]:
         """The printed results of one table, row by row."""
         return [
-            Cell(
+            PublishedResult(
                 table=table,
                 method=row["method"],
                 setting=row["setting"],

@@ -18,19 +18,19 @@ from fallow.experiment.record import Record
 from fallow.study.known import Known
 from fallow.study.records import (
     BOUND,
-    Cell,
-    Partition,
-    Study,
+    ClassCounts,
+    RunRecords,
+    StudyManifest,
     StudyRecords,
     is_bound,
 )
 
 __all__ = [
     "BOUND",
-    "Cell",
-    "Partition",
+    "ClassCounts",
     "Record",
-    "Study",
+    "RunRecords",
+    "StudyManifest",
     "StudyRecords",
     "is_bound",
     "read_study",
@@ -60,12 +60,12 @@ def _records(path: Path) -> tuple[tuple[Record, ...], int]:
     return tuple(rows), damaged
 
 
-def _partition(path: Path) -> Partition | None:
+def _partition(path: Path) -> ClassCounts | None:
     if not path.exists():
         return None
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        return Partition(
+        return ClassCounts(
             sites=tuple(map(str, raw["sites"])),
             classes=tuple(map(str, raw["classes"])),
             matrix=tuple(tuple(map(int, row)) for row in raw["matrix"]),
@@ -74,7 +74,7 @@ def _partition(path: Path) -> Partition | None:
         return None  # half-written: the cell is still running
 
 
-def _study(path: Path, known: Known) -> Study:
+def _study(path: Path, known: Known) -> StudyManifest:
     file = path / "study.json"
     if not file.is_file():
         raise ValueError(
@@ -83,7 +83,7 @@ def _study(path: Path, known: Known) -> Study:
         )
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
-        return Study(
+        return StudyManifest(
             name=str(raw["name"]),
             recipe=raw.get("recipe") or {},
             reference=raw.get("reference"),
@@ -121,7 +121,7 @@ def read_study(path: Path | str, known: Known = NOTHING) -> StudyRecords:
             records, damaged = _records(folder / "records.jsonl")
             if records or damaged:
                 cells.append(
-                    Cell(
+                    RunRecords(
                         query,
                         int(seed),
                         records,

@@ -19,6 +19,7 @@ from fallow.experiment.metrics import aulc
 from fallow.experiment.metrics_counts import class_spread, kl_to_global, total_variation
 from fallow.experiment.record import Record
 from fallow.study.known import Known
+from fallow.study.strategy import Strategy
 
 Measure = Literal["accuracy", "mse"]
 """What a study is scored by: a fraction in [0, 1], or an error."""
@@ -27,13 +28,16 @@ BOUND = "bound:"
 """Queries whose name starts so are upper bounds: drawn and listed, never tested against."""
 
 
+ALL_LABELS = f"{BOUND}all-labels"
+
+
 def is_bound(query: str) -> bool:
     """Whether a query is an upper bound, such as ``bound:all-labels``."""
     return query.startswith(BOUND)
 
 
 @dataclass(frozen=True)
-class Partition:
+class ClassCounts:
     """Who held what at the start.  ``matrix``: N rows (sites) of C counts (classes)."""
 
     sites: tuple[str, ...]
@@ -62,13 +66,13 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class Cell:
+class RunRecords:
     """One query under one seed: its records in order, its partition, its damaged lines."""
 
     query: str
     seed: int
     records: tuple[Record, ...]
-    partition: Partition | None
+    partition: ClassCounts | None
     damaged: int
 
     def last_of(self, cycle: int) -> Record | None:
@@ -100,7 +104,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyManifest:
     """What ``study.json`` says, before any result.  ``classes``: of real sites, which tell nobody
     their partition."""
 
@@ -122,8 +126,8 @@ class StudyRecords:
     """A study and every record it has so far."""
 
     path: Path
-    study: Study
-    cells: tuple[Cell, ...]
+    study: StudyManifest
+    cells: tuple[RunRecords, ...]
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -186,19 +190,19 @@ class StudyRecords:
         """Lines that could not be read and were skipped."""
         return sum(cell.damaged for cell in self.cells)
 
-    def of(self, query: str) -> tuple[Cell, ...]:
+    def of(self, query: str) -> tuple[RunRecords, ...]:
         """The cells of a query, by seed."""
         return self._of.get(query, ())
 
     @cached_property
-    def _of(self) -> dict[str, tuple[Cell, ...]]:
-        found: dict[str, list[Cell]] = {}
+    def _of(self) -> dict[str, tuple[RunRecords, ...]]:
+        found: dict[str, list[RunRecords]] = {}
         for cell in self.cells:
             found.setdefault(cell.query, []).append(cell)
         return {query: tuple(cells) for query, cells in found.items()}
 
     @cached_property
-    def partitions(self) -> dict[int, Partition]:
+    def partitions(self) -> dict[int, ClassCounts]:
         """Seed -> its partition, which all strategies share; an upper bound may have another."""
         found = {}
         for cell in self.cells:
@@ -257,6 +261,33 @@ class StudyRecords:
         if last is None:
             return {}
         return self.curve(query).get(last, {})
+
+    def full_fit(self, query: str) -> str | None:
+        """The upper bound with all labels whose models are trained as those of the query; None where
+        the study has none."""
+        trainer = Strategy.parse(query).trainer
+        for bound in self.bounds:
+            found = Strategy.parse(bound)
+            if bound.partition("@")[0] == ALL_LABELS and found.trainer == trainer:
+                return bound
+        return None
+
+    def excess(self, query: str) -> Mapping[int, Mapping[int, float]]:
+        """Cycle -> seed -> by which part the error is above that of the fit with all labels, of the
+        same seed: 0.02 is 2 % more.  Empty for accuracies, and where there is no such fit.
+
+        Errors of seeds differ by their test rows; what is in excess differs by the labels alone.
+        """
+        bound = self.full_fit(query)
+        if bound is None or self.higher_is_better:
+            return {}
+        full = self.final(bound)
+        found: dict[int, dict[int, float]] = {}
+        for cycle, scores in self.curve(query).items():
+            for seed, score in scores.items():
+                if full.get(seed, 0.0) > 0:
+                    found.setdefault(cycle, {})[seed] = score / full[seed] - 1
+        return found
 
     def labels(self, query: str) -> dict[int, float]:
         """Cycle -> labels bought so far, first labels among them; mean over seeds."""

@@ -33,20 +33,22 @@ from fallow.settings.variants import bounds_of, variant
 from fallow.storage.errors import sentence
 from fallow.storage.features import FeatureStore
 from fallow.storage.files import only_one, sweep, write_json
-from fallow.study.cell import Cell, Failure, Setup
+from fallow.study.cell import Failure, Setup, StudyRun
 
 FEATURES = "features"
 """The folder of a study in which features of encoders are kept, where they are many."""
 
 
-def study_cells(recipe: Recipe, queries: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
+def study_cells(
+    recipe: Recipe, queries: Sequence[str], seeds: Sequence[int]
+) -> list[StudyRun]:
     """Strategies and, where the recipe wants them, upper bounds; all cells of a seed together."""
     wanted = dict.fromkeys((*queries, *bounds_of(recipe)))
-    return [Cell(query, seed) for seed in dict.fromkeys(seeds) for query in wanted]
+    return [StudyRun(query, seed) for seed in dict.fromkeys(seeds) for query in wanted]
 
 
 def run_study(
-    setup: Setup, cells: Sequence[Cell], jobs: int = 1, say: Say = stay_silent
+    setup: Setup, cells: Sequence[StudyRun], jobs: int = 1, say: Say = stay_silent
 ) -> list[Failure]:
     """Run every cell that is not finished; returns those that failed, with the reason.
 
@@ -119,7 +121,7 @@ def _allow_copies() -> Iterator[None]:
         yield
 
 
-def _tasks(cells: Sequence[Cell], jobs: int) -> list[list[Cell]]:
+def _tasks(cells: Sequence[StudyRun], jobs: int) -> list[list[StudyRun]]:
     """Cells of one seed share their first phase, so they stay together if seeds are enough."""
     seeds = list(dict.fromkeys(cell.seed for cell in cells))
     if len(seeds) >= jobs:
@@ -128,7 +130,7 @@ def _tasks(cells: Sequence[Cell], jobs: int) -> list[list[Cell]]:
 
 
 def _collect(
-    futures: dict[Future[list[Failure]], list[Cell]], events: Queue[Event], say: Say
+    futures: dict[Future[list[Failure]], list[StudyRun]], events: Queue[Event], say: Say
 ) -> list[Failure]:
     """Pass events on while processes work; their failures at the end."""
     is_done = False
@@ -164,7 +166,7 @@ def _begin_worker(events: Queue[Event], setup: Setup) -> None:
     end_with_parent()
 
 
-def _worker(cells: list[Cell]) -> list[Failure]:
+def _worker(cells: list[StudyRun]) -> list[Failure]:
     if _setup is None or _events is None:
         raise RuntimeError("a worker was given cells before it was set up")
     return _run_cells(_setup, cells, _events.put)
@@ -180,18 +182,18 @@ def _threads(n: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _run_cells(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
+def _run_cells(setup: Setup, cells: Sequence[StudyRun], say: Say) -> list[Failure]:
     with lend(setup.classes):
         return _run_each(setup, cells, say)
 
 
-def _run_each(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
+def _run_each(setup: Setup, cells: Sequence[StudyRun], say: Say) -> list[Failure]:
     failures = []
     found: dict[int, Dataset] = {}
     kept = FeatureStore(setup.out / FEATURES)
     for cell in cells:
 
-        def tell(event: Event, cell: Cell = cell) -> None:
+        def tell(event: Event, cell: StudyRun = cell) -> None:
             say(name_run(event, cell.query, cell.seed))
 
         try:
@@ -204,7 +206,7 @@ def _run_each(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
 
 def run_cell(
     setup: Setup,
-    cell: Cell,
+    cell: StudyRun,
     say: Say = stay_silent,
     found: dict[int, Dataset] | None = None,
     kept: FeatureStore | None = None,
@@ -229,7 +231,7 @@ def run_cell(
 
 
 def _run_unfinished(
-    setup: Setup, cell: Cell, say: Say, found: dict[int, Dataset], kept: FeatureStore
+    setup: Setup, cell: StudyRun, say: Say, found: dict[int, Dataset], kept: FeatureStore
 ) -> None:
     folder = cell.folder(setup.out)
     recipe = variant(setup.recipe, cell.query)
@@ -255,7 +257,7 @@ def _run_unfinished(
 @contextmanager
 def _open_run(
     setup: Setup,
-    cell: Cell,
+    cell: StudyRun,
     recipe: Recipe,
     found: Dataset,
     folder: Path,
@@ -265,13 +267,13 @@ def _open_run(
     """A run with its journal in ``folder``, if both fit what the journal began with."""
     journal = Journal(folder / "journal.sqlite")
     try:
-        if journal.note_once("digest", recipe.digest) != recipe.digest:
+        if not recipe.is_digested_as(journal.note_once("digest", recipe.digest)):
             raise ValueError(
                 f"{folder} was started with other settings, or by a version of Fallow whose "
                 "defaults or settings differ: go on with those, or choose another folder with --out"
             )
         kept.say = say
-        world = world_of(recipe, cell.seed, found, journal, setup.runtime, kept)
+        world = world_of(recipe, cell.seed, found, journal, setup.runtime, kept, say)
         if journal.note_once("data", world.fingerprint) != world.fingerprint:
             raise ValueError(
                 f"{recipe.data} has changed since {folder} was started; restore it, or choose "

@@ -130,7 +130,9 @@ def captured(
     port = free_port()
     done = Event()
     waits = replace(alike.agreement.waits, timeout=2 * LONG, patience=2 * LONG)
-    plan = coordinator.folder.Plan("alps", recipe, schema, (OTHER, PLANTED), 0, waits, 1)
+    plan = coordinator.folder.StudyPlan(
+        "alps", recipe, schema, (OTHER, PLANTED), 0, waits, 1
+    )
     office = CoordinatorFolder.create(
         folder / LEADER, plan, f"127.0.0.1:{port}", ["127.0.0.1"]
     )

@@ -228,7 +228,7 @@ def left(study: Real) -> Left:
     bought = {}
     for name, site in study.sites.items():
         with closing(site.open_ledger()) as ledger:
-            spent[name] = ledger.store.spent()
+            spent[name] = ledger.store.sum_spent()
             bought[name] = ledger.purchases.asked
     return Left(
         models={name: load_tree(file, file.parent) for name, file in sorted(files.items())},

@@ -21,7 +21,7 @@ from fallow.papers.ahfal.codes.kmeans import k_means
 from fallow.queries import BADGE, LoGo, Random
 from fallow.queries.feal import FEAL
 from fallow.queries.parts import rank_rows
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg
@@ -30,13 +30,13 @@ from tests.worlds import Table, tables, world
 DATA = os.environ.get("FALLOW_DATA")
 
 
-def site_of(model: nn.Module, x: Tensor, labels: int = 4) -> Site:
+def site_of(model: nn.Module, x: Tensor, labels: int = 4) -> LocalSite:
     """A site whose local and global model are ``model``; the last rows have labels."""
     layout = Layout.of(model)
     state = layout.flatten(model)
     methods: Methods = {"query": Random(), "training": FedAvg(), "plain": FedAvg()}
     parts = Parts(model, layout, methods, 3, 0, fresh=lambda generator: state)
-    site = Site("a", x, parts, MemoryStore())
+    site = LocalSite("a", x, parts, MemoryStore())
     site.buy([Label(len(x) - 1 - i, i % 3, -1) for i in range(labels)])
     site.remember("local", state)
     site.remember("global", state)

@@ -20,7 +20,7 @@ from fallow.papers.dpfl.graphs import (
     over_rounds,
     snapshots,
 )
-from fallow.study.records import Cell, Partition
+from fallow.study.records import ClassCounts, RunRecords
 from tests.report.findings.test_personal import DPFL, LOCAL, row, study
 
 SITES = ("a", "b", "c", "d")
@@ -46,10 +46,10 @@ def record(
     return found
 
 
-def cell() -> Cell:
+def cell() -> RunRecords:
     rows = (record(FIRST, 0), record(THEN, 1, omega=OMEGA))
-    part = Partition(("b", "a", "d", "c"), ("0", "1"), ((0, 2), (4, 0), (1, 1), (1, 1)))
-    return Cell(DPFL, 0, rows, part, 0)
+    part = ClassCounts(("b", "a", "d", "c"), ("0", "1"), ((0, 2), (4, 0), (1, 1), (1, 1)))
+    return RunRecords(DPFL, 0, rows, part, 0)
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_distance_is_between_the_classes_of_receivers_and_senders(run: Graphs) -
 def test_decisions_by_a_coin_are_counted_among_all_visits(run: Graphs) -> None:
     # 4 sites with candidates begin with 2 evaluations in each of 2 rounds: 36 - 16 = 2 x 10 visits
     assert run.conflicts == pytest.approx(2 / 10)
-    without = graphs_of(Cell(DPFL, 0, (record(FIRST, 0),), None, 0), True)
+    without = graphs_of(RunRecords(DPFL, 0, (record(FIRST, 0),), None, 0), True)
     assert without is not None and math.isnan(without.conflicts)
 
 

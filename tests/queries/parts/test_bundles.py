@@ -14,8 +14,8 @@ from fallow.queries.parts.bundles import (
     MOST_ROWS,
     OFTEN,
     find_centres,
-    kept_bundles,
     nearest_centre,
+    read_bundles,
     split_rows,
     tie_bundles,
     total_bundles,
@@ -47,7 +47,7 @@ class Clustering:
     def groups(
         self, view: View, centres: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
-        return total_bundles(kept_bundles(view), centres, planes)
+        return total_bundles(read_bundles(view), centres, planes)
 
 
 def rows_of(n: int, seed: int = 0, width: int = 4) -> Tensor:
@@ -218,7 +218,7 @@ class Liar(Clustering):
     def groups(
         self, view: View, centres: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
-        found = total_bundles(kept_bundles(view), centres, planes)
+        found = total_bundles(read_bundles(view), centres, planes)
         if view.cycle == 1:
             return {**found, "rows": -torch.as_tensor(found["rows"])}
         if view.cycle == 2:

@@ -63,13 +63,13 @@ def test_the_draw_that_ends_it_is_of_a_row_that_was_not_there() -> None:
         end = float(made.first[last].log())
         struck = made.strikes(end, stream(seed, "strikes"))
         assert struck[last] == 1 and int((struck > 0).sum()) == 3
-        assert torch.equal(struck > 0, made.drawn(end))
+        assert torch.equal(struck > 0, made.is_drawn(end))
 
 
 def test_a_row_of_rate_0_is_never_drawn_and_one_without_a_rate_comes_last() -> None:
     made = wound(0, torch.tensor([torch.nan, 0.0, 2.0, 0.0]).double())
     assert made.order.tolist() == [2, 1, 3, 0] and made.reachable == 1
-    assert made.drawn(torch.inf).tolist() == [False, False, True, False]
+    assert made.is_drawn(torch.inf).tolist() == [False, False, True, False]
     assert made.strikes(50.0, stream(0, "strikes"))[[0, 1, 3]].tolist() == [0, 0, 0]
 
 

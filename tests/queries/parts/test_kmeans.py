@@ -3,7 +3,7 @@ import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from fallow.core import stream
-from fallow.queries.parts import clusters
+from fallow.queries.parts import cluster_rows
 from fallow.queries.parts.kmeans import in_one_thread
 
 
@@ -13,7 +13,7 @@ def threads() -> dict[str, int]:
 
 
 def test_it_runs_in_one_thread_and_leaves_the_others_as_they_were() -> None:
-    clusters(torch.zeros(2, 1), 1, stream(0, "x"))  # loads the libraries
+    cluster_rows(torch.zeros(2, 1), 1, stream(0, "x"))  # loads the libraries
     with threadpool_limits(3):
         before = threads()
         with in_one_thread():
@@ -23,7 +23,7 @@ def test_it_runs_in_one_thread_and_leaves_the_others_as_they_were() -> None:
 
 def test_well_separated_groups_are_the_clusters() -> None:
     x = torch.tensor([[0.0], [0.1], [10.0], [10.1], [20.0]])
-    found = clusters(x, 3, stream(0, "x")).tolist()
+    found = cluster_rows(x, 3, stream(0, "x")).tolist()
     assert found[0] == found[1] and found[2] == found[3] and len(set(found)) == 3
 
 
@@ -31,17 +31,19 @@ def test_rows_too_close_for_k_means_are_no_warning() -> None:
     near = (
         torch.arange(6.0, dtype=torch.float64)[:, None] * 2**-40
     )  # differences drown in squares
-    assert len(clusters(torch.cat([near - 1, near + 1]), 12, stream(0, "x"))) == 12
+    assert len(cluster_rows(torch.cat([near - 1, near + 1]), 12, stream(0, "x"))) == 12
 
 
 def test_one_cluster_and_one_row() -> None:
     x = torch.randn(5, 2, generator=stream(0, "rows"))
-    assert clusters(x, 1, stream(0, "x")).tolist() == [0] * 5
-    assert clusters(x[:1], 3, stream(0, "x")).tolist() == [0]
+    assert cluster_rows(x, 1, stream(0, "x")).tolist() == [0] * 5
+    assert cluster_rows(x[:1], 3, stream(0, "x")).tolist() == [0]
 
 
 def test_many_clusters_are_found_in_mini_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.arange(6.0).repeat_interleave(3)[:, None] * 10
     monkeypatch.setattr("fallow.queries.parts.kmeans.MANY", 3)
-    found = clusters(x + torch.rand(18, 1, generator=stream(0, "rows")), 6, stream(0, "x"))
+    found = cluster_rows(
+        x + torch.rand(18, 1, generator=stream(0, "rows")), 6, stream(0, "x")
+    )
     assert len(found) == 18 and len(set(found.tolist())) > 2

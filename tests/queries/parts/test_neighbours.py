@@ -50,3 +50,17 @@ def test_a_row_of_the_others_is_compared_with_every_row() -> None:
 def test_a_row_alone_has_no_neighbours(m: int) -> None:
     cosine, at = most_similar(torch.ones(m, 3), 5, torch.ones(2, 3))
     assert cosine.shape == at.shape == (m + 2, 0)
+
+
+@pytest.mark.parametrize("sample", [40, 400])  # too small a sample, and a fair one
+def test_many_of_very_many_are_those_of_the_plain_search(
+    sample: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.randn(1200, 6, generator=stream(0, "many"), dtype=torch.float64)
+    expected = most_similar(x, 60)
+    monkeypatch.setattr(neighbours, "EXACT", 1000)
+    monkeypatch.setattr(neighbours, "SAMPLE", sample)
+    monkeypatch.setattr(neighbours, "ROOM", 0.5)  # some rows fall short
+    found = most_similar(x, 60)
+    assert torch.equal(found[1], expected[1])
+    assert_close(found[0], expected[0])

@@ -17,7 +17,7 @@ from fallow.report.findings.personal import (
     outcomes,
     over_rounds,
 )
-from fallow.study.records import Cell, Study, StudyRecords
+from fallow.study.records import RunRecords, StudyManifest, StudyRecords
 
 LOCAL, DPFL = "random@training=local", "random@training=dpfl"
 
@@ -51,9 +51,10 @@ def study(
     queries = tuple(dict.fromkeys(query for query, _ in cells))
     seeds = tuple(sorted({seed for _, seed in cells}))
     recipe = {"training": {"name": "fedavg", "fields": {}}, "cycles": 0}
-    about = Study("tiny", recipe, reference, queries, seeds, "", None, {})
+    about = StudyManifest("tiny", recipe, reference, queries, seeds, "", None, {})
     made = tuple(
-        Cell(query, seed, tuple(rows), None, 0) for (query, seed), rows in cells.items()
+        RunRecords(query, seed, tuple(rows), None, 0)
+        for (query, seed), rows in cells.items()
     )
     return StudyRecords(Path(), about, made)
 

@@ -25,7 +25,7 @@ from fallow.core.methods import Methods
 from fallow.engine import Loop, row_loss
 from fallow.network.bytes import Bytes
 from fallow.queries import Random
-from fallow.sites import Parts, Site
+from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
@@ -80,7 +80,7 @@ class Federation:
     history: list[State] = field(default_factory=list)
 
     @property
-    def members(self) -> dict[str, Site]:
+    def members(self) -> dict[str, LocalSite]:
         return self.watch.inner.members
 
     def rounds(self, *numbers: int) -> Federation:
@@ -133,7 +133,7 @@ def federation(
         y = torch.randint(0, CLASSES, (n + v,), generator=draw)
         x = centre[y] + torch.randn(n + v, *shape, generator=draw)
         y = CLASSES - 1 - y if i in flipped else y
-        members[NAMES[i]] = Site(NAMES[i], x.to(dtype), parts, store)
+        members[NAMES[i]] = LocalSite(NAMES[i], x.to(dtype), parts, store)
         members[NAMES[i]].buy(
             [Label(row, float(c), cycle=0, held=row >= n) for row, c in enumerate(y)]
         )

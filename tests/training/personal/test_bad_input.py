@@ -22,7 +22,7 @@ from fallow.experiment.world import World, world_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.sites.site import Site
+from fallow.sites.site import LocalSite
 from fallow.storage.files import load_tree
 from fallow.study.opening import check_task, settle_recipe
 from fallow.training.personal import PFedGraph
@@ -82,7 +82,7 @@ def odd(classes: int = 3, scale: Mapping[int, float] | None = None) -> Dataset:
     )
 
 
-def enlarge_rows(site: Site) -> None:
+def enlarge_rows(site: LocalSite) -> None:
     """The rows that a site trains on become so large that its loss overflows."""
     assert isinstance(site.seen, torch.Tensor)
     site.seen = site.seen * 1e200

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fallow.core import Layout, State
-from fallow.sites import Site
+from fallow.sites import LocalSite
 from fallow.sites.in_process import InProcess
 from fallow.training.personal import FedAvgFT, FedProxFT
 from tests.engine.jobs import agree, mlp, optimiser_of
@@ -24,7 +24,7 @@ from tests.training.personal.federation import (
 )
 
 
-def by_hand(site: Site, start: State, name: str, mu: float = 0.0) -> State:
+def by_hand(site: LocalSite, start: State, name: str, mu: float = 0.0) -> State:
     """Four epochs of SGD from ``start``, twice those of a round."""
     model = mlp().train()
     layout = Layout.of(model)

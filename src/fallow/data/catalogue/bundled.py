@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fallow.core.optional import import_optional
 from fallow.data.dataset import Dataset
-from fallow.data.optional import import_optional
 from fallow.data.partition.holdout import hold_out
 from fallow.data.tables import standardise
 

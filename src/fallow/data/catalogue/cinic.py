@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fallow.core.optional import import_optional
 from fallow.data.catalogue.files import Array, drop_copies, normalise_images, to_labels
 from fallow.data.dataset import Dataset
-from fallow.data.optional import import_optional
 
 FOLDER = "cinic-10"
 SIDE = 32  # pixels

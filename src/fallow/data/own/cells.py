@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.data.optional import import_optional
+from fallow.core.optional import import_optional
 from fallow.data.own.dialect import BLOCK, Dialect, detect
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.data.optional import import_optional
+from fallow.core.optional import import_optional
 from fallow.data.own.cells import Say, say_nothing
 from fallow.data.own.pixels import BRIGHTEST
 

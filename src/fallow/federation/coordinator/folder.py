@@ -8,19 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from fallow.core.names import BUILT_IN, NamePolicy, pin_names
-from fallow.core.types import SiteId
+from fallow.core.types import SiteId, Tree
 from fallow.federation.address import check_address, check_host, find_bind_problem
 from fallow.federation.agreement import Agreement, Waits, at_sites
 from fallow.federation.building import build_study
-from fallow.federation.folders import check_free, private_folder
+from fallow.federation.folders import check_free, private_folder, read_authority
 from fallow.federation.joining import KEY, check_own, read_joining
 from fallow.federation.schema import Schema
 from fallow.federation.study_file import read_agreement, write_agreement
 from fallow.network.flower.certificates import Tls, new_tls
 from fallow.network.gathering import Keys
+from fallow.network.links import FLOWER, LINKS, is_loopback
+from fallow.network.tls import make_server_context
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.errors import Failed
@@ -32,7 +33,7 @@ LEAVING = 20.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """What `CoordinatorFolder.create` makes an agreement of."""
 
     name: str
@@ -43,6 +44,7 @@ class Plan:
     waits: Waits = Waits()
     smallest: int = 5
     guideline: str | None = None
+    link: str = FLOWER
 
     def agreement(self, key: bytes, authority: str | None = None) -> Agreement:
         """With the coordinator's public key and the certificate of its machine's authority.
@@ -63,6 +65,7 @@ class Plan:
             smallest=self.smallest,
             authority=authority,
             guideline=self.guideline,
+            link=self.link,
             names=names,
         )
         build_study(found)
@@ -79,6 +82,79 @@ class Plan:
             return pin_names(list(named_classes(self.recipe).values()))
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Server:
+    """How this machine is known where it serves by itself: over the link ``https``.
+
+    certificate, key: files (PEM) of its certificate, None: one is made.  authority: of that
+    certificate, None: one that every system trusts.  clients: the authority of the certificates
+    that sites show (mutual TLS), None: they show none.  behind_proxy: HTTPS ends at another program
+    of this machine, and no certificate is used.  Paths count from the current directory.
+    """
+
+    certificate: Path | None = None
+    key: Path | None = None
+    authority: Path | None = None
+    clients: Path | None = None
+    behind_proxy: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("a certificate and its key belong together: give both or none")
+        if self.behind_proxy and (self.certificate or self.clients):
+            raise ValueError(
+                "behind a reverse proxy no certificate is used here: name it there, and leave "
+                "--certificate and --clients out"
+            )
+        if self.authority and not (self.certificate or self.behind_proxy):
+            raise ValueError(
+                "the authority belongs to a certificate of yours: give --certificate and "
+                "--certificate-key, or leave --ca out"
+            )
+
+    @property
+    def is_own(self) -> bool:
+        """Whether Fallow makes the certificate."""
+        return self.certificate is None and not self.behind_proxy
+
+    @property
+    def about(self) -> dict[str, object]:
+        """As ``coordinator.json`` has it; nothing where everything is as usual."""
+        files = {
+            "certificate": self.certificate,
+            "key": self.key,
+            "authority": self.authority,
+            "clients": self.clients,
+        }
+        found: dict[str, object] = {}
+        for name, file in files.items():
+            if file is not None:
+                found[name] = str(file.absolute())
+        if self.behind_proxy:
+            found["behind_proxy"] = True
+        return found
+
+
+FILES = ("certificate", "key", "authority", "clients")
+
+
+def check_server(server: Server, address: str) -> None:
+    """Raise ValueError for certificates that cannot be used, and for a server without one that
+    other machines could reach."""
+    host = address.rpartition(":")[0].strip("[]")
+    if server.behind_proxy and not is_loopback(host):
+        raise ValueError(
+            f"behind a reverse proxy nothing but this machine may reach the coordinator, and "
+            f"{address} is open to others: give --address 127.0.0.1:9092"
+        )
+    for authority in (server.authority, server.clients):
+        if authority is not None:
+            read_authority(authority)
+    if server.certificate is not None and server.key is not None:
+        own = Tls(server.certificate, server.certificate, server.key)
+        make_server_context(own, server.clients)
 
 
 @dataclass(frozen=True)
@@ -104,42 +180,55 @@ class CoordinatorFolder:
     @staticmethod
     def create(
         path: str | Path,
-        plan: Plan,
+        plan: StudyPlan,
         address: str = "0.0.0.0:9092",
         hosts: Sequence[str] = (),
+        server: Server = Server(),
     ) -> CoordinatorFolder:
         """A new folder.  The agreement is checked before anything is written; keys that an earlier
         attempt left are used.
 
-        address: ``host:port`` at which sites reach this machine's Flower; hosts: names and
-        addresses by which they call it.  Raises ValueError for a study that cannot work.
+        address: ``host:port`` at which sites reach this machine; hosts: names and addresses by
+        which they call it; server: how it is known over the link ``https``.  Raises ValueError for
+        a study that cannot work.
         """
         folder = CoordinatorFolder(Path(path))
         check_free(folder.path)
         check_address(address, "address")
         for host in hosts:
             check_host(host, "host")
+        if server != Server() and plan.link == FLOWER:
+            raise ValueError(
+                "over Flower a certificate is made: leave --certificate, --certificate-key, --ca, "
+                "--clients and --behind-proxy out, or choose --link https"
+            )
+        check_server(server, address)
         plan.agreement(bytes(KEY))  # what is wrong is said before keys are made
         private_folder(folder.path)
-        folder._make_keys(hosts)
+        folder._make_keys(hosts, server)
         agreed = plan.agreement(verify_key(folder.secret), folder._authority)
         write_agreement(folder.path / "study.toml", agreed)
-        about: dict[str, Any] = {"address": address, "hosts": list(hosts)}
+        about: dict[str, object] = {"address": address, "hosts": list(hosts)}
+        about |= server.about
         if agreed.names.allowed:
             about["allow"] = dict(agreed.names.allowed)
         write_json(folder.path / ABOUT, about)
         return folder
 
-    def _make_keys(self, hosts: Sequence[str]) -> None:
+    def _make_keys(self, hosts: Sequence[str], server: Server) -> None:
         """The signing key, where an earlier attempt has left none, and certificates for ``hosts``,
         which it may have made for others."""
+        own = Tls.in_folder(self.path / "keys")
         private_folder(self.path / "keys")
         try:
             if not self._secret.exists():
                 write_whole(self._secret, b64encode(new_signing_key()) + b"\n", mode=0o600)
-            for file in (self.tls.authority, self.tls.certificate, self.tls.key):
+            for file in (own.authority, own.certificate, own.key):
                 file.unlink(missing_ok=True)
-            new_tls(self.path / "keys", hosts)
+            if server.is_own:
+                new_tls(self.path / "keys", hosts)
+            elif server.authority is not None:
+                write_whole(own.authority, read_authority(server.authority))
         except OSError as error:
             raise unwritable(self.path / "keys", error) from error
 
@@ -176,27 +265,45 @@ class CoordinatorFolder:
     def secret(self) -> bytes:
         """The coordinator's signing key, which `create` made."""
         file = self._secret
+        way_out = (
+            "restore it from a backup; without it sites do not obey, and a new study has to be "
+            "begun"
+        )
+        if not file.exists():
+            raise Failed(f"{file} is missing: {way_out}")
         try:
-            found = b64decode(file.read_bytes(), validate=False) if file.exists() else b""
+            found = b64decode(file.read_bytes(), validate=False)
         except ValueError:
             found = b""
         if len(found) != KEY:
-            what = "damaged" if file.exists() else "missing"
-            raise Failed(
-                f"{file} is {what}: restore it from a backup; "
-                "without it sites do not obey, and a new study has to be begun"
-            )
+            raise Failed(f"{file} is damaged: {way_out}")
         return found
 
     @property
     def tls(self) -> Tls:
         """The files of certificates by which sites know this machine."""
-        return Tls.in_folder(self.path / "keys")
+        own = Tls.in_folder(self.path / "keys")
+        server = self.server
+        if server.certificate is None or server.key is None:
+            return own
+        return Tls(own.authority, server.certificate, server.key)
 
     @property
-    def _authority(self) -> str:
+    def server(self) -> Server:
+        """How this machine is known over the link ``https``, from ``coordinator.json``."""
+        if not (self.path / ABOUT).exists():  # it is being made
+            return Server()
+        about = self._read(self.path / ABOUT)
+        files = {name: Path(str(about[name])) for name in FILES if name in about}
+        return Server(**files, behind_proxy=about.get("behind_proxy") is True)
+
+    @property
+    def _authority(self) -> str | None:
         """As `Agreement.authority` has it."""
-        return self.tls.authority.read_text().strip()
+        file = Tls.in_folder(self.path / "keys").authority
+        if not file.exists():
+            return None
+        return file.read_text().strip()
 
     @property
     def address(self) -> str:
@@ -205,10 +312,10 @@ class CoordinatorFolder:
         return check_address(str(found), f"{self.path / ABOUT}: address")
 
     def check_machine(self, patience: float = LEAVING) -> None:
-        """Raise what would else be found out when Flower has started: a certificate that is gone,
+        """Raise what would else be found out when the link has started: a certificate that is gone,
         an address that is none of this machine, a port that is in use for longer than so many
         seconds."""
-        for file in (self.tls.authority, self.tls.certificate, self.tls.key):
+        for file in self._needed:
             if not file.is_file():
                 raise Failed(
                     f"{file} is missing: restore it from a backup; sites know this machine by it"
@@ -224,11 +331,23 @@ class CoordinatorFolder:
             raise ValueError(
                 f"{self.path / ABOUT}: this machine cannot listen at {self.address} ({why}); write "
                 "an address of its own there, or 0.0.0.0 for all that it has, and a free port, and "
-                "tell the sites (superlink in their site.toml)"
+                f"tell the sites ({LINKS[self.agreement.link].setting} in their site.toml)"
             )
 
+    @property
+    def _needed(self) -> list[Path]:
+        """The files of certificates without which no site takes this machine for the coordinator's."""
+        needed: list[Path] = []
+        if self.server.is_own or self.agreement.authority is not None:
+            needed.append(self.tls.authority)
+        if not self.server.behind_proxy:
+            needed += [self.tls.certificate, self.tls.key]
+        if self.server.clients is not None:
+            needed.append(self.server.clients)
+        return needed
+
     @staticmethod
-    def _read(file: Path) -> dict[str, Any]:
+    def _read(file: Path) -> Tree:
         """A file of this folder with an object of JSON in it."""
         try:
             found = json.loads(file.read_bytes())
@@ -244,7 +363,9 @@ class CoordinatorFolder:
     def admitted(self) -> dict[SiteId, dict[str, str]]:
         """The public keys of each site, as its ``join.json`` had them."""
         file = self.path / "sites.json"
-        return self._read(file) if file.exists() else {}
+        if not file.exists():
+            return {}
+        return self._read(file)
 
     @property
     def missing(self) -> list[SiteId]:
@@ -256,9 +377,10 @@ class CoordinatorFolder:
         """By which messages are signed and known.  Raises ValueError where a site is missing, or
         has joined another study."""
         known = self.admitted
-        other = [
-            site for site, about in known.items() if about["study"] != self.agreement.digest
-        ]
+        other: list[SiteId] = []  # those that joined another study
+        for site, about in known.items():
+            if about["study"] != self.agreement.digest:
+                other.append(site)
         if other:
             raise ValueError(
                 f"{self.path / 'study.toml'} has changed since {', '.join(other)} joined: put the "
@@ -270,8 +392,11 @@ class CoordinatorFolder:
                 f"{', '.join(self.missing)} not admitted yet: ask for join.json and run 'fallow "
                 f"coordinate admit {self.path} join.json'"
             )
-        verify = {site: b64decode(about["verify"]) for site, about in known.items()}
-        seals = {site: b64decode(about["seal"]) for site, about in known.items()}
+        verify: dict[SiteId, bytes] = {}
+        seals: dict[SiteId, bytes] = {}
+        for site, about in known.items():
+            verify[site] = b64decode(about["verify"])
+            seals[site] = b64decode(about["seal"])
         return Keys(self.secret, verify, seals)
 
     def admit(self, file: Path, replace: bool = False) -> SiteId:

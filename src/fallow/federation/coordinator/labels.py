@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, final
+from typing import Literal, Protocol, final
 
 from fallow.core.events import Say, stay_silent
 from fallow.core.types import Answer, SiteId
@@ -81,8 +81,13 @@ class LabelWait:
         until = self.deadline(step)
         if self.control.take("advance"):
             return "advance"
-        found = {site: counts_of(answer) for site, answer in self.sites.progress().items()}
-        waiting = [site for site, n in asked.items() if n and _is_open(found.get(site))]
+        found: dict[SiteId, dict[str, int]] = {}
+        for site, answer in self.sites.progress().items():
+            found[site] = read_progress(answer)
+        waiting: list[SiteId] = []
+        for site, n in asked.items():
+            if n and _is_open(found.get(site)):
+                waiting.append(site)
         self._open = waiting
         self.say(
             {
@@ -95,7 +100,9 @@ class LabelWait:
         )
         if not waiting:
             return "settled"
-        return "deadline" if self._now() >= seconds_of(until) else None
+        if self._now() >= seconds_of(until):
+            return "deadline"
+        return None
 
     def _left_behind(self, asked: Mapping[SiteId, int]) -> list[SiteId]:
         """Sites that were not done at the last look; before the first one all that were asked."""
@@ -116,16 +123,21 @@ class LabelWait:
         return now
 
 
-def counts_of(answer: Answer) -> dict[str, int]:
+def read_progress(answer: Answer) -> dict[str, int]:
     """How far the people of one site are.
 
-    >>> counts_of({"asked": 5, "answered": 2, "declined": 1, "open": 2, "conflicts": 0})[
-    ...     "open"
-    ... ]
-    2
+    >>> read_progress({"asked": 5, "answered": 2, "declined": 1, "open": 2})["conflicts"]
+    0
     """
-    found: dict[str, Any] = {name: answer.get(name, 0) for name in COUNTS}
-    return {name: int(value) for name, value in found.items()}
+    return {name: read_count(answer, name) for name in COUNTS}
+
+
+def read_count(answer: Answer, name: str) -> int:
+    """A whole number of an answer, 0 where it is not told; `ResponseCheck` has looked at it."""
+    value = answer.get(name, 0)
+    if value is None or isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}, which is no count")
+    return int(value)
 
 
 def _is_open(counts: Mapping[str, int] | None) -> bool:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, final
 
-from fallow.core.types import SiteId
+from fallow.core.types import SiteId, Tree
 from fallow.network.envelope import Link
 from fallow.storage.errors import Failed
 from fallow.storage.files import write_json
@@ -25,7 +25,7 @@ LABELLING = "people label"  # the phase in which people are waited for
 Command = Literal["stop", "advance"]
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """The coordinator was asked to stop; started again, it goes on."""
 
 
@@ -56,7 +56,7 @@ class Control:
     def check(self) -> None:
         """Raise Stopped where somebody asked for it."""
         if (self.folder / "stop").exists():
-            raise Stopped
+            raise StopRequested
 
     def take(self, what: Command) -> bool:
         """Whether somebody asked for it, once."""
@@ -84,27 +84,36 @@ class Live:
 
     path: Path
     clock: Callable[[], float] = time.time
-    about: dict[str, Any] = field(default_factory=dict)
-    sites: dict[SiteId, dict[str, Any]] = field(default_factory=dict)
-    refusals: list[dict[str, Any]] = field(default_factory=list)
+    about: Tree = field(default_factory=dict)
+    sites: dict[SiteId, Tree] = field(default_factory=dict)
+    refusals: list[Tree] = field(default_factory=list)
     _written: float = 0.0
 
-    def put(self, **about: Any) -> None:
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state that was read from the disk."""
+        self.about = dict(state)
+        self.sites = self.about.pop("sites")
+        self.refusals = self.about.pop("refusals", [])
+
+    def put(self, **about: object) -> None:
         """Something new: it is on disk when this returns."""
         self.about |= about
         self.write()
 
-    def update_site(self, name: SiteId, **about: Any) -> None:
+    def update_site(self, name: SiteId, **about: object) -> None:
         """Note something of a site; it is on disk with the next state."""
         self.sites.setdefault(name, {}).update(about)
 
     def note_refusal(self, site: SiteId, why: str) -> None:
         """An answer that did not count, and why: on disk when this returns."""
         line = {"at": utc(self.clock()), "site": site, "why": why}
-        others = [
-            told for told in self.refusals if (told["site"], told["why"]) != (site, why)
-        ]
-        self.refusals = [*others, line][-KEPT:]
+        # the same sentence of the same site is shown once, with its newest time
+        lines: list[Tree] = []
+        for other in self.refusals:
+            if (other["site"], other["why"]) != (site, why):
+                lines.append(other)
+        lines.append(line)
+        self.refusals = lines[-KEPT:]
         self.write()
 
     def beat(self) -> None:
@@ -125,7 +134,7 @@ class Live:
 
 @final
 @dataclass
-class Watched:
+class WatchedLink:
     """A link that knows who is awaited since when and who was heard, and ends a wait when somebody
     stops the coordinator: what sites have answered is safe, and the exchange is asked again."""
 

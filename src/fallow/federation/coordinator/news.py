@@ -34,12 +34,15 @@ def note_closed_without(journal: Journal, step: str, sites: Iterable[SiteId]) ->
 
 def list_news(journal: Journal, site: SiteId) -> list[str]:
     """All that a site is told in a run, a sentence each; nothing for most sites."""
-    struck = [
-        describe_strike(strike) for strike in load_strikes(journal) if strike.site == site
-    ]
-    cut = [_describe_cut(step) for step in _list_steps(journal, CUT_SHORT, site)]
-    closed = [_describe_closed(step) for step in _list_steps(journal, CLOSED, site)]
-    return [*struck, *cut, *closed]
+    news: list[str] = []
+    for strike in load_strikes(journal):
+        if strike.site == site:
+            news.append(describe_strike(strike))
+    for step in _list_steps(journal, CUT_SHORT, site):
+        news.append(_describe_cut(step))
+    for step in _list_steps(journal, CLOSED, site):
+        news.append(_describe_closed(step))
+    return news
 
 
 def describe_leaving(since: str) -> str:

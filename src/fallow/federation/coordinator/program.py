@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Literal, final
 
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
@@ -22,18 +22,18 @@ from fallow.experiment.run import Run
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy, build_study
-from fallow.federation.card import CARD, Facts, write_card
+from fallow.federation.card import CARD, CardFacts, write_card
 from fallow.federation.coordinator.labels import LabelWait
 from fallow.federation.coordinator.live import (
     Advanced,
     Control,
     Live,
-    Stopped,
-    Watched,
+    StopRequested,
+    WatchedLink,
     utc,
 )
 from fallow.federation.coordinator.news import describe_leaving, list_news
-from fallow.federation.coordinator.sites import RealSites, hello
+from fallow.federation.coordinator.sites import RealSites, greet_sites
 from fallow.federation.coordinator.strikes import (
     Strike,
     is_of_all,
@@ -55,7 +55,7 @@ from fallow.storage import locks
 from fallow.storage.errors import Failed, sentence
 from fallow.storage.files import sweep, write_json, write_lines
 from fallow.storage.private import make_folder
-from fallow.study.cell import Cell
+from fallow.study.cell import StudyRun
 from fallow.training.base import sends_statistics
 
 LOCK = "coordinator.lock"
@@ -73,6 +73,10 @@ SCORES: dict[CardScore, str] = {
 POLL = 10.0  # seconds between questions how far people are
 
 
+def no_limit(most: Callable[[SiteId], int]) -> None:
+    """Where nobody looks at an answer before it is read."""
+
+
 @final
 @dataclass
 class Program:
@@ -82,6 +86,7 @@ class Program:
     picks and weights: the journal replays what was finished, and sites answer again what they have
     answered before.  ``poll``: seconds between looks at how far people are; ``clock`` tells the
     time of day, ``ticks`` how long something took; ``pages``: the report is kept up to date.
+    ``limit`` is told how many bytes an answer of a site may have, as soon as that is known.
     """
 
     folder: Path
@@ -93,11 +98,12 @@ class Program:
     poll: float = POLL
     ticks: Callable[[], float] = time.monotonic
     pages: bool = True
+    limit: Callable[[Callable[[SiteId], int]], None] = no_limit
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> StudyRun:
         """The one run of the study: its query and its seed."""
-        return Cell(str(self.agreement.recipe.query), self.agreement.seed)
+        return StudyRun(str(self.agreement.recipe.query), self.agreement.seed)
 
     @property
     def place(self) -> Path:
@@ -130,11 +136,11 @@ class Program:
                 if not self.is_done:
                     tell.begin()
                     begin()
-                    link = Watched(self.link, live, control)
+                    link = WatchedLink(self.link, live, control)
                     while not self._run_to_the_end(tell, link, control):
                         tell.say({"event": "again"})
                 tell.end("finished")
-            except Stopped:
+            except StopRequested:
                 tell.end("stopped")
                 return False
             except BaseException as error:
@@ -142,11 +148,12 @@ class Program:
                 raise
         return True
 
-    def _run_to_the_end(self, tell: Teller, link: Watched, control: Control) -> bool:
+    def _run_to_the_end(self, tell: Teller, link: WatchedLink, control: Control) -> bool:
         """Run to the end; False where a site has left, and the open step begins again."""
         write_json(self.folder / "study.json", describe_study(self.agreement, self.cell))
         parts = build_study(self.agreement)
         border = self._make_check(parts)
+        self.limit(border.largest_message)
         with open_journal(self.place, self.agreement) as journal:
             left = load_left(journal)
             carrier = Remote(
@@ -171,7 +178,7 @@ class Program:
             except Advanced as advanced:
                 self._go_on_without(advanced.sites, carrier, journal, parts, tell)
                 return False
-            except (Stopped, Failed):
+            except (StopRequested, Failed):
                 raise
             except Exception:
                 self._look_back(carrier, journal, tell)
@@ -255,7 +262,7 @@ class Program:
     ) -> None:
         """Meet the sites, and run the study with them."""
         waits = self.agreement.waits
-        greeted = hello(parts, carrier, journal)
+        greeted = greet_sites(parts, carrier, journal)
         tell.note_greetings(greeted["sites"])
         label_wait = LabelWait(
             sites=carrier,
@@ -280,7 +287,10 @@ class Program:
     def _run(self, run: Run, parts: BuiltStudy, sites: RealSites) -> None:
         """Cycle by cycle; a strategy that chooses from nothing asks once, for the whole budget."""
         recipe = self.agreement.recipe
-        records = run.one_pass(recipe.cycles) if is_one_pass(recipe) else run.go()
+        if is_one_pass(recipe):
+            records = run.one_pass(recipe.cycles)
+        else:
+            records = run.go()
         last = records[-1]
         last["revealed"] = Disclosure.of(last["revealed"]).plus(sites.at_the_end).rows()
         write_lines(self.place / "records.jsonl", records)
@@ -292,7 +302,7 @@ class Program:
             scores |= {f"of {site}": per_site.get(site) for site in self.agreement.sites}
         saved = run.journal.load_step("model")
         is_own = saved is None or saved["state"] is None
-        facts = Facts(
+        facts = CardFacts(
             owner="the coordinator",
             labels=sites.labels,
             scores=scores,
@@ -306,10 +316,15 @@ def name_run(now: float) -> str:
     """The name of a run that begins now, in seconds since 1970: later ones sort behind it, by which
     sites know an order of an earlier run that they never heard of.
 
-    >>> name_run(0).partition("-")[0], name_run(1e9) < name_run(2e9)
-    ('0000000000', True)
+    The second in which it begins, the nanosecond of that, and what tells two runs of one moment
+    apart.
+
+    >>> name_run(0)[:-8], name_run(1e9) < name_run(1e9 + 0.001)
+    ('0000000000-00000000', True)
     """
-    return f"{int(now):010x}-{secrets.token_hex(8)}"
+    second = int(now)
+    nanosecond = int((now - second) * 1e9)
+    return f"{second:010x}-{nanosecond:08x}{secrets.token_hex(4)}"
 
 
 def alone(folder: Path) -> AbstractContextManager[None]:
@@ -339,7 +354,7 @@ def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None
     Raises ValueError, in a sentence, for what cannot be struck out, and Failed while a coordinator
     works on the folder.
     """
-    place = Cell(str(agreement.recipe.query), agreement.seed).folder(folder)
+    place = StudyRun(str(agreement.recipe.query), agreement.seed).folder(folder)
     if not (place / "journal.sqlite").exists():
         raise ValueError(
             f"the study in {folder} was not started, so there is no answer yet"
@@ -351,10 +366,9 @@ def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None
         live = Live(folder / "live.json")
         before = read_live(folder)
         if before is not None:  # so that 'status' shows it before the next start
-            live.about = {k: v for k, v in before.items() if k not in ("sites", "refusals")}
-            live.sites = before["sites"]
-            live.refusals = before.get("refusals", [])
-            live.put(**describe_absences(load_strikes(journal), load_left(journal)))
+            live.resume(before)
+            absences = describe_absences(load_strikes(journal), load_left(journal))
+            live.put(struck=absences["struck"], left=absences["left"])
     return found
 
 
@@ -380,7 +394,7 @@ def open_journal(place: Path, agreement: Agreement) -> Iterator[Journal]:
         journal.close()
 
 
-def describe_study(agreement: Agreement, cell: Cell) -> dict[str, Any]:
+def describe_study(agreement: Agreement, cell: StudyRun) -> dict[str, object]:
     """``study.json``: what pages and tables are made from, beside records."""
     recipe = agreement.recipe
     return {

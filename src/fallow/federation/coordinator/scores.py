@@ -81,7 +81,9 @@ def add_up(answers: Mapping[SiteId, Answer]) -> Answer:
     for answer in answers.values():
         for name, value in answer.items():
             addend = torch.as_tensor(value, dtype=torch.float64)
-            total[name] = total[name] + addend if name in total else addend
+            if name in total:
+                addend = total[name] + addend
+            total[name] = addend
     return dict(total)
 
 
@@ -106,7 +108,9 @@ def _number(value: Value) -> float:
 
 
 def _divide(value: float | None, unit: float) -> float | None:
-    return None if value is None else value / unit
+    if value is None:
+        return None
+    return value / unit
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, final
+from typing import TypedDict, final
 
 import torch
 
 from fallow.core.ask import Ask, Carrier
 from fallow.core.banks import Layout
 from fallow.core.complete import each_of_all
-from fallow.core.disclosure import Disclosure
+from fallow.core.disclosure import Disclosure, DisclosureEntry
 from fallow.core.methods import Methods, server_parts
 from fallow.core.missing import Missing
-from fallow.core.types import Answer, SiteId, State
+from fallow.core.types import Answer, SiteId, State, Tree
 from fallow.experiment.finished import FinishedQuery, RowsAbout, TrainedPhase
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import is_shared
@@ -29,7 +29,7 @@ from fallow.experiment.scoring import describe_round
 from fallow.experiment.steps import check_picked
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy
-from fallow.federation.coordinator.labels import LabelWait
+from fallow.federation.coordinator.labels import LabelWait, read_count
 from fallow.federation.coordinator.news import note_closed_without
 from fallow.federation.coordinator.scores import score_counts, score_totals
 from fallow.federation.coordinator.strikes import find_absent
@@ -43,6 +43,13 @@ HELLO = "0/hello"
 FINISH = "left at the end"  # what the journal notes of it: rows of a `Disclosure`
 LABELS = "labels"  # what the journal notes of them: how many each site has
 MOST = "most labels"  # what the journal notes of them: how many each site can have by now
+
+
+class Greetings(TypedDict):
+    """What every site has said of itself, and what that revealed."""
+
+    sites: dict[SiteId, Answer]
+    revealed: list[DisclosureEntry]
 
 
 @final
@@ -62,7 +69,7 @@ class RealSites:
     carrier: Carrier
     journal: Journal
     label_wait: LabelWait
-    greeted: Mapping[str, Any]
+    greeted: Greetings
     encoded_by: State | None = None
     scale: Scale | None = None
     targets: State | None = None
@@ -70,10 +77,8 @@ class RealSites:
 
     def __post_init__(self) -> None:
         self.border.rows |= find_rows(self.greeted["sites"])
-        self.border.tests |= {
-            site: int(answer.get("test", 0))
-            for site, answer in self.greeted["sites"].items()
-        }
+        for site, answer in self.greeted["sites"].items():
+            self.border.tests[site] = read_count(answer, "test")
         self.border.labels |= self.most_labels
 
     # -- what is known ----------------------------------------------------------------------
@@ -81,9 +86,8 @@ class RealSites:
     @property
     def known(self) -> dict[SiteId, Answer]:
         """What the sites that are in the study have said of themselves."""
-        there = self.carrier.sites
-        met = sorted(self.greeted["sites"].items())
-        return {site: answer for site, answer in met if site in there}
+        there = sorted(self.greeted["sites"].keys() & set(self.carrier.sites))
+        return {site: self.greeted["sites"][site] for site in there}
 
     @property
     def recipe(self) -> Recipe:
@@ -146,28 +150,20 @@ class RealSites:
     @property
     def about(self) -> RowsAbout:
         """What predicting needs to know of rows."""
-        schema = self.agreement.schema
-        about: RowsAbout = {
-            "classes": list(schema.classes),
-            "columns": [],
-            "shape": schema.shape,
-        }
-        if schema.kind == "table":
-            about["columns"] = list(schema.features)
-        if schema.missing is not None:
-            about["marks"] = [list(mark) for mark in schema.missing.marks]
-        return about
+        return self.agreement.schema.about
 
     @property
     def sizes(self) -> dict[SiteId, int]:
         """How many rows each site has."""
-        return {site: int(answer["rows"]) for site, answer in self.known.items()}  # type: ignore[arg-type]
+        return {site: read_count(answer, "rows") for site, answer in self.known.items()}
 
     @property
     def variance(self) -> float | None:
         """Of the first labels: errors are in units of it throughout the run."""
-        found = self.journal.read_note("variance")
-        return None if found is None else float(found)
+        noted = self.journal.read_note("variance")
+        if noted is None:
+            return None
+        return float(noted)
 
     @property
     def labels(self) -> dict[SiteId, dict[str, int]]:
@@ -186,12 +182,14 @@ class RealSites:
         if noted is not None:
             found: dict[SiteId, int] = json.loads(noted)
             return found
-        if (
-            self.journal.read_note(LABELS) is not None
-        ):  # a run that began before this was noted
+        is_older = self.journal.read_note(LABELS) is not None
+        if is_older:  # the run began before this was noted
             return self.sizes
-        said = {site: read_counts(answer) for site, answer in self.known.items()}
-        return {site: n["labelled"] + n["held"] for site, n in said.items()}
+        most: dict[SiteId, int] = {}
+        for site, answer in self.known.items():
+            said = read_counts(answer)
+            most[site] = said["labelled"] + said["held"]
+        return most
 
     def counts(self) -> dict[SiteId, list[int]]:
         """One number for each site: of which class its labels are stays there."""
@@ -215,12 +213,15 @@ class RealSites:
         """Without the sites whose answers were struck out there; where these were all that was
         drawn for a round, all others stand in."""
         gone = find_absent(self.journal, key)
-        there = tuple(site for site in cohort if site not in gone)
-        return there or tuple(site for site in self.carrier.sites if site not in gone)
+        there = [site for site in cohort if site not in gone]
+        if not there:
+            there = [site for site in self.carrier.sites if site not in gone]
+        return tuple(there)
 
     # -- units ------------------------------------------------------------------------------
 
-    def encoded(self, state: State) -> RealSites:
+    def with_encoder(self, state: State) -> RealSites:
+        """The same sites, whose rows are encoded by what the encoder was fitted to."""
         return replace(self, encoded_by=state)
 
     def in_units(self, scale: Scale) -> RealSites:
@@ -264,16 +265,20 @@ class RealSites:
         most = {site: n + allowed.get(site, 0) for site, n in self.most_labels.items()}
         self.border.allowed = {site: allowed.get(site, 0) for site in most}
         self.border.labels |= most
-        self.border.shared = sum(budget.values()) if self.is_shared else None
+        self.border.shared = None
+        if self.is_shared:
+            self.border.shared = sum(budget.values())
         asked = self._ask_people(cycle, step, budget, shown)
         done["ended"] = self.label_wait.wait(step, asked)
         ask = self._ask(f"{step}/close", cycle, shown)
         closed = ask.each("close", step=step, cycle=cycle)
         away = [site for site in ask.cohort if site not in closed]
-        labels = self.labels | {
-            site: read_counts(answer) for site, answer in closed.items()
-        }
-        done["people"] = {site: dict(answer) for site, answer in closed.items()}
+        labels = self.labels
+        people: dict[SiteId, Answer] = {}
+        for site, answer in closed.items():
+            labels[site] = read_counts(answer)
+            people[site] = dict(answer)
+        done["people"] = people
         done["revealed"] = shown.rows()
         with journal.transaction():
             journal.note(LABELS, json.dumps(labels))
@@ -292,9 +297,9 @@ class RealSites:
             site: {"allowed": n} for site, n in self._find_limits(budget).items()
         }
         ask = self._ask(f"{step}/ask", cycle, shown)
-        common = {"step": step, "cycle": cycle, "deadline": self.label_wait.deadline(step)}
-        answers = ask.each("ask", to=to, **common)
-        asked = {site: int(answer["asked"]) for site, answer in answers.items()}  # type: ignore[arg-type]
+        deadline = self.label_wait.deadline(step)
+        answers = ask.each("ask", to=to, step=step, cycle=cycle, deadline=deadline)
+        asked = {site: read_count(answer, "asked") for site, answer in answers.items()}
         check_picked(self, cycle, budget, asked)
         return asked
 
@@ -304,10 +309,25 @@ class RealSites:
             return dict.fromkeys(budget, sum(budget.values()))
         return dict(budget)
 
-    def _ask(self, key: str, cycle: int, shown: Disclosure, **about: Any) -> Ask:
-        verbs = self.methods["people"].contract.verbs
+    def _ask(
+        self,
+        key: str,
+        cycle: int,
+        shown: Disclosure,
+        round_: int = 0,
+        masking: PlausibleSums | None = None,
+    ) -> Ask:
+        """What asks the sites' people, and for scores: `people.People` answers."""
         ask = Ask(
-            self.carrier, self.journal, shown, key, "people", cycle, reveals=verbs, **about
+            carrier=self.carrier,
+            journal=self.journal,
+            disclosure=shown,
+            key=key,
+            owner="people",
+            cycle=cycle,
+            round=round_,
+            reveals=self.methods["people"].contract.verbs,
+            masking=masking,
         )
         ask.cohort = self.attending_sites(key, ask.cohort)
         return ask
@@ -338,9 +358,12 @@ class RealSites:
         def scores(retained: bool) -> Scores:
             key = f"{cycle}/train/{r}/score"
             masking = self.masking
-            ask = self._ask(key, cycle, shown, round=r, masking=masking)
-            args: dict[str, Any] = {"retained": retained, **self._select_sent(state)}
-            unit = None if self.classes else self.variance or 1.0
+            ask = self._ask(key, cycle, shown, r, masking)
+            args: Tree = {"retained": retained}
+            args |= self._select_sent(state)
+            unit: float | None = None
+            if not self.classes:
+                unit = self.variance or 1.0
             if masking is not None:
                 return score_totals(dict(ask.sum("score", **args)), unit)
             return score_counts(ask.each("score", **args), unit)
@@ -351,10 +374,12 @@ class RealSites:
         """The common model, handed to every site; None where what sites use is their own."""
         shown = Disclosure()
         ask = self._ask("model/finish", self.recipe.cycles, shown)
-        own = ask.keep("finish", None, **self._select_sent(state))
+        n_own = ask.keep("finish", None, **self._select_sent(state))
         with journal.transaction():
             journal.note(FINISH, json.dumps(shown.rows()))
-        return None if own else {name: state[name] for name in ("w", "stats")}
+        if n_own:  # somebody uses a model of its own
+            return None
+        return {name: state[name] for name in ("w", "stats")}
 
     @property
     def at_the_end(self) -> Disclosure:
@@ -364,7 +389,11 @@ class RealSites:
     def _select_sent(self, state: State) -> State:
         """What sites are sent of the state of the training method."""
         held = server_parts(self.methods)
-        return {name: part for name, part in state.items() if name not in held}
+        sent: State = {}
+        for name, part in state.items():
+            if name not in held:
+                sent[name] = part
+        return sent
 
     def own_models(self, state: State) -> dict[SiteId, State]:
         """None: they stay at the sites."""
@@ -373,30 +402,34 @@ class RealSites:
 
 def read_counts(answer: Answer) -> dict[str, int]:
     """What a site says of its labels."""
-    return {name: int(answer.get(name, 0)) for name in ("labelled", "held", "pool")}  # type: ignore[arg-type]
+    return {name: read_count(answer, name) for name in ("labelled", "held", "pool")}
 
 
 def find_rows(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:
     """The most rows of each site that anything can be counted over: to choose from, or to test."""
-    return {s: max(int(a["rows"]), int(a.get("test", 0))) for s, a in known.items()}  # type: ignore[arg-type]
+    most: dict[SiteId, int] = {}
+    for site, answer in known.items():
+        most[site] = max(read_count(answer, "rows"), read_count(answer, "test"))
+    return most
 
 
-def hello(made: BuiltStudy, carrier: Carrier, journal: Journal) -> dict[str, Any]:
-    """What every site says of itself, once: ``sites``, and what that ``revealed``.
+def greet_sites(made: BuiltStudy, carrier: Carrier, journal: Journal) -> Greetings:
+    """What every site says of itself; it is asked once in a run.
 
     A study begins with all its sites, whatever the quorum: budgets are shares of the rows of each.
     Raises RuntimeError where one does not answer.
     """
-    done: dict[str, Any] | None = journal.load_step(HELLO)
-    if done is None:
-        shown = Disclosure()
-        verbs = made.methods["people"].contract.verbs
-        ask = Ask(carrier, journal, shown, HELLO, "people", reveals=verbs)
-        try:
-            met = each_of_all(ask, "hello")
-        except RuntimeError as error:
-            raise RuntimeError(
-                f"a study begins with all its sites, also where a quorum is enough later: {error}"
-            ) from error
-        done = journal.finish(HELLO, {"sites": met, "revealed": shown.rows()})
-    return done
+    known: Greetings | None = journal.load_step(HELLO)
+    if known is not None:
+        return known
+    shown = Disclosure()
+    verbs = made.methods["people"].contract.verbs
+    ask = Ask(carrier, journal, shown, HELLO, "people", reveals=verbs)
+    try:
+        met = each_of_all(ask, "hello")
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"a study begins with all its sites, also where a quorum is enough later: {error}"
+        ) from error
+    greetings: Greetings = {"sites": met, "revealed": shown.rows()}
+    return journal.finish(HELLO, greetings)

@@ -16,10 +16,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from fallow.core.contract import Contract
-from fallow.core.types import SiteId
+from fallow.core.types import SiteId, Tree
 from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Agreement
 from fallow.network.remote import AGAIN, BEFORE, find_step
@@ -32,8 +31,6 @@ STOPPED = "stopped at"  # where the run stood when it ended with an error
 HELLO = "0/hello"
 SCALING = ("/cells", "/encoder", "/encode", "/features", "/targets", "/tuned")
 """The ends of the keys of what all sites must take part in to take part in anything."""
-
-
 PEOPLE = ("ask", "close")
 """The ends of the keys of a step in which people are asked, and in which that is over."""
 APART = (*PEOPLE, "score", "encoder", "encode", "features", "best", "last")
@@ -83,8 +80,10 @@ def describe_key(key: str) -> str:
     """
     last = key.rpartition("/")[2]
     if last in PEOPLE:
-        of = describe_key(find_step(key))
-        return f"asking people in {of}" if last == "ask" else f"the end of {of}"
+        step = describe_key(find_step(key))
+        if last == "ask":
+            return f"asking people in {step}"
+        return f"the end of {step}"
     if last == "score":
         return f"the scores of {describe_key(key.rpartition('/')[0])}"
     cycle, _, rest = key.partition("/")
@@ -93,11 +92,16 @@ def describe_key(key: str) -> str:
         return f"round {int(number) + 1} of cycle {cycle}"
     if kind.startswith("query"):
         part = kind.partition("-")[2]
-        more = f" (part {int(part) + 1})" if part else ""
-        return f"the query of cycle {cycle}{more}"
+        if part:
+            return f"the query of cycle {cycle} (part {int(part) + 1})"
+        return f"the query of cycle {cycle}"
+    if kind == "audit":
+        return f"the audit of cycle {cycle}"
     if key == "0/tuned":
         return "the choice of the encoder's field"
-    return "the first labels" if key == "0/initial" else key
+    if key == "0/initial":
+        return "the first labels"
+    return key
 
 
 def parse_round(text: str) -> str:
@@ -146,9 +150,8 @@ def strike(
     _check_place(journal, agreement, contracts, place)
     found = Strike(site, place, at)
     with journal.transaction():
-        journal.note(
-            STRUCK, json.dumps([asdict(s) for s in [*load_strikes(journal), found]])
-        )
+        strikes = [*load_strikes(journal), found]
+        journal.note(STRUCK, json.dumps([asdict(each) for each in strikes]))
         _go_back(journal, place)
     return found
 
@@ -159,8 +162,9 @@ def _find_place(key: str) -> str:
     parts = key.partition("~")[0].split("/")
     if parts[-1] == "deliver":
         parts = parts[:-1]
-    is_round = len(parts) > 1 and parts[1] == "train"
-    size = 3 if is_round else 2
+    size = 2  # of a step such as "1/query"
+    if len(parts) > 1 and parts[1] == "train":
+        size = 3  # of a round such as "1/train/3"
     if parts[size : size + 1] and parts[size] in APART:
         size += 1
     return "/".join(parts[:size])
@@ -213,8 +217,13 @@ def _check_place(
             f"{describe_key(place)} is over: its rows were shown to people, and labels are being "
             "bought or were"
         )
-    owner = contracts["training" if what == "train" else "query"]
-    if owner.everyone or (what == "train" and owner.relay):
+    if what == "train":
+        owner = contracts["training"]
+        needs_all = owner.everyone or bool(owner.relay)
+    else:
+        owner = contracts["query"]
+        needs_all = owner.everyone
+    if needs_all:
         raise ValueError(
             f"{owner.title} needs every site in every round, so that no answer can be left out"
         )
@@ -295,7 +304,7 @@ def take_back_last(journal: Journal) -> str | None:
     with journal.transaction():
         journal.take_back([key], [])
         ask_anew(journal, find_step(key))
-        before: dict[str, Any] = json.loads(journal.read_note(BEFORE) or "{}")
+        before: Tree = json.loads(journal.read_note(BEFORE) or "{}")
         if before.get("key") == key:  # what sites did in it does not count either
             for site, counted in before["counted"].items():
                 journal.note(f"counted/{site}", counted)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import TypedDict, final
 
 from fallow.core.events import Event, Say
 from fallow.core.types import Answer, SiteId
@@ -45,7 +45,8 @@ class Teller:
     say: Say
     pages: bool = True
     _paged: float = -SELDOM
-    _shown: Any = None  # how far people were when the page was written
+    # the step and how far people were when the page was written
+    _shown: tuple[str, object] | None = None
     # sites that were not heard since the start
     _away: set[SiteId] = field(default_factory=set)
 
@@ -72,7 +73,8 @@ class Teller:
 
     def note_absences(self, struck: Sequence[Strike], left: Mapping[SiteId, str]) -> None:
         """What the run goes on without: answers that were struck out, sites that left."""
-        self.live.put(**describe_absences(struck, left))
+        absences = describe_absences(struck, left)
+        self.live.put(struck=absences["struck"], left=absences["left"])
         self._away -= left.keys()
 
     def note_greetings(self, known: Mapping[SiteId, Answer]) -> None:
@@ -214,9 +216,14 @@ class Teller:
             self.say({"event": "page", "why": str(error)})
 
 
-def describe_absences(
-    struck: Sequence[Strike], left: Mapping[SiteId, str]
-) -> dict[str, object]:
+class Absences(TypedDict):
+    """What a run goes on without: answers that were struck out, and since when which sites."""
+
+    struck: list[dict[str, str]]
+    left: dict[SiteId, str]
+
+
+def describe_absences(struck: Sequence[Strike], left: Mapping[SiteId, str]) -> Absences:
     """What a run goes on without, as its live state has it."""
     lines = [
         {"site": strike.site, "what": describe_key(strike.key), "at": strike.at}

@@ -58,7 +58,7 @@ class Draft:
         if not drawn:
             return
         # what `flush` began to write may stand in the book already
-        known = self._store.released(site)
+        known = self._store.load_releases(site)
         for key, released in drawn.items():
             if key not in known:
                 self._store.spend(site, key, released)
@@ -98,16 +98,16 @@ class Draft:
         """As `SiteStore.spend`, when the order is done."""
         self._spent[key] = released
 
-    def released(self, site: SiteId) -> dict[str, Released]:
+    def load_releases(self, site: SiteId) -> dict[str, Released]:
         """All releases of the run, with those of the order."""
-        return {**self._store.released(site), **self._spent}
+        return {**self._store.load_releases(site), **self._spent}
 
     def hide(self, site: SiteId, secret: SumKey) -> None:
         """As `SiteStore.hide`, when the order is done."""
         self._secret = secret
 
-    def hidden(self, site: SiteId) -> SumKey | None:
+    def load_secret(self, site: SiteId) -> SumKey | None:
         """The secret that was hidden last; None where there is none."""
         if self._secret is not None:
             return self._secret
-        return self._store.hidden(site)
+        return self._store.load_secret(site)

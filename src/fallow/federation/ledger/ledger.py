@@ -72,7 +72,7 @@ class Ledger:
     predict; ``limit``: labels that people of this site are ever asked for, None: as many as the
     study says; ``annotators``: how many must agree; ``epsilon``: what the site ever spends on
     noise, over all runs; ``shown``: questions that its people ever see, None: as the study says.
-    ``store`` is what `Site` keeps things in, ``orders`` the exchanges,
+    ``store`` is what `LocalSite` keeps things in, ``orders`` the exchanges,
     ``purchases`` the questions as the coordinator's program sees them.
 
     Raises Failed for a file that is damaged, of another site, or cannot be written.
@@ -227,7 +227,10 @@ class Ledger:
             asked = self._find_question(row)
             check_value(value, self.classes, row=row, site=self.site)
             answers = [given for _, given in self._load_current_answers(asked.id)]
-            own = next((given for given in answers if given.who == who), None)
+            own: LabelAnswer | None = None
+            for given in answers:
+                if given.who == who:
+                    own = given
             if own is None or own.value != value:
                 is_correcting_resolution = own is not None and own.kind == "resolved"
                 if is_correcting_resolution:
@@ -343,11 +346,13 @@ class Ledger:
             raise ValueError(
                 f"the label of row {asked.row} says not who gave it: name somebody"
             )
+        if value is not None:
+            value = float(value)
         self._tables.write(
             "INSERT INTO given (question, who, value, at, kind, undoes) VALUES (?, ?, ?, ?, ?, ?)",
             asked.id,
             who,
-            None if value is None else float(value),
+            value,
             now(),
             kind,
             undoes,

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
-from fallow.federation.ledger.questions import QuestionState, now
+from fallow.federation.ledger.questions import QuestionState, Reasons, now
 from fallow.federation.ledger.store import SiteStore
 from fallow.federation.ledger.tables import Tables
 from fallow.sites.store import Label
@@ -37,7 +37,7 @@ class ChosenRow:
     """A row to ask for, what people are told of it, and what the query attached to it."""
 
     row: int
-    why: Mapping[str, Any] = field(default_factory=dict)
+    why: Reasons = field(default_factory=Reasons)
     weight: float = 1.0
     probability: float | None = None
 
@@ -173,7 +173,7 @@ class Purchases:
                 cycle,
                 chosen.row,
                 place,
-                json.dumps(dict(chosen.why)),
+                json.dumps(chosen.why),
                 chosen.weight,
                 chosen.probability,
             )
@@ -270,11 +270,13 @@ class Purchases:
         if earlier is not None:
             self._store.write(self._tables.site, [earlier._replace(value=value)])
             return None
-        is_of_this_run = answered.run == run
+        cycle = -1  # what an earlier run has asked for is like a label of the site's data
+        if answered.run == run:
+            cycle = answered.cycle
         return Label(
             row=row,
             value=value,
-            cycle=answered.cycle if is_of_this_run else -1,
+            cycle=cycle,
             weight=answered.weight,
             probability=answered.probability,
         )

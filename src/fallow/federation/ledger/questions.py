@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from fallow.core.types import SiteId
 
 QuestionState = Literal["open", "answered", "declined", "conflict", "expired", "withdrawn"]
 EntryKind = Literal["answer", "taken back", "resolved", "imported"]
+
+
+class Reasons(TypedDict, total=False):
+    """Why people are asked for a row: what the site knew when it asked, as far as there is any.
+
+    predicted: a class id or a number.  probability: of that class.  by: whose model predicted it,
+    "global" or "local".  score: what the query gave the row.
+    """
+
+    predicted: float
+    probability: float
+    by: str
+    score: float
 
 
 @dataclass(frozen=True)
@@ -31,16 +44,14 @@ class LabelAnswer:
 class Question:
     """A row that people are asked for.
 
-    ``place``: 0 was chosen first, ``of`` so many.  ``why``: what the site knew when it asked:
-    "predicted" (class id or number), "probability", "score", "by" ("global" or "local"), each only
-    where there is one.  ``answers``: the current answer of each person.
+    ``place``: 0 was chosen first, ``of`` so many.  ``answers``: the current answer of each person.
     """
 
     row: int
     cycle: int
     place: int
     of: int
-    why: Mapping[str, Any]
+    why: Reasons
     state: QuestionState
     answers: tuple[LabelAnswer, ...]
     asked_at: str

@@ -104,8 +104,16 @@ class SiteStore:
         )
         with self._tables.transaction():
             for label in labels:
-                line = (*label, _mark(site, label))
-                self._tables.write(sql, *line)
+                self._tables.write(
+                    sql,
+                    label.row,
+                    label.value,
+                    label.cycle,
+                    label.weight,
+                    label.probability,
+                    label.held,
+                    _mark(site, label),
+                )
 
     def load_labels(self, site: SiteId) -> list[Label]:
         """All labels by their rows.  Raises Failed for one that was changed."""
@@ -114,9 +122,15 @@ class SiteStore:
 
     def _read_label(self, line: Sequence[Any]) -> Label:
         """A line of the table, its checksum compared."""
-        *columns, mark = line
-        label = Label._make(columns)
-        label = label._replace(held=bool(label.held))
+        row, value, cycle, weight, probability, held, mark = line
+        label = Label(
+            row=row,
+            value=value,
+            cycle=cycle,
+            weight=weight,
+            probability=probability,
+            held=bool(held),
+        )
         if _mark(self._tables.site, label) != mark:
             raise self._tables.damage_error(f"the label of row {label.row} was changed")
         return label
@@ -170,7 +184,13 @@ class SiteStore:
         """Write a new release into both books."""
         if self._epsilon is not None:
             self._releases.add(release)
-        self._tables.write(NEW_RELEASE, *release)
+        self._write_entry(release)
+
+    def _write_entry(self, release: ReleaseEntry) -> None:
+        """Write a release into the ledger."""
+        self._tables.write(
+            NEW_RELEASE, release.run, release.key, release.epsilon, release.line
+        )
 
     # -- a ledger that was put back ---------------------------------------------------------
 
@@ -194,9 +214,15 @@ class SiteStore:
 
         recorded, is_sure = self._read_second_book()
         entries = recorded or []
-        in_both = {entry[:2] for entry in entries}  # run and key of each
-        missing = [entry for entry in entries if entry[:2] not in known]
-        strange = [entry for at, entry in known.items() if at not in in_both]
+        in_second = {(entry.run, entry.key) for entry in entries}
+        missing: list[ReleaseEntry] = []  # of the second book alone
+        for entry in entries:
+            if (entry.run, entry.key) not in known:
+                missing.append(entry)
+        strange: list[ReleaseEntry] = []  # of this ledger alone
+        for place, entry in known.items():
+            if place not in in_second:
+                strange.append(entry)
 
         is_older = is_copy or bool(missing) or (noted is None and recorded is not None)
         if recorded is None:
@@ -210,7 +236,7 @@ class SiteStore:
             return
 
         for entry in missing:
-            self._tables.write(NEW_RELEASE, *entry)
+            self._write_entry(entry)
         if recorded is None:
             self._releases.begin(self._load_entries().values())
         else:
@@ -310,14 +336,14 @@ class SiteStore:
 
     # -- what was spent ---------------------------------------------------------------------
 
-    def spent(self) -> float:
+    def sum_spent(self) -> float:
         """ε of all releases of all runs."""
         return float(self._spent_exactly())
 
     def _spent_exactly(self) -> Fraction:
         return add_up(cost for (cost,) in self._tables.read("SELECT epsilon FROM spent"))
 
-    def released(self, site: SiteId) -> dict[str, Released]:
+    def load_releases(self, site: SiteId) -> dict[str, Released]:
         """The releases of the run, by key, in the order of spending."""
         self.compare()
         releases: dict[str, Released] = {}
@@ -335,7 +361,7 @@ class SiteStore:
             "INSERT OR REPLACE INTO secret VALUES (1, ?)", with_checksum(secret)
         )
 
-    def hidden(self, site: SiteId) -> SumKey | None:
+    def load_secret(self, site: SiteId) -> SumKey | None:
         """The secret that was hidden last; None where there is none."""
         held = self._tables.read_one("SELECT held FROM secret")
         if held is None:

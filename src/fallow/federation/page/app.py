@@ -26,7 +26,9 @@ def create_app(desk: LabelQueue, door: Door, who: str | None = None) -> FastAPI:
     views = Views(desk)
     app.state.views = views
     app.state.door = door
-    app.state.who = None if who is None else name_of(who)
+    app.state.who = None
+    if who is not None:
+        app.state.who = name_of(who)
 
     @app.middleware("http")
     async def gate(

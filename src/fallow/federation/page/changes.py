@@ -63,7 +63,9 @@ def undo(who: Who, given: Form, views: Page, row: Row) -> Response:
     try:
         views.desk.take_back(row, who, field(given, "said"))
     except Outdated as error:
-        about = row if error.row is None else error.row
+        about = row
+        if error.row is not None:
+            about = error.row
         asked = views.desk.question(about)
         if asked is None:
             raise ValueError(str(error)) from error

@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from fallow.data.optional import import_optional
+from fallow.core.optional import import_optional
 from fallow.federation.site.rows import SiteRows
 
 SHOWN = {  # what every browser shows as it is

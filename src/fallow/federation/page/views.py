@@ -68,7 +68,7 @@ class Notice(NamedTuple):
     is_quiet: bool
 
 
-class Counts(TypedDict):
+class CycleCounts(TypedDict):
     """How far the newest cycle is, None before the first.
 
     said: the same in words.  deadline: ISO 8601, UTC.  conflicts: how many wait, over all cycles.
@@ -111,7 +111,7 @@ class Views:
         html = templates().get_template(f"{name}.html").render(context)
         return HTMLResponse(html, status)
 
-    def counts(self) -> Counts:
+    def counts(self) -> CycleCounts:
         """How far the newest cycle is, and how many conflicts wait."""
         ledger = self.desk.ledger
         cycle = max(ledger.cycles(), default=None)
@@ -179,7 +179,7 @@ class Views:
             typed=typed,
             is_open=asked.state not in ENDED,
             state=words.STATES[asked.state],
-            reasons=words.reasons(
+            reasons=words.list_reasons(
                 self.desk.schema, asked.why, place=asked.place, of=asked.of
             ),
             history=history,

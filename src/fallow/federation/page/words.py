@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from fallow.core.words import count_noun
+from fallow.federation.ledger.questions import Reasons
 from fallow.federation.schema import Schema
 
 RESERVED = "guwx"  # guess, undo, why, cannot tell
@@ -99,15 +99,19 @@ def describe_time_left(deadline: str | None, now: datetime) -> str:
     if seconds <= 0:
         return "the time is up, but answers still count until the cycle is closed"
     for unit, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        least = 1 if unit == 60 else 2  # one day left is said as hours
-        if seconds >= least * unit:
+        least = 2 * unit  # one day left is said as hours, one hour as minutes
+        if name == "minute":
+            least = unit
+        if seconds >= least:
             return f"{count_noun(int(seconds // unit), name)} left"
     return "less than a minute left"
 
 
 def cycle_name(cycle: int) -> str:
     """The first labels are asked for before any model is trained, and are no cycle."""
-    return f"cycle {cycle}" if cycle >= 0 else "the first labels"
+    if cycle < 0:
+        return "the first labels"
+    return f"cycle {cycle}"
 
 
 def describe_guess(schema: Schema, by: str, predicted: float, sure: float | None) -> str:
@@ -118,17 +122,16 @@ def describe_guess(schema: Schema, by: str, predicted: float, sure: float | None
     return f"{by[0].upper()}{by[1:]} {guess}."
 
 
-def reasons(schema: Schema, why: Mapping[str, Any], *, place: int, of: int) -> list[str]:
+def list_reasons(schema: Schema, why: Reasons, *, place: int, of: int) -> list[str]:
     """Why a sample was chosen, as sentences: its place, the guess and how sure, the score."""
     said = [f"It was chosen as number {place + 1} of {of} in its cycle."]
     predicted = why.get("predicted")
-    by = MODELS.get(str(why.get("by")), "the model")
+    by = MODELS.get(why.get("by", ""), "the model")
     if predicted is None:
         said.append("There is no guess: no model had learned anything when it was chosen.")
     else:
         said.append(describe_guess(schema, by, float(predicted), why.get("probability")))
-    if why.get("score") is not None:
-        said.append(
-            f"The strategy that chooses samples gave it the score {float(why['score']):.4g}."
-        )
+    score = why.get("score")
+    if score is not None:
+        said.append(f"The strategy that chooses samples gave it the score {score:.4g}.")
     return said

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from fallow.core.refusal import Refusal
 
 RUN = re.compile(r"([0-9a-f]{10})-[0-9a-f]{16}")
-"""The name of a run: the second in which it began, and what tells two of one second apart."""
+"""The name of a run: the second in which it began, the nanosecond of that, and a random number that
+tells two of one moment apart; earlier versions had a longer one in place of the last two."""
 AHEAD = 86400  # seconds by which a coordinator's clock may be ahead of the site's
 
 

@@ -23,7 +23,7 @@ from fallow.federation.ledger.draft import Draft
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.host import FEATURES
 from fallow.sites.seen import Source
-from fallow.sites.site import ENCODE, Parts, Site
+from fallow.sites.site import ENCODE, LocalSite, Parts
 from fallow.sites.view import SiteView
 from fallow.storage.features import BLOCK, FeatureStore
 
@@ -63,10 +63,10 @@ class FeatureSpace:
             classes=made.classes,
             seed=agreement.seed,
             fresh=made.fresh,
-            encoded=self._encoded,
+            encode=self._encode,
         )
         self._x = folder.rows.x.to(made.dtype)
-        self._site: Site | None = None
+        self._site: LocalSite | None = None
         self._read_at: tuple[str, int, str | None] | None = None
         self._turn = Lock()  # several pages may be open
 
@@ -82,11 +82,11 @@ class FeatureSpace:
                 return []
             others = torch.tensor(sorted(set(among) - {row}), dtype=torch.long)  # (k,)
             here = site.seen[torch.tensor([row])]  # (1, d)
-            parts = []
+            parts = [torch.zeros(0, dtype=torch.float64)]
             for some in torch.split(others, BLOCK):
                 away = site.seen[some] - here  # (b, d)
                 parts.append(away.double().square().sum(1))
-            distances = torch.cat(parts) if len(others) else torch.zeros(0)  # (k,)
+            distances = torch.cat(parts)  # (k,)
         nearest = distances.argsort(stable=True)[:n]
         rows: list[int] = others[nearest].tolist()
         return rows
@@ -113,7 +113,7 @@ class FeatureSpace:
         best = outputs.softmax(1).max(1)
         return Guess(float(best.indices), float(best.values))
 
-    def _read_site(self) -> Site | None:
+    def _read_site(self) -> LocalSite | None:
         """The site as the ledger has it; it is read anew once an order was performed.  None before
         the first run."""
         orders = self._ledger.orders
@@ -124,11 +124,11 @@ class FeatureSpace:
         if self._site is None or self._read_at != (run, place, key):
             # of a draft that is never flushed: a page changes nothing that a site remembers
             draft = Draft(self._ledger.store)
-            self._site = Site(self._folder.name, self._x, self._parts, draft)
+            self._site = LocalSite(self._folder.name, self._x, self._parts, draft)
             self._read_at = (run, place, key)
         return self._site
 
-    def _encoded(self, site: SiteId, x: Tensor, state: State) -> tuple[Source, None]:
+    def _encode(self, site: SiteId, x: Tensor, state: State) -> tuple[Source, None]:
         return kept_features(self._store, self._encoder, x, state), None
 
 

@@ -18,6 +18,8 @@ from fallow.federation.site.keys import NODE, SiteKeys, find_key, make_keys, rea
 from fallow.federation.site.rows import SiteRows, read_rows, read_tests
 from fallow.federation.site.settings import Settings, settings_from, settings_text
 from fallow.federation.study_file import read_agreement
+from fallow.network.links import HTTPS, LINKS
+from fallow.network.tls import Pair, make_site_context
 from fallow.storage.errors import Failed
 from fallow.storage.files import digest_of, write_json, write_whole
 
@@ -78,6 +80,16 @@ class SiteFolder:
         rows = read_rows(settings.data, agreement.schema, drop)
         data = _relative_path(folder, settings.data)
         placed = replace(settings, data=data, test=None, certificates=None)
+        check_link(settings, agreement)
+        if settings.own_certificate is not None and settings.own_key is not None:
+            make_site_context(
+                None, Pair(Path(settings.own_certificate), Path(settings.own_key))
+            )
+            placed = replace(
+                placed,
+                own_certificate=_relative_path(folder, settings.own_certificate),
+                own_key=_relative_path(folder, settings.own_key),
+            )
         if settings.test:
             read_tests(settings.test, agreement.schema, drop)
             placed = replace(placed, test=_relative_path(folder, settings.test))
@@ -168,7 +180,11 @@ class SiteFolder:
             return {}
         if not isinstance(found, dict):
             return {}
-        return {name: text for name, text in found.items() if isinstance(text, str)}
+        joined: dict[str, str] = {}
+        for name, text in found.items():
+            if isinstance(text, str):
+                joined[name] = text
+        return joined
 
     @cached_property
     def rows(self) -> SiteRows:
@@ -274,6 +290,24 @@ def check_member(agreement: Agreement, name: SiteId, study: str) -> None:
         )
 
 
+def check_link(settings: Settings, agreement: Agreement) -> None:
+    """Raise ValueError where a site calls its coordinator over another link than was agreed on."""
+    wanted = LINKS[agreement.link].setting
+    others = {kind.setting for kind in LINKS.values()} - {wanted}
+    for name in sorted(others):
+        if getattr(settings, name) is not None:
+            raise ValueError(
+                f"study {agreement.name} goes over {LINKS[agreement.link].title}: give --{wanted} "
+                f"instead of --{name}"
+            )
+    is_https = agreement.link == HTTPS
+    if not is_https and (settings.proxy or settings.own_certificate):
+        raise ValueError(
+            f"study {agreement.name} goes over {LINKS[agreement.link].title}, where a site gives "
+            "no proxy and no certificate of its own: leave them out"
+        )
+
+
 def check_digest(agreement: Agreement, typed: str) -> None:
     """Raise ValueError unless ``typed``, as the coordinator read it out, is the digest of the
     agreement or its first characters, `TYPED` or more.  Spaces and capitals do not matter."""
@@ -293,7 +327,9 @@ def check_digest(agreement: Agreement, typed: str) -> None:
 def _choose_authority(ca: str | None, agreement: Agreement) -> bytes | None:
     """The certificates by which the coordinator's machine is known: those of the agreement, or,
     where it has none, of the file ``ca``.  None: those that this system trusts."""
-    given = None if ca is None else read_authority(Path(ca))
+    given: bytes | None = None
+    if ca is not None:
+        given = read_authority(Path(ca))
     if agreement.authority is None:
         return given
     agreed = f"{agreement.authority}\n".encode()

@@ -89,9 +89,10 @@ class GoingBack:
     def _has_failed(self, order: Order, place: OrderPlace) -> bool:
         """Whether the exchange failed under another key.  Else what makes it fail could be searched
         for under one key after the other."""
-        failed = self.orders.load_failed_keys(order.run)
-        others = [key for key in failed if key != order.key]
-        return any(self.schedule.place(key).rank == place.rank for key in others)
+        for key in self.orders.load_failed_keys(order.run):
+            if key != order.key and self.schedule.place(key).rank == place.rank:
+                return True
+        return False
 
     def _go_back(self, order: Order, place: OrderPlace) -> None:
         times = self.orders.times_back(order.run)
@@ -101,20 +102,20 @@ class GoingBack:
                 f"{self.most}, so that {order.key} is not asked anew: raise runs.back in its "
                 "site.toml, or begin another run in a new folder"
             )
-        performed = self.orders.load_standing_keys(order.run)
-        kept = [key for key in performed if self.schedule.place(key).rank < place.rank]
-        taken_back = [
-            key
-            for key in performed + self.orders.load_failed_keys(order.run)
-            if self.schedule.place(key).rank >= place.rank
-        ]
-        models = self.orders.load_modelled_rounds(order.run)
+        newest: str | None = None  # of what was performed before this place
+        taken_back: list[str] = []
+        for key in self.orders.load_standing_keys(order.run):
+            if self.schedule.place(key).rank < place.rank:
+                newest = key
+            else:
+                taken_back.append(key)
+        for key in self.orders.load_failed_keys(order.run):
+            if self.schedule.place(key).rank >= place.rank:
+                taken_back.append(key)
+        models: list[str] = []  # rounds whose model may be another one now
+        for step in self.orders.load_modelled_rounds(order.run):
+            if not self.schedule.is_made_before(step, place):
+                models.append(step)
         self.orders.go_back(
-            run=order.run,
-            key=order.key,
-            keys=taken_back,
-            newest=kept[-1] if kept else None,
-            models=[
-                step for step in models if not self.schedule.is_made_before(step, place)
-            ],
+            run=order.run, key=order.key, keys=taken_back, newest=newest, models=models
         )

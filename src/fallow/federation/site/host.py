@@ -51,7 +51,7 @@ from fallow.network.relays import (
 from fallow.network.release import HERE, check_release
 from fallow.sites.in_process import perform
 from fallow.sites.seen import Source
-from fallow.sites.site import Parts, Site
+from fallow.sites.site import LocalSite, Parts
 from fallow.sites.store import Label
 from fallow.storage.errors import Failed
 from fallow.storage.features import FeatureStore
@@ -106,7 +106,7 @@ class Host:
             fresh=self._made.fresh,
             privacy=agreement.recipe.protected,
             noise="os",
-            encoded=self._encoded,
+            encode=self._encode,
         )
         self._x = folder.rows.x.to(self._made.dtype)
         self._tests = rows_to_score(agreement, folder.tests)
@@ -129,7 +129,7 @@ class Host:
             is_masked=agreement.recipe.privacy.secure_sum,
         )
         self._turn = threading.Lock()
-        self._site: Site | None = None
+        self._site: LocalSite | None = None
         self._acting_in: str | None = None  # the run of the order that was entered last
         ledger.orders.check_rows(len(self._x))
 
@@ -167,8 +167,10 @@ class Host:
         if not request.steps:
             return "a request without steps"
         step = request.steps[-1]
-        method = self._made.methods.get(request.owner)
-        owner = request.owner if method is None else type(method).__name__
+        owner = request.owner
+        method = self._made.methods.get(owner)
+        if method is not None:
+            owner = type(method).__name__
         if step.kind == "fit":
             return f"the training of {owner}"
         return f"{owner}.{step.verb}"
@@ -186,9 +188,13 @@ class Host:
         try:
             return self._in_turn(order)
         except OlderLedger as error:
+            sentence = str(error)
             store = self._ledger.store
-            said = "" if store.is_known_older() else store.spend_the_rest()
-            raise Refusal(f"{error}; {said}" if said else str(error)) from error
+            if not store.is_known_older():
+                said = store.spend_the_rest()
+                if said:  # nothing without a limit of noise
+                    sentence += f"; {said}"
+            raise Refusal(sentence) from error
 
     def _in_turn(self, order: Order) -> Answer:
         if order.errand == "progress":
@@ -268,8 +274,9 @@ class Host:
                     f"{latest} was begun with a wrong clock, people at the site can leave it: "
                     "fallow site unlock"
                 )
-            own = self._folder.settings.runs
-            most = RUNS if own is None else own
+            most = RUNS
+            if self._folder.settings.runs is not None:
+                most = self._folder.settings.runs
             if orders.runs() >= most:
                 raise Refusal(
                     f"site {self._folder.name} has taken part in {orders.runs()} runs of this study "
@@ -430,8 +437,7 @@ class Host:
         with self._fresh_held(site, request):
             answers = perform({site.id: site}, self._made.executor, {site.id: request})
         if site.memory.get("picks") is not before:
-            step = request.key.rpartition("/")[0]
-            site.remember(PICKED, {"step": bytes_to_tensor(step.encode())})
+            site.remember(PICKED, {"step": bytes_to_tensor(place.step.encode())})
         return answers[site.id]
 
     def _about_people(self, order: Order, request: Request) -> Answer:
@@ -454,7 +460,7 @@ class Host:
 
     # -- the site ---------------------------------------------------------------------------
 
-    def _encoded(self, site: SiteId, x: Tensor, state: State) -> tuple[Source, None]:
+    def _encode(self, site: SiteId, x: Tensor, state: State) -> tuple[Source, None]:
         """Features of rows, (n, *shape) as they are measured: those that the folder has, or that
         are now made and put there."""
         encoder = self._made.encoder
@@ -462,7 +468,7 @@ class Host:
             raise ValueError(f"the study of site {site} has no encoder")
         return kept_features(self._features, encoder, x, state), None
 
-    def _here(self, request: Request | None = None) -> Site:
+    def _here(self, request: Request | None = None) -> LocalSite:
         """The site as the ledger has it.  Rows that were withdrawn leave before the first exchange
         of a round or a query: a method may remember something of each row from one exchange to the
         next."""
@@ -470,7 +476,7 @@ class Host:
         is_new = self._site is None
         if is_first:
             self._ledger.purchases.apply_withdrawals()
-        site = self._site or Site(
+        site = self._site or LocalSite(
             self._folder.name, self._x, self._own_parts(), self._draft
         )
         if is_first or is_new:
@@ -503,21 +509,26 @@ class Host:
         they set a limit of their own; and twice as many questions, as some expire."""
         agreed = self._limits.budget.total
         own = self._folder.settings.limit
-        labels = agreed if own is None else own
-        known = [number for number in (agreed, own) if number is not None]
+        labels = own
+        fewest = own  # the smaller of both, where both are known
+        if own is None:
+            labels = agreed
+            fewest = agreed
+        elif agreed is not None:
+            fewest = min(agreed, own)
         shown = None
-        if self._folder.settings.shown is None and known:
-            shown = 2 * min(known)
+        if self._folder.settings.shown is None and fewest is not None:
+            shown = 2 * fewest
         return Allowance(labels=labels, shown=shown)
 
     @contextmanager
-    def _fresh_held(self, site: Site, request: Request) -> Iterator[None]:
+    def _fresh_held(self, site: LocalSite, request: Request) -> Iterator[None]:
         """In the first round after a query, where the recipe says ``fresh_first``: the labels that
         it bought validate and do not train."""
         round_ = request.key.split("/")[-2:-1]  # of a key such as "1/train/0/2"
-        is_round = request.owner == "training" and round_ == ["0"]
+        is_first_round = request.owner == "training" and round_ == ["0"]
         before = site.held.clone()
-        if self._agreement.recipe.fresh_first and request.cycle and is_round:
+        if self._agreement.recipe.fresh_first and request.cycle and is_first_round:
             for label in self._ledger.store.load_labels(site.id):
                 if label.cycle == request.cycle - 1:
                     site.held[label.row] = True

@@ -78,7 +78,10 @@ def read_lines(path: Path, by: Key) -> list[tuple[str, dict[str, str]]]:
         raise ValueError(
             f"{path.name} is not in UTF-8; save it in that encoding"
         ) from error
-    entries = _read_json(path, text) if kind == "json" else _read_csv(path, text)
+    if kind == "json":
+        entries = _read_json(path, text)
+    else:
+        entries = _read_csv(path, text)
     if not text.strip():
         raise ValueError(f"{path.name} is empty; it needs a header with {by!r} and 'label'")
     for needed in (by, "label"):
@@ -96,7 +99,9 @@ def _select_cells(cells: Mapping[str, object]) -> dict[str, str]:
     selected: dict[str, str] = {}
     for name in READ:
         value = cells.get(name)
-        selected[name] = "" if value is None else str(value).strip()
+        selected[name] = ""
+        if value is not None:
+            selected[name] = str(value).strip()
     return selected
 
 
@@ -127,8 +132,9 @@ def _read_csv(path: Path, text: str) -> list[Entry]:
 def _find_separator(text: str) -> str:
     """What stands between cells: in some countries spreadsheets write semicolons."""
     header = text.split("\n", 1)[0]
-    has_semicolons_alone = ";" in header and "," not in header
-    return ";" if has_semicolons_alone else ","
+    if ";" in header and "," not in header:
+        return ";"
+    return ","
 
 
 def _normalise_header(line: Sequence[str]) -> list[str]:
@@ -139,8 +145,10 @@ def _normalise_header(line: Sequence[str]) -> list[str]:
     header: list[str] = []
     for name in names:
         small = name.lower()
-        is_read = small in READ and times[small] == 1
-        header.append(small if is_read else name)
+        if small in READ and times[small] == 1:
+            header.append(small)
+        else:
+            header.append(name)
     return header
 
 
@@ -155,8 +163,10 @@ def _read_json(path: Path, text: str) -> list[Entry]:
         )
     entries: list[Entry] = []
     for number, one in enumerate(tree, start=1):
+        said: list[Cells] = [one]
         try:
-            said = read_task(one) if is_task(one) else [one]
+            if is_task(one):
+                said = read_task(one)
         except ValueError as error:
             raise ValueError(f"{path.name}, entry {number}: {error}") from error
         for cells in said:

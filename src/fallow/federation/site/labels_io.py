@@ -132,7 +132,9 @@ def _build_line(
             line[f"file {number}"] = str(other)
         return line
     for name, text, unit in shown:
-        column = f"feature:{name} ({unit})" if unit else f"feature:{name}"
+        column = f"feature:{name}"
+        if unit:
+            column += f" ({unit})"
         line[column] = text
     return line
 
@@ -339,8 +341,10 @@ def _find_row(
         return int(number)
     if name not in row_of_name:
         close = get_close_matches(name, row_of_name, n=1, cutoff=0.8)
-        meant = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"sample {name!r} is none of this site{meant}")
+        sentence = f"sample {name!r} is none of this site"
+        if close:
+            sentence += f"; did you mean {close[0]!r}?"
+        raise ValueError(sentence)
     row = row_of_name[name]
     if number and not (is_row and int(number) == row):
         raise ValueError(

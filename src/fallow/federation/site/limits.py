@@ -188,8 +188,9 @@ class SiteLimits:
             most = sum(self._most(contract, total) for total in contract.sum)
         turns = 2 + 2 * sum(self._most(contract, known) for known in contract.verbs)
         if request.owner == "people":
-            is_masked = self.agreement.recipe.privacy.secure_sum
-            turns = 2 * most if is_masked else most
+            turns = most
+            if self.agreement.recipe.privacy.secure_sum:
+                turns = 2 * most
         if place.turn >= turns:
             raise Refusal(
                 f"the order {request.key} is number {place.turn}, counted from 0, and there are at "
@@ -206,7 +207,9 @@ class SiteLimits:
         """How often one step asks a verb.  A masked sum begins again when a site falls silent."""
         most = contract.often.get(verb, 1) or 4 * self.sites + 8
         is_masked = self.agreement.recipe.privacy.secure_sum and verb in contract.sum
-        return most * self.sites if is_masked else most
+        if is_masked:
+            most *= self.sites
+        return most
 
     def _check_masked(self, request: Request, place: OrderPlace) -> None:
         """A masked sum is of the step that asks for it, and among sites of the study."""
@@ -385,6 +388,10 @@ class SiteLimits:
                 f"the order {key} asks site {self.site} for {asked} labels and the agreement allows "
                 f"{most} in {place.step}: nothing was asked"
             )
+        if self.agreement.recipe.audit and place.kind in ("query", "draw"):
+            return (
+                OrderNotes()
+            )  # a part of the cycle's labels, which says nothing of all rows
         is_of_all = budget.is_shared and place.cycle >= 0
         if most is None and (asked < pool or is_of_all):
             # a number that is cut to the rows that a site has says nothing of the rows of all

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,14 +28,18 @@ def describe_own_data(folder: SiteFolder) -> DataFacts:
     rows = folder.measured_rows
     tests = folder.measured_tests
     schema = folder.agreement.schema
-    parts = [rows] if tests is None else [rows, tests]
     is_class = bool(schema.classes)
-    x_test = rows.x[:0] if tests is None else tests.x
-    y_test = _labels([] if tests is None else tests.labels, is_class)
+    parts = [rows]
+    x_test = rows.x[:0]
+    y_test = _encode_labels([], is_class)
+    if tests is not None:
+        parts.append(tests)
+        x_test = tests.x
+        y_test = _encode_labels(tests.labels, is_class)
     found = Dataset(
         name=folder.name,
         x=rows.x,
-        y=_labels(rows.labels, is_class),
+        y=_encode_labels(rows.labels, is_class),
         x_test=x_test,
         y_test=y_test,
         classes=schema.classes,
@@ -43,35 +47,45 @@ def describe_own_data(folder: SiteFolder) -> DataFacts:
         groups_test=torch.zeros(len(x_test), dtype=torch.long),
         group_names=(folder.name,),
         missing=schema.missing,
-        reading=_read(folder, parts),
+        reading=_join_readings(folder, parts),
     )
     facts = describe_data(found, comes_labelled=False)
     assert facts is not None  # noqa: S101 - it says how it was read
     return facts
 
 
-def _labels(labels: Sequence[float | None], is_class: bool) -> Tensor:
-    """(n,) class ids, or numbers."""
+def _encode_labels(labels: Sequence[float | None], is_class: bool) -> Tensor:
+    """(n,) class ids, or numbers; `UNLABELLED` or NaN where there is no label."""
     if is_class:
-        ids = [UNLABELLED if label is None else int(label) for label in labels]
-        return torch.tensor(ids, dtype=torch.long)
-    numbers = [torch.nan if label is None else label for label in labels]
+        ids = _fill_in(labels, UNLABELLED)
+        return torch.tensor(ids, dtype=torch.float64).long()
+    numbers = _fill_in(labels, torch.nan)
     return torch.tensor(numbers, dtype=torch.float32)
 
 
-def _read(folder: SiteFolder, parts: Sequence[SiteRows]) -> Reading:
+def _fill_in(labels: Sequence[float | None], unlabelled: float) -> list[float]:
+    """The labels, with a number for each that is missing."""
+    filled: list[float] = []
+    for label in labels:
+        if label is None:
+            filled.append(unlabelled)
+        else:
+            filled.append(label)
+    return filled
+
+
+def _join_readings(folder: SiteFolder, parts: Sequence[SiteRows]) -> Reading:
     """What reading both files came to."""
     files = [folder.settings.data, folder.settings.test]
     source = " and ".join(Path(file).name for file in files if file is not None)
     n_left_out = sum(part.n_left_out for part in parts)
     n_kept = sum(len(part.ids) for part in parts)
-    columns = [
-        _count_missing(folder.name, each)
-        for each in zip(*(part.columns for part in parts), strict=True)
-    ]
+    columns: list[ColumnRead] = []
+    for at in range(len(parts[0].columns)):  # the schema gives all files the same columns
+        in_each = [part.columns[at] for part in parts]
+        columns.append(_count_missing(folder.name, in_each))
     reading = Reading(source, {folder.name: n_kept + n_left_out}, columns=tuple(columns))
-    left_out: Mapping[str, int] = {folder.name: n_left_out}
-    return reading.without(LACKING, left_out)
+    return reading.without(LACKING, {folder.name: n_left_out})
 
 
 def _count_missing(site: str, reads: Sequence[ColumnRead]) -> ColumnRead:

@@ -130,8 +130,10 @@ def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
     x = torch.from_numpy(read_images(files, channels))
     labels: list[str] = []
     for file in files:
-        is_unlabelled = file.parent.name == UNLABELLED_FOLDER
-        labels.append("" if is_unlabelled else file.parent.name)
+        if file.parent.name == UNLABELLED_FOLDER:
+            labels.append("")
+        else:
+            labels.append(file.parent.name)
     return Pictures(
         x=x,
         labels=tuple(labels),

@@ -6,21 +6,21 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from fallow.core.build import nearest
-from fallow.data.own.cells import TABLES
+from fallow.data.own.cells import TABLES, number_in
 from fallow.data.own.features import read_arrays
 from fallow.data.own.pixels import as_features
 from fallow.data.own.table import EMPTY, Columns, read_all_cells
 from fallow.data.reading import ColumnRead
-from fallow.federation.schema import Column, Schema, marks_of, number_in
+from fallow.federation.schema import Column, Schema, marks_of
 from fallow.federation.site.pictures import (
     Originals,
     check_inside,
@@ -62,8 +62,10 @@ class SiteRows:
         """The files of a row's images, in the order in which they are shown."""
         if self.views is not None:
             return self.views[row]
-        file = self.describe(row)
-        return (file,) if isinstance(file, Path) else ()
+        shown = self.describe(row)
+        if isinstance(shown, Path):
+            return (shown,)
+        return ()
 
     def content(self, row: int, view: int = 0) -> bytes | None:
         """The file of one of a row's images, None where it has no such; ValueError where it is
@@ -139,33 +141,37 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     cells, written = read_all_cells(file)
     _check_columns(cells, schema)
     n_lines = len(next(iter(cells.values())))
-    blank = {
-        column.name: [cell.lower() in EMPTY for cell in cells[column.name]]
-        for column in schema.columns
-    }
-    must_be_given = [c.name for c in schema.columns if not c.may_be_empty]
-    is_whole = [True] * n_lines
-    for name in must_be_given:
-        is_whole = [
-            before and not lacks
-            for before, lacks in zip(is_whole, blank[name], strict=True)
-        ]
+    blank: dict[
+        str, list[bool]
+    ] = {}  # of each column: which cells of the file have nothing in it
+    is_whole = [
+        True
+    ] * n_lines  # of each line: whether nothing is missing that must be there
+    lacking: dict[str, list[bool]] = {}
+    for column in schema.columns:
+        in_column = [cell.lower() in EMPTY for cell in cells[column.name]]
+        blank[column.name] = in_column
+        if not column.may_be_empty:
+            lacking[column.name] = in_column
+            for line, lacks in enumerate(in_column):
+                if lacks:
+                    is_whole[line] = False
     notes = list(written)
     n_missing = n_lines - sum(is_whole)
     if n_missing:
-        lacking = {name: blank[name] for name in must_be_given}
         notes.append(_note_missing(lacking, n_missing, drop_rows))
 
-    rows = [row for row in range(n_lines) if is_whole[row]]  # where each stands in the file
+    rows = list(compress(range(n_lines), is_whole))  # where each stands in the file
     kept = {name: list(compress(column, is_whole)) for name, column in cells.items()}
     is_empty = {name: list(compress(lacks, is_whole)) for name, lacks in blank.items()}
-    ids = kept[schema.ids] if schema.ids in kept else [str(row + 1) for row in rows]
+    ids = kept.get(schema.ids) or _number_rows(rows)
     parts: list[Tensor] = []  # each (n, features of a column)
     for column in schema.columns:
-        parts.append(_features(column, kept[column.name], is_empty[column.name], rows))
+        parts.append(_encode_column(column, kept[column.name], is_empty[column.name], rows))
     for _, name in marks_of(schema.columns):
         parts.append(torch.tensor(is_empty[name], dtype=torch.float32).unsqueeze(1))
-    labels = _labels(schema, kept.get(schema.label, [""] * len(rows)), rows)
+    unlabelled = [""] * len(rows)
+    labels = _parse_labels(schema, kept.get(schema.label, unlabelled), rows)
     for column in schema.columns:
         is_given = [not lacks for lacks in is_empty[column.name]]
         note = _note_beyond(column, list(compress(kept[column.name], is_given)))
@@ -175,20 +181,15 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     def describe(row: int) -> ReadableRow:
         shown: list[tuple[str, str, str]] = []
         for column in schema.columns:
-            text = "" if is_empty[column.name][row] else kept[column.name][row]
+            text = kept[column.name][row]
+            if is_empty[column.name][row]:
+                text = ""  # the file may say "NA"
             shown.append((column.name, text, column.unit))
         return tuple(shown)
 
     read: list[ColumnRead] = []
     for column in schema.columns:
-        read.append(
-            ColumnRead(
-                name=column.name,
-                kind="category" if column.values else "number",
-                values=column.values,
-                missing=sum(blank[column.name]),
-            )
-        )
+        read.append(_note_column(column, n_missing=sum(blank[column.name])))
     return SiteRows(
         x=torch.cat(parts, dim=1),
         labels=labels,
@@ -198,6 +199,20 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         n_left_out=n_missing,
         columns=tuple(read),
     )
+
+
+def _number_rows(rows: Sequence[int]) -> list[str]:
+    """Names for rows that have none: their numbers in the file, from 1."""
+    return [str(row + 1) for row in rows]
+
+
+def _note_column(column: Column, n_missing: int) -> ColumnRead:
+    """How a column was read: as texts where some were agreed on, else as numbers."""
+    if column.values:
+        return ColumnRead(
+            name=column.name, kind="category", values=column.values, missing=n_missing
+        )
+    return ColumnRead(name=column.name, kind="number", missing=n_missing)
 
 
 def _check_columns(cells: Columns, schema: Schema) -> None:
@@ -222,8 +237,11 @@ def _note_missing(blank: dict[str, list[bool]], n_missing: int, drop_rows: bool)
     """
     if drop_rows:
         return f"rows with missing features left out: {n_missing}"
-    counts = {name: sum(lacks) for name, lacks in blank.items()}
-    where = ", ".join(f"{name!r} {count}" for name, count in counts.items() if count)
+    counts: list[str] = []
+    for name, lacks in blank.items():
+        if any(lacks):
+            counts.append(f"{name!r} {sum(lacks)}")
+    where = ", ".join(counts)
     raise ValueError(
         f"{n_missing} rows have missing features ({where}); fill them in or remove the rows, or "
         "agree that such a column may be empty (may_be_empty = true in its line of study.toml), "
@@ -232,7 +250,7 @@ def _note_missing(blank: dict[str, list[bool]], n_missing: int, drop_rows: bool)
     )
 
 
-def _features(
+def _encode_column(
     column: Column, cells: list[str], is_empty: list[bool], rows: list[int]
 ) -> Tensor:
     """(n, 1) numbers, or (n, values) of 0 and 1; NaN where a cell is empty.
@@ -240,22 +258,25 @@ def _features(
     rows: where each cell stands in the file.
     """
     if not column.values:
-        numbers = [
-            math.nan if lacks else _number(column, cell, row)
-            for cell, lacks, row in zip(cells, is_empty, rows, strict=True)
-        ]
+        numbers: list[float] = []
+        for row, cell, lacks in zip(rows, cells, is_empty, strict=True):
+            if lacks:
+                numbers.append(math.nan)
+            else:
+                numbers.append(_parse_number(column, cell, row))
         return torch.tensor(numbers, dtype=torch.float64).float().unsqueeze(1)
+    places: list[int] = []  # of each cell's text among the agreed ones
     for row, cell, lacks in zip(rows, cells, is_empty, strict=True):
-        if cell not in column.values and not lacks:
+        if lacks:
+            places.append(0)  # any: what is made of it is replaced below
+        elif cell in column.values:
+            places.append(column.values.index(cell))
+        else:
             raise ValueError(
                 f"column {column.name!r}, row {row + 1}: {cell!r} is none of the agreed texts "
                 f"{', '.join(map(repr, column.values))}{_suggest(cell, column.values)}"
             )
-    index = [
-        0 if lacks else column.values.index(cell)
-        for cell, lacks in zip(cells, is_empty, strict=True)
-    ]
-    values = torch.tensor(index, dtype=torch.long)
+    values = torch.tensor(places, dtype=torch.long)  # (n,)
     found = torch.nn.functional.one_hot(values, len(column.values)).float()
     found[torch.tensor(is_empty, dtype=torch.bool)] = math.nan
     return found
@@ -264,39 +285,47 @@ def _features(
 def _suggest(text: str, known: Sequence[str]) -> str:
     """A question such as "; did you mean 'ill'?" where a known text is near, else nothing."""
     hint = nearest(text, list(known))
-    return hint if hint.startswith("; did") else ""
+    if hint.startswith("; did"):
+        return hint
+    return ""
 
 
-def _number(column: Column, cell: str, row: int) -> float:
+def _parse_number(column: Column, cell: str, row: int) -> float:
     number = number_in(cell)
-    if number is None or not abs(number) <= LARGEST:
-        unit = f" in {column.unit}" if column.unit else ""
-        comma = ", with a point and no comma" if "," in cell else ""
-        raise ValueError(
-            f"column {column.name!r}, row {row + 1}: {cell!r} is not a finite number; give "
-            f"one{unit}{comma}"
-        )
-    return number
+    if number is not None and abs(number) <= LARGEST:
+        return number
+    way_out = "give one"
+    if column.unit:
+        way_out += f" in {column.unit}"
+    if "," in cell:
+        way_out += ", with a point and no comma"
+    raise ValueError(
+        f"column {column.name!r}, row {row + 1}: {cell!r} is not a finite number; {way_out}"
+    )
 
 
 def _note_beyond(column: Column, cells: list[str]) -> str | None:
     """A sentence on numbers outside the agreed limits: most often another unit."""
-    low = -math.inf if column.low is None else column.low
-    high = math.inf if column.high is None else column.high
+    low = -math.inf
+    if column.low is not None:
+        low = column.low
+    high = math.inf
+    if column.high is not None:
+        high = column.high
     is_bounded = (low, high) != (-math.inf, math.inf)
     if column.values or not is_bounded:
         return None
     n_beyond = sum(not low <= float(cell) <= high for cell in cells)
     if not n_beyond:
         return None
-    unit = f" {column.unit}" if column.unit else ""
+    limits = f"{low:g} to {high:g} {column.unit}".rstrip()
     return (
-        f"column {column.name!r}: {n_beyond} of {len(cells)} numbers lie outside {low:g} to "
-        f"{high:g}{unit}; check that they are in the agreed unit"
+        f"column {column.name!r}: {n_beyond} of {len(cells)} numbers lie outside {limits}; "
+        "check that they are in the agreed unit"
     )
 
 
-def _labels(
+def _parse_labels(
     schema: Schema, cells: Sequence[str], rows: Sequence[int]
 ) -> tuple[float | None, ...]:
     """(n,) class ids, numbers, or None for an empty cell.  rows: where each stands in the file."""
@@ -324,10 +353,9 @@ def _read_images(folder: Path, schema: Schema, drop_rows: bool) -> SiteRows:
                 f"folder {file.parent} is none of the agreed classes "
                 f"{', '.join(map(repr, schema.classes))}{_suggest(text, schema.classes)}"
             )
-    labels = [schema.value(text) if text else None for text in pictures.labels]
     return SiteRows(
         x=pictures.x,
-        labels=tuple(labels),
+        labels=_parse_labels(schema, pictures.labels, range(len(pictures.labels))),
         ids=_name_images(pictures.files, folder),
         describe=lambda row: pictures.files[row],
         originals=pictures.originals,
@@ -339,8 +367,10 @@ def _name_images(files: Sequence[Path], folder: Path) -> tuple[str, ...]:
     times = Counter(file.name for file in files)
     names: list[str] = []
     for file in files:
-        is_alone = times[file.name] == 1
-        names.append(file.name if is_alone else file.relative_to(folder).as_posix())
+        if times[file.name] == 1:
+            names.append(file.name)
+        else:
+            names.append(file.relative_to(folder).as_posix())
     return tuple(names)
 
 
@@ -354,7 +384,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     texts: dict[str, list[str]] = {}
     for name in ("y", "ids"):
         if name in arrays:
-            texts[name] = [_text(value) for value in arrays[name].tolist()]
+            texts[name] = [_to_text(value) for value in arrays[name].tolist()]
     for name, column in texts.items():
         if len(column) != len(x):
             raise ValueError(
@@ -363,7 +393,9 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
 
     is_whole = x.flatten(1).isfinite().all(1)  # (n,)
     n_missing = int((~is_whole).sum())
-    notes = () if said is None else (said,)
+    notes: list[str] = []
+    if said is not None:
+        notes.append(said)
     if n_missing:
         if not drop_rows:
             first = int((~is_whole).int().argmax()) + 1
@@ -371,11 +403,14 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
                 f"{n_missing} rows have NaN or infinite features, the first is row {first}; "
                 "correct them, or agree on drop_rows = true"
             )
-        notes = (*notes, f"rows with NaN or infinite features left out: {n_missing}")
+        notes.append(f"rows with NaN or infinite features left out: {n_missing}")
     rows: list[int] = is_whole.nonzero().flatten().tolist()  # where each stands in the file
-    kept = {name: [column[row] for row in rows] for name, column in texts.items()}
-    ids = kept["ids"] if "ids" in kept else [str(row + 1) for row in rows]
-    labels = _labels(schema, kept.get("y", [""] * len(rows)), rows)
+    kept: dict[str, list[str]] = {}
+    for name, column in texts.items():
+        kept[name] = [column[row] for row in rows]
+    ids = kept.get("ids") or _number_rows(rows)
+    unlabelled = [""] * len(rows)
+    labels = _parse_labels(schema, kept.get("y", unlabelled), rows)
     x = x[is_whole]
 
     def describe_numbers(row: int) -> ReadableRow:
@@ -388,12 +423,12 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
             labels=labels,
             ids=tuple(ids),
             describe=describe_numbers,
-            notes=notes,
+            notes=tuple(notes),
             n_left_out=n_missing,
         )
-    shown = _views(arrays["files"], file.parent, len(is_whole))
+    shown = _find_views(arrays["files"], file.parent, len(is_whole))
     views = tuple(shown[row] for row in rows)
-    files = list(dict.fromkeys(image for images in views for image in images))
+    files = list(dict.fromkeys(chain.from_iterable(views)))
     for image in files:
         check_inside(image, file.parent)
     return SiteRows(
@@ -401,14 +436,16 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         labels=labels,
         ids=tuple(ids),
         describe=lambda row: views[row][0],
-        notes=notes,
+        notes=tuple(notes),
         originals=Originals.of(file.parent, files),
         views=views,
         n_left_out=n_missing,
     )
 
 
-def _views(names: Any, folder: Path, n: int) -> list[tuple[Path, ...]]:
+def _find_views(
+    names: npt.NDArray[np.generic], folder: Path, n: int
+) -> list[tuple[Path, ...]]:
     """The images of each row, from their names: (n,) or (n, k) texts."""
     if len(names) != n:
         raise ValueError(f"{n} rows in x and {len(names)} in files; give one a row")
@@ -419,11 +456,11 @@ def _views(names: Any, folder: Path, n: int) -> list[tuple[Path, ...]]:
         )
     views: list[tuple[Path, ...]] = []
     for row, named in enumerate(names.reshape(n, -1).tolist(), start=1):
-        texts = [_text(name) for name in named]
-        images = tuple(folder / text for text in texts if text)
+        texts = [_to_text(name) for name in named]
+        images = [folder / text for text in texts if text]
         if not images:
             raise ValueError(f"row {row} names no image in files; name one")
-        views.append(images)
+        views.append(tuple(images))
     return views
 
 
@@ -434,7 +471,7 @@ def _check_shape(x: Tensor, schema: Schema) -> None:
         )
 
 
-def _text(value: object) -> str:
+def _to_text(value: object) -> str:
     """A label or a name as text: "" where it is NaN."""
     if isinstance(value, float) and math.isnan(value):
         return ""

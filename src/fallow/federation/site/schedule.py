@@ -32,8 +32,10 @@ Part = Literal[
     "head",
     "score",
     "query",
+    "draw",
     "ask",
     "close",
+    "tally",
     "finish",
 ]
 NUMBER = r"(?P<{}>0|[1-9][0-9]{{0,8}})"
@@ -58,6 +60,8 @@ KEYS: dict[Part, re.Pattern[str]] = {
     "head": re.compile(rf"{CYCLE}/train/{ROUND}/head/{TURN}"),
     "score": re.compile(rf"{CYCLE}/train/{ROUND}/score/{TURN}"),
     "query": re.compile(rf"{QUERY}/{TURN}"),
+    "draw": re.compile(rf"{CYCLE}/query/audit/{TURN}"),
+    "tally": re.compile(rf"{CYCLE}/audit/{TURN}"),
     "finish": re.compile(rf"model/finish/{TURN}"),
 }
 ENCODING: tuple[Part, ...] = ("cells", "encoder", "encode")
@@ -83,6 +87,8 @@ OWNER: dict[Part, str] = {
     "head": "head",
     "score": "people",
     "query": "query",
+    "draw": "audit",
+    "tally": "audit",
     "ask": "people",
     "close": "people",
     "finish": "people",
@@ -93,8 +99,10 @@ PHASES: tuple[tuple[Part, ...], ...] = (
         *("hello", "cells", "encoder", "encode", "features", "initial", "tune", "targets"),
         *("round", "query", "finish"),
     ),
+    ("draw",),
     ("best", "ask"),
     ("last", "close"),
+    ("tally",),
     ("head",),
     ("score",),
 )
@@ -185,7 +193,7 @@ class RunSchedule:
             raise Refusal(f"the order {key} is none of this study: {why}")
         asks = asked.rpartition("/")[0]
         step = asks
-        if kind in ("ask", "close", "best", "last", "head", "score"):
+        if kind in ("draw", "ask", "close", "best", "last", "head", "score"):
             step = asks.rpartition("/")[0]
         if asked.startswith(f"{TUNED}/"):
             phase = (-1, 2 + TUNING.index(kind))
@@ -211,15 +219,19 @@ class RunSchedule:
         recipe = self.recipe
         if cycle == -1 or kind in ("hello", *ENCODING, "features", "tune", "finish"):
             return None
-        is_query = kind in ("query", "ask", "close")
+        is_query = kind in ("query", "draw", "ask", "close", "tally")
         first, last = self._cycles(is_query)
         if not first <= cycle <= last:
-            what = "queries" if is_query else "trains"
+            what = "trains"
+            if is_query:
+                what = "queries"
             return f"it {what} in cycles {first} to {last}, and not in {cycle}"
         if round_ >= recipe.rounds:
             return f"a cycle has {recipe.rounds} rounds, numbered from 0, and not round {round_}"
         if part >= recipe.queries_per_cycle:
             return f"a cycle has {recipe.queries_per_cycle} queries"
+        if kind in ("draw", "tally") and not recipe.audit:
+            return "no rows are drawn by chance"
         scored = recipe.rounds - recipe.score_rounds
         if kind == "score" and round_ < scored:
             return f"models are scored from round {scored} on, and not in round {round_}"
@@ -234,7 +246,9 @@ class RunSchedule:
         last = self.recipe.cycles
         if is_query:  # none follows the last training
             last -= 1
-        first = last if self.is_one_pass else 0
+        first = 0
+        if self.is_one_pass:
+            first = last
         return first, last
 
     @property
@@ -257,7 +271,7 @@ class RunSchedule:
             return (2 * cycle + 2, 0)
         if kind == "targets":
             return (2 * cycle, 0)
-        if kind in ("query", "ask", "close"):
+        if kind in ("query", "draw", "ask", "close", "tally"):
             return (2 * cycle + 1, part)
         return (2 * cycle, 1 + round_)
 
@@ -279,4 +293,7 @@ class RunSchedule:
 
 def _within(kind: Part) -> int:
     """Where a part of a step stands among the others (`PHASES`)."""
-    return next(at for at, kinds in enumerate(PHASES) if kind in kinds)
+    for at, kinds in enumerate(PHASES):
+        if kind in kinds:
+            return at
+    raise KeyError(kind)

@@ -8,19 +8,20 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from time import time
-from typing import Protocol
+from urllib.request import getproxies
 
 from fallow.core.events import Say
 from fallow.federation.folders import tighten
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.questions import now
+from fallow.federation.links.ends import Connect, SiteNode
+from fallow.federation.links.table import connect
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.host import Host
 from fallow.network.envelope import open_reply
-from fallow.network.flower import Supernode, private_socket, serve_socket
+from fallow.network.links import is_loopback
 from fallow.storage.errors import Failed
 from fallow.storage.files import write_json
 from fallow.storage.locks import alone, is_held
@@ -31,42 +32,11 @@ LOCK = "site.lock"
 REACH = 3.0  # seconds to connect
 
 
-class SiteNode(Protocol):
-    """What connects a site to its coordinator."""
-
-    @property
-    def problem(self) -> str | None: ...
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-
-
-Connect = Callable[[SiteFolder, Path], SiteNode]
-"""Makes the node that carries messages to the site's socket."""
-
-
-def supernode(folder: SiteFolder, at: Path) -> SiteNode:
-    """Flower's node for the site's settings."""
-    superlink = folder.settings.superlink
-    if superlink is None:
-        raise ValueError(
-            f'site {folder.name} does not know its coordinator: write superlink = "host:port" '
-            f"into {folder.path / 'site.toml'}"
-        )
-    return Supernode(
-        folder=folder.path / "flower",
-        site=folder.name,
-        superlink=superlink,
-        key=folder.node_key,
-        socket=at,
-        authority=folder.authority,
-    )
-
-
 def serve(
     folder: SiteFolder,
     stop: Event,
     say: Say,
-    connect: Connect = supernode,
+    connect: Connect = connect,
     copies: float = COPIES,
 ) -> None:
     """Answer orders until ``stop`` is set; one process at a time for each site.
@@ -80,10 +50,9 @@ def serve(
         ledger = folder.open_ledger()
         try:
             host = Host(folder, ledger, say=say)
-            with private_socket(folder.path) as at:
-                handle = _announce_replies(folder, host.handle, say)
-                with _serving(at, handle, connect(folder, at)) as node:
-                    _watch(folder, node, stop, say=say, copies=Copies(ledger, copies))
+            handle = _announce_replies(folder, host.handle, say)
+            with _running(connect(folder, handle)) as node:
+                _watch(folder, node, stop, say=say, copies=Copies(ledger, copies))
         finally:
             ledger.close()
             (folder.path / "live.json").unlink(missing_ok=True)
@@ -115,22 +84,13 @@ def only_server(folder: SiteFolder) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _serving(
-    at: Path, handle: Callable[[bytes], bytes], node: SiteNode
-) -> Iterator[SiteNode]:
-    """Answer what comes to the socket ``at``, and bring it there by a node, until the block ends."""
-    ended = Event()
-    server = Thread(
-        target=serve_socket, args=(at, handle, ended), name="orders", daemon=True
-    )
-    server.start()
+def _running(node: SiteNode) -> Iterator[SiteNode]:
+    """Have orders answered until the block ends."""
     node.start()
     try:
         yield node
     finally:
         node.stop()
-        ended.set()
-        server.join()
 
 
 def _watch(
@@ -175,17 +135,21 @@ def _announce_replies(
 
 def unreachable(folder: SiteFolder) -> str | None:
     """Why no connection to the coordinator's machine can be made, in a sentence; None if it can."""
-    superlink = folder.settings.superlink
-    if superlink is None:
+    own = folder.settings
+    address = own.superlink or own.address
+    if address is None:
         return None
-    host, _, port = superlink.rpartition(":")
+    host, _, port = address.rpartition(":")
+    is_between = own.proxy is not None or "https" in getproxies()
+    if own.address is not None and is_between and not is_loopback(host.strip("[]")):
+        return None  # only the proxy knows
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH):
             return None
     except OSError as error:
         why = error.strerror or str(error)
         return (
-            f"the coordinator at {superlink} is not reached ({why}): it may not run yet, or a "
+            f"the coordinator at {address} is not reached ({why}): it may not run yet, or a "
             "firewall is in between"
         )
 

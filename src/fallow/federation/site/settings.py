@@ -14,7 +14,7 @@ from tomlkit.items import Table
 from fallow.core.build import nearest
 from fallow.core.names import NamePolicy
 from fallow.core.types import SiteId
-from fallow.federation.address import check_address
+from fallow.federation.address import check_address, check_proxy
 from fallow.federation.toml import add_setting, toml_item
 
 SECTIONS = {
@@ -25,7 +25,17 @@ SECTIONS = {
 }
 ALLOW = "allow"
 """The section of distributions whose classes an agreement may name, with the digest of each."""
-TEXTS = ("name", "data", "test", "superlink", "certificates")
+TEXTS = (
+    "name",
+    "data",
+    "test",
+    "superlink",
+    "address",
+    "proxy",
+    "certificates",
+    "own_certificate",
+    "own_key",
+)
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(TEXTS, ((str,), "a text in quotes")),
     **dict.fromkeys(
@@ -44,9 +54,11 @@ RUNS = 10
 class Settings:
     """What a site decides for itself: the file ``site.toml``.
 
-    data, test: its rows; paths count from the folder.  superlink: ``host:port`` of the coordinator;
-    certificates: of the authority by which the coordinator's machine is known, None: those that
-    the system trusts.  limit: labels that its people ever give; annotators: how many must agree on
+    data, test: its rows; paths count from the folder.  superlink: ``host:port`` of the coordinator
+    over Flower; address: over HTTPS; proxy: the address of one that is between, None: as the
+    environment says.  certificates: of the authority by which the coordinator's machine is known,
+    None: those that the system trusts; own_certificate, own_key: which this site shows over HTTPS,
+    None: none.  limit: labels that its people ever give; annotators: how many must agree on
     each; epsilon: what it ever spends on noise, None: as the agreement says.  shown: questions that
     its people ever see, None: twice the labels that they may be asked for; scores: how often models
     are scored on its test rows, None: twice as often as one run does.  All are over all runs, of
@@ -59,6 +71,10 @@ class Settings:
     data: str
     test: str | None = None
     superlink: str | None = None
+    address: str | None = None
+    proxy: str | None = None
+    own_certificate: str | None = None
+    own_key: str | None = None
     certificates: str | None = None
     limit: int | None = None
     annotators: int = 1
@@ -101,6 +117,14 @@ class Settings:
             )
         if self.superlink is not None:
             check_address(self.superlink, "superlink")
+        if self.address is not None:
+            check_address(self.address, "address")
+        if self.proxy is not None:
+            check_proxy(self.proxy)
+        if (self.own_certificate is None) != (self.own_key is None):
+            raise ValueError(
+                "own_certificate and own_key belong together: give both or none"
+            )
 
 
 def settings_from(tree: Mapping[str, object]) -> Settings:
@@ -191,13 +215,7 @@ def settings_text(settings: Settings, study: str) -> str:
         "rows with labels that models are tested on",
         example="test.csv",
     )
-    _add(
-        document,
-        "superlink",
-        settings.superlink,
-        "the coordinator's machine, and the authority by which it is known",
-        example="coordinator.example:9092",
-    )
+    _add_coordinator(document, settings)
     _add(document, "certificates", settings.certificates, example="keys/authority.pem")
 
     labels = _add_section(document, "labels")
@@ -263,6 +281,36 @@ def settings_text(settings: Settings, study: str) -> str:
     for name, digest in settings.allow.items():
         add_setting(allow, name, digest)
     return tomlkit.dumps(document)
+
+
+def _add_coordinator(document: TOMLDocument, settings: Settings) -> None:
+    """Where the coordinator is reached, over the link that was agreed on."""
+    about = "the coordinator's machine, and the authority by which it is known"
+    if settings.address is None:
+        _add(
+            document,
+            "superlink",
+            settings.superlink,
+            about,
+            example="coordinator.example:9092",
+        )
+        return
+    _add(
+        document,
+        "proxy",
+        settings.proxy,
+        "what is between this site and the network; otherwise as HTTPS_PROXY says",
+        example="http://proxy.example:3128",
+    )
+    if settings.own_certificate is not None:
+        _add(
+            document,
+            "own_certificate",
+            settings.own_certificate,
+            "what this site shows to the coordinator's machine",
+        )
+        _add(document, "own_key", settings.own_key)
+    _add(document, "address", settings.address, about)
 
 
 def _add_section(document: TOMLDocument, name: str) -> Table:

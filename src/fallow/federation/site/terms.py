@@ -10,6 +10,7 @@ from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import SiteRows
 from fallow.federation.site.settings import Settings
 from fallow.federation.toml import duration
+from fallow.network.links import LINKS
 from fallow.settings.budgets import Share
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.plain import plain
@@ -25,6 +26,7 @@ PARTS = {
     "tuning": "choice of the encoder's field",
     "scaling": "standardisation",
     "retention": "best model",
+    "audit": "audit",
     "people": "people and scores",
 }
 SEEN_BY = {
@@ -129,6 +131,7 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
         lines.append(UNKNOWN_BUDGET)
     lines.append(f"privacy: {_describe_privacy(recipe, own.epsilon)}")
     lines += _describe_empty(agreement)
+    lines.append(f"link: {LINKS[agreement.link].title}; this site calls, nobody calls it")
     if agreement.guideline is not None:
         lines.append("how to label, which people read beside each sample:")
     shown = [plain(line, LINE) for line in lines]
@@ -156,7 +159,7 @@ def _describe_empty(agreement: Agreement) -> list[str]:
 def describe_showing(agreement: Agreement) -> list[str]:
     """What the sums of training let others read off, in words; no line where that is little."""
     methods = build_study(agreement).methods
-    lines = []
+    lines: list[str] = []
     for owner in ("training", "head"):
         if owner not in methods:
             continue

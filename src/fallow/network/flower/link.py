@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from subprocess import SubprocessError
@@ -68,6 +68,9 @@ class FlowerLink:
         with self._lock:
             self._nodes = dict(nodes)
             self._admitted = False
+
+    def limit(self, most: Callable[[SiteId], int]) -> None:
+        """Nothing: Flower has read a message before anybody can look at its size."""
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
         """Replace the open message of each site; it is sent until it is answered."""

@@ -7,9 +7,10 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event, Lock, Thread
+from typing import Protocol
 
 from fallow.network.flower.app.fallow_pipe.pipe import ANSWER, LOST, MESSAGE, read, write
 from fallow.storage.private import FILE, private_folder
@@ -96,3 +97,50 @@ def _serve(connection: socket.socket, handle: Callable[[bytes], bytes], one: Loc
             return  # whoever asked is gone, and will ask again
         except Exception:
             write(connection, LOST, FAILED)
+
+
+class Node(Protocol):
+    """What brings messages to a socket."""
+
+    @property
+    def problem(self) -> str | None: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+class SocketNode:
+    """A node together with the socket at which messages are answered, from `start` to `stop`.
+
+    folder: of the socket; ``make_node`` is told its path.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        handle: Callable[[bytes], bytes],
+        make_node: Callable[[Path], Node],
+    ) -> None:
+        self._stack = ExitStack()
+        self._ended = Event()
+        at = self._stack.enter_context(private_socket(folder))
+        self._node = make_node(at)
+        self._server = Thread(
+            target=serve_socket, args=(at, handle, self._ended), name="orders", daemon=True
+        )
+
+    @property
+    def problem(self) -> str | None:
+        """Why the node is not connected."""
+        return self._node.problem
+
+    def start(self) -> None:
+        """Answer what comes."""
+        self._server.start()
+        self._node.start()
+
+    def stop(self) -> None:
+        """End the node and remove the socket."""
+        self._node.stop()
+        self._ended.set()
+        self._server.join()
+        self._stack.close()

@@ -32,7 +32,7 @@ from fallow.report.final_table import label_of
 from fallow.report.findings.labels import over_cycles
 from fallow.report.findings.pairs import Pair
 from fallow.report.noted import read_number, read_numbers
-from fallow.study.records import Cell, StudyRecords
+from fallow.study.records import RunRecords, StudyRecords
 from fallow.study.statistics import Comparison
 
 LOOKS: dict[Family, Look] = {
@@ -141,7 +141,7 @@ def _low_classes(row: Record) -> float | None:
     return sum(low)
 
 
-def _mean_sigma(cells: Sequence[Cell]) -> dict[int, list[float]]:
+def _mean_sigma(cells: Sequence[RunRecords]) -> dict[int, list[float]]:
     """Cycle -> spread of each class, mean over seeds."""
     found: dict[int, list[Sequence[float]]] = {}
     for cell in cells:
@@ -160,7 +160,7 @@ def _mean_sigma(cells: Sequence[Cell]) -> dict[int, list[float]]:
     return means
 
 
-def _threshold(cells: Sequence[Cell]) -> float | None:
+def _threshold(cells: Sequence[RunRecords]) -> float | None:
     """The threshold that the records of a query name."""
     for cell in cells:
         for row in cell.records:
@@ -170,7 +170,7 @@ def _threshold(cells: Sequence[Cell]) -> float | None:
     return None
 
 
-def _draw_spread(axes: Axes, cells: Sequence[Cell], look: Look) -> None:
+def _draw_spread(axes: Axes, cells: Sequence[RunRecords], look: Look) -> None:
     """One line per class, and the threshold across them."""
     sigma = _mean_sigma(cells)
     cycles = list(sigma)

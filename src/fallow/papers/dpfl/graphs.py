@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fallow.experiment.record import Record
-from fallow.study.records import Cell, StudyRecords
+from fallow.study.records import RunRecords, StudyRecords
 from fallow.training.personal.parts import graphs as measure
 
 NAN = float("nan")
@@ -74,7 +74,7 @@ class GraphMeasures:
     distance: float
 
 
-def graphs_of(cell: Cell, is_flipped: bool) -> Graphs | None:
+def graphs_of(cell: RunRecords, is_flipped: bool) -> Graphs | None:
     """The graphs that a run recorded; None for a method without one.
 
     is_flipped: some sites have flipped labels, those without a score.

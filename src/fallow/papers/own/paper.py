@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from fallow.papers.own import benchmark, closed_form, demo, personal_al, strategies
+from fallow.papers.own import (
+    benchmark,
+    closed_form,
+    demo,
+    personal_al,
+    pivotal,
+    strategies,
+)
 from fallow.report.paper import Paper, Sections
 
 
@@ -20,6 +27,7 @@ OWN = Paper(
         *strategies.RECIPES,
         *closed_form.RECIPES,
         *personal_al.RECIPES,
+        *pivotal.RECIPES,
         *benchmark.RECIPES,
     ),
     sections=sections,

@@ -8,7 +8,8 @@ what a cluster's total changes by, from exchange to exchange, is never a single 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,8 +17,9 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.streams import stream
-from fallow.core.types import Answer
+from fallow.core.types import Answer, State, Value
 from fallow.core.view import Rows, View
+from fallow.queries.base import Budget
 from fallow.queries.parts.kcenter import CHUNK
 
 LEAST = 5  # rows of a bundle
@@ -40,7 +42,34 @@ class Centres(NamedTuple):
     spread: Tensor
 
 
+class Clusters(NamedTuple):
+    """centres: (K, D) means of clusters of all sites' rows; totals: what sites added up in ``size``;
+    labels: of all sites after the query."""
+
+    centres: Tensor
+    totals: dict[str, Tensor]
+    labels: int
+
+
 # -- server half ------------------------------------------------------------------------------
+
+
+def cluster_sites(
+    ask: Ask, budget: Budget, least: int, *, one_a_label: bool = False
+) -> Clusters:
+    """The first exchanges of a query: sites tie bundles of ``least`` rows or more (``bundle``), tell
+    how many rows and labels they have (``size``), and have their clusters found (``groups``).
+
+    Up to `MOST_CENTRES` clusters, and no more than there can be bundles; one_a_label: nor more than
+    there are labels after the query.
+    """
+    ask.keep("bundle")
+    totals = sum_of_all(ask, "size")
+    labels = int(totals["labels"]) + sum(budget.values())
+    wanted = min(MOST_CENTRES, int(totals["rows"]) // least)
+    if one_a_label:
+        wanted = min(wanted, labels)
+    return Clusters(find_centres(ask, wanted), totals, labels)
 
 
 def find_centres(ask: Ask, wanted: int) -> Tensor:
@@ -117,15 +146,17 @@ def join_closest(centres: Centres, wanted: int) -> Centres:
     rows = centres.rows.clone()
     spread = centres.spread.clone()
     cost = torch.cdist(at, at).square() * rows[:, None] * rows / (rows[:, None] + rows)
-    cost.fill_diagonal_(torch.inf)
+    cost.fill_diagonal_(torch.inf)  # (K, K), of joining each with each
     is_left = torch.ones(len(at), dtype=torch.bool)
     for _ in range(len(at) - wanted):
-        kept, gone = sorted(divmod(int(cost.argmin()), len(at)))
+        cheapest = int(cost.argmin())  # a place in the matrix, row after row
+        kept, gone = sorted(divmod(cheapest, len(at)))
         both = rows[kept] + rows[gone]
         at[kept] = (rows[kept] * at[kept] + rows[gone] * at[gone]) / both
         spread[kept] += spread[gone] + cost[kept, gone]
         rows[kept] = both
         is_left[gone] = False
+        # what it costs to join the new cluster with each that is left
         apart = (at - at[kept]).square().sum(1) * rows * both / (rows + both)
         apart = apart.masked_fill(~is_left, torch.inf)
         apart[kept] = torch.inf
@@ -139,16 +170,15 @@ def join_closest(centres: Centres, wanted: int) -> Centres:
 # -- site half --------------------------------------------------------------------------------
 
 
-def shared_features(view: View, which: Rows = "pool", every: int = 1) -> Tensor:
+def read_shared_features(view: View, which: Rows = "pool", every: int = 1) -> Tensor:
     """Features of rows in a space that all sites share: (n, D).
 
     Those of the global model where sites have one, else the rows themselves, which an encoder may
     have made.  With ``every`` = k those of each k-th row alone.
     """
     if "global" in view.memory:
-        return view.embed("global", which)[::every].flatten(
-            1
-        )  # one pass for the whole query
+        features = view.embed("global", which)  # one pass for the whole query
+        return features[::every].flatten(1)
     parts = []
     first = 0  # position in the next block of its first row that counts
     for block in view.blocks(which):
@@ -164,7 +194,7 @@ def tie_bundles(view: View, least: int = LEAST) -> Answer:
     than ``least`` rows has none.  Rows that are not finite are in no bundle.
     """
     every = max(1, math.ceil(view.pool / MOST_ROWS))
-    x = shared_features(view, every=every).double()
+    x = read_shared_features(view, every=every).double()
     stands_for = view.pool / max(len(x), 1)
     x = x[x.isfinite().all(1)]
     if len(x) < least:
@@ -216,7 +246,9 @@ def _find_gap(along: Tensor, least: int) -> int:
 
 
 def total_bundles(
-    bundles: Answer, centres: Tensor | None = None, planes: Tensor | None = None
+    bundles: Mapping[str, Value],
+    centres: Tensor | None = None,
+    planes: Tensor | None = None,
 ) -> Answer:
     """A site's part of the totals of each cluster: rows (K,), features (K, D), squares (K,).
 
@@ -261,11 +293,11 @@ def nearest_centre(x: Tensor, centres: Tensor) -> Tensor:
     return torch.cat(found)
 
 
-def kept_bundles(view: View) -> dict[str, Any]:
+def read_bundles(view: View) -> State:
     """What `tie_bundles` left at the site; raises where it was not asked for."""
     if "bundle" not in view.memory:
         raise ValueError(
             f"site {view.site} was asked for totals of bundles, and has tied none: "
             "'bundle' comes first"
         )
-    return dict(view.memory["bundle"])
+    return view.memory["bundle"]

@@ -34,7 +34,7 @@ class Clocks(NamedTuple):
         """Rows as they are first drawn; then those that never are, then those without a rate."""
         return self.first.argsort(stable=True)
 
-    def drawn(self, end: float) -> Tensor:
+    def is_drawn(self, end: float) -> Tensor:
         """Which rows are drawn by the time of which ``end`` is the log, (m,)."""
         return (self.first.log() <= end) & (self.rate > 0)
 
@@ -44,10 +44,10 @@ class Clocks(NamedTuple):
         After its first strike a clock goes on as if nothing had been: the rest is Poisson.
         """
         u = torch.rand(self.rate.shape, generator=generator, dtype=torch.float64)
-        drawn = self.drawn(end)
-        left = (math.exp(end) - self.first[drawn]).clamp_min(0)
+        is_drawn = self.is_drawn(end)
+        time_left = (math.exp(end) - self.first[is_drawn]).clamp_min(0)
         times = torch.zeros_like(self.rate)
-        times[drawn] = 1 + poisson(self.rate[drawn] * left, u[drawn])
+        times[is_drawn] = 1 + poisson(self.rate[is_drawn] * time_left, u[is_drawn])
         return times
 
     def histogram(self, low: float, high: float) -> Tensor:

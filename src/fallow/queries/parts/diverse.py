@@ -10,7 +10,9 @@ from fallow.queries.parts.kmeanspp import k_means_pp
 from fallow.queries.parts.top import rank_rows
 
 
-def by_gradient(p: Tensor, z: Tensor, n: int, ties: Generator, draw: Generator) -> Tensor:
+def pick_by_gradient(
+    p: Tensor, z: Tensor, n: int, ties: Generator, draw: Generator
+) -> Tensor:
     """k-means++ on gradients of the last layer, each for the predicted label.  -> (n,).
 
     p: (m, C) probabilities; z: (m, d) features.  Rows whose gradient is not finite come last.
@@ -20,7 +22,7 @@ def by_gradient(p: Tensor, z: Tensor, n: int, ties: Generator, draw: Generator) 
     return mixed[k_means_pp(gradients.at(mixed), n, draw)]
 
 
-def by_cover(x: Tensor, anchors: Tensor | None, n: int, ties: Generator) -> Tensor:
+def pick_by_cover(x: Tensor, anchors: Tensor | None, n: int, ties: Generator) -> Tensor:
     """Greedy k-center away from ``anchors``.  x: (m, d); anchors: (a, d) -> (n,).
 
     Without anchors the first pick is the row closest to the mean.  Equal distances are broken at

@@ -57,7 +57,11 @@ class Features:
         y = other.x.to(self.x)
         half_y = other.half.to(self.half)
         blocks = zip(torch.split(self.x, CHUNK), torch.split(self.half, CHUNK), strict=True)
-        found = [torch.addmm(half_y, x, y.T, alpha=-1).amin(1) + half for x, half in blocks]
+        found = []
+        for x, half in blocks:
+            # |x - y|² / 2 is |x|² / 2 + |y|² / 2 - <x, y>; (b, rows of ``other``)
+            without_own = torch.addmm(half_y, x, y.T, alpha=-1)
+            found.append(without_own.amin(1) + half)
         return torch.cat(found).clamp_min_(0)
 
 
@@ -103,11 +107,16 @@ class Gradients:
         q_t = other.q.to(self.q).T
         z_t = other.z.to(self.z).T
         half_o = other.half.to(self.half)
-        parts = (torch.split(part, CHUNK) for part in (self.q, self.z, self.half))
-        found = [
-            (half_o - (q @ q_t).mul_(z @ z_t)).amin(1) + half
-            for q, z, half in zip(*parts, strict=True)
-        ]
+        blocks = zip(
+            torch.split(self.q, CHUNK),
+            torch.split(self.z, CHUNK),
+            torch.split(self.half, CHUNK),
+            strict=True,
+        )
+        found = []
+        for q, z, half in blocks:
+            inner = (q @ q_t).mul_(z @ z_t)  # (b, rows of ``other``)
+            found.append((half_o - inner).amin(1) + half)
         return torch.cat(found).clamp_min_(0)
 
 

@@ -14,7 +14,7 @@ from fallow.queries.parts.magnitude import within_reach
 MANY = 2000  # clusters; from here on k-means sees the rows in mini-batches
 
 
-def clusters(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
+def cluster_rows(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
     """k-means (k-means++ start, one run): the cluster of each row.  x: (m, d) -> (m,) int64.
 
     Fewer than ``k`` clusters where rows are equal, or too close to be told apart.  In float32: ties

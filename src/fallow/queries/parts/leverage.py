@@ -19,6 +19,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
+
 EPS = torch.finfo(torch.float64).eps
 CHUNK = 4096
 """Rows at a time: beside the rows of a site there is never a second copy of all."""
@@ -40,6 +43,22 @@ class Columns(NamedTuple):
     mean: Tensor
     unit: Tensor
     rows: int
+
+
+def find_columns(ask: Ask, *, intercept: bool, most: float | None = None) -> Columns:
+    """The columns of all sites, by their answers to ``totals`` and ``spread``, with one of ones behind
+    them where there is an ``intercept``.  most: the largest total of a column that is taken."""
+    total = sum_of_all(ask, "totals", most)
+    rows = int(total["rows"])
+    if rows == 0:
+        raise ValueError(
+            "no site has a row without a label: there is nothing to choose from"
+        )
+    mean = total["columns"] / rows * intercept
+    seen = sum_of_all(ask, "spread", mean=mean)
+    unit = scales(seen["squares"], seen["varies"])
+    ones = torch.full((int(intercept),), rows**-0.5, dtype=torch.float64)
+    return Columns(mean, torch.cat([unit, ones]), rows)
 
 
 def totals(x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ noise are those of Holzmüller et al. (2023): labelled rows have a mean square o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Protocol, final
 
 import torch
 from torch import Tensor
@@ -25,7 +25,14 @@ TIED = 1e-10  # of the largest score: copies of a row differ by rounding errors
 LARGEST = 1e50  # of a feature: its fourth power times any number of rows is a double
 
 
-def check_sigma(query: Any) -> None:
+class HasSigma(Protocol):
+    """A strategy with a field for the noise of a label."""
+
+    @property
+    def sigma(self) -> float: ...
+
+
+def check_sigma(query: HasSigma) -> None:
     """Raise ValueError where the field ``sigma`` is no noise."""
     if not LEAST <= query.sigma < float("inf"):
         name = type(query).__name__
@@ -34,7 +41,7 @@ def check_sigma(query: Any) -> None:
         )
 
 
-def refuse_classes(query: Any, view: View) -> None:
+def refuse_classes(query: object, view: View) -> None:
     """Raise ValueError where there are classes, for a strategy that knows one output only."""
     if view.classes:
         raise ValueError(

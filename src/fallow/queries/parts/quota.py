@@ -27,9 +27,12 @@ def apportion(n: int, weight: Tensor) -> Tensor:
     share = n * weight / weight.sum()
     base = (share + 1e-9).floor()
     rest = ((share - base) * 1e9).round()
+
+    # the largest remainder first, then the larger weight, then the lower class
     keys = zip((-rest).tolist(), (-weight).tolist(), range(len(weight)), strict=True)
-    first = [c for *_, c in sorted(keys)][: int(n - base.sum())]
-    base[first] += 1
+    order = [c for _, _, c in sorted(keys)]
+    missing = int(n - base.sum())
+    base[order[:missing]] += 1
     return base.long()
 
 
@@ -41,14 +44,14 @@ def fill(n: int, weight: Tensor, caps: Tensor) -> Tensor:
     >>> fill(10, torch.tensor([1.0, 1.0, 0.5, 0.25]), torch.tensor([3, 100, 100, 100]))
     tensor([3, 4, 2, 1])
     """
-    total = min(n, int(caps.sum()))
     quota = torch.zeros_like(caps)
     share = weight
-    while (
-        missing := total - int(quota.sum())
-    ) > 0:  # each turn closes a class, or is the last
+    missing = min(n, int(caps.sum()))
+    total = missing
+    while missing > 0:  # each turn closes a class, or is the last
         if not bool(share.any()):  # only classes of weight 0 have room left
             share = (quota < caps).double()
         quota = torch.minimum(quota + apportion(missing, share), caps)
         share = weight * (quota < caps)
+        missing = total - int(quota.sum())
     return quota

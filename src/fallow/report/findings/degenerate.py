@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fallow.study.records import Cell, StudyRecords
+from fallow.study.records import RunRecords, StudyRecords
 
 
-def predicts_one_class(cell: Cell) -> bool:
+def predicts_one_class(cell: RunRecords) -> bool:
     """Whether the last model of a run gives every test row the same class.
 
     Then all rows of one class are right and none of any other, which nothing else brings about.

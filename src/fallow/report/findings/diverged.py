@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fallow.experiment.record import Record
-from fallow.study.records import Cell, StudyRecords
+from fallow.study.records import RunRecords, StudyRecords
 
 FAR = 10.0
 """Ten times the variance of the training targets."""
@@ -22,7 +22,7 @@ def has_diverged(row: Record) -> bool:
     return is_scaled and not error <= FAR  # not a number is far, too
 
 
-def _first_cycle(cell: Cell) -> int | None:
+def _first_cycle(cell: RunRecords) -> int | None:
     """The first cycle in which the run diverged; None where it did not."""
     for row in cell.records:
         if has_diverged(row):

@@ -17,7 +17,7 @@ from fallow.core.streams import seed_of
 from fallow.experiment.record import Record
 from fallow.report.final_table import rank_queries
 from fallow.study.names import training_tags
-from fallow.study.records import Cell, StudyRecords
+from fallow.study.records import RunRecords, StudyRecords
 from fallow.study.statistics import Interval
 
 DRAWS = 2000
@@ -65,7 +65,7 @@ class SiteComparison:
     seeds: int
 
 
-def scores_row(cell: Cell) -> Record | None:
+def scores_row(cell: RunRecords) -> Record | None:
     """The record whose per-site scores count: the last that is final; None without such scores."""
     found = None
     for record in cell.records:

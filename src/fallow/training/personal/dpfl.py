@@ -155,6 +155,8 @@ class DPFL:
         options=("fresh_first",),
         site_lists=("alone",),
         missing="stops: the graph is over all sites",
+        no_batch_norm="models are averaged in every trial, and the running statistics of batch norm "
+        "are wrong for such an average; choose a model without it, such as lenet",
         regression=False,
     )
 
@@ -194,10 +196,7 @@ class DPFL:
     def prepare(self, state: State, ask: Ask) -> State:
         """Lines 1-4: epochs from the common start, then each site's candidates Ω."""
         if state["stats"].numel():
-            raise ValueError(
-                "DPFL averages models in every trial, and the running statistics of batch norm are "
-                "wrong for such an average; choose a model without batch norm, such as lenet"
-            )
+            raise ValueError(f"DPFL takes no batch norm: {self.contract.no_batch_norm}")
         state = model(state)
         first = replace(self.plan, segments=(Segment(self.first_epochs),))
         ask.fit(first, "local", None, **state)

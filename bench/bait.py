@@ -1,0 +1,89 @@
+"""BAIT: 500 of 10,000 rows with 512 features, twice as many picked and half of them taken back."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bench.timing import Entry, Race
+from fallow.core.streams import stream
+from fallow.queries.bait import forward_backward
+from fallow.queries.parts import SIGMA, LastLayer, Reduction
+from fallow.queries.parts.posterior import CERTAIN, TIED, with_one
+
+
+def prepare(is_quick: bool) -> Race:
+    if is_quick:
+        return race(rows=300, features=12, picks=20)
+    return race(rows=10_000, features=512, picks=500)
+
+
+def race(rows: int, features: int, picks: int) -> Race:
+    x = with_one(torch.randn(rows + picks, features, generator=stream(0, "bench features")))
+    layer = LastLayer(x[:rows], x[rows:], torch.arange(rows))
+    found: dict[str, Tensor] = {}
+
+    def theirs() -> None:
+        found["theirs"] = plain_bait(layer, picks)
+
+    def ours() -> None:
+        reduction = Reduction.of(layer, SIGMA)
+        found["ours"] = forward_backward(reduction, picks, 2 * picks)
+
+    def are_equal() -> bool:
+        return torch.equal(found["theirs"], found["ours"])
+
+    return Race(theirs, ours, are_equal, runs=3)
+
+
+def plain_bait(layer: LastLayer, n: int) -> Tensor:
+    """Mφ and RMφ of all rows, changed in place by an outer product for each pick."""
+    z = layer.posterior(SIGMA)
+    root = torch.linalg.qr(torch.cat([z.pool, z.labelled]), mode="r").R
+    phi = z.pool.contiguous()
+    m_phi = phi.clone()
+    r_m_phi = phi @ root.T
+    is_out = torch.zeros(len(phi), dtype=torch.bool)
+    picks: list[int] = []
+    for _ in range(2 * n):
+        gain = r_m_phi.square().sum(1) / (1 + torch.linalg.vecdot(phi, m_phi))
+        gain[is_out] = -torch.inf
+        j = first_of(gain)
+        label(j, 1, phi, m_phi, r_m_phi)
+        is_out[j] = True
+        picks.append(j)
+    kept = torch.tensor(picks)
+    phi = phi[kept]
+    m_phi = m_phi[kept]
+    r_m_phi = r_m_phi[kept]
+    is_out = torch.zeros(len(phi), dtype=torch.bool)
+    for _ in range(n):
+        left = 1 - torch.linalg.vecdot(phi, m_phi)
+        loss = r_m_phi.square().sum(1) / left
+        loss[is_out | (left <= CERTAIN)] = torch.inf
+        j = int(loss.argmin())
+        label(j, -1, phi, m_phi, r_m_phi)
+        is_out[j] = True
+    return kept[~is_out]
+
+
+def label(j: int, sign: int, phi: Tensor, m_phi: Tensor, r_m_phi: Tensor) -> None:
+    """Row ``j`` gets a label (1) or gives it back (-1): Sherman and Morrison."""
+    step = m_phi @ phi[j]
+    step /= sign + step[j]
+    m_phi.addr_(step, m_phi[j].clone(), alpha=-1)
+    r_m_phi.addr_(step, r_m_phi[j].clone(), alpha=-1)
+
+
+def first_of(gain: Tensor) -> int:
+    """The first of the largest, up to rounding."""
+    return int((gain >= gain.max() * (1 - TIED)).nonzero()[0])
+
+
+ENTRY = Entry(
+    "bait",
+    "Sherman and Morrison on Mφ and RMφ of all rows, in place, for each pick; three runs",
+    bar=3.0,
+    compared="the picks that were timed: identical",
+    prepare=prepare,
+)

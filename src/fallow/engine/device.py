@@ -1,0 +1,171 @@
+"""`Loop` on a device: rows go there once, models come back once a round."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import ClassVar, final
+
+import torch
+from torch import nn
+
+from fallow.core.banks import Layout
+from fallow.core.local import LocalTraining, RowLoss, TrainState
+from fallow.core.plan import Plan
+from fallow.core.types import State
+from fallow.engine.banked import RANDOM
+from fallow.engine.batches import Fitted, Job
+from fallow.engine.held import HeldRows
+from fallow.engine.in_flight import SitesInFlight, Tell, is_out_of_memory
+from fallow.engine.loop import Loop
+from fallow.engine.placement import DeviceFailed, Placement
+
+
+def say_nothing(sentence: str) -> None:
+    """Tell nobody."""
+
+
+@final
+@dataclass
+class Device:
+    """Trains sites one after another on a device, by the steps of `Loop`.
+
+    Orders of rows, crops and first weights are drawn on the CPU, so that a run draws the same
+    numbers wherever it trains.  Results are those of `Loop` up to rounding.  ``tell``: who is told
+    where memory is short.
+    """
+
+    model: nn.Module
+    layout: Layout
+    loss: RowLoss
+    channels_last: bool = False
+    placement: Placement = Placement()
+    tell: Tell = say_nothing
+    sites: SitesInFlight = field(init=False)
+
+    models: ClassVar[str] = "models that draw no random numbers, such as those of dropout,"
+    takes_all_cores: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        self.sites = SitesInFlight(self.placement.device.type, self._say)
+
+    def _say(self, sentence: str) -> None:
+        self.tell(sentence)  # of now: whoever watches may come later
+
+    @classmethod
+    def build(
+        cls, model: nn.Module, layout: Layout, loss: RowLoss, *, channels_last: bool = False
+    ) -> Device:
+        return Device(model, layout, loss, channels_last)
+
+    @staticmethod
+    def can_train(model: nn.Module) -> bool:
+        return not any(isinstance(module, RANDOM) for module in model.modules())
+
+    @cached_property
+    def held(self) -> HeldRows:
+        """The rows that stand on the device."""
+        return HeldRows(self.placement.device)
+
+    @cached_property
+    def loop(self) -> Loop:
+        """What trains on the device, with a model of its own there; made once."""
+        model = copy.deepcopy(self.model).to(self.placement.device)
+        is_cuda = self.placement.device.type == "cuda"
+        return Loop(
+            model,
+            self.layout,
+            self.loss,
+            channels_last=self.channels_last or is_cuda,
+            autocast=self.placement.autocast,
+        )
+
+    def fit(
+        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
+    ) -> list[Fitted]:
+        """Train every job; the order of jobs does not matter.
+
+        Raises `DeviceFailed` where not even one site fits, and where the device itself failed.
+        """
+        train = partial(self._train, method, plan, round_)
+        try:
+            with self.placement.computing():
+                return self.sites.train(jobs, train, self._free)
+        except RuntimeError as error:
+            if not is_device_error(error):
+                raise
+            raise DeviceFailed(describe_failure(self.placement, error)) from error
+
+    def _train(
+        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
+    ) -> list[Fitted]:
+        placed = [self._place(job) for job in jobs]
+        done = self.loop.fit(method, plan, round_, placed)
+        return [_bring_back(one) for one in done]
+
+    def _place(self, job: Job) -> Job:
+        """The job with all its tensors on the device."""
+        there = self.placement.device
+        own = {name: _move_slot(slot, there) for name, slot in job.own.items()}
+        sent = job.sent
+        if sent is not None:
+            sent = _move(sent, there)
+        return replace(
+            job,
+            x=self.held.copy_of(job.site, "x", job.x),
+            y=job.y.to(there),
+            weight=job.weight.to(there),
+            start=_move(job.start, there),
+            own=own,
+            sent=sent,
+            counts=job.counts.to(there),
+            u=self.held.copy_of(job.site, "u", job.u),
+        )
+
+    def _free(self) -> None:
+        """Give back the memory of rows that are there, and what PyTorch keeps for later."""
+        self.held.forget()
+        if self.placement.device.type == "cuda":
+            torch.cuda.empty_cache()
+        elif self.placement.device.type == "mps":
+            torch.mps.empty_cache()
+
+
+def is_device_error(error: RuntimeError) -> bool:
+    """Whether a device or its driver failed, and not the code that ran there.
+
+    >>> is_device_error(RuntimeError("CUDA error: unspecified launch failure"))
+    True
+    """
+    if isinstance(error, DeviceFailed) or is_out_of_memory(error):
+        return False
+    accelerator = getattr(torch, "AcceleratorError", None)  # PyTorch 2.8
+    if accelerator is not None and isinstance(error, accelerator):
+        return True
+    said = str(error)
+    return any(words in said for words in ("CUDA error", "cuDNN error", "CUBLAS_STATUS"))
+
+
+def describe_failure(placement: Placement, error: RuntimeError) -> str:
+    """What failed and how to go on."""
+    first = str(error).strip().partition("\n")[0]
+    return (
+        f"device {placement.device.type} failed while it trained ({first}); what was done is "
+        "kept: go on with --resume, or on the processor with --resume --set device=cpu"
+    )
+
+
+def _move(state: State, there: torch.device) -> State:
+    return {name: part.to(there) for name, part in state.items()}
+
+
+def _move_slot(slot: TrainState, there: torch.device) -> TrainState:
+    return TrainState._make(part.to(there) for part in slot)
+
+
+def _bring_back(done: Fitted) -> Fitted:
+    here = torch.device("cpu")
+    own = {name: _move_slot(slot, here) for name, slot in done.own.items()}
+    return Fitted(_move(done.sent, here), own, done.steps)

@@ -1,0 +1,94 @@
+"""How many sites a device trains at once: fewer where memory is short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from fallow.core.words import count_noun
+from fallow.engine.batches import Fitted, Job
+from fallow.engine.placement import DeviceFailed
+
+Tell = Callable[[str], None]
+"""Says a sentence to whoever watches the run."""
+
+WORDS = ("out of memory", "not enough memory", "can't allocate memory")
+"""How allocators that have no error of their own say so."""
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether an error says that memory was short: PyTorch's own for GPUs, or the words of an
+    allocator.
+
+    >>> is_out_of_memory(RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"))
+    True
+    """
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    said = str(error)
+    return any(words in said for words in WORDS)
+
+
+@final
+@dataclass
+class SitesInFlight:
+    """Trains jobs in groups that fit into the memory of a device.
+
+    A group that does not fit is trained again in two halves, and so are all later ones: training
+    changes no job, so nothing is lost but time.
+    """
+
+    device: str
+    tell: Tell
+    most: int | None = None  # sites in a group; None: all
+
+    def train(
+        self,
+        jobs: Sequence[Job],
+        train: Callable[[Sequence[Job]], list[Fitted]],
+        free: Callable[[], None],
+    ) -> list[Fitted]:
+        """What ``train`` makes of the jobs, group by group.  ``free`` gives back what memory it can.
+
+        Raises `DeviceFailed`, in a sentence, where not even one site fits.
+        """
+        found: list[Fitted] = []
+        while len(found) < len(jobs):
+            group = jobs[len(found) :]
+            if self.most is not None:
+                group = group[: self.most]
+            done = self._try(group, train)
+            if done is None:
+                free()  # here, where no traceback keeps the tensors of the try
+                self._halve(group)
+            else:
+                found += done
+        return found
+
+    def _try(
+        self, group: Sequence[Job], train: Callable[[Sequence[Job]], list[Fitted]]
+    ) -> list[Fitted] | None:
+        """What the group came to; None where memory was short."""
+        try:
+            return train(group)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        return None
+
+    def _halve(self, group: Sequence[Job]) -> None:
+        n = len(group)
+        if n == 1:
+            raise DeviceFailed(
+                f"device {self.device} has not enough memory to train even one site (site "
+                f"{group[0].site}); lower plan.batch, take a smaller model, run fewer studies at "
+                "once, or set device=cpu"
+            )
+        self.most = n // 2
+        self.tell(
+            f"device {self.device} has not enough memory for {count_noun(n, 'site')} at once: "
+            f"{self.most} at a time from here on"
+        )

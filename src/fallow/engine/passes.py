@@ -1,0 +1,63 @@
+"""Predictions on a device, for evaluation and for queries."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+from torch import Generator, Tensor, nn
+
+from fallow.core.banks import Layout
+from fallow.core.types import State
+from fallow.engine.forward import forward
+from fallow.engine.held import HeldRows
+from fallow.engine.loop import look, predict
+from fallow.engine.placement import Placement
+
+
+@final
+@dataclass(frozen=True)
+class Passes:
+    """Passes in evaluation mode on a device, never in rough numbers: what comes back is on the CPU,
+    and so is everything that is chosen by it."""
+
+    model: nn.Module
+    layout: Layout
+    placement: Placement
+
+    @cached_property
+    def there(self) -> nn.Module:
+        """The model on the device; made once."""
+        return copy.deepcopy(self.model).to(self.placement.device)
+
+    @cached_property
+    def held(self) -> HeldRows:
+        """Test rows stay on the device."""
+        return HeldRows(self.placement.device)
+
+    def predict(self, state: State, x: Tensor) -> Tensor:
+        """Outputs (n, c) for rows x (n, *shape) that are looked at again and again."""
+        with self.placement.computing():
+            rows = self.held.copy_of_tests(x)
+            return predict(self.there, self.layout, self._place(state), rows).cpu()
+
+    def look(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (n, h) and outputs (n, c)."""
+        with self.placement.computing():
+            rows = x.to(self.placement.device)
+            features, outputs = look(self.there, self.layout, self._place(state), rows)
+            return features.cpu(), outputs.cpu()
+
+    def forward(self, state: State, x: Tensor, draw: Generator | None = None) -> Tensor:
+        """Outputs (n, c); the graph reaches back to ``x`` where that requires a gradient.  Dropout
+        draws from ``draw`` on the CPU, and so a pass with it is made there."""
+        if draw is not None:
+            return forward(self.model, self.layout, state, x, draw)
+        with self.placement.computing():
+            rows = x.to(self.placement.device)
+            return forward(self.there, self.layout, self._place(state), rows).cpu()
+
+    def _place(self, state: State) -> State:
+        return {name: state[name].to(self.placement.device) for name in ("w", "stats")}

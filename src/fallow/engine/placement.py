@@ -1,0 +1,149 @@
+"""Where models are computed: on which device, and in which precision products are taken there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+DEVICES = ("cpu", "cuda", "mps")
+PRECISIONS = ("float32", "bf16", "tf32")
+
+WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+"""Without it cuBLAS may add up in another order each time; it is read when cuBLAS starts."""
+
+FILLS = "fill_uninitialized_memory"
+"""What PyTorch does besides where kernels must be deterministic: a kernel more for each tensor."""
+
+
+class DeviceFailed(RuntimeError):
+    """A device failed or has too little memory; the words say how to go on."""
+
+
+@final
+@dataclass(frozen=True)
+class Placement:
+    """A device and the precision of products there.
+
+    ``"float32"``: products in the numbers' own precision; ``"tf32"``: products of float32 with ten
+    binary digits behind the point (NVIDIA, from Ampere on); ``"bf16"``: passes in training take
+    their products in bfloat16, while weights, batch-norm statistics, losses, optimiser and all
+    predictions stay as they are.
+    """
+
+    device: torch.device = torch.device("cpu")
+    precision: str = "float32"
+
+    @staticmethod
+    def open(device: str, precision: str = "float32") -> Placement:
+        """The device of this name on this machine.  Raises ValueError, in a sentence, for one that
+        this machine does not have, or that cannot compute so."""
+        check_machine(device, precision)
+        if device == "cuda":
+            os.environ.setdefault(*WORKSPACE)
+            return Placement(torch.device("cuda", torch.cuda.current_device()), precision)
+        return Placement(torch.device(device), precision)
+
+    @property
+    def autocast(self) -> torch.dtype | None:
+        """What passes in training take their products in; None for the numbers' own precision."""
+        if self.precision == "bf16":
+            return torch.bfloat16
+        return None
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Kernels that give the same bits each time, and products in the precision of this
+        placement; how PyTorch was set before is put back."""
+        with ExitStack() as undo:
+            if self.device.type == "cuda":
+                undo.enter_context(_deterministic())
+                undo.enter_context(
+                    _products("tf32" if self.precision == "tf32" else "ieee")
+                )
+            yield
+
+    def describe(self) -> Mapping[str, str]:
+        """What a result depends on here, for records: the device and its libraries."""
+        found = {"device": self.device.type, "precision": self.precision}
+        if self.device.type == "cuda":
+            found["gpu"] = torch.cuda.get_device_name(self.device)
+            found["cuda"] = str(torch.version.cuda)
+            cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]  # torch's
+            found["cudnn"] = str(cudnn)
+        return found
+
+
+def check_machine(device: str, precision: str) -> None:
+    """Raise ValueError where this machine has no such device, or the device no such precision.
+
+    >>> check_machine("cpu", "bf16")
+    """
+    if device == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError(
+                "device is 'cuda', and PyTorch finds no GPU here; set device=cpu, or see "
+                "'nvidia-smi' and install a PyTorch that was built with CUDA"
+            )
+        major, _ = torch.cuda.get_device_capability()
+        if major < 8 and precision in ("bf16", "tf32"):
+            raise ValueError(
+                f"precision is {precision!r}, which {torch.cuda.get_device_name()} does not have "
+                "(it came with Ampere); set precision=float32"
+            )
+    if device == "mps" and not torch.backends.mps.is_available():
+        raise ValueError(
+            "device is 'mps', and this machine has no GPU of Apple that PyTorch can use; set "
+            "device=cpu"
+        )
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """Operations that give the same bits each time.  One that cannot warns, and a run goes on."""
+    was_on = torch.are_deterministic_algorithms_enabled()
+    was_lenient = torch.is_deterministic_algorithms_warn_only_enabled()
+    cudnn = torch.backends.cudnn
+    before = (cudnn.deterministic, cudnn.benchmark)
+    fill = torch.utils.deterministic
+    was_filling = getattr(fill, FILLS)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    setattr(fill, FILLS, False)
+    cudnn.deterministic = True
+    cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was_on, warn_only=was_lenient)
+        setattr(fill, FILLS, was_filling)
+        cudnn.deterministic, cudnn.benchmark = before
+
+
+@contextmanager
+def _products(precision: str) -> Iterator[None]:
+    """How CUDA multiplies numbers of float32: "ieee", or with fewer digits as "tf32".
+
+    PyTorch 2.9 has new names for it, and warns where the old ones are used.
+    """
+    matmul = torch.backends.cuda.matmul
+    cudnn = torch.backends.cudnn
+    has_names = hasattr(torch.backends, "fp32_precision")
+    if has_names:
+        conv = getattr(cudnn, "conv")  # noqa: B009 - which torch's types do not know
+        places = [(matmul, "fp32_precision"), (conv, "fp32_precision")]
+        wanted: object = precision
+    else:
+        places = [(matmul, "allow_tf32"), (cudnn, "allow_tf32")]
+        wanted = precision == "tf32"
+    before = [getattr(place, name) for place, name in places]
+    try:
+        for place, name in places:
+            setattr(place, name, wanted)
+        yield
+    finally:
+        for (place, name), value in zip(places, before, strict=True):
+            setattr(place, name, value)

@@ -1,0 +1,382 @@
+"""Rows drawn by chance beside those that a query chooses: how often the model is wrong, without a
+test set and without the bias of rows that were chosen because they are hard.
+
+Horvitz and Thompson (1952) for the totals, with the model's own doubt as what is known of every row
+(the difference estimator; prediction-powered inference, Angelopoulos et al., 2023).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.methods import Budget
+from fallow.core.types import Answer, SiteId, Value
+from fallow.core.view import Picks, View
+from fallow.experiment.record import Audited
+from fallow.settings.recipe import USUAL_AUDIT
+
+KEPT = "outlook"
+"""What a site remembers of an audit until its labels have come."""
+LEVEL = 0.95
+"""Of intervals."""
+PSEUDO = 2
+"""So many rows more, both right and wrong ones, are in the spread of shares (Agresti, Coull 1998)."""
+
+
+@final
+@dataclass(frozen=True)
+class Audit:
+    """A ``share`` of each budget goes to rows that are drawn uniformly.
+
+    After a query has chosen, every site draws among the rows that are left.  What the model says of
+    both is kept at the site before anybody answers; when labels have come, and before anything is
+    trained on them, sites say how often it was wrong.
+
+    secure_sum: that leaves in totals alone; else the coordinator sees each site's.
+
+    >>> Audit(0.1).divide({"a": 20, "b": 20}, draw=torch.Generator())
+    {'a': 2, 'b': 2}
+
+    Notes
+    -----
+    *Why this is unbiased.*  The rows without a label are U.  The query takes Q of them, and all of Q
+    is labelled, so its errors are known and not estimated.  Of the others, R, each has the known
+    probability share x budget / |R| of its site; the errors of those that were drawn, divided by
+    it, add up to those of R on average (Horvitz-Thompson).  That holds for any query, because Q is
+    fixed when the draw is made.  The model under test was made before any of these labels was
+    there: it has trained on earlier audits, which are labelled rows like others and are not counted
+    again.  So no row is counted under a model that has seen it, and nothing has to be left out.
+
+    *What it is an estimate of.*  Of the model at the start of a cycle, on the rows that had no label
+    then.  Where a query takes the hard rows away, later pools are easier than all rows were: an
+    audit is not the accuracy on new rows.
+
+    *The model's doubt*, 1 minus the probability of its class, is known of all of R.  Only the
+    difference to the error is estimated from the draw, which is less spread where the doubt is
+    honest, and as unbiased where it is not.  Of numbers there is no doubt.
+
+    *The interval* is that of Student over the rows that were drawn, as if drawn with replacement,
+    which is too wide rather than too narrow.  Few rows, all of them right, would have no spread:
+    so two right and two wrong rows are added to it, not to the estimate.
+
+    *Few labels.*  A site's number need not be whole: a point on the line of all sites' numbers
+    decides who draws one more, and on average each draws exactly its share.
+
+    *Rows without an answer* are taken to be like the others of their kind at the site.
+    """
+
+    share: float = USUAL_AUDIT
+    secure_sum: bool = False
+
+    contract: ClassVar[Contract] = Contract(
+        title="Audit",
+        keep={"draw": "number of picks", KEPT: "number of tensors kept"},
+        each={
+            "tally": "numbers of audited and of chosen rows, and how wrong the model was"
+        },
+        draws=True,
+        regression=True,
+        local_dp=False,  # counts of errors leave without noise
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise ValueError(
+                f"audit is {self.share}; it is the share of each budget that is drawn by chance, "
+                "above 0 and below 1, such as 0.1"
+            )
+        if self.secure_sum:
+            what = Audit.contract.each["tally"]
+            told = {"tally": f"totals over sites of {what}"}
+            contract = replace(Audit.contract, verbs={}, each={}, sum=told)
+            object.__setattr__(self, "contract", contract)
+
+    # -- server half ------------------------------------------------------------------------
+
+    def divide(self, budget: Budget, draw: torch.Generator) -> dict[SiteId, int]:
+        """How many rows each site draws: ``share`` of its budget on average.
+
+        All numbers lie behind one another on a line; every whole number, shifted by one common
+        draw, is a row of the site in whose part it falls.
+        """
+        shift = float(torch.rand((), generator=draw, dtype=torch.float64))
+        counts = {}
+        end = shift
+        for site in sorted(budget):
+            begin = end
+            end = begin + self.share * budget[site]
+            counts[site] = min(math.floor(end) - math.floor(begin), budget[site])
+        return counts
+
+    def draw_rows(self, ask: Ask, budget: Budget, counts: Mapping[SiteId, int]) -> None:
+        """Let sites draw beside what the query has chosen, and remember what the model says."""
+        orders: dict[SiteId, Answer] = {}
+        expected: dict[SiteId, Answer] = {}
+        for site in budget:
+            expected[site] = {"expected": self.share * budget[site]}
+            if counts[site]:
+                orders[site] = {"n": counts[site], **expected[site]}
+        if orders:
+            ask.keep("draw", to=orders)
+        ask.keep(KEPT, to=expected)
+
+    def tally_errors(self, ask: Ask, unit: float) -> dict[SiteId, Answer]:
+        """Each site's tally, or their total under ``""``; weights of rows are in units of ``unit``."""
+        if self.secure_sum:
+            return {"": dict(ask.sum("tally", unit=unit))}
+        return ask.each("tally", unit=unit)
+
+    # -- site half --------------------------------------------------------------------------
+
+    def draw(self, view: View, n: int, expected: float) -> Picks:
+        """Rows beside those that the query has chosen, uniformly; ``expected`` on average."""
+        left = find_left(view)
+        drawn = torch.randperm(len(left), generator=view.stream("audit"))[:n]
+        probability = min(expected / max(len(left), 1), 1.0)
+        chances = torch.full((len(drawn),), probability, dtype=torch.float64)
+        return Picks(left[drawn], probability=chances, is_beside=True)
+
+    def outlook(self, view: View, expected: float) -> Answer:
+        """What the model says of the rows that were chosen and drawn, and of all that are left.
+
+        expected: how many rows the site draws on average.
+        """
+        predicted, doubt = predict(view)
+        left = find_left(view)
+        chosen, drawn = find_picked(view)
+        among = torch.cat([left, drawn])  # what was drawn from
+        picked = torch.cat([chosen, drawn])
+        return {
+            "rows": view.places[picked],
+            "is_drawn": torch.arange(len(picked)) >= len(chosen),
+            "predicted": predicted[picked],
+            "doubt": doubt[picked],
+            "left": torch.tensor(float(len(among))),
+            "doubt_left": doubt[among].sum(),
+            "expected": torch.tensor(expected, dtype=torch.float64),
+            "cycle": torch.tensor(view.cycle),
+        }
+
+    def tally(self, view: View, unit: float) -> Answer:
+        """How wrong the model was about rows that have a label by now."""
+        kept = view.memory.get(KEPT)
+        if kept is None or int(kept["cycle"]) != view.cycle:
+            return nothing_to_tell()  # the site was away when rows were drawn
+        answers = view.answers(kept["rows"])  # (k,), NaN where nobody has answered
+        is_answered = answers.isfinite()
+        is_drawn = kept["is_drawn"]
+        if view.classes:
+            error = (kept["predicted"] != answers).double()
+        else:
+            error = (kept["predicted"] - answers).square().double()
+
+        chosen = ~is_drawn & is_answered
+        n_chosen = float((~is_drawn).sum())
+        if not bool(chosen.any()):
+            n_chosen = 0.0  # nothing is known of them
+        drawn = is_drawn & is_answered
+        n_drawn = int(drawn.sum())
+        weight = 0.0
+        if n_drawn:
+            asked = float(is_drawn.sum())
+            weight = float(kept["left"] / kept["expected"]) * asked / n_drawn / unit
+        beyond = weight * (error - kept["doubt"])[drawn]
+        return {
+            "chosen": n_chosen,
+            "wrong": n_chosen * mean_of(error[chosen]),
+            "left": float(kept["left"]),
+            "doubt": float(kept["doubt_left"]),
+            "drawn": float(n_drawn),
+            "beyond": float(beyond.sum()),
+            "squares": float(beyond.square().sum()),
+        }
+
+
+def find_picked(view: View) -> tuple[Tensor, Tensor]:
+    """Positions in the pool of what the query has chosen, and of what was drawn beside it."""
+    none = torch.empty(0, dtype=torch.int64)
+    picks = view.memory.get("picks")
+    if picks is None:
+        return none, none
+    at = {int(row): i for i, row in enumerate(view.places.tolist())}
+    found = torch.tensor([at[row] for row in picks["rows"].tolist()], dtype=torch.int64)
+    if "beside" not in picks:
+        return found, none
+    is_beside = picks["beside"]
+    return found[~is_beside], found[is_beside]
+
+
+def find_left(view: View) -> Tensor:
+    """Positions in the pool of rows that nobody has picked, ascending."""
+    is_left = torch.ones(view.pool, dtype=torch.bool)
+    for picked in find_picked(view):
+        is_left[picked] = False
+    return is_left.nonzero().squeeze(1)
+
+
+def predict(view: View) -> tuple[Tensor, Tensor]:
+    """What the site's model says of each row of the pool, (m,), and its doubt in that, (m,): float64.
+
+    A class, and 1 minus its probability; or a number, and 0.
+    """
+    state = view.model("global")
+    parts = [view.outputs(state, rows) for rows in view.blocks()]
+    outputs = torch.cat([torch.zeros(0, max(view.classes, 1)), *parts]).double()
+    if not view.classes:
+        return outputs.squeeze(1), torch.zeros(len(outputs), dtype=torch.float64)
+    best = outputs.softmax(1).max(1)
+    return best.indices.double(), 1 - best.values
+
+
+def nothing_to_tell() -> Answer:
+    """The tally of a site that has nothing to say."""
+    names = ("chosen", "wrong", "left", "doubt", "drawn", "beyond", "squares")
+    return dict.fromkeys(names, 0.0)
+
+
+def mean_of(values: Tensor) -> float:
+    """The mean; 0 of nothing."""
+    if not len(values):
+        return 0.0
+    return float(values.mean())
+
+
+# -- from tallies to an estimate ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Totals of tallies over sites.
+
+    chosen, wrong: rows of the query, and the sum of their errors.  left, doubt: the rows that were
+    drawn from, and the sum of the model's doubts in them.  drawn: rows with an answer; beyond,
+    squares: the sums of (error - doubt) / probability over these, in units of ``unit``, and of its
+    squares.
+    """
+
+    chosen: float = 0.0
+    wrong: float = 0.0
+    left: float = 0.0
+    doubt: float = 0.0
+    drawn: float = 0.0
+    beyond: float = 0.0
+    squares: float = 0.0
+    unit: float = field(default=1.0)
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Value], unit: float) -> Tally:
+        """One tally, or a total of several."""
+        values = {name: float(answer[name]) for name in nothing_to_tell()}  # type: ignore[arg-type]
+        return cls(**values, unit=unit)
+
+    def plus(self, other: Tally) -> Tally:
+        """Two tallies in one."""
+        return Tally(
+            chosen=self.chosen + other.chosen,
+            wrong=self.wrong + other.wrong,
+            left=self.left + other.left,
+            doubt=self.doubt + other.doubt,
+            drawn=self.drawn + other.drawn,
+            beyond=self.beyond + other.beyond,
+            squares=self.squares + other.squares,
+            unit=self.unit,
+        )
+
+    @property
+    def rows(self) -> float:
+        """Of which the estimate is."""
+        return self.chosen + self.left
+
+    def error(self) -> float | None:
+        """The mean error over all rows; None where nothing was drawn among those that are left."""
+        if not self.rows or (self.left and not self.drawn):
+            return None
+        return (self.wrong + self.doubt + self.unit * self.beyond) / self.rows
+
+    def half(self, *, is_share: bool) -> float | None:
+        """Half of the interval at `LEVEL`; None where one row alone says nothing of a spread.
+
+        is_share: errors are 0 or 1.
+        """
+        from scipy.stats import t
+
+        if self.error() is None:
+            return None
+        if not self.left:
+            return 0.0  # all rows have a label
+        n = self.drawn
+        total = self.beyond
+        squares = self.squares
+        if is_share:
+            usual = self.left / self.unit / n  # what a row that was drawn stands for
+            total += PSEUDO * usual  # of an error of 1; those of 0 add nothing
+            squares += PSEUDO * usual**2
+            n += 2 * PSEUDO
+        if n < 2:
+            return None
+        spread = max(squares - total**2 / n, 0.0) / (n - 1)
+        quantile = float(t.ppf((1 + LEVEL) / 2, n - 1))
+        # of a mean of n rows that stands for ``drawn`` of them
+        deviation = self.unit * self.drawn * math.sqrt(spread / n) / self.rows
+        return quantile * deviation
+
+
+def describe_tally(tally: Tally, scale: float | None) -> Audited:
+    """What a tally says of a model.
+
+    scale: None for classes, where the score is the share of right answers; of numbers, by what an
+    error is multiplied.
+
+    >>> found = describe_tally(
+    ...     Tally(left=100.0, drawn=10.0, beyond=20.0, squares=200.0), None
+    ... )
+    >>> found["score"]
+    0.8
+    """
+    found: Audited = {
+        "score": None,
+        "low": None,
+        "high": None,
+        "drawn": round(tally.drawn),
+        "chosen": round(tally.chosen),
+        "rows": round(tally.rows),
+    }
+    error = tally.error()
+    if error is None:
+        return found
+    half = tally.half(is_share=scale is None)
+    if scale is None:
+        found["score"] = 1 - error
+        if half is not None:
+            found["low"] = max(1 - error - half, 0.0)
+            found["high"] = min(1 - error + half, 1.0)
+        return found
+    found["score"] = scale * error
+    if half is not None:
+        found["low"] = max(scale * (error - half), 0.0)
+        found["high"] = scale * (error + half)
+    return found
+
+
+def describe_tallies(
+    answers: Mapping[SiteId, Answer], unit: float, scale: float | None
+) -> Audited:
+    """What the tallies of sites say of a model, for all and, where they are known, for each."""
+    tallies = {site: Tally.of(answers[site], unit) for site in sorted(answers)}
+    total = Tally(unit=unit)
+    for tally in tallies.values():
+        total = total.plus(tally)
+    found = describe_tally(total, scale)
+    if "" not in tallies:
+        found["per_site"] = {
+            site: describe_tally(tally, scale) for site, tally in tallies.items()
+        }
+    return found

@@ -1,0 +1,42 @@
+"""The ends of `FlowerLink`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fallow.core.events import Say
+from fallow.federation.coordinator.folder import CoordinatorFolder
+from fallow.federation.links.ends import Ends, Handle, ServedLink, SiteNode
+from fallow.federation.site.folder import SiteFolder
+from fallow.network.flower import FlowerLink, SocketNode, Supernode
+
+
+def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
+    """A SuperLink, and all that it needs."""
+    nodes = {site: about["node"] for site, about in office.admitted.items()}
+    return FlowerLink(office.path / "flower", office.address, office.tls, nodes, say)
+
+
+def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
+    """A SuperNode, which hands orders over at a socket."""
+    superlink = folder.settings.superlink
+    if superlink is None:
+        raise ValueError(
+            f'site {folder.name} does not know its coordinator: write superlink = "host:port" '
+            f"into {folder.path / 'site.toml'}"
+        )
+
+    def make_node(at: Path) -> Supernode:
+        return Supernode(
+            folder=folder.path / "flower",
+            site=folder.name,
+            superlink=superlink,
+            key=folder.node_key,
+            socket=at,
+            authority=folder.authority,
+        )
+
+    return SocketNode(folder.path, handle, make_node)
+
+
+FLOWER_ENDS = Ends(open_link, connect)

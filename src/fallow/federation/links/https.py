@@ -1,0 +1,39 @@
+"""The ends of `HttpsLink`."""
+
+from __future__ import annotations
+
+from fallow.core.events import Say
+from fallow.federation.coordinator.folder import CoordinatorFolder
+from fallow.federation.links.ends import Ends, Handle, ServedLink, SiteNode
+from fallow.federation.site.folder import SiteFolder
+
+
+def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
+    """A server of this process."""
+    from fallow.network.https import HttpsLink, Listening
+
+    server = office.server
+    tls = None if server.behind_proxy else office.tls
+    listening = Listening(office.address, tls, server.clients)
+    return HttpsLink(listening, office.agreement.digest, office.keys.sites, say)
+
+
+def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
+    """A thread that calls the coordinator."""
+    from fallow.network.https import Calling, HttpsNode, Pair
+
+    own = folder.settings
+    if own.address is None:
+        raise ValueError(
+            f'site {folder.name} does not know its coordinator: write address = "host:port" '
+            f"into {folder.path / 'site.toml'}"
+        )
+    pair = None
+    if own.own_certificate is not None and own.own_key is not None:
+        pair = Pair(folder.path / own.own_certificate, folder.path / own.own_key)
+    calling = Calling(own.address, folder.authority, pair, own.proxy)
+    digest = folder.agreement.digest
+    return HttpsNode(calling, folder.name, digest, folder.keys.sign, handle)
+
+
+HTTPS_ENDS = Ends(open_link, connect)

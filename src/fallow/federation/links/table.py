@@ -1,0 +1,23 @@
+"""Which ends belong to which name of a link."""
+
+from __future__ import annotations
+
+from fallow.core.events import Say
+from fallow.federation.coordinator.folder import CoordinatorFolder
+from fallow.federation.links.ends import Ends, Handle, ServedLink, SiteNode
+from fallow.federation.links.flower import FLOWER_ENDS
+from fallow.federation.links.https import HTTPS_ENDS
+from fallow.federation.site.folder import SiteFolder
+from fallow.network.links import FLOWER, HTTPS
+
+ENDS: dict[str, Ends] = {FLOWER: FLOWER_ENDS, HTTPS: HTTPS_ENDS}
+
+
+def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
+    """The coordinator's end of the link that was agreed on."""
+    return ENDS[office.agreement.link].open(office, say)
+
+
+def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
+    """A site's end of the link that was agreed on."""
+    return ENDS[folder.agreement.link].connect(folder, handle)

@@ -1,0 +1,8 @@
+"""HTTPS as the transport between a coordinator and real sites: sites call, and never are called."""
+
+from fallow.network.https.caller import Calling
+from fallow.network.https.link import HttpsLink, Listening
+from fallow.network.https.node import HttpsNode
+from fallow.network.tls import Pair
+
+__all__ = ["Calling", "HttpsLink", "HttpsNode", "Listening", "Pair"]

@@ -1,0 +1,215 @@
+"""Connections to the coordinator: how many there may be, and how long each may take to say something.
+
+uvicorn reads the requests.  What it leaves open is closed here: it has no limit on the time until a
+request begins, and none on connections whose TLS is not there yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import cast
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from fallow.core.types import SiteId
+
+STRANGERS = 64  # connections at once on which no site has been recognised yet
+EACH = 4  # connections of one site; it needs two
+HANDSHAKE = 10.0  # seconds until TLS stands
+HEAD = (
+    10.0  # seconds from there, or from the last answer, until the head of a request is read
+)
+HEAD_BYTES = 16_384  # of the head of a request
+GATE = "gate"
+"""Under this name a request finds the connection on which it came."""
+
+
+class Connections:
+    """All connections of a server.
+
+    Those of strangers are few: when another one comes the oldest is closed, so that who opens many
+    keeps nobody out, whose own request is signed and arrives within moments.
+    """
+
+    def __init__(self, config: uvicorn.Config, context: ssl.SSLContext | None) -> None:
+        self.config = config
+        self.context = context
+        self.state = ServerState()
+        self._strangers: dict[Gate, None] = {}  # the oldest first
+        self._sites: dict[SiteId, dict[Gate, None]] = {}
+
+    def accept(self) -> Gate:
+        """What handles the next connection."""
+        return Gate(self)
+
+    def enter(self, gate: Gate) -> None:
+        """A new connection."""
+        self._strangers[gate] = None
+        _close_oldest(self._strangers, STRANGERS)
+
+    def recognise(self, gate: Gate, site: SiteId) -> None:
+        """A request on this connection was signed by a site."""
+        if gate not in self._strangers:
+            return
+        del self._strangers[gate]
+        own = self._sites.setdefault(site, {})
+        own[gate] = None
+        _close_oldest(own, EACH)
+
+    def forget(self, gate: Gate) -> None:
+        """A connection has ended."""
+        for group in (self._strangers, *self._sites.values()):
+            group.pop(gate, None)
+
+    def close(self) -> None:
+        """End all of them at once."""
+        for group in (self._strangers, *self._sites.values()):
+            _close_oldest(group, 0)
+
+
+class Gate(asyncio.Protocol):
+    """One connection: first bare TCP, then TLS around it, then requests."""
+
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
+        self.transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count it, and begin with TLS where there is some."""
+        bare = cast(asyncio.Transport, transport)
+        bare.pause_reading()  # nothing is read before it is known who reads it
+        self.transport = bare
+        self.connections.enter(self)
+        requests = Requests(self)
+        if self.connections.context is None:
+            bare.set_protocol(requests)
+            requests.connection_made(bare)
+            bare.resume_reading()
+            return
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(
+            self._secure(bare, requests, self.connections.context)
+        )
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """It ended before TLS was begun."""
+        self.connections.forget(self)
+
+    def recognise(self, site: SiteId) -> None:
+        """A request on it was signed by a site."""
+        self.connections.recognise(self, site)
+
+    def close(self) -> None:
+        """End it at once, whatever it is doing."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    async def _secure(
+        self, bare: asyncio.Transport, requests: Requests, context: ssl.SSLContext
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            secured = await loop.start_tls(
+                bare,
+                requests,
+                context,
+                server_side=True,
+                ssl_handshake_timeout=HANDSHAKE,
+            )
+        except (OSError, ssl.SSLError):  # no TLS, too slow, or no certificate of a site
+            secured = None
+        if secured is None or secured.is_closing():
+            bare.abort()
+            self.connections.forget(self)
+            return
+        requests.connection_made(secured)
+
+
+class Requests(H11Protocol):
+    """uvicorn's reader of requests, with a limit on the time until the head of one is there."""
+
+    def __init__(self, gate: Gate) -> None:
+        connections = gate.connections
+        super().__init__(
+            config=connections.config,
+            server_state=connections.state,
+            app_state={GATE: gate},
+        )
+        self.gate = gate
+        self._stands = False
+        self._early: list[bytes] = []  # what came with the last message of the handshake
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """TLS stands."""
+        super().connection_made(transport)
+        self._stands = True
+        self._watch()
+        early = b"".join(self._early)
+        self._early = []
+        if early:
+            self.data_received(early)
+
+    def data_received(self, data: bytes) -> None:
+        """A part of a request."""
+        if not self._stands:  # TLS may hand it over before it says that it stands
+            self._early.append(data)
+            return
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """The time for the next request begins."""
+        super().on_response_complete()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has ended."""
+        self.gate.connections.forget(self.gate)
+        self._stop_timer()
+        if self._stands:
+            super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Run the timer while the head of a request is awaited, and only then."""
+        is_answering = bool(self.cycle) and not self.cycle.response_complete
+        if is_answering:
+            self._stop_timer()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(HEAD, self.gate.close)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _close_oldest(group: dict[Gate, None], most: int) -> None:
+    while len(group) > most:
+        oldest = next(iter(group))
+        del group[oldest]
+        oldest.close()
+
+
+def make_config(app: Callable[..., object]) -> uvicorn.Config:
+    """How uvicorn reads requests."""
+    return uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level="critical",  # what strangers send fills no log
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        timeout_keep_alive=int(HEAD),
+    )

@@ -1,0 +1,198 @@
+"""The site's end: it asks the coordinator for messages and brings answers; nobody calls it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Thread
+from typing import final
+
+from fallow.core.types import SiteId
+from fallow.network.https.caller import Caller, Calling, NotTaken
+from fallow.network.https.signed import NONE, sum_of
+
+# seconds before a request that failed is tried again; they double from the first to the last
+SHORTEST = 0.5
+LONGEST = 15.0
+GOODBYE = 5.0  # seconds until the thread has ended
+FAILED = "the process of the site could not answer; it is tried again"
+
+Handle = Callable[[bytes], bytes]
+"""Answers a message."""
+
+
+@final
+class HttpsNode:
+    """Connects a site with its coordinator.
+
+    ``problem`` says why the coordinator is not reached, in words for people, or None.  One message
+    is at work at a time, and one may wait for its turn: the newest.  Meanwhile the site goes on
+    asking, so that the coordinator knows that it is there.
+    """
+
+    def __init__(
+        self, calling: Calling, site: SiteId, study: str, secret: bytes, handle: Handle
+    ) -> None:
+        calling.check()
+        self._calling = calling
+        self._site = site
+        self._study = study
+        self._secret = secret
+        self._handle = handle
+        self._conversation: Conversation | None = None
+        self._is_begun = Event()
+        self._thread = Thread(target=self._run, name="https", daemon=True)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the coordinator is not reached, or not content."""
+        conversation = self._conversation
+        if conversation is None:
+            return None
+        return conversation.why_not_brought or conversation.why_not_asked
+
+    def start(self) -> None:
+        """Ask for messages; it goes on by itself."""
+        self._thread.start()
+        self._is_begun.wait()
+
+    def stop(self) -> None:
+        """End every connection, within seconds.  A message that is at work comes again."""
+        if self._conversation is not None:
+            self._conversation.stop()
+            self._thread.join(GOODBYE)
+
+    def _run(self) -> None:
+        asyncio.run(self._talk())
+
+    async def _talk(self) -> None:
+        caller = Caller(self._calling, self._site, self._study, self._secret)
+        self._conversation = Conversation(caller, self._handle)
+        self._is_begun.set()
+        await self._conversation.go()
+
+
+class Conversation:
+    """The requests of a site, one after the other and beside what is at work."""
+
+    def __init__(self, caller: Caller, handle: Handle) -> None:
+        self.why_not_asked: str | None = None
+        self.why_not_brought: str | None = None
+        self._caller = caller
+        self._handle = handle
+        self._loop = asyncio.get_running_loop()
+        self._is_stopped = asyncio.Event()
+        self._at_work = NONE  # the sum of the message that was taken last
+        self._next: bytes | None = None
+        self._is_next = asyncio.Event()
+        self._is_lost = (
+            asyncio.Event()
+        )  # an answer did not arrive: its message is asked again
+
+    def stop(self) -> None:
+        """End it, from any thread."""
+        with suppress(RuntimeError):  # it has ended already
+            self._loop.call_soon_threadsafe(self._is_stopped.set)
+
+    async def go(self) -> None:
+        """Ask and answer until `stop`."""
+        tasks = [
+            asyncio.ensure_future(self._poll_for_ever()),
+            asyncio.ensure_future(self._answer_for_ever()),
+            asyncio.ensure_future(self._is_stopped.wait()),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            for end in ends:
+                if isinstance(end, Exception):
+                    self.why_not_asked = (
+                        f"the link has ended with {type(end).__name__}: {end}"
+                    )
+            await self._caller.close()
+
+    async def _poll_for_ever(self) -> None:
+        pause = SHORTEST
+        while True:
+            try:
+                message = await self._poll()
+            except NotTaken as error:
+                self.why_not_asked = str(error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST)
+                continue
+            self.why_not_asked = None
+            pause = SHORTEST
+            if message:  # in place of one that still waits for its turn
+                self._at_work = sum_of(message)
+                self._next = message
+                self._is_next.set()
+
+    async def _poll(self) -> bytes:
+        """The next message; nothing where there is none, or where it is to be asked again."""
+        asking = asyncio.ensure_future(self._caller.poll(self._at_work))
+        lost = asyncio.ensure_future(self._is_lost.wait())
+        try:
+            await asyncio.wait({asking, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+            self._is_lost.clear()
+            return b""
+        finally:
+            asking.cancel()
+            lost.cancel()
+
+    async def _answer_for_ever(self) -> None:
+        pause = SHORTEST
+        while True:
+            await self._is_next.wait()
+            self._is_next.clear()
+            message = self._next
+            if message is None:
+                continue
+            self._next = None
+            order = sum_of(message)
+            try:
+                await self._caller.bring(order, await _call(self._handle, message))
+            except NotTaken as error:
+                self.why_not_brought = str(error)
+            else:
+                self.why_not_brought = None
+                pause = SHORTEST
+            if self.why_not_brought is not None:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST)
+                self._is_lost.set()
+            if self._at_work == order:
+                self._at_work = NONE
+
+
+async def _call(handle: Handle, message: bytes) -> bytes:
+    """The answer to a message, worked out in a thread that nobody waits for at the end.
+
+    Raises NotTaken where there is none.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[bytes | None] = loop.create_future()
+
+    def settle(answer: bytes | None) -> None:
+        if not done.done():
+            done.set_result(answer)
+
+    def work() -> None:
+        answer = None
+        # the words of an error may quote rows: they go nowhere
+        with suppress(Exception):
+            answer = handle(message)
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, answer)
+
+    Thread(target=work, name="orders", daemon=True).start()
+    answer = await done
+    if answer is None:
+        raise NotTaken(FAILED)
+    return answer

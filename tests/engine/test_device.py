@@ -1,0 +1,393 @@
+"""The executor for devices against the loop, and what it says where a device is short of something.
+
+No GPU is needed: the processor is a device too, and so is PyTorch's "meta", which has no numbers
+but complains, as a GPU does, about tensors that stand elsewhere.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, final
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from fallow import training
+from fallow.core.banks import Layout
+from fallow.core.build import names
+from fallow.core.local import LocalTraining
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.engine import Fitted, Job, row_loss
+from fallow.engine.device import Device, describe_failure, is_device_error, say_nothing
+from fallow.engine.held import HeldRows
+from fallow.engine.in_flight import SitesInFlight
+from fallow.engine.passes import Passes
+from fallow.engine.placement import DeviceFailed, Placement, check_machine
+from fallow.models import ResNet8
+from fallow.training import FedAvg, personal
+from tests.engine.jobs import (
+    SHAPES,
+    agree,
+    drawn,
+    jobs,
+    linear,
+    loop,
+    mlp,
+    norm,
+    over_rounds,
+    regression,
+    with_pools,
+)
+from tests.engine.methods import Beside, LookAhead, Pupil
+
+SGD = Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.01)
+ADAM = Optimiser("adam", 0.01, weight_decay=0.01)
+PLAN = Plan((Segment(2),), 4, SGD)
+NORM_ROWS = (12, 6, 4)
+META = Placement(torch.device("meta"))
+
+
+def resnet() -> nn.Module:
+    return drawn(ResNet8((3, 8, 8), 3))
+
+
+SHAPES[resnet] = (3, 8, 8)
+MODELS = (linear, mlp, regression, norm, resnet)
+
+
+def device(make: Callable[[], nn.Module], **options: Any) -> Device:
+    model = make()
+    kind = "classification"
+    if make is regression:
+        kind = "regression"
+    return Device(model, Layout.of(model), row_loss(kind), **options)
+
+
+def rows_of(make: Callable[[], nn.Module]) -> tuple[int, ...]:
+    if make in (norm, resnet):
+        return NORM_ROWS
+    return (11, 5, 0, 8, 3)
+
+
+def check_same(ours: Sequence[Fitted], theirs: Sequence[Fitted]) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        agree(a.sent, b.sent)
+        assert a.steps == b.steps
+        assert a.own.keys() == b.own.keys()
+        for name in a.own:
+            agree(a.own[name].state, b.own[name].state)
+
+
+# -- the same numbers as the loop ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimiser", [SGD, ADAM], ids=str)
+@pytest.mark.parametrize("make", MODELS)
+def test_it_makes_the_models_of_the_loop(
+    make: Callable[[], nn.Module], optimiser: Optimiser
+) -> None:
+    plan = replace(PLAN, optimiser=replace(optimiser, persist=True))
+    given = jobs(make, rows_of(make), weighted=True)
+    ours = over_rounds(device(make), FedAvg(), plan, given, 3)
+    theirs = over_rounds(loop(make), FedAvg(), plan, given, 3)
+    for mine, others in zip(ours, theirs, strict=True):
+        check_same(mine, others)
+
+
+METHODS = {
+    name: cls
+    for name, cls in names((training, personal)).items()
+    if issubclass(cls, LocalTraining)
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_of_training_makes_the_models_of_the_loop(name: str) -> None:
+    method = METHODS[name]()
+    plan = replace(PLAN, mix=0.4 if name == "KCFU" else None)
+    given = with_pools(jobs(norm, (12, 8, 4, 8, 16)))
+    theirs = over_rounds(loop(norm), method, plan, given, 2)
+    check_same(over_rounds(device(norm), method, plan, given, 2)[-1], theirs[-1])
+
+
+@pytest.mark.parametrize("method", [Beside(), LookAhead(), Pupil()], ids=str)
+def test_methods_of_newcomers_do_too(method: LocalTraining) -> None:
+    plan = replace(PLAN, mix=0.4)
+    given = with_pools(jobs(mlp))
+    theirs = over_rounds(loop(mlp), method, plan, given, 2)
+    check_same(over_rounds(device(mlp), method, plan, given, 2)[-1], theirs[-1])
+
+
+STOPPING = {
+    "an accuracy": replace(PLAN, stop_at=0.5),
+    "patience": replace(PLAN, segments=(Segment(6),), patience=1),
+    "parts": replace(PLAN, segments=(Segment(1, "head"), Segment(1, "body"))),
+    "crops": replace(PLAN, augment=("flip", "crop2")),
+}
+
+
+@pytest.mark.parametrize("plan", STOPPING.values(), ids=STOPPING)
+def test_every_kind_of_plan_is_carried_out_as_by_the_loop(plan: Plan) -> None:
+    given = jobs(norm, NORM_ROWS)
+    theirs = loop(norm).fit(FedAvg(), plan, 0, given)
+    check_same(device(norm).fit(FedAvg(), plan, 0, given), theirs)
+
+
+def test_nothing_is_changed_that_a_job_brought() -> None:
+    given = jobs(norm, NORM_ROWS)
+    before = [(job.x.clone(), job.start["w"].clone()) for job in given]
+    device(norm).fit(FedAvg(), PLAN, 0, given)
+    for job, (x, w) in zip(given, before, strict=True):
+        assert_close(job.x, x, rtol=0, atol=0)
+        assert_close(job.start["w"], w, rtol=0, atol=0)
+
+
+# -- everything stands on one device ---------------------------------------------------------------
+
+COMES_BACK = "Cannot copy out of meta tensor"
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_no_tensor_of_a_step_stays_behind_on_the_processor(
+    make: Callable[[], nn.Module],
+) -> None:
+    given = jobs(make, rows_of(make), weighted=True)
+    for plan in (PLAN, replace(PLAN, optimiser=ADAM), STOPPING["parts"]):
+        with pytest.raises(NotImplementedError, match=COMES_BACK):
+            device(make, placement=META).fit(FedAvg(), plan, 0, given)
+
+
+def test_crops_and_teachers_are_there_too() -> None:
+    pictures = jobs(norm, NORM_ROWS)
+    with pytest.raises(NotImplementedError, match=COMES_BACK):
+        device(norm, placement=META).fit(FedAvg(), STOPPING["crops"], 0, pictures)
+    given = with_pools(jobs(mlp))
+    with pytest.raises(NotImplementedError, match=COMES_BACK):
+        device(mlp, placement=META).fit(Pupil(), replace(PLAN, mix=0.4), 0, given)
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_predictions_are_made_where_the_model_is(make: Callable[[], nn.Module]) -> None:
+    model = make()
+    layout = Layout.of(model)
+    state = layout.flatten(model)
+    x = torch.randn(9, *SHAPES.get(make, (6,)), dtype=torch.float64)
+    there = Passes(model, layout, META)
+    for way in (there.predict, there.look, there.forward):
+        with pytest.raises(NotImplementedError, match=COMES_BACK):
+            way(state, x)
+
+
+def test_a_gradient_reaches_rows_from_which_a_pass_was_made() -> None:
+    model = mlp()
+    layout = Layout.of(model)
+    x = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
+    outputs = Passes(model, layout, Placement()).forward(layout.flatten(model), x)
+    (slope,) = torch.autograd.grad(outputs.sum(), x)
+    model.eval()
+    (wanted,) = torch.autograd.grad(model(x).sum(), x)
+    assert_close(slope, wanted, rtol=0, atol=1e-12)
+
+
+# -- rows go there once ----------------------------------------------------------------------------
+
+
+def test_rows_are_copied_again_only_where_they_are_others_or_were_changed() -> None:
+    held = HeldRows(torch.device("meta"))
+    x = torch.ones(3, 2)
+    first = held.copy_of("a", "x", x)
+    assert held.copy_of("a", "x", x) is first
+    assert held.copy_of("b", "x", x) is not first
+    assert held.copy_of("a", "x", x.clone()) is not first
+    again = held.copy_of("a", "x", x)
+    x[0] = 2
+    assert held.copy_of("a", "x", x) is not again
+
+
+def test_rows_to_test_on_are_dropped_with_the_last_who_looks_at_them() -> None:
+    held = HeldRows(torch.device("meta"))
+    x = torch.ones(3, 2)
+    assert held.copy_of_tests(x) is held.copy_of_tests(x)
+    seen = weakref.ref(x)
+    del x
+    assert seen() is None
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+@final
+class Greedy(nn.Module):
+    """A linear model that asks the allocator for an exabyte in its third pass, or in every one: as
+    if another program had the memory for a while, or for good."""
+
+    def __init__(self, *, always: bool) -> None:
+        super().__init__()
+        self.body = nn.Identity()
+        self.head = nn.Linear(6, 3)
+        self.always = always
+        self.passes = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        if self.always or self.passes == 3:
+            torch.empty(2**60, dtype=torch.uint8)
+        outputs: Tensor = self.head(x)
+        return outputs
+
+
+def greedy(*, always: bool) -> tuple[Device, list[Job], list[str]]:
+    model = drawn(Greedy(always=always))
+    told: list[str] = []
+    layout = Layout.of(model)
+    start = layout.flatten(model)
+    given = [replace(job, start=start) for job in jobs(linear, (4, 4, 4, 4, 4))]
+    loss = row_loss("classification")
+    return Device(model, layout, loss, tell=told.append), given, told
+
+
+def test_where_memory_is_short_half_of_the_sites_are_trained_at_a_time() -> None:
+    ours, given, told = greedy(always=False)
+    found = ours.fit(FedAvg(), PLAN, 0, given)
+    assert told == [
+        "device cpu has not enough memory for 5 sites at once: 2 at a time from here on"
+    ]
+    check_same(found, ours.loop.fit(FedAvg(), PLAN, 0, given))
+
+
+def test_where_not_one_site_fits_the_run_says_what_to_do() -> None:
+    ours, given, told = greedy(always=True)
+    with pytest.raises(
+        DeviceFailed, match=r"even one site \(site site-0\); lower plan\.batch"
+    ):
+        ours.fit(FedAvg(), PLAN, 0, given)
+    assert [sentence.partition(": ")[2] for sentence in told] == [
+        "2 at a time from here on",
+        "1 at a time from here on",
+    ]
+
+
+def test_pytorchs_own_error_for_gpus_is_known_too() -> None:
+    told: list[str] = []
+    sizes: list[int] = []
+    given = jobs(linear, (4, 4, 4, 4))
+
+    def train(some: Sequence[Job]) -> list[Fitted]:
+        sizes.append(len(some))
+        if len(some) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+        return [Fitted(job.start, {}, 0) for job in some]
+
+    sites = SitesInFlight("cuda", told.append)
+    found = sites.train(given, train, free=lambda: None)
+    assert len(found) == 4
+    assert sizes == [4, 2, 1, 1, 1, 1]
+    assert sites.train(given[:1], train, free=lambda: None)  # it is remembered
+    assert len(told) == 2
+
+
+def test_another_error_is_not_taken_for_a_lack_of_memory() -> None:
+    def train(some: Sequence[Job]) -> list[Fitted]:
+        raise RuntimeError("shapes differ")
+
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        SitesInFlight("cpu", say_nothing).train(jobs(linear), train, free=lambda: None)
+
+
+# -- a device that fails ---------------------------------------------------------------------------
+
+
+@final
+class Faulty(nn.Module):
+    """A model whose pass fails as one on a broken GPU does."""
+
+    def __init__(self, error: RuntimeError) -> None:
+        super().__init__()
+        self.body = nn.Identity()
+        self.head = nn.Linear(6, 3)
+        self.error = error
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise self.error
+
+
+def test_a_device_that_fails_ends_the_run_with_the_way_to_go_on() -> None:
+    error = torch.AcceleratorError("CUDA error: unspecified launch failure\nCompile with")
+    model = drawn(Faulty(error))
+    layout = Layout.of(model)
+    given = [replace(job, start=layout.flatten(model)) for job in jobs(linear)]
+    ours = Device(model, layout, row_loss("classification"))
+    way_out = (
+        r"\(CUDA error: unspecified launch failure\); what was done is kept: go on with"
+    )
+    with pytest.raises(DeviceFailed, match=way_out):
+        ours.fit(FedAvg(), PLAN, 0, given)
+
+
+def test_a_mistake_of_a_model_is_left_as_it_is() -> None:
+    assert not is_device_error(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert is_device_error(RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"))
+    assert "--set device=cpu" in describe_failure(
+        Placement(), RuntimeError("CUDA error: x")
+    )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_machine_without_a_gpu_says_so() -> None:
+    with pytest.raises(ValueError, match="PyTorch finds no GPU here; set device=cpu"):
+        check_machine("cuda", "float32")
+
+
+@pytest.mark.skipif(torch.backends.mps.is_available(), reason="this machine has one")
+def test_a_machine_without_a_gpu_of_apple_says_so() -> None:
+    with pytest.raises(ValueError, match="no GPU of Apple that PyTorch can use"):
+        check_machine("mps", "float32")
+
+
+# -- bfloat16 --------------------------------------------------------------------------------------
+
+
+def single(make: Callable[[], nn.Module], rows: Sequence[int]) -> list[Job]:
+    given = []
+    for job in jobs(make, rows):
+        start = {name: part.float() for name, part in job.start.items()}
+        given.append(replace(job, x=job.x.float(), weight=job.weight.float(), start=start))
+    return given
+
+
+def rough(make: Callable[[], nn.Module], precision: str) -> Device:
+    model = make().float()
+    where = Placement(torch.device("cpu"), precision)
+    return Device(model, Layout.of(model), row_loss("classification"), placement=where)
+
+
+@pytest.mark.parametrize("make", [mlp, norm, resnet])
+def test_bfloat16_is_near_to_float32_and_keeps_what_it_promises(
+    make: Callable[[], nn.Module],
+) -> None:
+    given = single(make, NORM_ROWS)
+    plan = replace(PLAN, segments=(Segment(1),), optimiser=Optimiser(lr=0.01))
+    fine = rough(make, "float32").fit(FedAvg(), plan, 0, given)
+    ours = rough(make, "bf16").fit(FedAvg(), plan, 0, given)
+    again = rough(make, "bf16").fit(FedAvg(), plan, 0, given)
+    for a, b, c in zip(ours, fine, again, strict=True):
+        assert a.sent["w"].dtype == a.sent["stats"].dtype == torch.float32
+        assert torch.equal(a.sent["w"], c.sent["w"])  # the same bits each time
+        assert not torch.equal(a.sent["w"], b.sent["w"])  # products are really rough
+        assert_close(a.sent["w"], b.sent["w"], rtol=0.05, atol=0.02)
+        assert_close(a.sent["stats"], b.sent["stats"], rtol=0.05, atol=0.02)
+
+
+def test_predictions_are_never_made_in_bfloat16() -> None:
+    model = mlp().float()
+    layout = Layout.of(model)
+    state = layout.flatten(model)
+    x = torch.randn(5, 6)
+    ours = Passes(model, layout, Placement(torch.device("cpu"), "bf16"))
+    fine = Passes(model, layout, Placement())
+    assert torch.equal(ours.predict(state, x), fine.predict(state, x))
+    assert torch.equal(ours.look(state, x)[1], fine.look(state, x)[1])

@@ -1,0 +1,367 @@
+"""Rows that are drawn by chance beside those of a query, and what they say of a model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+import torch
+from scipy.stats import t
+
+from fallow.core import stream
+from fallow.core.types import Answer
+from fallow.data import Dataset
+from fallow.experiment.audit import Audit, Tally, describe_tallies, describe_tally
+from fallow.experiment.journal import Journal
+from fallow.experiment.one_pass import is_one_pass
+from fallow.experiment.record import Audited, Record
+from fallow.experiment.run import Run
+from fallow.experiment.world import world_of
+from fallow.privacy import Privacy
+from fallow.queries import Margin
+from fallow.settings.recipe import Recipe, recipe_from, with_settings
+from fallow.settings.spec import Spec
+from fallow.sites.store import Label
+from tests.worlds import World, tables, world
+
+SITES = ("a", "b", "c")
+POOL = 24
+PICKS = 3
+RECIPE = Recipe(
+    "audited",
+    partition=Spec("iid"),
+    sites=3,
+    query=Spec("margin"),
+    initial=4,
+    per_cycle=5,
+    cycles=2,
+    rounds=1,
+    score_rounds=1,
+    bounds=(),
+    audit=0.4,
+)
+
+
+# -- a few sites whose truth is known -----------------------------------------------------------
+
+
+def built(seed: int = 0, audit: Audit | None = None) -> World:
+    """Sites with an audit, which the picks of a query and both models are known of."""
+    found = world(tables(rows=POOL), Margin(), seed)
+    parts = next(iter(found.members.values())).parts
+    parts.methods["audit"] = audit or Audit(0.4)
+    return found
+
+
+def truth(found: World) -> dict[str, torch.Tensor]:
+    """A class for every row of a pool, which the common model gets wrong for some; (m,)."""
+    hidden = {}
+    for name, site in found.members.items():
+        right = site.parts.hidden[name][:POOL]
+        wrong = torch.rand(POOL, generator=stream(5, "wrong", name)) < 0.3
+        hidden[name] = torch.where(wrong, (right + 1) % 3, right)
+    return hidden
+
+
+def true_accuracy(found: World) -> float:
+    """Of the common model on all rows of all pools."""
+    hits = []
+    for name, labels in truth(found).items():
+        hits.append(found.members[name].parts.hidden[name][:POOL] == labels)
+    return float(torch.cat(hits).double().mean())
+
+
+def audited(
+    found: World, audit: Audit, silent: dict[str, list[int]] | None = None
+) -> Audited:
+    """Query, draw, buy and tally once; ``silent``: rows for which nobody answers."""
+    budget = dict.fromkeys(SITES, PICKS + 2)
+    seed = found.members["a"].parts.seed
+    counts = audit.divide(budget, stream(seed, "audit", 0))
+    found.query({site: budget[site] - counts[site] for site in SITES})
+    audit.draw_rows(found.ask("audit"), budget, counts)
+    labels = truth(found)
+    for name, site in found.members.items():
+        rows = site.memory["picks"]["rows"].tolist()
+        told = [row for row in rows if row not in (silent or {}).get(name, [])]
+        site.buy([Label(row, float(labels[name][row]), 0) for row in told])
+        site.forget(keep=("outlook",))
+    unit = 2.5
+    return describe_tallies(audit.tally_errors(found.ask("audit"), unit), unit, None)
+
+
+@pytest.fixture(scope="module")
+def many() -> list[Audited]:
+    """Audits of the same sites under many seeds."""
+    return [audited(built(seed), Audit(0.4)) for seed in range(150)]
+
+
+def test_the_estimate_is_right_on_average_whatever_the_query_prefers(
+    many: list[Audited],
+) -> None:
+    known = [found["score"] for found in many if found["score"] is not None]
+    assert len(known) == len(many)
+    spread = torch.tensor(known).std() / math.sqrt(len(known))
+    expected = true_accuracy(built())
+    assert fmean(known) == pytest.approx(expected, abs=3 * float(spread))
+    assert spread < 0.015  # so that a bias of five points would be seen
+
+
+def test_rows_of_the_query_alone_would_say_something_else() -> None:
+    """The law above could fail: margin prefers rows that are more often wrong or right."""
+    found = built()
+    labels = truth(found)
+    hits = []
+    for name, rows in found.picks(PICKS).items():
+        predicted = found.members[name].parts.hidden[name][rows]
+        hits += (predicted == labels[name][rows]).tolist()
+    assert abs(fmean(hits) - true_accuracy(found)) > 0.03
+
+
+def test_most_intervals_hold_what_is_true(many: list[Audited]) -> None:
+    expected = true_accuracy(built())
+    inside = []
+    for found in many:
+        assert found["low"] is not None
+        assert found["high"] is not None
+        inside.append(found["low"] <= expected <= found["high"])
+    assert fmean(inside) >= 0.93
+
+
+def test_no_row_is_chosen_and_drawn_and_all_are_of_the_pool() -> None:
+    found = built()
+    audit = Audit(0.4)
+    budget = dict.fromkeys(SITES, PICKS + 2)
+    found.query(dict.fromkeys(SITES, PICKS))
+    chosen = {name: site.memory["picks"]["rows"] for name, site in found.members.items()}
+    audit.draw_rows(found.ask("audit"), budget, dict.fromkeys(SITES, 2))
+    for name, site in found.members.items():
+        picks = site.memory["picks"]
+        assert picks["rows"][:PICKS].tolist() == chosen[name].tolist()
+        assert picks["beside"].tolist() == [False] * PICKS + [True] * 2
+        assert len(set(picks["rows"].tolist())) == PICKS + 2
+        assert picks["rows"].max() < POOL
+        drawn = picks["probability"][PICKS:].tolist()
+        assert drawn == pytest.approx([2 / (POOL - PICKS)] * 2)
+        assert picks["probability"][:PICKS].isnan().all()
+
+
+def test_every_row_that_is_left_is_drawn_equally_often() -> None:
+    times = torch.zeros(POOL)
+    for seed in range(150):
+        found = built(seed)
+        found.query({"a": PICKS})
+        Audit(0.4).draw_rows(found.ask("audit"), {"a": 5}, {"a": 2})
+        picks = found.members["a"].memory["picks"]
+        times[picks["rows"][picks["beside"]]] += 1
+    found.query({"a": PICKS})
+    chosen = found.members["a"].memory["picks"]["rows"]
+    assert times[chosen].sum() == 0
+    left = times[[row for row in range(POOL) if row not in chosen.tolist()]]
+    expected = 300 / (POOL - PICKS)
+    assert float((left - expected).square().sum() / expected) < 45  # chi², 20 of freedom
+
+
+def test_labels_are_compared_with_what_was_said_before_anybody_answered() -> None:
+    """A model that changes in between changes no tally."""
+    one, other = built(), built()
+    audit = Audit(0.4)
+    before = audited(one, audit)
+    budget = dict.fromkeys(SITES, PICKS + 2)
+    counts = audit.divide(budget, stream(0, "audit", 0))
+    other.query({site: budget[site] - counts[site] for site in SITES})
+    audit.draw_rows(other.ask("audit"), budget, counts)
+    labels = truth(other)
+    for name, site in other.members.items():
+        rows = site.memory["picks"]["rows"].tolist()
+        site.buy([Label(row, float(labels[name][row]), 0) for row in rows])
+        site.remember("global", {"w": torch.zeros(1), "stats": torch.zeros(0)})
+    after = describe_tallies(audit.tally_errors(other.ask("audit"), 2.5), 2.5, None)
+    assert after == before
+
+
+def test_who_was_away_when_rows_were_drawn_tells_nothing() -> None:
+    found = built()
+    answers = Audit(0.4).tally_errors(found.ask("audit", cycle=1), 1.0)
+    assert all(set(answer.values()) == {0.0} for answer in answers.values())
+    audited(found, Audit(0.4))
+    late = Audit(0.4).tally_errors(found.ask("audit", cycle=1), 1.0)  # of another cycle
+    assert all(set(answer.values()) == {0.0} for answer in late.values())
+
+
+def test_a_row_without_an_answer_counts_as_the_others_of_its_kind() -> None:
+    whole = built()
+    audited(whole, Audit(0.4))
+    rows = whole.members["a"].memory["outlook"]["rows"].tolist()
+    some = audited(built(), Audit(0.4), silent={"a": rows[:1]})
+    none = audited(built(), Audit(0.4), silent={"a": rows})
+    assert some["chosen"] == 9  # three sites chose three each: one of them stands for two
+    assert none["per_site"]["a"]["score"] is None
+    assert none["per_site"]["b"] == some["per_site"]["b"]
+
+
+def test_under_secure_sums_no_site_is_known_alone() -> None:
+    audit = Audit(0.4, secure_sum=True)
+    assert "per_site" not in audited(built(audit=audit), audit)
+    single = audited(built(), Audit(0.4))
+    total = audited(built(audit=audit), audit)
+    assert total["score"] == pytest.approx(single["score"])
+
+
+# -- who draws how many -------------------------------------------------------------------------
+
+
+def test_each_site_draws_its_share_on_average_and_all_together_always() -> None:
+    budget = {"a": 7, "b": 3, "c": 0, "d": 21}
+    audit = Audit(0.1)
+    total = dict.fromkeys(budget, 0)
+    for k in range(2000):
+        counts = audit.divide(budget, stream(k, "audit"))
+        assert sum(counts.values()) in (3, 4)  # 3.1 on average
+        for site, n in counts.items():
+            assert abs(n - 0.1 * budget[site]) < 1
+            total[site] += n
+    for site, n in total.items():
+        assert n / 2000 == pytest.approx(0.1 * budget[site], abs=0.05)
+    assert total["c"] == 0
+
+
+# -- by hand ------------------------------------------------------------------------------------
+
+
+def test_an_estimate_and_its_interval_by_hand() -> None:
+    # 10 of 80 rows drawn: each stands for 8.  Two were wrong; the model's doubt was 0.1 in each.
+    beyond = [8 * 0.9] * 2 + [8 * -0.1] * 8
+    tally = Tally(
+        chosen=20,
+        wrong=6,
+        left=80,
+        doubt=8,
+        drawn=10,
+        beyond=sum(beyond),
+        squares=sum(value**2 for value in beyond),
+    )
+    found = describe_tally(tally, None)
+    error = (6 + 8 + 8) / 100  # those of the query, doubts, and what doubts miss
+    assert found["score"] == pytest.approx(1 - error)
+    more = torch.tensor([*beyond, 8.0, 8.0, 0.0, 0.0], dtype=torch.float64)
+    half = float(t.ppf(0.975, 13)) * 10 * float(more.std()) / math.sqrt(14) / 100
+    assert found["low"] == pytest.approx(1 - error - half)
+    assert found["high"] == pytest.approx(min(1 - error + half, 1))
+
+
+def test_numbers_have_an_interval_from_two_rows_on() -> None:
+    two = Tally(left=10, drawn=2, beyond=5.0 * (1 + 3), squares=25.0 * (1 + 9))
+    found = describe_tally(two, 0.5)
+    assert found["score"] == pytest.approx(0.5 * 2)
+    half = float(t.ppf(0.975, 1)) * 0.5 * 2 * math.sqrt(50 / 2) / 10
+    assert found["low"] == 0.0  # an error is never below that
+    assert found["high"] == pytest.approx(1 + half)
+    one = describe_tally(Tally(left=10, drawn=1, beyond=10.0, squares=100.0), 1.0)
+    assert (one["score"], one["low"]) == (1.0, None)
+
+
+def test_where_every_row_has_a_label_nothing_is_estimated() -> None:
+    found = describe_tally(Tally(chosen=4, wrong=1), None)
+    assert (found["low"], found["score"], found["high"]) == (0.75, 0.75, 0.75)
+    assert describe_tally(Tally(), None)["score"] is None
+    assert describe_tally(Tally(chosen=4, wrong=1, left=9), None)["score"] is None
+
+
+def test_sites_add_up() -> None:
+    a: Answer = {
+        "chosen": 3.0,
+        "wrong": 1.0,
+        "left": 20.0,
+        "doubt": 2.0,
+        "drawn": 2.0,
+        "beyond": 0.5,
+        "squares": 4.0,
+    }
+    both = describe_tallies({"a": a, "b": a}, 2.0, None)
+    assert both["drawn"] == 4
+    assert both["rows"] == 46
+    assert both["score"] == pytest.approx(both["per_site"]["a"]["score"])
+
+
+# -- in a run -----------------------------------------------------------------------------------
+
+
+def places(rows: int = 150, is_number: bool = False) -> Dataset:
+    """Rows of four features in three overlapping classes, or with a number to predict."""
+    draw = torch.Generator().manual_seed(0)
+    y = torch.arange(rows) % 3
+    x = 1.5 * torch.eye(4)[y] + torch.randn(rows, 4, generator=draw)
+    cut = rows * 2 // 3
+    if is_number:
+        target = x @ torch.tensor([1.0, 2.0, 3.0, 4.0]) + 50
+        return Dataset("places", x[:cut], target[:cut], x[cut:], target[cut:])
+    return Dataset("places", x[:cut], y[:cut], x[cut:], y[cut:], classes=("a", "b", "c"))
+
+
+def records_of(recipe: Recipe, seed: int = 0, is_number: bool = False) -> list[Record]:
+    journal = Journal()
+    return Run(world_of(recipe, seed, places(is_number=is_number), journal), journal).go()
+
+
+def test_every_cycle_with_a_query_has_an_audit_and_buys_no_more_labels() -> None:
+    records = records_of(RECIPE)
+    plain = records_of(replace(RECIPE, audit=0.0))
+    assert [record["labelled"] for record in records] == [12, 27, 42]
+    assert [record["labelled"] for record in plain] == [12, 27, 42]
+    found = [record.get("audit") for record in records]
+    assert found[2] is None
+    for audit in found[:2]:
+        assert audit is not None
+        assert audit["drawn"] == 6  # 0.4 of 5 labels at 3 sites
+        assert audit["chosen"] == 9
+        assert set(audit["per_site"]) == {"site-0", "site-1", "site-2"}
+    first, second = found[0], found[1]
+    assert first is not None
+    assert second is not None
+    assert (first["rows"], second["rows"]) == (88, 73)
+    assert all("audit" not in record for record in plain)
+    verbs = {entry["verb"] for entry in records[2]["revealed"]}
+    assert {"draw", "outlook", "tally"} <= verbs
+
+
+def test_the_setting_is_part_of_a_digest_only_where_it_is_used() -> None:
+    assert Recipe("a").digest == Recipe("a", audit=0.0).digest
+    assert Recipe("a").digest != Recipe("a", audit=0.1).digest
+
+
+def test_errors_of_numbers_are_in_units_of_their_variance() -> None:
+    recipe = replace(RECIPE, training=Spec("fedavg"), query=Spec("random"), rounds=8)
+    found = records_of(recipe, is_number=True)
+    audit = found[1]["audit"]
+    assert audit["score"] is not None
+    assert found[1]["mse"] is not None
+    assert audit["score"] == pytest.approx(found[1]["mse"], rel=0.9)
+    assert audit["high"] is not None
+
+
+def test_true_is_a_tenth_and_false_is_none() -> None:
+    assert recipe_from({"name": "a", "audit": True}).audit == 0.1
+    assert recipe_from({"name": "a", "audit": False}).audit == 0.0
+    assert Recipe("a", audit=True).audit == 0.1
+    assert with_settings(Recipe("a"), {"audit": "true"}).audit == 0.1
+    assert with_settings(Recipe("a"), {"audit": "0.25"}).audit == 0.25
+
+
+@pytest.mark.parametrize("share", [1.0, -0.1, float("nan"), 3])
+def test_a_share_that_is_none_is_refused(share: float) -> None:
+    with pytest.raises(ValueError, match=r"audit is .*; it is the share of each cycle's"):
+        Recipe("a", audit=share)
+    with pytest.raises(ValueError, match=r"audit is .*; it is the share of each budget"):
+        Audit(share)
+
+
+def test_what_does_not_go_together_is_refused_in_a_sentence() -> None:
+    with pytest.raises(ValueError, match="set queries_per_cycle=1 or audit=0"):
+        Recipe("a", audit=0.1, queries_per_cycle=2)
+    with pytest.raises(ValueError, match="fale chooses each budget from nothing"):
+        is_one_pass(Recipe("a", query=Spec("fale"), audit=0.1))
+    with pytest.raises(ValueError, match=r"audit=0.1 does not work under local privacy"):
+        records_of(replace(RECIPE, audit=0.1, privacy=Privacy(epsilon=1.0)))

@@ -1,0 +1,184 @@
+"""A link that is served on this machine, sites in threads, and strangers who write raw bytes."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fallow.core.events import Event
+from fallow.network.flower.certificates import Tls, new_tls
+from fallow.network.https import Calling, HttpsLink, HttpsNode, Listening
+from fallow.network.https.signed import CHALLENGE_HEADER, Head, sum_of
+from fallow.network.tls import make_site_context
+from fallow.privacy.signing import new_signing_key, verify_key
+
+STUDY = "5" * 32
+SOON = 20.0  # seconds; a machine that is busy with other things takes some
+Handle = Callable[[bytes], bytes]
+
+
+def echo(message: bytes) -> bytes:
+    return b"echo:" + message
+
+
+@dataclass
+class Served:
+    """``link`` with the sites that call it.  secrets: of all sites that are admitted."""
+
+    tls: Tls
+    link: HttpsLink
+    secrets: Mapping[str, bytes]
+    said: list[Event]
+    nodes: dict[str, HttpsNode] = field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.link.port}"
+
+    def start_site(self, name: str, handle: Handle = echo, study: str = STUDY) -> HttpsNode:
+        calling = Calling(self.address, self.tls.authority)
+        node = HttpsNode(calling, name, study, self.secrets[name], handle)
+        self.nodes[name] = node
+        node.start()
+        return node
+
+    def stop_site(self, name: str) -> None:
+        self.nodes.pop(name).stop()
+
+    def ask(self, messages: Mapping[str, bytes], seconds: float = SOON) -> dict[str, bytes]:
+        """One exchange: the first answer of each site."""
+        self.link.send(messages)
+        return self.answers(set(messages), seconds)
+
+    def answers(self, sites: set[str], seconds: float = SOON) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        end = time.monotonic() + seconds
+        while set(found) != sites:
+            left = end - time.monotonic()
+            problems = {name: node.problem for name, node in self.nodes.items()}
+            assert left > 0, f"only {sorted(found)} answered; {problems}; {self.said}"
+            found |= self.link.receive(min(left, 1.0))
+        return found
+
+    # -- strangers --------------------------------------------------------------------------
+
+    def connect(self) -> ssl.SSLSocket:
+        """A connection over TLS, of anybody."""
+        context = make_site_context(self.tls.authority)
+        bare = socket.create_connection(("127.0.0.1", self.link.port), SOON)
+        return context.wrap_socket(bare, server_hostname="127.0.0.1")
+
+    def write(self, *parts: bytes) -> bytes:
+        """What the server says to raw bytes, until it closes the connection."""
+        with self.connect() as connection:
+            for part in parts:
+                connection.sendall(part)
+            return read_all(connection)
+
+    def request(
+        self,
+        path: str,
+        headers: Sequence[tuple[str, str]] = (),
+        body: bytes = b"",
+        method: str = "POST",
+        length: int | None = None,
+    ) -> bytes:
+        """What the server says to a request."""
+        return self.write(raw(path, headers, body, method, length))
+
+    def challenge(self) -> str:
+        """What anybody is told who asks without one."""
+        said = self.request("/fallow/1/poll", sign(b"7" * 32, "anna", "0" * 32)).decode()
+        lines = [line for line in said.split("\r\n") if line.startswith(CHALLENGE_HEADER)]
+        return lines[0].partition(": ")[2]
+
+
+def raw(
+    path: str,
+    headers: Sequence[tuple[str, str]] = (),
+    body: bytes = b"",
+    method: str = "POST",
+    length: int | None = None,
+) -> bytes:
+    """The bytes of a request; ``length``: what it says of its body, where that is not true."""
+    said = len(body) if length is None else length
+    lines = [f"{method} {path} HTTP/1.1", "host: 127.0.0.1", f"content-length: {said}"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def sign(
+    secret: bytes,
+    site: str,
+    challenge: str,
+    *,
+    path: str = "/fallow/1/poll",
+    count: int = 1,
+    order: str = "-",
+    body: bytes = b"",
+    length: int | None = None,
+    study: str = STUDY,
+) -> list[tuple[str, str]]:
+    """The header fields of a site's request."""
+    head = Head(
+        site=site,
+        study=study,
+        path=path,
+        challenge=challenge,
+        count=count,
+        order=order,
+        length=len(body) if length is None else length,
+        body=sum_of(body),
+    )
+    return list(head.write(secret).items())
+
+
+def read_all(connection: socket.socket, seconds: float = SOON) -> bytes:
+    """What is read until the other side closes."""
+    connection.settimeout(seconds)
+    parts = []
+    try:
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    except (ConnectionError, ssl.SSLError):
+        pass  # closed without a word
+    return b"".join(parts)
+
+
+def status(answer: bytes) -> int:
+    """Of an answer; 0 where there was none."""
+    return int(answer.split()[1]) if answer else 0
+
+
+@contextmanager
+def served(
+    folder: Path, sites: Sequence[str] = ("anna", "bert"), clients: Path | None = None
+) -> Iterator[Served]:
+    """A link for these sites; none of them runs yet."""
+    tls = new_tls(folder / "tls")
+    secrets = {name: new_signing_key() for name in sites}
+    said: list[Event] = []
+    keys = {name: verify_key(secret) for name, secret in secrets.items()}
+    listening = Listening("127.0.0.1:0", tls, clients)
+    link = HttpsLink(listening, STUDY, keys, said.append).start()
+    found = Served(tls, link, secrets, said)
+    with ExitStack() as stack:
+        stack.callback(link.close)
+        assert link.wait_until_there(SOON)
+        try:
+            yield found
+        finally:
+            for name in list(found.nodes):
+                found.stop_site(name)
+
+
+def until(is_true: Callable[[], object], seconds: float = SOON) -> None:
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end, f"not within {seconds} seconds"
+        time.sleep(0.02)
