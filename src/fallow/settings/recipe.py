@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal, get_args, get_type_hints
-
-from pydantic import TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
 
 from fallow.core.build import find, nearest
 from fallow.core.contract import Contract
@@ -21,6 +19,9 @@ from fallow.privacy import Privacy
 from fallow.settings.budgets import POLICIES, Share
 from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Published, Spec, literal
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 TEXTS = (str, str | None)
 OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
@@ -513,10 +514,16 @@ def contract_of_training(name: str) -> Contract | None:
 @cache
 def _adapter() -> TypeAdapter[Recipe]:
     """Checks the settings of a recipe; making it costs a tenth of a second, using it nothing."""
+    from pydantic import TypeAdapter
+
     return TypeAdapter(Recipe)
 
 
 def _validate_settings(merged: Settings) -> Recipe:
+    try:
+        from pydantic import ValidationError
+    except ModuleNotFoundError:  # a bare machine
+        return _build_unchecked(merged)
     try:
         return _adapter().validate_python(merged)
     except ValidationError as error:
@@ -529,6 +536,25 @@ def _validate_settings(merged: Settings) -> Recipe:
         if keys:
             sentence = f"{'.'.join(keys)}: {sentence}"
         raise ValueError(sentence) from error
+
+
+def _build_unchecked(merged: Settings) -> Recipe:
+    """The recipe without a look at the kinds of values, which takes pydantic: for recipes of papers
+    on machines that have not got it.  What a `Recipe` refuses is refused."""
+    given = dict(merged)
+    hints = get_type_hints(Recipe)
+    for field in fields(Recipe):
+        value = given[field.name]
+        hint = hints[field.name]
+        if isinstance(value, Mapping):
+            kind = _without_none(hint)
+            if kind is Plan:
+                given[field.name] = Plan.from_dict(value)
+            elif isinstance(kind, type):
+                given[field.name] = kind(**value)
+        elif isinstance(value, list):
+            given[field.name] = tuple(value)
+    return Recipe(**given)  # type: ignore[arg-type]  # whose values nobody has checked
 
 
 def _merge_settings(
