@@ -76,7 +76,7 @@ def benchmark(
     Strategies whose scores the file of --against holds, of the same settings, are not run again.
     """
     from fallow.cli.paths import use_current_folder
-    from fallow.papers.own.benchmark import OURS, RIVALS
+    from fallow.papers.own.few_labels import OURS, RIVALS
 
     use_current_folder()
     others = opt.named_queries(rivals) or list(RIVALS)
@@ -125,7 +125,7 @@ class BenchmarkOrder:
 def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
     """The tasks of these names; all of a trainer where none is named."""
     from fallow.core.build import nearest
-    from fallow.papers.own.benchmark import FEDAVG, SOLVED, TRAINED
+    from fallow.papers.own.few_labels import FEDAVG, SOLVED, TRAINED
 
     tasks = {each.name.removeprefix("benchmark/"): each for each in SOLVED}
     if fedavg:
@@ -254,7 +254,7 @@ def _show(
     as_json: bool,
 ) -> None:
     """A table of each task, and each wanted strategy against the best of the others."""
-    from fallow.papers.own.benchmark import OURS, classes_of
+    from fallow.papers.own.few_labels import OURS, classes_of
     from fallow.report.benchmark import describe_verdict, heads, line_cells, to_markdown
     from fallow.storage.files import write_whole
     from fallow.study.benchmark import areas, judge, task_lines

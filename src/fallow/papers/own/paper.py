@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fallow.papers.own import (
-    benchmark,
     closed_form,
     demo,
+    few_labels,
     personal_al,
     pivotal,
     strategies,
@@ -28,7 +28,7 @@ OWN = Paper(
         *closed_form.RECIPES,
         *personal_al.RECIPES,
         *pivotal.RECIPES,
-        *benchmark.RECIPES,
+        *few_labels.RECIPES,
     ),
     sections=sections,
 )
