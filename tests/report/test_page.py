@@ -15,6 +15,7 @@ from fallow.report.costs import exchanges
 from fallow.report.figures.study import class_accuracy
 from fallow.report.figures.style import space_out
 from fallow.report.words import summary
+from tests.report.conftest import write_study
 from tests.report.reading import read_study, write_report
 
 SECTIONS = [
@@ -258,3 +259,17 @@ def test_names_at_line_ends_are_apart_and_in_order() -> None:
 
 def test_no_name_stands_below_the_figure() -> None:
     assert space_out([0.1, 0.2, 5.0], gap=1.0, low=0.0) == [0.0, 1.0, 5.0]
+
+
+@pytest.mark.parametrize("noted", [0.7, "wide", None, [], [1.0, 2.0], [[1], [2], [3], [4]]])
+def test_what_a_strategy_notes_under_the_words_of_another_does_no_harm(
+    tmp_path: Path, noted: object
+) -> None:
+    study = write_study(tmp_path / "study", queries=("random", "mine"), reference="random")
+    notes = dict.fromkeys(("sigma", "low", "spread_tau", "nan_sites"), noted)
+    for records in (study / "cells" / "mine").rglob("records.jsonl"):
+        lines = [
+            json.loads(line) | {"notes": notes} for line in records.read_text().splitlines()
+        ]
+        records.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert ROUTING not in write_report([study]).read_text()
