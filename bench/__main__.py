@@ -24,6 +24,8 @@ MODULES = (
     "bait",
     "feal",
     "ifal",
+    "k_means",
+    "coverage",
     "leverage",
     "ggc",
     "closed_form_totals",

@@ -33,7 +33,8 @@ def test_a_quick_race_compares_outputs_and_has_every_column() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["k-center", "badge", "bait", "feal", "ifal", "ggc", "leverage"]
+    "name",
+    ["k-center", "badge", "bait", "feal", "ifal", "k-means", "coverage", "ggc", "leverage"],
 )
 def test_our_kernels_find_what_the_plain_ones_find(name: str) -> None:
     assert replace(entry(name), extra=None).run(is_quick=True).outputs_equal
@@ -68,7 +69,7 @@ def test_every_race_says_what_it_is_against_and_what_it_compares(name: str) -> N
     assert found.name == name
     # ours does more than what it is beside there, and may take up to twice as long
     does_more = name in ("own-table", "closed-form-totals", "closed-form-left-out")
-    assert found.bar > 1 or does_more
+    assert found.bar >= 1 or does_more
     assert found.reference and found.compared
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
+import fallow as fl
 from fallow.cli.app import app
 from fallow.core import Ask, Contract, Picks
 from fallow.core.methods import Budget, Memo
@@ -183,3 +184,11 @@ def test_every_list_of_methods_says_so() -> None:
         what.startswith("simulation only")
         for what in OracleHistogram.contract.verbs.values()
     )
+
+
+def test_it_runs_in_double_precision() -> None:
+    world = fl.Federation(fl.load("iris"), fl.IID(), sites=3)
+    run = fl.run(
+        world, query=OracleHistogram(), model="mlp", cycles=1, rounds=1, dtype="float64"
+    )
+    assert run.records["accuracy"].notna().all()

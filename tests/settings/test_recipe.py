@@ -11,7 +11,7 @@ import pytest
 
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.papers import RECIPES, find_recipe
-from fallow.settings.recipe import Recipe, recipe_from, with_settings
+from fallow.settings.recipe import Recipe, _build_unchecked, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import bounds_of, variant
 
@@ -196,3 +196,9 @@ def test_the_upper_bounds_change_only_what_they_must() -> None:
 def test_the_fields_of_a_recipe_are_plain_values() -> None:
     recipe: Any = RECIPES["demo"]
     assert json.loads(json.dumps(recipe.to_dict()))["plan"]["batch"] == recipe.plan.batch
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_machine_that_cannot_check_kinds_builds_the_same_recipes(name: str) -> None:
+    recipe = RECIPES[name]
+    assert _build_unchecked(recipe.to_dict()) == recipe

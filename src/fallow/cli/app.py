@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fallow.cli import (
+    benchmark,
     completion,
     coordinate,
     first_steps,
@@ -46,8 +47,10 @@ for command in (
     studies.demo,
     studies.run,
     studies.compare,
+    benchmark.benchmark,
     results.report,
     results.export,
+    results.forecast,
     results.predict,
     new_study.init,
     new_study.new,

@@ -126,29 +126,52 @@ def augment(kinds: Sequence[str], x: Tensor, generator: torch.Generator) -> Tens
     the image out of itself padded with 2 or 4 zeros on every side.  What is drawn is drawn on the
     CPU, wherever the images are.
     """
+    check_images(kinds, x)
+    drawn = [part.to(x.device) for part in draw_changes(kinds, len(x), generator)]
+    return change(kinds, x, drawn)
+
+
+def check_images(kinds: Sequence[str], x: Tensor) -> None:
+    """Raise ValueError for rows that are no images."""
     if x.ndim != 4:
         raise ValueError(
             f"rows of shape {tuple(x.shape[1:])} cannot be augmented with "
             f"{', '.join(kinds)}: only images (channels, height, width) can; leave "
             "the plan's augment empty"
         )
+
+
+def draw_changes(kinds: Sequence[str], n: int, generator: torch.Generator) -> list[Tensor]:
+    """What `augment` draws for n images, for each kind: whether each is mirrored, (n,), or how far
+    each is moved down and to the right, (2, n)."""
+    drawn = []
     for kind in kinds:
         if kind == "flip":
-            flips = (torch.rand(len(x), generator=generator) < 0.5).to(x.device)
-            x = torch.where(flips.view(-1, 1, 1, 1), x.flip(3), x)
+            drawn.append(torch.rand(n, generator=generator) < 0.5)
         else:
-            x = _crop(x, int(kind.removeprefix("crop")), generator)
+            pad = int(kind.removeprefix("crop"))
+            drawn.append(torch.randint(0, 2 * pad + 1, (2, n), generator=generator))
+    return drawn
+
+
+def change(kinds: Sequence[str], x: Tensor, drawn: Sequence[Tensor]) -> Tensor:
+    """Images changed as drawn, on their device.  x: (b, c, h, w) -> same shape."""
+    for kind, part in zip(kinds, drawn, strict=True):
+        if kind == "flip":
+            x = torch.where(part.view(-1, 1, 1, 1), x.flip(3), x)
+        else:
+            x = _crop(x, int(kind.removeprefix("crop")), part)
     return x
 
 
-def _crop(x: Tensor, pad: int, generator: torch.Generator) -> Tensor:
+def _crop(x: Tensor, pad: int, corner: Tensor) -> Tensor:
+    """corner: (2, b), where each image begins in its padded self."""
     b, c, h, w = x.shape
+    here = x.device
     padded = nn.functional.pad(x, (pad, pad, pad, pad))
-    drawn = torch.randint(0, 2 * pad + 1, (2, b), generator=generator)
-    top, left = drawn.to(x.device)  # (b,) each
+    top, left = corner  # (b,) each
 
     # indices that broadcast to (b, c, h, w)
-    here = x.device
     image = torch.arange(b, device=here).view(b, 1, 1, 1)
     channel = torch.arange(c, device=here).view(1, c, 1, 1)
     row = (top.view(b, 1) + torch.arange(h, device=here)).view(b, 1, h, 1)

@@ -21,6 +21,7 @@ from fallow.engine.held import HeldRows
 from fallow.engine.in_flight import SitesInFlight, Tell, is_out_of_memory
 from fallow.engine.loop import Loop
 from fallow.engine.placement import DeviceFailed, Placement
+from fallow.engine.recorded import Recorder
 
 
 def say_nothing(sentence: str) -> None:
@@ -30,7 +31,8 @@ def say_nothing(sentence: str) -> None:
 @final
 @dataclass
 class Device:
-    """Trains sites one after another on a device, by the steps of `Loop`.
+    """Trains sites on a device, by the steps of `Loop`: one after another, or, where the device is
+    of CUDA and a step is plain descent, side by side by recorded steps (`Recorder`).
 
     Orders of rows, crops and first weights are drawn on the CPU, so that a run draws the same
     numbers wherever it trains.  Results are those of `Loop` up to rounding.  ``tell``: who is told
@@ -44,6 +46,7 @@ class Device:
     placement: Placement = Placement()
     tell: Tell = say_nothing
     sites: SitesInFlight = field(init=False)
+    known: set[Plan] = field(default_factory=set, init=False)  # that have been trained by
 
     models: ClassVar[str] = "models that draw no random numbers, such as those of dropout,"
     takes_all_cores: ClassVar[bool] = False
@@ -82,6 +85,11 @@ class Device:
             autocast=self.placement.autocast,
         )
 
+    @cached_property
+    def recorder(self) -> Recorder:
+        """What trains sites side by side by recorded steps, on CUDA; made once."""
+        return Recorder(self.loop, self.placement.device, self._say)
+
     def fit(
         self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
     ) -> list[Fitted]:
@@ -101,9 +109,24 @@ class Device:
     def _train(
         self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
     ) -> list[Fitted]:
+        if self._is_recorded(method, plan, jobs):
+            self.held.forget()  # recorded steps read rows in places of their own
+            played = self.recorder.fit(method, plan, round_, jobs)
+            if played is not None:
+                return [bring_back(one) for one in played]
         placed = [self._place(job) for job in jobs]
         done = self.loop.fit(method, plan, round_, placed)
-        return [_bring_back(one) for one in done]
+        return [bring_back(one) for one in done]
+
+    def _is_recorded(self, method: LocalTraining, plan: Plan, jobs: Sequence[Job]) -> bool:
+        """Whether steps are recorded: on CUDA, and from the second round of a plan on, because
+        recording takes as long as a short round."""
+        if self.placement.device.type != "cuda":
+            return False
+        if plan not in self.known:
+            self.known.add(plan)
+            return False
+        return self.recorder.can_fit(method, plan, jobs)
 
     def _place(self, job: Job) -> Job:
         """The job with all its tensors on the device."""
@@ -127,6 +150,7 @@ class Device:
     def _free(self) -> None:
         """Give back the memory of rows that are there, and what PyTorch keeps for later."""
         self.held.forget()
+        self.recorder.forget()
         if self.placement.device.type == "cuda":
             torch.cuda.empty_cache()
         elif self.placement.device.type == "mps":
@@ -165,7 +189,8 @@ def _move_slot(slot: TrainState, there: torch.device) -> TrainState:
     return TrainState._make(part.to(there) for part in slot)
 
 
-def _bring_back(done: Fitted) -> Fitted:
+def bring_back(done: Fitted) -> Fitted:
+    """A result on the processor."""
     here = torch.device("cpu")
     own = {name: _move_slot(slot, here) for name, slot in done.own.items()}
     return Fitted(_move(done.sent, here), own, done.steps)

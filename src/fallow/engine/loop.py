@@ -68,7 +68,7 @@ class Loop:
         w_t, s = start(method, plan, job.start, job.own, job.sent)
         patience = Patience(plan.patience)
         steps = 0
-        seen = replace(job, x=self._images(job.x), u=self._images(job.u))
+        seen = replace(job, x=self.images(job.x), u=self.images(job.u))
         with drawing_from(job.streams("dropout")):  # what the model itself draws
             for epoch in epochs(plan, round_):
                 learn.moves = movable(self.model, self.layout, epoch.part)
@@ -119,9 +119,10 @@ class Loop:
         """Rows as the plan changes them; nothing is drawn where it changes none."""
         if not plan.augment:
             return x
-        return self._images(augment(plan.augment, x, draw()))
+        return self.images(augment(plan.augment, x, draw()))
 
-    def _images(self, x: Tensor) -> Tensor:
+    def images(self, x: Tensor) -> Tensor:
+        """Rows in the layout of this loop."""
         if not self.channels_last or x.ndim != 4:
             return x
         return x.contiguous(memory_format=torch.channels_last)

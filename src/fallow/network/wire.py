@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from types import UnionType
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor
 
 from fallow.core.messages import Kind, Masked, Request, Step
@@ -15,7 +15,9 @@ from fallow.core.plan import Plan
 from fallow.core.types import Tree, Value
 from fallow.storage.packing import UNREADABLE, pack, unpack
 
-PLAN = TypeAdapter(Plan)
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 KEY = 32  # bytes of a public key
 
 
@@ -110,8 +112,16 @@ def _read_masked(fields: Tree) -> Masked:
 
 def _read_plan(fields: Tree) -> Plan:
     Plan.from_dict(fields)  # refuses unknown fields; the adapter checks the kind of each
-    plan: Plan = PLAN.validate_json(json.dumps(fields), strict=True)
+    plan: Plan = _adapter().validate_json(json.dumps(fields), strict=True)
     return plan
+
+
+@cache
+def _adapter() -> TypeAdapter[Plan]:
+    """Checks the kinds of a plan's fields; loaded where a plan arrives."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Plan)
 
 
 def _require(kind: type | UnionType, value: object) -> Any:

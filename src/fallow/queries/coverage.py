@@ -80,7 +80,7 @@ class Coverage:
     with the labels after this query.  The first constants of both were found on MNIST and
     Fashion-MNIST alone.  Of numbers to predict u is 1.  Rows whose features are not finite come last.
 
-    *Passes.*  Features are looked up anew in up to thirteen exchanges, since nothing so large is kept
+    *Passes.*  Features are looked up anew in up to twelve exchanges, since nothing so large is kept
     in between: as many passes of the pool through a trained model; an encoder's are on disk.
     """
 
@@ -245,8 +245,7 @@ class Coverage:
         x = read_shared_features(view, "labelled")
         x = x[x.isfinite().all(1)]
         if "cover" in view.memory:
-            chosen = view.memory["cover"]["rows"]
-            x = torch.cat([x, read_shared_features(view)[chosen]])
+            x = torch.cat([x, view.memory["cover"]["features"]])
         covered = torch.zeros(len(landmarks))
         for some in torch.split(torch.arange(len(x)), 1024):
             if len(some):
@@ -267,13 +266,13 @@ class Coverage:
         owners: Tensor,
         many: int,
     ) -> Answer:
-        """So many rows in all, those of earlier parts first."""
+        """So many rows in all, those of earlier parts first, and their features, (rows, D)."""
         x = read_shared_features(view)
         rows = torch.empty(0, dtype=torch.int64)
         if "cover" in view.memory:
             rows = view.memory["cover"]["rows"]
         if "weigh" not in view.memory:  # its pool is empty
-            return {"rows": rows}
+            return {"rows": rows, "features": x[rows]}
         is_own = (self.make_bids(view, len(owners)) == owners) & (owners >= 0)
         weight = torch.where(is_own, 1.0, SHARED) * masses
         u = view.memory["weigh"]["u"]
@@ -290,7 +289,8 @@ class Coverage:
             besides=LITTLE * float(masses.sum()) * u[free].float(),
             n=many - len(rows),
         )
-        return {"rows": torch.cat([rows, free[new]])}
+        rows = torch.cat([rows, free[new]])
+        return {"rows": rows, "features": x[rows]}
 
     def select(self, view: View, n: int) -> Picks:
         rows = view.memory["cover"]["rows"]
@@ -356,8 +356,9 @@ def kernel(x: Tensor, landmarks: Tensor, sigma: float) -> Tensor:
     rows = (x - middle.to(x.dtype)).float()
     short = (landmarks - middle).float()
     half = short.square().sum(1) / 2
-    far = torch.addmm(half, rows, short.T, alpha=-1) + rows.square().sum(1)[:, None] / 2
-    return (far.clamp_min_(0).neg_() / sigma**2).exp_()
+    far = torch.addmm(half, rows, short.T, alpha=-1)
+    far += rows.square().sum(1)[:, None] / 2
+    return far.clamp_min_(0).neg_().div_(sigma**2).exp_()
 
 
 def highest_level(reach: Tensor) -> Tensor:

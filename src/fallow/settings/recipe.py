@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal, get_args, get_type_hints
-
-from pydantic import TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
 
 from fallow.core.build import find, nearest
 from fallow.core.contract import Contract
@@ -22,20 +20,17 @@ from fallow.privacy.settings import SMALLEST
 from fallow.settings.budgets import POLICIES, Share
 from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Published, Spec, literal
+from fallow.settings.stopping import parse_stop
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 TEXTS = (str, str | None)
 OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
 """Fields that do not change what a run computes."""
 LATER = (
-    "id",
-    "drop",
-    "columns",
-    "encoder",
-    "head",
-    "audit",
-    "device",
-    "precision",
-    "edges",
+    *("id", "drop", "columns", "encoder", "head"),
+    *("audit", "device", "precision", "stop", "edges"),
 )
 """Fields that recipes did not always have: at their default they are no part of a digest, so that
 studies of before stay the same studies."""
@@ -138,6 +133,8 @@ class Recipe:
     cycles: int = 3  # queries after the first training phase
     # share of each cycle's budget that is drawn by chance, to know how good the model is; true: 0.1
     audit: float = 0.0
+    # when a run ends before its last cycle, as a sentence (`fallow.settings.stopping`); none: never
+    stop: str | None = None
     # one_pass: each cycle chooses from nothing with the budget of all cycles so far; auto: what the
     # strategy's paper does
     protocol: Literal["auto", "cycles", "one_pass"] = "auto"
@@ -202,9 +199,10 @@ class Recipe:
         if self.cycles > MOST_CYCLES:
             raise ValueError(f"cycles is {self.cycles}; it must be {MOST_CYCLES} or less")
         _check_purchase("initial", self.initial, may_be_zero=True)
-        if isinstance(self.per_cycle, tuple) and len(self.per_cycle) != self.cycles:
+        is_list = isinstance(self.per_cycle, tuple)
+        if is_list and self.cycles and len(self._listed) != self.cycles:
             raise ValueError(
-                f"per_cycle lists {len(self.per_cycle)} budgets and cycles is {self.cycles}; list "
+                f"per_cycle lists {len(self._listed)} budgets and cycles is {self.cycles}; list "
                 "one for each cycle"
             )
         for share in self._listed:
@@ -235,6 +233,8 @@ class Recipe:
             )
         self._check_audit()
         self._check_edges()
+        if self.stop is not None:
+            parse_stop(self.stop)
         self.check_flip(self.sites)
         _check_executor(self.executor)
         _check_device(self)
@@ -550,10 +550,16 @@ def contract_of_training(name: str) -> Contract | None:
 @cache
 def _adapter() -> TypeAdapter[Recipe]:
     """Checks the settings of a recipe; making it costs a tenth of a second, using it nothing."""
+    from pydantic import TypeAdapter
+
     return TypeAdapter(Recipe)
 
 
 def _validate_settings(merged: Settings) -> Recipe:
+    try:
+        from pydantic import ValidationError
+    except ModuleNotFoundError:  # a bare machine
+        return _build_unchecked(merged)
     try:
         return _adapter().validate_python(merged)
     except ValidationError as error:
@@ -566,6 +572,25 @@ def _validate_settings(merged: Settings) -> Recipe:
         if keys:
             sentence = f"{'.'.join(keys)}: {sentence}"
         raise ValueError(sentence) from error
+
+
+def _build_unchecked(merged: Settings) -> Recipe:
+    """The recipe without a look at the kinds of values, which takes pydantic: for recipes of papers
+    on machines that have not got it.  What a `Recipe` refuses is refused."""
+    given = dict(merged)
+    hints = get_type_hints(Recipe)
+    for field in fields(Recipe):
+        value = given[field.name]
+        hint = hints[field.name]
+        if isinstance(value, Mapping):
+            kind = _without_none(hint)
+            if kind is Plan:
+                given[field.name] = Plan.from_dict(value)
+            elif isinstance(kind, type):
+                given[field.name] = kind(**value)
+        elif isinstance(value, list):
+            given[field.name] = tuple(value)
+    return Recipe(**given)  # type: ignore[arg-type]  # whose values nobody has checked
 
 
 def _merge_settings(

@@ -47,3 +47,33 @@ def test_many_clusters_are_found_in_mini_batches(monkeypatch: pytest.MonkeyPatch
         x + torch.rand(18, 1, generator=stream(0, "rows")), 6, stream(0, "x")
     )
     assert len(found) == 18 and len(set(found.tolist())) > 2
+
+
+def spread(x: torch.Tensor, cluster: torch.Tensor) -> float:
+    """Total squared distance of rows from the means of their clusters."""
+    return sum(
+        float((x[cluster == c] - x[cluster == c].mean(0)).square().sum())
+        for c in torch.unique(cluster)
+    )
+
+
+def test_a_start_from_a_sample_finds_clusters_as_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = torch.randn(3000, 8, generator=stream(0, "rows"))
+    expected = spread(x, cluster_rows(x, 50, stream(0, "x")))
+    monkeypatch.setattr("fallow.queries.parts.kmeans.LARGE", 1000)
+    found = cluster_rows(x, 50, stream(0, "x"))
+    assert len(torch.unique(found)) == 50
+    assert spread(x, found) < 1.05 * expected
+    assert torch.equal(found, cluster_rows(x, 50, stream(0, "x")))
+
+
+def test_a_sample_of_equal_rows_is_enough_of_a_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fallow.queries.parts.kmeans.LARGE", 1)
+    x = torch.zeros(400, 2)
+    x[:3] = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]])
+    found = cluster_rows(x, 9, stream(0, "x"))  # four different rows
+    assert len(torch.unique(found)) == 4

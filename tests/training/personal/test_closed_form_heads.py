@@ -9,7 +9,15 @@ from torch.testing import assert_close
 
 from fallow.core import State
 from fallow.training.parts.heads import Labelled
-from fallow.training.parts.ridge import add_up, centred, decompose, head_of, mixed
+from fallow.training.parts.ridge import (
+    add_up,
+    centred,
+    decompose,
+    head_of,
+    leave_one_out,
+    mixed,
+    solve_one,
+)
 from fallow.training.personal import ClosedFormHeads
 from fallow.training.personal.closed_form_heads import COPIES, squared_loss
 from tests.training.closed import (
@@ -62,7 +70,7 @@ def test_a_row_is_left_out_with_all_its_copies(copies: float) -> None:
     own_y = targets(own)
     everybody = centred(add_up(rows.z, y, rows.s))
     total = mixed(everybody, centred(add_up(own.z, own_y, own.s)), copies)
-    found = squared_loss(decompose(total), Labelled(own.z, own_y, own.s), copies, PENALTY)
+    found = squared_loss(solve_one(total, PENALTY), Labelled(own.z, own_y, own.s), copies)
     expected = 0.0
     for row in OWN:
         without = fitted(rows, copies, without=row)
@@ -129,3 +137,24 @@ def test_nothing_but_the_sums_of_the_common_head_leaves_a_site() -> None:
     kept = [set(found["a"]) for verb, found in world.carrier.answers if verb == "head"]
     assert kept == [{"count"}]
     assert {verb for verb, _ in world.carrier.answers} == {"totals", "left_out", "head"}
+
+
+@pytest.mark.parametrize("penalty", [1e-18, 1e-6, 1.0])
+def test_one_penalty_is_solved_as_on_the_path_of_all(penalty: float) -> None:
+    rows = rows_with_classes()
+    y = targets(rows)
+    total = centred(
+        add_up(rows.z.repeat(1, 2), y, rows.s)
+    )  # columns twice: no Cholesky root
+    path = decompose(total)
+    expected = head_of(path, max(penalty, 1e-6))
+    found = solve_one(total, max(penalty, 1e-6)).head()
+    assert_close(found.weight, expected.weight, atol=1e-6, rtol=1e-6)
+
+    singular = solve_one(total, penalty)
+    assert bool(singular.half.isfinite().all())
+    left_out = next(leave_one_out(path, rows.z.repeat(1, 2), y, rows.s, [penalty]))
+    at, outputs = next(singular.leave_one_out(rows.z.repeat(1, 2), y, rows.s))
+    assert torch.equal(at, left_out.rows)
+    if penalty >= 1e-6:
+        assert_close(outputs, left_out.outputs, atol=1e-6, rtol=1e-6)

@@ -160,11 +160,14 @@ def _line(
     for rows in np.array_split(np.argsort(x, kind="stable"), BINS):
         if len(rows) > 0:
             bins.append((float(x[rows].mean()), float(y[rows].mean())))
+    interval = None
+    if again is not None:
+        interval = _interval(again)
     return Line(
         queries=queries,
         slope=slope,
         intercept=intercept,
-        interval=None if again is None else _interval(again),
+        interval=interval,
         points=len(x),
         bins=tuple(bins),
     )

@@ -77,14 +77,17 @@ def _draw(axes: Axes, links: Tensor, dropped: Tensor, right: int) -> None:
     shade = np.zeros((n, n), dtype=np.int64)
     shade[dropped.numpy()] = 1
     shade[links.numpy()] = 2
-    is_large = n > 40  # then lines between squares would hide them
+    is_large = n > 40
+    edges = RULE
+    if is_large:  # lines between squares would hide them
+        edges = "none"
     axes.pcolormesh(
         shade,
         cmap=ListedColormap([PAPER, DROPPED, KEPT]),
         vmin=0,
         vmax=2,
         rasterized=is_large,
-        edgecolors="none" if is_large else RULE,
+        edgecolors=edges,
         linewidth=0.4,
     )
     if right < n:

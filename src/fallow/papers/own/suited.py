@@ -34,7 +34,9 @@ def suit_strategies(
     """
     chosen = tuple(queries)
     if any(not _is_for(variant(recipe, query), found) for query in chosen):
-        return NUMBERS if len(chosen) > 1 else NUMBERS[1:2]
+        if len(chosen) == 1:
+            return NUMBERS[1:2]
+        return NUMBERS
     return chosen
 
 

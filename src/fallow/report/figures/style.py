@@ -396,9 +396,8 @@ def to_svg(figure: Figure, key: str, description: str) -> str:
     """
     out = io.StringIO()
     with mpl.rc_context({**STYLE, "svg.hashsalt": key}), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "Glyph .* missing"
-        )  # the browser's fonts write the text
+        # the browser's fonts write the text
+        warnings.filterwarnings("ignore", "Glyph .* missing")
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
     text = out.getvalue()
     text = text[text.index("<svg") :]

@@ -258,6 +258,62 @@ def leave_one_out(
             yield LeftOut(index, rows, y_rows - away)
 
 
+# -- one penalty alone -------------------------------------------------------------------------
+
+
+class Solved(NamedTuple):
+    """The totals under one λ: (a + λ n)⁻¹ = half half'.
+
+    half (D, D); rotated = half'b (D, C); mass, z, y as in `Totals`.
+    """
+
+    half: Tensor
+    rotated: Tensor
+    mass: Tensor
+    z: Tensor
+    y: Tensor
+
+    def head(self) -> Head:
+        weight = self.half @ self.rotated
+        return Head(weight, self.y - self.z @ weight)
+
+    def leave_one_out(
+        self, z: Tensor, y: Tensor, s: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Blocks of rows, (m,), and what the head without each answers to it, (m, C).
+
+        Arguments and mathematics are those of `leave_one_out`, with r = (z - z̄) half.
+        """
+        for rows in torch.split(torch.arange(len(z)), BLOCK):
+            r = (z[rows].double() - self.z) @ self.half  # (m, D)
+            fitted = self.y + r @ self.rotated
+            leverage = s[rows].double() * (r.square().sum(1) + 1 / self.mass)
+            left = (1 - leverage).clamp_min(EPS)
+            y_rows = y[rows].double()
+            yield rows, y_rows - (y_rows - fitted) / left[:, None]
+
+
+def solve_one(total: Totals, penalty: float) -> Solved:
+    """The head of one λ > 0 and what tells its rows left out, by Cholesky: a quarter of the time of
+    `decompose`, which serves every λ and is used where rounding leaves no square root.
+
+    >>> z = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
+    >>> total = centred(add_up(z, 3 * z, torch.ones(2)))
+    >>> solve_one(total, 1e-12).head().weight.round(decimals=6).tolist()
+    [[3.0]]
+    """
+    inverse = total.a.clone()
+    inverse.diagonal().add_(penalty * total.mass)
+    root, failed = torch.linalg.cholesky_ex(inverse)
+    if bool(failed):
+        path = decompose(total)
+        half = path.u / shrunk(path, penalty).sqrt()
+    else:
+        one = torch.eye(len(root), dtype=root.dtype)
+        half = torch.linalg.solve_triangular(root, one, upper=False).T
+    return Solved(half, half.T @ total.b, total.mass, total.z, total.y)
+
+
 # -- what the grid of penalties loses -------------------------------------------------------------
 
 MOST_AWAY = 10.0
@@ -265,6 +321,7 @@ MOST_AWAY = 10.0
 1 and a number is in deviations.  A path that is none could else make one row outweigh all others."""
 
 PENALTIES = [10.0 ** (power / 2) for power in range(-12, 1)]  # λ: 1e-6, 3.2e-6, ..., 1
+LOG_ROWS = 128  # rows of which all exponentials are held at once
 TEMPERATURES = [1000.0 ** (step / 32) for step in range(33)]  # T: 1 ... 1000
 
 
@@ -300,9 +357,13 @@ def losses(
 def log_losses(outputs: Tensor, y: Tensor, s: Tensor) -> Tensor:
     """Σ s of -log softmax(T output) at the true class, for every temperature.
     outputs, y: (n, C), y one-hot, s: (n,) -> (T,)"""
-    of_truth = (outputs * y).sum(1)
-    found = []
-    for temperature in TEMPERATURES:
-        log_total = torch.logsumexp(temperature * outputs, dim=1)
-        found.append(s @ (log_total - temperature * of_truth))
-    return torch.stack(found)
+    # Less the largest output, all exponents are 0 or less, whatever the temperature is.
+    away = outputs - outputs.amax(1, keepdim=True)  # (n, C)
+    of_truth = (away * y).sum(1)
+    found = s.new_zeros(len(TEMPERATURES))
+    temperatures = s.new_tensor(TEMPERATURES)
+    for rows in torch.split(torch.arange(len(away)), LOG_ROWS):
+        powers = (away[rows] * temperatures[:, None, None]).exp_()  # (T, b, C)
+        log_total = powers.sum(2).log_()
+        found += (log_total - temperatures[:, None] * of_truth[rows]) @ s[rows]
+    return found

@@ -41,13 +41,14 @@ from fallow.training.parts.heads import (
 )
 from fallow.training.parts.ridge import (
     Path,
+    Solved,
     Totals,
     add_up,
     centred,
     decompose,
     head_of,
-    leave_one_out,
     mixed,
+    solve_one,
 )
 
 COPIES = (0.0, 1.0, 4.0, 16.0, 64.0, 256.0)  # κ
@@ -154,17 +155,17 @@ class ClosedFormHeads:
         all_sites = Totals(**totals)
         own = centred(add_up(rows.z, rows.y, rows.s))
 
-        paths = [decompose(all_sites)]
+        candidates = [all_sites]
         if len(rows.y) >= FEW:
-            paths += [decompose(mixed(all_sites, own, copies)) for copies in COPIES[1:]]
+            candidates += [mixed(all_sites, own, copies) for copies in COPIES[1:]]
+        solved = [solve_one(total, penalty) for total in candidates]
         lost = [
-            squared_loss(path, rows, copies, penalty)
-            for path, copies in zip(paths, COPIES, strict=False)
+            squared_loss(found, rows, copies)
+            for found, copies in zip(solved, COPIES, strict=False)
         ]
         best = lost.index(min(lost))
-        head = head_of(paths[best], penalty)
         return {
-            "w": flatten_head(head, temperature).to(rows.z.dtype),
+            "w": flatten_head(solved[best].head(), temperature).to(rows.z.dtype),
             "stats": rows.z.new_zeros(0),
             "copies": COPIES[best],
         }
@@ -179,11 +180,11 @@ class ClosedFormHeads:
         return {name: own[name] for name in ("w", "stats")}
 
 
-def squared_loss(path: Path, rows: Labelled, copies: float, penalty: float) -> float:
-    """Σ s |y - left out|² over a site's rows, each of which the path holds 1 + κ times."""
+def squared_loss(found: Solved, rows: Labelled, copies: float) -> float:
+    """Σ s |y - left out|² over a site's rows, each of which the totals hold 1 + κ times."""
     lost = 0.0
     s = rows.s * (1 + copies)
-    for found in leave_one_out(path, rows.z, rows.y, s, [penalty]):
-        away = rows.y[found.rows] - found.outputs
-        lost += float(rows.s[found.rows] @ away.square().sum(1))
+    for at, outputs in found.leave_one_out(rows.z, rows.y, s):
+        away = rows.y[at] - outputs
+        lost += float(rows.s[at] @ away.square().sum(1))
     return lost

@@ -1,0 +1,372 @@
+"""`python -m bench.device`: local training on a device beside what one writes without a library.
+
+Ten sites train ResNet-8 for an epoch in four ways, in turn, in one process: a plain loop of
+PyTorch, ``torch.func.vmap`` over the sites, and Fallow's executor for devices, called and (on
+CUDA) recorded.  All take the same rows in the same order, and what they are timed on is compared:
+the weights they end with.  Shares of the peak are shares of a large matrix product in the same
+numbers, timed in the same run.
+
+It needs PyTorch, NumPy, SciPy and scikit-learn, and no installation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, replace_all_batch_norm_modules_, vmap
+from torch.utils.flop_counter import FlopCounterMode
+
+from bench.full_protocol import choose_device
+from fallow.core.banks import Layout
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.streams import stream
+from fallow.engine import Job, row_loss
+from fallow.engine.device import Device
+from fallow.engine.placement import PRECISIONS, Placement, check_machine
+from fallow.models import ResNet8
+from fallow.training import FedAvg
+
+SHAPE = (3, 32, 32)
+CLASSES = 10
+RUNS = 5
+SECONDS = 1e-9  # of a clock that has not moved
+APART = {"float32": 2e-2, "tf32": 0.1, "bf16": 0.3}
+"""How far weights may be apart at the end, as a share of how far they went: batch norm multiplies
+what rounding made, step after step."""
+
+Weights = list[Tensor]
+"""Of each site, (d,) on the CPU."""
+Way = Callable[[], Weights]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    way: str
+    device: str
+    precision: str
+    images_per_second: float
+    share_of_peak: float
+    ratio: float  # to the plain loop
+    apart: float  # weights, as a share of how far those of the plain loop went
+    is_same: bool
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained: sites with equally many rows, because vmap can train no others."""
+
+    placement: Placement
+    sites: int
+    rows: int
+    batch: int
+
+    @property
+    def plan(self) -> Plan:
+        return Plan((Segment(1),), self.batch, Optimiser("sgd", 0.01, momentum=0.9))
+
+    @cached_property
+    def model(self) -> nn.Module:
+        model = ResNet8(SHAPE, CLASSES)
+        model.reset(stream(0, "init"))
+        return model
+
+    @cached_property
+    def layout(self) -> Layout:
+        return Layout.of(self.model)
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        start = self.layout.flatten(self.model)
+        found = []
+        for site in range(self.sites):
+            draw = stream(0, "rows", site)
+            x = torch.randn(self.rows, *SHAPE, generator=draw)
+            y = torch.randint(0, CLASSES, (self.rows,), generator=draw)
+            weight = torch.ones(self.rows)
+            found.append(Job(f"site-{site}", x, y, weight, start, partial(_stream, site)))
+        return found
+
+    @cached_property
+    def there(self) -> list[tuple[Tensor, Tensor]]:
+        """Rows and classes of each site on the device, in the layout of pictures."""
+        device = self.placement.device
+        found = []
+        for job in self.jobs:
+            x = job.x.to(device).contiguous(memory_format=torch.channels_last)
+            found.append((x, job.y.to(device)))
+        return found
+
+    def batches(self, site: int) -> Iterator[Tensor]:
+        """The rows of each step, on the device."""
+        rows = torch.randperm(self.rows, generator=self.jobs[site].streams("batches", 0))
+        return iter(torch.split(rows.to(self.placement.device), self.batch))
+
+
+def _stream(site: int, *name: str | int) -> torch.Generator:
+    return stream(0, *name, site)
+
+
+# -- the ways --------------------------------------------------------------------------------------
+
+
+def plain_loop(task: Task) -> Weights:
+    """A module and an optimiser for each site, one after another."""
+    device = task.placement.device
+    found = []
+    for site, (x, y) in enumerate(task.there):
+        model = copy.deepcopy(task.model).to(device).train()
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's
+        opt = torch.optim.SGD(model.parameters(), task.plan.optimiser.lr, momentum=0.9)
+        for rows in task.batches(site):
+            opt.zero_grad()
+            with _products(task.placement):
+                outputs = model(x[rows])
+            loss = nn.functional.cross_entropy(outputs.float(), y[rows])
+            loss.backward()  # type: ignore[no-untyped-call]  # torch's
+            opt.step()
+        found.append(task.layout.flatten(model)["w"].cpu())
+    return found
+
+
+def by_vmap(task: Task) -> Weights:
+    """All sites in one pass, by ``torch.func.vmap``; batch norm without running statistics, which
+    training does not read."""
+    device = task.placement.device
+    model = copy.deepcopy(task.model).to(device).train()
+    replace_all_batch_norm_modules_(model)
+    names = [name for name, _ in task.layout.params]
+    first = dict(model.named_parameters())
+    w = {
+        name: first[name].detach().expand(task.sites, *first[name].shape) for name in names
+    }
+    moved = {name: torch.zeros_like(part) for name, part in w.items()}
+    x = torch.stack([rows for rows, _ in task.there])
+    y = torch.stack([classes for _, classes in task.there])
+
+    def loss(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        if (
+            rough is not None
+        ):  # by hand: under autocast vmap knows no convolution's gradient
+            params = {name: part.to(rough) for name, part in params.items()}
+            x = x.to(rough)
+        outputs = functional_call(model, params, (x,))
+        return nn.functional.cross_entropy(outputs.float(), y)
+
+    rough = task.placement.autocast
+    slopes = vmap(grad(loss))
+    sites = torch.arange(task.sites, device=device).unsqueeze(1)
+    for step in zip(*(task.batches(site) for site in range(task.sites)), strict=True):
+        rows = torch.stack(step)  # (sites, b)
+        g = slopes(w, x[sites, rows], y[sites, rows])
+        for name in names:
+            moved[name] = 0.9 * moved[name] + g[name]
+            w[name] = w[name] - task.plan.optimiser.lr * moved[name]
+    flat = torch.cat([w[name].flatten(1) for name in names], 1).cpu()
+    return list(flat)
+
+
+@dataclass(frozen=True)
+class Ours:
+    """Fallow's executor; it is made once, as for a run."""
+
+    task: Task
+    is_recorded: bool
+
+    @cached_property
+    def executor(self) -> Device:
+        task = self.task
+        loss = row_loss("classification")
+        made = Device(task.model, task.layout, loss, True, task.placement, print)
+        made.recorder.is_used = self.is_recorded
+        return made
+
+    def __call__(self) -> Weights:
+        plan = self.task.plan
+        done = self.executor.fit(FedAvg(plan), plan, 0, self.task.jobs)
+        return [one.sent["w"] for one in done]
+
+
+def _products(placement: Placement) -> torch.autocast:
+    dtype = placement.autocast
+    return torch.autocast(
+        placement.device.type, dtype or torch.bfloat16, enabled=dtype is not None
+    )
+
+
+def ways_of(task: Task) -> dict[str, Way]:
+    """The ways by their names; the plain loop is what the others stand beside."""
+    ways: dict[str, Way] = {
+        "plain PyTorch loop": partial(plain_loop, task),
+        "torch.func.vmap": partial(by_vmap, task),
+        "Fallow, steps called": Ours(task, is_recorded=False),
+    }
+    if task.placement.device.type == "cuda":
+        ways["Fallow, steps recorded"] = Ours(task, is_recorded=True)
+    return ways
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def race(task: Task, runs: int) -> list[Row]:
+    """Every way in turn, after two runs of each that are not timed."""
+    placement = task.placement
+    ways = ways_of(task)
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    ends: dict[str, Weights] = {}
+    with placement.computing():
+        for name, way in ways.items():
+            for _ in range(2):
+                ends[name] = way()
+        for _ in range(runs):
+            for name, way in ways.items():
+                seconds[name].append(time_once(way, placement.device))
+        peak = measure_peak(placement)
+    flops = count_flops(task)
+    images = task.sites * task.rows
+    took = {name: max(median(each), SECONDS) for name, each in seconds.items()}
+    rows = []
+    for name in ways:
+        apart = _apart(ends[name], ends["plain PyTorch loop"], task)
+        rows.append(
+            Row(
+                way=name,
+                device=describe_device(placement.device),
+                precision=placement.precision,
+                images_per_second=images / took[name],
+                share_of_peak=images * flops / took[name] / peak,
+                ratio=took["plain PyTorch loop"] / took[name],
+                apart=apart,
+                is_same=apart <= APART[placement.precision],
+            )
+        )
+    return rows
+
+
+def time_once(way: Callable[[], object], device: torch.device) -> float:
+    """Seconds until the device is done."""
+    wait_for(device)
+    started = time.perf_counter()
+    way()
+    wait_for(device)
+    return time.perf_counter() - started
+
+
+def wait_for(device: torch.device) -> None:
+    """Come back when everything that was started there is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def count_flops(task: Task) -> float:
+    """Floating-point operations of an image in training, forwards and back."""
+    model = copy.deepcopy(task.model).train()
+    x = torch.zeros(2, *SHAPE)
+    with FlopCounterMode(display=False) as counter:
+        model(x).sum().backward()
+    return float(counter.get_total_flops() / len(x))
+
+
+def measure_peak(placement: Placement) -> float:
+    """Operations a second of a large matrix product in the same numbers: the best of ten."""
+    n = 1024
+    if placement.device.type == "cuda":
+        n = 8192
+    dtype = placement.autocast or torch.float32
+    a = torch.randn(n, n, device=placement.device, dtype=dtype)
+    b = torch.randn(n, n, device=placement.device, dtype=dtype)
+    took = [time_once(lambda: a @ b, placement.device) for _ in range(10)]
+    return float(2 * n**3 / max(min(took), SECONDS))
+
+
+def _apart(ours: Weights, theirs: Weights, task: Task) -> float:
+    """The largest difference of a weight, as a share of the largest way of one."""
+    start = task.jobs[0].start["w"]
+    apart = 0.0
+    way = 0.0
+    for a, b in zip(ours, theirs, strict=True):
+        apart = max(apart, float((a - b).abs().max()))
+        way = max(way, float((b - start).abs().max()))
+    return apart / way
+
+
+def describe_device(device: torch.device) -> str:
+    """The name of the chip, or the number of threads."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    if device.type == "mps":
+        return f"GPU of {platform.machine()}"
+    return f"CPU, {torch.get_num_threads()} threads"
+
+
+def format_rows(rows: Sequence[Row]) -> str:
+    """The table, as one puts it into a page."""
+    lines = [
+        "| way | device | numbers | images/s | of peak | to the loop | outputs |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        outputs = f"differ by {row.apart:.1e}"
+        if row.is_same:
+            outputs = f"equal ({row.apart:.0e})"
+        lines.append(
+            f"| {row.way} | {row.device} | {row.precision} | {row.images_per_second:,.0f} | "
+            f"{row.share_of_peak:.0%} | {row.ratio:.2f} | {outputs} |"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 if all outputs are equal, else 1."""
+    parser = argparse.ArgumentParser("python -m bench.device", description=__doc__)
+    parser.add_argument("--device", default="auto", help="auto, cuda, mps or cpu")
+    parser.add_argument("--precision", nargs="*", help=f"of {', '.join(PRECISIONS)}")
+    parser.add_argument("--out", type=Path, help="write the rows here, as JSON")
+    parser.add_argument("--quick", action="store_true", help="tiny: times mean nothing")
+    options = parser.parse_args(arguments)
+    device = options.device
+    if device == "auto":
+        device = choose_device()
+    precisions = options.precision or ["float32"]
+    if not options.precision and device == "cuda":
+        precisions = list(PRECISIONS)
+    rows: list[Row] = []
+    for precision in precisions:
+        try:
+            check_machine(device, precision)
+        except ValueError as error:
+            parser.error(str(error))
+        rows += race(_task(device, precision, options.quick), 1 if options.quick else RUNS)
+    print(format_rows(rows))
+    if options.out is not None:
+        text = json.dumps([asdict(row) for row in rows], indent=2)
+        options.out.write_text(text + "\n")
+    return int(not all(row.is_same for row in rows))
+
+
+def _task(device: str, precision: str, is_quick: bool) -> Task:
+    task = Task(Placement.open(device, precision), sites=10, rows=2560, batch=128)
+    if device == "cpu":
+        task = replace(task, rows=256)
+    if is_quick:
+        task = replace(task, sites=2, rows=10, batch=4)
+    return task
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,240 @@
+"""`python -m bench.full_protocol`: tables of papers in full size, for a machine with a GPU.
+
+It runs from a copy of the source on a machine that has PyTorch, NumPy, SciPy and scikit-learn and
+nothing else, writes the records of a study as `fallow compare` does, goes on where it was stopped,
+and writes a table from the records that are there: measured beside printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean, stdev
+
+import torch
+
+from fallow.core.events import Event
+from fallow.core.plan import Segment
+from fallow.core.words import count_noun, duration
+from fallow.papers.ahfal import recipes as ahfal
+from fallow.papers.dpfl import recipes as dpfl
+from fallow.papers.fairfal import recipes as fairfal
+from fallow.papers.find import PAPERS
+from fallow.report.paper import known_of
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.study.cell import Failure, Setup, StudyRun
+from fallow.study.opening import open_study
+from fallow.study.reading import read_study
+from fallow.study.records import StudyRecords
+from fallow.study.study import run_study
+
+TABLE = Path("docs/results/full-size.md")
+STUDIES: dict[str, Recipe] = {
+    "ahfal": ahfal.CIFAR10,
+    "fairfal": fairfal.CIFAR10,
+    "dpfl": replace(dpfl.CIFAR10, queries=tuple(dpfl.TABLE1)),
+}
+"""AHFAL Table 1's column Dirichlet 0.1; FairFAL's long tail of CIFAR-10; DPFL's Table 1, first
+column."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 if every run is finished."""
+    options = _options(arguments)
+    torch.set_num_threads(options.threads)
+    failures: list[Failure] = []
+    for name in options.studies:
+        recipe = place(STUDIES[name], options.device, options.precision)
+        if options.tiny:
+            recipe = shrink(name, recipe)
+        failures += run(recipe, options.out / name, options.data, options.jobs)
+        options.table.parent.mkdir(parents=True, exist_ok=True)
+        options.table.write_text(write_page(options.out, is_tiny=options.tiny))
+        print(f"{options.table} has what is there so far", flush=True)
+    for failure in failures:
+        print(f"{failure.cell.query}, seed {failure.cell.seed}: {failure.why}", flush=True)
+    return int(bool(failures))
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m bench.full_protocol", description=__doc__)
+    parser.add_argument(
+        "studies", nargs="*", metavar="STUDY", help=f"of {', '.join(STUDIES)}"
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs/full-size"), help="records")
+    parser.add_argument(
+        "--table", type=Path, help=f"default {TABLE}, or with --tiny in --out"
+    )
+    parser.add_argument(
+        "--data", type=Path, help="folder of data sets; default FALLOW_DATA"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cuda, mps or cpu")
+    parser.add_argument("--precision", default="float32", help="float32, tf32 or bf16")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
+    parser.add_argument("--threads", type=int, default=max(1, (os.cpu_count() or 2) // 2))
+    parser.add_argument(
+        "--tiny", action="store_true", help="minutes on digits: a rehearsal"
+    )
+    options = parser.parse_args(arguments)
+    options.studies = options.studies or list(STUDIES)
+    for name in options.studies:
+        if name not in STUDIES:
+            parser.error(f"there is no study {name!r}; choose from {', '.join(STUDIES)}")
+    if options.device == "auto":
+        options.device = choose_device()
+    if options.table is None:
+        options.table = TABLE
+        if options.tiny:
+            options.table = options.out / TABLE.name
+    return options
+
+
+def choose_device() -> str:
+    """The GPU of this machine, else its processor."""
+    if torch.cuda.is_available():
+        return "cuda"
+    if torch.backends.mps.is_available():
+        return "mps"
+    return "cpu"
+
+
+def place(recipe: Recipe, device: str, precision: str) -> Recipe:
+    """The recipe on a device, without the upper bounds, which the papers do not have."""
+    return replace(
+        recipe,
+        device=device,  # type: ignore[arg-type]  # the recipe refuses what it does not know
+        precision=precision,  # type: ignore[arg-type]
+        bounds=(),
+    )
+
+
+def shrink(name: str, recipe: Recipe) -> Recipe:
+    """The same path in a minute: digits, two strategies, one seed, few steps."""
+    small = replace(
+        recipe,
+        data="digits",
+        plan=replace(recipe.plan, segments=(Segment(1),), batch=16, augment=("flip",)),
+        local_plan=replace(recipe.local_plan, segments=(Segment(1),)),
+        rounds=2,
+        score_rounds=1,
+        cycles=min(recipe.cycles, 1),
+        seeds=1,
+        queries=recipe.queries[:2],
+        reference=recipe.queries[0],
+        channels_last=False,
+    )
+    if name == "fairfal":
+        return replace(
+            small, partition=fairfal.tail(0.1, n_max=60), model=Spec("digits-cnn")
+        )
+    if name == "dpfl":
+        partition = replace(recipe.partition, fields={"min_samples": 2})
+        return replace(small, partition=partition, sites=5, model=Spec("digits-cnn"))
+    return replace(small, rows=400)
+
+
+def run(recipe: Recipe, out: Path, data: Path | None, jobs: int) -> list[Failure]:
+    """Run what is not finished; those that failed.  All strategies of a seed before the next."""
+    seeds = range(recipe.seeds)
+    cells = [StudyRun(query, seed) for seed in seeds for query in recipe.queries]
+    setup = Setup(recipe, out, data_dir=data, threads=torch.get_num_threads())
+    if not (out / "study.json").exists():
+        open_study(setup, cells, "python -m bench.full_protocol", resume=False)
+    print(f"{recipe.name}: {count_noun(len(cells), 'run')} in {out}", flush=True)
+    return run_study(setup, cells, jobs, _tell)
+
+
+def _tell(event: Event) -> None:
+    """Plain lines: a machine that is borrowed has a log, and seldom a terminal."""
+    who = f"{event.get('query')}, seed {event.get('seed')}"
+    match event["event"]:
+        case "scored":
+            accuracy = event["accuracy"]
+            print(f"  {who}: cycle {event['cycle']}, accuracy {accuracy:.4f}", flush=True)
+        case "done" | "failed":
+            print(f"  {who}: {event['event']} {event.get('why', '')}".rstrip(), flush=True)
+        case "device":
+            print(f"  {who}: {event['why']}", flush=True)
+
+
+# -- the page, from records alone ------------------------------------------------------------------
+
+
+def write_page(out: Path, *, is_tiny: bool) -> str:
+    """Every study that has records, as a table."""
+    lines = ["# Papers in full size", ""]
+    if is_tiny:
+        lines += ["A rehearsal on few rows: these numbers mean nothing.", ""]
+    lines += [
+        "Written by `scripts/full_protocol.sh` from the records of the runs: accuracy in percent, "
+        "mean and standard deviation over seeds, beside what the paper prints.",
+        "",
+    ]
+    for name in STUDIES:
+        folder = out / name
+        if (folder / "study.json").exists():
+            study = read_study(folder, known_of(PAPERS))
+            lines += _section(STUDIES[name], study)
+    return "\n".join(lines)
+
+
+def _section(recipe: Recipe, study: StudyRecords) -> list[str]:
+    printed = _find_printed(recipe, study)
+    names = recipe.published.names if recipe.published is not None else {}
+    lines = [f"## {recipe.title}", "", _made_on(study), ""]
+    lines += ["| method | measured | seeds | printed |", "| --- | --- | --- | --- |"]
+    for query in study.strategies:
+        scores = [score * study.scale for score in study.final(query).values()]
+        label = str(names.get(query, query))
+        lines.append(
+            f"| {label} | {_spread(scores)} | {len(scores)} | {printed.get(label, '-')} |"
+        )
+    return [*lines, ""]
+
+
+def _find_printed(recipe: Recipe, study: StudyRecords) -> dict[str, str]:
+    """Row of the paper's table -> mean and standard deviation as they are printed."""
+    if recipe.published is None:
+        return {}
+    found = {}
+    for cell in study.study.known.published.cells(recipe.published.table):
+        if cell.setting == recipe.published.setting and cell.mean is not None:
+            found[cell.method] = f"{cell.mean:.2f}"
+            if cell.sd is not None:
+                found[cell.method] += f" ± {cell.sd:.2f}"
+    return found
+
+
+def _spread(scores: Sequence[float]) -> str:
+    if not scores:
+        return "-"
+    if len(scores) == 1:
+        return f"{scores[0]:.2f}"
+    return f"{mean(scores):.2f} ± {stdev(scores):.2f}"
+
+
+def _made_on(study: StudyRecords) -> str:
+    """On what the runs were made, and how long they took."""
+    last = [cell.records[-1] for cell in study.cells if cell.records]
+    if not last:
+        return "No run has records yet."
+    places = set()
+    for record in last:
+        versions = record["versions"]
+        device = versions.get("gpu", versions.get("device", "cpu"))
+        places.add(f"{device} in {versions.get('precision', 'float32')}")
+    seconds = sum(record["seconds"] for record in last)
+    return (
+        f"{count_noun(len(last), 'run')} on {', '.join(sorted(places))}, together "
+        f"{duration(seconds)} of training and queries; torch "
+        f"{last[0]['versions']['torch']}, Python {platform.python_version()}."
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,16 @@
+#!/bin/sh
+# AHFAL Table 1 (Dirichlet 0.1), FairFAL's long tail and DPFL's Table 1 cell in full size, from a
+# copy of the source on a machine that has Python 3.11, PyTorch, NumPy, SciPy and scikit-learn.
+#
+#   FALLOW_DATA=/where/cifar10/is scripts/full_protocol.sh            all of it, on the GPU
+#   scripts/full_protocol.sh --tiny                                   a rehearsal of a minute
+#   scripts/full_protocol.sh ahfal --precision bf16 --jobs 3          one study
+#
+# Stopped, it goes on where it was when it is called again.  Data may arrive in parts, such as
+# cifar10_train_a.npy.xz and cifar10_train_b.npy.xz.
+set -eu
+here=$(cd "$(dirname "$0")/.." && pwd)
+cd "$here"
+PYTHONPATH="$here/src:$here${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONPATH
+exec "${PYTHON:-python3}" -m bench.full_protocol "$@"
