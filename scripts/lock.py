@@ -24,7 +24,17 @@ OF_TORCH = ("torch==", "triton==", "cuda-", "nvidia-")
 """Packages that come with PyTorch and for nothing else."""
 # `tools` live elsewhere, and so do packages of networks (`timm`, `onnx` and their like), which no
 # test needs and which bring hundreds of megabytes
-EXTRAS = ("dev", "deploy", "dicom", "excel", "flower", "hub", "privacy", "tables")
+EXTRAS = (
+    "dev",
+    "cluster",
+    "deploy",
+    "dicom",
+    "excel",
+    "flower",
+    "hub",
+    "privacy",
+    "tables",
+)
 EVERYWHERE = (
     " ; (python_full_version < '3.14' and sys_platform == 'darwin')"
     " or (python_full_version < '3.14' and sys_platform == 'linux')"

@@ -54,7 +54,7 @@ REQUIRED = {
     *("scipy", "sklearn", "threadpoolctl", "tomlkit", "torch", "typer"),
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
-    *("PIL", "cryptography", "fastapi", "flwr", "huggingface_hub"),
+    *("PIL", "cryptography", "distributed", "fastapi", "flwr", "huggingface_hub"),
     *("httpx", "opendp", "prometheus_client", "pyarrow", "starlette", "uvicorn"),
 }
 WHOLE = {  # folders that are nothing without an extra: imported as a whole, inside a function

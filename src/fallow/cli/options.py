@@ -100,6 +100,14 @@ Jobs = Annotated[
     int | None,
     typer.Option("--jobs", "-j", min=1, help="Processes; by default one per core."),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Run on a Dask cluster, such as tcp://host:8786, instead of on this machine.",
+    ),
+]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of each process.")]
 Json = Annotated[bool, typer.Option("--json", help="A list of objects instead of a table.")]
 AsObject = Annotated[

@@ -107,6 +107,7 @@ def compare(
     seeds: opt.Seeds = None,
     first_seed: opt.FirstSeed = 0,
     jobs: opt.Jobs = None,
+    cluster: opt.Cluster = None,
     data: opt.Data = None,
     label: opt.Label = None,
     site: opt.SiteColumn = None,
@@ -142,8 +143,17 @@ def compare(
     queries = opt.named_queries(query)
     wanted = range(first_seed, first_seed + (seeds or chosen.seeds))
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
+    if cluster is not None and jobs is not None:
+        raise ValueError(
+            "--jobs is of this machine and --cluster has workers of its own; leave out one of them"
+        )
     options = StudyOptions(
-        jobs=jobs, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json
+        jobs=jobs,
+        resume=resume,
+        dry_run=dry_run,
+        quiet=quiet,
+        as_json=as_json,
+        cluster=cluster,
     )
     _study(setup, queries, wanted, options)
 
@@ -157,6 +167,7 @@ class StudyOptions:
     dry_run: bool = False
     quiet: bool = False
     as_json: bool = False
+    cluster: str | None = None  # the address of its scheduler
 
 
 def _study(
@@ -175,6 +186,7 @@ def _study(
     from fallow.cli.waiting import Waiting
     from fallow.data.facts import describe_data, format_facts
     from fallow.papers.own.suited import describe_change, suit_strategies
+    from fallow.study.cluster import run_on_cluster
     from fallow.study.estimate import estimate
     from fallow.study.opening import keep_facts, open_study, prepare_study
     from fallow.study.study import run_study, study_cells
@@ -223,7 +235,10 @@ def _study(
                 console.print(f"look at this: {said}", markup=False, soft_wrap=True)
         _print_notes(console, setup.recipe.data, world.dataset)
         with Watch(setup.recipe, cells, console) as watch:
-            failures = run_study(setup, cells, jobs, watch)
+            if options.cluster is None:
+                failures = run_study(setup, cells, jobs, watch)
+            else:
+                failures = run_on_cluster(setup, cells, options.cluster, watch)
     except KeyboardInterrupt as error:
         raise Stopped(
             f"stopped; what was finished is in {setup.out}: give the same command with --resume "

@@ -63,15 +63,15 @@ def run_study(
         jobs = 1
     if setup.recipe.device == "cuda" and jobs > 1 and cells:
         jobs = _share_gpu(cells[0], jobs, say)
-    tasks = _tasks(cells, jobs)
+    tasks = deal_cells(cells, jobs)
     context = None
     if jobs > 1 and len(tasks) > 1:
         context = _processes(setup)
     if context is None:
         failures = []
-        with _threads(setup.threads):
+        with limit_threads(setup.threads):
             for task in tasks:
-                failures += _run_cells(setup, task, say)
+                failures += run_cells(setup, task, say)
         return failures
     events: Queue[Event] = context.Queue()
     with ProcessPoolExecutor(
@@ -113,7 +113,7 @@ def count_fitting(jobs: int, free: int) -> int:
     return max(1, min(jobs, free // ROOM))
 
 
-def _is_from_python(setup: Setup) -> bool:
+def is_from_python(setup: Setup) -> bool:
     """Whether the study holds objects that a program made, which no name leads to."""
     return bool(setup.classes) or setup.dataset is not None
 
@@ -130,7 +130,7 @@ def _processes(setup: Setup) -> BaseContext | None:
     not beside a GPU.  Elsewhere classes keep the runs in this process, one after the other, and
     rows alone are handed over.
     """
-    if not _is_from_python(setup):
+    if not is_from_python(setup):
         return mp.get_context("spawn")
     if sys.platform == "linux" and not torch.cuda.is_available():
         return mp.get_context("fork")
@@ -149,7 +149,7 @@ def _allow_copies() -> Iterator[None]:
         yield
 
 
-def _tasks(cells: Sequence[StudyRun], jobs: int) -> list[list[StudyRun]]:
+def deal_cells(cells: Sequence[StudyRun], jobs: int) -> list[list[StudyRun]]:
     """Cells of one seed share their first phase, so they stay together if seeds are enough."""
     seeds = list(dict.fromkeys(cell.seed for cell in cells))
     if len(seeds) >= jobs:
@@ -188,7 +188,7 @@ def _begin_worker(events: Queue[Event], setup: Setup) -> None:
     _events = events
     _setup = setup
     threads = setup.threads
-    if _is_from_python(setup):  # a copy of this process, see `_processes`
+    if is_from_python(setup):  # a copy of this process, see `_processes`
         threads = 1
     torch.set_num_threads(threads)
     end_with_parent()
@@ -197,11 +197,12 @@ def _begin_worker(events: Queue[Event], setup: Setup) -> None:
 def _worker(cells: list[StudyRun]) -> list[Failure]:
     if _setup is None or _events is None:
         raise RuntimeError("a worker was given cells before it was set up")
-    return _run_cells(_setup, cells, _events.put)
+    return run_cells(_setup, cells, _events.put)
 
 
 @contextmanager
-def _threads(n: int) -> Iterator[None]:
+def limit_threads(n: int) -> Iterator[None]:
+    """A context in which torch computes with ``n`` threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(n)
     try:
@@ -210,7 +211,8 @@ def _threads(n: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _run_cells(setup: Setup, cells: Sequence[StudyRun], say: Say) -> list[Failure]:
+def run_cells(setup: Setup, cells: Sequence[StudyRun], say: Say) -> list[Failure]:
+    """Run cells one after the other in this process; those that failed, with the reason."""
     with lend(setup.classes):
         return _run_each(setup, cells, say)
 

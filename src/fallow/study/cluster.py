@@ -1,0 +1,194 @@
+"""A study spread over machines: its cells are tasks of a Dask cluster (package `distributed`).
+
+Dask deals tasks, notices workers that are gone and gives what they had to others.  A task is some
+cells of a study in words, and runs them as one process does; all that it leaves is in the study's
+folder, which every machine has to see.  So a study on a cluster is resumed like any other.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, chdir, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from fallow.core.events import Event, Say, stay_silent
+from fallow.core.optional import import_optional
+from fallow.experiment.versions import versions
+from fallow.settings.recipe import recipe_from
+from fallow.storage.errors import sentence
+from fallow.study.cell import Failure, Setup, StudyRun
+from fallow.study.study import deal_cells, is_from_python, limit_threads, run_cells
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+PATIENCE = 20  # seconds in which a scheduler answers
+SEEN = "cluster.txt"
+"""The file by which workers show that they see the study's folder."""
+
+
+class Report(TypedDict):
+    """What a task tells of its cells, in plain values."""
+
+    events: list[Event]  # that ended a run
+    failures: list[tuple[str, int, str, str]]  # strategy, seed, why, where
+
+
+def run_on_cluster(
+    setup: Setup, cells: Sequence[StudyRun], address: str, say: Say = stay_silent
+) -> list[Failure]:
+    """As `fallow.study.study.run_study`, by the workers of the cluster at ``address``, such as
+    ``tcp://10.0.0.1:8786``: the same records, and the same failures.
+
+    Raises ValueError for a cluster that cannot run the study, before anything is run.
+    """
+    if is_from_python(setup):
+        raise ValueError(
+            "a study with rows or classes of a program cannot go to a cluster; name its data and "
+            "its classes in a recipe"
+        )
+    distributed = import_optional("distributed", "'fallow[cluster]'", "a cluster")
+    try:
+        client: Client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"no scheduler of Dask answers at {address} ({sentence(error)}); start one with "
+            "'dask scheduler', and give the address that it prints"
+        ) from error
+    with client:
+        n_workers = _check_workers(client, setup.out)
+        tasks = deal_cells(cells, n_workers)
+        futures = {}
+        for task in tasks:
+            # not `pure`: the same words are asked again when a study is resumed
+            future = client.submit(run_task, _write_task(setup, task), pure=False)
+            futures[future] = task
+        try:
+            return _collect(
+                distributed.as_completed(futures, loop=client.loop), futures, say
+            )
+        except KeyboardInterrupt:
+            client.cancel(list(futures))
+            raise
+
+
+def _check_workers(client: Client, out: Path) -> int:
+    """How many workers there are.  Raises ValueError where one of them cannot run a cell."""
+    threads: Mapping[str, int] = client.nthreads()
+    if not threads:
+        raise ValueError(
+            "the cluster has no workers; start some with 'dask worker ADDRESS --nthreads 1'"
+        )
+    for worker, n in threads.items():
+        if n != 1:  # runs in threads of one process would share torch's random numbers
+            raise ValueError(
+                f"worker {worker} takes {n} tasks at a time, and runs must have a process each; "
+                "start it with '--nthreads 1', and with '--nworkers' as many as it has cores"
+            )
+    token = secrets.token_hex(8)
+    (out / SEEN).write_text(token, encoding="utf-8")
+    seen = client.run(read_token, str(out.absolute()))
+    for worker, found in seen.items():
+        if found != token:
+            raise ValueError(
+                f"worker {worker} does not see {out.absolute()}; give with --out a folder that all "
+                "machines have under the same name"
+            )
+    own = _own_versions()
+    for worker, other in client.run(_own_versions).items():
+        if other != own:
+            raise ValueError(
+                f"worker {worker} has {_list_versions(other)}, and this machine "
+                f"{_list_versions(own)}; install the same versions"
+            )
+    return len(threads)
+
+
+def read_token(folder: str) -> str | None:
+    """What stands in the file by which a worker shows that it sees a folder; None without it."""
+    path = Path(folder) / SEEN
+    if not path.is_file():
+        return None
+    return path.read_text(encoding="utf-8")
+
+
+def _own_versions() -> dict[str, str]:
+    """On which results depend; runs on here, and at each worker."""
+    return dict(versions())
+
+
+def _list_versions(found: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in sorted(found.items()))
+
+
+def _write_task(setup: Setup, cells: Sequence[StudyRun]) -> str:
+    """Cells and all that running them needs, in words that `run_task` reads."""
+    data_dir = None
+    if setup.data_dir is not None:
+        data_dir = str(setup.data_dir.absolute())
+    about = {
+        "recipe": setup.recipe.to_dict(),
+        "folder": str(Path.cwd()),
+        "out": str(setup.out.absolute()),
+        "data_dir": data_dir,
+        "threads": setup.threads,
+        "runtime": setup.runtime,
+        "cells": [(cell.query, cell.seed) for cell in cells],
+    }
+    return json.dumps(about)
+
+
+def run_task(text: str) -> Report:
+    """Run the cells of a task at a worker; those that are finished are left as they are."""
+    about: dict[str, Any] = json.loads(text)  # Any: values of JSON
+    data_dir = None
+    if about["data_dir"] is not None:
+        data_dir = Path(about["data_dir"])
+    setup = Setup(
+        recipe_from(about["recipe"]),
+        Path(about["out"]),
+        data_dir,
+        about["threads"],
+        about["runtime"],
+    )
+    cells = [StudyRun(query, seed) for query, seed in about["cells"]]
+    ended: list[Event] = []
+
+    def note(event: Event) -> None:
+        if event["event"] in ("done", "failed"):
+            ended.append(event)
+
+    folder = Path(about["folder"])
+    place: AbstractContextManager[None] = nullcontext()
+    if folder.is_dir():  # in which a recipe's relative paths begin
+        place = chdir(folder)
+    with place, limit_threads(setup.threads):
+        failures = run_cells(setup, cells, note)
+    told = []
+    for failure in failures:
+        told.append((failure.cell.query, failure.cell.seed, failure.why, failure.trace))
+    return {"events": ended, "failures": told}
+
+
+def _collect(
+    completed: Any,  # of Dask, without types: futures in the order in which they end
+    futures: Mapping[Future, list[StudyRun]],
+    say: Say,
+) -> list[Failure]:
+    """Pass on what tasks tell when they end."""
+    failures = []
+    for future in completed:
+        error = future.exception()
+        if error is not None:
+            why = f"{sentence(error)}; run the study with --resume"
+            failures += [Failure(cell, why) for cell in futures[future]]
+            continue
+        report: Report = future.result()
+        for event in report["events"]:
+            say(event)
+        for query, seed, why, trace in report["failures"]:
+            failures.append(Failure(StudyRun(query, seed), why, trace))
+    return failures
