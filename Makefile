@@ -72,7 +72,7 @@ bench: $(STAMP)  ## speed beside the reference; writes bench/results.json
 	$(PY) -m bench
 	$(PY) -m bench.query_seconds
 	$(PY) -m bench.regression_run
-	$(PY) -m bench.flower_exchange
+	$(PY) -m bench.links
 	$(PY) -m bench.features
 
 sbom: $(STAMP) $(TOOLS_STAMP)  ## what the environment consists of (CycloneDX) and its licences, in build/

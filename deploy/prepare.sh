@@ -2,12 +2,15 @@
 # Rows, agreement and keys of a trial with two sites: prepare.sh PARTIES [HOST:PORT]
 #
 # PARTIES holds a folder for each party: coordinator, north and south; each gets a folder `study`.
+# LINK=https: over HTTPS instead of Flower.
 # In a real study each party does its part on its own machine, and the digest is read out by telephone.
 set -eu
 parties=$1
 address=${2:-coordinator:9092}
 host=${address%:*}
 port=${address##*:}
+link=${LINK:-flower}
+case $link in https) called=--address ;; *) called=--superlink ;; esac
 if [ -e "$parties/coordinator/study" ]; then
     echo "$parties/coordinator/study is there: this is prepared already"
     exit 0
@@ -31,13 +34,13 @@ done
 fallow coordinate init "$parties/coordinator/study" --recipe demo --sites north,south \
     --example "$scratch/example.csv" --label outcome --name trial \
     --set model=linear --set rounds=5 --set query=margin --set cycles=2 --set initial=10 --set per_cycle=5 \
-    --address "0.0.0.0:$port" --host "$host"
+    --link "$link" --address "0.0.0.0:$port" --host "$host"
 digest=$(fallow coordinate status "$parties/coordinator/study" --json |
     python -c 'import json, sys; print(json.load(sys.stdin)["digest"])')
 for site in north south; do
     fallow site init "$parties/$site/study" --study "$parties/coordinator/study/study.toml" \
         --name $site --data "$parties/$site/rows.csv" --test "$parties/$site/test.csv" \
-        --superlink "$address" --digest "$digest"
+        "$called" "$address" --digest "$digest"
 done
 fallow coordinate admit "$parties/coordinator/study" \
     "$parties/north/study/join.json" "$parties/south/study/join.json"

@@ -30,6 +30,7 @@ PLAIN = {
     "fedavg": "the default of a recipe",
     "typical": "first labels, where a recipe says so",
     "demo": "a command",
+    "benchmark": "a command, and a switch of cuDNN",
 }
 """Names that the shared rooms may say, and why."""
 WORDS = {

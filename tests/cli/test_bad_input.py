@@ -23,7 +23,7 @@ from fallow.study.cell import Setup
 from fallow.study.opening import open_study
 from fallow.study.study import run_study, study_cells
 from tests.cli.conftest import Command, contents, table, write_inputs
-from tests.experiment.crash import begun, ended
+from tests.experiment.crash import start_child, wait_for_child
 
 CSV = ("run", "tiny.toml", "--data", "bad.csv", "--label", "sick")
 RUN = ("run", "tiny.toml")
@@ -342,7 +342,7 @@ def in_a_child(
                 code = left.code
         os._exit(code if isinstance(code, int) else 70)
 
-    return ended(begun(act)), (folder / "err").read_text()
+    return wait_for_child(start_child(act)), (folder / "err").read_text()
 
 
 @pytest.mark.parametrize("limit", [900, 20_000])
@@ -407,9 +407,9 @@ def test_a_traceback_is_for_those_who_ask(fallow: Command) -> None:
 def test_a_query_that_names_nothing_starts_nothing(
     fallow: Command, words: tuple[str, str]
 ) -> None:
-    ended = fallow(words[0], "tiny.toml", "--query", words[1])
-    assert ended.code == 2
-    assert ended.says().startswith("--query names no strategy; leave it out")
+    wait_for_child = fallow(words[0], "tiny.toml", "--query", words[1])
+    assert wait_for_child.code == 2
+    assert wait_for_child.says().startswith("--query names no strategy; leave it out")
     assert not Path("runs").exists()
 
 

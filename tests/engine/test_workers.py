@@ -29,7 +29,7 @@ from fallow.study.study import run_study
 from fallow.training import KCFU, FedAvg, FedProx
 from tests.engine.jobs import jobs, mlp, norm, over_rounds, with_pools
 from tests.engine.methods import Beside, Pupil, Stepping
-from tests.experiment.crash import left, tiny
+from tests.experiment.crash import load_outcome, tiny
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9, persist=True))
@@ -207,7 +207,7 @@ def test_runs_of_a_study_that_train_so_follow_one_another_and_leave_no_process(
     )
     assert heard == sorted(heard)
     for cell in cells:
-        ours, theirs = left(shared, cell), left(plain, cell)
+        ours, theirs = load_outcome(shared, cell), load_outcome(plain, cell)
         assert ours.ledger == theirs.ledger
         assert ours.weights["cycle-0.safetensors"] == theirs.weights["cycle-0.safetensors"]
         assert {record["executor"] for record in ours.records} == {"workers"}

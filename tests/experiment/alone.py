@@ -38,16 +38,10 @@ class Alone(Plain):
     contract: ClassVar[Contract] = Contract("alone", "a test", 2024)
 
     def round(self, state: State, ask: Ask) -> State:
-        first = ask.round == 0
-        common: dict[str, Tensor] = (
-            {"w": state["w"], "stats": state["stats"]} if first else {}
-        )
-        ask.fit(
-            self.plan if first else replace(self.plan, start="local"),
-            "local",
-            None,
-            **common,
-        )
+        if ask.round == 0:
+            ask.fit(self.plan, "local", None, w=state["w"], stats=state["stats"])
+        else:
+            ask.fit(replace(self.plan, start="local"), "local")
         return state
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:

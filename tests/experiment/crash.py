@@ -31,7 +31,8 @@ from fallow.storage.database import Database
 from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_cell
 
-KILLED, WELL = -signal.SIGKILL, 0
+KILLED = -signal.SIGKILL
+WELL = 0
 
 TINY = Recipe(
     name="tiny",
@@ -59,7 +60,7 @@ def tiny(folder: Path) -> Recipe:
     return replace(TINY, data=str(folder / "blobs.npz"))
 
 
-def begun(act: Callable[[], object]) -> int:
+def start_child(act: Callable[[], object]) -> int:
     """A child that does ``act``."""
     with warnings.catch_warnings():
         warnings.simplefilter(
@@ -76,7 +77,7 @@ def begun(act: Callable[[], object]) -> int:
     return child
 
 
-def ended(child: int) -> int:
+def wait_for_child(child: int) -> int:
     """How the child ended: 0, or minus the signal that killed it."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
@@ -131,12 +132,12 @@ def worker(setup: Setup, cell: StudyRun, deadly: int | None = None) -> int:
         run_cell(setup, cell)
         (setup.out / "points").write_text(str(points.seen))
 
-    return begun(act)
+    return start_child(act)
 
 
 def work(setup: Setup, cell: StudyRun, deadly: int | None = None) -> int:
     """Run the cell in a child that dies at a point; how it ended."""
-    return ended(worker(setup, cell, deadly))
+    return wait_for_child(worker(setup, cell, deadly))
 
 
 def exchanges(out: Path) -> list[str]:
@@ -159,7 +160,7 @@ class Left:
     drafts: list[Path]
 
 
-def left(setup: Setup, cell: StudyRun) -> Left:
+def load_outcome(setup: Setup, cell: StudyRun) -> Left:
     folder = cell.folder(setup.out)
     lines = (folder / "records.jsonl").read_text().splitlines()
     db = sqlite3.connect(folder / "journal.sqlite")

@@ -73,7 +73,7 @@ def true_accuracy(found: World) -> float:
     return float(torch.cat(hits).double().mean())
 
 
-def audited(
+def run_audited(
     found: World, audit: Audit, silent: dict[str, list[int]] | None = None
 ) -> Audited:
     """Query, draw, buy and tally once; ``silent``: rows for which nobody answers."""
@@ -95,7 +95,7 @@ def audited(
 @pytest.fixture(scope="module")
 def many() -> list[Audited]:
     """Audits of the same sites under many seeds."""
-    return [audited(built(seed), Audit(0.4)) for seed in range(150)]
+    return [run_audited(built(seed), Audit(0.4)) for seed in range(150)]
 
 
 def test_the_estimate_is_right_on_average_whatever_the_query_prefers(
@@ -166,9 +166,10 @@ def test_every_row_that_is_left_is_drawn_equally_often() -> None:
 
 def test_labels_are_compared_with_what_was_said_before_anybody_answered() -> None:
     """A model that changes in between changes no tally."""
-    one, other = built(), built()
+    one = built()
+    other = built()
     audit = Audit(0.4)
-    before = audited(one, audit)
+    before = run_audited(one, audit)
     budget = dict.fromkeys(SITES, PICKS + 2)
     counts = audit.divide(budget, stream(0, "audit", 0))
     other.query({site: budget[site] - counts[site] for site in SITES})
@@ -186,17 +187,17 @@ def test_who_was_away_when_rows_were_drawn_tells_nothing() -> None:
     found = built()
     answers = Audit(0.4).tally_errors(found.ask("audit", cycle=1), 1.0)
     assert all(set(answer.values()) == {0.0} for answer in answers.values())
-    audited(found, Audit(0.4))
+    run_audited(found, Audit(0.4))
     late = Audit(0.4).tally_errors(found.ask("audit", cycle=1), 1.0)  # of another cycle
     assert all(set(answer.values()) == {0.0} for answer in late.values())
 
 
 def test_a_row_without_an_answer_counts_as_the_others_of_its_kind() -> None:
     whole = built()
-    audited(whole, Audit(0.4))
+    run_audited(whole, Audit(0.4))
     rows = whole.members["a"].memory["outlook"]["rows"].tolist()
-    some = audited(built(), Audit(0.4), silent={"a": rows[:1]})
-    none = audited(built(), Audit(0.4), silent={"a": rows})
+    some = run_audited(built(), Audit(0.4), silent={"a": rows[:1]})
+    none = run_audited(built(), Audit(0.4), silent={"a": rows})
     assert some["chosen"] == 9  # three sites chose three each: one of them stands for two
     assert none["per_site"]["a"]["score"] is None
     assert none["per_site"]["b"] == some["per_site"]["b"]
@@ -204,9 +205,9 @@ def test_a_row_without_an_answer_counts_as_the_others_of_its_kind() -> None:
 
 def test_under_secure_sums_no_site_is_known_alone() -> None:
     audit = Audit(0.4, secure_sum=True)
-    assert "per_site" not in audited(built(audit=audit), audit)
-    single = audited(built(), Audit(0.4))
-    total = audited(built(audit=audit), audit)
+    assert "per_site" not in run_audited(built(audit=audit), audit)
+    single = run_audited(built(), Audit(0.4))
+    total = run_audited(built(audit=audit), audit)
     assert total["score"] == pytest.approx(single["score"])
 
 
@@ -318,7 +319,8 @@ def test_every_cycle_with_a_query_has_an_audit_and_buys_no_more_labels() -> None
         assert audit["drawn"] == 6  # 0.4 of 5 labels at 3 sites
         assert audit["chosen"] == 9
         assert set(audit["per_site"]) == {"site-0", "site-1", "site-2"}
-    first, second = found[0], found[1]
+    first = found[0]
+    second = found[1]
     assert first is not None
     assert second is not None
     assert (first["rows"], second["rows"]) == (88, 73)

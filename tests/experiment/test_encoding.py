@@ -51,7 +51,7 @@ def photos(rows: int = 80) -> Dataset:
     return Dataset("photos", x[:cut], y[:cut], x[cut:], y[cut:], classes=("dark", "light"))
 
 
-def begun(recipe: Recipe, found: Dataset, kept: FeatureStore | None = None) -> Run:
+def begin_run(recipe: Recipe, found: Dataset, kept: FeatureStore | None = None) -> Run:
     """A run whose sites see features."""
     journal = Journal()
     run = Run(world_of(recipe, 0, found, journal, kept=kept), journal)
@@ -77,7 +77,7 @@ def test_features_are_the_same_for_every_partition(name: str) -> None:
     recipe = replace(TINY, encoder=Spec(name, fields.get(name, {})))
     kept = FeatureStore()
     runs = [
-        begun(replace(recipe, partition=partition, sites=sites), found, kept)
+        begin_run(replace(recipe, partition=partition, sites=sites), found, kept)
         for partition, sites in (
             (Spec("dirichlet", {"alpha": 0.01}), 3),
             (Spec("dirichlet", {"alpha": 1.0}), 5),
@@ -112,14 +112,14 @@ def test_rows_are_looked_up_once_and_not_once_for_each_site(
 
     monkeypatch.setattr(features_room, "digest_of_rows", count)
     found = photos()
-    run = begun(replace(TINY, partition=Spec("iid"), sites=12), found)
+    run = begin_run(replace(TINY, partition=Spec("iid"), sites=12), found)
     run.go()
     assert rows_digested.count(len(found.x)) == 1
 
 
 def test_features_have_mean_0_and_a_mean_square_length_of_1() -> None:
     found = photos()
-    run = begun(TINY, found)
+    run = begin_run(TINY, found)
     seen = seen_by_row(run, found).double()
     assert seen.mean(0).abs().max() < 1e-6
     is_constant = seen.square().sum(0) == 0
@@ -130,14 +130,14 @@ def test_features_have_mean_0_and_a_mean_square_length_of_1() -> None:
 def test_test_rows_are_seen_as_the_rows_of_sites_are() -> None:
     found = photos()
     twin = replace(found, x_test=found.x[:7], y_test=found.y[:7])
-    run = begun(TINY, twin)
+    run = begin_run(TINY, twin)
     assert isinstance(run.world, World)
     assert torch.allclose(run.world.x_test, seen_by_row(run, found)[:7], atol=1e-6)
 
 
 def test_units_are_left_out_where_the_recipe_says_so() -> None:
     found = photos()
-    run = begun(replace(TINY, standardise="none"), found)
+    run = begin_run(replace(TINY, standardise="none"), found)
     assert run.world.scale is None
     assert isinstance(run.world, World)
     assert run.world.features is not None
@@ -168,7 +168,7 @@ def test_a_study_keeps_many_features_in_its_folder_and_few_in_memory(
 def test_outputs_for_rows_in_a_file_are_those_for_rows_in_memory(tmp_path: Path) -> None:
     found = photos()
     kept = FeatureStore(tmp_path, memory=0)
-    runs = [begun(TINY, found), begun(TINY, found, kept)]
+    runs = [begin_run(TINY, found), begin_run(TINY, found, kept)]
     looks = []
     for run in runs:
         assert isinstance(run.world, World)
@@ -237,7 +237,7 @@ def test_strategies_share_the_first_phase_and_its_features(tmp_path: Path) -> No
 # -- the saved model ----------------------------------------------------------------------------
 
 
-def finished(recipe: Recipe, folder: Path) -> tuple[Run, Path]:
+def finish_study(recipe: Recipe, folder: Path) -> tuple[Run, Path]:
     journal = Journal(folder / "journal.sqlite")
     run = Run(world_of(recipe, 0, photos(), journal), journal, folder=folder)
     run.go()
@@ -246,7 +246,7 @@ def finished(recipe: Recipe, folder: Path) -> tuple[Run, Path]:
 
 
 def test_a_saved_model_encodes_new_rows_as_it_was_trained(tmp_path: Path) -> None:
-    run, path = finished(TINY, tmp_path)
+    run, path = finish_study(TINY, tmp_path)
     saved = load_tree(path, tmp_path)
     found = photos()
     outputs = outputs_of(TINY, saved, saved["state"], found.x_test)
@@ -258,7 +258,7 @@ def test_a_saved_model_encodes_new_rows_as_it_was_trained(tmp_path: Path) -> Non
 
 def test_a_model_from_before_there_were_encoders_still_predicts(tmp_path: Path) -> None:
     recipe = replace(TINY, encoder=None)
-    _, path = finished(recipe, tmp_path)
+    _, path = finish_study(recipe, tmp_path)
     saved = load_tree(path, tmp_path)
     assert "encoder" not in saved
     outputs = outputs_of(recipe, saved, saved["state"], photos().x_test)
@@ -266,7 +266,7 @@ def test_a_model_from_before_there_were_encoders_still_predicts(tmp_path: Path) 
 
 
 def test_a_model_of_another_version_of_its_encoder_is_refused(tmp_path: Path) -> None:
-    _, path = finished(TINY, tmp_path)
+    _, path = finish_study(TINY, tmp_path)
     saved = load_tree(path, tmp_path)
     saved["encoder"]["digest"] = "0" * 32
     save_tree(path, saved)

@@ -52,7 +52,8 @@ def test_pseudo_labels_are_judged_by_the_hidden_ones() -> None:
     world = build_world(recipe, 0, journal)
     run = Run(world, journal)
     run.first_phase()
-    hits, rows = 0, 0
+    hits = 0
+    rows = 0
     for name, site in world.members.items():
         x = site.x[site.pool]
         guess = predict(world.model, world.layout, site.memory["local"], x).argmax(1)

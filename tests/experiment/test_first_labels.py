@@ -42,7 +42,7 @@ def places(rows: int = 180) -> Dataset:
     return Dataset("places", x[:cut], y[:cut], x[cut:], y[cut:], classes=names)
 
 
-def begun(recipe: Recipe, seed: int = 0) -> Run:
+def begin_run(recipe: Recipe, seed: int = 0) -> Run:
     journal = Journal()
     run = Run(world_of(recipe, seed, places(), journal), journal)
     run.initial()
@@ -55,37 +55,39 @@ def classes_of(run: Run) -> set[int]:
 
 
 def test_typical_first_labels_find_all_places_and_random_ones_do_not() -> None:
-    found = [len(classes_of(begun(RECIPE, seed))) for seed in range(5)]
+    found = [len(classes_of(begin_run(RECIPE, seed))) for seed in range(5)]
     drawn = [
-        len(classes_of(begun(replace(RECIPE, initial_by="random"), k))) for k in range(5)
+        len(classes_of(begin_run(replace(RECIPE, initial_by="random"), k)))
+        for k in range(5)
     ]
     assert min(found) >= 5
     assert sum(found) > sum(drawn) + 3
 
 
 def test_each_site_has_its_own_number_of_first_labels() -> None:
-    run = begun(RECIPE)
+    run = begin_run(RECIPE)
     assert [len(site.labels) for site in run.world.members.values()] == [2, 2, 2]  # type: ignore[attr-defined]
 
 
 def test_a_cohort_and_seed_give_the_same_first_labels_again() -> None:
-    one, other = begun(RECIPE), begun(RECIPE)
+    one = begin_run(RECIPE)
+    other = begin_run(RECIPE)
     for name, site in one.world.members.items():  # type: ignore[attr-defined]
         assert torch.equal(site.labelled, other.world.members[name].labelled)  # type: ignore[attr-defined]
 
 
 def test_without_first_labels_nothing_is_asked() -> None:
-    run = begun(replace(RECIPE, initial=0))
+    run = begin_run(replace(RECIPE, initial=0))
     assert classes_of(run) == set()
 
 
 def test_noise_on_counts_refuses_typical_first_labels_and_says_why() -> None:
     with pytest.raises(ValueError, match="initial_by=typical"):
-        begun(replace(RECIPE, privacy=Privacy(epsilon=1.0)))
+        begin_run(replace(RECIPE, privacy=Privacy(epsilon=1.0)))
 
 
 def test_a_run_with_typical_first_labels_ends_and_names_what_left() -> None:
-    run = begun(RECIPE)
+    run = begin_run(RECIPE)
     records = run.go()
     assert records[-1]["labelled"] == 9
     verbs = {entry["verb"] for entry in records[0]["revealed"]}

@@ -61,7 +61,7 @@ class Counting:
         return {"train": len(view.labels), "held": len(view.held)}
 
 
-def seen(recipe: Recipe) -> list[tuple[int, int]]:
+def count_labels(recipe: Recipe) -> list[tuple[int, int]]:
     journal = Journal()
     world = build_world(recipe, 0, journal)
     method = Counting(recipe.plan)
@@ -74,8 +74,20 @@ def seen(recipe: Recipe) -> list[tuple[int, int]]:
 
 def test_a_querys_labels_validate_in_the_first_round_and_train_from_the_second_on() -> None:
     later = [(4, 4)] * 3  # 8 first labels, half of them held; then 4 a cycle, half held
-    assert seen(replace(FRESH, fresh_first=False)) == [*later, *[(6, 6)] * 3, *[(8, 8)] * 3]
-    assert seen(FRESH) == [*later, (4, 8), (6, 6), (6, 6), (6, 10), (8, 8), (8, 8)]
+    assert count_labels(replace(FRESH, fresh_first=False)) == [
+        *later,
+        *[(6, 6)] * 3,
+        *[(8, 8)] * 3,
+    ]
+    assert count_labels(FRESH) == [
+        *later,
+        (4, 8),
+        (6, 6),
+        (6, 6),
+        (6, 10),
+        (8, 8),
+        (8, 8),
+    ]
 
 
 def test_a_recipe_without_a_second_round_is_refused() -> None:

@@ -17,7 +17,8 @@ from fallow.storage.files import load_tree, save_tree
 
 def are_equal(one: Dataset, two: Dataset) -> bool:
     for field in fields(Dataset):
-        a, b = getattr(one, field.name), getattr(two, field.name)
+        a = getattr(one, field.name)
+        b = getattr(two, field.name)
         if isinstance(a, torch.Tensor):
             if not torch.equal(a.nan_to_num(-7), b.nan_to_num(-7)):
                 return False

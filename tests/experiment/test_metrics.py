@@ -21,7 +21,8 @@ def test_macro_f1_is_scikit_learns() -> None:
 
 
 def test_balanced_accuracy_is_scikit_learns() -> None:
-    p, y = PREDICTED[:-1], TRUE[:-1]
+    p = PREDICTED[:-1]
+    y = TRUE[:-1]
     assert metrics.balanced_accuracy(p, y, 3) == pytest.approx(
         balanced_accuracy_score(y.numpy(), p.numpy())
     )
@@ -104,7 +105,8 @@ def test_the_area_under_a_flat_curve_is_its_height() -> None:
 
 
 def test_the_area_of_a_part_joins_the_curve_at_its_ends() -> None:
-    x, y = [0.1, 0.2, 0.4], [0.0, 0.6, 0.2]
+    x = [0.1, 0.2, 0.4]
+    y = [0.0, 0.6, 0.2]
     assert metrics.aulc(x, y, (0.1, 0.4)) == metrics.aulc(x, y)
     assert metrics.aulc(x, y, (0.15, 0.3)) == pytest.approx(
         (0.05 * 0.45 + 0.1 * 0.5) / 0.15

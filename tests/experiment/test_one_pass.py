@@ -61,20 +61,20 @@ def recipe(tmp_path: Path) -> Recipe:
     )
 
 
-def done(recipe: Recipe, query: str, seed: int = 0) -> list[Record]:
+def run_query(recipe: Recipe, query: str, seed: int = 0) -> list[Record]:
     journal = Journal()
     run = Run(build_world(variant(recipe, query), seed, journal), journal)
     return run.go()
 
 
-def of_cell(recipe: Recipe, query: str, out: Path) -> list[dict[str, Any]]:
+def run_and_read(recipe: Recipe, query: str, out: Path) -> list[dict[str, Any]]:
     cell = StudyRun(query, 0)
     run_cell(Setup(recipe, out), cell)
     lines = (cell.folder(out) / "records.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 
-def ledger(out: Path, query: str, cycle: int) -> list[tuple[str, int]]:
+def list_bought_rows(out: Path, query: str, cycle: int) -> list[tuple[str, int]]:
     journal = Journal(StudyRun(query, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite")
     found = [
         (site, label.row)
@@ -88,21 +88,25 @@ def ledger(out: Path, query: str, cycle: int) -> list[tuple[str, int]]:
 def test_a_strategy_that_chooses_once_starts_anew_for_every_budget(
     recipe: Recipe, tmp_path: Path
 ) -> None:
-    rows = of_cell(recipe, FALE, tmp_path / "out")
+    rows = run_and_read(recipe, FALE, tmp_path / "out")
     assert [row["cycle"] for row in rows] == [1, 2]
     assert [row["labelled"] for row in rows] == [
         15,
         30,
     ]  # 5 a site and cycle, and none before
-    small, large = (set(ledger(tmp_path / "out", FALE, cycle)) for cycle in (1, 2))
+    small, large = (
+        set(list_bought_rows(tmp_path / "out", FALE, cycle)) for cycle in (1, 2)
+    )
     assert not small <= large
 
 
 def test_first_labels_are_random_or_the_strategys_own(
     recipe: Recipe, tmp_path: Path
 ) -> None:
-    beside = of_cell(recipe, "fale@training=server-solve", tmp_path / "a")
-    own = of_cell(recipe, "fale@training=server-solve@initial_by=query", tmp_path / "b")
+    beside = run_and_read(recipe, "fale@training=server-solve", tmp_path / "a")
+    own = run_and_read(
+        recipe, "fale@training=server-solve@initial_by=query", tmp_path / "b"
+    )
     assert [r["labelled"] for r in beside] == [r["labelled"] for r in own] == [21, 36]
     weights = [label.weight for label in _labels(tmp_path / "a", 1)]
     assert weights.count(1.0) == 6
@@ -110,7 +114,9 @@ def test_first_labels_are_random_or_the_strategys_own(
 
 
 def _labels(out: Path, cycle: int, by_query: bool = False) -> list[Any]:
-    query = "fale@training=server-solve" + ("@initial_by=query" if by_query else "")
+    query = "fale@training=server-solve"
+    if by_query:
+        query += "@initial_by=query"
     journal = Journal(StudyRun(query, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite")
     found = [label for i in range(3) for label in journal.load_labels(f"site-{i}")]
     journal.close()
@@ -118,27 +124,28 @@ def _labels(out: Path, cycle: int, by_query: bool = False) -> list[Any]:
 
 
 def test_a_budget_that_is_done_is_not_run_again(recipe: Recipe, tmp_path: Path) -> None:
-    whole = of_cell(recipe, FALE, tmp_path / "whole")
-    first, cell = Setup(recipe, tmp_path / "count"), StudyRun(FALE, 0)
+    whole = run_and_read(recipe, FALE, tmp_path / "whole")
+    first = Setup(recipe, tmp_path / "count")
+    cell = StudyRun(FALE, 0)
     assert work(first, cell) == WELL
     moments = int((first.out / "points").read_text())
     killed = Setup(recipe, tmp_path / "killed")
     deaths = [work(killed, cell, deadly) for deadly in range(3, moments, moments // 8)]
     assert KILLED in deaths
-    again = of_cell(recipe, FALE, tmp_path / "killed")
-    assert [timeless(row) for row in again] == [timeless(row) for row in whole]
+    again = run_and_read(recipe, FALE, tmp_path / "killed")
+    assert [drop_seconds(row) for row in again] == [drop_seconds(row) for row in whole]
     asked = [key for key in exchanges(killed.out) if key.startswith("0/query")]
     assert len(asked) < 3 * len(
         [k for k in exchanges(first.out) if k.startswith("0/query")]
     )
 
 
-def timeless(row: dict[str, Any]) -> dict[str, Any]:
+def drop_seconds(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key != "seconds"}
 
 
 def test_a_shared_budget_goes_where_the_scores_are(recipe: Recipe, tmp_path: Path) -> None:
-    (row, _) = of_cell(recipe, FALE, tmp_path)
+    (row, _) = run_and_read(recipe, FALE, tmp_path)
     bought = [counts[0] for counts in row["labelled_per_site"].values()]
     assert sum(bought) == 15 and bought != [5, 5, 5]
 
@@ -156,7 +163,7 @@ def test_a_strategy_that_looks_at_a_model_cannot_choose_from_nothing(
 
 
 def test_a_run_may_begin_without_any_label(recipe: Recipe) -> None:
-    rows = done(recipe, "random@initial=0")
+    rows = run_query(recipe, "random@initial=0")
     assert [row["labelled"] for row in rows] == [0, 15, 30]
     assert error_of(rows[0]) > error_of(rows[-1])
 
@@ -180,7 +187,8 @@ def test_units_of_columns_are_agreed_on_and_test_rows_follow(recipe: Recipe) -> 
     seen = torch.cat([rows_of(site) for site in run.world.members.values()])
     assert torch.allclose(seen.mean(0), torch.zeros(3), atol=1e-5)
     assert torch.allclose(seen.std(0, correction=0), torch.ones(3), atol=1e-5)
-    mean, std = raw.x.double().mean(0), raw.x.double().std(0, correction=0)
+    mean = raw.x.double().mean(0)
+    std = raw.x.double().std(0, correction=0)
     assert torch.allclose(
         run.world.dataset.x_test, ((raw.x_test - mean) / std).float(), atol=1e-4
     )
@@ -208,14 +216,14 @@ def test_scores_do_not_depend_on_the_units_of_the_data(
     np.savez(tmp_path / "other.npz", **arrays)
     other = replace(recipe, data=str(tmp_path / "other.npz"))
     for query in ("random", "random@training=server-solve"):
-        a, b = (error_of(done(r, query)[-1]) for r in (recipe, other))
+        a, b = (error_of(run_query(r, query)[-1]) for r in (recipe, other))
         assert a == pytest.approx(b, rel=1e-3)
         assert 0 < a < 1.5
 
 
 def test_a_trainer_on_raw_columns_is_worse_than_on_agreed_ones(recipe: Recipe) -> None:
-    agreed = done(recipe, "random")[-1]
-    raw = done(recipe, "random@standardise=none")[-1]
+    agreed = run_query(recipe, "random")[-1]
+    raw = run_query(recipe, "random@standardise=none")[-1]
     assert error_of(agreed) < error_of(raw)
 
 
@@ -252,9 +260,9 @@ def test_trainer_is_a_short_form(recipe: Recipe) -> None:
 
 
 def test_a_bound_may_have_settings_of_its_own(recipe: Recipe) -> None:
-    best = done(recipe, "bound:all-labels@training=server-solve")
+    best = run_query(recipe, "bound:all-labels@training=server-solve")
     assert [row["labelled"] for row in best] == [90]
-    bought = done(recipe, "random@training=server-solve")
+    bought = run_query(recipe, "random@training=server-solve")
     assert error_of(best[0]) <= error_of(bought[-1])
     with pytest.raises(ValueError, match="is no upper bound"):
         variant(recipe, "bound:most-labels")
@@ -262,7 +270,9 @@ def test_a_bound_may_have_settings_of_its_own(recipe: Recipe) -> None:
 
 def test_other_test_rows_for_every_seed(recipe: Recipe) -> None:
     again = replace(recipe, resplit=True)
-    a, b, c = open_data(again, 0), open_data(again, 1), open_data(again, 0)
+    a = open_data(again, 0)
+    b = open_data(again, 1)
+    c = open_data(again, 0)
     assert torch.equal(a.x_test, c.x_test) and not torch.equal(a.x_test, b.x_test)
     assert (len(a.x), len(a.x_test)) == (90, 30)
     everything = torch.cat([a.y, a.y_test]).sort().values

@@ -43,7 +43,7 @@ TINY = {
 }
 
 
-def ran(seed: int = 0, **changes: Any) -> tuple[World, list[Record]]:
+def run_recipe(seed: int = 0, **changes: Any) -> tuple[World, list[Record]]:
     journal = Journal()
     world = build_world(recipe_from({**TINY, **changes}), seed, journal)
     return world, Run(world, journal).go()
@@ -67,7 +67,7 @@ def error_of(row: Record) -> float:
 
 @pytest.fixture(scope="module")
 def fedavg() -> tuple[World, list[Record]]:
-    return ran()
+    return run_recipe()
 
 
 def test_every_site_is_scored_with_its_best_model_on_its_own_test_rows(
@@ -77,13 +77,16 @@ def test_every_site_is_scored_with_its_best_model_on_its_own_test_rows(
     assert world.tests is not None
     by_site = scores_of_sites(row)
     assert sorted(world.tests) == sorted(by_site) == sorted(world.members)
-    hits, rows = 0, 0
+    hits = 0
+    rows = 0
     for name, site in world.members.items():
         at = world.tests[name]
-        x, y = world.dataset.x_test[at], world.dataset.y_test[at]
+        x = world.dataset.x_test[at]
+        y = world.dataset.y_test[at]
         guess = predict(world.model, world.layout, site.memory["best"], x).argmax(1)
         assert by_site[name] == pytest.approx(float((guess == y).double().mean()))
-        hits, rows = hits + int((guess == y).sum()), rows + len(y)
+        hits = hits + int((guess == y).sum())
+        rows = rows + len(y)
     scores = list(by_site.values())
     assert row["accuracy"] == pytest.approx(fmean(scores))
     assert row["accuracy_weighted"] == pytest.approx(hits / rows)
@@ -128,7 +131,7 @@ def test_labels_held_back_are_bought_and_train_nothing(
 
 
 def test_every_purchase_of_a_run_is_split() -> None:
-    world, rows = ran(
+    world, rows = run_recipe(
         initial=5,
         per_cycle=5,
         cycles=2,
@@ -145,7 +148,7 @@ def test_every_purchase_of_a_run_is_split() -> None:
 def test_retention_is_evaluation_and_not_counted_among_the_bytes(
     fedavg: tuple[World, list[Record]],
 ) -> None:
-    _, plain = ran(validation=0.0)
+    _, plain = run_recipe(validation=0.0)
     assert fedavg[1][-1]["bytes_down"] == plain[-1]["bytes_down"]
     assert fedavg[1][-1]["bytes_up"] == plain[-1]["bytes_up"]
     assert plain[-1]["labels_validation"] == 0
@@ -153,7 +156,7 @@ def test_retention_is_evaluation_and_not_counted_among_the_bytes(
 
 
 def test_one_model_for_all_is_scored_once_where_nothing_is_held_back() -> None:
-    _, rows = ran(validation=0.0, test="common")
+    _, rows = run_recipe(validation=0.0, test="common")
     assert [row["point"] for row in rows] == ["post_agg"] * 2
     assert [rows[-1][key] for key in ("per_site", "accuracy_weighted", "variance")] == [
         None
@@ -161,7 +164,7 @@ def test_one_model_for_all_is_scored_once_where_nothing_is_held_back() -> None:
 
 
 def test_a_model_of_each_site_is_scored_without_validation_too() -> None:
-    world, rows = ran(training="tests.experiment.alone:Alone", validation=0.0)
+    world, rows = run_recipe(training="tests.experiment.alone:Alone", validation=0.0)
     assert [row["point"] for row in rows] == ["deployed"] * 2
     assert len(set(scores_of_sites(rows[-1]).values())) > 1
     models = [site.memory["local"]["w"] for site in world.members.values()]
@@ -169,7 +172,7 @@ def test_a_model_of_each_site_is_scored_without_validation_too() -> None:
 
 
 def test_after_its_last_word_a_method_is_scored_as_it_deploys() -> None:
-    world, rows = ran(training="tests.experiment.alone:Tuned")
+    world, rows = run_recipe(training="tests.experiment.alone:Tuned")
     assert world.tests is not None
     assert [row["point"] for row in rows] == ["retained", "deployed"]
     assert [row["final"] for row in rows] == [False, True]
@@ -185,11 +188,11 @@ def test_after_its_last_word_a_method_is_scored_as_it_deploys() -> None:
 
 def test_a_method_that_starts_at_the_best_model_needs_labels_held_back() -> None:
     with pytest.raises(ValueError, match="has no model 'best' for a plan to start at"):
-        ran(training="tests.experiment.alone:Tuned", validation=0.0)
+        run_recipe(training="tests.experiment.alone:Tuned", validation=0.0)
 
 
 def test_a_method_that_predicts_in_its_own_way_is_scored_so() -> None:
-    world, rows = ran(training="tests.experiment.alone:Stubborn")
+    world, rows = run_recipe(training="tests.experiment.alone:Stubborn")
     assert world.tests is not None
     for name, site in world.members.items():
         most = int(site.counts.argmax())
@@ -198,8 +201,8 @@ def test_a_method_that_predicts_in_its_own_way_is_scored_so() -> None:
 
 
 def test_flipped_sites_learn_wrong_labels_and_are_not_scored() -> None:
-    world, rows = ran(flip=2)
-    honest, _ = ran(rounds=1, score_rounds=1)
+    world, rows = run_recipe(flip=2)
+    honest, _ = run_recipe(rounds=1, score_rounds=1)
     assert len(world.flipped) == 2
     assert partition_of(world)["flipped"] == list(world.flipped)
     assert partition_of(honest)["flipped"] == []
@@ -207,7 +210,9 @@ def test_flipped_sites_learn_wrong_labels_and_are_not_scored() -> None:
     assert torch.equal(world.dataset.y_test, honest.dataset.y_test)
     for name, site in world.members.items():
         true = honest.oracle.hidden[name]
-        expected = 9 - true if name in world.flipped else true
+        expected = true
+        if name in world.flipped:
+            expected = 9 - true
         assert torch.equal(site.labels, expected[site.labelled])
         held = SiteView(site, 0).held
         assert torch.equal(held, expected[site.validation])
@@ -225,7 +230,7 @@ def test_own_test_rows_follow_the_classes_of_a_site_and_are_used_once(
         assert set(world.dataset.y_test[rows].tolist()) <= holds
 
 
-def grouped(y: torch.Tensor, classes: tuple[str, ...]) -> Dataset:
+def group_rows(y: torch.Tensor, classes: tuple[str, ...]) -> Dataset:
     """Six training and four test rows of three natural sites, the last of which has no test row."""
     return Dataset(
         "grouped",
@@ -243,7 +248,7 @@ def grouped(y: torch.Tensor, classes: tuple[str, ...]) -> Dataset:
 def test_natural_sites_are_tested_on_the_rows_of_their_group() -> None:
     recipe = Recipe("a", partition=Spec("natural"), sites=3, test="own")
     for y, classes in ((torch.arange(10) % 2, ("no", "yes")), (torch.randn(10), ())):
-        found = grouped(y, classes)
+        found = group_rows(y, classes)
         tests = split_tests(recipe, found, split_rows(recipe, found, 0), 0)
         assert tests is not None
         assert [rows.tolist() for rows in tests.values()] == [[1, 3], [0, 2], []]
@@ -251,7 +256,7 @@ def test_natural_sites_are_tested_on_the_rows_of_their_group() -> None:
 
 def test_numbers_without_natural_sites_have_no_test_rows_of_their_own() -> None:
     recipe = Recipe("a", partition=Spec("iid"), sites=2, test="own")
-    found = grouped(torch.randn(10), ())
+    found = group_rows(torch.randn(10), ())
     with pytest.raises(ValueError, match="has numbers to predict; use test=common"):
         split_tests(recipe, found, split_rows(recipe, found, 0), 0)
 
@@ -297,11 +302,13 @@ def test_sites_that_the_data_names_are_counted_before_they_are_flipped() -> None
 
 def test_numbers_to_predict_cannot_be_flipped() -> None:
     with pytest.raises(ValueError, match="flip turns classes around"):
-        ran(data="diabetes", partition="iid", test="common", flip=1)
+        run_recipe(data="diabetes", partition="iid", test="common", flip=1)
 
 
 def test_numbers_to_predict_are_validated_by_their_error() -> None:
-    world, rows = ran(data="diabetes", partition="iid", test="common", model="linear")
+    world, rows = run_recipe(
+        data="diabetes", partition="iid", test="common", model="linear"
+    )
     by_site = scores_of_sites(rows[-1])
     assert sorted(by_site) == sorted(world.members)
     assert rows[-1]["mse"] == pytest.approx(fmean(by_site.values()))
@@ -324,6 +331,6 @@ def test_training_methods_are_found_in_both_packages() -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_flipped_sites_that_stay_alone_are_those_of_the_seed(seed: int) -> None:
     settings = {"training": "dpfl:alone=flipped:graph=full", "flip": 2, "rounds": 4}
-    world, rows = ran(seed, score_rounds=4, **settings)
+    world, rows = run_recipe(seed, score_rounds=4, **settings)
     receivers = {site for row in rows for site in row["graph"]}
     assert receivers == set(world.members) - set(world.flipped)

@@ -21,7 +21,7 @@ from fallow.settings.spec import Spec
 from fallow.storage.files import raw
 from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_cell
-from tests.experiment.crash import KILLED, WELL, exchanges, left, points, tiny, work
+from tests.experiment.crash import KILLED, WELL, exchanges, load_outcome, points, tiny, work
 
 CELL = StudyRun("random", 0)
 DPFL: dict[str, Any] = {
@@ -40,7 +40,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     return replace(tiny(tmp_path_factory.mktemp("tiny")), **DPFL)
 
 
-def retained(world: World) -> str:
+def hash_retained_models(world: World) -> str:
     """A hash of the models that all sites have retained."""
     h = hashlib.sha256()
     for name in sorted(world.members):
@@ -49,25 +49,30 @@ def retained(world: World) -> str:
     return h.hexdigest()
 
 
-def gone(recipe: Recipe, seed: int = 0, **more: Any) -> tuple[str, Any]:
+def run_to_the_end(recipe: Recipe, seed: int = 0, **more: Any) -> tuple[str, Any]:
     """The hash of what is retained at the end, and the last record."""
     journal = Journal()
     world = build_world(recipe, seed, journal, **more)
     rows = Run(world, journal).go()
-    return retained(world), {k: v for k, v in rows[-1].items() if k != "seconds"}
+    return hash_retained_models(world), {
+        k: v for k, v in rows[-1].items() if k != "seconds"
+    }
 
 
 @pytest.mark.parametrize("training", ["FedAvg", *names(fallow.training.personal)])
 def test_two_runs_retain_the_same_models(recipe: Recipe, training: str) -> None:
     if training != "DPFL":
         recipe = replace(recipe, training=Spec(training))
-    once = gone(recipe)
-    assert gone(recipe) == once
-    assert gone(recipe, seed=1)[0] != once[0]
+    once = run_to_the_end(recipe)
+    assert run_to_the_end(recipe) == once
+    assert run_to_the_end(recipe, seed=1)[0] != once[0]
 
 
 def test_a_byte_boundary_between_sites_changes_nothing(recipe: Recipe) -> None:
-    (there, row), (here, plain) = gone(recipe, runtime="bytes"), gone(recipe)
+    (there, row), (here, plain) = (
+        run_to_the_end(recipe, runtime="bytes"),
+        run_to_the_end(recipe),
+    )
     assert there == here
     assert row["per_site"] == plain["per_site"] and row["graph"] == plain["graph"]
 
@@ -78,13 +83,14 @@ def test_dpfl_killed_at_points_all_over_a_run_ends_as_if_nothing_had_happened(
     setup = Setup(recipe, tmp_path / "whole")
     run_cell(Setup(recipe, tmp_path / "warm"), CELL)
     assert work(setup, CELL) == WELL
-    whole, asked = left(setup, CELL), exchanges(setup.out)
+    whole = load_outcome(setup, CELL)
+    asked = exchanges(setup.out)
     assert len(set(asked)) == len(asked)
     for deadly in range(1, points(setup.out), 11):
         again = replace(setup, out=tmp_path / "again")
         assert work(again, CELL, deadly) == KILLED
         assert work(again, CELL) == WELL
-        assert left(again, CELL) == whole, f"killed at point {deadly}"
+        assert load_outcome(again, CELL) == whole, f"killed at point {deadly}"
         repeated = Counter(exchanges(again.out)) - Counter(asked)
         assert set(exchanges(again.out)) == set(asked) and repeated.total() <= 1
         shutil.rmtree(again.out)

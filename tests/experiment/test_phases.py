@@ -19,7 +19,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Published, Spec
 from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_cell
-from tests.experiment.crash import left, tiny
+from tests.experiment.crash import load_outcome, tiny
 
 OTHER: dict[str, Any] = {
     "rows": 50,
@@ -160,12 +160,15 @@ def test_words_do_not_show_in_the_digest(recipe: Recipe, field: str) -> None:
 def test_a_run_that_takes_its_first_phase_from_the_cache_is_the_same_run(
     recipe: Recipe, tmp_path: Path
 ) -> None:
-    alone, shared = Setup(recipe, tmp_path / "alone"), Setup(recipe, tmp_path / "shared")
+    alone = Setup(recipe, tmp_path / "alone")
+    shared = Setup(recipe, tmp_path / "shared")
     run_cell(alone, StudyRun("ahfal", 0))
     run_cell(shared, StudyRun("random", 0))
     events: list[Event] = []
     run_cell(shared, StudyRun("ahfal", 0), events.append)
-    assert left(shared, StudyRun("ahfal", 0)) == left(alone, StudyRun("ahfal", 0))
+    assert load_outcome(shared, StudyRun("ahfal", 0)) == load_outcome(
+        alone, StudyRun("ahfal", 0)
+    )
     assert [e for e in events if e["event"] == "round" and e["cycle"] == 0] == []
     assert len(list((shared.out / "phases").glob("*.safetensors"))) == 1
 
@@ -179,4 +182,6 @@ def test_a_damaged_cached_phase_is_computed_again(recipe: Recipe, tmp_path: Path
     phase.write_bytes(content)
     run_cell(setup, StudyRun("ahfal", 0))
     run_cell(whole := Setup(recipe, tmp_path / "whole"), StudyRun("ahfal", 0))
-    assert left(setup, StudyRun("ahfal", 0)) == left(whole, StudyRun("ahfal", 0))
+    assert load_outcome(setup, StudyRun("ahfal", 0)) == load_outcome(
+        whole, StudyRun("ahfal", 0)
+    )

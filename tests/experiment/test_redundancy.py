@@ -10,24 +10,25 @@ from fallow.experiment.record import Record
 from fallow.experiment.redundancy import collaborators, redundancy
 from fallow.experiment.world import World
 from fallow.sites.view import SiteView
-from tests.experiment.test_personal_environment import ran
+from tests.experiment.test_personal_environment import run_recipe
 
 
-def asked(training: str) -> tuple[World, list[Record]]:
-    return ran(
+def run_with_queries(training: str) -> tuple[World, list[Record]]:
+    return run_recipe(
         training=training, cycles=1, initial=6, per_cycle=3, rounds=3, restart="continue"
     )
 
 
-def with_picks(training: str = "dpfl:graph=full") -> World:
-    world, _ = asked(training)
+def make_world_with_picks(training: str = "dpfl:graph=full") -> World:
+    world, _ = run_with_queries(training)
     for k, site in enumerate(world.members.values()):
         site.remember("picks", {"rows": site.pool[k : k + 2]})
     return world
 
 
 def test_it_is_the_mean_of_the_largest_cosines_to_rows_of_collaborators() -> None:
-    world, found = with_picks(), []
+    world = make_world_with_picks()
+    found = []
     for name, site in world.members.items():
         others = [other for other in world.members if other != name]
         assert collaborators(site) == others
@@ -41,7 +42,7 @@ def test_it_is_the_mean_of_the_largest_cosines_to_rows_of_collaborators() -> Non
 
 
 def test_what_a_collaborator_has_labelled_itself_is_as_redundant_as_can_be() -> None:
-    world = with_picks()
+    world = make_world_with_picks()
     first, second, *_ = world.members.values()
     rows = first.memory["picks"]["rows"]
     second.x[second.bought.nonzero()[:2, 0]] = first.x[rows]
@@ -52,9 +53,9 @@ def test_what_a_collaborator_has_labelled_itself_is_as_redundant_as_can_be() -> 
 
 
 def test_without_collaborators_there_is_none() -> None:
-    assert redundancy(with_picks("local")) is None
-    assert redundancy(with_picks("dpfl:budget=1")) is None
-    world = with_picks()
+    assert redundancy(make_world_with_picks("local")) is None
+    assert redundancy(make_world_with_picks("dpfl:budget=1")) is None
+    world = make_world_with_picks()
     for site in world.members.values():
         site.remember("picks", None)
     assert redundancy(world) is None
@@ -62,7 +63,8 @@ def test_without_collaborators_there_is_none() -> None:
 
 def test_records_have_it_for_every_query() -> None:
     for training, is_known in (("dpfl:graph=full", True), ("local", False)):
-        _, rows = asked(training)
-        first, last = rows[0]["pseudo_labels"], rows[-1]["pseudo_labels"]
+        _, rows = run_with_queries(training)
+        first = rows[0]["pseudo_labels"]
+        last = rows[-1]["pseudo_labels"]
         assert isinstance(first, dict) and last is None
         assert (first["redundancy"] is not None) == is_known

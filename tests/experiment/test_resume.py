@@ -28,12 +28,12 @@ from tests.experiment.crash import (
     KILLED,
     WELL,
     Left,
-    begun,
-    ended,
     exchanges,
-    left,
+    load_outcome,
     points,
+    start_child,
     tiny,
+    wait_for_child,
     work,
     worker,
 )
@@ -76,10 +76,12 @@ def undisturbed(
 ) -> tuple[Setup, Left]:
     """A setup, and what its run leaves when nothing happens to it."""
     out = tmp_path_factory.mktemp("whole") / "study"
-    runtime: Runtime = "bytes" if request.param == "bytes" else "inprocess"
+    runtime: Runtime = "inprocess"
+    if request.param == "bytes":
+        runtime = "bytes"
     setup = Setup(replace(recipe, **WORLDS[request.param]), out, runtime=runtime)
     assert work(setup, CELL) == WELL
-    return setup, left(setup, CELL)
+    return setup, load_outcome(setup, CELL)
 
 
 def test_a_run_killed_at_any_point_ends_as_if_nothing_had_happened(
@@ -88,7 +90,9 @@ def test_a_run_killed_at_any_point_ends_as_if_nothing_had_happened(
     """Points of even number lie before a moment at which something becomes durable.  The point
     behind the moment before leaves the same on the disk, and is tried in the first world alone."""
     setup, whole = undisturbed
-    step = 1 if setup.recipe == recipe else 2
+    step = 2
+    if setup.recipe == recipe:
+        step = 1
     asked = exchanges(setup.out)
     assert len(set(asked)) == len(asked)
     assert points(setup.out) >= 40
@@ -96,7 +100,7 @@ def test_a_run_killed_at_any_point_ends_as_if_nothing_had_happened(
         again = replace(setup, out=tmp_path / "again")
         assert work(again, CELL, deadly) == KILLED
         assert work(again, CELL) == WELL
-        assert left(again, CELL) == whole, f"killed at point {deadly}"
+        assert load_outcome(again, CELL) == whole, f"killed at point {deadly}"
         repeated = Counter(exchanges(again.out)) - Counter(asked)
         assert set(exchanges(again.out)) == set(asked)
         assert repeated.total() <= 1  # the exchange that was open, and no other
@@ -114,7 +118,9 @@ def test_a_run_killed_twice_ends_as_if_nothing_had_happened(
             then = work(again, CELL, second)
             assert then == KILLED or first + second >= points(setup.out) - 4
             assert work(again, CELL) == WELL
-            assert left(again, CELL) == whole, f"killed at points {first} and {second}"
+            assert load_outcome(again, CELL) == whole, (
+                f"killed at points {first} and {second}"
+            )
             shutil.rmtree(again.out)
 
 
@@ -154,7 +160,7 @@ def test_records_that_were_lost_are_written_again_from_the_journal(
     shutil.copytree(setup.out, copy.out)
     (CELL.folder(copy.out) / "records.jsonl").unlink()
     assert work(copy, CELL) == WELL
-    assert left(copy, CELL) == whole
+    assert load_outcome(copy, CELL) == whole
     assert exchanges(copy.out) == exchanges(setup.out)  # nothing was asked again
 
 
@@ -163,13 +169,13 @@ def test_a_kill_in_the_shared_first_phase_changes_no_strategy_of_the_seed(
 ) -> None:
     cells = [StudyRun("random", 0), StudyRun("ahfal", 0)]
     whole = Setup(recipe, tmp_path / "whole")
-    assert ended(begun(lambda: _all_well(whole, cells))) == WELL
-    expected = [left(whole, cell) for cell in cells]
+    assert wait_for_child(start_child(lambda: _all_well(whole, cells))) == WELL
+    expected = [load_outcome(whole, cell) for cell in cells]
     for deadly in (4, 9, 12, 13, 14, 15):
         again = replace(whole, out=tmp_path / f"again-{deadly}")
         assert work(again, cells[0], deadly) == KILLED
-        assert ended(begun(partial(_all_well, again, cells[::-1]))) == WELL
-        assert [left(again, cell) for cell in cells] == expected, (
+        assert wait_for_child(start_child(partial(_all_well, again, cells[::-1]))) == WELL
+        assert [load_outcome(again, cell) for cell in cells] == expected, (
             f"killed at point {deadly}"
         )
 
@@ -183,7 +189,7 @@ def test_two_processes_at_one_seed_do_the_first_phase_once(
 ) -> None:
     setup = Setup(recipe, tmp_path)
     children = [worker(setup, StudyRun(name, 0)) for name in ("random", "ahfal")]
-    assert [ended(child) for child in children] == [WELL, WELL]
+    assert [wait_for_child(child) for child in children] == [WELL, WELL]
     first = [key for key in exchanges(tmp_path) if key.startswith("0/train")]
     assert len(first) == len(set(first)) == recipe.rounds
 
@@ -204,6 +210,6 @@ def test_a_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:
         with only_one(tmp_path / "lock"):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    assert ended(begun(held)) == KILLED
+    assert wait_for_child(start_child(held)) == KILLED
     with only_one(tmp_path / "lock", wait=False):
         pass

@@ -33,3 +33,10 @@ def chromium() -> Iterator[Any]:
             yield browser
         finally:
             browser.close()
+
+
+def browser_test(test: Any) -> Any:
+    """A test that is passed over where there is no browser."""
+    for mark in NEEDS:
+        test = mark(test)
+    return test

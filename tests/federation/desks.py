@@ -22,7 +22,7 @@ from fallow.federation.ledger.purchases import ChosenRow
 from fallow.federation.ledger.questions import Reasons
 from fallow.federation.page import LabelQueue, create_app
 from fallow.federation.page.door import Door
-from fallow.federation.page.serve import listening, server_of
+from fallow.federation.page.local_server import build_server, listen
 from fallow.federation.schema import Column, Schema
 from fallow.federation.site.rows import ReadableRow, SiteRows
 
@@ -163,9 +163,9 @@ def enter(desk: LabelQueue, who: str | None = "Ann") -> Browser:
 @contextmanager
 def running(desk: LabelQueue, who: str | None = None) -> Iterator[Door]:
     """The page behind a real socket of this machine, on a free port."""
-    with listening(0) as listener:
+    with listen(0) as listener:
         door = Door(listener.getsockname()[1])
-        server = server_of(desk, door, who)
+        server = build_server(create_app(desk, door, who))
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

@@ -27,7 +27,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.database import Database
 from fallow.storage.features import DATA
-from tests.experiment.crash import KILLED, Points, begun, ended
+from tests.experiment.crash import KILLED, Points, start_child, wait_for_child
 from tests.federation.test_program_resume import read_left
 from tests.federation.worlds import NAMES, Federation, federation, rows
 
@@ -92,7 +92,7 @@ class Killed:
             here.close()
             live_and_die(self.site, there)
 
-        self._child = begun(act)
+        self._child = start_child(act)
         there.close()
         self._pipe = here
         return here
@@ -100,7 +100,7 @@ class Killed:
     def _end(self) -> int:
         assert self._child is not None and self._pipe is not None
         self._pipe.close()
-        how = ended(self._child)
+        how = wait_for_child(self._child)
         self._child = self._pipe = None
         return how
 

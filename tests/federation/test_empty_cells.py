@@ -233,7 +233,7 @@ def test_test_rows_are_filled_by_what_training_rows_taught(tmp_path: Path) -> No
     raw = world.sites["basel"].tests
     assert raw is not None
     host = Host(world.sites["basel"], world.ledgers["basel"])
-    seen = host._here().see(raw.x)
+    seen = host._here().see(raw.x)[:]
     empty = raw.x[:, 1].isnan()
     assert bool(empty.any())
     ages = world.data.x[:, 1]

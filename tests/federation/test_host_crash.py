@@ -15,7 +15,7 @@ from fallow.experiment.journal import Journal
 from fallow.federation.site.folder import SiteFolder
 from fallow.storage.database import Database
 from fallow.storage.files import digest_of
-from tests.experiment.crash import KILLED, WELL, Points, begun, ended
+from tests.experiment.crash import KILLED, WELL, Points, start_child, wait_for_child
 from tests.federation.hosts import Leader, folder
 
 pytest.importorskip("cryptography")
@@ -62,7 +62,7 @@ def life(site: SiteFolder, deadly: int | None = None) -> int:
         leader.round(0, state, cycle=1)
         (site.path / "points").write_text(str(points.seen))
 
-    return ended(begun(act))
+    return wait_for_child(start_child(act))
 
 
 def check(tmp_path: Path, every: int) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fallow.network.links import HTTPS, LINKS
 from tests.federation.real import LEADER, LONGER, Real, assert_as_undisturbed, real
 from tests.network.flower.federation import below, kill, processes, wait_until
 
@@ -65,10 +66,12 @@ VICTIMS = {
 }
 
 
+@pytest.mark.parametrize("link", LINKS)
 def test_a_coordinator_and_a_site_killed_at_once_in_training_end_as_if_nothing_had_happened(
+    link: str,
     tmp_path: Path,
 ) -> None:
-    with real(tmp_path) as study:
+    with real(tmp_path, link=link) as study:
         study.start(LEADER, *study.sites)
         study.until_answered("0/train/0", SITE, LONG)
         VICTIMS["the coordinator and a site"](study)
@@ -86,6 +89,31 @@ def test_killed_in_every_phase_of_one_study_it_ends_as_if_nothing_had_happened(
         for key in PHASES.values():
             study.until_answered(key, SITE, LONG)
             VICTIMS[victim](study)
+        study.finish(LONG)
+        assert_as_undisturbed(study)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("names", [(LEADER,), (SITE,), (LEADER, SITE)], ids="+".join)
+def test_over_https_killed_between_and_amid_exchanges_it_ends_as_if_nothing_had_happened(
+    names: tuple[str, ...], tmp_path: Path
+) -> None:
+    kill_them = restart(*names)
+    with real(tmp_path, link=HTTPS) as study:
+        study.start(LEADER, *study.sites)
+        for key in PHASES.values():
+            study.until_answered(key, SITE, LONG)
+            kill_them(study)
+        study.finish(LONG)
+        assert_as_undisturbed(study)
+    folder = tmp_path / "amid"
+    with real(folder, LONGER, link=HTTPS) as study:
+        study.start(LEADER, *study.sites)
+        for key in (PHASES["hello"], PHASES["first query"], PHASES["training"]):
+            study.until_answered(key, SITE, LONG)
+            # an order is on its way to the site, or at work there
+            wait_until(partial(is_awaited, study), LONG, study.told())
+            kill_them(study)
         study.finish(LONG)
         assert_as_undisturbed(study)
 
@@ -132,6 +160,12 @@ def test_a_stopped_site_is_not_waited_for_beyond_the_timeout_and_takes_part_agai
         study.signal(SITE, signal.SIGCONT)
         study.until_answered("model/finish", SITE, LONG)
         study.finish(LONG)
+
+
+def is_awaited(study: Real) -> bool:
+    """Whether the coordinator waits for an answer of the site just now."""
+    about = study.live().get("sites", {}).get(SITE, {})
+    return study.live().get("state") == "running" and bool(about.get("awaited"))
 
 
 def has(pid: int, name: str) -> bool:

@@ -19,7 +19,7 @@ from fallow.federation.ledger.tables import MARK_OF, mark_of
 from fallow.privacy import Released
 from fallow.sites.store import Label, RelayedMessage
 from fallow.storage.database import Database
-from tests.experiment.crash import KILLED, begun, ended
+from tests.experiment.crash import KILLED, start_child, wait_for_child
 
 RUN, STEP = "run", "0/query"
 
@@ -194,10 +194,10 @@ def test_another_process_answers_while_this_one_writes(tmp_path: Path) -> None:
         for row in range(3):
             page.answer(row, row, "ann")
 
-    child = begun(answers)
+    child = start_child(answers)
     for row in range(20, 40):
         ledger.withdraw(row, "bob")
-    assert ended(child) == 0
+    assert wait_for_child(child) == 0
     assert [given.who for row in range(3) for given in ledger.history(row)] == 3 * ["ann"]
     ledger.purchases.apply_withdrawals()
     assert ledger.purchases.find_excluded_rows() == list(range(20, 40))
@@ -216,7 +216,7 @@ def test_a_process_that_dies_before_the_commit_leaves_nothing(tmp_path: Path) ->
         Database.commit = kill  # type: ignore[method-assign]  # in the process that dies
         Ledger(tmp_path / "ledger.sqlite", "north", 3, None)
 
-    assert ended(begun(dies)) == KILLED
+    assert wait_for_child(start_child(dies)) == KILLED
     ledger = make_ledger(tmp_path)
     assert [question.state for question in ledger.questions()] == ["open", "open"]
 

@@ -18,7 +18,7 @@ from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.releases import NAME
 from fallow.privacy import Released
 from fallow.storage.errors import Failed
-from tests.experiment.crash import KILLED, begun, ended
+from tests.experiment.crash import KILLED, start_child, wait_for_child
 from tests.federation.hosts import RUN, SECOND, Leader, agreement, folder
 
 pytest.importorskip("cryptography")
@@ -286,7 +286,7 @@ def test_a_process_that_dies_beside_the_second_book_loses_no_release(
         object.__setattr__(books, "add", deadly)
         leader.send(order)
 
-    assert ended(begun(act)) == KILLED
+    assert wait_for_child(start_child(act)) == KILLED
     leader.start()
     assert leader.ledger.store.sum_spent() == (EACH if dies == "after" else 0)
     assert leader.ledger.store.describe_put_back() is None  # nobody put anything back

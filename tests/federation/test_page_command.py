@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fallow.cli.app import app
-from fallow.federation.page.serve import listening
+from fallow.federation.page.local_server import listen
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.study_file import write_agreement
 from fallow.storage.errors import Failed
@@ -86,4 +86,4 @@ def test_a_port_that_is_taken_is_said() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         with pytest.raises(Failed, match="choose another with --port, or leave it out"):
-            listening(other.getsockname()[1])
+            listen(other.getsockname()[1])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fallow.federation.page.words import KEYS, RESERVED, hot_keys
-from tests.federation.browser import NEEDS, chromium
+from tests.federation.browser import browser_test, chromium
 from tests.federation.desks import DIGITS, enter, make_desk, picture_rows, running
 from tests.federation.test_page_keyboard import fits, page_of, press
 
@@ -24,13 +24,6 @@ PLAIN = "Zoom 100 %, brightness 100 %, contrast 100 %."
 def one_browser() -> Iterator[Any]:
     with chromium() as browser:
         yield browser
-
-
-def browser_test(test: Any) -> Any:
-    """A test that is passed over where there is no browser."""
-    for mark in NEEDS:
-        test = mark(test)
-    return test
 
 
 def transform(page: Any) -> str:

@@ -17,7 +17,7 @@ from fallow.federation.page.pictures import picture, sizes
 from fallow.federation.schema import Schema
 from fallow.federation.site.labels_io import export_questions
 from fallow.federation.site.rows import SiteRows, read_rows
-from tests.federation.browser import NEEDS, chromium
+from tests.federation.browser import browser_test, chromium
 from tests.federation.desks import (
     DIGITS,
     HEART,
@@ -37,13 +37,6 @@ ARRAYS = Schema("arrays", "classification", classes=("benign", "malign"), shape=
 def one_browser() -> Iterator[Any]:
     with chromium() as browser:
         yield browser
-
-
-def browser_test(test: Any) -> Any:
-    """A test that is passed over where there is no browser."""
-    for mark in NEEDS:
-        test = mark(test)
-    return test
 
 
 def write_pairs(folder: Path, views: tuple[str, ...] = ("left", "right")) -> Path:

@@ -15,7 +15,7 @@ from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.federation.card import CARD
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from tests.experiment.crash import KILLED, WELL, Points, begun, ended
+from tests.experiment.crash import KILLED, WELL, Points, start_child, wait_for_child
 from tests.federation.worlds import NAMES, Federation, federation, rows
 
 STRIDE = 1 if os.environ.get("FALLOW_SOAK") else 41
@@ -89,7 +89,7 @@ def work(world: Federation, deadly: int | None = None) -> int:
         live.program().go()
         (world.folder / "points").write_text(str(points.seen))
 
-    return ended(begun(act))
+    return wait_for_child(start_child(act))
 
 
 @pytest.mark.parametrize("recipe", [RECIPE, PERSONAL], ids=lambda recipe: recipe.name)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from fallow.core.events import Event
@@ -86,6 +87,31 @@ def ward(sites: tuple[str, ...] = NAMES[:3], each: int = 32) -> Dataset:
     x[:, 6] = lacks_number
     x[:, 7] = lacks_text
     test = np.arange(n) % 3 == 2
+    marks = (("x1_missing", "x1"), ("kind_missing", "kind"))
+    measured = ("x0", "x1", "x2", "kind=a", "kind=b", "kind=c")
+    return split_tests(
+        x,
+        y,
+        group,
+        test,
+        ("no", "yes"),
+        sites,
+        columns=(*measured, "x1_missing", "kind_missing"),
+        missing=Missing(levels=((3, 6),), marks=marks),
+    )
+
+
+def split_tests(
+    x: npt.NDArray[np.float32],
+    y: npt.NDArray[np.int64],
+    group: npt.NDArray[np.int64],
+    test: npt.NDArray[np.bool_],
+    classes: tuple[str, ...],
+    sites: tuple[str, ...],
+    columns: tuple[str, ...] = (),
+    missing: Missing | None = None,
+) -> Dataset:
+    """Rows of sites as a data set.  group: (n,) whose each row is; test: (n,) whether it tests."""
     features = torch.from_numpy(x)
     labels = torch.from_numpy(y)
     groups = torch.from_numpy(group)
@@ -95,17 +121,12 @@ def ward(sites: tuple[str, ...] = NAMES[:3], each: int = 32) -> Dataset:
         labels[~test],
         features[test],
         labels[test],
-        classes=("no", "yes"),
+        classes=classes,
         groups=groups[~test],
         groups_test=groups[test],
         group_names=sites,
-        columns=(
-            *("x0", "x1", "x2", "kind=a", "kind=b", "kind=c"),
-            *("x1_missing", "kind_missing"),
-        ),
-        missing=Missing(
-            levels=((3, 6),), marks=(("x1_missing", "x1"), ("kind_missing", "kind"))
-        ),
+        columns=columns,
+        missing=missing,
     )
 
 
@@ -117,19 +138,7 @@ def photos(sites: tuple[str, ...] = NAMES[:3], each: int = 20) -> Dataset:
     x = draw.normal(size=(len(y), 3, 8, 8)) + 0.8 * y[:, None, None, None]
     x[:, :, 1:] += x[:, :, :-1]
     test = np.arange(len(y)) % 3 == 2
-    features, labels = torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y)
-    groups = torch.from_numpy(group)
-    return Dataset(
-        "hospitals",
-        features[~test],
-        labels[~test],
-        features[test],
-        labels[test],
-        classes=("dark", "light"),
-        groups=groups[~test],
-        groups_test=groups[test],
-        group_names=sites,
-    )
+    return split_tests(x.astype(np.float32), y, group, test, ("dark", "light"), sites)
 
 
 def schema_for(data: Dataset) -> Schema:

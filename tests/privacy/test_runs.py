@@ -25,7 +25,7 @@ from fallow.study.cell import Setup, StudyRun
 from fallow.study.reading import read_study
 from fallow.study.study import run_cell
 from tests.experiment.crash import KILLED, WELL, points, tiny, work
-from tests.experiment.crash import left as ended
+from tests.experiment.crash import load_outcome as ended
 from tests.report.conftest import write_study
 
 BOTH = Privacy(epsilon=1.0, secure_sum=True)

@@ -13,7 +13,7 @@ from fallow.queries.parts import Gradients, residuals
 from fallow.sites.view import SiteView
 from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_cell
-from tests.experiment.crash import KILLED, WELL, exchanges, left, points, tiny, work
+from tests.experiment.crash import KILLED, WELL, exchanges, load_outcome, points, tiny, work
 from tests.worlds import Table, tables, world
 
 
@@ -94,12 +94,14 @@ def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_firs
     assert work(killed, cell, 7 * points(whole.out) // 10) == KILLED
     assert exchanges(killed.out)[-1].startswith("3/")
     assert work(killed, cell) == WELL
-    assert left(killed, cell) == left(whole, cell)
+    assert load_outcome(killed, cell) == load_outcome(whole, cell)
     asked = [
         sum(k.startswith(f"{c}/query") for k in exchanges(killed.out)) for c in range(4)
     ]
     assert asked == [2, 1, 1, 1]
-    noted = [row["notes"]["gamma"] for row in left(killed, cell).records if row["notes"]]
+    noted = [
+        row["notes"]["gamma"] for row in load_outcome(killed, cell).records if row["notes"]
+    ]
     assert len(noted) >= 4 and len(set(noted)) == 1 and 0 < noted[0] <= 1
 
 

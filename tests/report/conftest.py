@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-CLASSES, SITES, POOL = 4, 3, 400
+CLASSES = 4
+SITES = 3
+POOL = 400
 NAMES = [f"site-{i}" for i in range(SITES)]
 LIFT = {"ahfal": 0.05, "entropy": 0.02, "random": 0.0, "bound:all-labels": 0.12}
 
@@ -26,7 +28,7 @@ def _exchange(kind: str, verb: str, what: str, size: int, exchanges: int) -> dic
     return told | {"sites": SITES, "exchanges": exchanges}
 
 
-def _asked(query: str, cycle: int) -> dict[str, Any]:
+def _note_query(query: str, cycle: int) -> dict[str, Any]:
     """What only a query that talks to sites leaves in a record."""
     if query != "ahfal":
         return {"revealed": [], "notes": {}}
@@ -41,7 +43,9 @@ def _asked(query: str, cycle: int) -> dict[str, Any]:
 
 def _scores(query: str, cycle: int, gen: np.random.Generator) -> dict[str, Any]:
     """An accuracy that grows with the cycle and with what the query is worth, with noise."""
-    base = 0.7 if query.startswith("bound:") else 0.5 + 0.1 * cycle
+    base = 0.5 + 0.1 * cycle
+    if query.startswith("bound:"):
+        base = 0.7
     score = base + LIFT.get(query, 0.01) * (1 + cycle) / 3
     score = round(float(score + 0.01 * gen.standard_normal()), 4)
     per_class = [score + 0.02, score, score - 0.01, None]
@@ -56,7 +60,9 @@ def _scores(query: str, cycle: int, gen: np.random.Generator) -> dict[str, Any]:
 def _record(
     query: str, seed: int, cycle: int, round_: int, gen: np.random.Generator
 ) -> dict[str, Any]:
-    labelled = POOL if query.startswith("bound:") else 40 + 40 * cycle
+    labelled = 40 + 40 * cycle
+    if query.startswith("bound:"):
+        labelled = POOL
     scores = _scores(query, cycle, gen)
     held = dict(zip(NAMES, _shares(gen, labelled), strict=True))
     about = {"recipe": "tiny", "query": query, "training": "fedavg", "seed": seed}
@@ -74,7 +80,7 @@ def _record(
         "versions": {"torch": "2.13.0"},
     }
     grown = {name: cost * (cycle + 1) for name, cost in spent.items()}
-    asked = _asked(query, cycle)
+    asked = _note_query(query, cycle)
     return (
         about | when | labels | scores | {"per_site": None} | counts | grown | ran | asked
     )
@@ -84,8 +90,13 @@ def _write_cell(
     folder: Path, query: str, seed: int, cycles: int, gen: np.random.Generator
 ) -> None:
     folder.mkdir(parents=True)
-    last = 1 if query.startswith("bound:") else cycles
-    rows = [_record(query, seed, cycle, r, gen) for cycle in range(last) for r in (1, 2)]
+    n_cycles = cycles
+    if query.startswith("bound:"):
+        n_cycles = 1
+    rows: list[dict[str, Any]] = []
+    for cycle in range(n_cycles):
+        for round_ in (1, 2):
+            rows.append(_record(query, seed, cycle, round_, gen))
     (folder / "records.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     matrix = _shares(np.random.default_rng(seed), POOL)
     sizes = np.sum(matrix, 1).tolist()

@@ -32,14 +32,21 @@ OF_PAPERS = sections_of(PAPERS)
 def findings(study: StudyRecords, key: str, without: Collection[str] = ()) -> list[str]:
     """The sections about pairs and what papers conclude, as pieces of a page."""
     offered = [*GENERAL, *OF_PAPERS.of_one]
-    wanted = [s for s in offered if s.place is Place.FINDINGS and s.title not in without]
-    parts = parts_of(key, [(s.title, s.blocks(study, key)) for s in wanted])
-    return [html(Article(key, "", parts=parts))] if parts else []
+    shown = []
+    for section in offered:
+        if section.place is Place.FINDINGS and section.title not in without:
+            shown.append((section.title, section.blocks(study, key)))
+    parts = parts_of(key, shown)
+    if not parts:
+        return []
+    return [html(Article(key, "", parts=parts))]
 
 
 def across(studies: Sequence[StudyRecords], key: str) -> str | None:
     found = over_all.across(studies, key, OF_PAPERS.of_several)
-    return html(found) if found else None
+    if not found:
+        return None
+    return html(found)
 
 
 def html(article: Article) -> str:
@@ -50,4 +57,6 @@ def html(article: Article) -> str:
 
 def piece(blocks: Block | Sequence[Block]) -> str:
     """Blocks as a piece of a page."""
-    return render_blocks(blocks if isinstance(blocks, Sequence) else [blocks])
+    if not isinstance(blocks, Sequence):
+        blocks = [blocks]
+    return render_blocks(blocks)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-FALE, LOCAL = "fale@training=server-solve", "fale:weights=none"
+FALE = "fale@training=server-solve"
+LOCAL = "fale:weights=none"
 QUERIES = ("random", "lcmd", "random@training=server-solve", FALE, LOCAL)
 LEVEL = {
     "random": 0.80,
@@ -18,7 +19,9 @@ LEVEL = {
     FALE: 0.72,
     LOCAL: 0.9,
 }
-POOL, FIRST, STEP = 4000, 40, 20
+POOL = 4000
+FIRST = 40
+STEP = 20
 
 
 def is_one_pass(query: str) -> bool:
@@ -33,7 +36,11 @@ def error(query: str, seed: int, cycle: int) -> float:
 
 def line(query: str, seed: int, cycle: int, cycles: int) -> dict[str, Any]:
     """One record.  A one-pass strategy has no first labels and one exchange a budget."""
-    first, turns = (0, 1) if is_one_pass(query) else (FIRST, cycle + 1)
+    first = FIRST
+    turns = cycle + 1
+    if is_one_pass(query):
+        first = 0
+        turns = 1
     shown = [
         {
             "kind": "keep",

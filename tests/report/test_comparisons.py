@@ -11,7 +11,7 @@ from fallow.report import results as report_sections
 from fallow.report.figures.style import FAINT, looks, named_in_figures
 from tests.report.conftest import rewrite, write_study
 from tests.report.reading import across, findings, piece, read_study, write_report
-from tests.report.test_page import ALWAYS, parsed
+from tests.report.test_page import ALWAYS, parse_page
 
 PAIRS = (
     "random",
@@ -46,9 +46,13 @@ def cut(alpha: float | None) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def paired(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = write_study(tmp_path_factory.mktemp("paired") / "a", PAIRS, 6, 2, "random")
-    rewrite(
-        root, lambda row, _: {"notes": {"nan_sites": 2} if "NaN" in row["query"] else {}}
-    )
+
+    def note_nan(row: dict[str, Any], folder: Path) -> dict[str, Any]:
+        if "NaN" in row["query"]:
+            return {"notes": {"nan_sites": 2}}
+        return {"notes": {}}
+
+    rewrite(root, note_nan)
     return root
 
 
@@ -58,7 +62,7 @@ def paired_text(paired: Path) -> str:
 
 
 def test_a_study_with_pairs_has_their_sections_and_valid_ones(paired_text: str) -> None:
-    parsed(paired_text)
+    parse_page(paired_text)
     found = headings(paired_text)
     assert found == [*ALWAYS[:5], *MORE, *ALWAYS[5:]]
 
@@ -83,7 +87,7 @@ def test_studies_that_differ_in_alpha_share_an_article(tmp_path: Path) -> None:
     studies = [read_study(root) for root in roots]
     text = across(studies, "across")
     assert text is not None
-    parsed(text)
+    parse_page(text)
     assert headings(text) == [
         "Final scores side by side",
         "Local or global model, over alpha",
@@ -119,7 +123,7 @@ def test_an_article_over_all_is_linked_from_the_top(tmp_path: Path) -> None:
         for a in (0.1, 1.0)
     ]
     text = write_report(roots, tmp_path / "both.html").read_text()
-    page = parsed(text)
+    page = parse_page(text)
     assert page.tags.count("article") == 3
     assert 'href="#across"' in text
     assert 'id="across"' in text

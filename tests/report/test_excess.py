@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fallow.report.blocks import Note, Table
-from fallow.report.excess import excess, tally
+from fallow.report.excess import excess, excess_across, tally
 from fallow.study.reading import StudyRecords, read_study
 from tests.report.regression import line, write_regression
 
@@ -81,10 +81,11 @@ def test_a_study_without_such_a_fit_has_no_table(tmp_path: Path) -> None:
 
 def test_holm_is_over_all_cycles_and_strategies() -> None:
     seeds = range(7)  # the exact test of 7 pairs reaches 1/64
-    base = {cycle: dict.fromkeys(seeds, 0.5) for cycle in (1, 2, 3)}
-    less = {cycle: {seed: 0.4 - seed / 100 for seed in seeds} for cycle in (1, 2, 3)}
-    more = {1: {seed: 0.6 + seed / 100 for seed in seeds}}
-    alone = tally({"less": {1: less[1]}, "base": base}, "base")
+    at = [(0, 1), (0, 2), (1, 1)]
+    base = {place: dict.fromkeys(seeds, 0.5) for place in at}
+    less = {place: {seed: 0.4 - seed / 100 for seed in seeds} for place in at}
+    more = {at[0]: {seed: 0.6 + seed / 100 for seed in seeds}}
+    alone = tally({"less": {at[0]: less[at[0]]}, "base": base}, "base")
     assert str(alone["less"]) == "1/0/0"
     three = tally({"less": less, "base": base}, "base")
     assert str(three["less"]) == "3/0/0"  # 3/64 is below 0.05
@@ -92,3 +93,18 @@ def test_holm_is_over_all_cycles_and_strategies() -> None:
     assert str(four["less"]) == "0/3/0"  # 4/64 is not
     assert str(four["more"]) == "0/1/0"
     assert str(tally({"more": more, "base": base}, "base")["more"]) == "0/0/1"
+
+
+def test_over_studies_every_checkpoint_has_a_row_and_every_pair_a_tally(
+    tmp_path: Path,
+) -> None:
+    studies = [write_scores(tmp_path / name, HAND) for name in ("a", "b")]
+    ((title, blocks),) = excess_across(studies, "all")
+    assert title == "Excess errors over studies"
+    medians, against, _ = blocks
+    assert isinstance(medians, Table)
+    assert isinstance(against, Table)
+    assert medians.rows[0] == ["made", "60", "3", "10.00 %", "5.00 %"]
+    assert len(medians.rows) == 4  # two checkpoints of two studies
+    assert against.rows == [["random", "–", "0/6/0"], ["lcmd", "0/6/0", "–"]]
+    assert excess_across(studies[:1], "all") == []

@@ -11,18 +11,19 @@ from fallow.report.findings.heads import AtEnd, find_at_end, find_unlabelled
 from fallow.report.heads import heads
 from tests.report.conftest import rewrite, write_study
 from tests.report.reading import piece, read_study, write_report
-from tests.report.test_page import parsed
+from tests.report.test_page import parse_page
 
 QUERIES = ("random", "entropy")
 
 
-def solved(root: Path, penalty: dict[str, float], **study: Any) -> Path:
+def write_solved(root: Path, penalty: dict[str, float], **study: Any) -> Path:
     """A study of two seeds whose heads were solved for, with a λ by query in the last cycle."""
     write_study(root, QUERIES, seeds=2, reference="random", **study)
 
     def choose(record: dict[str, Any], folder: Path) -> dict[str, Any]:
-        is_last = record["cycle"] == 2
-        chosen = penalty[record["query"]] if is_last else 0.01
+        chosen = 0.01
+        if record["cycle"] == 2:  # the last
+            chosen = penalty[record["query"]]
         left_out = 0.5 + 0.1 * record["cycle"] + 0.01 * record["seed"]
         found = {"features": 1024, "penalty": chosen, "temperature": 8.0}
         return {**found, "left_out": left_out}
@@ -32,7 +33,7 @@ def solved(root: Path, penalty: dict[str, float], **study: Any) -> Path:
 
 
 def test_the_accuracy_on_rows_left_out_is_shown_for_each_cycle(tmp_path: Path) -> None:
-    root = solved(tmp_path / "a", {"random": 0.01, "entropy": 0.001})
+    root = write_solved(tmp_path / "a", {"random": 0.01, "entropy": 0.001})
     shown = piece(heads(read_study(root), "a"))
     assert "Accuracy on labelled rows that the head has not seen, %" in shown
     rows = [re.sub("<.*?>", " ", row).split() for row in re.findall("<tr.*?</tr>", shown)]
@@ -49,7 +50,7 @@ def test_the_accuracy_on_rows_left_out_is_shown_for_each_cycle(tmp_path: Path) -
 
 
 def test_a_penalty_at_an_end_of_the_grid_is_a_warning(tmp_path: Path) -> None:
-    study = read_study(solved(tmp_path / "a", {"random": 1e-6, "entropy": 1.0}))
+    study = read_study(write_solved(tmp_path / "a", {"random": 1e-6, "entropy": 1.0}))
     assert find_at_end(study) == {"random": AtEnd(2, 0, 6), "entropy": AtEnd(0, 2, 6)}
     shown = piece(heads(study, "a"))
     assert "λ is at an end of its grid of 1e-06 to 1" in shown
@@ -59,16 +60,17 @@ def test_a_penalty_at_an_end_of_the_grid_is_a_warning(tmp_path: Path) -> None:
 
 def test_a_penalty_that_was_given_is_no_warning(tmp_path: Path) -> None:
     recipe = {"training": {"name": "closed-form", "fields": {"penalty": 1.0}}}
-    root = solved(tmp_path / "a", {"random": 1.0, "entropy": 1.0}, recipe=recipe)
+    root = write_solved(tmp_path / "a", {"random": 1.0, "entropy": 1.0}, recipe=recipe)
     assert find_at_end(read_study(root)) == {}
 
 
 def test_a_class_that_nobody_has_labelled_is_named(tmp_path: Path) -> None:
-    root = solved(tmp_path / "a", {"random": 0.01, "entropy": 0.01})
+    root = write_solved(tmp_path / "a", {"random": 0.01, "entropy": 0.01})
 
     def forget(record: dict[str, Any], folder: Path) -> dict[str, Any]:
-        is_poor = record["query"] == "random" and record["seed"] == 1
-        return {"labelled_per_class": [9, 0, 9, 0]} if is_poor else {}
+        if (record["query"], record["seed"]) == ("random", 1):
+            return {"labelled_per_class": [9, 0, 9, 0]}
+        return {}
 
     rewrite(root, forget)
     study = read_study(root)
@@ -89,7 +91,7 @@ def test_a_study_of_real_runs_has_the_section(tmp_path: Path) -> None:
         progress=False,
     )
     text = write_report([tmp_path / "a"]).read_text()
-    parsed(text)
+    parse_page(text)
     assert "<h3>Heads that were solved for</h3>" in text
     assert "Accuracy on labelled rows that the head has not seen" in text
 

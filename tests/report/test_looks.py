@@ -175,7 +175,8 @@ def test_in_a_browser_nothing_is_wider_than_the_page_and_files_are_saved(
 def test_a_strategy_keeps_its_colour_from_page_to_page(tmp_path: Path) -> None:
     one = write_study(tmp_path / "a", ("random", "entropy", "ahfal"), 1, 1, "ahfal")
     two = write_study(tmp_path / "b", ("ahfal", "random"), 1, 1, "random")
-    first, second = looks(read_study(one)), looks(read_study(two))
+    first = looks(read_study(one))
+    second = looks(read_study(two))
     for query in ("random", "ahfal"):
         assert first[query].colour == second[query].colour
     assert first["random"].colour == "#8c8c8c"

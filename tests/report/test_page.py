@@ -15,6 +15,7 @@ from fallow.report.costs import exchanges
 from fallow.report.figures.study import class_accuracy
 from fallow.report.figures.style import space_out
 from fallow.report.words import summary
+from tests.report.conftest import write_study
 from tests.report.reading import read_study, write_report
 
 SECTIONS = [
@@ -71,7 +72,7 @@ def page_text(kept_study: Path) -> str:
     return write_report([kept_study]).read_text()
 
 
-def parsed(text: str) -> Balance:
+def parse_page(text: str) -> Balance:
     page = Balance()
     page.feed(text)
     page.close()
@@ -81,7 +82,7 @@ def parsed(text: str) -> Balance:
 
 
 def test_the_page_is_valid_and_loads_nothing(page_text: str) -> None:
-    page = parsed(page_text)
+    page = parse_page(page_text)
     assert page.loads == []
     assert "http://" not in page_text
     assert "https://" not in page_text
@@ -114,7 +115,7 @@ def test_a_malicious_name_is_text(make_study: Callable[..., Path]) -> None:
     root = make_study(
         queries=(evil, "random"), reference="random", seeds=2, name=f"{evil}$x^{{"
     )
-    page = parsed(write_report([root]).read_text())
+    page = parse_page(write_report([root]).read_text())
     assert "img" not in page.tags
 
 
@@ -158,14 +159,14 @@ def test_classes_of_real_sites_are_named_though_nobody_is_told_their_partition(
     (root / "study.json").write_text(json.dumps(about))
     figure = class_accuracy(read_study(root))
     assert figure is not None
-    said = {tick.get_text() for axes in figure.axes for tick in axes.get_xticklabels()}
-    assert "kind 0" in said and "0" not in said
+    read_page = {tick.get_text() for axes in figure.axes for tick in axes.get_xticklabels()}
+    assert "kind 0" in read_page and "0" not in read_page
 
 
 def test_a_study_without_records_makes_a_page(study_dir: Path) -> None:
     shutil.rmtree(study_dir / "cells")
     text = write_report([study_dir]).read_text()
-    parsed(text)
+    parse_page(text)
     assert "No run has a final score yet." in text
     assert re.findall(r"<h3>(.*?)</h3>", text) == ALWAYS
 
@@ -181,7 +182,7 @@ def test_several_studies_share_a_page_and_no_id(
     make_study: Callable[..., Path], study_dir: Path, tmp_path: Path
 ) -> None:
     out = write_report([study_dir, make_study(seeds=2)], tmp_path / "both.html")
-    page = parsed(out.read_text())
+    page = parse_page(out.read_text())
     assert out.name == "both.html"
     assert page.tags.count("article") == 3
 
@@ -210,7 +211,7 @@ def test_what_left_is_the_last_count_of_a_run(study_dir: Path) -> None:
     assert found["select"].exchanges == 2
 
 
-def said(root: Path) -> str:
+def read_page(root: Path) -> str:
     study = read_study(root)
     return summary(study, tables.final_table(study))
 
@@ -223,13 +224,13 @@ def level(root: Path, query: str, score: Callable[[dict[str, Any]], float]) -> N
 
 
 def test_a_clear_lead_is_called_distinguishable(make_study: Callable[..., Path]) -> None:
-    assert "ahfal is distinguishably ahead of entropy and random" in said(
+    assert "ahfal is distinguishably ahead of entropy and random" in read_page(
         make_study(seeds=8)
     )
 
 
 def test_six_seeds_against_two_queries_claim_no_order(study_dir: Path) -> None:
-    text = said(study_dir)
+    text = read_page(study_dir)
     assert "cannot reach p = 0.05 over 2 comparisons" in text
     assert "distinguishably" not in text
 
@@ -240,14 +241,14 @@ def test_random_is_as_good_when_the_lead_is_within_chance(
     root = make_study(queries=("random", "ahfal"), seeds=8)
     level(root, "random", lambda r: 0.60)
     level(root, "ahfal", lambda r: 0.60 + 0.01 * ((-1) ** r["seed"]) + 0.001)
-    assert "Random is as good: ahfal is ahead by 0.10 points only" in said(root)
+    assert "Random is as good: ahfal is ahead by 0.10 points only" in read_page(root)
 
 
 def test_random_is_as_good_when_it_leads(make_study: Callable[..., Path]) -> None:
     root = make_study(queries=("random", "ahfal"), seeds=8)
     level(root, "random", lambda r: 0.99)
-    assert "Random is as good as any method here" in said(root)
-    assert "ahfal is distinguishably behind random" in said(root)
+    assert "Random is as good as any method here" in read_page(root)
+    assert "ahfal is distinguishably behind random" in read_page(root)
 
 
 def test_names_at_line_ends_are_apart_and_in_order() -> None:
@@ -258,3 +259,17 @@ def test_names_at_line_ends_are_apart_and_in_order() -> None:
 
 def test_no_name_stands_below_the_figure() -> None:
     assert space_out([0.1, 0.2, 5.0], gap=1.0, low=0.0) == [0.0, 1.0, 5.0]
+
+
+@pytest.mark.parametrize("noted", [0.7, "wide", None, [], [1.0, 2.0], [[1], [2], [3], [4]]])
+def test_what_a_strategy_notes_under_the_words_of_another_does_no_harm(
+    tmp_path: Path, noted: object
+) -> None:
+    study = write_study(tmp_path / "study", queries=("random", "mine"), reference="random")
+    notes = dict.fromkeys(("sigma", "low", "spread_tau", "nan_sites"), noted)
+    for records in (study / "cells" / "mine").rglob("records.jsonl"):
+        lines = [
+            json.loads(line) | {"notes": notes} for line in records.read_text().splitlines()
+        ]
+        records.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert ROUTING not in write_report([study]).read_text()

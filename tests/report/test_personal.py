@@ -12,10 +12,10 @@ import pytest
 
 from fallow.papers.dpfl.graphs import graphs_of
 from fallow.study.reading import RunRecords
-from tests.experiment.test_personal_environment import ran
+from tests.experiment.test_personal_environment import run_recipe
 from tests.report.conftest import NAMES, rewrite
 from tests.report.reading import write_report
-from tests.report.test_page import parsed
+from tests.report.test_page import parse_page
 
 QUERIES = ("random@training=local", "random", "random@training=dpfl:budget=2")
 
@@ -55,7 +55,7 @@ def page(make_study: Callable[..., Path]) -> Path:
 
 def test_a_study_of_training_methods_has_sections_of_its_own(page: Path) -> None:
     text = write_report([page]).read_text()
-    parsed(text)
+    parse_page(text)
     assert re.findall(r"<h3>(.*?)</h3>", text) == [
         "Final scores",
         "Accuracy over rounds",
@@ -104,13 +104,13 @@ def test_who_sends_wrong_labels_and_how_often_by_chance(page: Path) -> None:
 def test_a_study_that_has_only_begun_makes_a_page(page: Path) -> None:
     shutil.rmtree(page / "cells" / QUERIES[2])
     text = write_report([page]).read_text()
-    parsed(text)
+    parse_page(text)
     assert "Who learns from whom" not in text
     assert "<h3>Sites</h3>" in text
 
 
 def test_a_run_of_dpfl_records_its_graph_round_by_round() -> None:
-    world, rows = ran(training="dpfl:budget=3", score_rounds=4, rounds=4, flip=1)
+    world, rows = run_recipe(training="dpfl:budget=3", score_rounds=4, rounds=4, flip=1)
     run = graphs_of(RunRecords("random", 0, tuple(rows), None, 0), True)
     assert run is not None
     assert run.sites == world.carrier.sites
@@ -124,7 +124,7 @@ def test_a_run_of_dpfl_records_its_graph_round_by_round() -> None:
 
 
 def test_a_method_without_a_graph_records_none() -> None:
-    _, rows = ran(training="local", rounds=1, score_rounds=1)
+    _, rows = run_recipe(training="local", rounds=1, score_rounds=1)
     assert "graph" not in rows[-1]
 
 
@@ -134,14 +134,20 @@ def test_redundancy_has_a_section_where_picks_were_measured(
     queries = ("random@training=local", "random@training=dpfl:budget=2")
     root = make_study(queries=queries, seeds=3, cycles=2, reference=queries[0])
 
-    def told(row: dict[str, Any], cell: Path) -> dict[str, Any]:
-        near = 0.5 if "dpfl" in cell.parent.name else None
-        known = {"accuracy": 0.5, "per_class": [], "redundancy": near}
-        return {**by_site(row, cell), "pseudo_labels": None if row["cycle"] else known}
+    def tell_redundancy(row: dict[str, Any], cell: Path) -> dict[str, Any]:
+        changed = by_site(row, cell)
+        changed["pseudo_labels"] = None
+        if row["cycle"] == 0:
+            near = None
+            if "dpfl" in cell.parent.name:
+                near = 0.5
+            known = {"accuracy": 0.5, "per_class": [], "redundancy": near}
+            changed["pseudo_labels"] = known
+        return changed
 
-    rewrite(root, told)
+    rewrite(root, tell_redundancy)
     text = write_report([root]).read_text()
-    parsed(text)
+    parse_page(text)
     shown = text.partition("Redundancy of what was picked")[2].partition("</table>")[0]
     assert "0.500 ± 0.000" in shown
     assert shown.count("<tr") == 2  # its head and DPFL

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from fallow.study.records import StudyManifest, StudyRecords
 from tests.report.conftest import rewrite
 from tests.report.reading import piece, read_study, write_report
 from tests.report.regression import FALE, LOCAL, QUERIES, write_regression
-from tests.report.test_page import parsed
+from tests.report.test_page import parse_page
 
 SECTIONS = [
     "Learning curves",
@@ -59,7 +60,7 @@ def cells(html: str) -> list[list[str]]:
 
 
 def test_a_page_about_errors_is_valid_and_says_nothing_of_classes(text: str) -> None:
-    parsed(text)
+    parse_page(text)
     assert re.findall(r"<h3>(.*?)</h3>", text) == SECTIONS
     words = re.sub("<style>.*?</style>|<.*?>", " ", text, flags=re.DOTALL)
     assert re.search(r"\b(accuracy|points|classes)\b", words) is None
@@ -144,7 +145,8 @@ def test_errors_stand_at_equal_labels_too_where_strategies_differ_in_them(
 ) -> None:
     rows = cells(piece(errors(study, "a")))
     assert rows[6] == ["Strategy", *(f"{n} labels" for n in (40, 100, 140, 200, 240))]
-    by_cycle, by_labels = rows[1], rows[7]
+    by_cycle = rows[1]
+    by_labels = rows[7]
     assert by_cycle == by_labels  # FALE has the fewest: its own checkpoints
     assert rows[3][0] == rows[9][0] == "random"
     assert rows[3][1:] != rows[9][1:]
@@ -182,7 +184,7 @@ def test_wins_of_several_studies_are_summed_as_in_table_2(
     stock = {**PROTEIN, "setting": "dataset=stock"}
     other = write_regression(tmp_path / "b", QUERIES[1:], name="other", published=stock)
     page = write_report([root, other], tmp_path / "both.html").read_text()
-    parsed(page)
+    parse_page(page)
     rows = cells(page[page.rindex("Wins, ties and losses over studies") :])
     assert rows[0] == [
         "Study",
@@ -218,7 +220,13 @@ def test_errors_stand_beside_bytes_and_exchanges(study: StudyRecords) -> None:
 def test_diverged_runs_are_named_marked_and_told_the_way_out(tmp_path: Path) -> None:
     root = write_regression(tmp_path / "a")
     bad = {("lcmd", 1), ("lcmd", 3), ("random@training=server-solve", 0)}
-    rewrite(root, lambda r, _: {"mse": 1e9} if (r["query"], r["seed"]) in bad else {})
+
+    def diverge(row: dict[str, Any], folder: Path) -> dict[str, Any]:
+        if (row["query"], row["seed"]) in bad:
+            return {"mse": 1e9}
+        return {}
+
+    rewrite(root, diverge)
     study = read_study(root)
     steps, solved = warnings(study)
     assert "lcmd (seeds 1 and 3, first in cycle 0)" in steps
@@ -231,7 +239,7 @@ def test_diverged_runs_are_named_marked_and_told_the_way_out(tmp_path: Path) -> 
     assert shown["Final mean squared error"][-1] == "5.00e+08 ± 5.77e+08"
     assert "5.00e+08 ± 5.77e+08 †" in piece(errors(study, "a"))
     assert "a seed has diverged" in piece(errors(study, "a"))
-    parsed(write_report([root]).read_text())
+    parse_page(write_report([root]).read_text())
 
 
 def test_nobody_is_called_diverged_without_need(study: StudyRecords) -> None:
@@ -246,6 +254,15 @@ def test_a_recipe_that_solves_at_the_server_is_solved(tmp_path: Path) -> None:
     assert not is_solved(study, "random@training=fedavg")
 
 
+def give_error(
+    row: dict[str, Any], *, query: str, mse: float, cycle: int | None = None
+) -> dict[str, float]:
+    """Another error for the records of a query, of one cycle or of all."""
+    if row["query"] == query and cycle in (None, row["cycle"]):
+        return {"mse": mse}
+    return {}
+
+
 def axes_of(root: Path) -> Axes:
     figure = learning_curves(read_study(root))
     assert figure is not None
@@ -258,17 +275,14 @@ def test_errors_over_more_than_a_decade_have_a_logarithmic_axis(
 ) -> None:
     assert axes_of(root).get_yscale() == "linear"
     other = write_regression(tmp_path / "a")
-    rewrite(
-        other,
-        lambda r, _: {"mse": 9.0} if (r["query"], r["cycle"]) == ("random", 0) else {},
-    )
+    rewrite(other, lambda row, _: give_error(row, query="random", cycle=0, mse=9.0))
     assert axes_of(other).get_yscale() == "log"
-    parsed(write_report([other]).read_text())
+    parse_page(write_report([other]).read_text())
 
 
 def test_a_diverged_curve_leaves_the_figure(tmp_path: Path) -> None:
     root = write_regression(tmp_path / "a")
-    rewrite(root, lambda r, _: {"mse": 1e9} if r["query"] == "lcmd" else {})
+    rewrite(root, lambda row, _: give_error(row, query="lcmd", mse=1e9))
     axes = axes_of(root)
     assert axes.get_ylim()[1] < 2
     low, high = axes.get_ylim()
@@ -279,13 +293,13 @@ def test_a_diverged_curve_leaves_the_figure(tmp_path: Path) -> None:
 
 def test_a_one_pass_strategy_alone_makes_a_page(tmp_path: Path) -> None:
     root = write_regression(tmp_path / "a", (FALE,), cycles=1, reference=None)
-    parsed(write_report([root]).read_text())
+    parse_page(write_report([root]).read_text())
 
 
 @pytest.mark.parametrize(("seeds", "cycles"), [(1, 3), (2, 1), (3, 0)])
 def test_little_makes_a_page_too(tmp_path: Path, seeds: int, cycles: int) -> None:
     root = write_regression(tmp_path / "a", seeds=seeds, cycles=cycles, published=PROTEIN)
-    parsed(write_report([root]).read_text())
+    parse_page(write_report([root]).read_text())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.report.conftest import write_study
 CLOSED = "entropy@training=closed-form"
 
 
-def said(folder: Path) -> str:
+def write_summary(folder: Path) -> str:
     study = read_study(folder)
     return best_of_each_training(study, final_table(study))
 
@@ -30,7 +30,7 @@ def test_the_best_of_each_training_method_is_said_as_it_was_measured(
     closed = scores[CLOSED]
     bound = scores["bound:all-labels"]
     assert ahfal and closed and bound and ahfal.mean > closed.mean
-    assert said(folder) == (
+    assert write_summary(folder) == (
         "With 30 % of the rows labelled, the best of each training method gets so many test rows "
         f"right: AHFAL {ahfal.mean:.1f} %, entropy + closed-form {closed.mean:.1f} %; FedAvg with "
         f"all rows labelled gets {bound.mean:.1f} %."
@@ -42,7 +42,7 @@ def test_nothing_is_said_of_a_study_without_scores(tmp_path: Path) -> None:
     write_study(folder, queries=("random", CLOSED))
     for records in folder.glob("cells/*/*/records.jsonl"):
         records.write_text("")
-    assert said(folder) == ""
+    assert write_summary(folder) == ""
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,8 @@ def place_of(folder: Path) -> Path:
 
 
 def test_features_in_a_file_are_those_of_the_encoder(tmp_path: Path) -> None:
-    x, encode = rows(2 * BLOCK + 5), Doubled()
+    x = rows(2 * BLOCK + 5)
+    encode = Doubled()
     found = store(tmp_path).features(KEY, x, 4, encode)
     assert isinstance(found, FeatureFile)
     assert encode.rows == [BLOCK, BLOCK, 5]
@@ -59,7 +60,8 @@ def test_features_in_a_file_are_those_of_the_encoder(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_is_not_computed_again(tmp_path: Path) -> None:
-    x, again = rows(BLOCK + 7), Doubled()
+    x = rows(BLOCK + 7)
+    again = Doubled()
     store(tmp_path).features(KEY, x, 4, Doubled())
     found = store(tmp_path).features(KEY, x, 4, again)
     assert again.rows == []
@@ -75,7 +77,8 @@ def test_other_rows_and_other_encoders_have_files_of_their_own(tmp_path: Path) -
 
 
 def test_few_features_stay_in_memory_and_are_computed_once(tmp_path: Path) -> None:
-    x, encode = rows(50), Doubled()
+    x = rows(50)
+    encode = Doubled()
     kept = FeatureStore(tmp_path)
     first = kept.features(KEY, x, 4, encode)
     assert kept.features(KEY, x.clone(), 4, encode) is first
@@ -84,7 +87,8 @@ def test_few_features_stay_in_memory_and_are_computed_once(tmp_path: Path) -> No
 
 
 def test_a_site_keeps_few_features_in_a_file_too(tmp_path: Path) -> None:
-    x, again = rows(50), Doubled()
+    x = rows(50)
+    again = Doubled()
     FeatureStore(tmp_path, always=True).features(KEY, x, 4, Doubled())
     found = FeatureStore(tmp_path, always=True).features(KEY, x, 4, again)
     assert isinstance(found, Tensor)
@@ -104,7 +108,8 @@ def test_half_features_take_half_the_space(tmp_path: Path) -> None:
 def test_a_damaged_block_is_made_again_with_what_follows(
     tmp_path: Path, block: int
 ) -> None:
-    x, again = rows(2 * BLOCK), Doubled()
+    x = rows(2 * BLOCK)
+    again = Doubled()
     store(tmp_path).features(KEY, x, 4, Doubled())
     data = place_of(tmp_path) / DATA
     content = bytearray(data.read_bytes())
@@ -139,7 +144,9 @@ def test_a_damaged_journal_costs_time_and_no_bit(tmp_path: Path, harm: Any) -> N
 
 
 def test_rows_that_were_added_behind_others_are_added_to_their_file(tmp_path: Path) -> None:
-    x, more, again = rows(BLOCK + 50), Doubled(), Doubled()
+    x = rows(BLOCK + 50)
+    more = Doubled()
+    again = Doubled()
     store(tmp_path, grows=True).features(KEY, x[: BLOCK + 10], 4, Doubled())
     found = store(tmp_path, grows=True).features(KEY, x, 4, more)
     assert more.rows == [40]
@@ -151,7 +158,8 @@ def test_rows_that_were_added_behind_others_are_added_to_their_file(tmp_path: Pa
 
 
 def test_rows_that_were_changed_are_not_taken_for_added_ones(tmp_path: Path) -> None:
-    x, again = rows(60), Doubled()
+    x = rows(60)
+    again = Doubled()
     store(tmp_path, grows=True).features(KEY, x[:40], 4, Doubled())
     x[3, 0] += 1
     store(tmp_path, grows=True).features(KEY, x, 4, again)

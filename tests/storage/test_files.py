@@ -24,7 +24,9 @@ def disk_calls(monkeypatch: pytest.MonkeyPatch) -> DiskCalls:
 
     def watch_fsync(file: int) -> None:
         about = os.fstat(file)
-        kind = "folder" if stat.S_ISDIR(about.st_mode) else "file"
+        kind = "file"
+        if stat.S_ISDIR(about.st_mode):
+            kind = "folder"
         seen.append((f"fsync {kind}", str(about.st_ino)))
         fsync(file)
 
@@ -42,7 +44,8 @@ def test_a_file_is_on_the_disk_before_its_name_and_its_name_before_anything_else
 ) -> None:
     path = tmp_path / "a.json"
     write_whole(path, b"whole")
-    file, folder = str(path.stat().st_ino), str(tmp_path.stat().st_ino)
+    file = str(path.stat().st_ino)
+    folder = str(tmp_path.stat().st_ino)
     assert disk_calls == [("fsync file", file), ("rename", file), ("fsync folder", folder)]
 
 
@@ -51,7 +54,8 @@ def test_a_checkpoint_is_on_the_disk_when_it_is_written(
 ) -> None:
     path = tmp_path / "checkpoints" / "cycle-0.safetensors"
     saved = save_tree(path, {"w": torch.ones(3)})
-    file, folder = str(path.stat().st_ino), str(path.parent.stat().st_ino)
+    file = str(path.stat().st_ino)
+    folder = str(path.parent.stat().st_ino)
     assert disk_calls == [("fsync file", file), ("rename", file), ("fsync folder", folder)]
     assert torch.equal(load_tree(path, tmp_path, saved)["w"], torch.ones(3))
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]

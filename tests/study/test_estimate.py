@@ -13,7 +13,7 @@ from fallow.settings.spec import Spec
 from fallow.study.cell import Setup, StudyRun
 from fallow.study.estimate import Estimate, add_up, count_labels_by_phase, estimate, measure
 from fallow.study.study import study_cells
-from tests.experiment.crash import left, tiny, work
+from tests.experiment.crash import load_outcome, tiny, work
 
 
 def test_rows_in_training_are_counted_once_for_a_shared_phase(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_bytes_are_those_of_the_run(tmp_path: Path, initial: float) -> None:
     setup = Setup(recipe, tmp_path / "study")
     expected = estimate(setup, [StudyRun("random", 0)], 1).bytes
     assert work(setup, StudyRun("random", 0)) == 0
-    last = left(setup, StudyRun("random", 0)).records[-1]
+    last = load_outcome(setup, StudyRun("random", 0)).records[-1]
     assert expected == pytest.approx(last["bytes_up"] + last["bytes_down"], rel=0.3)
 
 
@@ -84,7 +84,7 @@ def test_bytes_are_those_of_the_training_method(tmp_path: Path, training: str) -
     expected = estimate(setup, [StudyRun("random", 0), cell], 1)
     usual = estimate(setup, [StudyRun("random", 0)], 1)
     assert work(setup, cell) == 0
-    last = left(setup, cell).records[-1]
+    last = load_outcome(setup, cell).records[-1]
     assert expected.bytes - usual.bytes == pytest.approx(
         last["bytes_up"] + last["bytes_down"], rel=0.2
     )
@@ -144,7 +144,7 @@ def test_bytes_are_those_of_the_model_that_a_strategy_trains(
     usual = estimate(setup, [StudyRun("random", 0)], 1).bytes
     both = estimate(setup, [StudyRun("random", 0), cell], 1).bytes
     assert work(setup, cell) == 0
-    last = left(setup, cell).records[-1]
+    last = load_outcome(setup, cell).records[-1]
     crossed = last["bytes_up"] + last["bytes_down"]
     assert both - usual == pytest.approx(crossed, rel=0.3)
 
@@ -155,7 +155,7 @@ def test_a_study_whose_rows_are_encoded_is_estimated(tmp_path: Path) -> None:
     cell = StudyRun("random", 0)
     expected = estimate(setup, [cell], 1)
     assert work(setup, cell) == 0
-    last = left(setup, cell).records[-1]
+    last = load_outcome(setup, cell).records[-1]
     assert expected.rows == 3 * 36
     assert expected.bytes == pytest.approx(last["bytes_up"] + last["bytes_down"], rel=0.3)
 
@@ -168,7 +168,7 @@ def test_what_goes_from_site_to_site_and_what_is_tried_is_counted(
     setup, cell = of_training(tmp_path, training, restart=restart)
     expected = estimate(setup, [cell], 1)
     assert work(setup, cell) == 0
-    record = left(setup, cell).records[-1]
+    record = load_outcome(setup, cell).records[-1]
     relayed = sum(e["bytes"] for e in record["revealed"] if e["kind"] == "relay")
     # beside its model a site sends its number of labels
     assert relayed <= 1.1 * expected.relayed

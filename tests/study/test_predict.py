@@ -36,13 +36,15 @@ ROWS = 80
 def table(path: Path, label: bool = True) -> Path:
     """Sick is who is old and of kind b; ages are large numbers, so that scaling matters."""
     draw = np.random.default_rng(1)
-    age, kind = draw.integers(20, 90, ROWS), draw.choice(["a", "b"], ROWS)
+    age = draw.integers(20, 90, ROWS)
+    kind = draw.choice(["a", "b"], ROWS)
     sick = np.where((age > 50) & (kind == "b"), "yes", "no")
-    lines = [
-        f"{a},{k},{7}{',' + s if label else ''}"
-        for a, k, s in zip(age, kind, sick, strict=True)
-    ]
-    path.write_text("\n".join([f"age,kind,ward{',sick' if label else ''}", *lines]))
+    lines = ["age,kind,ward"]
+    lines += [f"{a},{k},7" for a, k in zip(age, kind, strict=True)]
+    if label:
+        last = ["sick", *sick]
+        lines = [f"{line},{cell}" for line, cell in zip(lines, last, strict=True)]
+    path.write_text("\n".join(lines))
     return path
 
 
@@ -71,12 +73,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rows_are_encoded_and_scaled_as_in_training(trained: Path, tmp_path: Path) -> None:
     path, rows, _ = predict_file(trained, table(tmp_path / "new.csv", label=False))
     assert path == tmp_path / "new-predictions.csv"
-    said = list(csv.DictReader(path.read_text().splitlines()))
+    predict_rows = list(csv.DictReader(path.read_text().splitlines()))
     truth = list(csv.DictReader(table(tmp_path / "truth.csv").read_text().splitlines()))
-    assert rows == len(said) == ROWS
-    right = [s["prediction"] == t["sick"] for s, t in zip(said, truth, strict=True)]
+    assert rows == len(predict_rows) == ROWS
+    right = [s["prediction"] == t["sick"] for s, t in zip(predict_rows, truth, strict=True)]
     assert sum(right) > 0.85 * ROWS
-    assert all(0.5 <= float(s["probability"]) <= 1 for s in said)
+    assert all(0.5 <= float(s["probability"]) <= 1 for s in predict_rows)
 
 
 def test_one_row_alone_gets_the_prediction_it_gets_among_others(
@@ -93,8 +95,8 @@ def test_one_row_alone_gets_the_prediction_it_gets_among_others(
 def test_rows_with_names_keep_them(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "named.csv").write_text("id,age,kind,ward\np7,80,b,7\np3,20,a,7\n")
     path = predict_file(trained, tmp_path / "named.csv").path
-    said = csv.DictReader(path.read_text().splitlines())
-    assert [(line["id"], line["prediction"]) for line in said] == [
+    predict_rows = csv.DictReader(path.read_text().splitlines())
+    assert [(line["id"], line["prediction"]) for line in predict_rows] == [
         ("p7", "yes"),
         ("p3", "no"),
     ]
@@ -105,8 +107,8 @@ def test_a_row_that_lacks_a_feature_has_a_line_without_a_prediction(
 ) -> None:
     (tmp_path / "gaps.csv").write_text("id,age,kind,ward\np1,,b,7\np7,80,b,7\np2,80,?,7\n")
     path, rows, lacking = predict_file(trained, tmp_path / "gaps.csv")
-    said = csv.DictReader(path.read_text().splitlines())
-    found = [(line["id"], line["prediction"]) for line in said]
+    predict_rows = csv.DictReader(path.read_text().splitlines())
+    found = [(line["id"], line["prediction"]) for line in predict_rows]
     assert found == [("p1", ""), ("p7", "yes"), ("p2", "")]
     assert (rows, lacking) == (1, 2)
 
@@ -164,8 +166,8 @@ def test_embeddings_are_predicted_from_an_npz_file(tmp_path: Path) -> None:
     x = 3 * np.eye(3, 6)
     np.savez(tmp_path / "new.npz", x=x)
     path, rows, _ = predict_file(done, tmp_path / "new.npz")
-    said = csv.DictReader(path.read_text().splitlines())
-    assert (rows, [line["prediction"] for line in said]) == (3, ["0", "1", "2"])
+    predict_rows = csv.DictReader(path.read_text().splitlines())
+    assert (rows, [line["prediction"] for line in predict_rows]) == (3, ["0", "1", "2"])
     np.savez(tmp_path / "wide.npz", x=np.eye(3, 7))
     with pytest.raises(ValueError, match=r"rows of shape \(7,\), the model takes \(6,\)"):
         predict_file(done, tmp_path / "wide.npz")
@@ -197,9 +199,9 @@ def test_images_are_predicted_by_their_names_wherever_they_lie_in_a_folder(
         (tmp_path / "new" / "more").mkdir(parents=True, exist_ok=True)
         image.new("L", (4, 4), shade).save(tmp_path / "new" / name)
     path, rows, _ = predict_file(done, tmp_path / "new")
-    said = csv.DictReader(path.read_text().splitlines())
+    predict_rows = csv.DictReader(path.read_text().splitlines())
     assert path == tmp_path / "new-predictions.csv" and rows == 2
-    found = {line["file"]: line["prediction"] for line in said}
+    found = {line["file"]: line["prediction"] for line in predict_rows}
     assert found == {"a.png": "light", "more/b.png": "dark"}
     (tmp_path / "none").mkdir()
     with pytest.raises(ValueError, match="holds no images"):
@@ -234,7 +236,7 @@ def own(folder: Path, training: str, **changes: Any) -> Path:
     return study(folder, recipe)
 
 
-def said(done: Path, **whose: Any) -> list[dict[str, str]]:
+def predict_rows(done: Path, **whose: Any) -> list[dict[str, str]]:
     path = predict_file(done, done.parent / "new.npz", **whose).path
     return list(csv.DictReader(path.read_text().splitlines()))
 
@@ -244,7 +246,7 @@ def test_a_site_predicts_with_the_model_that_it_was_tested_with(tmp_path: Path) 
     path = StudyRun("random", 0).folder(done) / "model.safetensors"
     saved = load_tree(path, path.parent)
     assert saved["state"] is None and list(saved["sites"]) == ["site-0", "site-1", "site-2"]
-    by_site = {name: said(done, site=name) for name in saved["sites"]}
+    by_site = {name: predict_rows(done, site=name) for name in saved["sites"]}
     assert (
         len({str(rows) for rows in by_site.values()}) == 3
     )  # each has seen one class alone
@@ -258,7 +260,7 @@ def test_a_site_predicts_with_the_model_that_it_was_tested_with(tmp_path: Path) 
 
 def test_a_method_with_a_last_word_predicts_with_it(tmp_path: Path) -> None:
     done = own(tmp_path, "fed-avg-ft")
-    alike = {str(said(done, site=f"site-{k}")) for k in range(3)}
+    alike = {str(predict_rows(done, site=f"site-{k}")) for k in range(3)}
     assert len(alike) == 3
 
 
@@ -267,9 +269,9 @@ def test_without_a_site_or_with_an_unknown_one_the_sites_are_named(tmp_path: Pat
     with pytest.raises(
         ValueError, match="its own; say whose with --site: site-0, site-1 and sit"
     ):
-        said(done)
+        predict_rows(done)
     with pytest.raises(ValueError, match=r"has no site 'site-9'; did you mean 'site-"):
-        said(done, site="site-9")
+        predict_rows(done, site="site-9")
 
 
 def test_a_model_for_all_is_meant_unless_a_site_is_named(
@@ -280,8 +282,8 @@ def test_a_model_for_all_is_meant_unless_a_site_is_named(
     )  # sites keep the one that validates best, each of another round
     path = StudyRun("random", 0).folder(done) / "model.safetensors"
     saved = load_tree(path, path.parent)
-    assert said(done)
-    assert all(said(done, site=name) for name in saved["sites"])
+    assert predict_rows(done)
+    assert all(predict_rows(done, site=name) for name in saved["sites"])
     with pytest.raises(
         ValueError, match="no models of its sites alone; leave out --site hall"
     ):
@@ -294,15 +296,15 @@ def test_a_method_that_predicts_with_labelled_rows_is_refused(tmp_path: Path) ->
         with pytest.raises(
             ValueError, match="knn-per predicts with the labelled rows of a site"
         ):
-            said(done, site=site)
+            predict_rows(done, site=site)
 
 
 def test_a_resumed_run_still_has_the_models_of_its_sites(tmp_path: Path) -> None:
     done = own(tmp_path, "local")
-    before = said(done, site="site-1")
+    before = predict_rows(done, site="site-1")
     (StudyRun("random", 0).folder(done) / "model.safetensors").unlink()
     run_cell(Setup(recipe_from(read_study(done).study.recipe), done), StudyRun("random", 0))
-    assert said(done, site="site-1") == before
+    assert predict_rows(done, site="site-1") == before
 
 
 def test_sites_with_their_own_statistics_have_no_one_model(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ def test_ties_and_zeros_agree_with_enumerating_every_sign(d: list[float]) -> Non
         ranks[np.array(signs)].sum()
         for signs in itertools.product([True, False], repeat=len(kept))
     ]
-    below, above = np.mean(np.array(sums) <= seen), np.mean(np.array(sums) >= seen)
+    below = np.mean(np.array(sums) <= seen)
+    above = np.mean(np.array(sums) >= seen)
     assert stats.wilcoxon_exact(d) == pytest.approx(min(1, 2 * min(below, above)))
 
 

@@ -17,7 +17,7 @@ from fallow.study.cell import Setup, StudyRun
 from fallow.study.opening import open_study, prepare_study
 from fallow.study.reading import read_study
 from fallow.study.study import run_cell, run_study, study_cells
-from tests.experiment.crash import left, tiny
+from tests.experiment.crash import load_outcome, tiny
 
 QUERIES = ("random", "ahfal")
 
@@ -27,7 +27,7 @@ def setup(tmp_path: Path) -> Setup:
     return Setup(tiny(tmp_path), tmp_path / "study")
 
 
-def opened(
+def open_new_study(
     setup: Setup, seeds: tuple[int, ...] = (0,), resume: bool = False
 ) -> list[StudyRun]:
     cells = study_cells(setup.recipe, QUERIES, seeds)
@@ -38,12 +38,15 @@ def opened(
 def test_two_processes_give_bit_for_bit_what_one_gives(
     setup: Setup, tmp_path: Path
 ) -> None:
-    one, two = setup, replace(setup, out=tmp_path / "two")
-    cells = opened(one)
+    one = setup
+    two = replace(setup, out=tmp_path / "two")
+    cells = open_new_study(one)
     events: list[Event] = []
     assert run_study(one, cells, jobs=1) == []
-    assert run_study(two, opened(two), jobs=2, say=events.append) == []
-    assert [left(two, cell) for cell in cells] == [left(one, cell) for cell in cells]
+    assert run_study(two, open_new_study(two), jobs=2, say=events.append) == []
+    assert [load_outcome(two, cell) for cell in cells] == [
+        load_outcome(one, cell) for cell in cells
+    ]
     assert sum(event["event"] == "done" for event in events) == len(cells)
 
 
@@ -72,7 +75,7 @@ def test_training_that_diverges_is_said_to_with_its_site(setup: Setup) -> None:
 
 
 def test_a_study_says_what_it_is(setup: Setup) -> None:
-    opened(setup, (0, 1))
+    open_new_study(setup, (0, 1))
     said = json.loads((setup.out / "study.json").read_text())
     assert said["queries"] == ["random", "ahfal"]
     assert said["seeds"] == [0, 1]
@@ -82,7 +85,7 @@ def test_a_study_says_what_it_is(setup: Setup) -> None:
 
 
 def test_a_resumed_study_can_grow(setup: Setup) -> None:
-    opened(setup, (0,))
+    open_new_study(setup, (0,))
     bounded = replace(setup, recipe=replace(setup.recipe, bounds=("pooled",)))
     open_study(
         bounded, study_cells(bounded.recipe, ("entropy",), [3]), "again", resume=True
@@ -93,17 +96,17 @@ def test_a_resumed_study_can_grow(setup: Setup) -> None:
 
 
 def test_a_study_is_not_opened_twice_by_accident(setup: Setup) -> None:
-    opened(setup)
+    open_new_study(setup)
     with pytest.raises(ValueError, match="holds a study already; add --resume"):
-        opened(setup)
+        open_new_study(setup)
 
 
 def test_a_study_is_not_resumed_with_other_settings(setup: Setup) -> None:
-    opened(setup)
+    open_new_study(setup)
     before = (setup.out / "study.json").read_bytes()
     other = replace(setup, recipe=replace(setup.recipe, rounds=9, name="else"))
     with pytest.raises(ValueError, match=r"started with other settings \(rounds differ\)"):
-        opened(other, resume=True)
+        open_new_study(other, resume=True)
     assert (setup.out / "study.json").read_bytes() == before
 
 
@@ -111,10 +114,10 @@ def test_a_study_is_not_resumed_with_other_settings(setup: Setup) -> None:
     "content", [b"{", b"[]", b'{"recipe": {}}', b"\xff\xfe", b'{"recipe": 3}']
 )
 def test_a_damaged_description_is_reported(setup: Setup, content: bytes) -> None:
-    opened(setup)
+    open_new_study(setup)
     (setup.out / "study.json").write_bytes(content)
     with pytest.raises(Failed, match=r"study\.json is damaged .*: choose another folder"):
-        opened(setup, resume=True)
+        open_new_study(setup, resume=True)
 
 
 def test_a_run_is_not_resumed_on_data_that_have_changed(setup: Setup) -> None:
@@ -135,7 +138,7 @@ def test_a_run_is_not_resumed_on_data_that_have_changed(setup: Setup) -> None:
 
 
 def test_a_damaged_checkpoint_stops_its_run_and_no_other(setup: Setup) -> None:
-    cells = opened(setup)
+    cells = open_new_study(setup)
     assert run_study(setup, cells) == []
     folder = cells[0].folder(setup.out)
     (folder / "model.safetensors").unlink()

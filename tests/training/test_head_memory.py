@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from fallow.core import stream
 from fallow.training.parts.adassp import sum_products
 from fallow.training.parts.ridge import BLOCK, Head, add_up, predict, sum_features
-from tests.experiment.crash import begun, ended
+from tests.experiment.crash import start_child, wait_for_child
 
 ROWS, FEATURES, CLASSES = 400_000, 64, 3
 SPARE = 80 * 2**20  # bytes; all rows in float64 are 205 MB
@@ -50,7 +50,7 @@ def test_memory_does_not_grow_with_rows(name: str) -> None:
         grown = peak() - before
         assert grown < SPARE, f"{grown:,} bytes more"
 
-    assert ended(begun(work)) == 0
+    assert wait_for_child(start_child(work)) == 0
 
 
 def test_blocks_say_what_all_rows_at_once_say() -> None:

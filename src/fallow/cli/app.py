@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fallow.cli import (
+    benchmark,
     completion,
     coordinate,
     first_steps,
@@ -46,6 +47,7 @@ for command in (
     studies.demo,
     studies.run,
     studies.compare,
+    benchmark.benchmark,
     results.report,
     results.export,
     results.predict,

@@ -48,9 +48,10 @@ Hosts = Annotated[
     ),
 ]
 Link = Annotated[
-    Literal["flower", "https"],
+    str,
     typer.Option(
-        help="What carries messages: Flower, or plain HTTPS. Over both, sites call this machine."
+        metavar="NAME",
+        help="What carries messages: flower, or https alone. Over both, sites call this machine.",
     ),
 ]
 Certificate = Annotated[

@@ -57,23 +57,12 @@ def monitor(
         return
     for package in ("starlette", "uvicorn"):
         import_optional(package, "fallow[deploy]", "fallow monitor")
-    import uvicorn
+    from fallow.federation.page.local_server import build_server, listen
 
-    from fallow.federation.page.serve import listening
-
-    with listening(port) as listener:
+    with listen(port) as listener:
         taken = listener.getsockname()[1]
-        config = uvicorn.Config(
-            create_app(watched, taken),
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            ws="none",
-            lifespan="off",
-            timeout_graceful_shutdown=2,
-        )
+        server = build_server(create_app(watched, taken))
         typer.echo(f"Health and metrics: http://127.0.0.1:{taken}/healthz and /metrics")
         typer.echo("Ctrl-C ends it; the study goes on.")
         with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+            server.run(sockets=[listener])

@@ -232,7 +232,7 @@ class People:
 
     def _outputs(self, at: Office, state: State) -> Tensor:
         """Of the model on the test rows, (m, c)."""
-        x = at.site.see(at.x)
+        x = at.site.see(at.x)[:]
         outputs = SiteView(at.site, 0).outputs(state, x.to(state["w"].dtype))
         if not bool(outputs.isfinite().all()):
             raise Refusal(

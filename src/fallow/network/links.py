@@ -15,13 +15,15 @@ class LinkKind:
     """What is said of a link before it is used.
 
     title: for people.  setting: of ``site.toml``, where a site writes its coordinator's address.
-    packages: that it needs; extra: of Fallow that brings them.
+    packages: that it needs; extra: of Fallow that brings them.  is_plain_https: the certificates of
+    both machines may be their own, and a proxy may be between them.
     """
 
     title: str
     setting: str
     packages: tuple[str, ...]
     extra: str
+    is_plain_https: bool = False
 
 
 LINKS: dict[str, LinkKind] = {
@@ -29,7 +31,11 @@ LINKS: dict[str, LinkKind] = {
         title="Flower, over TLS", setting="superlink", packages=("flwr",), extra="flower"
     ),
     HTTPS: LinkKind(
-        title="HTTPS", setting="address", packages=("httpx", "uvicorn"), extra="deploy"
+        title="HTTPS",
+        setting="address",
+        packages=("httpx", "uvicorn"),
+        extra="deploy",
+        is_plain_https=True,
     ),
 }
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fallow.report.blocks import Blocks
+from fallow.report.excess import excess_across
 from fallow.report.render import Article, parts_of
 from fallow.report.section import Across
 from fallow.report.side_by_side import side_by_side
 from fallow.study.records import StudyRecords
 
-GENERAL = (Across(side_by_side),)
+GENERAL = (Across(side_by_side), Across(excess_across))
 
 
 def across(

@@ -14,6 +14,7 @@ from fallow.report.columns import NOTHING, p_text, with_interval
 from fallow.report.final_table import digits_of, label_of, spread_of
 from fallow.report.findings import pairs as find
 from fallow.report.findings.labels import over_cycles
+from fallow.report.noted import read_number
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import Comparison
 
@@ -108,7 +109,7 @@ def _nan_sites(study: StudyRecords, query: str) -> str:
     """``9.3 of 10``: sites with NaN scores, mean over cycles and seeds; empty if not noted."""
 
     def count_nan_sites(row: Record) -> float | None:
-        return (row.get("notes") or {}).get("nan_sites")
+        return read_number(row, "nan_sites")
 
     by_cycle = over_cycles(study, query, count_nan_sites)
     counts = [count for of_seeds in by_cycle.values() for count in of_seeds]

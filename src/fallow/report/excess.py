@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -15,8 +15,11 @@ from fallow.study.names import heading
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL, differences, holm, wilcoxon_exact
 
-Key = tuple[str, int]
-"""A strategy and a cycle."""
+MOST = 10
+"""Checkpoints of a study in the table over several."""
+
+Excesses = Mapping[tuple[int, int], Mapping[int, float]]
+"""(Number of a study, cycle) -> seed -> excess."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ def excess(study: StudyRecords, key: str) -> Blocks:
             *(f"{bought[cycle]:,.0f} labels" for cycle in cycles),
         ]
     if reference is not None and study.excess(reference):
-        tallies = tally({query: study.excess(query) for query in shown}, reference)
+        excesses = {query: number_cycles([study], query) for query in shown}
+        tallies = tally(excesses, reference)
         header.append(f"Against {label_of(reference, study.study)}")
 
     rows = []
@@ -82,29 +86,29 @@ def percent(excesses: Mapping[int, float]) -> str:
     return f"{100 * median(excesses.values()):.2f} %"
 
 
-def tally(
-    excesses: Mapping[str, Mapping[int, Mapping[int, float]]], reference: str
-) -> dict[str, Tally]:
-    """Each strategy against the reference in every cycle that both have, Holm over all of them.
+def tally(excesses: Mapping[str, Excesses], reference: str) -> dict[str, Tally]:
+    """Each strategy against the reference at every checkpoint that both have, Holm over all of them.
 
-    excesses: strategy -> cycle -> seed -> excess; smaller is better.
+    Smaller is better.
 
-    >>> base = {1: {seed: 0.5 + seed / 100 for seed in range(7)}}
-    >>> less = {1: {seed: 0.3 for seed in range(7)}}
+    >>> base = {(0, 1): {seed: 0.5 + seed / 100 for seed in range(7)}}
+    >>> less = {(0, 1): {seed: 0.3 for seed in range(7)}}
     >>> {name: str(found) for name, found in tally({"a": less, "b": base}, "b").items()}
     {'a': '1/0/0'}
     """
-    pairs: dict[Key, list[float]] = {}
-    for query, by_cycle in excesses.items():
+    queries: list[str] = []
+    pairs: list[list[float]] = []
+    for query, ours in excesses.items():
         if query == reference:
             continue
-        for cycle, ours in by_cycle.items():
-            d = differences(ours, excesses[reference].get(cycle, {}))
+        for at in ours:
+            d = differences(ours[at], excesses[reference].get(at, {}))
             if len(d) >= 2:
-                pairs[query, cycle] = d
-    adjusted = holm([wilcoxon_exact(d) for d in pairs.values()])
+                queries.append(query)
+                pairs.append(d)
+    adjusted = holm([wilcoxon_exact(d) for d in pairs])
     found: dict[str, Tally] = {}
-    for ((query, _), d), p in zip(pairs.items(), adjusted, strict=True):
+    for query, d, p in zip(queries, pairs, adjusted, strict=True):
         before = found.get(query, Tally())
         if p > LEVEL:
             found[query] = Tally(before.better, before.same + 1, before.worse)
@@ -113,3 +117,61 @@ def tally(
         else:
             found[query] = Tally(before.better, before.same, before.worse + 1)
     return found
+
+
+def number_cycles(studies: Sequence[StudyRecords], query: str) -> Excesses:
+    """The excesses of a strategy over several studies."""
+    found: dict[tuple[int, int], Mapping[int, float]] = {}
+    for number, study in enumerate(studies):
+        for cycle, by_seed in study.excess(query).items():
+            found[number, cycle] = by_seed
+    return found
+
+
+def excess_across(
+    studies: Sequence[StudyRecords], key: str
+) -> Sequence[tuple[str, Blocks]]:
+    """Strategies that several studies have in common: the median at every checkpoint, and each one
+    against each other over all checkpoints."""
+    with_excess = []
+    for study in studies:
+        if any(study.excess(query) for query in study.strategies):
+            with_excess.append(study)
+    if len(with_excess) < 2:
+        return []
+    first = with_excess[0]
+    common = [
+        query
+        for query in first.strategies
+        if all(study.excess(query) for study in with_excess)
+    ]
+    if len(common) < 2:
+        return []
+
+    names = [label_of(query, first.study) for query in common]
+    rows = []
+    for study in with_excess:
+        bought = study.labels(common[0])
+        seeds = study.excess(common[0])
+        for cycle in checkpoints(study, MOST):
+            found = [study.excess(query).get(cycle, {}) for query in common]
+            place = [study.study.name, f"{bought[cycle]:,.0f}", str(len(seeds[cycle]))]
+            rows.append([*place, *map(percent, found)])
+    excesses = {query: number_cycles(with_excess, query) for query in common}
+    against = []
+    for query, name in zip(common, names, strict=True):
+        row = [name]
+        for other in common:
+            pair = {query: excesses[query], other: excesses[other]}
+            row.append(str(tally(pair, other).get(query, NOTHING)))
+        against.append(row)
+    blocks: Blocks = [
+        Table("Median excess error", ["Study", "Labels", "Seeds", *names], rows),
+        Table("Checkpoints: better/no different/worse than", ["Strategy", *names], against),
+        Note(
+            "Excess: the error above that of the fit with all labels under the same seed, in per cent "
+            "of it. Exact signed-rank test of pairs by seed; for each pair of strategies Holm over "
+            f"all checkpoints of all studies, {LEVEL:g}."
+        ),
+    ]
+    return [("Excess errors over studies", blocks)]

@@ -190,9 +190,10 @@ class Recipe:
         if self.cycles > MOST_CYCLES:
             raise ValueError(f"cycles is {self.cycles}; it must be {MOST_CYCLES} or less")
         _check_purchase("initial", self.initial, may_be_zero=True)
-        if isinstance(self.per_cycle, tuple) and len(self.per_cycle) != self.cycles:
+        is_list = isinstance(self.per_cycle, tuple)
+        if is_list and self.cycles and len(self._listed) != self.cycles:
             raise ValueError(
-                f"per_cycle lists {len(self.per_cycle)} budgets and cycles is {self.cycles}; list "
+                f"per_cycle lists {len(self._listed)} budgets and cycles is {self.cycles}; list "
                 "one for each cycle"
             )
         for share in self._listed:

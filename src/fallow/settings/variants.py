@@ -91,10 +91,7 @@ def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
         audit=0.0,
     )
     if name == "bound:all-labels":
-        later = recipe.per_cycle
-        if isinstance(later, tuple):
-            later = ()  # one budget for each cycle, of which there are none
-        return replace(recipe, query=Spec("random"), initial=1.0, per_cycle=later, cycles=0)
+        return replace(recipe, query=Spec("random"), initial=1.0, cycles=0)
     if name != "bound:pooled":
         raise ValueError(
             f"{name!r} is no upper bound; use bound:all-labels or bound:pooled"

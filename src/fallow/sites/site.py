@@ -116,22 +116,16 @@ class LocalSite:
     def seen(self) -> Tensor | SeenRows:
         """The rows as models see them, encoded and scaled when they are first looked at."""
         if self._seen is None:
-            self._seen = self._look(self.x)
+            self._seen = self.see(self.x)
         return self._seen
 
     @seen.setter
     def seen(self, rows: Tensor | SeenRows) -> None:
         self._seen = rows
 
-    def see(self, x: Tensor) -> Tensor:
-        """Other rows, (m, *shape) as they are measured, as models see them."""
-        seen = self._look(x)
-        if isinstance(seen, SeenRows):
-            return seen[:]
-        return seen
-
-    def _look(self, x: Tensor) -> Tensor | SeenRows:
-        """Rows (m, *shape) as models see them, in memory or read when they are asked for."""
+    def see(self, x: Tensor) -> Tensor | SeenRows:
+        """Rows (m, *shape), given as they are measured, as models see them: in memory, or read when
+        they are asked for (``[:]`` for all of them)."""
         state = self.memory.get(ENCODE)
         unit = self.memory.get("features")
         if state is None:

@@ -19,7 +19,13 @@ def test_a_model_that_predicts_one_class_is_flagged_in_table_sentence_and_page(
     study_dir: Path,
 ) -> None:
     one = {"per_class": [0.0, 1.0, 0.0, None]}
-    rewrite(study_dir, lambda r, _: one if (r["query"], r["seed"]) == ("random", 2) else {})
+
+    def give_one_class(row: dict[str, Any], folder: Path) -> dict[str, Any]:
+        if (row["query"], row["seed"]) == ("random", 2):
+            return one
+        return {}
+
+    rewrite(study_dir, give_one_class)
     study = read_study(study_dir)
     assert find_one_class(study) == {"random": [2]}
     table = tables.final_table(study)

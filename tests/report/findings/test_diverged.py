@@ -12,10 +12,16 @@ from tests.report.reading import read_study
 from tests.report.regression import write_regression
 
 
-def made(tmp_path: Path, **change: Any) -> Path:
+def write_diverged(tmp_path: Path, **change: Any) -> Path:
     root = write_regression(tmp_path / "a", ("random", "lcmd"), cycles=3)
     at = ("lcmd", 2, 2)
-    rewrite(root, lambda r, _: change if (r["query"], r["seed"], r["cycle"]) == at else {})
+
+    def diverge(row: dict[str, Any], folder: Path) -> dict[str, Any]:
+        if (row["query"], row["seed"], row["cycle"]) == at:
+            return change
+        return {}
+
+    rewrite(root, diverge)
     return root
 
 
@@ -26,7 +32,7 @@ def made(tmp_path: Path, **change: Any) -> Path:
 def test_a_run_far_above_the_variance_of_the_targets_has_diverged(
     tmp_path: Path, change: dict[str, Any]
 ) -> None:
-    study = read_study(made(tmp_path, **change))
+    study = read_study(write_diverged(tmp_path, **change))
     assert find_diverged(study) == {"lcmd": {2: 2}}
     assert has_diverged_at(study, "lcmd", 2)
     assert not has_diverged_at(study, "lcmd", 3)
@@ -34,15 +40,20 @@ def test_a_run_far_above_the_variance_of_the_targets_has_diverged(
 
 
 def test_an_error_up_to_ten_times_the_variance_is_only_bad(tmp_path: Path) -> None:
-    assert find_diverged(read_study(made(tmp_path, mse=10.0))) == {}
+    assert find_diverged(read_study(write_diverged(tmp_path, mse=10.0))) == {}
 
 
 def test_an_error_in_an_unknown_unit_tells_nothing(tmp_path: Path) -> None:
-    assert find_diverged(read_study(made(tmp_path, mse=7855.0, target_variance=None))) == {}
+    assert (
+        find_diverged(
+            read_study(write_diverged(tmp_path, mse=7855.0, target_variance=None))
+        )
+        == {}
+    )
 
 
 def test_an_infinite_error_is_diverged_and_no_score(tmp_path: Path) -> None:
-    study = read_study(made(tmp_path, mse=float("inf")))
+    study = read_study(write_diverged(tmp_path, mse=float("inf")))
     assert find_diverged(study) == {"lcmd": {2: 2}}
     assert set(study.curve("lcmd")[2]) == {0, 1, 3}
 

@@ -19,7 +19,8 @@ from fallow.report.findings.personal import (
 )
 from fallow.study.records import RunRecords, StudyManifest, StudyRecords
 
-LOCAL, DPFL = "random@training=local", "random@training=dpfl"
+LOCAL = "random@training=local"
+DPFL = "random@training=dpfl"
 
 
 def row(scores: dict[str, float | None], round_: int = 1, final: bool = True) -> Record:

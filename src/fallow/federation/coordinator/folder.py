@@ -197,13 +197,14 @@ class CoordinatorFolder:
         check_address(address, "address")
         for host in hosts:
             check_host(host, "host")
-        if server != Server() and plan.link == FLOWER:
+        plan.agreement(bytes(KEY))  # what is wrong is said before keys are made
+        kind = LINKS[plan.link]
+        if server != Server() and not kind.is_plain_https:
             raise ValueError(
-                "over Flower a certificate is made: leave --certificate, --certificate-key, --ca, "
-                "--clients and --behind-proxy out, or choose --link https"
+                f"over {kind.title}, a certificate is made: leave --certificate, "
+                "--certificate-key, --ca, --clients and --behind-proxy out, or choose --link https"
             )
         check_server(server, address)
-        plan.agreement(bytes(KEY))  # what is wrong is said before keys are made
         private_folder(folder.path)
         folder._make_keys(hosts, server)
         agreed = plan.agreement(verify_key(folder.secret), folder._authority)

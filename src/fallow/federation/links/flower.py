@@ -39,4 +39,4 @@ def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
     return SocketNode(folder.path, handle, make_node)
 
 
-FLOWER_ENDS = Ends(open_link, connect)
+ENDS = Ends(open_link, connect)

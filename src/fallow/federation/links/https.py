@@ -36,4 +36,4 @@ def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
     return HttpsNode(calling, folder.name, digest, folder.keys.sign, handle)
 
 
-HTTPS_ENDS = Ends(open_link, connect)
+ENDS = Ends(open_link, connect)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from fallow.core.events import Say
 from fallow.federation.coordinator.folder import CoordinatorFolder
+from fallow.federation.links import flower, https
 from fallow.federation.links.ends import Ends, Handle, ServedLink, SiteNode
-from fallow.federation.links.flower import FLOWER_ENDS
-from fallow.federation.links.https import HTTPS_ENDS
 from fallow.federation.site.folder import SiteFolder
 from fallow.network.links import FLOWER, HTTPS
 
-ENDS: dict[str, Ends] = {FLOWER: FLOWER_ENDS, HTTPS: HTTPS_ENDS}
+ENDS: dict[str, Ends] = {FLOWER: flower.ENDS, HTTPS: https.ENDS}
 
 
 def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:

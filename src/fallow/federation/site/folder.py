@@ -18,7 +18,7 @@ from fallow.federation.site.keys import NODE, SiteKeys, find_key, make_keys, rea
 from fallow.federation.site.rows import SiteRows, read_rows, read_tests
 from fallow.federation.site.settings import Settings, settings_from, settings_text
 from fallow.federation.study_file import read_agreement
-from fallow.network.links import HTTPS, LINKS
+from fallow.network.links import LINKS
 from fallow.network.tls import Pair, make_site_context
 from fallow.storage.errors import Failed
 from fallow.storage.files import digest_of, write_json, write_whole
@@ -300,8 +300,8 @@ def check_link(settings: Settings, agreement: Agreement) -> None:
                 f"study {agreement.name} goes over {LINKS[agreement.link].title}: give --{wanted} "
                 f"instead of --{name}"
             )
-    is_https = agreement.link == HTTPS
-    if not is_https and (settings.proxy or settings.own_certificate):
+    is_more = settings.proxy or settings.own_certificate
+    if is_more and not LINKS[agreement.link].is_plain_https:
         raise ValueError(
             f"study {agreement.name} goes over {LINKS[agreement.link].title}, where a site gives "
             "no proxy and no certificate of its own: leave them out"

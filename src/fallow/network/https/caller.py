@@ -176,10 +176,12 @@ class Caller:
                 "another machine may speak in its place, or its certificate does not name this "
                 "address; ask the coordinator by another way"
             )
-        if "certificate required" in text or "handshake failure" in text:
+        # asyncio closes a connection without the reason that TLS has for it
+        is_silent = "without sending a response" in text
+        if "certificate required" in text or is_silent:
             return (
-                f"{at} wants a certificate of this site, or another one: write certificate and "
-                "certificate_key into site.toml, with the files that were made for it"
+                f"{at} closes the connection without a word: it may want a certificate of this "
+                "site, or another one (own_certificate and own_key in site.toml), or it just ends"
             )
         if isinstance(error, httpx.ProxyError):
             return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -125,7 +126,8 @@ class HttpsLink:
         self._stop.set()
         loop = self._loop
         if loop is not None and self._stopped is not None:
-            loop.call_soon_threadsafe(self._stopped.set)
+            with suppress(RuntimeError):  # it was closed before
+                loop.call_soon_threadsafe(self._stopped.set)
         if self._thread.is_alive():
             self._thread.join(GOODBYE)
 

@@ -31,6 +31,7 @@ from fallow.report.figures.style import (
 from fallow.report.final_table import label_of
 from fallow.report.findings.labels import over_cycles
 from fallow.report.findings.pairs import Pair
+from fallow.report.noted import read_number, read_numbers
 from fallow.study.records import RunRecords, StudyRecords
 from fallow.study.statistics import Comparison
 
@@ -124,27 +125,20 @@ def queries_with_routing(study: StudyRecords) -> tuple[str, ...]:
     return tuple(q for q in study.strategies if over_cycles(study, q, _count_spreads))
 
 
-def _sigma(row: Record) -> Sequence[float] | None:
-    """The spread of each class that the query noted."""
-    notes = row.get("notes") or {}
-    return notes.get("sigma")
-
-
 def _count_spreads(row: Record) -> float | None:
     """How many classes have a spread in a record; None where it has none."""
-    sigma = _sigma(row)
-    if not sigma:
+    sigma = read_numbers(row, "sigma")
+    if sigma is None:
         return None
     return float(len(sigma))
 
 
 def _low_classes(row: Record) -> float | None:
     """How many classes the query noted as below the threshold."""
-    notes = row.get("notes") or {}
-    low = notes.get("low")
+    low = read_numbers(row, "low")
     if low is None:
         return None
-    return float(sum(bool(is_low) for is_low in low))
+    return sum(low)
 
 
 def _mean_sigma(cells: Sequence[RunRecords]) -> dict[int, list[float]]:
@@ -155,8 +149,8 @@ def _mean_sigma(cells: Sequence[RunRecords]) -> dict[int, list[float]]:
             row = cell.last_of(cycle)
             if row is None:
                 continue
-            sigma = _sigma(row)
-            if sigma:
+            sigma = read_numbers(row, "sigma")
+            if sigma is not None:
                 found.setdefault(cycle, []).append(sigma)
 
     means = {}
@@ -170,8 +164,7 @@ def _threshold(cells: Sequence[RunRecords]) -> float | None:
     """The threshold that the records of a query name."""
     for cell in cells:
         for row in cell.records:
-            notes = row.get("notes") or {}
-            tau: float | None = notes.get("spread_tau")
+            tau = read_number(row, "spread_tau")
             if tau is not None:
                 return tau
     return None

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from fallow.papers.own import closed_form, demo, personal_al, pivotal, strategies
+from fallow.papers.own import (
+    closed_form,
+    demo,
+    few_labels,
+    personal_al,
+    pivotal,
+    strategies,
+)
 from fallow.report.paper import Paper, Sections
 
 
@@ -21,6 +28,7 @@ OWN = Paper(
         *closed_form.RECIPES,
         *personal_al.RECIPES,
         *pivotal.RECIPES,
+        *few_labels.RECIPES,
     ),
     sections=sections,
 )

@@ -1,0 +1,192 @@
+"""`python -m bench.links`: an exchange over Flower beside one over HTTPS, with sites that only echo.
+
+Both links run at once, each with three processes of sites, and take turns: one exchange over
+Flower, then one over HTTPS, and so on.  Over Flower most of the time is its own (a SuperNode looks
+for messages every three seconds and starts a process for each), so its bar is that of an idle
+machine.  Then sites are added over HTTPS alone: 3, 10, 30 processes.  Writes ``bench/links.json``.
+
+``bytes_loopback`` is all that crossed the loopback device in an exchange (Linux), TLS, the hops
+inside a machine and idle looks included; between two machines less would travel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Protocol
+
+from bench.timing import describe_machine
+from tests.network.flower.federation import federation
+from tests.network.https.processes import processes_of
+
+SITES = ("ash", "birch", "cedar")
+SIZES = {"small": 1 << 10, "model": 1 << 20}  # bytes of a message, and of its answer
+BARS = {"flower": 6.0, "https": 0.3}  # seconds of a small exchange, in the median
+MANY = (3, 10, 30)  # processes of sites
+START = 300.0  # seconds until the first answers are there
+ROOM = 3.0  # GB that are left to others
+RESULTS = Path(__file__).with_name("links.json")
+DEVICES = Path("/proc/net/dev")
+MEMORY = Path("/proc/meminfo")
+
+Numbers = dict[str, float | int]
+
+
+class Asked(Protocol):
+    """A federation of sites that echo."""
+
+    def ask(self, messages: Mapping[str, bytes], seconds: float) -> dict[str, bytes]: ...
+
+
+def compare(exchanges: int) -> dict[str, object]:
+    """Exchanges of each size over both links in turns."""
+    found: dict[str, object] = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        federation(Path(folder) / "flower", SITES) as flower,
+        processes_of(Path(folder) / "https", SITES) as (https, _),
+    ):
+        links: dict[str, Asked] = {"flower": flower, "https": https}
+        for link in links.values():
+            link.ask(dict.fromkeys(SITES, b"first"), START)
+        for name, size in SIZES.items():
+            found[name] = _take_turns(links, size, exchanges)
+    return found
+
+
+def _take_turns(
+    links: Mapping[str, Asked], size: int, exchanges: int
+) -> dict[str, Numbers]:
+    """Seconds and bytes of exchanges of messages of ``size`` bytes over each link."""
+    taken: dict[str, list[float]] = {name: [] for name in links}
+    crossed: dict[str, int] = dict.fromkeys(links, 0)
+    for number in range(exchanges):
+        for name, link in links.items():
+            before = loopback()
+            taken[name].append(time_exchange(link, SITES, number, size))
+            crossed[name] += loopback() - before
+    found: dict[str, Numbers] = {}
+    for name, seconds in taken.items():
+        found[name] = _describe(seconds)
+        found[name]["bytes_loopback"] = crossed[name] // exchanges
+    return found
+
+
+def grow(counts: Sequence[int], exchanges: int) -> list[Numbers]:
+    """A row for each number of processes of sites over HTTPS, as long as memory lasts."""
+    rows: list[Numbers] = []
+    for count in counts:
+        each = float(rows[-1]["megabytes_each"]) / 1000 if rows else 0.0
+        if free() - each * count < ROOM:
+            break
+        sites = [f"site-{number}" for number in range(count)]
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            processes_of(Path(folder), sites) as (https, running),
+        ):
+            https.ask(dict.fromkeys(sites, b"first"), START)
+            seconds = []
+            for number in range(exchanges):
+                seconds.append(time_exchange(https, sites, number, SIZES["small"]))
+            sizes = [memory_of(process.pid) for process in running.values()]
+            rows.append(
+                {
+                    "sites": count,
+                    **_describe(seconds),
+                    "megabytes_each": round(median(sizes), 1),
+                }
+            )
+    return rows
+
+
+def time_exchange(link: Asked, sites: Sequence[str], number: int, size: int) -> float:
+    """Seconds until all sites have answered a message of their own."""
+    message = number.to_bytes(4, "big") * (size // 4)
+    began = time.perf_counter()
+    answers = link.ask(dict.fromkeys(sites, message), START)
+    seconds = time.perf_counter() - began
+    assert all(answer.endswith(message) for answer in answers.values())
+    return seconds
+
+
+def _describe(seconds: Sequence[float]) -> Numbers:
+    return {
+        "seconds": round(median(seconds), 3),
+        "fastest": round(min(seconds), 3),
+        "slowest": round(max(seconds), 3),
+    }
+
+
+def loopback() -> int:
+    """Bytes that the loopback device has received since the machine started; 0 if not known."""
+    if not DEVICES.exists():
+        return 0
+    for line in DEVICES.read_text().splitlines():
+        device, received, *_ = line.split()
+        if device == "lo:":
+            return int(received)
+    return 0
+
+
+def free() -> float:
+    """GB of memory that nobody uses now; plenty where that is not known."""
+    return _read_kilobytes(MEMORY, "MemAvailable") / 1e6 or 1000.0
+
+
+def memory_of(pid: int) -> float:
+    """MB of memory that a process has of its own, shared pages counted in parts; 0 if not known."""
+    return _read_kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss") / 1000
+
+
+def _read_kilobytes(file: Path, name: str) -> int:
+    if not file.exists():
+        return 0
+    for line in file.read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    return 0
+
+
+def measure(
+    exchanges: int, report: Callable[[str], None] = lambda line: None
+) -> dict[str, object]:
+    """Both parts, and whether the bars were met."""
+    machine = describe_machine()
+    compared = compare(exchanges)
+    report(json.dumps(compared))
+    is_met: dict[str, bool] = {}
+    small = compared["small"]
+    assert isinstance(small, dict)
+    for name, bar in BARS.items():
+        is_met[name] = small[name]["seconds"] <= bar
+    return {
+        "machine": machine,
+        "exchanges": exchanges,
+        "bar_seconds": BARS,
+        **compared,
+        "is_met": is_met,
+        "sites_over_https": grow(MANY, exchanges),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("python -m bench.links")
+    parser.add_argument("--exchanges", type=int, default=11, help="of each kind")
+    options = parser.parse_args(arguments)
+    found = measure(options.exchanges, print)
+    print(json.dumps(found, indent=2))
+    RESULTS.write_text(json.dumps(found, indent=2) + "\n")
+    is_met = found["is_met"]
+    assert isinstance(is_met, dict)
+    if not all(is_met.values()):
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

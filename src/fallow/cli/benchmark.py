@@ -1,0 +1,292 @@
+"""``fallow benchmark``: strategies on the tasks of the benchmark, and a newcomer beside them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from fallow.cli import options as opt
+from fallow.cli.tables import print_lines, show_table
+from fallow.storage.errors import Failed, Stopped
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fallow.settings.recipe import Recipe
+    from fallow.study.cell import Failure
+
+REFERENCE = "random"
+SCORES = "scores.parquet"
+
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method",
+        "-m",
+        help="A strategy of your own, module:Class, or one of Fallow's; may be given several "
+        "times. By default Fallow's own.",
+    ),
+]
+Tasks = Annotated[
+    list[str] | None,
+    typer.Option("--task", help="A task, e.g. digits; may be given several times."),
+]
+Rivals = Annotated[
+    str | None,
+    typer.Option(
+        "--rivals", help="What it is compared with, comma-separated; by default nine."
+    ),
+]
+FedAvg = Annotated[
+    bool, typer.Option("--fedavg", help="Train by FedAvg; takes far longer.")
+]
+Against = Annotated[
+    Path | None,
+    typer.Option(
+        "--against", help="Scores of an earlier benchmark, a file scores.parquet."
+    ),
+]
+
+
+def benchmark(
+    method: Methods = None,
+    task: Tasks = None,
+    rivals: Rivals = None,
+    fedavg: FedAvg = False,
+    seeds: opt.Seeds = None,
+    against: Against = None,
+    out: opt.Out = None,
+    jobs: opt.Jobs = None,
+    resume: opt.Resume = False,
+    data_dir: opt.DataDir = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
+) -> None:
+    """Compare strategies from few labels on, over several data sets, with paired tests.
+
+    Strategies whose scores the file of --against holds, of the same settings, are not run again.
+    """
+    from fallow.cli.paths import use_current_folder
+    from fallow.papers.own.few_labels import OURS, RIVALS
+
+    use_current_folder()
+    others = opt.named_queries(rivals) or list(RIVALS)
+    wanted = method or list(OURS)
+    tasks = _choose_tasks(task or [], fedavg)
+    if out is None and resume:
+        raise ValueError("--resume needs the folder of the benchmark: add --out FOLDER")
+    order = BenchmarkOrder(
+        out=out or Path("runs") / f"benchmark-{datetime.now():%Y%m%d-%H%M%S}",
+        seeds=range(seeds or tasks[0].seeds),
+        jobs=jobs or os.cpu_count() or 1,
+        resume=resume,
+        data_dir=data_dir,
+    )
+    known = _read_scores(against)
+    console = opt.console(quiet=quiet or as_json)
+    studies: list[tuple[Recipe, Path]] = []
+    failures: list[Failure] = []
+    for each in tasks:
+        queries = _find_missing(each, [*others, *wanted], known, order.seeds)
+        folder = order.out / each.name.rpartition("/")[2]
+        if queries:
+            failures += _run_task(console, each, queries, folder, order)
+            studies.append((each, folder))
+    scores = _join_scores(studies, known, tasks, order.seeds)
+    _show(console, tasks, scores, [*others, *wanted], wanted, order.out, as_json=as_json)
+    if failures:
+        first = failures[0]
+        raise Failed(
+            f"{len(failures)} runs failed; the first was {first.cell.query} with seed "
+            f"{first.cell.seed}: {first.why}"
+        )
+
+
+@dataclass(frozen=True)
+class BenchmarkOrder:
+    """How the runs of a benchmark are made."""
+
+    out: Path
+    seeds: Sequence[int]
+    jobs: int
+    resume: bool
+    data_dir: Path | None
+
+
+def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
+    """The tasks of these names; all of a trainer where none is named."""
+    from fallow.core.build import nearest
+    from fallow.papers.own.few_labels import FEDAVG, SOLVED, TRAINED
+
+    tasks = {each.name.removeprefix("benchmark/"): each for each in SOLVED}
+    if fedavg:
+        names = [
+            each.name.removeprefix("benchmark/").removesuffix(FEDAVG) for each in TRAINED
+        ]
+        tasks = dict(zip(names, TRAINED, strict=True))
+    chosen = []
+    for name in named or tasks:
+        short = name.removeprefix("benchmark/")
+        if short not in tasks:
+            raise ValueError(
+                f"{name!r} is no task of the benchmark{nearest(short, list(tasks))}; there are "
+                f"{', '.join(tasks)}"
+            )
+        chosen.append(tasks[short])
+    return chosen
+
+
+def _read_scores(file: Path | None) -> pd.DataFrame | None:
+    """Scores of an earlier benchmark, checked; None where no file is given."""
+    if file is None:
+        return None
+    import pandas as pd
+
+    from fallow.study.benchmark import COLUMNS
+
+    if not file.is_file():
+        raise ValueError(f"there is no file {file}; give the scores.parquet of a benchmark")
+    try:
+        found = pd.read_parquet(file, engine="pyarrow")
+    except ImportError as error:
+        raise ValueError(
+            "a file of scores needs pyarrow: pip install 'fallow[tables]'"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file} is no readable Parquet file: {error}") from error
+    missing = [name for name in COLUMNS if name not in found.columns]
+    if missing:
+        raise ValueError(
+            f"{file} lacks {', '.join(missing)}; give the scores.parquet of a benchmark"
+        )
+    return found[list(COLUMNS)]
+
+
+def _find_missing(
+    task: Recipe, queries: Sequence[str], known: pd.DataFrame | None, seeds: Sequence[int]
+) -> list[str]:
+    """The strategies that have to be run on a task, since no earlier benchmark has them as they
+    are now under all these seeds."""
+    from fallow.settings.variants import variant
+
+    unique = list(dict.fromkeys(queries))
+    if known is None:
+        return unique
+    missing = []
+    for query in unique:
+        of_query = known[(known["task"] == task.name) & (known["query"] == query)]
+        same = of_query[of_query["digest"] == variant(task, query).digest]
+        if not set(seeds) <= set(same["seed"]):
+            missing.append(query)
+    return missing
+
+
+def _run_task(
+    console: Console,
+    task: Recipe,
+    queries: Sequence[str],
+    folder: Path,
+    order: BenchmarkOrder,
+) -> list[Failure]:
+    """Run strategies on a task, or go on with them; returns the runs that failed."""
+    from fallow.cli.progress import Watch
+    from fallow.study.cell import Setup
+    from fallow.study.opening import open_study, prepare_study
+    from fallow.study.study import run_study, study_cells
+
+    console.print(f"{task.title}:", markup=False, soft_wrap=True)
+    setup = Setup(task, folder, order.data_dir)
+    setup, _ = prepare_study(setup, queries, order.seeds[0])
+    cells = study_cells(setup.recipe, queries, order.seeds)
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    try:
+        open_study(setup, cells, command, order.resume and folder.exists())
+        with Watch(setup.recipe, cells, console) as watch:
+            return run_study(setup, cells, order.jobs, watch)
+    except KeyboardInterrupt as error:
+        raise Stopped(
+            f"stopped; what was finished is in {order.out}: give the same command with --resume "
+            f"--out {order.out} to go on"
+        ) from error
+
+
+def _join_scores(
+    studies: Sequence[tuple[Recipe, Path]],
+    known: pd.DataFrame | None,
+    tasks: Sequence[Recipe],
+    seeds: Sequence[int],
+) -> pd.DataFrame:
+    """What was run, and what an earlier benchmark has of the same tasks and seeds beside it."""
+    import pandas as pd
+
+    from fallow.study.benchmark import read_scores
+
+    found = read_scores(studies)
+    if known is None:
+        return found
+    names = [task.name for task in tasks]
+    old = known[known["task"].isin(names) & known["seed"].isin(list(seeds))]
+    run = set(zip(found["task"], found["query"], strict=True))
+    again = [pair in run for pair in zip(old["task"], old["query"], strict=True)]
+    old = old[[not is_again for is_again in again]]
+    if found.empty:
+        return old
+    return pd.concat([old, found], ignore_index=True)
+
+
+def _show(
+    console: Console,
+    tasks: Sequence[Recipe],
+    scores: pd.DataFrame,
+    queries: Sequence[str],
+    wanted: Sequence[str],
+    out: Path,
+    *,
+    as_json: bool,
+) -> None:
+    """A table of each task, and each wanted strategy against the best of the others."""
+    from fallow.papers.own.few_labels import OURS, classes_of
+    from fallow.report.benchmark import describe_verdict, heads, line_cells, to_markdown
+    from fallow.storage.files import write_whole
+    from fallow.study.benchmark import areas, judge, task_lines
+
+    rivals = [query for query in queries if query not in (*wanted, *OURS)]
+    tables = []
+    verdicts = []
+    for task in tasks:
+        of_task = scores[scores["task"] == task.name]
+        lines = task_lines(of_task, REFERENCE, classes_of(task))
+        tables.append((task.title, lines))
+        show_table(console, task.title, heads(REFERENCE), map(line_cells, lines), words=1)
+        console.print()
+        found = areas(of_task)
+        for query in wanted:
+            verdict = judge(task.name, found, query, rivals)
+            if verdict is not None:
+                verdicts.append(verdict)
+    print_lines(console, map(describe_verdict, verdicts))
+    out.mkdir(parents=True, exist_ok=True)
+    page = out / "benchmark.md"
+    write_whole(page, to_markdown(tables, verdicts, REFERENCE).encode())
+    try:
+        write_whole(out / SCORES, scores.to_parquet(engine="pyarrow", index=False))
+    except ImportError:
+        print_lines(
+            console, ["no scores.parquet: it needs pyarrow, pip install 'fallow[tables]'"]
+        )
+    print_lines(console, [f"Tables: {page}"])
+    if as_json:
+        about = {
+            "tables": {title: [asdict(line) for line in lines] for title, lines in tables},
+            "verdicts": [asdict(verdict) for verdict in verdicts],
+        }
+        opt.print_json(about)

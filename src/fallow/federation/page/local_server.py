@@ -1,0 +1,50 @@
+"""A server on this machine alone: for the labelling page, and for health and metrics."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from fallow.storage.errors import Failed
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+HOME = "127.0.0.1"
+
+
+def listen(port: int) -> socket.socket:
+    """A socket of this machine alone; requests wait in it until a server takes them.
+
+    port: 0 is any that is free.  Raises Failed when it is taken.
+    """
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOME, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise Failed(
+            f"port {port} cannot be used ({error.strerror}): choose another with --port, or leave "
+            "it out"
+        ) from error
+    return listener
+
+
+def build_server(app: Starlette) -> uvicorn.Server:
+    """A server of pages, which says nothing of itself and logs no address, because addresses name
+    samples."""
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        lifespan="off",
+        timeout_graceful_shutdown=2,
+    )
+    return uvicorn.Server(config)

@@ -1,0 +1,211 @@
+"""Few labels first: the worlds in which strategies that choose rows are compared.
+
+A task is a data set and who holds what of it.  Nothing is labelled at first; budgets are cumulative,
+2 to 200 labels a class where there are so many rows.  Each task is run with heads in closed form on
+512 features and, under its name and ``-fedavg``, with FedAvg as in ``strategies/*``.
+
+`TUNED` are the tasks on whose data constants of Fallow's own strategies were found.  What these
+strategies are worth is said by the others alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.spec import Spec
+
+A_CLASS = (2, 5, 10, 20, 50, 100, 200)
+"""Labels a class that were bought after each query."""
+
+RIVALS = (
+    "random",
+    "margin",
+    "entropy",
+    "typicality",
+    "core_set",
+    "badge",
+    "ahfal",
+    "fairfal",
+    "logo",
+)
+OURS = ("typical", "coverage")
+FEDAVG = "-fedavg"
+PICTURES = "convolution:filters=32"  # 512 features
+TABLES = "fourier:features=512"
+
+
+def labels_a_site(classes: int, sites: int, a_class: Sequence[int] = A_CLASS) -> list[int]:
+    """Labels of a site after each query: its part of so many a class, and at least one more each
+    time.
+
+    >>> labels_a_site(classes=10, sites=10)
+    [2, 5, 10, 20, 50, 100, 200]
+    >>> labels_a_site(classes=6, sites=21)
+    [1, 2, 3, 6, 14, 29, 57]
+    """
+    found: list[int] = []
+    for labels in a_class:
+        least = 1
+        if found:
+            least = found[-1] + 1
+        found.append(max(least, round(labels * classes / sites)))
+    return found
+
+
+def _task(base: Recipe, *, classes: int, sites: int, most: int = A_CLASS[-1]) -> Recipe:
+    """The task as it is run with FedAvg.  most: labels a class that its rows allow."""
+    a_class = [labels for labels in A_CLASS if labels <= most]
+    until = [0, *labels_a_site(classes, sites, a_class)]
+    bought = tuple(after - before for before, after in pairwise(until))
+    return replace(base, per_cycle=bought, cycles=len(bought))
+
+
+def _solve(task: Recipe, encoder: str) -> Recipe:
+    """The task with heads in closed form."""
+    settings = {
+        "name": task.name.removesuffix(FEDAVG),
+        "title": task.title,
+        "training": "closed-form",
+        "encoder": encoder,
+        "score_rounds": 1,
+    }
+    return recipe_from(settings, task)
+
+
+MNIST = _task(
+    Recipe(
+        name="benchmark/mnist-fedavg",
+        title="Benchmark: MNIST, 8,000 rows, Dirichlet 0.1",
+        data="mnist",
+        rows=8000,
+        test_rows=2000,
+        model=Spec("mlp"),
+        plan=Plan((Segment(2),), 16, Optimiser(lr=0.01, momentum=0.9)),
+        initial=0,
+        queries=RIVALS + OURS,
+        query=Spec("margin"),
+        reference="random",
+        bounds=(),
+        seeds=30,
+    ),
+    classes=10,
+    sites=10,
+)
+FASHION = replace(
+    MNIST,
+    name="benchmark/fashion-lt-fedavg",
+    title="Benchmark: Fashion-MNIST, long tail with rho 20, Dirichlet 0.1",
+    data="fashion_mnist",
+    rows=24_000,  # 7,828 are left of them
+    partition=Spec(
+        "long-tail",
+        {
+            "rho": 20,
+            "n_max": 2300,
+            "inner": "ExactDirichlet",
+            "inner_fields": {"alpha": 0.1},
+        },
+    ),
+)
+CIFAR = replace(
+    MNIST,
+    name="benchmark/cifar10-fedavg",
+    title="Benchmark: CIFAR-10, 8,000 rows, Dirichlet 0.1",
+    data="cifar10",
+)
+CIFAR_ALIKE = replace(
+    CIFAR,
+    name="benchmark/cifar10-alpha100-fedavg",
+    title="Benchmark: CIFAR-10, 8,000 rows, Dirichlet 100",
+    partition=Spec("exact-dirichlet", {"alpha": 100}),
+)
+DIGITS = _task(
+    replace(
+        MNIST,
+        name="benchmark/digits-fedavg",
+        title="Benchmark: digits of 8 x 8 pixels, Dirichlet 0.1",
+        data="digits",
+        rows=None,
+        test_rows=None,
+    ),
+    classes=10,
+    sites=10,
+    most=100,
+)
+DIGITS_ALIKE = replace(
+    DIGITS,
+    name="benchmark/digits-alpha100-fedavg",
+    title="Benchmark: digits of 8 x 8 pixels, Dirichlet 100",
+    partition=Spec("exact-dirichlet", {"alpha": 100}),
+)
+WRITERS = _task(
+    replace(
+        MNIST,
+        name="benchmark/writers-fedavg",
+        title="Benchmark: digits of the 20 people who wrote most of MNIST",
+        rows=None,
+        test_rows=None,
+        resplit=True,  # MNIST's own test digits are by other people
+        partition=Spec("natural"),
+        sites=20,
+    ),
+    classes=10,
+    sites=20,
+    most=100,
+)
+PEOPLE = _task(
+    replace(
+        MNIST,
+        name="benchmark/har-fedavg",
+        title="Benchmark: what 21 people do, by the sensors of their phones",
+        data="har",
+        rows=None,
+        test_rows=None,
+        partition=Spec("natural"),
+        sites=0,
+        plan=Plan((Segment(2),), 16, Optimiser(lr=0.2, momentum=0.9)),
+    ),
+    classes=6,
+    sites=21,
+)
+HOSPITALS = _task(
+    replace(
+        PEOPLE,
+        name="benchmark/heart-fedavg",
+        title="Benchmark: heart disease in four hospitals",
+        data="heart",
+        resplit=True,
+        plan=Plan((Segment(2),), 16, Optimiser(lr=0.01, momentum=0.9)),
+    ),
+    classes=2,
+    sites=4,
+)
+
+TRAINED = (
+    MNIST,
+    FASHION,
+    DIGITS,
+    DIGITS_ALIKE,
+    WRITERS,
+    CIFAR,
+    CIFAR_ALIKE,
+    PEOPLE,
+    HOSPITALS,
+)
+ENCODERS = {"har": TABLES, "heart": TABLES}
+SOLVED = tuple(_solve(task, ENCODERS.get(task.data, PICTURES)) for task in TRAINED)
+TUNED = ("benchmark/mnist", "benchmark/fashion-lt")
+RECIPES = (*SOLVED, *TRAINED)
+
+
+def classes_of(task: Recipe) -> int:
+    """Classes of a task's data.
+
+    >>> [classes_of(task) for task in (DIGITS, PEOPLE, HOSPITALS)]
+    [10, 6, 2]
+    """
+    return {"har": 6, "heart": 2}.get(task.data, 10)

@@ -1,0 +1,105 @@
+"""A benchmark in words: a table for each task, and what the seeds can show of a strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fallow.report.columns import p_text
+from fallow.study.benchmark import MARGIN, TaskLine, Verdict
+
+HEADS = (
+    "strategy",
+    "area, %",
+    "at 10 a class",
+    "at the end",
+    "worst class",
+    "minus {reference} [95 %]",
+    "Holm p",
+    "seeds",
+)
+OUTCOMES = {
+    "better": "better",
+    "worse": "worse",
+    "not worse": f"at most {100 * MARGIN:.1f} points worse",
+    "open": "open: these seeds cannot tell",
+}
+ABOUT = (
+    "Area: mean accuracy over the logarithm of the labels. Holm p: the exact signed-rank test over "
+    "seeds, corrected for all strategies of a table."
+)
+
+
+def heads(reference: str) -> list[str]:
+    """What stands above the columns of `line_cells`."""
+    return [head.format(reference=reference) for head in HEADS]
+
+
+def line_cells(line: TaskLine) -> list[str]:
+    """A strategy as cells of a table; accuracies in per cent."""
+    area = f"{100 * line.area:.2f}"
+    if line.area_sd is not None:
+        area = f"{area} ± {100 * line.area_sd:.2f}"
+    difference = "–"
+    holm = "–"
+    if line.difference is not None and line.interval is not None:
+        low = f"{100 * line.interval.low:+.2f}"
+        high = f"{100 * line.interval.high:+.2f}"
+        difference = f"{100 * line.difference:+.2f} [{low}, {high}]"
+    if line.holm is not None:
+        holm = p_text(line.holm)
+    return [
+        line.query,
+        area,
+        f"{100 * line.few:.1f}",
+        f"{100 * line.most:.1f}",
+        f"{100 * line.worst:.1f}",
+        difference,
+        holm,
+        str(line.seeds),
+    ]
+
+
+def describe_verdict(verdict: Verdict) -> str:
+    """A strategy against the best rival of a task, in a sentence.
+
+    >>> from fallow.study.statistics import Interval
+    >>> at = Interval(0.01, 0.03, 0.95)
+    >>> said = describe_verdict(
+    ...     Verdict("digits", "mine", "margin", 6, 0.02, at, 0.03, 0.001)
+    ... )
+    >>> said.partition(":")[2].partition(" over")[0]
+    ' mine is better than margin, the best rival: +2.00 points [+1.00, +3.00]'
+    """
+    low = f"{100 * verdict.interval.low:+.2f}"
+    high = f"{100 * verdict.interval.high:+.2f}"
+    found = (
+        f"{100 * verdict.difference:+.2f} points [{low}, {high}] over {verdict.seeds} seeds "
+        f'(Holm p {p_text(verdict.holm)}, p of "worse by {100 * MARGIN:.1f}" '
+        f"{p_text(verdict.not_worse)})"
+    )
+    who = f"{verdict.task}: {verdict.query}"
+    if verdict.outcome == "open":
+        return f"{who} against {verdict.rival}, the best rival: {OUTCOMES['open']}; {found}"
+    joined = {"better": "is better than", "worse": "is worse than"}
+    is_so = joined.get(verdict.outcome, f"is {OUTCOMES['not worse']} than")
+    return f"{who} {is_so} {verdict.rival}, the best rival: {found}"
+
+
+def to_markdown(
+    tables: Sequence[tuple[str, Sequence[TaskLine]]],
+    verdicts: Sequence[Verdict],
+    reference: str,
+) -> str:
+    """The whole benchmark as Markdown."""
+    lines = ["# Benchmark", "", ABOUT]
+    for title, of_task in tables:
+        lines += ["", f"## {title}", ""]
+        lines.append(f"| {' | '.join(heads(reference))} |")
+        lines.append("|---|" + "---:|" * (len(HEADS) - 1))
+        for line in of_task:
+            cells = [text.replace("|", "\\|") for text in line_cells(line)]
+            lines.append(f"| {' | '.join(cells)} |")
+    if verdicts:
+        lines += ["", "## Against the best rival", ""]
+        lines += [f"* {describe_verdict(verdict)}" for verdict in verdicts]
+    return "\n".join(lines) + "\n"

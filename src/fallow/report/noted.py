@@ -1,0 +1,43 @@
+"""What strategies noted beside their picks, read as what it should be and else not at all.
+
+Any strategy notes what it likes, under any name, also a reader's own: two may mean different things
+by one word, and a page must not fail over that.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fallow.experiment.record import Record
+
+
+def read_number(row: Record, name: str) -> float | None:
+    """The finite number noted as ``name`` in a record; None where something else or nothing is.
+
+    >>> read_number({"notes": {"nan_sites": 3}}, "nan_sites")
+    3.0
+    >>> read_number({"notes": {"nan_sites": "three"}}, "nan_sites") is None
+    True
+    """
+    found = (row.get("notes") or {}).get(name)
+    if isinstance(found, (bool, int, float)) and math.isfinite(found):
+        return float(found)
+    return None
+
+
+def read_numbers(row: Record, name: str) -> list[float] | None:
+    """The finite numbers, one for each class, noted as ``name``; None where something else is.
+
+    >>> read_numbers({"notes": {"sigma": [1, 2]}, "per_class": [0.5, 0.9]}, "sigma")
+    [1.0, 2.0]
+    >>> read_numbers({"notes": {"sigma": [1, 2]}, "per_class": [0.5]}, "sigma") is None
+    True
+    """
+    found = (row.get("notes") or {}).get(name)
+    of_classes = row.get("per_class") or ()
+    if not isinstance(found, list) or not found or len(found) != len(of_classes):
+        return None
+    for each in found:
+        if not isinstance(each, (bool, int, float)) or not math.isfinite(each):
+            return None
+    return list(map(float, found))

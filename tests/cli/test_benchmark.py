@@ -1,0 +1,108 @@
+"""``fallow benchmark`` as a person uses it: a strategy of their own beside those there are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.cli.conftest import Command
+
+MINE = '''
+import fallow as fl
+import torch
+
+
+class First(fl.Query):
+    """Takes the first rows of each site."""
+
+    contract = fl.Contract(title="First", keep={"select": "number of picks"})
+
+    def select(self, view, n):
+        return fl.Picks(torch.arange(n))
+'''
+TASK = ("--task", "heart", "--rivals", "random", "--seeds", "2", "--jobs", "1", "--json")
+
+
+def at(data_dir: Path) -> tuple[str, str]:
+    return "--data-dir", str(data_dir)
+
+
+def test_a_newcomer_is_added_to_what_was_measured_before(
+    fallow: Command, data_dir: Path
+) -> None:
+    Path("mine.py").write_text(MINE)
+    first = fallow(
+        "benchmark",
+        *TASK,
+        "--method",
+        "margin",
+        "--out",
+        "one",
+        "--data-dir",
+        str(data_dir),
+    )
+    assert first.code == 0, first.err
+    about = json.loads(first.out)
+    (lines,) = about["tables"].values()
+    assert {line["query"] for line in lines} == {"random", "margin"}
+    (verdict,) = about["verdicts"]
+    assert (verdict["query"], verdict["rival"], verdict["seeds"]) == ("margin", "random", 2)
+
+    known = ("--against", "one/scores.parquet", "--method", "mine:First")
+    second = fallow("benchmark", *TASK, *known, "--out", "two", *at(data_dir))
+    assert second.code == 0, second.err
+    assert [path.name for path in Path("two/heart/cells").iterdir()] == ["mine:First"]
+    scores = pd.read_parquet("two/scores.parquet")
+    assert set(scores["query"]) == {"random", "margin", "mine:First"}
+    before = pd.read_parquet("one/scores.parquet")
+    kept = scores[scores["query"] != "mine:First"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(kept, before)
+    assert "mine:First" in Path("two/benchmark.md").read_text()
+
+
+def test_what_was_measured_under_other_settings_is_run_again(
+    fallow: Command, data_dir: Path
+) -> None:
+    fallow(
+        "benchmark",
+        *TASK,
+        "--method",
+        "random",
+        "--out",
+        "one",
+        "--data-dir",
+        str(data_dir),
+    )
+    scores = pd.read_parquet("one/scores.parquet").assign(digest="another")
+    scores.to_parquet("old.parquet", index=False)
+    known = ("--against", "old.parquet", "--method", "random", "--out", "two")
+    assert fallow("benchmark", *TASK, *known, *at(data_dir)).code == 0
+    assert Path("two/heart/cells/random").is_dir()
+    assert len(pd.read_parquet("two/scores.parquet")) == len(scores)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ("--task", "digit"),
+            "'digit' is no task of the benchmark; did you mean 'digits'?",
+        ),
+        (("--resume",), "--resume needs the folder of the benchmark"),
+        (("--against", "nowhere.parquet"), "there is no file nowhere.parquet"),
+        (("--against", "bad.parquet"), "bad.parquet is no readable Parquet file"),
+        (("--against", "other.parquet"), "other.parquet lacks task, digest, query"),
+        (("--task", "digits", "--method", "marginn"), "marginn"),
+    ],
+)
+def test_wrong_words_are_told_in_a_sentence(
+    fallow: Command, words: tuple[str, ...], sentence: str
+) -> None:
+    Path("bad.parquet").write_text("no parquet")
+    pd.DataFrame({"x": [1]}).to_parquet("other.parquet")
+    ended = fallow("benchmark", *words)
+    assert ended.code == 2
+    assert sentence in ended.says()
