@@ -128,7 +128,7 @@ def plain_loop(task: Task) -> Weights:
     found = []
     for site, (x, y) in enumerate(task.there):
         model = copy.deepcopy(task.model).to(device).train()
-        model = model.to(memory_format=torch.channels_last)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's
         opt = torch.optim.SGD(model.parameters(), task.plan.optimiser.lr, momentum=0.9)
         for rows in task.batches(site):
             opt.zero_grad()
@@ -279,7 +279,7 @@ def count_flops(task: Task) -> float:
     x = torch.zeros(2, *SHAPE)
     with FlopCounterMode(display=False) as counter:
         model(x).sum().backward()
-    return counter.get_total_flops() / len(x)
+    return float(counter.get_total_flops() / len(x))
 
 
 def measure_peak(placement: Placement) -> float:

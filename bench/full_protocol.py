@@ -27,7 +27,7 @@ from fallow.papers.find import PAPERS
 from fallow.report.paper import known_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.study.cell import Cell, Failure, Setup
+from fallow.study.cell import Failure, Setup, StudyRun
 from fallow.study.opening import open_study
 from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
@@ -141,7 +141,7 @@ def shrink(name: str, recipe: Recipe) -> Recipe:
 def run(recipe: Recipe, out: Path, data: Path | None, jobs: int) -> list[Failure]:
     """Run what is not finished; those that failed.  All strategies of a seed before the next."""
     seeds = range(recipe.seeds)
-    cells = [Cell(query, seed) for seed in seeds for query in recipe.queries]
+    cells = [StudyRun(query, seed) for seed in seeds for query in recipe.queries]
     setup = Setup(recipe, out, data_dir=data, threads=torch.get_num_threads())
     if not (out / "study.json").exists():
         open_study(setup, cells, "python -m bench.full_protocol", resume=False)

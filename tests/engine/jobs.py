@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,8 @@ from fallow.core.types import State
 from fallow.engine import Fitted, Job, Loop, Stacked, row_loss
 from fallow.models import MLP, Linear
 
+DEVICE = os.environ.get("FALLOW_TEST_DEVICE", "cpu")
+"""Where tests of devices train: on a machine with a GPU, FALLOW_TEST_DEVICE=cuda runs them there."""
 RAGGED = (
     11,
     5,

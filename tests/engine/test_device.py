@@ -30,6 +30,7 @@ from fallow.engine.placement import DeviceFailed, Placement, check_machine
 from fallow.models import ResNet8
 from fallow.training import FedAvg, personal
 from tests.engine.jobs import (
+    DEVICE,
     SHAPES,
     agree,
     drawn,
@@ -59,12 +60,15 @@ SHAPES[resnet] = (3, 8, 8)
 MODELS = (linear, mlp, regression, norm, resnet)
 
 
-def device(make: Callable[[], nn.Module], **options: Any) -> Device:
+def device(
+    make: Callable[[], nn.Module], placement: Placement | None = None, **options: Any
+) -> Device:
     model = make()
+    where = placement or Placement.open(DEVICE)
     kind = "classification"
     if make is regression:
         kind = "regression"
-    return Device(model, Layout.of(model), row_loss(kind), **options)
+    return Device(model, Layout.of(model), row_loss(kind), placement=where, **options)
 
 
 def rows_of(make: Callable[[], nn.Module]) -> tuple[int, ...]:

@@ -3,8 +3,8 @@ all but the recording itself is what a GPU runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import pytest
@@ -12,12 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.banks import Layout
+from fallow.core.local import LocalTraining
 from fallow.core.plan import Optimiser, Plan, Schedule, Segment
-from fallow.engine import Job, Loop, row_loss
+from fallow.engine import Fitted, Job, Loop, row_loss
+from fallow.engine.device import Device, bring_back
+from fallow.engine.placement import Placement
 from fallow.engine.recorded import MOST_LANES, Recorder
 from fallow.models import ResNet8
 from fallow.training import FedAvg, FedProx
 from tests.engine.jobs import (
+    DEVICE,
     SHAPES,
     agree,
     drawn,
@@ -45,9 +49,32 @@ SHAPES[resnet] = (3, 8, 8)
 MODELS = (linear, mlp, norm, resnet)
 
 
+@final
+@dataclass
+class Returning:
+    """A recorder whose models come back to the processor, as an executor brings them."""
+
+    recorder: Recorder
+
+    def fit(
+        self, method: LocalTraining, plan: Plan, round_: int, given: Sequence[Job]
+    ) -> list[Fitted]:
+        done = self.recorder.fit(method, plan, round_, given)
+        assert done is not None
+        return [bring_back(one) for one in done]
+
+
 def recorder(make: Callable[[], nn.Module]) -> tuple[Recorder, list[str]]:
     told: list[str] = []
-    return Recorder(loop(make), CPU, told.append), told
+    model = make()
+    made = Device(
+        model,
+        Layout.of(model),
+        row_loss("classification"),
+        placement=Placement.open(DEVICE),
+        tell=told.append,
+    )
+    return made.recorder, told
 
 
 def rows_of(make: Callable[[], nn.Module]) -> tuple[int, ...]:
@@ -72,9 +99,8 @@ def test_it_makes_the_models_of_the_loop(make: Callable[[], nn.Module], plan: Pl
     ours, told = recorder(make)
     assert ours.can_fit(FedAvg(), plan, given)
     theirs = over_rounds(loop(make), FedAvg(), plan, given, 3)
-    for mine, others in zip(
-        over_rounds(ours, FedAvg(), plan, given, 3), theirs, strict=True
-    ):
+    found = over_rounds(Returning(ours), FedAvg(), plan, given, 3)
+    for mine, others in zip(found, theirs, strict=True):
         for a, b in zip(mine, others, strict=True):
             agree(a.sent, b.sent)
             assert a.steps == b.steps
@@ -88,8 +114,7 @@ def test_crops_are_those_that_the_loop_draws(make: Callable[[], nn.Module]) -> N
     plan = replace(PLAN, augment=("flip", "crop2"))
     given = jobs(make, (12, 6, 4))
     ours, _ = recorder(make)
-    found = ours.fit(FedAvg(), plan, 1, given)
-    assert found is not None
+    found = Returning(ours).fit(FedAvg(), plan, 1, given)
     for a, b in zip(found, loop(make).fit(FedAvg(), plan, 1, given), strict=True):
         agree(a.sent, b.sent)
 
@@ -99,7 +124,7 @@ def test_places_grow_with_the_rows_of_a_site_and_are_kept_where_they_suffice() -
     rooms = []
     for n in (5, 7, 9, 10, 3):
         (job,) = jobs(mlp, (n,))
-        (done,) = ours.fit(FedAvg(), PLAN, 0, [job]) or []
+        (done,) = Returning(ours).fit(FedAvg(), PLAN, 0, [job])
         (wanted,) = loop(mlp).fit(FedAvg(), PLAN, 0, [job])
         agree(done.sent, wanted.sent)
         (lane,) = ours.lanes.values()
@@ -112,7 +137,7 @@ def test_rows_that_were_changed_in_place_are_read_again() -> None:
     (job,) = jobs(mlp, (8,))
     ours.fit(FedAvg(), PLAN, 0, [job])
     job.x.mul_(2)
-    (done,) = ours.fit(FedAvg(), PLAN, 0, [job]) or []
+    (done,) = Returning(ours).fit(FedAvg(), PLAN, 0, [job])
     agree(done.sent, loop(mlp).fit(FedAvg(), PLAN, 0, [job])[0].sent)
 
 

@@ -118,6 +118,13 @@ STUDIES: dict[str, dict[str, Any]] = {
         "privacy": Privacy(secure_sum=True),
         "audit": 0.3,
     },
+    "an audit and a stop": {
+        **CLOSED,
+        "audit": 0.5,
+        "per_cycle": 2,
+        "cycles": 5,
+        "stop": "when another 1 labels bring less than 90 points with 50 % confidence",
+    },
     "an audit of numbers": {"query": Spec("lcmd"), "audit": 0.3, "per_cycle": 0.1},
     "an audit of a model for each site": {
         "query": Spec("random"),

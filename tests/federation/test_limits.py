@@ -430,6 +430,22 @@ def test_the_last_model_that_was_scored_is_the_one_that_is_left_behind(
     assert "another common model of 2/train/1" in expect_refusal(leader, request)
 
 
+def test_the_model_at_the_end_of_a_study_that_stops_early_is_the_last_one(
+    tmp_path: Path,
+) -> None:
+    rule = "when another 100 labels bring less than 0.3 points with 90 % confidence"
+    agreed = agreement("query=entropy", f"stop={rule}")
+    leader = Leader(folder(tmp_path, agreed, brought=range(6)))
+    state = leader.first_model()
+    leader.exchange({"north": score(leader, state, r=1, cycle=0)})
+    newer = {**state, "w": state["w"] + 1}
+    leader.exchange({"north": score(leader, newer, r=1, cycle=1)})
+    step = Step("keep", "finish", dict(state))
+    request = Request("model/finish/0", "people", 2, 0, (step,))
+    assert "another common model of 1/train/1" in expect_refusal(leader, request)
+    leader.ledger.close()
+
+
 def test_the_model_that_validates_is_the_one_that_is_scored(tmp_path: Path) -> None:
     agreed = agreement("query=entropy", "validation=0.34")
     leader = Leader(folder(tmp_path, agreed, brought=range(9)))

@@ -47,6 +47,22 @@ PERSONAL = Recipe(
 )
 
 
+STOPPED = Recipe(
+    "stopped",
+    model=Spec("linear"),
+    plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    query=Spec("entropy"),
+    initial=2,
+    per_cycle=2,
+    rounds=1,
+    cycles=6,
+    score_rounds=1,
+    audit=0.5,
+    stop="when another 1 labels bring less than 90 points with 50 % confidence",
+    dtype="float64",
+)
+
+
 @dataclass(frozen=True)
 class Left:
     """What a finished study left: labels, weights and records."""
@@ -92,7 +108,9 @@ def work(world: Federation, deadly: int | None = None) -> int:
     return wait_for_child(start_child(act))
 
 
-@pytest.mark.parametrize("recipe", [RECIPE, PERSONAL], ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize(
+    "recipe", [RECIPE, PERSONAL, STOPPED], ids=lambda recipe: recipe.name
+)
 def test_a_coordinator_killed_anywhere_ends_as_if_nothing_had_happened(
     recipe: Recipe, tmp_path: Path
 ) -> None:
@@ -110,3 +128,6 @@ def test_a_coordinator_killed_anywhere_ends_as_if_nothing_had_happened(
         assert work(world, deadly) == KILLED
         assert work(world) == WELL
         assert read_left(world) == whole, f"killed at point {deadly}"
+    if recipe.stop is not None:
+        assert "stopped" in whole.records[-1]
+        assert whole.records[-1]["cycle"] < recipe.cycles

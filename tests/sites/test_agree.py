@@ -19,6 +19,7 @@ from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
+from tests.engine.jobs import DEVICE
 
 PLAN = Plan((Segment(2),), 8, Optimiser("sgd", 0.05, momentum=0.9, weight_decay=1e-3))
 TINY = Recipe(  # a model takes 8 steps at most: 2 rounds x 2 epochs x 2 batches of its 16 labels
@@ -66,8 +67,8 @@ def ending(recipe: Recipe, runtime: Any = "inprocess", executor: Any = "loop") -
 
 
 def on_device(recipe: Recipe) -> Ending:
-    """The run on the processor by the code for GPUs."""
-    return ending(replace(recipe, device="cpu"), executor="auto")
+    """The run by the code for GPUs, on the processor or on what the environment names."""
+    return ending(replace(recipe, device=DEVICE), executor="auto")  # type: ignore[arg-type]
 
 
 def score_of(record: Record) -> float:

@@ -21,6 +21,7 @@ from fallow.core.words import count_noun
 from fallow.data import Dataset
 from fallow.papers import KNOWN, PAPERS
 from fallow.papers.own.suited import suit_strategies
+from fallow.report.figures.forecast import draw_forecast
 from fallow.report.figures.study import learning_curves
 from fallow.report.final_table import Row, final_table, label_of
 from fallow.report.page import write_report as write_page
@@ -28,6 +29,7 @@ from fallow.report.words import summary
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.errors import Failed
 from fallow.study.cell import Failure, Setup, StudyRun
+from fallow.study.forecast import MORE, By, Forecast, forecast_study
 from fallow.study.opening import keep_facts, prepare_study
 from fallow.study.reading import read_study as read_records
 from fallow.study.records import StudyRecords
@@ -263,6 +265,47 @@ class Study:
         if out is None and not self.is_kept:
             out = "report.html"
         return write_page([self.setup.out], out, papers=PAPERS)
+
+    def forecast(self, query: Any = None, by: By = "auto") -> Forecast:
+        """What more labels would bring to a strategy, from the scores of its cycles so far.
+
+        query: which strategy, where there are several.  by: "test" rows, rows of an "audit", or
+        "left-out" rows; "auto": the first of these that make a curve.  What comes back says it by
+        ``gain(more)``, ``reach(target)`` and ``sentences(more, target)``; `plot_forecast` draws it.
+        Raises ValueError for a strategy of which there is no score.
+
+        >>> import fallow as fl
+        >>> world = fl.Federation("digits", "iid", sites=4)
+        >>> study = fl.compare("random", world, seeds=1, cycles=1, rounds=1, progress=False)
+        >>> study.forecast().sentences()[0]
+        '2 scores on test rows do not show how the curve bends: a forecast takes 4 cycles or more.'
+        """
+        from fallow.api.objects import Collected
+
+        found = {each.query: each for each in forecast_study(self.found, by)}
+        known = ", ".join(found) or "none with a score yet"
+        if query is None and len(found) == 1:
+            (only,) = found.values()
+            return only
+        if query is None:
+            raise ValueError(
+                f"say which strategy to forecast, such as forecast(query=...): {known}"
+            )
+        name = Collected().text(query)
+        if name not in found:
+            raise ValueError(f"the study has no scores of {name}; it has {known}")
+        return found[name]
+
+    def plot_forecast(
+        self, query: Any = None, more: float = MORE, target: float | None = None
+    ) -> Figure:
+        """Scores so far with the curves that they are likely on, up to ``more`` labels; ``target``:
+        a score at which a line is drawn.  Raises ValueError where there are too few scores."""
+        forecast = self.forecast(query)
+        figure = draw_forecast(forecast, more, target)
+        if figure is None:
+            raise ValueError(forecast.sentences(more)[0])
+        return figure
 
     def plot(self) -> Figure:
         """Learning curves: score over labels bought, mean and spread over seeds."""

@@ -50,6 +50,7 @@ for command in (
     benchmark.benchmark,
     results.report,
     results.export,
+    results.forecast,
     results.predict,
     new_study.init,
     new_study.new,

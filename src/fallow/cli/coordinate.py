@@ -260,6 +260,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
         about["state"] = "stopped"
         about["why"] = "its process has ended"
     about["missing"] = office.missing
+    about["forecast"] = _forecast(folder)
     is_told = (Control(folder / "control").folder / "advance").exists()
     is_labelling = about["state"] == "running" and about.get("phase") == LABELLING
     about["closing"] = is_told and is_labelling
@@ -267,6 +268,18 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
         typer.echo(json.dumps(about, indent=1))
         return
     show(opt.console(), about)
+
+
+def _forecast(folder: Path) -> list[str]:
+    """What more labels would bring, and why the run has ended early; nothing before a score."""
+    from fallow.papers import KNOWN
+    from fallow.report.forecast import describe_forecasts, list_stops
+    from fallow.study.reading import read_study
+
+    if not (folder / "study.json").exists():
+        return []
+    study = read_study(folder, KNOWN)
+    return [*list_stops(study), *describe_forecasts(study)]
 
 
 def show(console: Console, about: Live) -> None:
@@ -284,6 +297,7 @@ def show(console: Console, about: Live) -> None:
     print_lines(console, [describe_standing(about)])
     print_lines(console, without(about))
     show_sites(console, about)
+    print_lines(console, about.get("forecast", []))
     for line in about.get("refusals", [])[-3:]:
         print_lines(
             console, [f"{format_moment(line['at'])}  {line['site']}: {line['why']}"]

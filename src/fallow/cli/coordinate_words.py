@@ -105,6 +105,8 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
             return f"{name_questions(event['step'])}: {ENDED[event['why']]}"
         case "scored":
             return _describe_score(event)
+        case "enough":
+            return f"cycle {event['cycle']}: there are labels enough: {event['why']}"
         case "waiting" if "since" in event:
             return describe_wait(event)
         case "waiting":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,6 +14,7 @@ from fallow.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     from fallow.core.names import NamePolicy
+    from fallow.study.forecast import Forecast
 
 Query = Annotated[
     str | None, typer.Option(help="Whose model; by default the study's reference.")
@@ -55,6 +58,107 @@ def export(
     with Waiting(opt.console(quiet=quiet or as_json), "reading the records"):
         path = export_study(study, to, out, papers=PAPERS)
     _say(f"Wrote {path}", {"file": str(path)}, quiet=quiet, as_json=as_json)
+
+
+def forecast(
+    study: Annotated[
+        Path, typer.Argument(help="Folder of a study, also of one that goes on.")
+    ],
+    more: Annotated[
+        float, typer.Option(help="Ask what so many labels more would bring.")
+    ] = 200.0,
+    to: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SCORE",
+            help="Ask how many labels a score takes: an accuracy in per cent, or an error.",
+        ),
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option(help="Of which strategy; by default of each.")
+    ] = None,
+    by: Annotated[
+        Literal["auto", "test", "audit", "left-out"],
+        typer.Option(
+            help="Which scores to go by; auto: the first of these that make a curve."
+        ),
+    ] = "auto",
+    picture: Annotated[
+        Path | None,
+        typer.Option(help="Draw it into a file, .svg, .png or .pdf: of one strategy."),
+    ] = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
+) -> None:
+    """What more labels would bring, by the scores so far, and how many a score takes.
+
+    For example:
+
+    fallow forecast runs/mine --more 200 --to 95
+    """
+    from fallow.papers import KNOWN
+    from fallow.report.figures.forecast import draw_forecast
+    from fallow.report.final_table import label_of
+    from fallow.study.forecast import forecast_study
+    from fallow.study.reading import read_study
+
+    if not more > 0:
+        raise ValueError(f"--more is {more:g}; ask about 1 label or more")
+    _keep_private(study)
+    found = read_study(study, KNOWN)
+    forecasts = forecast_study(found, by)
+    if query is not None:
+        forecasts = [each for each in forecasts if each.query == query]
+    if not forecasts:
+        known = ", ".join(found.strategies)
+        raise ValueError(
+            f"{study} has no scores of {query or 'any strategy'} yet; it has {known}"
+        )
+    target = to
+    if to is not None and found.higher_is_better:
+        target = to / 100
+    if picture is not None and len(forecasts) > 1:
+        names = ", ".join(each.query for each in forecasts)
+        raise ValueError(f"--picture draws one strategy; name it with --query: {names}")
+    lines = []
+    objects: list[dict[str, object]] = []
+    for each in forecasts:
+        sentences = each.sentences(more, target)
+        lines.append(f"{label_of(each.query, found.study)}: {' '.join(sentences)}")
+        objects.append(_describe_forecast(each, sentences, more, target))
+    if picture is not None:
+        figure = draw_forecast(forecasts[0], more, target)
+        if figure is None:
+            raise ValueError(f"there is nothing to draw: {lines[0]}")
+        try:
+            figure.savefig(picture)
+        except ValueError as error:
+            raise ValueError(f"{picture} cannot be drawn: {error}") from error
+        lines.append(f"Wrote {picture}")
+    opt.tell(lines, {"forecasts": objects}, quiet=quiet, as_json=as_json)
+
+
+def _describe_forecast(
+    forecast: Forecast, sentences: tuple[str, ...], more: float, target: float | None
+) -> dict[str, object]:
+    """A forecast as plain values; what is infinite is null."""
+    about: dict[str, object] = {
+        "query": forecast.query,
+        "by": forecast.by,
+        "labels": [point.labels for point in forecast.points],
+        "sentences": list(sentences),
+        "gain": None,
+        "reach": None,
+    }
+    gain = forecast.gain(more)
+    if gain is not None:
+        about["gain"] = asdict(gain)
+    if target is not None:
+        reach = forecast.reach(target)
+        if reach is not None:
+            ends = asdict(reach).items()
+            about["reach"] = {k: v if math.isfinite(v) else None for k, v in ends}
+    return about
 
 
 def predict(

@@ -110,12 +110,13 @@ class Device:
         self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
     ) -> list[Fitted]:
         if self._is_recorded(method, plan, jobs):
+            self.held.forget()  # recorded steps read rows in places of their own
             played = self.recorder.fit(method, plan, round_, jobs)
             if played is not None:
-                return [_bring_back(one) for one in played]
+                return [bring_back(one) for one in played]
         placed = [self._place(job) for job in jobs]
         done = self.loop.fit(method, plan, round_, placed)
-        return [_bring_back(one) for one in done]
+        return [bring_back(one) for one in done]
 
     def _is_recorded(self, method: LocalTraining, plan: Plan, jobs: Sequence[Job]) -> bool:
         """Whether steps are recorded: on CUDA, and from the second round of a plan on, because
@@ -188,7 +189,8 @@ def _move_slot(slot: TrainState, there: torch.device) -> TrainState:
     return TrainState._make(part.to(there) for part in slot)
 
 
-def _bring_back(done: Fitted) -> Fitted:
+def bring_back(done: Fitted) -> Fitted:
+    """A result on the processor."""
     here = torch.device("cpu")
     own = {name: _move_slot(slot, here) for name, slot in done.own.items()}
     return Fitted(_move(done.sent, here), own, done.steps)

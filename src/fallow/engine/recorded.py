@@ -119,7 +119,10 @@ class Lane:
             yield
 
     def load(self, job: Job, state: TrainState) -> None:
-        """Put the rows of a job and the slot that training starts from into their places."""
+        """Put the rows of a job and the slot that training starts from into their places, once all
+        is done that was to be done with what stands there."""
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.default_stream(self.device))
         n = len(job.y)
         if n > len(self.y):
             self._make_room(job, max(n, 2 * len(self.y)))

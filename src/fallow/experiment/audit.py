@@ -380,3 +380,24 @@ def describe_tallies(
             site: describe_tally(tally, scale) for site, tally in tallies.items()
         }
     return found
+
+
+def deviation_of(audit: Audited, *, is_share: bool) -> float | None:
+    """The standard deviation of a score, from its interval; None where it has none.
+
+    An end that was cut off at 0 or 1 is taken to lie as far away as the other one.
+    """
+    from scipy.stats import t
+
+    score = audit["score"]
+    low = audit["low"]
+    high = audit["high"]
+    if score is None or low is None or high is None:
+        return None
+    half = max(high - score, score - low)
+    freedom = audit["drawn"] - 1
+    if is_share:
+        freedom += 2 * PSEUDO
+    if freedom < 1:  # all rows had a label
+        return half
+    return half / float(t.ppf((1 + LEVEL) / 2, freedom))

@@ -39,6 +39,14 @@ class FinishedAudit(StepCosts):
     audit: Audited
 
 
+class FinishedStop(TypedDict):
+    """Whether a run ended after a cycle, and why."""
+
+    is_over: bool
+    chance: float | None  # that more labels bring too little; None: too few scores
+    why: str
+
+
 class PhaseResults(StepCosts):
     """What the rounds of a training phase left beside the model."""
 

@@ -29,6 +29,11 @@ def is_one_pass(recipe: Recipe) -> bool:
             f"{recipe.query} chooses each budget from nothing, so no model is there for an audit of "
             "its errors; set audit=0, or protocol=cycles"
         )
+    if recipe.stop is not None and wanted:
+        raise ValueError(
+            f"{recipe.query} chooses each budget from nothing, so there is no cycle to stop after; "
+            "leave out stop, or set protocol=cycles"
+        )
     if recipe.initial_by == "query" and not wanted:
         raise ValueError(
             f"initial_by=query lets {recipe.query} choose the first labels, which only "

@@ -150,6 +150,7 @@ class Record(TypedDict, total=False):
     # of the query that follows
     notes: Mapping[str, Any]  # what the query says of itself: JSON of its own form
     pseudo_labels: PseudoLabels | None
+    stopped: str  # why the run ended before its last cycle
     audit: Audited  # of the query that follows, where rows are drawn by chance
     relayed: Relayed
     diverged: bool  # training ended without a usable model

@@ -24,6 +24,7 @@ from fallow.experiment.finished import (
     FinishedModel,
     FinishedPhase,
     FinishedQuery,
+    FinishedStop,
     SavedModel,
     TrainedPhase,
 )
@@ -34,7 +35,9 @@ from fallow.experiment.phases import Phases
 from fallow.experiment.record import Evaluation, Record
 from fallow.experiment.scale import Scale
 from fallow.experiment.steps import Spent, add_queries, build_record, cohort_of
+from fallow.experiment.stopping import decide_stop
 from fallow.settings.recipe import Recipe
+from fallow.settings.stopping import parse_stop
 from fallow.storage.files import load_tree, save_tree, write_lines
 
 TUNED = "0/tuned"
@@ -78,7 +81,10 @@ class Run:
             state = self._load_state(done)
             spent.add(done)
             of_cycle = self._build_records(cycle, done, spent)
-            if cycle < self.recipe.cycles:
+            stopped = self._decide_stop(cycle, [*records, *of_cycle])
+            if stopped is not None:
+                of_cycle[-1]["stopped"] = stopped
+            elif cycle < self.recipe.cycles:
                 queries = list(self._queries(cycle, memo, state))
                 spent.add(*queries)
                 memo = queries[-1]["memo"]
@@ -90,8 +96,27 @@ class Run:
                     of_cycle[-1]["audit"] = audit["audit"]
             records += of_cycle
             self._write_records(cycle, records)
+            if stopped is not None:
+                self.say({"event": "enough", "cycle": cycle, "why": stopped})
+                break
         self._save_model(done)
         return records
+
+    def _decide_stop(self, cycle: int, records: Sequence[Record]) -> str | None:
+        """Why the run ends after a cycle that is not its last; None where it goes on.
+
+        What was decided once holds after every restart.
+        """
+        if self.recipe.stop is None or cycle == self.recipe.cycles:
+            return None
+        step = f"{cycle}/stop"
+        decided = cast(FinishedStop | None, self.journal.load_step(step))
+        if decided is None:
+            decided = decide_stop(parse_stop(self.recipe.stop), records)
+            decided = self.journal.finish(step, decided)
+        if not decided["is_over"]:
+            return None
+        return decided["why"]
 
     def one_pass(self, cycle: int) -> list[Record]:
         """Choose from nothing with the budget of all cycles up to this one, and train on that."""

@@ -13,6 +13,7 @@ from fallow.report import (
     results,
 )
 from fallow.report.findings.heads import has_heads
+from fallow.report.forecast import forecast, has_forecast
 from fallow.report.live import live
 from fallow.report.needs import (
     buys_classes,
@@ -30,6 +31,7 @@ GENERAL = (
     Section("Your data", Place.STATE, own_data.own_data, own_data.has_facts),
     Section("Learning curves", Place.CURVES, results.curves, chooses),
     Section("Final scores", Place.SCORES, results.scores),
+    Section("What more labels would bring", Place.SCORES, forecast, has_forecast),
     Section("Accuracy over rounds", Place.SITES, personal.over_rounds, has_sites),
     Section("Sites", Place.SITES, personal.sites, has_sites),
     Section("Site by site", Place.SITES, personal.pairs, has_sites),

@@ -56,6 +56,7 @@ MEANINGS: dict[str, str] = {
     "queries_per_cycle": "A cycle's labels are bought in so many parts, one after the other.",
     "cycles": "How often sites choose rows after the first training phase.",
     "audit": "The share of a cycle's labels that is drawn by chance, to know the error; true: 0.1.",
+    "stop": "When a run ends before its last cycle, as a sentence ('fallow settings stop').",
     "protocol": "Cycle by cycle, or each budget chosen from nothing; auto: as in the paper.",
     "budget": "How a budget is shared by the sites.",
     "validation": "The share of bought labels that is held back to choose each site's model.",

@@ -19,6 +19,7 @@ from fallow.privacy import Privacy
 from fallow.settings.budgets import POLICIES, Share
 from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Published, Spec, literal
+from fallow.settings.stopping import parse_stop
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 TEXTS = (str, str | None)
 OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
 """Fields that do not change what a run computes."""
-LATER = ("id", "drop", "columns", "encoder", "head", "audit", "device", "precision")
+LATER = (
+    *("id", "drop", "columns", "encoder", "head"),
+    *("audit", "device", "precision", "stop"),
+)
 """Fields that recipes did not always have: at their default they are no part of a digest, so that
 studies of before stay the same studies."""
 Device = Literal["none", "cpu", "cuda", "mps"]
@@ -128,6 +132,8 @@ class Recipe:
     cycles: int = 3  # queries after the first training phase
     # share of each cycle's budget that is drawn by chance, to know how good the model is; true: 0.1
     audit: float = 0.0
+    # when a run ends before its last cycle, as a sentence (`fallow.settings.stopping`); none: never
+    stop: str | None = None
     # one_pass: each cycle chooses from nothing with the budget of all cycles so far; auto: what the
     # strategy's paper does
     protocol: Literal["auto", "cycles", "one_pass"] = "auto"
@@ -223,6 +229,8 @@ class Recipe:
                 "with fresh_first labels train from the second round on, and rounds is 1; raise it"
             )
         self._check_audit()
+        if self.stop is not None:
+            parse_stop(self.stop)
         self.check_flip(self.sites)
         _check_executor(self.executor)
         _check_device(self)

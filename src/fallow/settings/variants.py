@@ -89,6 +89,7 @@ def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
         initial_by="random",
         privacy=Privacy(),
         audit=0.0,
+        stop=None,
     )
     if name == "bound:all-labels":
         return replace(recipe, query=Spec("random"), initial=1.0, cycles=0)

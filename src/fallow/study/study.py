@@ -19,6 +19,7 @@ import torch
 from fallow.core.events import Event, Say, name_run, stay_silent
 from fallow.core.names import OWN
 from fallow.core.own import lend
+from fallow.core.words import count_noun, size
 from fallow.data.dataset import Dataset
 from fallow.engine.executors import takes_all_cores
 from fallow.engine.processes import end_with_parent, ignore_interrupts
@@ -35,6 +36,8 @@ from fallow.storage.features import FeatureStore
 from fallow.storage.files import only_one, sweep, write_json
 from fallow.study.cell import Failure, Setup, StudyRun
 
+ROOM = 4 * 2**30
+"""Bytes of a GPU that a run is given: its rows, models of its sites, and CUDA itself."""
 FEATURES = "features"
 """The folder of a study in which features of encoders are kept, where they are many."""
 
@@ -53,10 +56,13 @@ def run_study(
     """Run every cell that is not finished; returns those that failed, with the reason.
 
     ``jobs``: processes of ``setup.threads`` threads each.  Results do not depend on it.  Runs whose
-    executor takes all cores go one after the other, whatever ``jobs`` says.
+    executor takes all cores go one after the other, whatever ``jobs`` says, and on a GPU no more run
+    at once than it has memory for.
     """
     if takes_all_cores(setup.recipe.executor, OWN):
         jobs = 1
+    if setup.recipe.device == "cuda" and jobs > 1 and cells:
+        jobs = _share_gpu(cells[0], jobs, say)
     tasks = _tasks(cells, jobs)
     context = None
     if jobs > 1 and len(tasks) > 1:
@@ -83,6 +89,28 @@ def run_study(
             for process in mp.active_children():
                 process.terminate()
             raise
+
+
+def _share_gpu(cell: StudyRun, jobs: int, say: Say) -> int:
+    """How many runs the GPU has memory for now, ``jobs`` at most; said where they are fewer."""
+    free, _ = torch.cuda.mem_get_info()
+    fitting = count_fitting(jobs, free)
+    if fitting < jobs:
+        why = (
+            f"the GPU has {size(free)} of free memory, and a run is given {size(ROOM)}: "
+            f"{count_noun(fitting, 'run')} at once, and not {jobs}"
+        )
+        say(name_run({"event": "device", "why": why}, cell.query, cell.seed))
+    return fitting
+
+
+def count_fitting(jobs: int, free: int) -> int:
+    """Runs that fit into so many bytes of a GPU, at least one and ``jobs`` at most.
+
+    >>> [count_fitting(4, gigabytes * 2**30) for gigabytes in (1, 9, 80)]
+    [1, 2, 4]
+    """
+    return max(1, min(jobs, free // ROOM))
 
 
 def _is_from_python(setup: Setup) -> bool:

@@ -368,10 +368,21 @@ class SiteLimits:
         if place.kind == "score" and not is_for_keys:
             return self._check_score(run, request.key, step.args, place)
         if place.kind == "finish":
-            recipe = self.agreement.recipe
-            last = f"{recipe.cycles}/train/{recipe.rounds - 1}"
-            self._check_same(run, request.key, last, step.args)
+            self._check_same(run, request.key, self._last_round(run), step.args)
         return OrderNotes()
+
+    def _last_round(self, run: str) -> str:
+        """The round whose model is handed over at the end: of the last cycle, or, where a study may
+        end before, of the last one that is known here."""
+        recipe = self.agreement.recipe
+        cycles = [recipe.cycles]
+        if recipe.stop is not None:
+            cycles = list(range(recipe.cycles, -1, -1))
+        for cycle in cycles:
+            step = f"{cycle}/train/{recipe.rounds - 1}"
+            if self.ledger.orders.model(run, step) is not None:
+                return step
+        return f"{recipe.cycles}/train/{recipe.rounds - 1}"
 
     def _check_asked(
         self, key: str, asked: object, place: OrderPlace, pool: int

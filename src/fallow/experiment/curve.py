@@ -1,0 +1,211 @@
+"""Learning curves: what more labels would bring, from the scores of the cycles so far.
+
+The error is taken to fall as a power of the number of labels, e(n) = e0 + b (n / n1)^-c, to a floor
+e0 that more labels do not lower.  So is the accuracy, 1 - e(n).
+
+Notes
+-----
+Three numbers through a handful of points fit many curves.  So it is not one curve that is fitted:
+every curve of a grid of floors and exponents counts by how likely it makes the scores (a Bayesian
+fit; b and the noise are summed over).  Where scores say little, curves of all kinds remain and
+intervals are wide, which resampling a best fit would hide: with three points it passes through all
+of them.  Scores of audits, whose rows are others in each cycle, come with a standard deviation of
+their own, which the noise does not fall below; that of scores on test rows, which are the same rows
+in each cycle, is told by how they scatter about the curve.  The curve need not hold for few labels as
+it does for many: the variance of such scores grows as the labels that lie between.  How far later
+models lie off their curve, `FUTURE`, was found on MNIST alone; docs/results/forecast.md has what
+came of it there and elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from fallow.core.streams import seed_of
+
+Array = npt.NDArray[np.float64]
+
+FEWEST = 4
+"""So many scores make a curve; fewer say nothing of where it bends."""
+DRAWS = 4000  # curves that stand for all
+EXPONENTS = np.geomspace(0.1, 2.5, 28)  # c
+FLOORS = np.concatenate([[0.0], np.linspace(0.02, 0.98, 33)])  # e0, of the least error
+NOISES = np.geomspace(0.003, 0.3, 15)  # standard deviations, of the largest error
+ABOVE = np.geomspace(0.8, 2.5, 8)  # the same, of the deviation that a score comes with
+FUTURE = 1.2  # times the noise of scores: how far a model lies off its curve
+SCATTER = 0.03  # of an error: how far a model lies off its curve, where scores do not tell
+
+
+@dataclass(frozen=True)
+class Point:
+    """A score: the error after so many labels, above 0; ``deviation``: its standard deviation where
+    that is known."""
+
+    labels: float
+    error: float
+    deviation: float | None = None
+
+
+@dataclass(frozen=True)
+class Interval:
+    """What is expected, and the ends of what is likely.  In errors: below 0 is better."""
+
+    middle: float
+    low: float
+    high: float
+
+
+@final
+@dataclass(frozen=True)
+class Curve:
+    """Many curves that stand for all, each as often as the scores make it likely.
+
+    floor, scale, exponent: (draws,), of e0 + b (n / first)^-c; scatter: (draws,), how far a model
+    lies off its curve, as a standard deviation.
+
+    >>> points = [Point(100.0 * k, 0.1 + 0.2 * k**-1.0) for k in range(1, 9)]
+    >>> curve = fit_curve(points)
+    >>> 0.01 < curve.gain(800).middle < 0.015
+    True
+    """
+
+    points: tuple[Point, ...]
+    floor: Array
+    scale: Array
+    exponent: Array
+    scatter: Array
+
+    @property
+    def labels(self) -> float:
+        """So many there are by now."""
+        return self.points[-1].labels
+
+    def error_at(self, labels: float) -> Array:
+        """The error after so many labels on each curve, (draws,)."""
+        ratio = labels / self.points[0].labels
+        found: Array = self.floor + self.scale * ratio ** (-self.exponent)
+        return found
+
+    @cached_property
+    def _off(self) -> Array:
+        """How far a later model lies off its curve, (draws,)."""
+        draw = np.random.default_rng(seed_of(0, "off the curve"))
+        found: Array = draw.standard_normal(len(self.floor))
+        return self.scatter * found
+
+    def gain_on_curve(self, more: float) -> Array:
+        """By how much ``more`` labels lower the error on each curve, (draws,)."""
+        found: Array = self.error_at(self.labels) - self.error_at(self.labels + more)
+        return found
+
+    def gain(self, more: float, level: float = 0.95) -> Interval:
+        """By how much ``more`` labels lower the error of this model, with what chance adds."""
+        return _interval(self.gain_on_curve(more) + self._off, level)
+
+    def error(self, labels: float, level: float = 0.95) -> Interval:
+        """The error after so many labels."""
+        return _interval(self.error_at(labels) + self._off, level)
+
+    def chance_of_less(self, more: float, gain: float) -> float:
+        """How likely it is that ``more`` labels lower the error by less than ``gain``, in [0, 1]."""
+        return float((self.gain_on_curve(more) < gain).mean())
+
+    def labels_to(self, error: float, level: float = 0.95) -> Interval:
+        """How many labels more bring the error down to ``error``: infinite where they never do, and
+        0 where it is there already."""
+        # what a score lies off its curve shifts the whole of what will be measured
+        above = error - self.floor - self._off
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            times = (self.scale / above) ** (1 / self.exponent)
+        first = self.points[0].labels
+        needed = np.where(above > 0, times * first - self.labels, np.inf)
+        return _interval(np.maximum(needed, 0.0), level)
+
+
+def fit_curve(points: Sequence[Point]) -> Curve:
+    """The curves that scores are likely on.
+
+    points: in the order of labels, at least `FEWEST`, of different numbers of labels.  Raises
+    ValueError for fewer.
+    """
+    ordered = tuple(sorted(points, key=lambda point: point.labels))
+    numbers = {point.labels for point in ordered}
+    if len(numbers) < FEWEST or min(numbers) <= 0:
+        raise ValueError(
+            f"{len(numbers)} scores after different numbers of labels, above 0, make no curve: "
+            f"{FEWEST} or more do"
+        )
+    y = np.array([max(point.error, 0.0) for point in ordered])  # (t,)
+    n = np.array([point.labels for point in ordered])
+    is_known = all(point.deviation is not None for point in ordered)
+    if is_known:
+        base = np.array([max(point.deviation or 0.0, 1e-6) for point in ordered])  # (t,)
+        noises = ABOVE  # (g,)
+    else:
+        base = np.sqrt(n[-1] / n)
+        noises = NOISES * max(float(y.max()), 1e-6)
+    floors = FLOORS * max(float(y.min()), 1e-6)  # (f,)
+
+    x = (n / n[0])[:, None] ** -EXPONENTS  # (t, c)
+    weight = base**-2  # (t,) of scores, where the noise is 1
+    xx = weight @ x**2  # (c,)
+    z = y[:, None] - floors  # (t, f)
+    xz = (weight[:, None] * x).T @ z  # (c, f)
+    zz = weight @ z**2  # (f,)
+    best = xz / xx[:, None]  # (c, f): b
+    lost = np.maximum(zz - xz * best, 0.0)  # (c, f): squares that are left
+    # b has a flat prior above 0: a normal distribution cut there is summed over
+    spread = noises[:, None] / np.sqrt(xx)  # (g, c) of b
+    likely = (
+        -lost / (2 * noises[:, None, None] ** 2)
+        - len(y) * np.log(noises)[:, None, None]
+        + np.log(spread)[:, :, None]
+        + _log_normal(best / spread[:, :, None])
+    )  # (g, c, f)
+
+    draw = np.random.default_rng(seed_of(0, "curves"))
+    share = np.exp(likely - likely.max())
+    cells = draw.choice(share.size, size=DRAWS, p=(share / share.sum()).ravel())
+    g, c, f = np.unravel_index(cells, share.shape)
+    scatter = FUTURE * noises[g]
+    if is_known:
+        scatter = np.full(DRAWS, SCATTER * float(y[-1]))
+    return Curve(
+        points=ordered,
+        floor=floors[f],
+        scale=_draw_above_0(best[c, f], spread[g, c], draw),
+        exponent=EXPONENTS[c],
+        scatter=scatter,
+    )
+
+
+def _log_normal(x: Array) -> Array:
+    """The logarithm of how much of a normal distribution lies below x deviations."""
+    from scipy.special import log_ndtr
+
+    found: Array = log_ndtr(x)
+    return found
+
+
+def _draw_above_0(mean: Array, spread: Array, draw: np.random.Generator) -> Array:
+    """Normal numbers that are above 0, by the inverse of their distribution."""
+    from scipy.special import ndtr, ndtri
+
+    below = ndtr(-mean / spread)
+    at = below + (1 - below) * draw.random(len(mean))
+    found: Array = mean + spread * ndtri(np.clip(at, 1e-300, 1 - 1e-16))
+    return np.maximum(found, 0.0)
+
+
+def _interval(values: Array, level: float) -> Interval:
+    """The median, and the ends between which a share ``level`` of the values lies."""
+    ends = [0.5, (1 - level) / 2, (1 + level) / 2]
+    # of infinite values no mean is made: one of the values is taken
+    middle, low, high = np.quantile(values, ends, method="closest_observation")
+    return Interval(middle=float(middle), low=float(low), high=float(high))

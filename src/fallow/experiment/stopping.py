@@ -1,0 +1,45 @@
+"""Whether a run has enough labels, by its rule and the scores so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fallow.experiment.curve import FEWEST, fit_curve
+from fallow.experiment.finished import FinishedStop
+from fallow.experiment.record import Record
+from fallow.experiment.scores_by_labels import (
+    SOURCES,
+    WORDS,
+    choose_source,
+    scores_of,
+)
+from fallow.settings.stopping import StopRule
+
+
+def decide_stop(rule: StopRule, records: Sequence[Record]) -> FinishedStop:
+    """Whether a run is over after its newest score, and why, in a sentence.
+
+    records: of the run, up to the cycle that was trained last.
+
+    Notes
+    -----
+    The scores are those on test rows, where at least `FEWEST` cycles have some; else those of
+    audits; else those of left-out rows.  What decides is the expected curve and not what chance adds
+    to the next model: a rule that waited for the latter would never be sure.
+    """
+    points = {source: scores_of(records, source) for source in SOURCES}
+    source = choose_source(points)
+    known = len({point.labels for point in points[source]})
+    if known < FEWEST:
+        why = f"{known} scores so far, and a forecast takes {FEWEST}"
+        return {"is_over": False, "chance": None, "why": why}
+    chance = fit_curve(points[source]).chance_of_less(rule.more, rule.gain)
+    said = (
+        f"another {rule.more} labels bring less than {100 * rule.gain:g} points with "
+        f"{100 * chance:.0f} % confidence, by {len(points[source])} scores on {WORDS[source]} "
+        f"up to {points[source][-1].labels:.0f} labels"
+    )
+    is_over = chance >= rule.confidence
+    wanted = f"{100 * rule.confidence:g} %"
+    why = f"{said}; the rule asks for {wanted}"
+    return {"is_over": is_over, "chance": chance, "why": why}

@@ -1,0 +1,61 @@
+"""The picture of a forecast: scores so far, the curves that they are likely on, and a target."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from fallow.report.figures.style import FAINT, INK, STYLE, add_tip, new_figure
+from fallow.study.forecast import MORE, Forecast
+
+PLACES = 60
+"""So many places of a curve are drawn."""
+COLOUR = "#0b5a94"
+
+
+@mpl.rc_context(STYLE)
+def draw_forecast(
+    forecast: Forecast, more: float = MORE, target: float | None = None
+) -> Figure | None:
+    """Scores against labels, the median curve and the 95 % band up to ``more`` labels, and a line
+    at ``target``; None where no curve is known."""
+    curve = forecast.curve
+    if curve is None:
+        return None
+    figure, (axes,) = new_figure(3.4)
+    labels = np.linspace(forecast.points[0].labels, forecast.labels + more, PLACES)
+    found = [curve.error(each) for each in labels]
+    middle = _scores(forecast, [each.middle for each in found])
+    low = _scores(forecast, [each.low for each in found])
+    high = _scores(forecast, [each.high for each in found])
+    axes.fill_between(labels, low, high, color=COLOUR, alpha=0.15, linewidth=0)
+    axes.plot(labels, middle, color=COLOUR)
+    scores = _scores(forecast, [point.error for point in forecast.points])
+    for point, score in zip(forecast.points, scores, strict=True):
+        axes.plot(point.labels, score, "o", color=INK, markersize=4)
+        add_tip(axes, point.labels, score, f"{point.labels:,.0f} labels: {score:.4g}")
+    axes.axvline(forecast.labels, color=FAINT, linewidth=0.8, linestyle=":")
+    if target is not None:
+        (level,) = _scores(forecast, [_error_of(forecast, target)])
+        axes.axhline(level, color=FAINT, linewidth=0.8, linestyle="--")
+    axes.set_xlabel("Labels bought, first labels among them")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    title = "Test error (MSE)"
+    if forecast.higher_is_better:
+        title = "Accuracy, %"
+    axes.set_ylabel(title)
+    return figure
+
+
+def _error_of(forecast: Forecast, score: float) -> float:
+    if forecast.higher_is_better:
+        return 1 - score
+    return score
+
+
+def _scores(forecast: Forecast, errors: list[float]) -> list[float]:
+    """Errors as they are shown: accuracies in per cent."""
+    if not forecast.higher_is_better:
+        return errors
+    return [100 * (1 - error) for error in errors]

@@ -1,0 +1,140 @@
+"""The section of a report about what more labels would bring, and why runs have ended early."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from fallow.report.blocks import Block, Blocks, Note, Table, Text, show_figure
+from fallow.report.columns import NOTHING
+from fallow.report.figures.forecast import draw_forecast
+from fallow.report.final_table import label_of
+from fallow.study.forecast import MORE, Forecast, forecast_study
+from fallow.study.names import heading
+from fallow.study.records import StudyRecords
+
+FIGURES = 1
+"""So many strategies are drawn; a table has all."""
+HOW = (
+    "The error is taken to fall as a power of the number of labels to a floor. Every such curve "
+    "counts by how likely it makes the scores, so few or scattered scores give wide intervals (95 %). "
+    "Beyond the labels that there are nothing is certain: other rows, or other people, may come."
+)
+AUDITED = (
+    "Score on the rows without a label, estimated by rows that were drawn by chance; with the 95 % "
+    "interval, a mean over seeds of both ends."
+)
+Ends = tuple[float, float | None, float | None]
+"""The score of an audit, and the ends of its interval."""
+
+
+def has_forecast(study: StudyRecords) -> bool:
+    """Whether a strategy bought labels, so that there is something to forecast or to stop."""
+    return any(len(cell.cycles) > 1 for cell in study.cells)
+
+
+def forecast(study: StudyRecords, key: str) -> Blocks:
+    """What another `MORE` labels would bring, audits, and runs that have ended early."""
+    found = [each for each in forecast_study(study) if each.curve is not None]
+    blocks: list[Block] = []
+    if found:
+        blocks.append(_table(study, found))
+        for each in found[:FIGURES]:
+            figure = draw_forecast(each)
+            name = label_of(each.query, study.study)
+            if figure is not None:
+                said = " ".join(each.sentences())
+                caption = f"{name}: scores, and the curves that they are likely on"
+                blocks.append(
+                    show_figure(
+                        figure, f"{key}-forecast", caption, alt=f"{caption}. {said}"
+                    )
+                )
+        blocks.append(Note(HOW))
+    audits = _audits(study)
+    if audits is not None:
+        blocks += [audits, Note(AUDITED)]
+    for line in list_stops(study):
+        blocks.append(Text(line))
+    return blocks
+
+
+def list_stops(study: StudyRecords) -> list[str]:
+    """Which runs have ended before their last cycle, and why, a sentence each."""
+    lines = []
+    for cell in study.cells:
+        for record in cell.records:
+            if "stopped" not in record:
+                continue
+            name = label_of(cell.query, study.study)
+            lines.append(
+                f"{name} with seed {cell.seed} stopped after cycle {record['cycle']}: "
+                f"{record['stopped']}."
+            )
+    return lines
+
+
+def _table(study: StudyRecords, found: list[Forecast]) -> Table:
+    rows = []
+    for each in found:
+        gain = each.gain(MORE)
+        if gain is None:
+            continue
+        name = label_of(each.query, study.study)
+        rows.append([name, " ".join(each.sentences(MORE))])
+    return Table(
+        f"What another {MORE:.0f} labels would bring",
+        header=[heading(study.study), "Forecast"],
+        rows=rows,
+        words=2,
+    )
+
+
+def _audits(study: StudyRecords) -> Table | None:
+    """A row for each strategy with audits, a column for each cycle."""
+    by_query: dict[str, dict[int, list[Ends]]] = {}
+    for cell in study.cells:
+        for record in cell.records:
+            audit = record.get("audit")
+            if audit is None or audit["score"] is None:
+                continue
+            of_query = by_query.setdefault(cell.query, {})
+            ends = (audit["score"], audit["low"], audit["high"])
+            of_query.setdefault(record["cycle"], []).append(ends)
+    if not by_query:
+        return None
+    cycles = sorted(set().union(*by_query.values()))
+    rows = []
+    for query, found in by_query.items():
+        row = [label_of(query, study.study)]
+        for cycle in cycles:
+            row.append(_describe_audits(study, found.get(cycle, [])))
+        rows.append(row)
+    names = [f"Cycle {cycle}" for cycle in cycles]
+    caption = "Audits: accuracy on rows without a label, %"
+    if not study.higher_is_better:
+        caption = "Audits: mean squared error on rows without a label"
+    return Table(caption, header=[heading(study.study), *names], rows=rows)
+
+
+def _describe_audits(study: StudyRecords, found: list[Ends]) -> str:
+    """Means over seeds of scores, and of the ends that all of them have."""
+    if not found:
+        return NOTHING
+    digits = 1 if study.higher_is_better else 3
+    told = []
+    for values in zip(*found, strict=True):
+        known = [study.scale * value for value in values if value is not None]
+        text = NOTHING
+        if len(known) == len(found):
+            text = f"{fmean(known):.{digits}f}"
+        told.append(text)
+    return f"{told[0]} [{told[1]}, {told[2]}]"
+
+
+def describe_forecasts(study: StudyRecords) -> list[str]:
+    """Every forecast in a line, for a terminal."""
+    lines = []
+    for each in forecast_study(study):
+        name = label_of(each.query, study.study)
+        lines.append(f"{name}: {' '.join(each.sentences())}")
+    return lines

@@ -1,0 +1,214 @@
+"""What more labels would bring to a study, and how many a wanted score takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+from fallow.experiment.curve import FEWEST, Curve, Point, fit_curve
+from fallow.experiment.record import Record
+from fallow.experiment.scores_by_labels import (
+    SOURCES,
+    WORDS,
+    Source,
+    choose_source,
+    mean_scores,
+)
+from fallow.study.records import StudyRecords
+
+By = Literal["auto", "test", "audit", "left-out"]
+MORE = 200.0
+"""Labels that are asked about where nobody says how many."""
+MOST = 5_000.0
+"""Labels beyond which no number is given."""
+WIDE = 0.1
+"""An interval of a gain that is wider than this and reaches below 0 says nothing."""
+
+
+@final
+@dataclass(frozen=True)
+class Gain:
+    """What ``more`` labels bring: points of accuracy (or how much the mean squared error falls),
+    and the ends of the 95 % interval."""
+
+    more: float
+    gain: float
+    low: float
+    high: float
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the scores say more than that anything may happen."""
+        return self.low > 0 or self.high - self.low <= WIDE
+
+
+@final
+@dataclass(frozen=True)
+class Reach:
+    """How many labels more a ``target`` takes, and the ends of the 95 % interval; infinite where
+    the curve never comes there."""
+
+    target: float
+    more: float
+    low: float
+    high: float
+
+
+@final
+@dataclass(frozen=True)
+class Forecast:
+    """What the scores of a strategy say of more labels.
+
+    by: what the scores are measured on; points: by which the curve is drawn; curve: None where
+    there are too few.  higher_is_better: scores are accuracies, not errors.
+    """
+
+    query: str
+    by: Source
+    points: tuple[Point, ...]
+    curve: Curve | None
+    higher_is_better: bool = True
+
+    @property
+    def labels(self) -> float:
+        """So many labels there are at the last score."""
+        return self.points[-1].labels
+
+    @property
+    def score(self) -> float:
+        """The last score, as it was measured."""
+        error = self.points[-1].error
+        if self.higher_is_better:
+            return 1 - error
+        return error
+
+    def gain(self, more: float = MORE) -> Gain | None:
+        """What so many labels more would bring; None where no curve is known."""
+        if self.curve is None:
+            return None
+        found = self.curve.gain(more)
+        return Gain(more, found.middle, found.low, found.high)
+
+    def reach(self, target: float) -> Reach | None:
+        """How many labels more bring the score to ``target``, an accuracy in [0, 1] or an error;
+        None where no curve is known.
+
+        Raises ValueError for a target that no score can be.
+        """
+        error = target
+        if self.higher_is_better:
+            error = 1 - target
+        if not 0 <= error < 1 and self.higher_is_better:
+            raise ValueError(
+                f"the score to reach is {target:g}; an accuracy is above 0 and at most 1 (100 %)"
+            )
+        if not error >= 0:
+            raise ValueError(f"the score to reach is {target:g}; an error is at least 0")
+        if self.curve is None:
+            return None
+        found = self.curve.labels_to(error)
+        return Reach(target, found.middle, found.low, found.high)
+
+    def sentences(self, more: float = MORE, target: float | None = None) -> tuple[str, ...]:
+        """The forecast in words."""
+        if not self.points:
+            return (f"No score on {WORDS[self.by]} is known yet, so nothing is forecast.",)
+        gain = self.gain(more)
+        if gain is None:
+            return (
+                f"{len(self.points)} scores on {WORDS[self.by]} do not show how the curve bends: "
+                f"a forecast takes {FEWEST} cycles or more.",
+            )
+        told = [self._describe_gain(gain)]
+        if target is not None:
+            reach = self.reach(target)
+            if reach is not None:
+                told.append(self._describe_reach(reach))
+        if self.by == "left-out":
+            told.append(
+                "Left-out rows are those of the strategy: where it prefers hard ones, they are worse "
+                "than others and may stay so. An audit (audit = 0.1) has no such bias."
+            )
+        return tuple(told)
+
+    def _describe_gain(self, gain: Gain) -> str:
+        ends = f"[{self._points(gain.low)}, {self._points(gain.high)}]"
+        many = f"Another {gain.more:,.0f} labels"
+        if not gain.is_told:
+            return (
+                f"{many}: the scores on {WORDS[self.by]} cannot tell; anything within {ends}"
+                f"{self._unit} fits them."
+            )
+        signed = self._points(gain.gain, is_signed=True)
+        return f"{many}: {signed}{self._unit} {ends} (95 %, by {WORDS[self.by]})."
+
+    def _describe_reach(self, reach: Reach) -> str:
+        named = f"{reach.target:g}"
+        if self.higher_is_better:
+            named = f"{100 * reach.target:g} %"
+        if reach.high <= 0:
+            return f"{named} is reached already."
+        ends = f"[{_describe_labels(reach.low)}, {_describe_labels(reach.high)}]"
+        if reach.low > MOST:
+            return f"To reach {named}: not within {MOST:,.0f} labels."
+        if reach.more > MOST:
+            return f"To reach {named}: probably not within {MOST:,.0f} labels {ends}."
+        more = _describe_labels(reach.more)
+        return f"To reach {named}: {more} more labels {ends}."
+
+    def _points(self, gain: float, is_signed: bool = False) -> str:
+        """A gain in points of accuracy, or as the change of an error."""
+        if self.higher_is_better:
+            value = f"{100 * gain:.1f}"
+            sign = "+" if is_signed and gain >= 0 else ""
+        else:
+            value = f"{-gain:.3g}"
+            sign = ""
+        return f"{sign}{value}".replace("-", "−")
+
+    @property
+    def _unit(self) -> str:
+        if self.higher_is_better:
+            return " points"
+        return " in the mean squared error"
+
+
+def _describe_labels(more: float) -> str:
+    """A number of labels, or that it is beyond `MOST`.
+
+    >>> _describe_labels(639.6), _describe_labels(float("inf"))
+    ('640', 'not within 5,000')
+    """
+    if more > MOST:
+        return f"not within {MOST:,.0f}"
+    return f"{more:,.0f}"
+
+
+def forecast_runs(
+    query: str,
+    runs: Sequence[Sequence[Record]],
+    by: By = "auto",
+    *,
+    higher_is_better: bool = True,
+) -> Forecast:
+    """The forecast of a strategy from the records of its runs, of which the means are taken."""
+    found = {source: mean_scores(runs, source) for source in SOURCES}
+    source = choose_source(found) if by == "auto" else by
+    points = found[source]
+    curve = None
+    if len({point.labels for point in points}) >= FEWEST:
+        curve = fit_curve(points)
+    return Forecast(query, source, tuple(points), curve, higher_is_better)
+
+
+def forecast_study(study: StudyRecords, by: By = "auto") -> list[Forecast]:
+    """The forecast of every strategy of a study that has a record."""
+    found = []
+    for query in study.strategies:
+        runs = [cell.records for cell in study.of(query) if cell.records]
+        if not runs:
+            continue
+        forecast = forecast_runs(query, runs, by, higher_is_better=study.higher_is_better)
+        found.append(forecast)
+    return found

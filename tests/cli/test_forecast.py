@@ -1,0 +1,67 @@
+"""``fallow forecast``: what more labels would bring."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+LONG = ("--set", "cycles=4", "--set", "rounds=1", "--set", "per_cycle=0.05")
+
+
+@pytest.fixture
+def study(fallow: Command, folder: Path) -> Path:
+    fallow(
+        "compare", "tiny.toml", "--out", "study", *LONG, "--set", "audit=true", "--quiet"
+    )
+    return folder / "study"
+
+
+def test_a_forecast_in_words_as_an_object_and_as_a_picture(
+    fallow: Command, study: Path
+) -> None:
+    said = fallow("forecast", "study", "--more", "20", "--to", "95")
+    lines = said.out.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("random: Another 20 labels: ")
+    assert "95 %" in lines[1]
+    about = json.loads(
+        fallow("forecast", "study", "--more", "20", "--to", "95", "--json").out
+    )
+    first = about["forecasts"][0]
+    assert (first["query"], first["by"]) == ("random", "test")
+    assert len(first["labels"]) == 5
+    assert first["gain"]["low"] <= first["gain"]["gain"] <= first["gain"]["high"]
+    assert first["reach"]["target"] == 0.95
+    by_audit = fallow("forecast", "study", "--by", "audit", "--query", "random")
+    assert "rows drawn by chance" in by_audit.out
+    drawn = fallow("forecast", "study", "--query", "random", "--picture", "a.svg")
+    assert drawn.out.endswith("Wrote a.svg\n")
+    assert (study.parent / "a.svg").read_text().startswith("<?xml")
+    page = (study / "report.html").read_text()
+    assert "What more labels would bring" in page
+    assert "Audits: accuracy on rows without a label, %" in page
+
+
+def test_what_cannot_be_forecast_is_said_in_a_sentence(
+    fallow: Command, study: Path
+) -> None:
+    for words, why in (
+        (("nowhere",), "nowhere is no study"),
+        (("study", "--query", "badge"), "has no scores of badge yet; it has random, ahfal"),
+        (("study", "--more", "0"), "--more is 0; ask about 1 label or more"),
+        (("study", "--to", "101"), "an accuracy is above 0 and at most 1"),
+        (("study", "--picture", "a.png"), "--picture draws one strategy; name it"),
+        (("study", "--picture", "a.word", "--query", "random"), "a.word cannot be drawn"),
+    ):
+        assert why in fallow("forecast", *words).says(), words
+
+
+def test_a_run_that_stopped_says_so_on_its_page(fallow: Command, folder: Path) -> None:
+    rule = "when another 1 label brings less than 90 points with 50 % confidence"
+    fallow("run", "tiny.toml", "--out", "early", *LONG, "--set", f"stop={rule}", "--quiet")
+    page = (folder / "early" / "report.html").read_text()
+    assert "random with seed 0 stopped after cycle 3: another 1 labels bring less" in page
