@@ -59,8 +59,13 @@ def _write_block(values: Tensor) -> Digits:
     )
     nothing = torch.zeros((), dtype=torch.int64)
     digits: Digits = {}
-    for place in places[whole != 0].unique().tolist():
+    used = places[whole != 0]
+    if not used.numel():
+        return digits
+    for place in range(int(used.min()), int(used.max()) + 1):
         is_here = places == place
+        if not bool(is_here.any()):
+            continue
         for offset, piece in pieces:
             added = torch.where(is_here, piece, nothing).sum(0)
             digits[place + offset] = digits.get(place + offset, nothing) + added
