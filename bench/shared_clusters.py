@@ -1,4 +1,4 @@
-"""`python -m bench.shared_clusters`: what typical and coverage cost one site of many rows.
+"""`python -m bench.shared_clusters`: what queries by totals of features cost one site of many rows.
 
 One site with 50,000 rows of 512 features in 10 classes, a linear model, 500 labels to buy; then half
 as many rows, for how the cost grows.  Both halves of a query, without a network; once each, in
@@ -19,7 +19,7 @@ from fallow.core import Ask, Disclosure, Layout, State, stream
 from fallow.core.methods import Methods, Query
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
-from fallow.queries import Coverage, Typical
+from fallow.queries import Coverage, Fisher, Pivotal, Prices, Typical
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
@@ -74,7 +74,7 @@ def peak_mb() -> float:
 
 
 def main() -> None:
-    strategies: tuple[Query, ...] = (Typical(), Coverage())
+    strategies: tuple[Query, ...] = (Typical(), Coverage(), Pivotal(), Fisher(), Prices())
     for strategy in strategies:
         for rows in (25_000, 50_000):
             with get_context("spawn").Pool(1) as pool:

@@ -15,9 +15,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
+
+from scipy.stats import t
+
+from fallow.experiment.audit import deviation_of
+from fallow.experiment.curve import FEWEST, Point, fit_curve
 
 DATA = ("mnist", "fashion_mnist")
 AUDITS = (0.1, 0.0)
@@ -88,6 +96,149 @@ def read_runs(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
+# -- measuring ----------------------------------------------------------------------------------
+
+AHEAD = (1, 2, 4)  # cycles of 100 labels
+FIRST = 3  # the first cycle after which there are scores enough
+SOURCES = {"1,000 test rows": "seen", "9,000 test rows": "true", "audit of 10 %": "audit"}
+MARGIN = 0.25  # of the labels that a target takes in all
+
+
+@dataclass
+class Found:
+    """What forecasts said and what came: each list has one entry a forecast."""
+
+    inside: list[bool] = field(default_factory=list)
+    width: list[float] = field(default_factory=list)
+    away: list[float] = field(default_factory=list)
+    in_labels: list[bool] = field(default_factory=list)
+    near: list[bool] = field(default_factory=list)
+
+    def row(self) -> str:
+        """The cells of a table, in per cent and points."""
+        n = len(self.inside)
+        error = 1.96 * math.sqrt(
+            max(fmean(self.inside) * (1 - fmean(self.inside)), 1e-9) / n
+        )
+        return (
+            f"{n} | {100 * fmean(self.inside):.1f} ± {100 * error:.1f} | "
+            f"{100 * fmean(self.width):.1f} | {100 * fmean(self.away):.1f} | "
+            f"{100 * fmean(self.in_labels):.0f} | {100 * fmean(self.near):.0f}"
+        )
+
+
+def points_of(cycles: list[dict[str, Any]], source: str) -> list[Point]:
+    """The scores of cycles that a forecast sees."""
+    points = []
+    for cycle in cycles:
+        if source != "audit":
+            points.append(Point(cycle["labels"], 1 - cycle[source]))
+            continue
+        audit = cycle.get("audit")
+        if audit is None or audit["score"] is None:
+            continue
+        deviation = deviation_of(audit, is_share=True)
+        points.append(Point(cycle["labels"], 1 - audit["score"], deviation))
+    return points
+
+
+def ask(
+    found: Found, cycles: list[dict[str, Any]], source: str, at: int, ahead: int
+) -> None:
+    """One forecast after cycle ``at`` of what ``ahead`` cycles more bring.
+
+    An audit of a cycle is known when its labels are, so the curve begins at the cycle before.
+    """
+    seen = at if source != "audit" else at - 1
+    points = points_of(cycles[: seen + 1], source)
+    if len(points) < FEWEST:
+        return
+    curve = fit_curve(points)
+    now = cycles[seen]
+    then = cycles[at + ahead]
+    more = then["labels"] - now["labels"]
+    truth = then["true"] - now["true"]
+    gain = curve.gain(more)
+    found.inside.append(gain.low <= truth <= gain.high)
+    found.width.append(gain.high - gain.low)
+    found.away.append(abs(gain.middle - truth))
+    reach = curve.labels_to(1 - then["true"])
+    found.in_labels.append(reach.low <= more <= reach.high)
+    together = now["labels"] + reach.middle
+    found.near.append(abs(together / then["labels"] - 1) <= MARGIN)
+
+
+def measure(file: Path) -> None:
+    """Print the tables."""
+    runs = read_runs(file)
+    print(f"{len(runs)} runs\n")
+    head = (
+        "interval holds, % | width | off by | labels in interval, % | labels within 25 %, %"
+    )
+    print(f"| data | scores | labels ahead | forecasts | {head} |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for data in DATA:
+        for name, source in SOURCES.items():
+            for ahead in AHEAD:
+                found = Found()
+                for run in runs:
+                    if run["about"][0] != data or (
+                        source == "audit" and not run["about"][1]
+                    ):
+                        continue
+                    for at in range(FIRST, len(run["cycles"]) - ahead):
+                        ask(found, run["cycles"], source, at, ahead)
+                print(f"| {data} | {name} | {100 * ahead} | {found.row()} |")
+    print()
+    measure_audits(runs)
+    print()
+    measure_costs(runs)
+
+
+def measure_audits(runs: list[dict[str, Any]]) -> None:
+    """Print how audits compare with what is true of the pool."""
+    print("| data | audits | interval holds, % | width | mean error ± its standard error |")
+    print("|---|---|---|---|---|")
+    for data in DATA:
+        inside = []
+        width = []
+        off = []
+        for run in runs:
+            if run["about"][0] != data:
+                continue
+            for cycle in run["cycles"]:
+                audit = cycle.get("audit")
+                if audit is None:
+                    continue
+                inside.append(audit["low"] <= cycle["pool"] <= audit["high"])
+                width.append(audit["high"] - audit["low"])
+                off.append(audit["score"] - cycle["pool"])
+        error = stdev(off) / math.sqrt(len(off))
+        print(
+            f"| {data} | {len(off)} | {100 * fmean(inside):.1f} | {100 * fmean(width):.0f} | "
+            f"{100 * fmean(off):+.2f} ± {100 * error:.2f} |"
+        )
+
+
+def measure_costs(runs: list[dict[str, Any]]) -> None:
+    """Print what an audit took from the last accuracy, by pairs of one seed."""
+    print("| data | pairs | accuracy with an audit less that without | 95 % |")
+    print("|---|---|---|---|")
+    last = {tuple(run["about"]): run["cycles"][-1]["true"] for run in runs}
+    for data in DATA:
+        pairs = []
+        for (name, audit, seed), score in last.items():
+            other = last.get((data, 0.0, seed))
+            if name == data and audit and other is not None:
+                pairs.append(score - other)
+        half = float(t.ppf(0.975, len(pairs) - 1)) * stdev(pairs) / math.sqrt(len(pairs))
+        mean = fmean(pairs)
+        print(
+            f"| {data} | {len(pairs)} | {100 * mean:+.2f} | "
+            f"[{100 * (mean - half):+.2f}, {100 * (mean + half):+.2f}] |"
+        )
+
+
 def main() -> None:
     """Run, or measure."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -96,6 +247,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.what == "run":
         run_all(given.file)
+    else:
+        measure(given.file)
 
 
 if __name__ == "__main__":

@@ -55,19 +55,19 @@ KINDS = (
         "query",
         "LCMD",
         ("queries/lcmd.py", "queries/__init__.py"),
-        (CONTRACTS, "README.md", "docs/privacy.md", *FACE),
+        (CONTRACTS, "docs/methods.md", "docs/privacy.md", *FACE),
     ),
     Kind(
         "training method",
         "Robust",
         ("training/robust.py", "training/__init__.py"),
-        ("README.md", "docs/privacy.md", *FACE),
+        ("docs/methods.md", "docs/privacy.md", *FACE),
     ),
     Kind(
         "personalised training method",
         "KNNPer",
         ("training/personal/knnper.py", "training/personal/__init__.py"),
-        ("README.md", "docs/privacy.md", *FACE),
+        ("docs/methods.md", "docs/privacy.md", *FACE),
     ),
     Kind(
         "model",

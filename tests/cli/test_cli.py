@@ -29,12 +29,12 @@ def test_lists_are_objects_with_names_for_programs(fallow: Command, command: str
     }
 
 
-def test_methods_are_spelled_as_in_the_readme_and_found_by_that_name(
+def test_methods_are_spelled_as_in_the_documents_and_found_by_that_name(
     fallow: Command,
 ) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
     rows = json.loads(fallow("methods", "--json").out)
-    assert [row["name"] for row in rows if f"\n| `{row['name']}` | " not in readme] == []
+    assert [row["name"] for row in rows if f"\n| `{row['name']}` | " not in page] == []
     for row in rows:
         find(kinds().get(row["kind"], ()), row["name"])
 

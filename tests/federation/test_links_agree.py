@@ -51,16 +51,29 @@ def flatten(tree: Any) -> Any:
     return tree
 
 
+def tensors_alike(study: Real) -> dict[str, Any]:
+    """The same tensors of the study in one process."""
+    place = study.alike.place / study.alike.program().cell.folder(Path())
+    files = {str(file.relative_to(place)): file for file in place.rglob("*.safetensors")}
+    sites = study.alike.sites
+    files |= {name: study.alike.folder / name / "model.safetensors" for name in sites}
+    return {name: flatten(load_tree(files[name], files[name].parent)) for name in files}
+
+
 def run(folder: Path, link: str) -> dict[str, Any]:
     """A study over a link, which ends as the one in one process does."""
     with real(folder, link=link) as study:
         study.start(LEADER, *study.sites)
         study.finish(LONG)
         assert_as_undisturbed(study)
-        return left_by(study)
+        left = left_by(study)
+        assert left["tensors"] == tensors_alike(study)
+        return left
 
 
-def test_over_flower_and_over_https_a_study_leaves_the_same_bits(tmp_path: Path) -> None:
+def test_over_flower_and_over_https_and_in_one_process_a_study_leaves_the_same_bits(
+    tmp_path: Path,
+) -> None:
     over_https = run(tmp_path / HTTPS, HTTPS)
     over_flower = run(tmp_path / FLOWER, FLOWER)
     assert over_https["tensors"]

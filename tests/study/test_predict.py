@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -111,6 +112,22 @@ def test_a_row_that_lacks_a_feature_has_a_line_without_a_prediction(
     found = [(line["id"], line["prediction"]) for line in predict_rows]
     assert found == [("p1", ""), ("p7", "yes"), ("p2", "")]
     assert (rows, lacking) == (1, 2)
+
+
+def test_predictions_are_written_as_parquet_too(trained: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "new.csv"
+    rows.write_text("id,age,kind,ward\n=1+1,75,b,7\nNA,30,a,7\nlast,,a,7\n")
+    as_csv = predict_file(trained, rows, out=tmp_path / "said.csv")
+    as_parquet = predict_file(trained, rows, out=tmp_path / "said.parquet")
+    assert as_csv[1:] == as_parquet[1:] == (2, 1)
+    said = list(csv.DictReader(as_csv.path.read_text().splitlines()))
+    found = pd.read_parquet(as_parquet.path)
+    assert found["id"].tolist() == ["=1+1", "NA", "last"]
+    assert found["prediction"].tolist()[:2] == [row["prediction"] for row in said[:2]]
+    assert found["probability"].tolist()[:2] == [
+        float(row["probability"]) for row in said[:2]
+    ]
+    assert found.iloc[2, 1:].isna().all()
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def predict(
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Predict with a finished run's model; writes a CSV file."""
+    """Predict with a finished run's model; writes CSV, or Parquet where --out ends in .parquet."""
     from fallow.core.names import OWN
     from fallow.core.words import count_noun
     from fallow.federation.site.folder import SETTINGS

@@ -72,7 +72,7 @@ def add_branch(
     totals = {}
     for name, example in first.items():
         stacked = torch.stack([part[name] for part in parts.values()])  # (sites, *shape)
-        digits = write_in_digits(stacked.numpy())
+        digits = write_in_digits(stacked)
         totals[name] = (digits, tuple(example.shape))
     return BranchTotal(totals, len(parts))
 
@@ -82,7 +82,7 @@ def add_branches(branches: Sequence[BranchTotal]) -> Answer:
     result: Answer = {}
     for name, (_, shape) in branches[0].fields.items():
         digits = add_digits(branch.fields[name][0] for branch in branches)
-        result[name] = torch.from_numpy(round_total(digits, shape))
+        result[name] = round_total(digits, shape)
     n_sites = sum(branch.sites for branch in branches)
     result["sites"] = torch.tensor(float(n_sites), dtype=torch.float64)
     return result

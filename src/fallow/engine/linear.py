@@ -18,6 +18,7 @@ from fallow.engine.together import EpochLines, Joined
 from fallow.models import Linear
 
 Array = npt.NDArray[Any]  # of the dtype of the model
+CACHE = 2**18  # bytes of rows at a time
 
 
 def is_linear(model: nn.Module, loss: RowLoss) -> bool:
@@ -36,9 +37,9 @@ def descend(opt: Optimiser, at: TrainState, data: Joined, lines: EpochLines) -> 
     w = at.w.clone().unsqueeze(1)  # (K, 1, d), as the moments
     m1 = at.m1.clone().unsqueeze(1)
     m2 = at.m2.clone().unsqueeze(1)
-    has_bias = w.shape[2] != data.flat.shape[1]
-    x = data.flat
-    if has_bias:
+    if w.shape[2] == data.width:
+        x = data.flat
+    else:
         x = data.affine
     _run(opt, x, (w, m1, m2), lines.rows.shape[1], _steps(opt, at.t, lines))
     return TrainState(
@@ -75,20 +76,26 @@ def _run(
     b1, b2 = opt.betas
     rows_of = x.numpy()
     all_w, all_m1, all_m2 = (slot.numpy() for slot in slots)
-    # Every step's rows are written to the same place, because fresh memory is slow.
-    room = x.new_empty(len(all_w), b, x.shape[1]).numpy()  # (K, b, d)
-    k = 0
+    width = x.shape[1]
+    # Rows of so many sites are taken at a time that they stay in the cache until they are used
+    # twice, and always written to the same place, because fresh memory is slow.
+    group = max(1, CACHE // (b * width * x.element_size()))
+    room = x.new_empty(min(group, len(all_w)), b, width).numpy()
+    all_g = x.new_empty(len(all_w), 1, width).numpy()
     for step in steps:
-        if step.k != k:  # sites have run out of rows; the others are a prefix
-            k = step.k
-            w = all_w[:k]
-            m1 = all_m1[:k]
-            m2 = all_m2[:k]
-            taken = room[:k]  # (k, b, d)
-            flat = taken.reshape(-1, taken.shape[2])  # (k b, d), the same memory
-        np.take(rows_of, step.rows, 0, flat)
-        away = w @ taken.swapaxes(1, 2) - step.y  # (k, 1, b)
-        g = (away * step.slope) @ taken  # (k, 1, d)
+        k = step.k  # sites have run out of rows one by one; the others are a prefix
+        w = all_w[:k]
+        m1 = all_m1[:k]
+        m2 = all_m2[:k]
+        g = all_g[:k]
+        for first in range(0, k, group):
+            last = min(first + group, k)
+            taken = room[: last - first]  # (sites, b, d)
+            # Positions are known to be good; to check them NumPy would copy the rows once more.
+            flat = taken.reshape(-1, width)
+            np.take(rows_of, step.rows[first * b : last * b], 0, flat, mode="clip")
+            away = w[first:last] @ taken.swapaxes(1, 2) - step.y[first:last]
+            np.matmul(away * step.slope[first:last], taken, out=g[first:last])
         if opt.weight_decay:
             g += opt.weight_decay * w
         if opt.name == "adam":

@@ -98,17 +98,26 @@ class EpochLines(NamedTuple):
 class Joined:
     """The rows of all jobs, one job after another.  x: (n, *shape); y: (n,); weight: (n,)."""
 
-    x: Tensor
+    rows: tuple[Tensor, ...]  # of each job, (rows, *shape)
     y: Tensor
     weight: Tensor
 
     @staticmethod
     def of(jobs: Sequence[Job]) -> Joined:
         return Joined(
-            x=torch.cat([job.x for job in jobs]),
+            rows=tuple(job.x for job in jobs),
             y=torch.cat([job.y for job in jobs]),
             weight=torch.cat([job.weight for job in jobs]),
         )
+
+    @cached_property
+    def x(self) -> Tensor:
+        return torch.cat(self.rows)
+
+    @property
+    def width(self) -> int:
+        """d, the numbers of a row."""
+        return self.rows[0][:1].flatten(1).shape[1]
 
     @property
     def flat(self) -> Tensor:
@@ -118,7 +127,9 @@ class Joined:
     @cached_property
     def affine(self) -> Tensor:
         """The rows as vectors, each with a 1 behind, which a bias multiplies: (n, d + 1)."""
-        return torch.cat([self.flat, self.x.new_ones(len(self.x), 1)], 1)
+        affine = self.y.new_ones(len(self.y), self.width + 1, dtype=self.rows[0].dtype)
+        torch.cat([rows.flatten(1) for rows in self.rows], out=affine[:, :-1])
+        return affine
 
     def lines(self, frame: Frame, epoch: Epoch) -> EpochLines:
         """The rows of an epoch in the order in which it takes them."""

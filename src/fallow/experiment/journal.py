@@ -249,18 +249,24 @@ class Journal:
     # -- labels that sites bought -------------------------------------------------------------
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
+        rows = []
         for label in labels:
-            self._write(
-                "INSERT INTO label VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                site,
-                label.row,
-                label.value,
-                label.cycle,
-                label.weight,
-                label.probability,
-                _label_checksum(site, label),
-                label.held,
+            rows.append(
+                (
+                    site,
+                    label.row,
+                    label.value,
+                    label.cycle,
+                    label.weight,
+                    label.probability,
+                    _label_checksum(site, label),
+                    label.held,
+                )
             )
+        try:
+            self._file.write_many("INSERT INTO label VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        except sqlite3.IntegrityError as error:  # no row is bought twice
+            raise self._damaged(str(error)) from error
 
     def load_labels(self, site: SiteId) -> list[Label]:
         sql = """

@@ -212,8 +212,7 @@ def lower_trace(x: Tensor, u: Tensor, inverse: Tensor, drop: Tensor, *, n: int) 
         a = inverse @ x[best]  # (k,)
         b = drop @ x[best]
         middle = s * by_drop[best]  # s aᵀFa
-        along_a = x @ a  # (m,)
-        along_b = x @ b
+        along_a, along_b = (x @ torch.stack([a, b], 1)).unbind(1)  # (m,) each, in one pass
         by_inverse = by_inverse - s * along_a.square()
         by_drop = by_drop - s * along_a * (2 * along_b - middle * along_a)
         inverse -= s * torch.outer(a, a)

@@ -14,6 +14,7 @@ from fallow.core.types import SiteId, State
 from fallow.core.view import Rows
 from fallow.engine.forward import forward, has_dropout
 from fallow.engine.loop import look
+from fallow.models import Linear
 from fallow.sites.site import LocalSite
 
 CHUNK = 4096  # rows at a time
@@ -28,6 +29,7 @@ class SiteView:
         self._sees_hidden = simulator_only
         self._cache: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
         self._outputs: dict[tuple[str, str], Tensor] = {}  # of rows that stand in a file
+        self._flat: dict[str, Tensor] = {}  # rows, where a model's features are they
         self.site: SiteId = site.id
         self.cycle = cycle
         self.classes = site.parts.classes
@@ -132,13 +134,31 @@ class SiteView:
 
     def embed(self, model: str, which: Rows = "pool") -> Tensor:
         """Features of rows of a kind before the head of a remembered model, (n, h)."""
+        state = self.model(model)
+        if (model, which) not in self._cache and self._sees_rows(state):
+            return self._flat_rows(which)
         return self._run_model(model, which)[0]
 
     def _run_model(self, model: str, which: Rows) -> tuple[Tensor, Tensor]:
         """Features and outputs: one pass gives both."""
         if (model, which) not in self._cache:
-            self._cache[model, which] = self.look(self.model(model), self.rows(which))
+            state = self.model(model)
+            if self._sees_rows(state):
+                rows = self._flat_rows(which)
+                self._cache[model, which] = (rows, self.look(state, self.rows(which))[1])
+            else:
+                self._cache[model, which] = self.look(state, self.rows(which))
         return self._cache[model, which]
+
+    def _sees_rows(self, state: State) -> bool:
+        """Whether features are the rows themselves, so that no pass is needed to find them."""
+        is_linear = isinstance(self._site.parts.model, Linear)
+        return is_linear and state["w"].dtype == self._site.x.dtype
+
+    def _flat_rows(self, which: Rows) -> Tensor:
+        if which not in self._flat:
+            self._flat[which] = self.rows(which).flatten(1)
+        return self._flat[which]
 
     def look(self, state: State, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Features (n, h) and outputs (n, c) of the model at ``state``, without a graph."""

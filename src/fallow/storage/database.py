@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,6 +132,11 @@ class Database:
         """Change something; the id of the line that was added, if one was."""
         with self._turn, self._plain():
             return self._db.execute(sql, values).lastrowid or 0
+
+    def write_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """The same change for each row of values: all or none."""
+        with self.transaction(), self._plain():
+            self._db.executemany(sql, rows)
 
     def read(self, sql: str, *values: Any) -> list[Any]:
         """All lines of an answer, each a tuple whose types the statement decides."""

@@ -27,6 +27,7 @@ from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.variants import variant
 from fallow.storage.csv_table import csv_content
 from fallow.storage.files import load_tree, write_whole
+from fallow.storage.plain import cell_text
 from fallow.study.cell import StudyRun
 from fallow.study.reading import read_study
 
@@ -49,7 +50,7 @@ def predict_file(
     policy: NamePolicy = BUILT_IN,
 ) -> Predicted:
     """Predict the rows of ``data``; writes a CSV (``out``, by default beside the data), in which
-    the line of a row that lacks a feature says nothing.
+    the line of a row that lacks a feature says nothing; Parquet where ``out`` ends so.
 
     ``site``: with the model that this site was tested with at the end, where each has its own.
     ``policy``: which names in the study resolve; by default Fallow's own, because a study may have
@@ -102,7 +103,12 @@ def predict_with(
     x = rows.x[rows.whole]
     outputs = outputs_of(recipe, saved, state, x, policy)
     target = out or data.with_name(f"{data.stem}-predictions.csv")
-    write_whole(target, _write_csv(rows, _columns(outputs, about["classes"])), mode=mode)
+    content = _write_csv(rows, _columns(outputs, about["classes"]))
+    if target.suffix == ".parquet":
+        content = _turn_into_parquet(
+            content, rows.named_by, has_classes=bool(about["classes"])
+        )
+    write_whole(target, content, mode=mode)
     return Predicted(target, len(x), len(rows.names) - len(x))
 
 
@@ -154,6 +160,29 @@ def _columns(outputs: Tensor, classes: Sequence[str]) -> dict[str, list[str]]:
         "prediction": [classes[c] for c in best.indices.tolist()],
         "probability": [f"{p:.6f}" for p in best.values.tolist()],
     }
+
+
+def _turn_into_parquet(content: bytes, named_by: str, *, has_classes: bool) -> bytes:
+    """The rows of a CSV of predictions as Parquet: names and classes are texts, the others numbers."""
+    from io import BytesIO
+
+    import pandas as pd
+
+    types = {named_by: "str", "prediction": "float64"}
+    if has_classes:
+        types |= {"prediction": "str", "probability": "float64"}
+    # an empty cell lacks a prediction; a class may be called "NA"
+    table = pd.read_csv(
+        BytesIO(content), dtype=types, keep_default_na=False, na_values=[""]
+    )
+    for name, kind in types.items():
+        if kind == "str":
+            table[name] = table[name].map(cell_text, na_action="ignore")
+    try:
+        found: bytes = table.to_parquet(engine="pyarrow", index=False)
+    except ImportError as error:
+        raise ValueError("Parquet needs pyarrow: pip install 'fallow[tables]'") from error
+    return found
 
 
 def _write_csv(rows: NewRows, columns: dict[str, list[str]]) -> bytes:

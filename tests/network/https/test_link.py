@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import threading
@@ -441,6 +442,63 @@ def test_a_proxy_carries_what_it_cannot_read(tmp_path: Path) -> None:
     assert len(passed) > 1000
     assert b"secret order" not in passed
     assert b"anna" not in passed
+
+
+def test_behind_a_program_that_ends_https_the_coordinator_needs_no_certificate(
+    tmp_path: Path,
+) -> None:
+    secret = new_signing_key()
+    link = HttpsLink(Listening("127.0.0.1:0", None), STUDY, {"anna": verify_key(secret)})
+    link.start()
+    assert link.wait_until_there(SOON)
+    with ending_https(tmp_path, link.port) as (tls, port):
+        calling = Calling(f"127.0.0.1:{port}", tls.authority)
+        node = HttpsNode(calling, "anna", STUDY, secret, echo)
+        node.start()
+        try:
+            link.send({"anna": b"order"})
+            assert link.receive(SOON) == [("anna", b"echo:order")]
+        finally:
+            node.stop()
+            link.close()
+
+
+@contextmanager
+def ending_https(folder: Path, behind: int) -> Iterator[tuple[Tls, int]]:
+    """A program with a certificate that hands bytes on to a port of this machine."""
+    tls = new_tls(folder / "proxy")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tls.certificate, tls.key)
+    loop = asyncio.new_event_loop()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while part := await reader.read(1 << 16):
+            writer.write(part)
+            await writer.drain()
+        writer.close()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", behind)
+        both = (pump(reader, back), pump(there, writer))
+        await asyncio.gather(*both, return_exceptions=True)
+
+    server = loop.run_until_complete(
+        asyncio.start_server(relay, "127.0.0.1", 0, ssl=context)
+    )
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield tls, server.sockets[0].getsockname()[1]
+    finally:
+        loop.call_soon_threadsafe(server.close)
+        until(lambda: not server.is_serving())
+        time.sleep(0.2)  # connections end with the sites that are gone
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0.1))
+        loop.close()
 
 
 def test_a_proxy_that_refuses_is_named(tmp_path: Path) -> None:
