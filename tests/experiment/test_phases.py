@@ -39,6 +39,7 @@ OTHER: dict[str, Any] = {
     "executor": "loop",
     "channels_last": True,
     "dtype": "float64",
+    "device": "cpu",
     "standardise": "federated",
     "target_scale": "none",
     "initial_by": "query",
@@ -57,6 +58,8 @@ LATER: dict[str, Any] = {  # decides nothing before the first query
     "fresh_first": True,
     "per_cycle": 0.2,
     "cycles": 1,
+    "audit": 0.5,
+    "stop": "when another 100 labels bring less than 0.3 points with 90 % confidence",
 }
 WORDS: dict[str, Any] = {  # decides nothing at all
     "name": "other",
@@ -67,7 +70,7 @@ WORDS: dict[str, Any] = {  # decides nothing at all
     "bounds": ("pooled",),
     "published": Published("ahfal-table1", "alpha=0.1"),
 }
-# reach the key as the rows and labels that they lead to
+# reach the key with something else, mostly as the rows and labels that they lead to
 DATA = {
     "data",
     "label",
@@ -79,6 +82,7 @@ DATA = {
     "drop_rows",
     "resplit",
     "features",
+    "precision",  # of a device, beside whose name it stands
 }
 
 

@@ -24,6 +24,7 @@ from tests.report.test_page import parse_page
 SECTIONS = [
     "Learning curves",
     "Final scores",
+    "What more labels would bring",
     "Errors over cycles",
     "Wins, ties and losses",
     "What choosing is worth with the same training",

@@ -45,7 +45,10 @@ def _write_step(step: Step) -> dict[str, object]:
     if step.plan is not None:
         fields["plan"] = step.plan.to_dict()
     if step.masked is not None:
-        fields["masked"] = dict(vars(step.masked))
+        masked = dict(vars(step.masked))
+        if not masked["among"]:  # a sum without branches says nothing of them
+            del masked["among"]
+        fields["masked"] = masked
     return fields
 
 
@@ -103,6 +106,7 @@ def _read_masked(fields: Tree) -> Masked:
         attempt=_require(int, fields["attempt"]),
         bound=bound,
         keys=keys,
+        among=_require(int, fields.get("among", 0)),
     )
 
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
+from torch import Tensor
 
 from fallow.core.messages import Masked
 from fallow.core.totals import align_answers
+from fallow.core.tree import Tree
 from fallow.core.types import Answer, SiteId
 from fallow.privacy.fixed import decode, encode
 from fallow.privacy.masks import mask
@@ -27,9 +29,13 @@ CHECK = "mask/check"
 @final
 @dataclass(frozen=True)
 class SecureSum:
-    """The server's part of a secure sum; `mask_answer` is the site's."""
+    """The server's part of a secure sum; `mask_answer` is the site's.
+
+    ``tree``: masks cover the sites of an edge, which adds up its branch; the server adds up branches.
+    """
 
     bound: float | None = None  # where a method declares none
+    tree: Tree | None = None  # None: all sites are one branch
 
     def check(self, sites: Sequence[SiteId], verb: str) -> None:
         """Raise RuntimeError when too few sites are left."""
@@ -47,23 +53,41 @@ class SecureSum:
 
         Raises RuntimeError when the masks do not cancel: a part is missing or of another exchange.
         """
-        parts = align_answers(answers, verb, torch.int64)
-        names = list(next(iter(parts.values()), {}))
-        sums = {
-            name: torch.stack([part[name] for part in parts.values()]).sum(0)
-            for name in names
-        }
-        if int(sums.pop(CHECK, torch.tensor(0))) != len(parts):
-            raise RuntimeError(
-                f"the masks of {verb!r} over {', '.join(parts)} do not cancel: a part is missing, "
-                "damaged or of another exchange; nothing was unmasked: run again with --resume"
-            )
+        align_answers(answers, verb, torch.int64)
+        branches = [tuple(sorted(answers))]
+        if self.tree is not None:
+            branches = self.tree.branches(answers)
+        sums: dict[str, Tensor] = {}
+        for sites in branches:
+            own = {site: answers[site] for site in sites}
+            for name, added in add_masked(own, verb).items():
+                if name in sums:
+                    added = sums[name] + added  # modulo 2^64, so in any grouping the same
+                sums[name] = added
         largest = bound or self.bound
         totals: Answer = {}
         for name, total in sums.items():
-            totals[name] = decode(total, largest, len(parts))
-        totals["sites"] = torch.tensor(float(len(parts)), dtype=torch.float64)
+            totals[name] = decode(total, largest, len(answers))
+        totals["sites"] = torch.tensor(float(len(answers)), dtype=torch.float64)
         return totals
+
+
+def add_masked(answers: Mapping[SiteId, Answer], verb: str) -> dict[str, Tensor]:
+    """The masked parts of all sites under common masks, added up: totals in fixed point, int64.
+
+    Raises RuntimeError when the masks do not cancel.
+    """
+    parts = align_answers(answers, verb, torch.int64)
+    names = list(next(iter(parts.values()), {}))
+    sums = {
+        name: torch.stack([part[name] for part in parts.values()]).sum(0) for name in names
+    }
+    if int(sums.pop(CHECK, torch.tensor(0))) != len(parts):
+        raise RuntimeError(
+            f"the masks of {verb!r} over {', '.join(parts)} do not cancel: a part is missing, "
+            "damaged or of another exchange; nothing was unmasked: run again with --resume"
+        )
+    return sums
 
 
 def mask_answer(
@@ -83,7 +107,7 @@ def mask_answer(
 
     Raises ValueError for a number that is not finite or beyond the bound.
     """
-    sites = len(about.keys)
+    sites = about.among or len(about.keys)
     fields = {
         name: encode(site, verb, name, torch.as_tensor(answer[name]), bound, sites)
         for name in sorted(answer)

@@ -42,7 +42,9 @@ GENERAL = (
         has_sites,
     ),
     Section("Errors over cycles", Place.ERRORS, regression.errors, has_numbers),
-    Section("What labels would still bring", Place.ERRORS, excess.excess, has_numbers),
+    Section(
+        "Errors above the fit with all labels", Place.ERRORS, excess.excess, has_numbers
+    ),
     Section("What the error cost", Place.COSTS, regression.costs, has_numbers),
     Section("Accuracy by class", Place.CLASSES, results.classes, has_classes),
     Section("Partition", Place.CLASSES, results.partition, tells_classes),

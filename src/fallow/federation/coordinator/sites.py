@@ -133,6 +133,10 @@ class RealSites:
         return PlausibleSums(SecureSum(privacy.bound), self.border, self.label_wait.say)
 
     @property
+    def tree(self) -> None:
+        """Real sites send what they add to the coordinator itself."""
+
+    @property
     def is_shared(self) -> bool:
         """Whether all sites spend one budget."""
         return is_shared(self.methods["query"])
