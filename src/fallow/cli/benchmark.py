@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 REFERENCE = "random"
 SCORES = "scores.parquet"
+WIDEST = 120  # columns, so that an interval stays on its line
 
 Methods = Annotated[
     list[str] | None,
@@ -266,7 +267,14 @@ def _show(
         of_task = scores[scores["task"] == task.name]
         lines = task_lines(of_task, REFERENCE, classes_of(task))
         tables.append((task.title, lines))
-        show_table(console, task.title, heads(REFERENCE), map(line_cells, lines), words=1)
+        show_table(
+            console,
+            task.title,
+            heads(REFERENCE),
+            map(line_cells, lines),
+            words=1,
+            widest=WIDEST,
+        )
         console.print()
         found = areas(of_task)
         for query in wanted:

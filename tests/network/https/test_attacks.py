@@ -309,6 +309,60 @@ def test_many_connections_of_strangers_keep_nobody_out(world: Served) -> None:
             each.close()
 
 
+def test_who_opens_many_connections_closes_none_of_another_network(world: Served) -> None:
+    """A site far away needs round trips until it has signed, and anybody opens many meanwhile."""
+    many = []
+    try:
+        with socket.create_connection(("127.0.0.1", world.link.port), SOON) as slow:
+            for _ in range(connections.STRANGERS + 40):
+                many.append(connect_from("127.0.0.2", world.link.port))
+            until(lambda: sum(is_closed(each) for each in many) >= 40)
+            assert not is_closed(slow)
+        assert not all(is_closed(each) for each in many)
+    finally:
+        for each in many:
+            each.close()
+
+
+def connect_from(address: str, port: int) -> socket.socket:
+    """A connection from another address of this machine."""
+    try:
+        return socket.create_connection(("127.0.0.1", port), SOON, (address, 0))
+    except OSError as error:
+        pytest.skip(f"this machine has no {address}: {error}")
+
+
+def test_a_connection_belongs_to_the_site_that_spoke_on_it_last(world: Served) -> None:
+    """A program that ends HTTPS sends requests of several sites on one connection."""
+    challenge = world.challenge()
+    open_ones = []
+    try:
+        shared = world.connect()
+        open_ones.append(shared)
+        shared.sendall(raw(POLL, sign(world.secrets["anna"], "anna", challenge)))
+        shared.settimeout(SOON)
+        said = b""
+        while MESSAGE not in said:
+            said += shared.recv(1000)
+        shared.sendall(raw(POLL, sign(world.secrets["bert"], "bert", challenge)))
+        until(lambda: "bert" in world.link.online())
+        for count in range(2, 3 + connections.EACH):
+            mine = world.connect()
+            open_ones.append(mine)
+            signed = sign(world.secrets["anna"], "anna", challenge, count=count)
+            mine.sendall(raw(POLL, signed))
+            assert status(mine.recv(1000)) == 200
+        world.link.send({"bert": b"for bert"})
+        said = b""
+        while b"for bert" not in said:
+            part = shared.recv(1000)
+            assert part, "anna's connections closed the one that bert waits on"
+            said += part
+    finally:
+        for connection in open_ones:
+            connection.close()
+
+
 def is_closed(connection: socket.socket) -> bool:
     connection.setblocking(False)
     try:

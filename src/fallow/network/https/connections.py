@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import cast
 
 import uvicorn
@@ -31,15 +32,17 @@ GATE = "gate"
 class Connections:
     """All connections of a server.
 
-    Those of strangers are few: when another one comes the oldest is closed, so that who opens many
-    keeps nobody out, whose own request is signed and arrives within moments.
+    Those of strangers are few: when another one comes the oldest one of the network that has most of
+    them is closed.  So who opens many, from one network, closes only their own, and a site far away
+    has the time that it needs until its first request is signed.
     """
 
     def __init__(self, config: uvicorn.Config, context: ssl.SSLContext | None) -> None:
         self.config = config
         self.context = context
         self.state = ServerState()
-        self._strangers: dict[Gate, None] = {}  # the oldest first
+        # by their networks, in each the oldest first
+        self._strangers: dict[str, dict[Gate, None]] = {}
         self._sites: dict[SiteId, dict[Gate, None]] = {}
 
     def accept(self) -> Gate:
@@ -48,26 +51,36 @@ class Connections:
 
     def enter(self, gate: Gate) -> None:
         """A new connection."""
-        self._strangers[gate] = None
-        _close_oldest(self._strangers, STRANGERS)
+        self._strangers.setdefault(gate.network, {})[gate] = None
+        if sum(map(len, self._strangers.values())) > STRANGERS:
+            largest = max(self._strangers.values(), key=len)
+            _close_oldest(largest, len(largest) - 1)
 
     def recognise(self, gate: Gate, site: SiteId) -> None:
-        """A request on this connection was signed by a site."""
-        if gate not in self._strangers:
-            return
-        del self._strangers[gate]
+        """A request on this connection was signed by a site.
+
+        A program that ends HTTPS may carry requests of several sites on one connection, which is
+        then of the site that spoke last: what another one did before closes nothing under it.
+        """
         own = self._sites.setdefault(site, {})
+        if gate in own:
+            return
+        self.forget(gate)
         own[gate] = None
         _close_oldest(own, EACH)
 
     def forget(self, gate: Gate) -> None:
         """A connection has ended."""
-        for group in (self._strangers, *self._sites.values()):
+        network = self._strangers.get(gate.network, {})
+        network.pop(gate, None)
+        if not network:
+            self._strangers.pop(gate.network, None)
+        for group in self._sites.values():
             group.pop(gate, None)
 
     def close(self) -> None:
         """End all of them at once."""
-        for group in (self._strangers, *self._sites.values()):
+        for group in (*self._strangers.values(), *self._sites.values()):
             _close_oldest(group, 0)
 
 
@@ -77,6 +90,7 @@ class Gate(asyncio.Protocol):
     def __init__(self, connections: Connections) -> None:
         self.connections = connections
         self.transport: asyncio.Transport | None = None
+        self.network = ""  # from which it comes
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -84,6 +98,7 @@ class Gate(asyncio.Protocol):
         bare = cast(asyncio.Transport, transport)
         bare.pause_reading()  # nothing is read before it is known who reads it
         self.transport = bare
+        self.network = find_network(bare.get_extra_info("peername"))
         self.connections.enter(self)
         requests = Requests(self)
         if self.connections.context is None:
@@ -187,6 +202,25 @@ class Requests(H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def find_network(peer: tuple[object, ...] | None) -> str:
+    """What one party is likely to have all addresses of: an IPv4 address, or 64 bits of an IPv6 one.
+
+    peer: as a socket names the other side; None: it has gone already.
+
+    >>> find_network(("192.0.2.7", 5000))
+    '192.0.2.7/32'
+    >>> find_network(("2001:db8::7", 5000, 0, 0))
+    '2001:db8::/64'
+    """
+    if peer is None:
+        return ""
+    address = ip_address(str(peer[0]).partition("%")[0])
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    bits = 32 if address.version == 4 else 64
+    return str(ip_network((address, bits), strict=False))
 
 
 def _close_oldest(group: dict[Gate, None], most: int) -> None:
