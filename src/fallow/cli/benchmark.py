@@ -30,6 +30,7 @@ SCORES = "scores.parquet"
 COUNTED = ("seed", "cycle")
 NAMED = ("task", "digest", "query")
 MEASURED = ("labels", "accuracy", "balanced_accuracy", "worst_class", "bytes_up")
+WIDEST = 120  # columns, so that an interval stays on its line
 
 Methods = Annotated[
     list[str] | None,
@@ -291,7 +292,14 @@ def _show(
         of_task = scores[scores["task"] == task.name]
         lines = task_lines(of_task, REFERENCE, classes_of(task))
         tables.append((task.title, lines))
-        show_table(console, task.title, heads(REFERENCE), map(line_cells, lines), words=1)
+        show_table(
+            console,
+            task.title,
+            heads(REFERENCE),
+            map(line_cells, lines),
+            words=1,
+            widest=WIDEST,
+        )
         console.print()
         found = areas(of_task)
         for query in wanted:
