@@ -106,3 +106,37 @@ def test_wrong_words_are_told_in_a_sentence(
     ended = fallow("benchmark", *words)
     assert ended.code == 2
     assert sentence in ended.says()
+
+
+SCORE = {
+    "task": "benchmark/heart",
+    "digest": "a" * 16,
+    "query": "random",
+    "seed": 0,
+    "cycle": 0,
+    "labels": 10.0,
+    "accuracy": 0.5,
+    "balanced_accuracy": 0.5,
+    "worst_class": 0.5,
+    "bytes_up": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ([SCORE | {"seed": [0]}], "seed is to hold whole numbers"),
+        ([SCORE | {"seed": "0"}], "seed is to hold whole numbers"),
+        ([SCORE | {"query": ["random"]}], "query is to hold text"),
+        ([SCORE | {"digest": None}], "digest is to hold text"),
+        ([SCORE | {"accuracy": "\x1b[2J"}], "accuracy is to hold numbers"),
+        ([SCORE, SCORE], "a cycle of a run twice"),
+    ],
+)
+def test_scores_of_others_are_looked_at_before_anything_runs(
+    fallow: Command, rows: list[dict[str, object]], sentence: str
+) -> None:
+    pd.DataFrame(rows).to_parquet("theirs.parquet")
+    ended = fallow("benchmark", "--task", "heart", "--against", "theirs.parquet")
+    assert ended.code == 2
+    assert sentence in ended.says()

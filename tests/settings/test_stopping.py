@@ -70,6 +70,25 @@ def test_wrong_words_are_named_with_the_form_that_is_right(text: str, why: str) 
         with_settings(Recipe("a"), {"stop": text or "' '"})
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        EXAMPLE.replace("100", "9" * 5000),
+        EXAMPLE.replace("100", "9" * 4000),
+        EXAMPLE.replace("100", "٣"),
+        EXAMPLE.replace("0.3", "9" * 5000),
+        EXAMPLE.replace("0.3", "0." + "3" * 5000),
+        EXAMPLE + " x" * 5000,
+    ],
+)
+def test_numbers_and_sentences_without_end_are_refused_in_a_short_sentence(
+    text: str,
+) -> None:
+    with pytest.raises(ValueError, match="stop is ") as caught:
+        parse_stop(text)
+    assert len(str(caught.value)) < 600
+
+
 def test_the_rule_is_part_of_a_digest_only_where_there_is_one() -> None:
     assert Recipe("a").digest == Recipe("a", stop=None).digest
     assert Recipe("a").digest != Recipe("a", stop=EXAMPLE).digest

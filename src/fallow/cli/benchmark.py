@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 REFERENCE = "random"
 SCORES = "scores.parquet"
+# what its columns hold
+COUNTED = ("seed", "cycle")
+NAMED = ("task", "digest", "query")
+MEASURED = ("labels", "accuracy", "balanced_accuracy", "worst_class", "bytes_up")
 WIDEST = 120  # columns, so that an interval stays on its line
 
 Methods = Annotated[
@@ -169,7 +173,28 @@ def _read_scores(file: Path | None) -> pd.DataFrame | None:
         raise ValueError(
             f"{file} lacks {', '.join(missing)}; give the scores.parquet of a benchmark"
         )
+    _check_scores(file, found)
     return found[list(COLUMNS)]
+
+
+def _check_scores(file: Path, scores: pd.DataFrame) -> None:
+    """Raise ValueError unless columns hold what they should, and each score is there once: the file
+    may be another person's."""
+    from pandas.api import types
+
+    for name in COUNTED:
+        if not types.is_integer_dtype(scores[name]):
+            raise ValueError(f"{file}: {name} is to hold whole numbers in every row")
+    for name in NAMED:
+        if not scores[name].map(lambda cell: isinstance(cell, str)).all():
+            raise ValueError(f"{file}: {name} is to hold text in every row")
+    for name in MEASURED:
+        if not types.is_numeric_dtype(scores[name]):
+            raise ValueError(f"{file}: {name} is to hold numbers in every row")
+    if scores.duplicated(["task", "query", "seed", "cycle"]).any():
+        raise ValueError(
+            f"{file} has a cycle of a run twice; give the scores.parquet of one benchmark"
+        )
 
 
 def _find_missing(

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import final
 
 EXAMPLE = "when another 100 labels bring less than 0.3 points with 90 % confidence"
-NUMBER = r"(\d+(?:\.\d+)?)"
+WHOLE = "([0-9]{1,9})"  # an agreement is written by others: no number without end
+NUMBER = r"([0-9]{1,9}(?:\.[0-9]{1,20})?)"
+SHOWN = 200  # characters of a wrong sentence that are shown
 PARTS = (
     ("when another", "'when another'"),
-    (r"(\d+)", "a whole number of labels"),
+    (WHOLE, "a whole number of labels"),
     ("labels? brings? less than", "'labels bring less than'"),
     (NUMBER, "a number of points, such as 0.3"),
     ("points? with", "'points with'"),
@@ -49,30 +51,31 @@ def parse_stop(text: str) -> StopRule:
     StopRule(more=100, gain=0.003, confidence=0.9)
     """
     numbers: list[str] = []
+    shown = f"{text!r:.{SHOWN}}"
     left = " ".join(text.split())
     for pattern, what in PARTS:
         found = re.match(rf"{pattern.replace(' ', ' ?')}(?= |$|%)", left, re.IGNORECASE)
         if found is None:
             there = f"where {left[:40]!r} stands" if left else "at its end"
             raise ValueError(
-                f"stop is {text!r}, and {what} is missing {there}; write it so: {EXAMPLE!r}"
+                f"stop is {shown}, and {what} is missing {there}; write it so: {EXAMPLE!r}"
             )
         numbers += found.groups()
         left = left[found.end() :].lstrip()
     if left:
         raise ValueError(
-            f"stop is {text!r}, and ends with {left!r}; write it so: {EXAMPLE!r}"
+            f"stop is {shown}, and ends with {left[:40]!r}; write it so: {EXAMPLE!r}"
         )
     more = int(numbers[0])
     points = float(numbers[1])
     percent = float(numbers[2])
     if more < 1:
-        raise ValueError(f"stop is {text!r}; it asks about 1 label or more")
+        raise ValueError(f"stop is {shown}; it asks about 1 label or more")
     if not 0 < points <= 100:
-        raise ValueError(f"stop is {text!r}; points are above 0 and at most 100")
+        raise ValueError(f"stop is {shown}; points are above 0 and at most 100")
     if not 50 <= percent < 100:
         raise ValueError(
-            f"stop is {text!r}; the confidence is at least 50 % and below 100 %, which no forecast "
+            f"stop is {shown}; the confidence is at least 50 % and below 100 %, which no forecast "
             "reaches"
         )
     return StopRule(more, round(points / 100, 12), round(percent / 100, 12))
