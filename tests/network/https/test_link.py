@@ -521,3 +521,17 @@ def test_a_site_ends_within_moments(tmp_path: Path) -> None:
         begun = time.monotonic()
         world.stop_site("anna")
         assert time.monotonic() - begun < 3.0
+
+
+def test_a_coordinator_that_has_nothing_to_say_at_once_is_not_called_without_a_pause(
+    tmp_path: Path,
+) -> None:
+    with impostor(tmp_path, b"HTTP/1.1 204 No Content\r\n\r\n") as (tls, port, asked):
+        calling = Calling(f"127.0.0.1:{port}", tls.authority)
+        node = HttpsNode(calling, "anna", STUDY, new_signing_key(), echo)
+        node.start()
+        until(lambda: len(asked) > 1)
+        before = len(asked)
+        time.sleep(2)
+        node.stop()
+    assert len(asked) - before <= 5  # without a pause some forty

@@ -214,11 +214,9 @@ async def _read(response: httpx.Response) -> bytes:
     length = response.headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > LARGEST:
         raise NotTaken(f"the coordinator's answer is too large ({length:.40} bytes)")
-    parts: list[bytes] = []
-    size = 0
+    body = bytearray()  # a list of small parts would take many times their bytes
     async for part in response.aiter_raw():
-        size += len(part)
-        if size > LARGEST:
+        if len(body) + len(part) > LARGEST:
             raise NotTaken(f"the coordinator's answer is above {LARGEST} bytes")
-        parts.append(part)
-    return b"".join(parts)
+        body += part
+    return bytes(body)

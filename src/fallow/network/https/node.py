@@ -117,7 +117,9 @@ class Conversation:
 
     async def _poll_for_ever(self) -> None:
         pause = SHORTEST
+        clock = asyncio.get_running_loop()
         while True:
+            began = clock.time()
             try:
                 message = await self._poll()
             except NotTaken as error:
@@ -131,6 +133,10 @@ class Conversation:
                 self._at_work = sum_of(message)
                 self._next = message
                 self._is_next.set()
+            elif clock.time() - began < SHORTEST:
+                # a coordinator holds a request while it has nothing to say; one that does not
+                # must not keep the site calling without a pause
+                await asyncio.sleep(SHORTEST)
 
     async def _poll(self) -> bytes:
         """The next message; nothing where there is none, or where it is to be asked again."""
