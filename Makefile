@@ -43,7 +43,7 @@ demo: $(STAMP)  ## a federated active learning run on bundled digits, with a rep
 	@$(VENV)/bin/fallow demo
 
 test: $(STAMP)  ## tests, docstring examples and the code blocks of the documents
-	$(PY) -m pytest -n auto --dist worksteal
+	$(PY) -m pytest -n $$($(PY) -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
 
 soak: export FALLOW_SOAK := 1
 soak: $(STAMP)  ## a study killed at 40 moments, then the long form of the tests of real sites

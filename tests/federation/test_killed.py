@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.network.links import HTTPS, LINKS
+from fallow.network.links import FLOWER, HTTPS
 from tests.federation.real import LEADER, LONGER, Real, assert_as_undisturbed, real
 from tests.network.flower.federation import below, kill, processes, wait_until
 
@@ -66,7 +66,7 @@ VICTIMS = {
 }
 
 
-@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("link", [HTTPS, pytest.param(FLOWER, marks=pytest.mark.soak)])
 def test_a_coordinator_and_a_site_killed_at_once_in_training_end_as_if_nothing_had_happened(
     link: str,
     tmp_path: Path,

@@ -71,7 +71,12 @@ def run(folder: Path, link: str) -> dict[str, Any]:
         return left
 
 
-def test_over_flower_and_over_https_and_in_one_process_a_study_leaves_the_same_bits(
+def test_over_https_and_in_one_process_a_study_leaves_the_same_bits(tmp_path: Path) -> None:
+    assert run(tmp_path, HTTPS)["tensors"]
+
+
+@pytest.mark.soak
+def test_over_flower_and_over_https_a_study_leaves_the_same_bits(
     tmp_path: Path,
 ) -> None:
     over_https = run(tmp_path / HTTPS, HTTPS)

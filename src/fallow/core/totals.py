@@ -77,5 +77,5 @@ def check_addend(
         )
     if bound is not None and bool((value.abs() > bound).any()):
         raise ValueError(
-            f"site {site} answered {verb!r} with {name} beyond the bound {bound}"
+            f"site {site} answered {verb!r} with {name} beyond the bound {bound}; check the site's rows"
         )

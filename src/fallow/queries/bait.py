@@ -140,7 +140,7 @@ class Forward:
             least = (gain - doubt).masked_fill(self.is_taken, -torch.inf).max()
             may_be_best = gain + doubt >= least - TIED * least.abs()
             at = (may_be_best & ~self.is_taken).nonzero().squeeze(1)
-            if len(at) <= MANY:
+            if 0 < len(at) <= MANY:  # none where rows overflow, and gains are no numbers
                 return int(at[first_best(self.read_rows(at).gain())])
             self.catch_up()
             gain = self.reward / (1 + self.variance)

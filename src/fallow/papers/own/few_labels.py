@@ -121,7 +121,7 @@ CIFAR_ALIKE = replace(
     CIFAR,
     name="benchmark/cifar10-alpha100-fedavg",
     title="Benchmark: CIFAR-10, 8,000 rows, Dirichlet 100",
-    partition=Spec("exact-dirichlet", {"alpha": 100}),
+    partition=Spec("exact-dirichlet", {"alpha": 100.0}),
 )
 DIGITS = _task(
     replace(
@@ -140,7 +140,7 @@ DIGITS_ALIKE = replace(
     DIGITS,
     name="benchmark/digits-alpha100-fedavg",
     title="Benchmark: digits of 8 x 8 pixels, Dirichlet 100",
-    partition=Spec("exact-dirichlet", {"alpha": 100}),
+    partition=Spec("exact-dirichlet", {"alpha": 100.0}),
 )
 WRITERS = _task(
     replace(
