@@ -20,6 +20,9 @@ test soak mutants coverage check bench: export OMP_NUM_THREADS := 1
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / {printf "make %-13s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# Tests with real processes wait a good deal: one worker more than there are cores.
+WORKERS = -n $$($(PY) -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
+
 setup: $(STAMP)  ## the virtual environment; the other targets do it by themselves
 
 # Nothing is resolved: the lock files name every package.  PyTorch may be another build than theirs,
@@ -43,7 +46,7 @@ demo: $(STAMP)  ## a federated active learning run on bundled digits, with a rep
 	@$(VENV)/bin/fallow demo
 
 test: $(STAMP)  ## tests, docstring examples and the code blocks of the documents
-	$(PY) -m pytest -n $$($(PY) -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
+	$(PY) -m pytest $(WORKERS)
 
 soak: export FALLOW_SOAK := 1
 soak: $(STAMP)  ## a study killed at 40 moments, then the long form of the tests of real sites
@@ -62,7 +65,7 @@ check: $(STAMP)  ## format, lint, types, layers and house rules, docstring examp
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
-	$(PY) -m pytest -q tests/test_layers.py tests/test_house.py src/fallow
+	$(PY) -m pytest -q $(WORKERS) tests/test_layers.py tests/test_house.py src/fallow
 
 format: $(STAMP)  ## put the files into shape
 	$(PY) -m ruff format .

@@ -72,6 +72,7 @@ def test_its_page_has_measured_and_printed_numbers_side_by_side(
     assert "## AHFAL" not in page  # it was not run
 
 
+@pytest.mark.soak
 def test_the_races_of_devices_run_there_and_come_to_equal_weights(tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
     words = ("--quick", "--device", "cpu", "--precision", "float32", "--out", str(file))

@@ -124,7 +124,7 @@ def test_a_coordinator_killed_anywhere_ends_as_if_nothing_had_happened(
     assert points > 100
     stride = STRIDE
     if recipe.stop is not None:  # a run of many cycles: a few points of each kind
-        stride = 5 * STRIDE
+        stride = 10 * STRIDE
     for deadly in range(0, points, stride):
         world = fresh.again(tmp_path / f"killed-{deadly}")
         world.close()
