@@ -1,6 +1,6 @@
 # Every target sets up what it needs: .venv, filled once from constraints.txt.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-locked lock demo test soak mutants coverage check format bench house sbom audit release docs clean
+.PHONY: help setup setup-locked lock demo test soak mutants coverage check lint format bench house sbom audit release docs clean
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq
@@ -61,11 +61,13 @@ coverage: $(STAMP)  ## what tests/core reaches of src/fallow/core, with a floor;
 	$(PY) -m coverage run -m pytest -q tests/$(COVERED)
 	$(PY) -m coverage report --include 'src/fallow/$(COVERED)/*'
 
-check: $(STAMP)  ## format, lint, types, layers and house rules, docstring examples
+check: lint  ## format, lint, types, layers and house rules, docstring examples
+	$(PY) -m pytest -q $(WORKERS) tests/test_layers.py tests/test_house.py src/fallow
+
+lint: $(STAMP)  ## format, lint and types alone
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
-	$(PY) -m pytest -q $(WORKERS) tests/test_layers.py tests/test_house.py src/fallow
 
 format: $(STAMP)  ## put the files into shape
 	$(PY) -m ruff format .
