@@ -73,42 +73,57 @@ def _run(
 
     In NumPy, on the memory of the tensors: an operation on so little costs a tenth there.
     """
-    b1, b2 = opt.betas
     rows_of = x.numpy()
     all_w, all_m1, all_m2 = (slot.numpy() for slot in slots)
     width = x.shape[1]
-    # Rows of so many sites are taken at a time that they stay in the cache until they are used
-    # twice, and always written to the same place, because fresh memory is slow.
+    # Few sites at a time go through the epoch, so that their rows are in the cache until they are
+    # used again, and always written to the same place, because fresh memory is slow.
     group = max(1, CACHE // (b * width * x.element_size()))
     room = x.new_empty(min(group, len(all_w)), b, width).numpy()
-    all_g = x.new_empty(len(all_w), 1, width).numpy()
-    for step in steps:
-        k = step.k  # sites have run out of rows one by one; the others are a prefix
-        w = all_w[:k]
-        m1 = all_m1[:k]
-        m2 = all_m2[:k]
-        g = all_g[:k]
-        for first in range(0, k, group):
-            last = min(first + group, k)
+    all_g = x.new_empty(len(room), 1, width).numpy()
+    of_epoch = list(steps)
+    for first in range(0, len(all_w), group):
+        for step in of_epoch:
+            # sites have run out of rows one by one; the others are a prefix
+            last = min(first + group, step.k)
+            if last <= first:
+                break
             taken = room[: last - first]  # (sites, b, d)
             # Positions are known to be good; to check them NumPy would copy the rows once more.
             flat = taken.reshape(-1, width)
             np.take(rows_of, step.rows[first * b : last * b], 0, flat, mode="clip")
-            away = w[first:last] @ taken.swapaxes(1, 2) - step.y[first:last]
-            np.matmul(away * step.slope[first:last], taken, out=g[first:last])
-        if opt.weight_decay:
-            g += opt.weight_decay * w
-        if opt.name == "adam":
-            m1 += (1 - b1) * (g - m1)
-            m2 *= b2
-            m2 += (1 - b2) * g * g
-            w -= step.rate * m1 / (np.sqrt(m2) + step.floor)
-        else:
-            if opt.momentum:
-                m1 *= opt.momentum
-                g += m1
-                m1[:] = g
-            w -= step.rate * g
+            w = all_w[first:last]
+            g = all_g[: last - first]
+            away = w @ taken.swapaxes(1, 2) - step.y[first:last]
+            np.matmul(away * step.slope[first:last], taken, out=g)
+            moments = (all_m1[first:last], all_m2[first:last])
+            _move(opt, w, moments, g, step.rate[first:last], step.floor[first:last])
+
+
+def _move(
+    opt: Optimiser,
+    w: Array,
+    moments: tuple[Array, Array],
+    g: Array,
+    rate: Array,
+    floor: Array,
+) -> None:
+    """A step along the gradient: w, the moments and g change in place."""
+    b1, b2 = opt.betas
+    m1, m2 = moments
+    if opt.weight_decay:
+        g += opt.weight_decay * w
+    if opt.name == "adam":
+        m1 += (1 - b1) * (g - m1)
+        m2 *= b2
+        m2 += (1 - b2) * g * g
+        w -= rate * m1 / (np.sqrt(m2) + floor)
+    else:
+        if opt.momentum:
+            m1 *= opt.momentum
+            g += m1
+            m1[:] = g
+        w -= rate * g
 
 
 def _steps(opt: Optimiser, t: Tensor, lines: EpochLines) -> Iterator[_Step]:
