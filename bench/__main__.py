@@ -36,6 +36,7 @@ MODULES = (
     "study_two_processes",
     "workers",
     "own_table",
+    "pictures",
 )
 RESULTS = Path(__file__).with_name("results.json")
 
