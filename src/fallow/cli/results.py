@@ -32,7 +32,7 @@ def report(
     from fallow.papers import PAPERS
     from fallow.report.page import write_report
 
-    _keep_private(*studies)
+    keep_private(*studies)
     with Waiting(opt.console(quiet=quiet or as_json), "drawing the report page"):
         page = write_report(studies, out, papers=PAPERS)
     _say(f"Report page: {page}", {"report": str(page)}, quiet=quiet, as_json=as_json)
@@ -54,7 +54,7 @@ def export(
     from fallow.papers import PAPERS
     from fallow.report.export import export_study
 
-    _keep_private(study)
+    keep_private(study)
     with Waiting(opt.console(quiet=quiet or as_json), "reading the records"):
         path = export_study(study, to, out, papers=PAPERS)
     _say(f"Wrote {path}", {"file": str(path)}, quiet=quiet, as_json=as_json)
@@ -104,7 +104,7 @@ def forecast(
 
     if not more > 0:
         raise ValueError(f"--more is {more:g}; ask about 1 label or more")
-    _keep_private(study)
+    keep_private(study)
     found = read_study(study, KNOWN)
     forecasts = forecast_study(found, by)
     if query is not None:
@@ -193,7 +193,7 @@ def predict(
     from fallow.federation.site.predict import predict_at
     from fallow.study.predict import predict_file
 
-    _keep_private(study)
+    keep_private(study)
     with Waiting(opt.console(quiet=quiet or as_json), f"predicting rows of {data}"):
         if (study / SETTINGS).exists() and not (query or seed or site):
             found = predict_at(study, data, out)
@@ -221,7 +221,7 @@ def _say(text: str, about: dict[str, object], *, quiet: bool, as_json: bool) -> 
         opt.console(quiet=quiet).print(text, markup=False, soft_wrap=True)
 
 
-def _keep_private(*folders: Path) -> None:
+def keep_private(*folders: Path) -> None:
     """What is made of a study at real sites is its owner's alone, wherever it is written."""
     from fallow.federation.folders import is_real
 
