@@ -40,6 +40,7 @@ class Event(TypedDict, total=False):
     sites: Any  # their names; with "labels" how far the people of each are
     awaited: list[SiteId]  # those that were not heard yet
     key: str  # of the exchange
+    epsilon: float  # what an answer cost its site in noise
     needed: int  # answers
     asked: int  # sites
     waited: float  # seconds so far
