@@ -513,7 +513,7 @@ def test_nothing_to_run_is_refused() -> None:
 def test_a_table_as_it_is_names_what_makes_a_world_of_it() -> None:
     table = pd.DataFrame({"age": [1, 2], "ill": ["no", "yes"]})
     with pytest.raises(ValueError, match=r"fl\.from_frame\(table, label="):
-        fl.run(table)  # type: ignore[arg-type]  # that is what is refused
+        fl.run(table)
     with pytest.raises(ValueError, match=r"fl\.from_frame\(table, label="):
         fl.compare(["random"], data=table, label="ill")
 
