@@ -76,6 +76,7 @@ Strategies of a federation
     IFAL                 rows whose neighbourhood the models disagree about
     FairFAL              the same quota for each class, rows unlike the labelled
     FALE                 without a model: by leverage scores over all sites
+    Chooser              one of several for each query, by what their labels were worth
     Prices               unsure rows, as many of each class as are wanted
     Fisher               rows that leave the least variance of a linear model
     Pivotal              numbers to predict: half leverage, without replacement, spread out

@@ -67,6 +67,7 @@ from fallow.queries import FEAL as FEAL
 from fallow.queries import IFAL as IFAL
 from fallow.queries import KSAS as KSAS
 from fallow.queries import LCMD as LCMD
+from fallow.queries import Chooser as Chooser
 from fallow.queries import Complementary as Complementary
 from fallow.queries import CoreSet as CoreSet
 from fallow.queries import Coverage as Coverage

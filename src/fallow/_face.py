@@ -11,6 +11,7 @@ METHODS = {
         *("ACSFW", "AHFAL", "BADGE", "BAIT", "BALD", "FALE", "FEAL", "IFAL", "KSAS"),
         *(
             "LCMD",
+            "Chooser",
             "Complementary",
             "CoreSet",
             "Coverage",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from fallow.cli import main
 from tests.cli.conftest import Command
 
 MINE = '''
@@ -30,53 +34,52 @@ def at(data_dir: Path) -> tuple[str, str]:
     return "--data-dir", str(data_dir)
 
 
-def test_a_newcomer_is_added_to_what_was_measured_before(
-    fallow: Command, data_dir: Path
-) -> None:
-    Path("mine.py").write_text(MINE)
-    first = fallow(
-        "benchmark",
-        *TASK,
-        "--method",
-        "margin",
-        "--out",
-        "one",
-        "--data-dir",
-        str(data_dir),
-    )
-    assert first.code == 0, first.err
-    about = json.loads(first.out)
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    """The benchmark of margin and random rows, which is run once; where its files lie."""
+    folder = tmp_path_factory.mktemp("measured")
+    words = (*TASK, "--method", "margin", "--out", "one", *at(data_dir))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["fallow", "benchmark", *words])
+        said = io.StringIO()
+        with redirect_stdout(said), pytest.raises(SystemExit) as left:
+            main()
+    assert left.value.code == 0
+    (folder / "one.json").write_text(said.getvalue())
+    return folder
+
+
+def test_a_method_is_told_beside_its_rivals(measured: Path) -> None:
+    about = json.loads((measured / "one.json").read_text())
     (lines,) = about["tables"].values()
     assert {line["query"] for line in lines} == {"random", "margin"}
     (verdict,) = about["verdicts"]
     assert (verdict["query"], verdict["rival"], verdict["seeds"]) == ("margin", "random", 2)
 
-    known = ("--against", "one/scores.parquet", "--method", "mine:First")
-    second = fallow("benchmark", *TASK, *known, "--out", "two", *at(data_dir))
-    assert second.code == 0, second.err
+
+def test_a_newcomer_is_added_to_what_was_measured_before(
+    fallow: Command, data_dir: Path, measured: Path
+) -> None:
+    Path("mine.py").write_text(MINE)
+    scores_before = measured / "one" / "scores.parquet"
+    known = ("--against", str(scores_before), "--method", "mine:First")
+    ended = fallow("benchmark", *TASK, *known, "--out", "two", *at(data_dir))
+    assert ended.code == 0, ended.err
     assert [path.name for path in Path("two/heart/cells").iterdir()] == ["mine:First"]
     scores = pd.read_parquet("two/scores.parquet")
     assert set(scores["query"]) == {"random", "margin", "mine:First"}
-    before = pd.read_parquet("one/scores.parquet")
+    before = pd.read_parquet(scores_before)
     kept = scores[scores["query"] != "mine:First"].reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, before)
     assert "mine:First" in Path("two/benchmark.md").read_text()
 
 
 def test_what_was_measured_under_other_settings_is_run_again(
-    fallow: Command, data_dir: Path
+    fallow: Command, data_dir: Path, measured: Path
 ) -> None:
-    fallow(
-        "benchmark",
-        *TASK,
-        "--method",
-        "random",
-        "--out",
-        "one",
-        "--data-dir",
-        str(data_dir),
-    )
-    scores = pd.read_parquet("one/scores.parquet").assign(digest="another")
+    scores = pd.read_parquet(measured / "one" / "scores.parquet")
+    scores = scores[scores["query"] == "random"].assign(digest="another")
     scores.to_parquet("old.parquet", index=False)
     known = ("--against", "old.parquet", "--method", "random", "--out", "two")
     assert fallow("benchmark", *TASK, *known, *at(data_dir)).code == 0

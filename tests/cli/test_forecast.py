@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from fallow.cli import main
+from tests.cli.conftest import Command, write_inputs
 
 LONG = ("--set", "cycles=4", "--set", "rounds=1", "--set", "per_cycle=0.05")
 
 
-@pytest.fixture
-def study(fallow: Command, folder: Path) -> Path:
-    fallow(
-        "compare", "tiny.toml", "--out", "study", *LONG, "--set", "audit=true", "--quiet"
-    )
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study with audits, which is run once."""
+    folder = write_inputs(tmp_path_factory.mktemp("audited"))
+    words = ("tiny.toml", "--out", "study", *LONG, "--set", "audit=true", "--quiet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["fallow", "compare", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+    assert left.value.code == 0
     return folder / "study"
+
+
+@pytest.fixture
+def study(folder: Path, audited: Path) -> Path:
+    """A copy of it in the current directory."""
+    return shutil.copytree(audited, folder / "study")
 
 
 def test_a_forecast_in_words_as_an_object_and_as_a_picture(

@@ -16,6 +16,7 @@ from fallow.queries import (
     IFAL,
     KSAS,
     LCMD,
+    Chooser,
     Complementary,
     CoreSet,
     Coverage,
@@ -52,6 +53,8 @@ STRATEGIES: list[Query] = [
     AHFAL(score="margin", toggle="always", balance="target_deficit"),
     AHFAL(score="least_confidence", toggle="never", balance="uniform"),
     AHFAL(balance="none"),
+    Chooser(("margin", "entropy")),  # which ask for the same; a query has one arm
+    Chooser(("typicality",)),
     Complementary(),
     Complementary(temperature=0.5),
     CoreSet(),
@@ -127,7 +130,7 @@ READ_FEATURES = (
         IFAL,
         FairFAL,
     ),
-    *(OracleHistogram, LCMD, BAIT, ACSFW, Complementary, Coverage, Fisher),
+    *(OracleHistogram, LCMD, BAIT, ACSFW, Chooser, Complementary, Coverage, Fisher),
 )
 of_logits = pytest.mark.parametrize(
     "strategy", [s for s in STRATEGIES if not isinstance(s, READ_FEATURES)], ids=str

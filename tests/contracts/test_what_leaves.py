@@ -15,6 +15,7 @@ from fallow.queries import (
     AHFAL,
     FALE,
     IFAL,
+    Chooser,
     Coverage,
     Entropy,
     FairFAL,
@@ -60,6 +61,8 @@ def listed(strategy: Any) -> Listed:
         return of_fisher()
     if isinstance(strategy, Prices):
         return of_prices()
+    if isinstance(strategy, Chooser) and len(strategy.arms) > 1:
+        return of_chooser()
     if isinstance(strategy, Typical):
         return of_typical(strategy)
     if isinstance(strategy, Coverage):
@@ -136,6 +139,22 @@ def of_fisher() -> Listed:
         exchanges.append(("keep", {"count": ()}, at))
         exchanges.append(("sum", {"products": triangle}, {"width": ()}))
     exchanges.append(("keep", {"count": ()}, {"n": ()}))
+    kinds, up, down = zip(*exchanges, strict=True)
+    return Listed(kinds, up[:-1], down)
+
+
+def of_chooser() -> Listed:
+    """What it sends beside what its arm does, which is a count of picks."""
+    k = 2 * CLASSES + 1
+    told: Shapes = {"products": (k * (k + 1) // 2,), "cross": (k, CLASSES), "squares": ()}
+    lost: Shapes = dict.fromkeys(("loss", "loss_known", "by_chance", "known"), ())
+    head: Shapes = {"inverse": (k, k), "weight": (k, CLASSES)}
+    exchanges: list[tuple[str, Shapes, Shapes]] = [
+        ("sum", {**told, "rows": (), "draw": ()}, {}),
+        ("sum", lost, head),
+        ("keep", {"count": ()}, {"arm": ()}),
+        ("keep", {"count": ()}, {"n": ()}),
+    ]
     kinds, up, down = zip(*exchanges, strict=True)
     return Listed(kinds, up[:-1], down)
 
@@ -336,7 +355,8 @@ def test_a_cycle_has_one_query_and_one_exchange_that_picks(strategy: Any) -> Non
     assert kinds == listed(strategy).exchanges
     assert kinds[-1] == "keep"
     keeps_before = 0  # of scores, or of clusters
-    if isinstance(strategy, FALE | Pivotal | Prices):
+    is_choosing = isinstance(strategy, Chooser) and len(strategy.arms) > 1
+    if is_choosing or isinstance(strategy, FALE | Pivotal | Prices):
         keeps_before = 1
     elif isinstance(strategy, Fisher):
         keeps_before = 3

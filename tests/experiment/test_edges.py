@@ -38,13 +38,20 @@ def picks_of(run: Any) -> list[tuple[Any, ...]]:
     return list(run.labels[["site", "row", "cycle"]].itertuples(index=False, name=None))
 
 
-@pytest.mark.parametrize("training", ["fedavg", "closed-form"])
+FEW_FEATURES = Spec("convolution", {"filters": 8})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"training": "fedavg"}, {"training": "closed-form", "encoder": FEW_FEATURES}],
+    ids=lambda settings: settings["training"],
+)
 def test_picks_and_models_are_the_same_bit_for_bit_for_every_number_of_edges(
-    tmp_path: Path, training: str
+    tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    one = run_with(1, tmp_path, training=training)
+    one = run_with(1, tmp_path, **settings)
     for edges in (2, 9):
-        many = run_with(edges, tmp_path, training=training)
+        many = run_with(edges, tmp_path, **settings)
         assert picks_of(one) == picks_of(many) != []
         assert weights_of(one) == weights_of(many)
 

@@ -20,7 +20,7 @@ from fallow.federation.study_file import (
     read_agreement,
     write_agreement,
 )
-from fallow.network.flower import new_tls
+from fallow.network.tls import new_tls
 from fallow.papers import RECIPES
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.sites.store import MemoryStore

@@ -15,7 +15,7 @@ from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.terms import describe_study
 from fallow.federation.study_file import read_agreement
-from fallow.network.flower.certificates import Tls, new_tls
+from fallow.network.tls import Tls, new_tls
 
 pytest.importorskip("httpx")
 

@@ -18,13 +18,14 @@ from fallow.federation.folders import tighten
 from fallow.federation.ledger.tables import copy_of
 from fallow.federation.site.labels_files import write_lines
 from fallow.federation.site.serve import serve
-from fallow.network.flower import new_node_key, new_tls, private_socket
+from fallow.network.flower import new_node_key, private_socket
 from fallow.network.flower.launch import PARENT
 from fallow.network.flower.processes import command as flower_command
 from fallow.network.flower.processes import free_port
 from fallow.network.flower.sockets import listening
 from fallow.network.flower.superlink import Superlink
 from fallow.network.flower.supernode import Supernode
+from fallow.network.tls import new_tls
 from tests.federation.agreed import table
 from tests.federation.mistakes import Said
 from tests.federation.real import LEADER, real

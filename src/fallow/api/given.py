@@ -98,6 +98,10 @@ class GivenView:
         return self._inner.weights
 
     @property
+    def chances(self) -> Tensor:
+        return self._inner.chances
+
+    @property
     def counts(self) -> Tensor:
         return self._inner.counts
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fallow.cli import (
+    audit,
     benchmark,
     completion,
     coordinate,
@@ -66,7 +67,7 @@ for command in (
     completion.completion,
 ):
     app.command()(command)
-for group in (coordinate.coordinate, site.site):
+for group in (coordinate.coordinate, site.site, audit.audit):
     app.add_typer(group)
 
 UsageError: Any = typer.BadParameter.__base__  # of click, which is typer's business

@@ -25,6 +25,9 @@ class Event(TypedDict, total=False):
     labelled: int
     accuracy: float | None
     mse: float | None
+    bytes_up: int  # so far
+    bytes_down: int
+    epsilon: float  # what a site has spent on noise so far
     # of a study
     query: str
     seed: int
@@ -37,6 +40,7 @@ class Event(TypedDict, total=False):
     sites: Any  # their names; with "labels" how far the people of each are
     awaited: list[SiteId]  # those that were not heard yet
     key: str  # of the exchange
+    epsilon: float  # what an answer cost its site in noise
     needed: int  # answers
     asked: int  # sites
     waited: float  # seconds so far

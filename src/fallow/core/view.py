@@ -50,6 +50,9 @@ class View(Protocol):
     @property
     def weights(self) -> Tensor: ...  # (n,) weight that the query attached to each label
     @property
+    def chances(self) -> Tensor: ...  # (n,) float64, by which each label was drawn; NaN
+    # where that is not known
+    @property
     def counts(self) -> Tensor: ...  # (C,) float64 labels bought per class
     @property
     def hidden(

@@ -1,12 +1,58 @@
-"""Who is at the other end: TLS contexts of both sides.  A certificate is always verified."""
+"""Who is at the other end: certificates that are made here, and TLS contexts of both sides.
+
+What is made suits a study among sites that hand each other files.  A certificate is always verified.
+"""
 
 from __future__ import annotations
 
+import os
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fallow.network.flower.certificates import Tls
+from fallow.privacy.extra import need
+from fallow.storage.private import FILE, make_folder
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.x509 import Certificate, GeneralName, Name
+
+PURPOSE = "a certificate"
+AUTHORITY = "Fallow authority"
+YEARS = 10
+USES = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+LOCAL = (
+    "localhost",
+    "127.0.0.1",
+)  # Flower's processes on the coordinator's machine talk by these
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files (PEM) by which a server shows who it is; ``authority`` is what sites are given."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+    @staticmethod
+    def in_folder(folder: Path) -> Tls:
+        """The files that `new_tls` writes into a folder."""
+        return Tls(folder / "authority.pem", folder / "server.pem", folder / "server.key")
 
 
 @dataclass(frozen=True)
@@ -15,6 +61,31 @@ class Pair:
 
     certificate: Path
     key: Path
+
+
+def new_tls(folder: Path, hosts: Sequence[str] = ()) -> Tls:
+    """Write a new authority and a server certificate for names or addresses ``hosts``.
+
+    The authority's own key is not kept, so that nothing else is ever signed by it.
+    """
+    made = Tls.in_folder(folder)
+    elliptic = need("cryptography.hazmat.primitives.asymmetric.ec", PURPOSE)
+    authority = elliptic.generate_private_key(elliptic.SECP256R1())
+    server = elliptic.generate_private_key(elliptic.SECP256R1())
+    root = _sign_certificate(
+        name=AUTHORITY, key=authority, issuer=AUTHORITY, signer=authority, hosts=None
+    )
+    leaf = _sign_certificate(
+        name="Fallow coordinator",
+        key=server,
+        issuer=AUTHORITY,
+        signer=authority,
+        hosts=(*LOCAL, *hosts),
+    )
+    write_new_file(made.authority, _encode_certificate(root))
+    write_new_file(made.certificate, _encode_certificate(leaf))
+    write_new_file(made.key, encode_key(server, "PKCS8"))
+    return made
 
 
 def make_server_context(tls: Tls, clients: Path | None = None) -> ssl.SSLContext:
@@ -50,6 +121,9 @@ def make_site_context(authority: Path | None, own: Pair | None = None) -> ssl.SS
     return context
 
 
+# -- contexts -------------------------------------------------------------------------
+
+
 def _restrict(context: ssl.SSLContext) -> None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -77,3 +151,88 @@ def _load_pair(context: ssl.SSLContext, pair: Pair) -> None:
 def _ask_nobody() -> str:
     """A key with a password would else ask for it at a terminal that a service does not have."""
     raise ValueError("the key has a password")
+
+
+# -- certificates ---------------------------------------------------------------------
+
+
+def _sign_certificate(
+    name: str,
+    key: EllipticCurvePrivateKey,
+    issuer: str,
+    signer: EllipticCurvePrivateKey,
+    hosts: Sequence[str] | None,
+) -> Certificate:
+    """A certificate of ``name`` for ``hosts``, or of an authority where there are none."""
+    x509 = need("cryptography.x509", PURPOSE)
+    hashes = need("cryptography.hazmat.primitives.hashes", PURPOSE)
+    now = datetime.now(UTC)
+    is_authority = hosts is None
+    if is_authority:
+        allowed = {"key_cert_sign", "crl_sign"}
+        depth = 0  # it signs no other authority
+    else:
+        allowed = {"digital_signature"}
+        depth = None
+    uses = {use: use in allowed for use in USES}
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(_make_title(name))
+        .issuer_name(_make_title(issuer))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))  # clocks differ
+        .not_valid_after(now + timedelta(days=365 * YEARS))
+        .add_extension(x509.BasicConstraints(is_authority, depth), True)
+        .add_extension(x509.KeyUsage(**uses), True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+        .add_extension(identifier, False)
+    )
+    if hosts is not None:
+        names = x509.SubjectAlternativeName(
+            [_make_host(host) for host in dict.fromkeys(hosts)]
+        )
+        builder = builder.add_extension(names, False)
+    certificate: Certificate = builder.sign(signer, hashes.SHA256())
+    return certificate
+
+
+def _make_title(text: str) -> Name:
+    x509 = need("cryptography.x509", PURPOSE)
+    title: Name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+    return title
+
+
+def _make_host(host: str) -> GeneralName:
+    x509 = need("cryptography.x509", PURPOSE)
+    try:
+        found: GeneralName = x509.IPAddress(ip_address(host))
+    except ValueError:
+        found = x509.DNSName(host)
+    return found
+
+
+def _encode_certificate(certificate: Certificate) -> bytes:
+    formats = need("cryptography.hazmat.primitives.serialization", PURPOSE)
+    return certificate.public_bytes(formats.Encoding.PEM)
+
+
+def encode_key(key: EllipticCurvePrivateKey, kind: str) -> bytes:
+    """A private key as PEM, not encrypted; kind: a format's name in ``PrivateFormat``."""
+    formats = need("cryptography.hazmat.primitives.serialization", PURPOSE)
+    form = getattr(formats.PrivateFormat, kind)
+    return key.private_bytes(formats.Encoding.PEM, form, formats.NoEncryption())
+
+
+def write_new_file(path: Path, content: bytes) -> None:
+    """A new file that its owner alone reads; ValueError where there is one, which may be in use."""
+    make_folder(path.parent)
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE)
+    except FileExistsError as error:
+        raise ValueError(
+            f"{path} exists already; remove it first if it is not needed"
+        ) from error
+    with os.fdopen(file, "wb") as handle:
+        handle.write(content)

@@ -5,6 +5,7 @@ from fallow.queries.ahfal import AHFAL
 from fallow.queries.badge import BADGE
 from fallow.queries.bait import BAIT
 from fallow.queries.bald import BALD
+from fallow.queries.chooser import Chooser
 from fallow.queries.complementary import Complementary
 from fallow.queries.core_set import CoreSet
 from fallow.queries.coverage import Coverage
@@ -39,6 +40,7 @@ __all__ = [
     "IFAL",
     "KSAS",
     "LCMD",
+    "Chooser",
     "Complementary",
     "CoreSet",
     "Coverage",

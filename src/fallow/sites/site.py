@@ -100,6 +100,7 @@ class LocalSite:
     memory: dict[str, State] = field(default_factory=dict)
     values: Tensor = field(init=False)
     weight: Tensor = field(init=False)
+    chance: Tensor = field(init=False)  # NaN where none is known
 
     def __post_init__(self) -> None:
         if len(self.x) == 0:
@@ -189,6 +190,8 @@ class LocalSite:
             self.held[label.row] = label.held
             self.values[label.row] = label.value
             self.weight[label.row] = label.weight
+            if label.probability is not None:
+                self.chance[label.row] = label.probability
 
     def buy(self, labels: Sequence[Label]) -> None:
         """Write labels that the oracle gave into the ledger; a row is never bought twice."""
@@ -202,6 +205,7 @@ class LocalSite:
         """These are all labels now: some may have been corrected or taken away."""
         self.values = torch.full((len(self.x),), EMPTY, dtype=torch.float64)
         self.weight = torch.ones(len(self.x), dtype=self.x.dtype)
+        self.chance = torch.full((len(self.x),), torch.nan, dtype=torch.float64)
         self.bought = torch.zeros(len(self.x), dtype=torch.bool)
         self.held = torch.zeros(len(self.x), dtype=torch.bool)
         self._enter(labels)

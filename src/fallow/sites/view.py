@@ -74,6 +74,12 @@ class SiteView:
         return self._site.weight[self._site.labelled]
 
     @property
+    def chances(self) -> Tensor:
+        """By which each of the labelled rows that train was drawn, (n,) float64; NaN where a query
+        chose it or said nothing."""
+        return self._site.chance[self._site.labelled]
+
+    @property
     def counts(self) -> Tensor:
         """Labelled rows of each class, (C,) float64."""
         return torch.bincount(self.labels, minlength=self.classes).double()

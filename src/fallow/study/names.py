@@ -42,7 +42,7 @@ def heading(study: StudyManifest) -> str:
     """What the strategies of a study are called: queries; methods where they differ by how they are
     trained alone; strategies where they differ in both."""
     strategies = [Strategy.parse(query) for query in study.queries if not is_bound(query)]
-    chosen = {strategy.chooser for strategy in strategies}
+    chosen = {strategy.selection for strategy in strategies}
     trained = {strategy.trainer for strategy in strategies}
     if study.recipe.get("cycles") == 0 or (len(chosen) == 1 and len(trained) > 1):
         return "Method"

@@ -58,7 +58,7 @@ class Strategy:
         return ""
 
     @property
-    def chooser(self) -> tuple[str, ...]:
+    def selection(self) -> tuple[str, ...]:
         """What it is apart from how its models are trained."""
         others = [setting for setting in self.settings if setting not in self.trainer]
         return (self.query.partition("@")[0], *others)

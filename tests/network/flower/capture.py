@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from threading import Event, Thread
 
-from fallow.network.flower.certificates import Tls
+from fallow.network.tls import Tls
 
 CHUNK = 1 << 16
 LOCAL = "127.0.0.1"

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from fallow.core.events import Event
-from fallow.network.flower import FlowerLink, new_node_key, new_tls
-from fallow.network.flower.certificates import Tls
+from fallow.network.flower import FlowerLink, new_node_key
 from fallow.network.flower.processes import free_port
+from fallow.network.tls import Tls, new_tls
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

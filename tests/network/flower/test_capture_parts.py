@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from fallow.network.envelope import Reply, open_reply, sign_message
-from fallow.network.flower import new_tls
 from fallow.network.flower.launch import CLIENT, REASON, _guard, _staying, _without_words
 from fallow.network.flower.processes import free_port
+from fallow.network.tls import new_tls
 from fallow.privacy.signing import new_signing_key, verify_key
 from tests.federation.planted import (
     FOLDER,

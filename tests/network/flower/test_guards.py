@@ -292,7 +292,7 @@ def test_a_supernode_says_in_words_why_it_is_not_connected(tmp_path: Path) -> No
 
 
 def test_an_address_without_a_port_is_refused(tmp_path: Path) -> None:
-    from fallow.network.flower import Tls
+    from fallow.network.tls import Tls
 
     with pytest.raises(ValueError, match="write host:port"):
         Superlink(tmp_path, "coordinator", Tls.in_folder(tmp_path), tmp_path / "s")

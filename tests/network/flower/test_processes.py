@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fallow.network.flower import new_tls
+from fallow.network.tls import new_tls
 from tests.network.flower.federation import Federation, below, federation, kill, wait_until
 
 pytest.importorskip("flwr")

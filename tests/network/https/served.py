@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fallow.core.events import Event
-from fallow.network.flower.certificates import Tls, new_tls
 from fallow.network.https import Calling, HttpsLink, HttpsNode, Listening
 from fallow.network.https.signed import CHALLENGE_HEADER, Head, sum_of
-from fallow.network.tls import make_site_context
+from fallow.network.tls import Tls, make_site_context, new_tls
 from fallow.privacy.signing import new_signing_key, verify_key
 
 STUDY = "5" * 32

@@ -16,9 +16,9 @@ import pytest
 pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
-from fallow.network.flower.certificates import Tls, new_tls
 from fallow.network.https import Calling, HttpsLink, HttpsNode, Listening, Pair
 from fallow.network.https.link import allow_largest
+from fallow.network.tls import Tls, new_tls
 from fallow.privacy.signing import new_signing_key, verify_key
 from tests.network.https.served import SOON, STUDY, Served, echo, served, until
 

@@ -18,10 +18,9 @@ from fallow.federation.folders import check_free, private_folder, read_authority
 from fallow.federation.joining import KEY, check_own, read_joining
 from fallow.federation.schema import Schema
 from fallow.federation.study_file import read_agreement, write_agreement
-from fallow.network.flower.certificates import Tls, new_tls
 from fallow.network.gathering import Keys
 from fallow.network.links import FLOWER, LINKS, is_loopback
-from fallow.network.tls import make_server_context
+from fallow.network.tls import Tls, make_server_context, new_tls
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.errors import Failed

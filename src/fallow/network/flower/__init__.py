@@ -1,7 +1,7 @@
 """Flower as the transport between a coordinator and real sites; the extra ``flower``."""
 
-from fallow.network.flower.certificates import Tls, new_node_key, new_tls
 from fallow.network.flower.link import FlowerLink
+from fallow.network.flower.node_key import new_node_key
 from fallow.network.flower.sockets import SocketNode, private_socket, serve_socket
 from fallow.network.flower.superlink import Superlink
 from fallow.network.flower.supernode import Supernode
@@ -11,9 +11,7 @@ __all__ = [
     "SocketNode",
     "Superlink",
     "Supernode",
-    "Tls",
     "new_node_key",
-    "new_tls",
     "private_socket",
     "serve_socket",
 ]

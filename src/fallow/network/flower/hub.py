@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Empty, Queue
+from queue import Queue
 from threading import Event, Lock, Thread
 from time import monotonic
 
 from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId
+from fallow.network.answers import Answers, collect_answers
 from fallow.network.flower.app.fallow_pipe.pipe import (
     ANSWER,
     MESSAGE,
@@ -78,7 +79,7 @@ class Hub:
         self._stop = Event()
         self._parcels: dict[SiteId, Parcel] = {}
         self._nodes: dict[SiteId, Node] = {}
-        self._answers: Queue[tuple[SiteId, bytes]] = Queue()
+        self._answers: Answers = Queue()
         self._app: socket.socket | None = None
         self._last = 0  # number that was given last
         self._threads = [
@@ -103,13 +104,7 @@ class Hub:
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
         """Answers that came, after waiting so many seconds for the first one."""
-        found = []
-        try:
-            found.append(self._answers.get(timeout=max(seconds, 0.0)))
-            while True:
-                found.append(self._answers.get_nowait())
-        except Empty:
-            return found
+        return collect_answers(self._answers, seconds)
 
     def online(self) -> set[SiteId]:
         """The sites whose SuperNode is there now."""

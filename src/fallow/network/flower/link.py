@@ -11,10 +11,10 @@ from time import monotonic
 
 from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId
-from fallow.network.flower.certificates import Tls
 from fallow.network.flower.hub import Hub
 from fallow.network.flower.sockets import private_socket
 from fallow.network.flower.superlink import Superlink
+from fallow.network.tls import Tls
 
 START = 180.0  # seconds in which a run of the app should connect
 TURN = 0.5

@@ -14,9 +14,9 @@ import tomlkit
 
 from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId, Tree
-from fallow.network.flower.certificates import Tls
 from fallow.network.flower.launch import APP
 from fallow.network.flower.processes import Child, command, environment, write_commands
+from fallow.network.tls import Tls
 from fallow.storage.private import OTHERS, private_folder, write_private
 
 COMMANDS = ("flower-superexec", "flwr-serverapp")

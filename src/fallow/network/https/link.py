@@ -14,12 +14,11 @@ from typing import cast
 from fallow.core.events import Event as Happening
 from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId
-from fallow.network.flower.certificates import Tls
 from fallow.network.https.app import Application
 from fallow.network.https.connections import Connections, make_config
 from fallow.network.https.mailbox import Mailbox
 from fallow.network.links import is_loopback
-from fallow.network.tls import make_server_context
+from fallow.network.tls import Tls, make_server_context
 
 LARGEST = 2**31  # bytes of an answer, before more is known of a study
 BACKLOG = 128

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from queue import Empty, Queue
+from queue import Queue
 from threading import Lock
 from time import monotonic
 
 from fallow.core.types import SiteId
+from fallow.network.answers import Answers, collect_answers
 from fallow.network.https.signed import sum_of
 
 GONE = 15.0  # seconds after its last word until a site counts as gone
@@ -30,7 +31,7 @@ class Mailbox:
         self._clock = clock
         self._lock = Lock()
         self._open: dict[SiteId, tuple[str, bytes]] = {}
-        self._answers: Queue[tuple[SiteId, bytes]] = Queue()
+        self._answers: Answers = Queue()
         self._here: dict[SiteId, int] = {}  # polls that wait now
         self._heard: dict[SiteId, float] = {}
 
@@ -44,13 +45,7 @@ class Mailbox:
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
         """Answers that came, after waiting so many seconds for the first one."""
-        found = []
-        try:
-            found.append(self._answers.get(timeout=max(seconds, 0.0)))
-            while True:
-                found.append(self._answers.get_nowait())
-        except Empty:
-            return found
+        return collect_answers(self._answers, seconds)
 
     def online(self) -> set[SiteId]:
         """The sites that wait for a message now, or did a moment ago."""

@@ -9,7 +9,8 @@ from threading import Thread
 
 import pytest
 
-from fallow.network.flower import Tls, new_node_key, new_tls
+from fallow.network.flower import new_node_key
+from fallow.network.tls import Tls, new_tls
 
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
 

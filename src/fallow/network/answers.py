@@ -1,0 +1,21 @@
+"""Answers that wait to be read, over any link."""
+
+from __future__ import annotations
+
+from queue import Empty, Queue
+
+from fallow.core.types import SiteId
+
+Answers = Queue[tuple[SiteId, bytes]]
+"""What sites have sent, oldest first."""
+
+
+def collect_answers(waiting: Answers, seconds: float) -> list[tuple[SiteId, bytes]]:
+    """All answers that are there, after waiting at most so many seconds for the first one."""
+    found: list[tuple[SiteId, bytes]] = []
+    try:
+        found.append(waiting.get(timeout=max(seconds, 0.0)))
+        while True:
+            found.append(waiting.get_nowait())
+    except Empty:
+        return found

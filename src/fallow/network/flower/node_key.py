@@ -1,0 +1,26 @@
+"""The key by which Flower's SuperLink knows a SuperNode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fallow.network.tls import encode_key, write_new_file
+from fallow.privacy.extra import need
+
+PURPOSE = "a key of a node"
+
+
+def new_node_key(path: Path) -> str:
+    """Write the secret key of a SuperNode to ``path``; its public line, which is also in .pub.
+
+    Flower takes elliptic keys of a NIST curve in the format of OpenSSH.
+    """
+    elliptic = need("cryptography.hazmat.primitives.asymmetric.ec", PURPOSE)
+    formats = need("cryptography.hazmat.primitives.serialization", PURPOSE)
+    secret = elliptic.generate_private_key(elliptic.SECP384R1())
+    public = secret.public_key().public_bytes(
+        formats.Encoding.OpenSSH, formats.PublicFormat.OpenSSH
+    )
+    write_new_file(path, encode_key(secret, "OpenSSH"))
+    write_new_file(path.with_name(path.name + ".pub"), public + b"\n")
+    return str(public.decode())
