@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ def test_what_a_selection_costs_is_what_the_table_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import measure_costs
+    measure_costs = import_module("measure_costs")
 
     written = measure_costs.read_table()
     assert set(written) == set(measure_costs.find_strategies())
@@ -27,7 +28,7 @@ def test_a_table_that_is_gone_is_missed_in_a_sentence(
 ) -> None:
     pytest.importorskip("pyarrow")
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    import gallery
+    gallery = import_module("gallery")
 
     one, other = gallery.read_table_curve(gallery.FROM_TABLES["bait"], "bait")
     assert one.labels == other.labels == [300, 600, 1500, 3000]
@@ -39,7 +40,7 @@ def test_a_table_that_is_gone_is_missed_in_a_sentence(
 
 def test_a_picture_has_both_lines_and_stays_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    import charts
+    charts = import_module("charts")
 
     mine = charts.Curve("mine", [20, 200], [50.0, 90.0], [2.0, 1.0])
     other = charts.Curve("a < b", [20, 200], [50.0, 89.0], [3.0, 1.0])
