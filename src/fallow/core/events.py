@@ -27,7 +27,7 @@ class Event(TypedDict, total=False):
     mse: float | None
     bytes_up: int  # so far
     bytes_down: int
-    epsilon: float  # spent on noise: by a site so far; for an answer, by that alone
+    epsilon: float  # what a site has spent on noise so far; of an exchange: what it cost
     # of a study
     query: str
     seed: int
