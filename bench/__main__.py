@@ -16,7 +16,9 @@ from bench.timing import Entry, Result
 
 MODULES = (
     "linear_27",
+    "linear_27_numpy",
     "linear_379",
+    "linear_379_numpy",
     "lenet",
     "resnet8",
     "k_center",

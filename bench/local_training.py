@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from bench.numpy_loop import numpy_loop
 from bench.plain_loop import Loss, plain_loop
 from bench.timing import Race
 from fallow.core.banks import Layout
@@ -28,7 +29,7 @@ class Task:
 
     rows: of each site; classes: 0 for a regression; compared_rows: of the sites that are trained
     in float64, in the memory layout ``compared_by``, for `Race.outputs_equal`; tolerance: the
-    largest difference of a weight or a statistic there.
+    largest difference of a weight or a statistic there; reference: how the other side trains.
     """
 
     model: str
@@ -40,6 +41,7 @@ class Task:
     compared_rows: tuple[int, ...]
     compared_by: Executor
     tolerance: float
+    reference: Reference = "modules"
 
     def race(self, is_quick: bool) -> Race:
         small = replace(self, rows=self.compared_rows, executor=self.compared_by)
@@ -56,6 +58,7 @@ class Task:
 
 
 Executor = Literal["stacked", "loop", "channels_last"]
+Reference = Literal["modules", "numpy"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Sides:
     jobs: list[Job]
     executor: Loop | Stacked
     loss: Loss
+    rival: Reference
 
     @staticmethod
     def of(task: Task, dtype: torch.dtype) -> Sides:
@@ -85,10 +89,15 @@ class Sides:
         executor: Loop | Stacked = Stacked(model, layout, losses)
         if task.executor != "stacked":
             executor = Loop(model, layout, losses, task.executor == "channels_last")
-        return Sides(model, layout, task.plan, jobs, executor, loss)
+        return Sides(model, layout, task.plan, jobs, executor, loss, task.reference)
 
-    def reference(self) -> list[nn.Module]:
-        return plain_loop(self.model, self.plan, self.jobs, self.loss)
+    def reference(self) -> list[State]:
+        if self.rival == "numpy":
+            start = self.layout.flatten(self.model)
+            trained = numpy_loop(start["w"].numpy(), self.plan, self.jobs)
+            return [{**start, "w": torch.from_numpy(w)} for w in trained]
+        modules = plain_loop(self.model, self.plan, self.jobs, self.loss)
+        return [self.layout.flatten(module) for module in modules]
 
     def ours(self) -> list[State]:
         fitted = self.executor.fit(FedAvg(self.plan), self.plan, 0, self.jobs)
@@ -96,8 +105,7 @@ class Sides:
 
     def differ_by_at_most(self, tolerance: float) -> bool:
         """Whether no weight and no statistic of any site differs by more."""
-        theirs = [self.layout.flatten(module) for module in self.reference()]
-        for a, b in zip(theirs, self.ours(), strict=True):
+        for a, b in zip(self.reference(), self.ours(), strict=True):
             for name in a:
                 if not torch.allclose(a[name], b[name], rtol=0, atol=tolerance):
                     return False

@@ -158,7 +158,7 @@ def test_epochs_leave_the_slot_that_they_were_given() -> None:
     }
     at = slot(start, ADAM.optimiser)
     kept = [part.clone() for part in at]
-    made = descend(ADAM.optimiser, at, data, data.lines(Frame.of(seats, 4), epoch))
+    made = descend(ADAM.optimiser, at, [data.lines(Frame.of(seats, 4), epoch)])
     assert all(torch.equal(was, now) for was, now in zip(kept, at, strict=True))
     assert made.t.flatten().tolist() == [3, 2, 2, 1, 0]
 

@@ -19,6 +19,7 @@ from rich.markup import escape
 
 from fallow.cli import (
     advise,
+    audit,
     benchmark,
     completion,
     coordinate,
@@ -68,7 +69,7 @@ for command in (
     completion.completion,
 ):
     app.command()(command)
-for group in (coordinate.coordinate, site.site):
+for group in (coordinate.coordinate, site.site, audit.audit):
     app.add_typer(group)
 
 UsageError: Any = typer.BadParameter.__base__  # of click, which is typer's business

@@ -196,15 +196,26 @@ def admit(
 
 
 @coordinate.command()
-def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False) -> None:
+def start(
+    folder: Folder,
+    track: opt.Track = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsLines = False,
+) -> None:
     """Run the study until it is finished, or until Ctrl-C or 'stop'; the same command goes on."""
     from fallow.cli.coordinate_words import CoordinatorLines
+    from fallow.core.events import Event
     from fallow.federation.coordinator.folder import CoordinatorFolder
     from fallow.federation.coordinator.program import Program, alone
     from fallow.federation.folders import tighten
     from fallow.federation.links.table import open_link
+    from fallow.integrations.callbacks import CallbackList
+    from fallow.integrations.trackers import build_tracker
     from fallow.network.links import check_packages
+    from fallow.study.cell import StudyRun
 
+    # before anything else: a package may be missing
+    trackers = [build_tracker(name, folder) for name in dict.fromkeys(track or ())]
     office = CoordinatorFolder.open(folder)
     console = opt.console(quiet=quiet or as_json)
     keys = office.keys
@@ -218,11 +229,21 @@ def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False
     check_packages(agreement.link)
 
     say = CoordinatorLines(console, agreement, as_json=as_json)
-    with _stopped_by_signals(folder, say):
+    run = StudyRun(str(agreement.recipe.query), agreement.seed)
+    told = CallbackList(trackers, agreement.recipe, [run], opt.warn, agreement.name)
+    track_event = told.follow(run)
+
+    def say_and_track(event: Event) -> None:
+        say(event)
+        track_event(event)
+
+    with _stopped_by_signals(folder, say), told:
         link = open_link(office, say)
-        program = Program(folder, agreement, link, keys, say, limit=link.limit)
+        program = Program(folder, agreement, link, keys, say_and_track, limit=link.limit)
         try:
             is_finished = program.go(link.start)
+            if is_finished:
+                told.end(folder / "report.html")
         except KeyboardInterrupt as error:  # a second Ctrl-C
             raise Stopped(
                 "stopped at once; every answer that counted is kept: fallow coordinate start "

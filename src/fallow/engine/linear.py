@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from fallow.core.local import RowLoss, TrainState, shares
 from fallow.core.plan import Optimiser
 from fallow.engine.losses import squared_error
 from fallow.engine.optimise import unbias
-from fallow.engine.together import EpochLines, Joined
+from fallow.engine.together import EpochLines, Seat
 from fallow.models import Linear
 
 Array = npt.NDArray[Any]  # of the dtype of the model
@@ -28,8 +28,8 @@ def is_linear(model: nn.Module, loss: RowLoss) -> bool:
     )
 
 
-def descend(opt: Optimiser, at: TrainState, data: Joined, lines: EpochLines) -> TrainState:
-    """The slot of K sites after an epoch of plain steps.
+def descend(opt: Optimiser, at: TrainState, epochs: Sequence[EpochLines]) -> TrainState:
+    """The slot of K sites after epochs of plain steps.
 
     Up to rounding these are the steps of `fallow.engine.optimise.step` along the gradient, taken
     in place on a copy.
@@ -37,25 +37,48 @@ def descend(opt: Optimiser, at: TrainState, data: Joined, lines: EpochLines) -> 
     w = at.w.clone().unsqueeze(1)  # (K, 1, d), as the moments
     m1 = at.m1.clone().unsqueeze(1)
     m2 = at.m2.clone().unsqueeze(1)
-    if w.shape[2] == data.width:
-        x = data.flat
-    else:
-        x = data.affine
-    _run(opt, x, (w, m1, m2), lines.rows.shape[1], _steps(opt, at.t, lines))
+    seats = epochs[0].frame.seats
+    batch = epochs[0].rows.shape[1]
+    bytes_of_step = batch * w.shape[2] * w.element_size()
+    groups = _group(seats, size=max(1, CACHE // bytes_of_step))
+    moved = _places_moved(groups)
+    t = at.t
+    steps: list[_Step] = []
+    for lines in epochs:
+        steps += _steps(opt, t, lines, moved)
+        t = t + lines.frame.steps
+    _run(opt, groups, (w, m1, m2), batch, steps)
     return TrainState(
         w=w.squeeze(1),
         stats=at.stats,
         m1=m1.squeeze(1),
         m2=m2.squeeze(1),
-        t=at.t + lines.frame.steps,
+        t=t,
     )
+
+
+def _group(seats: Sequence[Seat], size: int) -> list[Sequence[Seat]]:
+    """The seats, ``size`` after ``size``."""
+    return [seats[first : first + size] for first in range(0, len(seats), size)]
+
+
+def _places_moved(groups: Sequence[Sequence[Seat]]) -> Tensor:
+    """By how much the place of a row in the joined data is beyond that among the rows of its group
+    alone, for each seat: (K,)."""
+    moved = []
+    for seats in groups:
+        begin = 0
+        for seat in seats:
+            moved.append(seat.first - begin)
+            begin += len(seat.job.y)
+    return torch.tensor(moved)
 
 
 class _Step(NamedTuple):
     """One step of the first k sites, in batches of b rows."""
 
     k: int
-    rows: Array  # (k b,) which rows
+    rows: Array  # (k b,) which rows, of those of the site's group
     y: Array  # (k, 1, b)
     slope: Array  # (k, 1, b): the loss rises by so much where an output rises by y's unit
     rate: Array  # (k, 1, 1): what a move is multiplied by
@@ -64,59 +87,93 @@ class _Step(NamedTuple):
 
 def _run(
     opt: Optimiser,
-    x: Tensor,
+    groups: Sequence[Sequence[Seat]],
     slots: tuple[Tensor, Tensor, Tensor],
     b: int,
-    steps: Iterable[_Step],
+    steps: Sequence[_Step],
 ) -> None:
-    """Take the ``steps`` on rows of ``x`` (n, d); w, m1 and m2, (K, 1, d), change in place.
+    """Take the ``steps`` of all sites; w, m1 and m2, (K, 1, d), change in place.
 
-    In NumPy, on the memory of the tensors: an operation on so little costs a tenth there.
+    In NumPy, on the memory of the tensors: an operation on so little costs a tenth there.  One group
+    of sites after the other goes through all steps, so that its rows are in the cache until they are
+    used again, and always written to the same place, because fresh memory is slow.
     """
-    b1, b2 = opt.betas
-    rows_of = x.numpy()
     all_w, all_m1, all_m2 = (slot.numpy() for slot in slots)
-    width = x.shape[1]
-    # Rows of so many sites are taken at a time that they stay in the cache until they are used
-    # twice, and always written to the same place, because fresh memory is slow.
-    group = max(1, CACHE // (b * width * x.element_size()))
-    room = x.new_empty(min(group, len(all_w)), b, width).numpy()
-    all_g = x.new_empty(len(all_w), 1, width).numpy()
-    for step in steps:
-        k = step.k  # sites have run out of rows one by one; the others are a prefix
-        w = all_w[:k]
-        m1 = all_m1[:k]
-        m2 = all_m2[:k]
-        g = all_g[:k]
-        for first in range(0, k, group):
-            last = min(first + group, k)
+    width = all_w.shape[2]
+    size = len(groups[0])
+    most = max(sum(len(seat.job.y) for seat in seats) for seats in groups)
+    memory = slots[0].new_empty(most, width)
+    rows_of = memory.numpy()
+    room = np.empty((size, b, width), rows_of.dtype)
+    all_g = np.empty((size, 1, width), rows_of.dtype)
+    first = 0  # site of the group
+    for seats in groups:
+        _write_rows(seats, memory)
+        for step in steps:
+            # sites run out of rows one by one in an epoch; the others are a prefix
+            last = min(first + len(seats), step.k)
+            if last <= first:
+                continue
             taken = room[: last - first]  # (sites, b, d)
             # Positions are known to be good; to check them NumPy would copy the rows once more.
             flat = taken.reshape(-1, width)
             np.take(rows_of, step.rows[first * b : last * b], 0, flat, mode="clip")
-            away = w[first:last] @ taken.swapaxes(1, 2) - step.y[first:last]
-            np.matmul(away * step.slope[first:last], taken, out=g[first:last])
-        if opt.weight_decay:
-            g += opt.weight_decay * w
-        if opt.name == "adam":
-            m1 += (1 - b1) * (g - m1)
-            m2 *= b2
-            m2 += (1 - b2) * g * g
-            w -= step.rate * m1 / (np.sqrt(m2) + step.floor)
-        else:
-            if opt.momentum:
-                m1 *= opt.momentum
-                g += m1
-                m1[:] = g
-            w -= step.rate * g
+            w = all_w[first:last]
+            g = all_g[: last - first]
+            away = w @ taken.swapaxes(1, 2) - step.y[first:last]
+            np.matmul(away * step.slope[first:last], taken, out=g)
+            moments = (all_m1[first:last], all_m2[first:last])
+            _move(opt, w, moments, g, step.rate[first:last], step.floor[first:last])
+        first += len(seats)
 
 
-def _steps(opt: Optimiser, t: Tensor, lines: EpochLines) -> Iterator[_Step]:
-    """The steps of an epoch; t: (K, 1) steps that each site has taken before."""
+def _write_rows(seats: Sequence[Seat], memory: Tensor) -> None:
+    """The rows of some sites as vectors, one site below the other; where there is room for a number
+    more, that is a 1, which a bias multiplies."""
+    begin = 0
+    for seat in seats:
+        rows = seat.job.x.flatten(1)
+        end = begin + len(rows)
+        columns = rows.shape[1]
+        memory[begin:end, :columns] = rows
+        memory[begin:end, columns:] = 1
+        begin = end
+
+
+def _move(
+    opt: Optimiser,
+    w: Array,
+    moments: tuple[Array, Array],
+    g: Array,
+    rate: Array,
+    floor: Array,
+) -> None:
+    """A step along the gradient: w, the moments and g change in place."""
+    b1, b2 = opt.betas
+    m1, m2 = moments
+    if opt.weight_decay:
+        g += opt.weight_decay * w
+    if opt.name == "adam":
+        m1 += (1 - b1) * (g - m1)
+        m2 *= b2
+        m2 += (1 - b2) * g * g
+        w -= rate * m1 / (np.sqrt(m2) + floor)
+    else:
+        if opt.momentum:
+            m1 *= opt.momentum
+            g += m1
+            m1[:] = g
+        w -= rate * g
+
+
+def _steps(opt: Optimiser, t: Tensor, lines: EpochLines, moved: Tensor) -> Iterator[_Step]:
+    """The steps of an epoch; t: (K, 1) steps that each site has taken before; moved: (K,), as
+    `_places_moved` gives it."""
     b = lines.rows.shape[1]
     now = t[lines.frame.seat] + lines.frame.step.unsqueeze(1) + 1  # (lines, 1)
     paces, floors = _pace(opt, now, lines.epoch.lr)
-    rows = lines.rows.flatten().numpy()  # (lines b,)
+    of_group = lines.rows - moved[lines.frame.seat].unsqueeze(1)
+    rows = of_group.flatten().numpy()  # (lines b,)
     y = lines.y.unsqueeze(1).numpy()  # (lines, 1, b)
     slope = (2 * shares(lines.weight)).unsqueeze(1).numpy()
     rate = paces.unsqueeze(1).numpy()  # (lines, 1, 1)

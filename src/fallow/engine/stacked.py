@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -17,14 +17,16 @@ from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
 from fallow.core.plan import Plan
 from fallow.core.types import State
 from fallow.engine.banked import BankedModel, can_stack
-from fallow.engine.batches import Fitted, Job, epochs
+from fallow.engine.batches import Epoch, Fitted, Job, epochs
 from fallow.engine.learner import Autograd, movable
 from fallow.engine.linear import descend, is_linear
 from fallow.engine.loop import Loop, reaches_accuracy
 from fallow.engine.plain import is_plain
 from fallow.engine.slots import copy_result, finish, join, stack, start, take
 from fallow.engine.stopping import Heard, Patience, mean_losses
-from fallow.engine.together import Frame, Joined, Seat
+from fallow.engine.together import EpochLines, Frame, Joined, Seat
+
+ROWS_AHEAD = 2**20  # places of rows that are drawn for several epochs
 
 
 @final
@@ -95,20 +97,24 @@ class Stacked:
         results: dict[int, Fitted] = {}
         done = 0  # epochs
         is_whole = False
-        for epoch in epochs(plan, round_):
+        ahead = list(epochs(plan, round_))
+        while ahead:
+            epoch = ahead[0]
             learn.moves = movable(self.model, self.layout, epoch.part)
             if plan.patience:
                 learn.heard = []
             lines = data.lines(frame, epoch)
-            if epoch.number == 0:
-                is_whole = self._is_whole(
-                    method, plan, s, w_t, data.batches(lines, plan.mix)
-                )
+            if done == 0:
+                is_whole = self._is_whole(method, plan, s, w_t, data, lines)
+            together = 1  # epochs
             if is_whole and learn.moves is None:
-                s = {"w": descend(plan.optimiser, s["w"], data, lines)}
+                together = self._count_together(plan, ahead, rows=len(data.y))
+                others = [data.lines(frame, each) for each in ahead[1:together]]
+                s = {"w": descend(plan.optimiser, s["w"], [lines, *others])}
             else:
                 s = _steps(method, learn, s, w_t, data.batches(lines, plan.mix))
-            done += 1
+            ahead = ahead[together:]
+            done += together
             over = self._find_over(method, plan, s, seats, learn.heard or [])
             if over:
                 on = [k for k in range(len(seats)) if k not in over]
@@ -129,16 +135,30 @@ class Stacked:
         plan: Plan,
         s: dict[str, TrainState],
         w_t: TrainState,
-        batches: Iterator[Batch],
+        data: Joined,
+        lines: EpochLines,
     ) -> bool:
         """Whether an epoch can be done in one go: plain descent of a linear model."""
         if plan.patience is not None or not is_linear(self.model, self.loss):
             return False
-        first = next(batches, None)
-        if first is None:
+        if not lines.frame.widths:
             return False
+        first = data.first_batch(lines, plan.mix)
         active = slice(len(first.x))
         return is_plain(method, _take(s, active), take(w_t, active), first)
+
+    def _count_together(self, plan: Plan, ahead: Sequence[Epoch], rows: int) -> int:
+        """How many of the epochs ahead are done at once: those in which all of the model moves, as
+        long as nothing can end training between them."""
+        if plan.stop_at is not None:
+            return 1
+        most = max(1, ROWS_AHEAD // rows)
+        together = 0
+        for epoch in ahead[:most]:
+            if movable(self.model, self.layout, epoch.part) is not None:
+                break
+            together += 1
+        return together
 
     def _find_over(
         self,

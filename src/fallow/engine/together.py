@@ -114,23 +114,6 @@ class Joined:
     def x(self) -> Tensor:
         return torch.cat(self.rows)
 
-    @property
-    def width(self) -> int:
-        """d, the numbers of a row."""
-        return self.rows[0][:1].flatten(1).shape[1]
-
-    @property
-    def flat(self) -> Tensor:
-        """The rows as vectors: (n, d)."""
-        return self.x.flatten(1)
-
-    @cached_property
-    def affine(self) -> Tensor:
-        """The rows as vectors, each with a 1 behind, which a bias multiplies: (n, d + 1)."""
-        affine = self.y.new_ones(len(self.y), self.width + 1, dtype=self.rows[0].dtype)
-        torch.cat([rows.flatten(1) for rows in self.rows], out=affine[:, :-1])
-        return affine
-
     def lines(self, frame: Frame, epoch: Epoch) -> EpochLines:
         """The rows of an epoch in the order in which it takes them."""
         rows = frame.arrange([order(seat.job, epoch) for seat in frame.seats])
@@ -140,6 +123,25 @@ class Joined:
         y = self.y.index_select(0, flat).view_as(rows)
         weight = self.weight.index_select(0, flat).view_as(rows)
         return EpochLines(frame, epoch, rows=rows, y=y, weight=weight * frame.real)
+
+    def first_batch(self, lines: EpochLines, mix: float | None = None) -> Batch:
+        """What `batches` begins with; without rows of pools those of the jobs are not joined."""
+        if mix is not None:
+            return next(self.batches(lines, mix))
+        k = lines.frame.widths[0]
+        rows = lines.rows[:k]  # (k, size)
+        parts = []
+        for seat, of_seat in zip(lines.frame.seats, rows, strict=False):
+            parts.append(seat.job.x.index_select(0, of_seat - seat.first))
+        counts = [seat.job.counts for seat in lines.frame.seats[:k]]
+        return Batch(
+            x=torch.stack(parts),
+            y=lines.y[:k],
+            weight=lines.weight[:k],
+            lr=lines.epoch.lr,
+            counts=torch.stack(counts),
+            round=lines.epoch.round,
+        )
 
     def batches(self, lines: EpochLines, mix: float | None = None) -> Iterator[Batch]:
         """A batch (k, size, ...) for every step of an epoch.

@@ -1,0 +1,345 @@
+"""What a simulation costs as sites, rounds and rows grow in number.
+
+`python -m bench.scale sites`: a run on 10 to 10,000 sites, each in a process of its own.
+`python -m bench.scale rounds`: 1,000 rounds of 1,000 sites, told every 100 rounds.
+`python -m bench.scale rows`: the totals of 10^5 to 10^7 rows of 768 features in a file of float16, as
+sites of 8,192 rows add them up.  The file takes 15 GB and is deleted.
+`python -m bench.scale draw`: pictures of what was measured, into a folder.
+
+Each writes its part of ``bench/scale.json``, line by line, so that what was measured stays when it
+is stopped.  The small network has 8 inputs, 8 hidden units and 4 classes; sites have 5 rows and
+train on 2 to 4 labels: what is measured is what a site costs the simulation, not arithmetic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from rich.console import Console
+from torch import Tensor
+
+from bench.timing import describe_machine
+from fallow.core import stream
+from fallow.core.events import Event
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.data.dataset import Dataset
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import world_of
+from fallow.report.figures.style import STYLE, new_figure, plain_logarithm
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.storage.features import FeatureFile
+from fallow.training.parts.ridge import add_up
+
+RESULTS = Path(__file__).with_name("scale.json")
+SITES = (10, 30, 100, 300, 1000, 3000, 10_000)
+ROWS_OF_SITE = 5
+COLUMNS = 8
+CLASSES = 4
+ROUNDS = 1000
+EVERY = 100  # rounds between two lines
+ROWS = (100_000, 1_000_000, 10_000_000)
+WIDTH = 768  # features
+BLOCK = 8192  # rows of a site of `rows`
+KIB = 1024
+GB = 1e9
+STATUS = Path("/proc/self/status")
+
+NETWORK = Recipe(
+    name="scale",
+    partition=Spec("iid"),
+    model=Spec("mlp", {"hidden": [8]}),
+    plan=Plan((Segment(1),), 4, Optimiser(lr=0.1)),
+    rounds=5,
+    initial=2,
+    per_cycle=1,
+    cycles=1,
+    score_rounds=1,
+    bounds=(),
+)
+SOLVED = replace(
+    NETWORK,
+    model=Spec("linear"),
+    training=Spec("closed-form"),
+    encoder=Spec("identity"),
+    rounds=1,
+)
+METHODS = {"small network": NETWORK, "closed form": SOLVED}
+
+Line = dict[str, float]
+"""One line of a table: numbers by their names."""
+
+
+def small_rows(sites: int) -> Dataset:
+    """Rows for so many sites whose first columns tell the class, and 200 to test on."""
+    draw = stream(0, "bench scale")
+    n = sites * ROWS_OF_SITE + 200
+    y = torch.randint(CLASSES, (n,), generator=draw)
+    x = torch.randn(n, COLUMNS, generator=draw)
+    x[torch.arange(n), y] += 2
+    return Dataset(
+        name="scale",
+        x=x[200:],
+        y=y[200:],
+        x_test=x[:200],
+        y_test=y[:200],
+        classes=tuple("abcd"),
+    )
+
+
+def memory_now() -> float:
+    """GB that this process has in memory (Linux)."""
+    for line in STATUS.read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) * KIB / GB
+    return float("nan")
+
+
+def memory_at_most() -> float:
+    """GB that this process had at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB / GB
+
+
+# -- sites ------------------------------------------------------------------------------------------
+
+
+def measure_sites(method: str, sites: int) -> Line:
+    """A run of two phases and one query of one row a site, journal in a file included."""
+    torch.set_num_threads(1)
+    rows = small_rows(sites)
+    recipe = replace(METHODS[method], sites=sites)
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Journal(Path(folder) / "journal.sqlite")
+        records = Run(world_of(recipe, 0, rows, journal), journal).go()
+        journal.close()
+    seconds = time.process_time() - began
+    return {
+        "sites": sites,
+        "seconds": seconds,
+        "gb": memory_at_most(),
+        "accuracy": float(records[-1]["accuracy"] or 0.0),
+    }
+
+
+def grow_sites(console: Console, counts: Sequence[int]) -> None:
+    """Runs of both methods on more and more sites."""
+    context = multiprocessing.get_context("spawn")
+    for method in METHODS:
+        lines = []
+        for sites in counts:
+            with context.Pool(1) as pool:  # a process of its own has a peak of its own
+                lines.append(pool.apply(measure_sites, (method, sites)))
+            keep("sites", method, lines)
+            console.print(method, lines[-1])
+
+
+# -- rounds -----------------------------------------------------------------------------------------
+
+
+def grow_rounds(console: Console, method: str, sites: int, rounds: int) -> None:
+    """One phase of many rounds; a line after each hundred."""
+    recipe = replace(METHODS[method], sites=sites, rounds=rounds, cycles=0, initial=4)
+    lines: list[Line] = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.sqlite"
+        journal = Journal(path)
+        began = time.process_time()
+
+        def tell(event: Event) -> None:
+            nonlocal began
+            if event["event"] != "round" or (event["round"] + 1) % EVERY:
+                return
+            now = time.process_time()
+            files = Path(folder).glob("journal.sqlite*")
+            line = {
+                "rounds": event["round"] + 1,
+                "seconds": now - began,  # of the last hundred rounds
+                "gb": memory_now(),
+                "disk_gb": sum(file.stat().st_size for file in files) / GB,
+            }
+            lines.append(line)
+            keep("rounds", f"{method}, {sites} sites", lines)
+            console.print(line)
+            began = now
+
+        world = world_of(recipe, 0, small_rows(sites), journal)
+        records = Run(world, journal, say=tell).go()
+        journal.close()
+    console.print(f"accuracy {records[-1]['accuracy']}")
+
+
+# -- rows -------------------------------------------------------------------------------------------
+
+
+def write_features(path: Path, rows: int) -> FeatureFile:
+    """So many rows of uniform numbers of 16 bits, as a site keeps its features with ``half=true``."""
+    draw = np.random.default_rng(0)
+    with path.open("wb") as file:
+        for first in range(0, rows, BLOCK):
+            n = min(BLOCK, rows - first)
+            block = draw.random((n, WIDTH), dtype=np.float32) - np.float32(0.5)
+            file.write(block.astype(np.float16).tobytes())
+    return FeatureFile(path, rows, WIDTH, is_half=True)
+
+
+def sum_of_sites(features: FeatureFile) -> dict[str, Tensor]:
+    """The totals of all rows, one site of a block of rows after the other."""
+    total: dict[str, Tensor] = {}
+    for at in torch.split(torch.arange(len(features)), BLOCK):
+        y = torch.nn.functional.one_hot(at % CLASSES, CLASSES)
+        weight = torch.ones(len(at), dtype=torch.float64)
+        for name, addend in add_up(features.take(at), y, weight).items():
+            if name in total:
+                total[name] += addend
+            else:
+                total[name] = addend
+    return total
+
+
+def measure_rows(folder: str, rows: int) -> Line:
+    """CPU seconds and the most memory of the totals of so many rows."""
+    torch.set_num_threads(1)
+    path = Path(folder) / "features.bin"
+    features = write_features(path, rows)
+    before = memory_at_most()
+    try:
+        began = time.process_time()
+        total = sum_of_sites(features)
+        seconds = time.process_time() - began
+    finally:
+        path.unlink()
+    # uniform numbers between -1/2 and 1/2 have a mean square of 1/12
+    mean_square = float(total["products"][0]) / float(total["n"])
+    return {
+        "rows": rows,
+        "seconds": seconds,
+        "gb": memory_at_most(),
+        "gb_before": before,
+        "mean_square": mean_square,
+    }
+
+
+def grow_rows(console: Console, counts: Sequence[int], folder: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    lines = []
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        for rows in counts:
+            with context.Pool(1) as pool:
+                lines.append(pool.apply(measure_rows, (place, rows)))
+            keep("rows", f"{WIDTH} features", lines)
+            console.print(lines[-1])
+
+
+# -- what was measured ------------------------------------------------------------------------------
+
+
+def keep(part: str, what: str, lines: Sequence[Line]) -> None:
+    """Put lines into the file; whatever else was measured stays."""
+    known = {}
+    if RESULTS.exists():
+        known = json.loads(RESULTS.read_text())
+    known.setdefault(part, {})[what] = {"machine": describe_machine(), "lines": lines}
+    RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def read_lines(part: str) -> dict[str, list[Line]]:
+    """What was measured of a part, by what it was measured of."""
+    known = json.loads(RESULTS.read_text())[part]
+    return {what: measured["lines"] for what, measured in known.items()}
+
+
+Drawing = Callable[[Axes, dict[str, list[Line]]], None]
+
+
+def draw_sites(axes: Axes, found: dict[str, list[Line]]) -> None:
+    for method, lines in found.items():
+        _draw_line(axes, lines, "sites", "seconds", method)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    plain_logarithm(axes.xaxis)
+    plain_logarithm(axes.yaxis)
+    axes.set_xlabel("Sites")
+    axes.set_ylabel("CPU seconds of a run")
+
+
+def draw_rounds(axes: Axes, found: dict[str, list[Line]]) -> None:
+    for method, lines in found.items():
+        _draw_line(axes, lines, "rounds", "seconds", method)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("Rounds")
+    axes.set_ylabel("CPU seconds of the last 100 rounds")
+
+
+def draw_rows(axes: Axes, found: dict[str, list[Line]]) -> None:
+    for what, lines in found.items():
+        _draw_line(axes, lines, "rows", "seconds", what)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    plain_logarithm(axes.xaxis)
+    plain_logarithm(axes.yaxis)
+    axes.set_xlabel("Rows")
+    axes.set_ylabel("CPU seconds of their totals")
+
+
+DRAWINGS: dict[str, Drawing] = {
+    "sites": draw_sites,
+    "rounds": draw_rounds,
+    "rows": draw_rows,
+}
+
+
+def _draw_line(axes: Axes, lines: list[Line], x: str, y: str, label: str) -> None:
+    across = [line[x] for line in lines]
+    up = [line[y] for line in lines]
+    axes.plot(across, up, "o-", markersize=4, label=label)
+
+
+@mpl.rc_context({**STYLE, "svg.hashsalt": "scale"})
+def draw_all(folder: Path) -> None:
+    """A picture of each part that was measured."""
+    measured = json.loads(RESULTS.read_text())
+    for part, drawing in DRAWINGS.items():
+        if part not in measured:
+            continue
+        figure, (axes,) = new_figure(3.2)
+        drawing(axes, read_lines(part))
+        axes.legend(frameon=False)
+        figure.savefig(folder / f"scale-{part}.svg", metadata={"Date": None})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("python -m bench.scale", description=__doc__)
+    parser.add_argument("part", choices=("sites", "rounds", "rows", "draw"))
+    parser.add_argument("counts", nargs="*", type=int, help="sites, rounds or rows")
+    parser.add_argument("--method", choices=tuple(METHODS), default="small network")
+    parser.add_argument("--folder", type=Path, help="of the file of rows, or of pictures")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    console = Console()
+    if options.part == "sites":
+        grow_sites(console, options.counts or SITES)
+    elif options.part == "rounds":
+        (rounds,) = options.counts or (ROUNDS,)
+        grow_rounds(console, options.method, sites=1000, rounds=rounds)
+    elif options.part == "rows":
+        grow_rows(console, options.counts or ROWS, options.folder or Path.cwd())
+    else:
+        draw_all(options.folder or Path("docs/results"))
+
+
+if __name__ == "__main__":
+    main()
