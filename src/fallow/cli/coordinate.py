@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -196,19 +196,27 @@ def admit(
 
 
 @coordinate.command()
-def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False) -> None:
+def start(
+    folder: Folder,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsLines = False,
+    log_format: opt.LogForm = None,
+) -> None:
     """Run the study until it is finished, or until Ctrl-C or 'stop'; the same command goes on."""
     from fallow.cli.coordinate_words import CoordinatorLines
+    from fallow.cli.log_lines import open_log
     from fallow.federation.coordinator.folder import CoordinatorFolder
     from fallow.federation.coordinator.program import Program, alone
     from fallow.federation.folders import tighten
     from fallow.federation.links.table import open_link
     from fallow.network.links import check_packages
 
+    opt.check_log(log_format, as_json=as_json)
     office = CoordinatorFolder.open(folder)
-    console = opt.console(quiet=quiet or as_json)
     keys = office.keys
     agreement = office.agreement
+    log = open_log(log_format, agreement.name, "coordinator")
+    console = opt.console(quiet=quiet or as_json or log is not None)
     with alone(folder):  # said before anything of the one that runs is touched
         print_lines(console, [f"study {agreement.name}, at {office.address}: starting"])
         office.check_machine()
@@ -217,8 +225,11 @@ def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False
             print_lines(console, [tightened])
     check_packages(agreement.link)
 
-    say = CoordinatorLines(console, agreement, as_json=as_json)
-    with _stopped_by_signals(folder, say):
+    say = CoordinatorLines(console, agreement, as_json=as_json, log=log)
+    begun: AbstractContextManager[None] = nullcontext()
+    if log is not None:
+        begun = log.around()
+    with begun, _stopped_by_signals(folder, say):
         link = open_link(office, say)
         program = Program(folder, agreement, link, keys, say, limit=link.limit)
         try:
