@@ -14,11 +14,18 @@ from fallow.api.federation import Federation
 from fallow.api.objects import plain
 from fallow.api.progress import Progress
 from fallow.api.remembered import open_kept
-from fallow.api.runs import Run, escape_text, make_folder, read_run
+from fallow.api.runs import (
+    Run,
+    escape_text,
+    make_folder,
+    read_run,
+    warn_of_callback,
+)
 from fallow.api.settings import read_request
 from fallow.core.own import lend
 from fallow.core.words import count_noun
 from fallow.data import Dataset
+from fallow.integrations.callbacks import Callback, CallbackList
 from fallow.papers import KNOWN, PAPERS
 from fallow.papers.own.suited import suit_strategies
 from fallow.report.figures.forecast import draw_forecast
@@ -50,6 +57,7 @@ def compare(
     recipe: Recipe | Mapping[str, Any] | str | Path | None = None,
     reference: Any = None,
     progress: bool | None = None,
+    callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Study:
     """Run several strategies under the same seeds: same sites, first labels and weights for each.
@@ -65,7 +73,7 @@ def compare(
     beside a GPU, a study with classes of your own goes on one run after the other.
     recipe: where settings that are not given come from.  reference: whom the others are tested
     against; random, where it is among them.
-    progress and settings: as in `fallow.run`.
+    progress, callbacks and settings: as in `fallow.run`.
     Raises ValueError for whatever cannot work before anything is trained, and Failed when every run
     failed.  When some did, a warning names the first, and ``Study.failures`` has all.
 
@@ -115,8 +123,12 @@ def compare(
             cells = study_cells(setup.recipe, texts, wanted)
             open_kept(setup, cells, "fallow.compare", collected.classes)
             keep_facts(setup.out, first.dataset)
-            with Progress(setup.recipe, cells, progress) as watch:
-                failures = run_study(setup, cells, _jobs(jobs), watch)
+            with (
+                Progress(setup.recipe, cells, progress) as watch,
+                CallbackList(callbacks, setup.recipe, cells, warn_of_callback) as told,
+            ):
+                failures = run_study(setup, cells, _jobs(jobs), told.beside(watch))
+                told.end_with_page(lambda: write_page([setup.out], papers=PAPERS))
         _say(failures, cells)
     except BaseException:
         if not is_kept:

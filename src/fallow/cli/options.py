@@ -109,6 +109,14 @@ Cluster = Annotated[
         help="Run on a Dask cluster, such as tcp://host:8786, instead of on this machine.",
     ),
 ]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="TRACKER",
+        help="Follow the study in mlflow, wandb or tensorboard, too; may be given again.",
+    ),
+]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of each process.")]
 Json = Annotated[bool, typer.Option("--json", help="A list of objects instead of a table.")]
 AsObject = Annotated[
@@ -210,6 +218,11 @@ def split_names(text: str) -> tuple[str, ...]:
 def print_json(about: object) -> None:
     """A value as JSON, for a program to read."""
     typer.echo(json.dumps(about, indent=1))
+
+
+def warn(text: str) -> None:
+    """Something went wrong that ends nothing."""
+    typer.echo(printable(f"warning: {text}"), err=True)
 
 
 def tell(lines: Iterable[str], about: object, *, quiet: bool, as_json: bool) -> None:

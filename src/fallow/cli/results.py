@@ -25,17 +25,33 @@ Output = Annotated[Path | None, typer.Option("--out", "-o", help="File to write.
 def report(
     studies: opt.Studies,
     out: Output = None,
+    notebook: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.ipynb",
+            help="Write a notebook, too, which reads the records and draws curves and tables.",
+        ),
+    ] = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
     """Write the report page of one or several studies."""
     from fallow.papers import PAPERS
+    from fallow.report.notebook import write_notebook
     from fallow.report.page import write_report
 
     _keep_private(*studies)
+    about: dict[str, object] = {}
+    said = []
     with Waiting(opt.console(quiet=quiet or as_json), "drawing the report page"):
+        if notebook is not None:  # first: its name may be refused
+            write_notebook(studies, notebook, papers=PAPERS)
+            about["notebook"] = str(notebook)
+            said.append(f"Notebook: {notebook}")
         page = write_report(studies, out, papers=PAPERS)
-    _say(f"Report page: {page}", {"report": str(page)}, quiet=quiet, as_json=as_json)
+    about["report"] = str(page)
+    said.append(f"Report page: {page}")
+    _say("\n".join(said), about, quiet=quiet, as_json=as_json)
 
 
 def export(
