@@ -61,6 +61,17 @@ def test_features_do_not_depend_on_who_holds_a_row(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENCODERS)
+def test_a_site_all_of_whose_rows_left_changes_nothing_that_is_fitted(name: str) -> None:
+    encoder = ENCODERS[name]
+    x = draw_pictures(20, 3, 9, 9)
+    whole = fit_encoder(encoder, [x])
+    sites = make_sites(encoder, [x[:7], x[:3] + 5, x[7:]])
+    sites["s1"].leave(range(3))
+    state = encoder.fit(open_door(sites, "encoder"), (3, 9, 9))
+    assert encoder_digest(encoder, state) == encoder_digest(encoder, whole)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
 def test_features_are_as_wide_as_promised_and_not_all_alike(name: str) -> None:
     encoder = ENCODERS[name]
     x = draw_pictures(11, 3, 9, 9)

@@ -6,13 +6,16 @@ import lzma
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from fallow.data import open_dataset
 from fallow.data.dataset import Dataset
 from fallow.experiment import kept_rows
+from fallow.experiment.kept_rows import HeldRows
 from fallow.experiment.rows import open_data
 from fallow.settings.recipe import Recipe
 from fallow.storage.files import load_tree, save_tree
@@ -64,6 +67,32 @@ def test_small_tables_and_named_sets_leave_nothing_behind(tmp_path: Path) -> Non
     open_data(Recipe("t", data=str(path), label="y"), 0, kept_in=tmp_path / "rows")
     open_data(Recipe("iris", data="iris"), 0, kept_in=tmp_path / "rows")
     assert not (tmp_path / "rows").exists()
+
+
+def test_rows_are_read_once_for_all_seeds_while_they_are_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads = []
+
+    def read_counted(*args: Any, **settings: Any) -> Dataset:
+        reads.append(args)
+        return open_dataset(*args, **settings)
+
+    monkeypatch.setattr("fallow.data.open_dataset", read_counted)
+    held = HeldRows()
+    recipe = Recipe("t", data="iris", rows=60)
+    seeds = [open_data(recipe, seed, held=held) for seed in (0, 1)]
+    assert len(reads) == 1
+    assert not torch.equal(seeds[0].x, seeds[1].x)
+    assert torch.equal(seeds[1].x, open_data(recipe, 1).x)
+    open_data(Recipe("t", data="wine"), 0, held=held)
+    assert open_data(recipe, 0, held=held).name == "iris"
+    assert len(reads) == 4
+    monkeypatch.setattr(kept_rows, "MOST_HELD", 100)
+    large = HeldRows()
+    for seed in (0, 1):
+        open_data(recipe, seed, held=large)
+    assert len(reads) == 6
 
 
 PICTURES = Recipe("t", data="fashion_mnist")

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 
 from fallow.core import Answer, Request, Step, stream
+from fallow.core.methods import Encoder
+from fallow.data import load
+from fallow.encoders import Convolution, Fourier, Identity
+from fallow.encoders.base import encode_rows
 from fallow.network.checks import ResponseCheck
 from fallow.network.plausible_sums import PlausibleSums
 from fallow.privacy import SecureSum
+from fallow.training import ClosedForm
 from fallow.training.parts.heads import Labelled, totals_of
+from fallow.training.personal import ClosedFormHeads
+from tests.encoders.asks import fit_encoder
 
 BORDER = ResponseCheck({"a": 20, "b": 20}, labels={"a": 9, "b": 9})
 TOTALS = Request("0/train/0/0", "training", 0, 0, (Step("sum", "totals", {}),))
@@ -145,3 +153,105 @@ def test_behind_masks_right_answers_weigh_no_more_than_all_rows() -> None:
     assert sums._find_fault(losses(7.0), ["a", "b"], None) is None
     found = sums._find_fault(losses(8.0), ["a", "b"], None)
     assert found == "right is 8, and the labelled rows weigh 7 together"
+
+
+# -- how much one site can say ------------------------------------------------------------------
+
+
+def lengthened(factor: float) -> Answer:
+    """Products of seven rows whose mean squared length is ``factor``."""
+    draw = stream(0, "lengths")
+    z = torch.randn(7, 5, dtype=torch.float64, generator=draw)
+    z = z / z.norm(dim=1, keepdim=True) * factor**0.5
+    y = torch.eye(3, dtype=torch.float64)[torch.arange(7) % 3]
+    return totals_of(Labelled(z, y, torch.ones(7, dtype=torch.float64)))
+
+
+def make_border(**settings: Any) -> ResponseCheck:
+    rows = {"a": 20, "b": 20, "c": 20}
+    labels = dict.fromkeys(rows, 9)
+    return ResponseCheck(rows, labels=labels, sites=3, has_units=True, **settings)
+
+
+def test_where_no_row_weighs_more_than_another_a_site_weighs_as_much_as_its_labels() -> (
+    None
+):
+    border = ResponseCheck({"a": 20, "b": 20}, labels={"a": 9, "b": 9}, has_weights=False)
+    assert border.check("a", TOTALS, products(weight=1.0))
+    with pytest.raises(ValueError, match="each of 7 labelled rows weighs 1 in this study"):
+        border.check("a", TOTALS, products(weight=1.5))
+    sums = PlausibleSums(SecureSum(), border, lambda event: None)
+    assert sums._find_fault(products(weight=1.0), ["a", "b"], None) is None
+    found = sums._find_fault(products(weight=0.5), ["a", "b"], None)
+    assert found is not None
+    assert "they weigh 7" in found
+
+
+def test_labelled_rows_are_no_longer_together_than_all_rows_of_the_study() -> None:
+    """Units give the rows of all sites a mean square length of 1: 60, and twice that is taken."""
+    border = make_border(has_weights=False)
+    assert border.check("a", TOTALS, lengthened(120 / 7))
+    with pytest.raises(
+        ValueError, match=r"squared lengths are 121 together, .* are 120 at"
+    ):
+        border.check("a", TOTALS, lengthened(121 / 7))
+    sums = PlausibleSums(SecureSum(), border, lambda event: None)
+    assert sums._find_fault(lengthened(120 / 7), ["a", "b", "c"], None) is None
+    assert "are 120 at most" in str(
+        sums._find_fault(lengthened(121 / 7), ["a", "b", "c"], None)
+    )
+
+
+def test_rows_of_a_site_that_counts_for_less_in_units_may_be_longer() -> None:
+    """Of 2, 2 and 20 rows units count 2, 2 and 4: a mean square length of 1 over these 8 leaves
+    rows of the largest site 2 long at most, of the others 4."""
+    rows = {"a": 2, "b": 2, "c": 20}
+    border = make_border(has_weights=False)
+    border.rows = rows
+    assert border.find_longest(["c"], 7.0) == pytest.approx(2 * 8 * 20 / 4)
+    assert border.find_longest(["a"], 7.0) == pytest.approx(2 * 8)
+    plain = make_border(has_weights=False)
+    plain.has_units = False
+    assert plain.find_longest(["a"], 7.0) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("method", "weighs"),
+    [
+        (ClosedForm(), True),
+        (ClosedForm(weighted=False), False),
+        (ClosedForm(weighted=False, balance="class"), True),
+        (ClosedForm(delta=1e-5), False),
+        (ClosedFormHeads(), True),
+        (ClosedFormHeads(weighted=False), False),
+    ],
+)
+def test_a_contract_says_whether_rows_have_weights(
+    method: ClosedForm | ClosedFormHeads, weighs: bool
+) -> None:
+    assert method.contract.weighs is weighs
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [Convolution(filters=4), Fourier(features=32), Identity()],
+    ids=lambda encoder: encoder.contract.title,
+)
+def test_honest_sites_are_within_what_units_say(encoder: Encoder) -> None:
+    """All rows labelled, at sites of very unequal size: nobody is refused."""
+    found = load("digits")
+    cuts = (0, 5, 40, 300, 1400)
+    state = fit_encoder(encoder, [found.x[:1400]])
+    z = encode_rows(encoder, found.x[:1400], state).double()
+    spread = z.std(0, correction=0)
+    z = torch.where(spread > 0, (z - z.mean(0)) / spread.clamp_min(1e-300), 0.0)
+    z = z / z.shape[1] ** 0.5
+    rows = {
+        site: end - start for site, (start, end) in zip("abcd", pairwise(cuts), strict=True)
+    }
+    border = ResponseCheck(rows, labels=rows, sites=4, has_units=True, has_weights=False)
+    y = torch.eye(10, dtype=torch.float64)[found.y[:1400].long()]
+    for site, (start, end) in zip("abcd", pairwise(cuts), strict=True):
+        s = torch.ones(end - start, dtype=torch.float64)
+        answer = totals_of(Labelled(z[start:end], y[start:end], s))
+        assert border.check(site, TOTALS, answer) == answer

@@ -12,6 +12,7 @@ import torch
 from sklearn.linear_model import Ridge
 
 from fallow.core.methods import Tunable
+from fallow.core.missing import filled
 from fallow.core.refusal import Refusal
 from fallow.core.types import State
 from fallow.data import Dataset
@@ -25,6 +26,7 @@ from fallow.settings.spec import Spec
 from fallow.sites.view import SiteView
 from fallow.training.parts.ridge import PENALTIES, Path
 from fallow.training.tuning import Tuning
+from tests.federation.worlds import ward
 
 RECIPE = Recipe(
     "waves",
@@ -202,6 +204,24 @@ def test_a_run_is_the_one_with_that_gamma_given() -> None:
             assert one["mse"] == pytest.approx(other["mse"], rel=0.02)
             assert one["left_out"] == pytest.approx(other["left_out"], rel=0.02)
             assert one["penalty"] == other["penalty"]
+
+
+def test_empty_cells_are_filled_in_before_candidates_are_compared() -> None:
+    recipe = replace(RECIPE, partition=Spec("natural"), sites=0)
+    found = ward()
+    begun = begin_run(recipe, found)
+    fill = begun.initial()["encoder"]["empty_cells"]
+    whole = replace(
+        found,
+        x=filled(found.x, fill),
+        x_test=filled(found.x_test, fill),
+        missing=None,
+    )
+    again = begin_run(recipe, whole)
+    assert chosen_gamma(begun) == chosen_gamma(again)
+    for one, other in zip(begun.go(), again.go(), strict=True):
+        for name in ("accuracy", "left_out", "penalty", "temperature"):
+            assert one[name] == other[name]
 
 
 # -- what a site refuses --------------------------------------------------------------------------

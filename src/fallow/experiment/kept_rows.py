@@ -6,9 +6,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, final
 
 import torch
 from torch import Tensor
@@ -27,6 +27,32 @@ from fallow.storage.files import load_tree, only_one, save_tree, sweep
 LARGE = 8_000_000  # bytes of files from which on reading them takes as long as a short run
 SETTINGS = ("data", "label", "site", "id", "drop", "columns", "task", "drop_rows")
 """What decides, beside the files, what is read from them."""
+
+
+MOST_HELD = 2**28
+"""Bytes of rows that stay in memory between the seeds of a study."""
+
+
+@final
+@dataclass
+class HeldRows:
+    """The data set that a process read last, which the next seed of its study need not read again.
+
+    Those above `MOST_HELD` bytes are not held.
+    """
+
+    _known: dict[str, Dataset] = field(default_factory=dict)
+
+    def read(self, recipe: Recipe, read: Callable[[], Dataset]) -> Dataset:
+        """What ``read`` gives, or what it gave for a recipe with the same data."""
+        key = repr([getattr(recipe, name) for name in SETTINGS])
+        if key in self._known:
+            return self._known[key]
+        self._known.clear()
+        found = read()
+        if found.x.nbytes + found.x_test.nbytes <= MOST_HELD:
+            self._known[key] = found
+        return found
 
 
 class KeptRows(TypedDict):

@@ -21,7 +21,7 @@ from fallow.data.embedded import embed_rows
 from fallow.data.own.cells import Say, say_nothing
 from fallow.data.partition import partitions
 from fallow.data.reading import count_at
-from fallow.experiment.kept_rows import read_once
+from fallow.experiment.kept_rows import HeldRows, read_once
 from fallow.models import build_model
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -38,6 +38,7 @@ def open_data(
     kept_in: Path | None = None,
     outline: int | None = None,
     say: Say = say_nothing,
+    held: HeldRows | None = None,
 ) -> Dataset:
     """The recipe's data, one seeded subset per (data set, seed): the same for every method.
 
@@ -45,10 +46,10 @@ def open_data(
     which those of large files are kept, so that these are read and decoded once.  outline: so many
     of the first pictures stand for all where reading all takes long (`load_outline`): labels,
     counts and shapes are those of the data, which is what a dry run needs.  say: is told how many
-    bytes of a file of one's own have been read.
+    bytes of a file of one's own have been read.  held: what was read for an earlier seed.
     """
 
-    def read() -> Dataset:
+    def read_source() -> Dataset:
         return data.open_dataset(
             recipe.data,
             data_dir=data_dir,
@@ -63,10 +64,15 @@ def open_data(
             say=say,
         )
 
+    def read() -> Dataset:
+        if kept_in is not None and outline is None:
+            return read_once(recipe, data_dir, kept_in, read_source)
+        return read_source()
+
     if given is not None:
         found = given
-    elif kept_in is not None and outline is None:
-        found = read_once(recipe, data_dir, kept_in, read)
+    elif held is not None:
+        found = held.read(recipe, read)
     else:
         found = read()
     if not bool(found.is_labelled.all()):

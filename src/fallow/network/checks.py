@@ -17,13 +17,15 @@ from fallow.core.messages import KEYS, Request, Step
 from fallow.core.missing import Missing
 from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal
+from fallow.core.totals import are_finite
 from fallow.core.types import Answer, SiteId, Value
-from fallow.core.weights import lower_median
+from fallow.core.weights import cap_weights, lower_median
 from fallow.network.alike import find_odd, is_ragged
 from fallow.network.cells import are_cells, find_fault_in_cells
 from fallow.network.plausible import (
     BY_LABELS,
     BY_ROWS,
+    LONGEST,
     ROWS,
     Bounds,
     are_losses,
@@ -31,9 +33,11 @@ from fallow.network.plausible import (
     are_products,
     cut_sums,
     cut_weights,
+    find_fault_in_length,
     find_fault_in_losses,
     find_fault_in_moments,
     find_fault_in_products,
+    find_fault_in_weight,
     find_too_far,
     is_weighted,
     number_of,
@@ -144,6 +148,9 @@ class ResponseCheck:
     dtype: of models; bounds: how unusual an answer may be.
     last: the norms of the model that sites were brought last, by its parts.
     masses: the weight of the labelled rows of which each site sent products last.
+    has_weights: whether a labelled row can weigh more or less than 1 in products.
+    has_units: whether rows of products are in units in which those of all sites have a mean square
+        length of 1.
     with_statistics: the owners of verbs ("query", "training") whose models for an average come
         with batch-norm statistics.
     missing: how empty cells are filled in, where a study has some; cells: numbers in a row as it
@@ -164,6 +171,8 @@ class ResponseCheck:
     bounds: Bounds = Bounds()
     last: dict[str, float] = field(default_factory=dict)
     masses: dict[SiteId, float] = field(default_factory=dict)
+    has_weights: bool = True
+    has_units: bool = False
     with_statistics: frozenset[str] = frozenset()
     missing: Missing | None = None
     cells: int = 0
@@ -398,9 +407,34 @@ class ResponseCheck:
                 f"{ROWS} is {n:g}, and {rows:g} labelled rows of a study of {heaviest} rows weigh "
                 f"{rows * heaviest:g} at most"
             )
-        if why := find_fault_in_products(answer):
+        if not self.has_weights and (why := find_fault_in_weight(n, rows)):
+            raise ValueError(why)
+        longest = self.find_longest([site], n)
+        if why := find_fault_in_length(answer, longest) or find_fault_in_products(answer):
             raise ValueError(why)
         self.masses[site] = n
+
+    def find_longest(self, sites: Sequence[SiteId], n: float) -> float:
+        """The most that Σ s |z|² over the labelled rows of these sites can be, their weight being
+        ``n``; infinite where units do not say.
+
+        Units follow from totals over all rows, in which a site may count for less than its rows
+        (`limit_weights`); then its own rows may be longer than 1 in the mean.
+        """
+        if not self.has_units or len(self.rows) < self.sites:
+            return math.inf
+        names = sorted(self.rows)
+        registered = [float(self.rows[name]) for name in names]
+        share = self.bounds.largest_share
+        counted = cap_weights(registered, share, self.bounds.largest_ratio)
+        together = 0.0
+        for name, rows, weight in zip(names, registered, counted, strict=True):
+            if name in sites and weight:
+                together = max(together, sum(counted) * rows / weight)
+        heaviest = 1.0
+        if self.has_weights:
+            heaviest = min(max(n, 1.0), sum(registered))
+        return LONGEST * heaviest * together
 
     def _check_losses(self, site: SiteId, answer: Received) -> None:
         """Raise ValueError for losses on labelled rows that rows of their weight cannot have."""
@@ -455,7 +489,7 @@ class ResponseCheck:
 def is_finite(value: object) -> bool:
     """Whether a value has neither NaN nor infinite numbers."""
     if isinstance(value, Tensor):
-        return bool(value.isfinite().all())
+        return are_finite(value)
     return not isinstance(value, float) or math.isfinite(value)
 
 

@@ -209,6 +209,9 @@ PRODUCTS = frozenset({"n", "rows", "features", "answers", "products", "cross", "
 NOISY = frozenset({"rows", "noisy"})
 """Fields of an answer with such products behind Gaussian noise."""
 BELOW = 1e-6  # of the largest square: what rounding makes of an eigenvalue of 0
+LONGEST = 2.0
+"""Of a row, the largest mean of squared lengths: 1 in units, which rows that came later or rounding
+can exceed; 2 before units, where candidates of an encoder are compared."""
 
 
 def are_products(answer: Mapping[str, object]) -> bool:
@@ -264,6 +267,36 @@ def find_fault_in_products(
     if bool(failed):
         return "products have a negative eigenvalue, which those of rows never have"
     return None
+
+
+def find_fault_in_weight(n: float, rows: float, tolerance: float = BELOW) -> str | None:
+    """Why so many rows, each of which weighs 1, cannot weigh ``n`` together; None where they do."""
+    if abs(n - rows) <= tolerance * max(rows, 1.0):
+        return None
+    return (
+        f"{ROWS} is {n:g}, and each of {rows:g} labelled rows weighs 1 in this study: they weigh "
+        f"{rows:g}"
+    )
+
+
+def find_fault_in_length(answer: Mapping[str, object], longest: float) -> str | None:
+    """Why products are of longer rows than there are; None where they need not be.
+
+    longest: the most that Σ s |z|² can be, from what units make of all rows.
+    """
+    size = torch.as_tensor(answer["features"]).numel()
+    products = torch.as_tensor(answer["products"], dtype=torch.float64)
+    if products.shape != (size * (size + 1) // 2,):
+        return None  # another fault, which has its own sentence
+    places = torch.arange(size)
+    on_diagonal = places * size - places * (places - 1) // 2  # of rows of a triangle
+    length = float(products[on_diagonal].sum())
+    if length <= longest * (1 + BELOW):
+        return None
+    return (
+        f"products are of rows whose squared lengths are {length:.6g} together, and in the units of "
+        f"this study those of all rows are {longest:.6g} at most"
+    )
 
 
 # -- losses on rows that a head has not seen --------------------------------------------------

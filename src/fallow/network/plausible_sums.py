@@ -24,9 +24,11 @@ from fallow.network.plausible import (
     are_noisy_products,
     are_products,
     does_fit,
+    find_fault_in_length,
     find_fault_in_losses,
     find_fault_in_moments,
     find_fault_in_products,
+    find_fault_in_weight,
 )
 from fallow.network.tallies import are_tallies, find_fault_in_tallies
 
@@ -116,13 +118,26 @@ class PlausibleSums:
         if in_counts is not None:
             return in_counts
         if are_products(values):
-            self.border.masses[TOGETHER] = float(values[ROWS])
-            return find_fault_in_products(values, BELOW)
+            return self._find_fault_in_products(values, sites)
         if are_losses(values):
             most = self.border.masses.get(TOGETHER, math.inf)
             return find_fault_in_losses(values, most, BELOW)
         in_moments = find_fault_in_moments(values, BELOW)
         return in_moments or self._find_fault_in_model(values)
+
+    def _find_fault_in_products(
+        self, total: Mapping[str, Tensor], sites: Sequence[SiteId]
+    ) -> str | None:
+        """Of all sites together, what `ResponseCheck` looks at in the products of each."""
+        n = float(total[ROWS])
+        self.border.masses[TOGETHER] = n
+        if not self.border.has_weights:
+            why = find_fault_in_weight(n, float(total["rows"]), BELOW)
+            if why is not None:
+                return why
+        longest = self.border.find_longest(sites, n)
+        why = find_fault_in_length(total, longest)
+        return why or find_fault_in_products(total, BELOW)
 
     def _find_too_many_rows(
         self, total: Mapping[str, Tensor], sites: Sequence[SiteId]

@@ -10,9 +10,11 @@ import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from multiprocessing.context import BaseContext
 from multiprocessing.queues import Queue
 from pathlib import Path
+from typing import final
 
 import torch
 
@@ -24,6 +26,7 @@ from fallow.data.dataset import Dataset
 from fallow.engine.executors import takes_all_cores
 from fallow.engine.processes import end_with_parent, ignore_interrupts
 from fallow.experiment.journal import Journal
+from fallow.experiment.kept_rows import HeldRows
 from fallow.experiment.one_pass import each_budget, is_one_pass
 from fallow.experiment.phases import Phases
 from fallow.experiment.rows import open_data
@@ -69,9 +72,10 @@ def run_study(
         context = _processes(setup)
     if context is None:
         failures = []
+        shared = Shared(FeatureStore(setup.out / FEATURES))
         with limit_threads(setup.threads):
             for task in tasks:
-                failures += run_cells(setup, task, say)
+                failures += run_cells(setup, task, say, shared)
         return failures
     events: Queue[Event] = context.Queue()
     with ProcessPoolExecutor(
@@ -181,12 +185,14 @@ def _collect(
 
 _events: Queue[Event] | None = None  # of a worker process; set once when it starts
 _setup: Setup | None = None  # its study; set once when it starts
+_shared: Shared | None = None  # by its runs; set once when it starts
 
 
 def _begin_worker(events: Queue[Event], setup: Setup) -> None:
-    global _events, _setup
+    global _events, _setup, _shared
     _events = events
     _setup = setup
+    _shared = Shared(FeatureStore(setup.out / FEATURES))
     threads = setup.threads
     if is_from_python(setup):  # a copy of this process, see `_processes`
         threads = 1
@@ -197,7 +203,7 @@ def _begin_worker(events: Queue[Event], setup: Setup) -> None:
 def _worker(cells: list[StudyRun]) -> list[Failure]:
     if _setup is None or _events is None:
         raise RuntimeError("a worker was given cells before it was set up")
-    return run_cells(_setup, cells, _events.put)
+    return run_cells(_setup, cells, _events.put, _shared)
 
 
 @contextmanager
@@ -211,23 +217,38 @@ def limit_threads(n: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def run_cells(setup: Setup, cells: Sequence[StudyRun], say: Say) -> list[Failure]:
+@final
+@dataclass
+class Shared:
+    """What the runs of one process need not make twice: the features that encoders made, rows as they
+    were read, and those of the last seed."""
+
+    features: FeatureStore
+    held: HeldRows = field(default_factory=HeldRows)
+    of_seed: dict[int, Dataset] = field(default_factory=dict)
+
+
+def run_cells(
+    setup: Setup, cells: Sequence[StudyRun], say: Say, shared: Shared | None = None
+) -> list[Failure]:
     """Run cells one after the other in this process; those that failed, with the reason."""
+    if shared is None:
+        shared = Shared(FeatureStore(setup.out / FEATURES))
     with lend(setup.classes):
-        return _run_each(setup, cells, say)
+        return _run_each(setup, cells, say, shared)
 
 
-def _run_each(setup: Setup, cells: Sequence[StudyRun], say: Say) -> list[Failure]:
+def _run_each(
+    setup: Setup, cells: Sequence[StudyRun], say: Say, shared: Shared
+) -> list[Failure]:
     failures = []
-    found: dict[int, Dataset] = {}
-    kept = FeatureStore(setup.out / FEATURES)
     for cell in cells:
 
         def tell(event: Event, cell: StudyRun = cell) -> None:
             say(name_run(event, cell.query, cell.seed))
 
         try:
-            run_cell(setup, cell, tell, found, kept)
+            run_cell(setup, cell, tell, shared)
         except Exception as error:  # also what a user's own method raises: others go on
             failures.append(Failure(cell, sentence(error), traceback.format_exc()))
             tell({"event": "failed", "why": sentence(error)})
@@ -238,13 +259,11 @@ def run_cell(
     setup: Setup,
     cell: StudyRun,
     say: Say = stay_silent,
-    found: dict[int, Dataset] | None = None,
-    kept: FeatureStore | None = None,
+    shared: Shared | None = None,
 ) -> None:
     """Run one cell, or go on with it; a finished one is left as it is.
 
-    ``found``: the data of the last seed, which its next cell need not read again.  ``kept``: the
-    features that encoders made for other cells.
+    ``shared``: what other cells have made or read.
     """
     folder = cell.folder(setup.out)
     with only_one(folder / "run.lock", wait=False):
@@ -252,23 +271,26 @@ def run_cell(
             say({"event": "done", "cached": True})
             return
         sweep(folder)
-        if found is None:
-            found = {}
-        if kept is None:
-            kept = FeatureStore(setup.out / FEATURES)
-        _run_unfinished(setup, cell, say, found, kept)
+        if shared is None:
+            shared = Shared(FeatureStore(setup.out / FEATURES))
+        _run_unfinished(setup, cell, say, shared)
     say({"event": "done", "cached": False})
 
 
-def _run_unfinished(
-    setup: Setup, cell: StudyRun, say: Say, found: dict[int, Dataset], kept: FeatureStore
-) -> None:
+def _run_unfinished(setup: Setup, cell: StudyRun, say: Say, shared: Shared) -> None:
     folder = cell.folder(setup.out)
     recipe = variant(setup.recipe, cell.query)
+    kept = shared.features
+    found = shared.of_seed
     if cell.seed not in found:
         found.clear()
         found[cell.seed] = open_data(
-            recipe, cell.seed, setup.data_dir, setup.dataset, kept_in=setup.out / "rows"
+            recipe,
+            cell.seed,
+            setup.data_dir,
+            setup.dataset,
+            kept_in=setup.out / "rows",
+            held=shared.held,
         )
 
     def budget(place: Path, cycle: int) -> None:

@@ -206,6 +206,7 @@ class ClosedForm:
                 ClosedForm.contract.without(*others),
                 local_dp=True,
                 always_noisy=True,
+                weighs=False,
                 regression=False,  # the unit of numbers is made of exact labels
                 parts_show="",
                 closes_show="",
@@ -217,7 +218,8 @@ class ClosedForm:
             never.append("centre")
         if self.local_head == "common":
             never.append("local")
-        return ClosedForm.contract.without(*never)
+        weighs = self.weighted or self.balance == "class"
+        return replace(ClosedForm.contract.without(*never), weighs=weighs)
 
     # -- server half ------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from fallow.core.types import SiteId
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.run import Run
+from fallow.experiment.scale import is_standardised
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy, build_study
@@ -156,12 +157,13 @@ class Program:
         self.limit(border.largest_message)
         with open_journal(self.place, self.agreement) as journal:
             left = load_left(journal)
+            tell.run = journal.note_once("run", name_run(self.clock()))
             carrier = Remote(
                 link=link,
                 book=journal,
                 keys=self.keys,
                 study=self.agreement.digest,
-                run=journal.note_once("run", name_run(self.clock())),
+                run=tell.run,
                 waits=self.agreement.waits,
                 say=tell,
                 border=border,
@@ -199,6 +201,8 @@ class Program:
             schema=schema.digest,
             dtype=parts.dtype,
             bounds=self.agreement.bounds,
+            has_weights=parts.methods["training"].contract.weighs,
+            has_units=has_products_in_units(self.agreement, parts),
             with_statistics=owners_with_statistics(parts),
             missing=schema.missing,
             cells=math.prod(schema.shape),
@@ -346,6 +350,14 @@ def owners_with_statistics(parts: BuiltStudy) -> frozenset[str]:
     if sends_statistics(parts.methods["training"]):
         return frozenset({"query", "training"})
     return frozenset({"query"})
+
+
+def has_products_in_units(agreement: Agreement, parts: BuiltStudy) -> bool:
+    """Whether products of labelled rows are of features in units of all rows (`ResponseCheck`): of an
+    encoder, or of a trained body for whose head is solved."""
+    is_encoded = parts.encoder is not None
+    in_units = is_standardised(agreement.recipe, agreement.example)
+    return (is_encoded and in_units) or "head" in parts.methods
 
 
 def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None) -> Strike:

@@ -14,6 +14,7 @@ from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
+from fallow.core.totals import are_finite
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.parts.ridge import (
@@ -117,7 +118,7 @@ def check_path(rows: Labelled, path: Path) -> None:
     shapes |= {"mass": (), "z": (size,), "y": (rows.y.shape[1],)}
     for name, shape in shapes.items():
         part = getattr(path, name)
-        if tuple(part.shape) != shape or not bool(part.isfinite().all()):
+        if tuple(part.shape) != shape or not are_finite(part):
             raise Refusal(f"the {name} of a path of heads is not {shape} finite numbers")
     if bool((path.e < 0).any()):
         raise Refusal("a path of heads has a negative e, which products of rows never have")
@@ -127,8 +128,8 @@ def check_path(rows: Labelled, path: Path) -> None:
             f"labelled rows of this site alone weigh {float(rows.s.sum()):.6g}"
         )
     # u is a rotation, so it keeps the length of every vector: three random ones tell
-    probes = torch.randn(size, 3, dtype=torch.float64, generator=stream(0, "probes"))
-    turned = path.u @ (path.u.T @ probes)
+    probes = torch.randn(3, size, dtype=torch.float64, generator=stream(0, "probes"))
+    turned = probes @ path.u @ path.u.T
     if float((turned - probes).abs().max()) > PROBE:
         raise Refusal("the u of a path of heads is no rotation")
 

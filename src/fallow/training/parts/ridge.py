@@ -80,34 +80,43 @@ def add_up(
     products = torch.zeros(size, size, dtype=torch.float64)
     cross = torch.zeros(size, y.shape[1], dtype=torch.float64)
 
-    for rows in torch.split(torch.arange(len(z)), BLOCK):
-        z_block = z[rows].double()
+    for z_rows, y_rows, s_rows in _blocks(z, y, s):
+        z_block = z_rows.double()
         if centre is not None:
             z_block = z_block - centre
-        y_block = y[rows].double()
-        s_block = s[rows].double()
-        sz = s_block[:, None] * z_block
+        y_block = y_rows.double()
+        s_block = s_rows.double()
+        sz = z_block
+        root_sz = z_block
+        if bool((s_block != 1).any()):
+            sz = s_block[:, None] * z_block
+            root_sz = s_block.sqrt()[:, None] * z_block
 
         n += s_block.sum()
         features += sz.sum(0)
         answers += s_block @ y_block
         cross += sz.T @ y_block
-        add_products(products, s_block.sqrt()[:, None] * z_block)
+        add_products(products, root_sz)
 
     return {
         "n": n,
         "features": features,
         "answers": answers,
-        "products": products[_upper(size)],
+        "products": pack_triangle(products),
         "cross": cross,
     }
+
+
+def _blocks(*parts: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Some rows of each part at a time; of several parts the same ones."""
+    return zip(*(torch.split(part, BLOCK) for part in parts), strict=True)
 
 
 def sum_features(z: Tensor, s: Tensor) -> Tensor:
     """Σ s z in float64, (D,), of which only a block of rows is ever float64.  z: (n, D), s: (n,)"""
     total = torch.zeros(z.shape[1], dtype=torch.float64)
-    for rows in torch.split(torch.arange(len(z)), BLOCK):
-        total += s[rows].double() @ z[rows].double()
+    for z_rows, s_rows in _blocks(z, s):
+        total += s_rows.double() @ z_rows.double()
     return total
 
 
@@ -138,10 +147,8 @@ def centred(total: Mapping[str, Tensor], centre: Tensor | None = None) -> Totals
 
     z = total["features"] / weight
     y = total["answers"] / weight
-    a = torch.zeros(size, size, dtype=torch.float64)
-    a[_upper(size)] = total["products"]
-    a = a + a.triu(1).T
-    a = a - n * torch.outer(z, z)
+    a = unpack_triangle(total["products"], size)
+    a -= n * torch.outer(z, z)
     b = total["cross"] - n * torch.outer(z, y)
     if centre is not None:
         z = z + centre
@@ -165,9 +172,33 @@ def mixed(total: Totals, own: Totals, copies: float) -> Totals:
     return Totals(n, z, y, a, b)
 
 
-def _upper(size: int) -> Tensor:
-    """A mask of the upper triangle, (size, size)."""
-    return torch.ones(size, size, dtype=torch.bool).triu()
+# LAPACK sees arrays column by column, so its lower triangle, packed column by column, is our upper
+# one row by row.
+
+
+def pack_triangle(matrix: Tensor) -> Tensor:
+    """The upper triangle of a matrix (D, D) of float64 row by row, (D (D + 1) / 2,).
+
+    >>> pack_triangle(torch.tensor([[1.0, 2.0], [9.0, 3.0]]).double()).tolist()
+    [1.0, 2.0, 3.0]
+    """
+    from scipy.linalg.lapack import dtrttp
+
+    packed, _ = dtrttp(matrix.numpy().T, uplo="L")
+    return torch.from_numpy(packed)
+
+
+def unpack_triangle(packed: Tensor, size: int) -> Tensor:
+    """The symmetric matrix (size, size) whose upper triangle row by row is ``packed``.
+
+    >>> unpack_triangle(torch.tensor([1.0, 2.0, 3.0]).double(), 2).tolist()
+    [[1.0, 2.0], [2.0, 3.0]]
+    """
+    from scipy.linalg.lapack import dtpttr
+
+    found, _ = dtpttr(size, packed.numpy(), uplo="L")
+    upper = torch.from_numpy(found.T).triu_()
+    return upper + upper.triu(1).T
 
 
 # -- heads ----------------------------------------------------------------------------------------
@@ -249,12 +280,13 @@ def leave_one_out(
     inverse = d.reciprocal()
     classes = y.shape[1]
 
-    for rows in torch.split(torch.arange(len(z)), BLOCK):
-        r = (z[rows].double() - path.z) @ path.u  # (m, D)
+    places = torch.arange(len(z))
+    for rows, z_rows, y_block, s_rows in _blocks(places, z, y, s):
+        r = (z_rows.double() - path.z) @ path.u  # (m, D)
         fitted = path.y + (r @ heads).view(len(rows), len(penalties), classes)
-        leverage = s[rows].double()[:, None] * (r.square() @ inverse + 1 / path.mass)
+        leverage = s_rows.double()[:, None] * (r.square() @ inverse + 1 / path.mass)
         left = (1 - leverage).clamp_min(EPS)  # a lone row has leverage 1
-        y_rows = y[rows].double()
+        y_rows = y_block.double()
         for index in range(len(penalties)):
             away = (y_rows - fitted[:, index]) / left[:, index, None]
             yield LeftOut(index, rows, y_rows - away)

@@ -8,7 +8,7 @@ its rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, final
 
 from torch import Tensor
@@ -113,6 +113,8 @@ class ClosedFormHeads:
             raise ValueError(
                 f"ClosedFormHeads' shown is {self.shown!r}; use 'totals' or 'parts'"
             )
+        contract = replace(ClosedFormHeads.contract, weighs=self.weighted)
+        object.__setattr__(self, "contract", contract)
 
     # -- server half ------------------------------------------------------------------------
 
