@@ -1,6 +1,6 @@
 # Every target sets up what it needs: .venv, filled once from constraints.txt.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-locked lock demo test soak mutants coverage check lint format bench house sbom audit release docs clean
+.PHONY: help setup setup-locked lock demo test adapters soak mutants coverage check lint format bench house sbom audit release docs clean
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq
@@ -14,8 +14,10 @@ PIP_LOCKED := --disable-pip-version-check --no-input $(PIP_FLAGS) --no-deps
 TOOLS := .venv-tools
 COVERED ?= core
 TOOLS_STAMP := $(TOOLS)/.installed
+ADAPTERS := .venv-adapters
+ADAPTERS_STAMP := $(ADAPTERS)/.installed
 
-test soak mutants coverage check bench: export OMP_NUM_THREADS := 1
+test adapters soak mutants coverage check bench: export OMP_NUM_THREADS := 1
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / {printf "make %-13s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +49,9 @@ demo: $(STAMP)  ## a federated active learning run on bundled digits, with a rep
 
 test: $(STAMP)  ## tests, docstring examples and the code blocks of the documents
 	$(PY) -m pytest $(WORKERS)
+
+adapters: $(ADAPTERS_STAMP)  ## trackers, Hugging Face and notebooks, against the real packages
+	$(ADAPTERS)/bin/python -m pytest -q tests/integrations src/fallow/integrations
 
 soak: export FALLOW_SOAK := 1
 soak: $(STAMP)  ## a study killed at 40 moments, then the long form of the tests of real sites
@@ -102,7 +107,7 @@ house: $(STAMP)  ## draw the rooms of the package, docs/house.svg
 	$(PY) scripts/draw_house.py
 
 clean:  ## remove the environment and every cache; results in runs/ stay
-	rm -rf $(VENV) $(TOOLS) .coverage build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(TOOLS) $(ADAPTERS) .coverage build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp is written last, so an interrupted installation goes on the next time.
@@ -126,4 +131,14 @@ $(TOOLS_STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(TOOLS)
 	$(TOOLS)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	-c constraints.txt bandit cyclonedx-bom twine
+	@touch $@
+
+# Packages that trackers and the like bring, which nobody needs who does not use them.
+$(ADAPTERS_STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear $(ADAPTERS)
+	$(ADAPTERS)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
+	-c constraints.txt setuptools
+	$(ADAPTERS)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
+	-c constraints.txt --no-build-isolation \
+	-e '.[dev,huggingface,mlflow,notebook,tensorboard,wandb]'
 	@touch $@

@@ -35,8 +35,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": BELOW_EXPERIMENT | {"experiment", "study"},
     "papers": BELOW_EXPERIMENT | {"experiment", "study", "report"},
     "federation": BELOW_FEDERATION,
-    "api": BELOW_FEDERATION,
-    "cli": BELOW_FEDERATION | {"api", "federation"},
+    "integrations": BELOW_FEDERATION,
+    "api": BELOW_FEDERATION | {"integrations"},
+    "cli": BELOW_FEDERATION | {"api", "federation", "integrations"},
 }
 METHODS = {"queries", "training"}  # one algorithm per file
 SHARED = {"base", "parts"}  # all that a method may take from its own package
@@ -54,8 +55,9 @@ REQUIRED = {
     *("scipy", "sklearn", "threadpoolctl", "tomlkit", "torch", "typer"),
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
-    *("PIL", "cryptography", "distributed", "fastapi", "flwr", "huggingface_hub"),
-    *("httpx", "opendp", "prometheus_client", "pyarrow", "starlette", "uvicorn"),
+    *("PIL", "cryptography", "datasets", "distributed", "fastapi", "flwr"),
+    *("httpx", "huggingface_hub", "mlflow", "opendp", "prometheus_client", "pyarrow"),
+    *("starlette", "uvicorn", "wandb"),
 }
 WHOLE = {  # folders that are nothing without an extra: imported as a whole, inside a function
     Path("network/https"): {"httpx", "uvicorn"},

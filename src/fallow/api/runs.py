@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,6 +35,7 @@ from fallow.experiment.encoding import shape_seen
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import methods_of
+from fallow.integrations.callbacks import Callback, CallbackList
 from fallow.models import build_model
 from fallow.papers import KNOWN, PAPERS
 from fallow.papers.own.suited import suit_strategies
@@ -65,6 +67,7 @@ def run(
     recipe: Recipe | Mapping[str, Any] | str | Path | None = None,
     out: str | Path | None = None,
     progress: bool | None = None,
+    callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Run:
     """Train, choose rows, buy their labels, train again: one strategy, one seed, to the end.
@@ -77,6 +80,9 @@ def run(
     recipe: where settings that are not given come from: a name ("demo"), a TOML file, a mapping.
     out: a folder to keep the run in, resumable after a crash; None: nothing is left on the disk.
     progress: True or False; None shows it in terminals and notebooks after two seconds.
+    callbacks: who is told of scores and costs cycle by cycle, and given the report page at the end:
+    ``fallow.integrations.MLflow()``, ``WandB()``, ``TensorBoard(folder)``, or your own
+    (`fallow.integrations.Callback`).
     settings: any other setting of a recipe, such as ``plan=fl.Plan(batch=64)``,
     ``participation=0.5``, ``validation=0.2``, ``privacy=fl.Privacy(...)``.
     Raises ValueError with one sentence for whatever cannot work, before anything is trained.
@@ -118,14 +124,24 @@ def run(
                 cell = StudyRun(setup.recipe.queries[0], cell.seed)
             open_kept(setup, [cell], "fallow.run", classes)
             keep_facts(setup.out, first.dataset)
-            with Progress(setup.recipe, [cell], progress) as watch:
+            with (
+                Progress(setup.recipe, [cell], progress) as watch,
+                CallbackList(callbacks, setup.recipe, [cell], warn_of_callback) as told,
+            ):
+                say = told.beside(watch)
                 run_cell(
-                    setup, cell, lambda event: watch(name_run(event, cell.query, cell.seed))
+                    setup, cell, lambda event: say(name_run(event, cell.query, cell.seed))
                 )
+                told.end_with_page(lambda: write_report([setup.out], papers=PAPERS))
             return read_run(setup, cell, is_kept=is_kept)
     finally:
         if not is_kept:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def warn_of_callback(text: str) -> None:
+    """A callback has failed, and a run or a study goes on without it."""
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def make_folder(out: str | Path | None) -> Path:

@@ -14,12 +14,20 @@ from fallow.api.federation import Federation
 from fallow.api.objects import plain
 from fallow.api.progress import Progress
 from fallow.api.remembered import open_kept
-from fallow.api.runs import Run, escape_text, make_folder, read_run
+from fallow.api.runs import (
+    Run,
+    escape_text,
+    make_folder,
+    read_run,
+    warn_of_callback,
+)
 from fallow.api.settings import read_request
 from fallow.core.own import lend
 from fallow.core.words import count_noun
 from fallow.data import Dataset
+from fallow.integrations.callbacks import Callback, CallbackList
 from fallow.papers import KNOWN, PAPERS
+from fallow.papers.own.advice import RULES, read_table
 from fallow.papers.own.suited import suit_strategies
 from fallow.report.figures.forecast import draw_forecast
 from fallow.report.figures.study import learning_curves
@@ -28,6 +36,7 @@ from fallow.report.page import write_report as write_page
 from fallow.report.words import summary
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.errors import Failed
+from fallow.study.advice import Advice, advise, read_facts
 from fallow.study.cell import Failure, Setup, StudyRun
 from fallow.study.forecast import MORE, By, Forecast, forecast_study
 from fallow.study.opening import keep_facts, prepare_study
@@ -50,6 +59,7 @@ def compare(
     recipe: Recipe | Mapping[str, Any] | str | Path | None = None,
     reference: Any = None,
     progress: bool | None = None,
+    callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Study:
     """Run several strategies under the same seeds: same sites, first labels and weights for each.
@@ -65,7 +75,7 @@ def compare(
     beside a GPU, a study with classes of your own goes on one run after the other.
     recipe: where settings that are not given come from.  reference: whom the others are tested
     against; random, where it is among them.
-    progress and settings: as in `fallow.run`.
+    progress, callbacks and settings: as in `fallow.run`.
     Raises ValueError for whatever cannot work before anything is trained, and Failed when every run
     failed.  When some did, a warning names the first, and ``Study.failures`` has all.
 
@@ -115,8 +125,12 @@ def compare(
             cells = study_cells(setup.recipe, texts, wanted)
             open_kept(setup, cells, "fallow.compare", collected.classes)
             keep_facts(setup.out, first.dataset)
-            with Progress(setup.recipe, cells, progress) as watch:
-                failures = run_study(setup, cells, _jobs(jobs), watch)
+            with (
+                Progress(setup.recipe, cells, progress) as watch,
+                CallbackList(callbacks, setup.recipe, cells, warn_of_callback) as told,
+            ):
+                failures = run_study(setup, cells, _jobs(jobs), told.beside(watch))
+                told.end_with_page(lambda: write_page([setup.out], papers=PAPERS))
         _say(failures, cells)
     except BaseException:
         if not is_kept:
@@ -295,6 +309,23 @@ class Study:
         if name not in found:
             raise ValueError(f"the study has no scores of {name}; it has {known}")
         return found[name]
+
+    def advise(self) -> Advice:
+        """Which strategy and training suit a study like this one, by tasks that were run.
+
+        By what the records tell of classes, sites and labels so far, and the published table of
+        ``docs/results/benchmark.md``.  What comes back has ``query``, ``trainer``, whether the table
+        can tell (``is_known``), and what each strategy is ``expected`` to gain over random rows, with
+        its interval and the tasks it rests on.  Raises ValueError for numbers to predict.
+
+        >>> import fallow as fl
+        >>> world = fl.Federation("digits", "iid", sites=4)
+        >>> study = fl.compare("random", world, seeds=1, cycles=1, rounds=1, progress=False)
+        >>> study.advise().trainer
+        'closed-form'
+        """
+        facts, labels = read_facts(self.found)
+        return advise(read_table(), facts, labels, RULES)
 
     def plot_forecast(
         self, query: Any = None, more: float = MORE, target: float | None = None

@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from fallow.cli import (
+    advise,
+    audit,
     benchmark,
     completion,
     coordinate,
@@ -51,6 +53,7 @@ for command in (
     results.report,
     results.export,
     results.forecast,
+    advise.advise,
     results.predict,
     new_study.init,
     new_study.new,
@@ -66,7 +69,7 @@ for command in (
     completion.completion,
 ):
     app.command()(command)
-for group in (coordinate.coordinate, site.site):
+for group in (coordinate.coordinate, site.site, audit.audit):
     app.add_typer(group)
 
 UsageError: Any = typer.BadParameter.__base__  # of click, which is typer's business

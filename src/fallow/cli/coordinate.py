@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -196,19 +196,34 @@ def admit(
 
 
 @coordinate.command()
-def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False) -> None:
+def start(
+    folder: Folder,
+    track: opt.Track = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsLines = False,
+    log_format: opt.LogForm = None,
+) -> None:
     """Run the study until it is finished, or until Ctrl-C or 'stop'; the same command goes on."""
     from fallow.cli.coordinate_words import CoordinatorLines
+    from fallow.cli.log_lines import open_log
+    from fallow.core.events import Event
     from fallow.federation.coordinator.folder import CoordinatorFolder
     from fallow.federation.coordinator.program import Program, alone
     from fallow.federation.folders import tighten
     from fallow.federation.links.table import open_link
+    from fallow.integrations.callbacks import CallbackList
+    from fallow.integrations.trackers import build_tracker
     from fallow.network.links import check_packages
+    from fallow.study.cell import StudyRun
 
+    opt.check_log(log_format, as_json=as_json)
+    # before anything else: a package may be missing
+    trackers = [build_tracker(name, folder) for name in dict.fromkeys(track or ())]
     office = CoordinatorFolder.open(folder)
-    console = opt.console(quiet=quiet or as_json)
     keys = office.keys
     agreement = office.agreement
+    log = open_log(log_format, agreement.name, "coordinator")
+    console = opt.console(quiet=quiet or as_json or log is not None)
     with alone(folder):  # said before anything of the one that runs is touched
         print_lines(console, [f"study {agreement.name}, at {office.address}: starting"])
         office.check_machine()
@@ -217,12 +232,25 @@ def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False
             print_lines(console, [tightened])
     check_packages(agreement.link)
 
-    say = CoordinatorLines(console, agreement, as_json=as_json)
-    with _stopped_by_signals(folder, say):
+    say = CoordinatorLines(console, agreement, as_json=as_json, log=log)
+    run = StudyRun(str(agreement.recipe.query), agreement.seed)
+    told = CallbackList(trackers, agreement.recipe, [run], opt.warn, agreement.name)
+    track_event = told.follow(run)
+
+    def say_and_track(event: Event) -> None:
+        say(event)
+        track_event(event)
+
+    begun: AbstractContextManager[None] = nullcontext()
+    if log is not None:
+        begun = log.around()
+    with begun, _stopped_by_signals(folder, say), told:
         link = open_link(office, say)
-        program = Program(folder, agreement, link, keys, say, limit=link.limit)
+        program = Program(folder, agreement, link, keys, say_and_track, limit=link.limit)
         try:
             is_finished = program.go(link.start)
+            if is_finished:
+                told.end(folder / "report.html")
         except KeyboardInterrupt as error:  # a second Ctrl-C
             raise Stopped(
                 "stopped at once; every answer that counted is kept: fallow coordinate start "

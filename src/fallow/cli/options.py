@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from fallow.cli.completion import complete_queries, complete_recipe, complete_setting
+from fallow.cli.log_lines import LogFormat
 from fallow.cli.tables import print_lines
 from fallow.storage.plain import printable
 from fallow.storage.private import OTHERS
@@ -108,6 +109,14 @@ Cluster = Annotated[
         help="Run on a Dask cluster, such as tcp://host:8786, instead of on this machine.",
     ),
 ]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="TRACKER",
+        help="Follow the study in mlflow, wandb or tensorboard, too; may be given again.",
+    ),
+]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of each process.")]
 Json = Annotated[bool, typer.Option("--json", help="A list of objects instead of a table.")]
 AsObject = Annotated[
@@ -118,6 +127,14 @@ AsLines = Annotated[
     typer.Option(
         "--json",
         help="An object of JSON a line for each thing that happens: time, event and text.",
+    ),
+]
+LogForm = Annotated[
+    LogFormat | None,
+    typer.Option(
+        "--log-format",
+        help="Lines of a log instead: date, level, study and party, as text or as an object of JSON "
+        "each.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")]
@@ -135,6 +152,15 @@ class Screen(Console):
                 each = printable(each)
             shown.append(each)
         super().print(*shown, **options)
+
+
+def check_log(form: LogFormat | None, *, as_json: bool) -> None:
+    """Raise ValueError where lines are asked for in two ways."""
+    if form is not None and as_json:
+        raise ValueError(
+            "--json and --log-format are two ways to write lines: give one; --log-format json has "
+            "the level and the study, too"
+        )
 
 
 def named_recipe(recipe: str, data: str | None) -> tuple[str, str | None]:
@@ -192,6 +218,11 @@ def split_names(text: str) -> tuple[str, ...]:
 def print_json(about: object) -> None:
     """A value as JSON, for a program to read."""
     typer.echo(json.dumps(about, indent=1))
+
+
+def warn(text: str) -> None:
+    """Something went wrong that ends nothing."""
+    typer.echo(printable(f"warning: {text}"), err=True)
 
 
 def tell(lines: Iterable[str], about: object, *, quiet: bool, as_json: bool) -> None:

@@ -73,6 +73,7 @@ def run(
     dry_run: opt.DryRun = False,
     data_dir: opt.DataDir = None,
     threads: opt.Threads = 1,
+    track: opt.Track = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
@@ -91,7 +92,12 @@ def run(
     chosen = with_settings(base, changes)
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     options = StudyOptions(
-        jobs=1, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json
+        jobs=1,
+        resume=resume,
+        dry_run=dry_run,
+        quiet=quiet,
+        as_json=as_json,
+        track=tuple(track or ()),
     )
     if query is not None and not query.strip():
         opt.named_queries(query)  # says that it names none
@@ -120,6 +126,7 @@ def compare(
     dry_run: opt.DryRun = False,
     data_dir: opt.DataDir = None,
     threads: opt.Threads = 1,
+    track: opt.Track = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
@@ -154,13 +161,15 @@ def compare(
         quiet=quiet,
         as_json=as_json,
         cluster=cluster,
+        track=tuple(track or ()),
     )
     _study(setup, queries, wanted, options)
 
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """How a study is run and what is said of it.  ``jobs``: None is one process for each core."""
+    """How a study is run and what is said of it.  ``jobs``: None is one process for each core.
+    ``track``: names of trackers that follow it."""
 
     jobs: int | None
     resume: bool = False
@@ -168,6 +177,7 @@ class StudyOptions:
     quiet: bool = False
     as_json: bool = False
     cluster: str | None = None  # the address of its scheduler
+    track: tuple[str, ...] = ()
 
 
 def _study(
@@ -185,6 +195,8 @@ def _study(
     from fallow.cli.progress import Watch
     from fallow.cli.waiting import Waiting
     from fallow.data.facts import describe_data, format_facts
+    from fallow.integrations.callbacks import CallbackList
+    from fallow.integrations.trackers import build_tracker
     from fallow.papers.own.suited import describe_change, suit_strategies
     from fallow.study.cluster import run_on_cluster
     from fallow.study.estimate import estimate
@@ -192,6 +204,8 @@ def _study(
     from fallow.study.study import run_study, study_cells
 
     console = opt.console(quiet=options.quiet or options.as_json)
+    # before anything else: a package may be missing
+    trackers = [build_tracker(name, setup.out) for name in dict.fromkeys(options.track)]
     usual = list(usual or setup.recipe.queries)
     queries: Sequence[str] = usual
     suited: Suited | None = suit_strategies
@@ -234,17 +248,20 @@ def _study(
             for said in kept["warnings"]:
                 console.print(f"look at this: {said}", markup=False, soft_wrap=True)
         _print_notes(console, setup.recipe.data, world.dataset)
-        with Watch(setup.recipe, cells, console) as watch:
-            if options.cluster is None:
-                failures = run_study(setup, cells, jobs, watch)
-            else:
-                failures = run_on_cluster(setup, cells, options.cluster, watch)
+        with CallbackList(trackers, setup.recipe, cells, opt.warn) as told:
+            with Watch(setup.recipe, cells, console) as watch:
+                say = told.beside(watch)
+                if options.cluster is None:
+                    failures = run_study(setup, cells, jobs, say)
+                else:
+                    failures = run_on_cluster(setup, cells, options.cluster, say)
+            page = _show(console, setup.out, options.as_json)
+            told.end(page)
     except KeyboardInterrupt as error:
         raise Stopped(
             f"stopped; what was finished is in {setup.out}: give the same command with --resume "
             f"--out {setup.out} to go on"
         ) from error
-    _show(console, setup.out, options.as_json)
     _say_failures(failures, cells)
 
 
@@ -287,8 +304,9 @@ def _check_folder(out: Path, resume: bool) -> None:
         )
 
 
-def _show(console: Console, out: Path, as_json: bool) -> None:
-    """The final table and where the page is, in words or as an object of JSON."""
+def _show(console: Console, out: Path, as_json: bool) -> Path | None:
+    """The final table and where the page is, in words or as an object of JSON.  -> the page; None
+    where no run has a record."""
     from fallow.papers import KNOWN, PAPERS
     from fallow.report.final_table import final_table
     from fallow.report.page import write_report
@@ -298,7 +316,7 @@ def _show(console: Console, out: Path, as_json: bool) -> None:
 
     study = read_study(out, KNOWN)
     if not any(cell.records for cell in study.cells):
-        return
+        return None
     final = final_table(study)
     text = summary(study, final)
     page = write_report([out], papers=PAPERS)
@@ -311,3 +329,4 @@ def _show(console: Console, out: Path, as_json: bool) -> None:
         table = json.loads(to_frame(final).to_json(orient="records"))
         about = {"study": str(out), "report": str(page), "summary": text, "table": table}
         opt.print_json(about)
+    return page

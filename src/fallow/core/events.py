@@ -25,6 +25,9 @@ class Event(TypedDict, total=False):
     labelled: int
     accuracy: float | None
     mse: float | None
+    bytes_up: int  # so far
+    bytes_down: int
+    epsilon: float  # what a site has spent on noise so far; of an exchange: what it cost
     # of a study
     query: str
     seed: int

@@ -157,6 +157,9 @@ class Run:
                 "labelled": last["labelled"],
                 "accuracy": last["accuracy"],
                 "mse": last["mse"],
+                "bytes_up": last["bytes_up"],
+                "bytes_down": last["bytes_down"],
+                "epsilon": sum(row.get("epsilon", 0.0) for row in last["revealed"]),
             }
         )
 

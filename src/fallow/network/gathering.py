@@ -187,7 +187,7 @@ class ReplyCollector:
                 reply.life == order.life
             )  # of this process, not an earlier one
             if reply.refused is None or is_of_this_life:
-                self._enter(site, reply)
+                self._enter(site, reply, len(blob))
             return
         # a site that could not read an order does not know its key either
         if not reply.refused or reply.key:
@@ -196,7 +196,7 @@ class ReplyCollector:
         if not is_hopeful:
             self._refuse(site, reply.refused)
 
-    def _enter(self, site: SiteId, reply: Reply) -> None:
+    def _enter(self, site: SiteId, reply: Reply, n_bytes: int) -> None:
         try:
             if reply.refused is not None:
                 raise ValueError(reply.refused)
@@ -212,7 +212,15 @@ class ReplyCollector:
         except ValueError as error:
             self._refuse(site, str(error))
         else:
-            self._report("answered", site)
+            self.remote.say(
+                {
+                    "event": "answered",
+                    "site": site,
+                    "key": self.key,
+                    "bytes": n_bytes,
+                    "epsilon": float(cost),
+                }
+            )
 
     def _compare(self, site: SiteId, version: str) -> None:
         """ValueError for an answer of another release; a word, once, for one with corrections."""

@@ -33,7 +33,7 @@ SEEN = "cluster.txt"
 class Report(TypedDict):
     """What a task tells of its cells, in plain values."""
 
-    events: list[Event]  # that ended a run
+    events: list[Event]  # scores, and that a run ended
     failures: list[tuple[str, int, str, str]]  # strategy, seed, why, where
 
 
@@ -155,11 +155,11 @@ def run_task(text: str) -> Report:
         about["runtime"],
     )
     cells = [StudyRun(query, seed) for query, seed in about["cells"]]
-    ended: list[Event] = []
+    noted: list[Event] = []
 
     def note(event: Event) -> None:
-        if event["event"] in ("done", "failed"):
-            ended.append(event)
+        if event["event"] in ("scored", "done", "failed"):
+            noted.append(event)
 
     folder = Path(about["folder"])
     place: AbstractContextManager[None] = nullcontext()
@@ -170,7 +170,7 @@ def run_task(text: str) -> Report:
     told = []
     for failure in failures:
         told.append((failure.cell.query, failure.cell.seed, failure.why, failure.trace))
-    return {"events": ended, "failures": told}
+    return {"events": noted, "failures": told}
 
 
 def _collect(

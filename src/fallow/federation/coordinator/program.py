@@ -157,12 +157,13 @@ class Program:
         self.limit(border.largest_message)
         with open_journal(self.place, self.agreement) as journal:
             left = load_left(journal)
+            tell.run = journal.note_once("run", name_run(self.clock()))
             carrier = Remote(
                 link=link,
                 book=journal,
                 keys=self.keys,
                 study=self.agreement.digest,
-                run=journal.note_once("run", name_run(self.clock())),
+                run=tell.run,
                 waits=self.agreement.waits,
                 say=tell,
                 border=border,

@@ -7,11 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict, final
+from typing import Literal, TypedDict, final
 
 from fallow.core.events import Event, Say
 from fallow.core.types import Answer, SiteId
 from fallow.federation.agreement import Agreement
+from fallow.federation.coordinator.arrivals import ARRIVALS, Arrival, add_arrival
 from fallow.federation.coordinator.live import LABELLING, Live, utc
 from fallow.federation.coordinator.strikes import (
     Strike,
@@ -36,7 +37,7 @@ class Teller:
     """Takes the events of a run, its carrier and whoever waits for labels; passes them on to ``say``.
 
     ``pages``: the report is written anew after every score, and while people label where they are
-    further than the page says.
+    further than the page says.  ``run``: the name of the run, once it is known.
     """
 
     folder: Path
@@ -44,6 +45,7 @@ class Teller:
     live: Live
     say: Say
     pages: bool = True
+    run: str = ""
     _paged: float = -SELDOM
     # the step and how far people were when the page was written
     _shown: tuple[str, object] | None = None
@@ -114,6 +116,7 @@ class Teller:
             case "labelled":
                 self._note_end_of_labelling(event["step"], event["why"])
             case "answered":
+                self._record(event)
                 self._note_arrival(event["site"])
             case "waiting" if not event["key"].startswith("progress/"):
                 event = self._note_waiting(event)
@@ -122,6 +125,7 @@ class Teller:
             case "advanced":
                 self.live.put(waiting=None)
             case "refused":
+                self._record(event)
                 self.live.note_refusal(event["site"], event["why"])
             case "scored":
                 self.live.put(**told)
@@ -194,6 +198,27 @@ class Teller:
         if site in self._away:
             self._away.remove(site)
             self.say({"event": "arrived", "site": site, "awaited": sorted(self._away)})
+
+    def _record(self, event: Event) -> None:
+        """An answer was accepted or refused: a line for the audit trail, but for the many looks at
+        how far people are."""
+        key = event.get("key", "")
+        if key.startswith("progress/"):
+            return
+        what: Literal["received", "refused"] = "received"
+        if event["event"] == "refused":
+            what = "refused"
+        arrival = Arrival(
+            time=utc(self.live.clock()),
+            what=what,
+            site=event["site"],
+            run=self.run,
+            key=key,
+            n_bytes=event.get("bytes", 0),
+            epsilon=event.get("epsilon", 0.0),
+            why=event.get("why", ""),
+        )
+        add_arrival(self.folder / ARRIVALS, arrival)
 
     def _find_earlier(
         self, now: Mapping[SiteId, object]

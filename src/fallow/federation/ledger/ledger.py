@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from fallow.core.types import SiteId
+from fallow.federation.ledger.history import HistoryLine, list_history
 from fallow.federation.ledger.orders import Orders, Traffic
 from fallow.federation.ledger.purchases import Purchases
 from fallow.federation.ledger.questions import (
@@ -180,6 +181,10 @@ class Ledger:
     def traffic(self) -> list[Traffic]:
         """What left this site, by run and verb."""
         return self.orders.traffic()
+
+    def list_history(self) -> list[HistoryLine]:
+        """All that happened at this site in all runs, oldest first, for an audit trail."""
+        return list_history(self._tables, self.store)
 
     def _load_question(self, question: int) -> Question:
         return self._build_question(self._load_line(question))

@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, final
 
@@ -43,11 +44,12 @@ class ReleaseEntry(NamedTuple):
 
 
 class _Book(NamedTuple):
-    """The file as it was read: its first line, the releases, when the last line was written
-    (seconds since 1970), and what the system says of the file."""
+    """The file as it was read: its first line, the releases and when each was written, when the
+    last line was (seconds since 1970), and what the system says of the file."""
 
     head: Tree
     releases: list[ReleaseEntry]
+    times: list[float]
     written: float
     about: os.stat_result
 
@@ -105,6 +107,20 @@ class Releases:
             return None
         return book.releases
 
+    def read_times(self) -> dict[tuple[str, str], str]:
+        """When each was written (ISO 8601, UTC), by run and key; nothing where there is no file.
+
+        Raises UnreadableBook as `read` does.
+        """
+        book = self._read()
+        if book is None:
+            return {}
+        times: dict[tuple[str, str], str] = {}
+        for release, seconds in zip(book.releases, book.times, strict=True):
+            at = datetime.fromtimestamp(seconds, UTC)
+            times[release.run, release.key] = at.isoformat(timespec="seconds")
+        return times
+
     def is_the_one_written_here(self) -> bool:
         """Whether nobody has put the file back since it was written last.
 
@@ -132,10 +148,13 @@ class Releases:
             if (head["version"], head["site"]) != (VERSION, self._site):
                 raise ValueError(f"it is of {head['site']}, version {head['version']}")
             releases = [_parse_release(line) for line in lines[1:]]
+            times = [float(line["at"]) for line in lines[1:]]
             written = float(lines[-1]["at"])
         except (ValueError, LookupError, TypeError) as error:
             raise UnreadableBook(f"{self.path} cannot be read: {error}") from error
-        return _Book(head=head, releases=releases, written=written, about=about)
+        return _Book(
+            head=head, releases=releases, times=times, written=written, about=about
+        )
 
     @contextmanager
     def _lock_file(self) -> Iterator[BinaryIO]:

@@ -336,6 +336,14 @@ class SiteStore:
 
     # -- what was spent ---------------------------------------------------------------------
 
+    def list_release_times(self) -> dict[tuple[str, str], str]:
+        """When each release was entered into the second book, by run and key; nothing where there
+        is no such book, or none that can be read."""
+        try:
+            return self._releases.read_times()
+        except UnreadableBook:
+            return {}
+
     def sum_spent(self) -> float:
         """ε of all releases of all runs."""
         return float(self._spent_exactly())

@@ -52,10 +52,15 @@ Disclosed = tuple[str, str, str, str]
 
 
 def list_disclosures(folder: SiteFolder) -> list[Disclosed]:
-    """Everything that can leave the site, from the contracts of the methods that play a part."""
-    methods = methods_by_owner(build_study(folder.agreement).methods)
+    """Everything that can leave this site (`list_agreed_disclosures`)."""
+    return list_agreed_disclosures(folder.agreement)
+
+
+def list_agreed_disclosures(agreement: Agreement) -> list[Disclosed]:
+    """Everything that can leave a site of a study, from the contracts of its methods."""
+    methods = methods_by_owner(build_study(agreement).methods)
     seen_by = dict(SEEN_BY)
-    if folder.agreement.recipe.privacy.secure_sum:
+    if agreement.recipe.privacy.secure_sum:
         seen_by["sum"] = "coordinator, totals alone"
     disclosures: list[Disclosed] = []
     for owner, part in PARTS.items():

@@ -1,0 +1,107 @@
+"""``fallow audit``: who labelled, what left, what noise cost, for those who have to answer for it."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fallow.cli import options as opt
+from fallow.storage.errors import Failed
+
+audit = typer.Typer(
+    name="audit",
+    help="The audit trail of a site or a coordinator: who labelled, what left, what noise cost, and "
+    "when, signed. Write one, or verify one that somebody has sent.",
+    no_args_is_help=True,
+)
+
+
+@audit.command()
+def write(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="The folder of a site or of a coordinator."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Where to write it; by default the folder audit in DIR."
+        ),
+    ] = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
+) -> None:
+    """Write the audit trail of a party: a page, a table, JSON, and a signature over all of them.
+
+    It may be written at any time, also while the study runs. No row, label or name of a sample
+    stands in it; names of people who labelled do.
+
+    For example:
+
+    fallow audit write basel-site
+    """
+    from fallow.core.words import count_noun
+    from fallow.federation.trail.files import PAGE
+    from fallow.federation.trail.signed import write_audit
+
+    opt.for_a_real_site()
+    place = out or folder / "audit"
+    trail = write_audit(folder, place)
+    key = b64encode(trail.key).decode()
+    entries = count_noun(len(trail.entries), "line")
+    lines = [
+        f"wrote {entries} of {trail.role} {trail.party}: {place / PAGE}",
+        f"To check it, send all of {place}; there: fallow audit verify {place.name} --key {key}",
+    ]
+    about = {
+        "folder": str(place),
+        "role": trail.role,
+        "party": trail.party,
+        "study": trail.study,
+        "digest": trail.digest,
+        "key": key,
+        "entries": len(trail.entries),
+    }
+    opt.tell(lines, about, quiet=quiet, as_json=as_json)
+
+
+@audit.command()
+def verify(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="What 'fallow audit write' wrote.")
+    ],
+    key: Annotated[
+        str,
+        typer.Option(
+            help="The public key of the party: its 44 characters, a site's join.json, or study.toml, "
+            "which has the coordinator's."
+        ),
+    ],
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
+) -> None:
+    """Say whether an audit trail is what its party signed, and else which line is not.
+
+    Exit code 0: it is. It needs nothing but the key, which has to come by another way than the
+    trail itself.
+
+    For example:
+
+    fallow audit verify audit --key join.json
+    """
+    from fallow.federation.trail.signed import read_key, verify_audit
+
+    checked = verify_audit(folder, read_key(key))
+    if checked.faults:
+        raise Failed(
+            f"{folder} was changed after it was signed: {'; '.join(checked.faults)}"
+        )
+    about = checked.about
+    line = (
+        f"{folder} is as {about['role']} {about['party']} signed it on {about['made']}, for study "
+        f"{about['study']} (digest {about['digest']})"
+    )
+    opt.tell([line], dict(about), quiet=quiet, as_json=as_json)

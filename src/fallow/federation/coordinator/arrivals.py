@@ -1,0 +1,77 @@
+"""What arrived at a coordinator, as a file that is only added to: for its audit trail.
+
+A line is written when an answer has been looked at.  After a crash a site may be asked for an answer
+again whose line is there already; then there are two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from fallow.core.types import SiteId
+from fallow.storage.database import make_private
+from fallow.storage.errors import Failed
+
+ARRIVALS = "arrivals.jsonl"
+FIELDS = ("time", "what", "site", "run", "key", "n_bytes", "epsilon", "why")
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An answer of a site that was accepted or refused; epsilon: what it says to have spent on it."""
+
+    time: str  # ISO 8601, UTC
+    what: Literal["received", "refused"]
+    site: SiteId
+    run: str
+    key: str
+    n_bytes: int = 0
+    epsilon: float = 0.0
+    why: str = ""
+
+
+def add_arrival(file: Path, arrival: Arrival) -> None:
+    """Write one more line.  Raises Failed where the disk is full or the folder cannot be written."""
+    line = json.dumps(asdict(arrival)).encode() + b"\n"
+    try:
+        if not file.exists():
+            make_private(file)
+        with file.open("r+b") as opened:
+            _end_last_line(opened.fileno())
+            opened.seek(0, os.SEEK_END)
+            opened.write(line)
+    except OSError as error:
+        raise Failed(
+            f"{file}, the record of what arrived, cannot be written ({error.strerror}): free some "
+            "space or make the folder writable, then start again; nothing is lost"
+        ) from error
+
+
+def _end_last_line(file: int) -> None:
+    """End a line that was being written when the process or the machine died."""
+    size = os.fstat(file).st_size
+    if size and os.pread(file, 1, size - 1) != b"\n":
+        os.pwrite(file, b"\n", size)
+
+
+def read_arrivals(file: Path) -> Iterator[Arrival]:
+    """The lines of the file, oldest first; nothing where there is none.  A line that was cut short is
+    left out.  Raises Failed for one that is whole and none of these."""
+    if not file.exists():
+        return
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue  # the process died as it was written
+            if not isinstance(found, dict) or set(found) != set(FIELDS):
+                raise Failed(
+                    f"{file}, line {number}, was changed: restore it from a backup"
+                )
+            yield Arrival(**found)

@@ -1,0 +1,216 @@
+"""What an audit trail tells of a site or of a coordinator, from what its folder has.
+
+No row, no name of a row, no label and no free text stands in it: a row is a number, and of a label
+it is told who gave it, and when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypedDict
+
+from fallow.experiment.journal import Journal
+from fallow.federation.agreement import Agreement
+from fallow.federation.coordinator.arrivals import ARRIVALS, read_arrivals
+from fallow.federation.coordinator.folder import CoordinatorFolder
+from fallow.federation.coordinator.strikes import load_left, load_strikes
+from fallow.federation.joining import fingerprint
+from fallow.federation.ledger.history import HistoryLine
+from fallow.federation.site.folder import SiteFolder
+from fallow.federation.site.terms import Disclosed, list_agreed_disclosures
+from fallow.study.cell import StudyRun
+
+Role = Literal["site", "coordinator"]
+
+
+class Entry(TypedDict):
+    """One thing that happened.  A field that says nothing is an empty text.
+
+    time: ISO 8601 in UTC, by the party's own clock.  what: the kind of thing, a key of `KINDS`.  who: a
+    person at a site, or the site that a coordinator's line is about.  row: the number of a row of the
+    site's file, from 0.
+    """
+
+    number: int
+    time: str
+    what: str
+    who: str
+    run: str
+    exchange: str
+    row: int | str
+    bytes: int | str
+    epsilon: float | str
+    note: str
+
+
+FIELDS = tuple(Entry.__annotations__)
+
+KINDS = {
+    "asked": "people were asked for labels; note: how many, and until when",
+    "answer": "a person gave a label, or said that they cannot tell",
+    "imported": "a label was read from a file, under the name that stands there",
+    "resolved": "a person decided between two labels",
+    "taken back": "a person took their latest label back",
+    "withdrawn": "a person had a row leave the study",
+    "sent": "an answer to the coordinator was made ready and left, perhaps more than once",
+    "noise": "counts were released with noise, which cost epsilon",
+    "noise in doubt": "the ledger was put back, and what may have been spent counts as spent",
+    "went back": "the run went back to ask an exchange anew",
+    "run left": "people here left a run for good",
+    "admitted": "a site was let in; note: the fingerprint of its keys",
+    "received": "an answer of a site arrived and was accepted",
+    "refused": "an answer of a site did not count; note: why",
+    "struck out": "somebody took an answer of a site out of the run",
+    "left out": "the run went on without a site for good",
+}
+"""What can happen, and what that means."""
+
+
+@dataclass(frozen=True)
+class Trail:
+    """All that is told of a party.  key: the public key of its signature, 32 bytes."""
+
+    role: Role
+    party: str
+    study: str
+    digest: str
+    key: bytes
+    entries: list[Entry]
+    disclosures: list[Disclosed]
+
+
+def read_trail(folder: Path) -> tuple[Trail, bytes]:
+    """The trail of a party's folder, and the key that signs it.
+
+    Raises ValueError where it is the folder of neither, and Failed where a line of its ledger was
+    changed.
+    """
+    if (folder / "site.toml").exists():
+        site = SiteFolder.open(folder)
+        return read_site_trail(site), site.keys.sign
+    if (folder / "coordinator.json").exists():
+        office = CoordinatorFolder.open(folder)
+        return read_coordinator_trail(office), office.secret
+    raise ValueError(
+        f"{folder} is neither the folder of a site nor that of a coordinator: "
+        "'fallow site init' and 'fallow coordinate init' make them"
+    )
+
+
+def read_site_trail(folder: SiteFolder) -> Trail:
+    """The trail of a site, from its ledger."""
+    with closing(folder.open_ledger()) as ledger:
+        lines = ledger.list_history()
+    return Trail(
+        role="site",
+        party=folder.name,
+        study=folder.agreement.name,
+        digest=folder.agreement.digest,
+        key=folder.keys.verify,
+        entries=_number(map(_tell, lines)),
+        disclosures=list_agreed_disclosures(folder.agreement),
+    )
+
+
+def _tell(line: HistoryLine) -> Entry:
+    """A line of a ledger as an entry."""
+    found = _empty(line.what)
+    found["time"] = line.at
+    found["who"] = line.who
+    found["run"] = line.run
+    found["exchange"] = line.key
+    found["note"] = line.note
+    if line.row is not None:
+        found["row"] = line.row
+    if line.n_bytes is not None:
+        found["bytes"] = line.n_bytes
+    if line.epsilon is not None:
+        found["epsilon"] = line.epsilon
+    return found
+
+
+def read_coordinator_trail(folder: CoordinatorFolder) -> Trail:
+    """The trail of a coordinator: who was let in, what arrived, what was taken out."""
+    agreement = folder.agreement
+    entries: list[Entry] = []
+    for site, about in folder.admitted.items():
+        entry = _empty("admitted")
+        entry["who"] = site
+        entry["note"] = fingerprint(about)
+        entries.append(entry)
+    entries += _list_decisions(folder.path, agreement)
+    for arrival in read_arrivals(folder.path / ARRIVALS):
+        entry = _empty(arrival.what)
+        entry["time"] = arrival.time
+        entry["who"] = arrival.site
+        entry["run"] = arrival.run
+        entry["exchange"] = arrival.key
+        entry["note"] = arrival.why
+        if arrival.what == "received":
+            entry["bytes"] = arrival.n_bytes
+            entry["epsilon"] = arrival.epsilon
+        entries.append(entry)
+    return Trail(
+        role="coordinator",
+        party="coordinator",
+        study=agreement.name,
+        digest=agreement.digest,
+        key=agreement.coordinator,
+        entries=_number(sorted(entries, key=_time_of)),
+        disclosures=list_agreed_disclosures(agreement),
+    )
+
+
+def _list_decisions(folder: Path, agreement: Agreement) -> list[Entry]:
+    """Answers that were struck out, and sites that the run goes on without."""
+    place = StudyRun(str(agreement.recipe.query), agreement.seed).folder(folder)
+    if not (place / "journal.sqlite").exists():
+        return []
+    entries: list[Entry] = []
+    with closing(Journal(place / "journal.sqlite", is_durable=True)) as journal:
+        run = journal.read_note("run") or ""
+        for strike in load_strikes(journal):
+            entry = _empty("struck out")
+            entry["time"] = strike.at
+            entry["who"] = strike.site
+            entry["run"] = run
+            entry["exchange"] = strike.key
+            entries.append(entry)
+        for site, since in load_left(journal).items():
+            entry = _empty("left out")
+            entry["time"] = since
+            entry["who"] = site
+            entry["run"] = run
+            entries.append(entry)
+    return entries
+
+
+def _time_of(entry: Entry) -> str:
+    return entry["time"]
+
+
+def _empty(what: str) -> Entry:
+    return {
+        "number": 0,
+        "time": "",
+        "what": what,
+        "who": "",
+        "run": "",
+        "exchange": "",
+        "row": "",
+        "bytes": "",
+        "epsilon": "",
+        "note": "",
+    }
+
+
+def _number(entries: Iterable[Entry]) -> list[Entry]:
+    """The entries with their numbers, from 1."""
+    numbered: list[Entry] = []
+    for number, entry in enumerate(entries, start=1):
+        entry["number"] = number
+        numbered.append(entry)
+    return numbered

@@ -1,0 +1,118 @@
+"""An audit trail as files: a page, a table and JSON, each with one entry a line.
+
+One entry a line, so that a check can say which line of a file is not what was signed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
+from fallow.federation.trail.entries import FIELDS, KINDS, Trail
+from fallow.storage.plain import cell, plain
+
+PAGE = "audit.html"
+TABLE = "audit.csv"
+RECORDS = "audit.json"
+TEMPLATE = "trail.html"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""The page loads nothing and runs nothing."""
+
+
+def render_files(trail: Trail, about: dict[str, object]) -> dict[str, bytes]:
+    """The content of each file by its name.  about: what the manifest says of the trail."""
+    return {
+        PAGE: _render_page(trail, about),
+        TABLE: _render_table(trail),
+        RECORDS: _render_records(trail, about),
+    }
+
+
+def _render_table(trail: Trail) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(FIELDS)
+    for entry in trail.entries:
+        values = entry.values()
+        writer.writerow([cell(_on_one_line(value)) for value in values])
+    return text.getvalue().encode()
+
+
+def _render_records(trail: Trail, about: dict[str, object]) -> bytes:
+    """An object of JSON whose entries stand on a line each."""
+    head = json.dumps(about, ensure_ascii=False)
+    kinds = json.dumps(KINDS, ensure_ascii=False)
+    names = ("part", "function", "reveals", "seen_by")
+    may_leave = [dict(zip(names, line, strict=True)) for line in trail.disclosures]
+    disclosures = json.dumps(may_leave, ensure_ascii=False)
+    entries = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in trail.entries)
+    text = (
+        f'{{"about": {head},\n"kinds": {kinds},\n"may_leave": {disclosures},\n'
+        f'"entries": [\n{entries}\n]}}\n'
+    )
+    return text.encode()
+
+
+def _render_page(trail: Trail, about: dict[str, object]) -> bytes:
+    text = _template().render(
+        trail=trail,
+        about=about,
+        kinds=KINDS,
+        policy=POLICY,
+        counts=_count(trail),
+        people=_count_labels_of_people(trail),
+        epsilon=_sum_epsilon(trail),
+    )
+    return text.encode()
+
+
+@cache
+def _template() -> Template:
+    loader = FileSystemLoader(Path(__file__).parent)
+    pages = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters["line"] = _on_one_line
+    return pages.get_template(TEMPLATE)
+
+
+def _on_one_line(value: object) -> object:
+    """A value as it is shown: names of people and words of sites are texts of others."""
+    if isinstance(value, str):
+        return plain(value)
+    return value
+
+
+def _count(trail: Trail) -> dict[str, int]:
+    """How many entries there are of each kind that there is."""
+    counts: dict[str, int] = {}
+    for kind in KINDS:
+        many = sum(entry["what"] == kind for entry in trail.entries)
+        if many:
+            counts[kind] = many
+    return counts
+
+
+def _count_labels_of_people(trail: Trail) -> dict[str, int]:
+    """How often each person said something of a row, most first; nobody for a coordinator."""
+    counts: dict[str, int] = {}
+    if trail.role == "site":
+        for entry in trail.entries:
+            if entry["who"]:
+                counts[entry["who"]] = counts.get(entry["who"], 0) + 1
+    ordered = sorted(counts, key=lambda who: (-counts[who], who))
+    return {who: counts[who] for who in ordered}
+
+
+def _sum_epsilon(trail: Trail) -> float:
+    """What all entries cost in noise; at a coordinator, of all sites together."""
+    return sum(float(entry["epsilon"]) for entry in trail.entries if entry["epsilon"] != "")

@@ -1,0 +1,221 @@
+"""An audit trail under the signature of its party, and how anybody with the public key checks it.
+
+``manifest.json`` has the SHA-256 sum of each file and of each of its lines; ``manifest.sig`` is the
+Ed25519 signature of its bytes, 64 of them.  So tools that every system has can check it too.  What is
+signed begins with `BEGINNING`, with which no message of a party begins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fallow.experiment.versions import versions
+from fallow.federation.folders import private_folder
+from fallow.federation.ledger.questions import now
+from fallow.federation.received import read_bytes, read_toml
+from fallow.federation.trail.entries import Trail, read_trail
+from fallow.federation.trail.files import PAGE, RECORDS, TABLE, render_files
+from fallow.privacy.signing import SIGNATURE, open_signed, sign
+from fallow.storage.errors import Failed
+from fallow.storage.files import write_whole
+
+MANIFEST = "manifest.json"
+SIGNED = "manifest.sig"
+FILES = (PAGE, TABLE, RECORDS)
+BEGINNING = b'{"fallow audit": 1,'
+"""So begins what is signed: a message of a party is packed and begins with a length, a request over
+HTTPS with a word of its own, so none of the three can be taken for another."""
+KEY = 32  # bytes of a public key
+MARK = 16  # hexadecimal digits by which a line is known
+LARGEST = 1 << 30  # bytes of a file that is looked at
+AGAIN = "ask the party for its audit trail again"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found of an audit trail.  about: who says it, of which study, and when.  faults: a
+    sentence for each file that is not what was signed; none where all are."""
+
+    about: Mapping[str, str]
+    faults: Sequence[str]
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """The key by which a party is known.  name, study: whose it is, where the file says it."""
+
+    key: bytes
+    name: str | None = None
+    study: str | None = None
+
+
+def write_audit(folder: Path, out: Path) -> Trail:
+    """Write the audit trail of a party's folder into the folder ``out``; what it tells.
+
+    Raises ValueError where ``folder`` is no party's, and Failed where its ledger was changed or
+    ``out`` cannot be written.
+    """
+    trail, secret = read_trail(folder)
+    about: dict[str, object] = {
+        "role": trail.role,
+        "party": trail.party,
+        "study": trail.study,
+        "digest": trail.digest,
+        "key": b64encode(trail.key).decode(),
+        "made": now(),
+        "fallow": versions()["fallow"],
+        "entries": len(trail.entries),
+    }
+    files = render_files(trail, about)
+    sums = {name: _sum_up(content) for name, content in files.items()}
+    manifest = json.dumps({"fallow audit": 1, **about, "files": sums}).encode()
+    private_folder(out)
+    for name, content in files.items():
+        write_whole(out / name, content)
+    write_whole(out / MANIFEST, manifest)
+    write_whole(out / SIGNED, sign(secret, manifest)[:SIGNATURE])
+    return trail
+
+
+def _sum_up(content: bytes) -> dict[str, object]:
+    """The sum of a file and the mark of each of its lines."""
+    return {"sha256": hashlib.sha256(content).hexdigest(), "lines": _mark_lines(content)}
+
+
+def _mark_lines(content: bytes) -> list[str]:
+    """The beginning of the sum of each line, by which a changed one is found."""
+    return [hashlib.sha256(line).hexdigest()[:MARK] for line in content.split(b"\n")]
+
+
+# -- checking -------------------------------------------------------------------------------
+
+
+def read_key(text: str) -> PublicKey:
+    """A public key: 44 characters of base64, a site's ``join.json``, or ``study.toml``, which has
+    the coordinator's.
+
+    Raises ValueError for anything else.
+    """
+    file = Path(text)
+    if file.suffix == ".json":
+        return _read_key_of_site(file)
+    if file.suffix == ".toml":
+        return _read_key_of_coordinator(file)
+    return PublicKey(_decode_key(text, f"--key {text!r:.80}"))
+
+
+def _read_key_of_site(file: Path) -> PublicKey:
+    try:
+        found = json.loads(read_bytes(file, "give the join.json of the site"))
+        key, name, study = (str(found[field]) for field in ("verify", "name", "study"))
+    except (
+        UnicodeDecodeError,
+        json.JSONDecodeError,
+        RecursionError,
+        KeyError,
+        TypeError,
+    ) as error:
+        raise ValueError(
+            f"{file} is no join.json of a site: give the one that the site has sent"
+        ) from error
+    return PublicKey(_decode_key(key, f"{file}: verify"), name=name, study=study)
+
+
+def _read_key_of_coordinator(file: Path) -> PublicKey:
+    found = read_toml(file, "give the study.toml that was agreed on")
+    section = found.get("federation")
+    if not isinstance(section, dict) or "coordinator" not in section:
+        raise ValueError(
+            f"{file} names no coordinator: give the study.toml that was agreed on"
+        )
+    key = _decode_key(str(section["coordinator"]), f"{file}: federation.coordinator")
+    return PublicKey(key, name="coordinator")
+
+
+def _decode_key(text: str, what: str) -> bytes:
+    try:
+        key = b64decode(text.strip(), validate=True)
+    except ValueError:
+        key = b""
+    if len(key) != KEY:
+        raise ValueError(
+            f"{what} is no public key: give its 44 characters, a site's join.json, or study.toml, "
+            "which has the coordinator's"
+        )
+    return key
+
+
+def verify_audit(folder: Path, public: PublicKey) -> Checked:
+    """Compare the files of an audit trail with what its party signed.
+
+    Nothing of the manifest is read before its signature is known to be by the owner of ``public``.
+    Raises ValueError where it is not, or speaks for another party than that one; a file that differs
+    is a sentence in ``faults``.
+    """
+    manifest = _read_manifest(folder, public)
+    about = {
+        name: str(manifest[name]) for name in ("role", "party", "study", "digest", "made")
+    }
+    if public.name is not None and public.name != about["party"]:
+        raise ValueError(
+            f"{folder} is the audit trail of {about['party']}, and the key is that of {public.name}"
+        )
+    if public.study is not None and public.study != about["digest"]:
+        raise ValueError(
+            f"{folder} is of study {about['digest']}, and the key is for study {public.study}"
+        )
+    faults: list[str] = []
+    for name in FILES:
+        fault = _compare(folder / name, manifest["files"][name])
+        if fault is not None:
+            faults.append(fault)
+    return Checked(about, faults)
+
+
+def _read_manifest(folder: Path, public: PublicKey) -> dict[str, Any]:
+    content = _read(folder / MANIFEST)
+    signature = _read(folder / SIGNED)
+    try:
+        if len(signature) != SIGNATURE or not content.startswith(BEGINNING):
+            raise ValueError
+        open_signed(public.key, signature + content, "the party")
+    except ValueError as error:
+        raise ValueError(
+            f"{folder / MANIFEST} was not signed by the owner of that key: it was changed, or is "
+            f"somebody else's; {AGAIN}, and for its key by another way"
+        ) from error
+    found: dict[str, Any] = json.loads(content)  # whoever signed it knows what it is
+    return found
+
+
+def _compare(file: Path, signed: Mapping[str, Any]) -> str | None:
+    """What is wrong with a file, in a sentence; None where it is what was signed."""
+    if not file.is_file():
+        return f"{file.name} is missing"
+    content = _read(file)
+    if hashlib.sha256(content).hexdigest() == signed["sha256"]:
+        return None
+    then = signed["lines"]
+    lines = _mark_lines(content)
+    for number, (mark, wanted) in enumerate(zip(lines, then, strict=False), start=1):
+        if mark != wanted:
+            return f"{file.name}: line {number} is not what was signed"
+    return f"{file.name} has {len(lines) - 1} lines, and {len(then) - 1} were signed"
+
+
+def _read(file: Path) -> bytes:
+    """A file of an audit trail.  Raises Failed where it cannot be read or is far too large."""
+    try:
+        if not file.is_file():
+            raise ValueError(f"{file} is missing: {AGAIN}")
+        if file.stat().st_size > LARGEST:
+            raise ValueError(f"{file} has more than {LARGEST >> 30} GiB: {AGAIN}")
+        return file.read_bytes()
+    except OSError as error:
+        raise Failed(f"{file} cannot be read ({error.strerror})") from error

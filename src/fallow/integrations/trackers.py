@@ -1,0 +1,248 @@
+"""Runs in MLflow, Weights & Biases and TensorBoard: each a `Callback` of few lines.
+
+Each needs its package, which the extra of its name brings, and keeps to what that package is set up
+for: where runs go is for its own environment variables to say.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from fallow.core.optional import import_optional
+from fallow.integrations.callbacks import Callback, TrackedRun
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run as MLflowRun
+    from torch.utils.tensorboard import SummaryWriter
+    from wandb import Run as WandBRun
+
+AT_ONCE = 100
+"""Parameters that MLflow takes at a time."""
+REPORT = "report"
+"""How the page of a study is called in a tracker; and the run that has it, beside several."""
+
+
+@final
+class MLflow(Callback):
+    """Runs of a study as runs of MLflow, in an experiment of the study's name (``fallow[mlflow]``).
+
+    uri: where MLflow keeps runs; None: where ``MLFLOW_TRACKING_URI`` says.
+    experiment: another name of the experiment.
+    The report page is an artifact of the run; of several runs, of one beside them.
+    Raises ValueError where the package is not installed, or cannot keep runs there.
+    """
+
+    def __init__(self, uri: str | None = None, experiment: str | None = None) -> None:
+        import_optional("mlflow", "'fallow[mlflow]'", "tracking by MLflow")
+        from mlflow.exceptions import MlflowException
+        from mlflow.tracking import MlflowClient
+
+        try:
+            self._client = MlflowClient(uri)
+        except MlflowException as error:
+            raise ValueError(f"MLflow has no place for runs: {error}") from error
+        self._experiment = experiment
+        self._runs: dict[TrackedRun, str] = {}  # to MLflow's name of the run
+        self._last: TrackedRun | None = None
+
+    def begin_run(self, run: TrackedRun) -> None:
+        from mlflow.entities import Param
+
+        made = self._create_run(run.study, run.name)
+        self._runs[run] = made.info.run_id
+        self._last = run
+        parameters = [Param(name, str(value)) for name, value in run.parameters.items()]
+        for first in range(0, len(parameters), AT_ONCE):
+            self._client.log_batch(
+                made.info.run_id, params=parameters[first : first + AT_ONCE]
+            )
+
+    def take_scores(self, run: TrackedRun, cycle: int, scores: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        metrics = [Metric(name, value, now, cycle) for name, value in scores.items()]
+        self._client.log_batch(self._runs[run], metrics=metrics)
+
+    def end_run(self, run: TrackedRun, why: str | None) -> None:
+        if why is None:
+            self._client.set_terminated(self._runs[run], "FINISHED")
+            return
+        self._client.set_tag(self._runs[run], "why", why)
+        self._client.set_terminated(self._runs[run], "FAILED")
+
+    def end(self, page: Path | None) -> None:
+        if page is None or self._last is None:
+            return
+        if self._last.is_alone:
+            self._client.log_artifact(self._runs[self._last], str(page))
+            return
+        made = self._create_run(self._last.study, REPORT)
+        self._client.log_artifact(made.info.run_id, str(page))
+        self._client.set_terminated(made.info.run_id, "FINISHED")
+
+    def _create_run(self, study: str, name: str) -> MLflowRun:
+        """A run in the experiment, which is made where there is none."""
+        wanted = self._experiment or study
+        experiment = self._client.get_experiment_by_name(wanted)
+        if experiment is None:
+            number = self._client.create_experiment(wanted)
+        else:
+            number = experiment.experiment_id
+        return self._client.create_run(number, run_name=name)
+
+
+@final
+class WandB(Callback):
+    """Runs of a study as runs of Weights & Biases, in a group of the study's name
+    (``fallow[wandb]``).
+
+    project: where they go; whose, and whether over the network at all, is for W&B's own settings to
+    say (``WANDB_ENTITY``, ``WANDB_MODE=offline``, ``WANDB_DIR``).
+    W&B is told not to look at this machine: no command line, no output, no code, no state
+    of git, no name of the machine.
+    The report page is an artifact of the run; of several runs, of one beside them.
+    Raises ValueError where the package is not installed.
+    """
+
+    def __init__(self, project: str = "fallow") -> None:
+        import_optional("wandb", "'fallow[wandb]'", "tracking by Weights & Biases")
+        self._project = project
+        self._runs: dict[TrackedRun, WandBRun] = {}
+        self._study = ""
+
+    def begin_run(self, run: TrackedRun) -> None:
+        self._study = run.study
+        self._runs[run] = self._open_run(run.study, run.name, run.parameters)
+
+    def take_scores(self, run: TrackedRun, cycle: int, scores: Mapping[str, float]) -> None:
+        self._runs[run].log({"cycle": cycle, **scores}, step=cycle)
+
+    def end_run(self, run: TrackedRun, why: str | None) -> None:
+        opened = self._runs[run]
+        if why is not None:
+            opened.summary["why"] = why
+            del self._runs[run]
+            opened.finish(exit_code=1)
+        elif not run.is_alone:  # one that is alone takes the page first
+            del self._runs[run]
+            opened.finish()
+
+    def end(self, page: Path | None) -> None:
+        import wandb
+
+        left = list(self._runs.values())
+        self._runs.clear()
+        if page is not None and self._study:
+            if not left:
+                left = [self._open_run(self._study, REPORT, {})]
+            artifact = wandb.Artifact(f"{_as_name(self._study)}-{REPORT}", type=REPORT)
+            artifact.add_file(str(page))
+            left[0].log_artifact(artifact)
+        for opened in left:
+            opened.finish()
+
+    def _open_run(
+        self, study: str, name: str, parameters: Mapping[str, str | int | float | bool]
+    ) -> WandBRun:
+        import wandb
+
+        quiet = wandb.Settings(
+            console="off",
+            disable_code=True,
+            disable_git=True,
+            disable_job_creation=True,
+            host="unnamed",
+            save_code=False,
+            silent=True,
+            x_disable_machine_info=True,
+            x_disable_meta=True,
+            x_disable_stats=True,
+        )
+        return wandb.init(
+            project=self._project,
+            group=study,
+            name=name,
+            config=dict(parameters),
+            reinit="create_new",  # runs of a study may go on side by side
+            settings=quiet,
+        )
+
+
+@final
+class TensorBoard(Callback):
+    """Runs of a study as folders of TensorBoard's event files, below ``folder``
+    (``fallow[tensorboard]``); ``tensorboard --logdir FOLDER`` shows them.
+
+    TensorBoard keeps no files: of the report page it shows where it is.
+    Raises ValueError where the package is not installed.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        import_optional("tensorboard", "'fallow[tensorboard]'", "writing for TensorBoard")
+        self._folder = Path(folder)
+        self._writers: dict[TrackedRun, SummaryWriter] = {}
+
+    def begin_run(self, run: TrackedRun) -> None:
+        place = self._folder / run.query.replace("/", "_") / f"seed-{run.seed}"
+        writer = self._open_writer(place)
+        self._writers[run] = writer
+        rows = [f"| {name} | {value} |" for name, value in run.parameters.items()]
+        table = "\n".join(["| setting | value |", "|---|---|", *rows])
+        writer.add_text("parameters", table)
+
+    def take_scores(self, run: TrackedRun, cycle: int, scores: Mapping[str, float]) -> None:
+        writer = self._writers[run]
+        for name, value in scores.items():
+            writer.add_scalar(name, value, cycle)
+        writer.flush()
+
+    def end_run(self, run: TrackedRun, why: str | None) -> None:
+        writer = self._writers.pop(run)
+        if why is not None:
+            writer.add_text("why", why)
+        writer.close()
+
+    def end(self, page: Path | None) -> None:
+        if page is not None:
+            writer = self._open_writer(self._folder)
+            writer.add_text(REPORT, str(page.absolute()))
+            writer.close()
+
+    @staticmethod
+    def _open_writer(place: Path) -> SummaryWriter:
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(str(place))
+
+
+def _as_name(text: str) -> str:
+    """A text as W&B takes it for the name of an artifact.
+
+    >>> _as_name("ahfal/digits, again")
+    'ahfal-digits--again'
+    """
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)
+
+
+# -- by name --------------------------------------------------------------------------------
+
+TRACKERS: dict[str, Callable[[Path], Callback]] = {
+    "mlflow": lambda folder: MLflow(),
+    "wandb": lambda folder: WandB(),
+    "tensorboard": lambda folder: TensorBoard(folder / "tensorboard"),
+}
+"""What ``--track`` names; each is made for the folder of a study."""
+
+
+def build_tracker(name: str, folder: Path) -> Callback:
+    """The tracker of this name for the study of a folder.
+
+    Raises ValueError for a name that is none, and where its package is not installed.
+    """
+    if name not in TRACKERS:
+        raise ValueError(f"there is no tracker {name!r}; there are {', '.join(TRACKERS)}")
+    return TRACKERS[name](folder)

@@ -1,0 +1,111 @@
+"""A study as a notebook: its records are read and drawn where somebody can go on from them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fallow.report.final_table import final_table
+from fallow.report.paper import Paper, known_of
+from fallow.report.study_names import names_of
+from fallow.report.words import summary
+from fallow.storage.files import write_whole
+from fallow.study.reading import read_study
+from fallow.study.records import StudyRecords
+
+Cell = dict[str, object]
+"""A cell as the format of notebooks has it."""
+
+FIRST = """\
+%matplotlib inline
+import fallow as fl
+import pandas as pd"""
+READ = """\
+study = fl.read_study({folder!r})
+records = study.records
+study"""
+EVALUATIONS = """\
+columns = ["query", "seed", "cycle", "round", "labelled", "accuracy", "balanced_accuracy", "mse"]
+records[[name for name in columns if name in records and records[name].notna().any()]]"""
+COSTS = """\
+costs = ["labelled", "seconds", "bytes_up", "bytes_down"]
+records.groupby(["query", "seed"], sort=False)[costs].last()"""
+REVEALED = """\
+last = records.iloc[-1]
+pd.DataFrame(last["revealed"]).assign(query=last["query"], seed=last["seed"])"""
+SECTIONS = (
+    ("Scores at the end", "study.table()"),
+    ("Learning curves", "study.plot()"),
+    ("Every evaluation", EVALUATIONS),
+    ("What it cost", COSTS),
+    ("What left each site in the last run", REVEALED),
+)
+"""Each with the code that shows it."""
+
+
+def write_notebook(
+    studies: Sequence[Path | str], out: Path, *, papers: Sequence[Paper] = ()
+) -> Path:
+    """Write a notebook (format 4.5, not run) about study directories; returns its path.
+
+    It reads the studies where they are, relative to its own place, whenever it is run.
+    Raises ValueError where the name does not end in .ipynb, and where a folder is no study or has
+    no record yet.
+    """
+    if out.suffix.lower() != ".ipynb":
+        raise ValueError(f"{out.name} does not end in .ipynb, as notebooks do")
+    known = known_of(papers)
+    found = [read_study(path, known) for path in studies]
+    cells = [_code(FIRST)]
+    for name, study in zip(names_of(found), found, strict=True):
+        cells += _describe_study(study, name, out)
+    for number, cell in enumerate(cells):
+        cell["id"] = f"cell-{number}"
+    tree = {
+        "cells": cells,
+        "metadata": {
+            "kernelspec": {
+                "display_name": "Python 3",
+                "language": "python",
+                "name": "python3",
+            },
+            "language_info": {"name": "python"},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    write_whole(out, (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode())
+    return out
+
+
+def _describe_study(study: StudyRecords, name: str, out: Path) -> list[Cell]:
+    if not any(run.records for run in study.cells):
+        raise ValueError(f"{study.path} has no records yet; run the study first")
+    folder = os.path.relpath(study.path, out.parent)
+    title = str(study.study.recipe.get("title") or "")
+    words = [f"# {name}", title, summary(study, final_table(study))]
+    cells = [
+        _text("\n\n".join(filter(None, words))),
+        _code(READ.format(folder=folder)),
+    ]
+    for head, code in SECTIONS:
+        cells += [_text(f"## {head}"), _code(code)]
+    return cells
+
+
+def _text(text: str) -> Cell:
+    # names in a study are others' words: a reader of Markdown takes "<" for a tag of HTML
+    source = text.replace("<", "&lt;")
+    return {"cell_type": "markdown", "metadata": {}, "source": source}
+
+
+def _code(text: str) -> Cell:
+    return {
+        "cell_type": "code",
+        "execution_count": None,
+        "metadata": {},
+        "outputs": [],
+        "source": text,
+    }

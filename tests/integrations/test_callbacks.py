@@ -1,0 +1,179 @@
+"""What callbacks hear of a study, and that none of them can end it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import fallow as fl
+from fallow.cli.options import Track
+from fallow.core.events import Event
+from fallow.integrations import Callback, TrackedRun
+from fallow.integrations.callbacks import CallbackList, list_parameters
+from fallow.integrations.trackers import TRACKERS
+from fallow.settings.recipe import Recipe, recipe_from
+from fallow.study.cell import StudyRun
+from tests.cli.conftest import Command
+from tests.integrations.conftest import QUICK
+
+
+@dataclass
+class Notes(Callback):
+    """Writes down what it hears."""
+
+    heard: list[str] = field(default_factory=list)
+    runs: list[TrackedRun] = field(default_factory=list)
+    scores: list[Mapping[str, float]] = field(default_factory=list)
+    page: Path | None = None
+
+    def begin_run(self, run: TrackedRun) -> None:
+        self.heard.append(f"begin {run.name}")
+        self.runs.append(run)
+
+    def take_scores(self, run: TrackedRun, cycle: int, scores: Mapping[str, float]) -> None:
+        self.heard.append(f"cycle {cycle}")
+        self.scores.append(scores)
+
+    def end_run(self, run: TrackedRun, why: str | None) -> None:
+        self.heard.append(f"end {run.name}: {why}")
+
+    def end(self, page: Path | None) -> None:
+        self.heard.append("over")
+        if page is not None:
+            assert "<html" in page.read_text()[:500].lower()
+        self.page = page
+
+
+@dataclass
+class Broken(Callback):
+    """Fails whenever it hears of a score."""
+
+    calls: int = 0
+
+    def take_scores(self, run: TrackedRun, cycle: int, scores: Mapping[str, float]) -> None:
+        self.calls += 1
+        raise ConnectionError("the server of the tracker is away")
+
+
+def test_a_callback_hears_a_run_from_its_settings_to_its_page(
+    world: fl.Federation, tmp_path: Path
+) -> None:
+    notes = Notes()
+    run = fl.run(world, "entropy", callbacks=[notes], out=tmp_path / "a", **QUICK)
+    assert notes.heard == [
+        "begin entropy, seed 0",
+        "cycle 0",
+        "cycle 1",
+        "end entropy, seed 0: None",
+        "over",
+    ]
+    assert notes.page == tmp_path / "a" / "report.html"
+    last = run.records.iloc[-1]
+    assert notes.scores[-1] == {
+        "accuracy": last["accuracy"],
+        "labelled": last["labelled"],
+        "bytes_up": last["bytes_up"],
+        "bytes_down": last["bytes_down"],
+        "epsilon": 0.0,
+    }
+    (heard,) = notes.runs
+    assert heard.is_alone
+    assert heard.parameters["query"] == "entropy"
+    assert heard.parameters["partition"] == "dirichlet:alpha=1.0"
+
+
+def test_callbacks_hear_every_run_of_a_comparison_and_what_noise_has_cost(
+    world: fl.Federation,
+) -> None:
+    notes = Notes()
+    queries = ["ahfal@privacy.epsilon=1", "random"]
+    fl.compare(queries, world, seeds=1, callbacks=[notes], **QUICK)
+    assert sorted(heard for heard in notes.heard if heard.startswith("end")) == [
+        "end ahfal@privacy.epsilon=1, seed 0: None",
+        "end random, seed 0: None",
+    ]
+    assert not any(run.is_alone for run in notes.runs)
+    assert notes.runs[0].parameters["privacy.epsilon"] == 1
+    assert [scores["epsilon"] for scores in notes.scores] == [0.0, 1.0, 0.0, 0.0]
+    assert notes.heard[-1] == "over"
+
+
+def test_a_callback_that_fails_is_one_warning_and_the_run_goes_on(
+    world: fl.Federation,
+) -> None:
+    broken = Broken()
+    notes = Notes()
+    with pytest.warns(RuntimeWarning) as said:
+        run = fl.run(world, "random", callbacks=[broken, notes], **QUICK)
+    assert [str(each.message) for each in said] == [
+        "Broken is told nothing more of this study, which goes on: "
+        "the server of the tracker is away"
+    ]
+    assert broken.calls == 1
+    assert len(run.records) == 2
+    assert notes.heard[-1] == "over"
+
+
+def test_callbacks_hear_that_an_error_or_a_stop_has_ended_a_run() -> None:
+    cells = [StudyRun("random", 0), StudyRun("random", 1)]
+    notes = Notes()
+
+    def stop() -> None:
+        with CallbackList([notes], Recipe("mine"), cells, print) as told:
+            told({"event": "query", "cycle": 0, "query": "random", "seed": 0})
+            told({"event": "failed", "why": "no rows", "query": "random", "seed": 0})
+            told({"event": "query", "cycle": 0, "query": "random", "seed": 1})
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stop()
+    assert notes.heard == [
+        "begin random, seed 0",
+        "end random, seed 0: no rows",
+        "begin random, seed 1",
+        "end random, seed 1: stopped",
+        "over",
+    ]
+
+
+def test_a_run_that_was_finished_before_is_not_told_again() -> None:
+    notes = Notes()
+    done: Event = {"event": "done", "cached": True, "query": "random", "seed": 0}
+    with CallbackList([notes], Recipe("mine"), [StudyRun("random", 0)], print) as told:
+        told(done)
+    assert notes.heard == ["over"]
+
+
+def test_the_folder_of_a_persons_data_is_no_parameter(tmp_path: Path) -> None:
+    table = tmp_path / "ward of jane" / "patients.csv"
+    table.parent.mkdir()
+    table.write_text("age,sick\n1,no\n")
+    found = list_parameters(recipe_from({"data": str(table)}, Recipe("mine")))
+    assert found["data"] == "patients.csv"
+    assert not any("jane" in str(value) for value in found.values())
+
+
+def test_a_parameter_is_a_number_or_a_text_whatever_the_setting() -> None:
+    given = {"per_cycle": [0.1, 0.2], "cycles": 2, "drop": ["a", "b"]}
+    recipe = recipe_from(given, Recipe("mine"))
+    found = list_parameters(recipe)
+    assert all(isinstance(value, str | int | float) for value in found.values())
+    assert found["per_cycle"] == "[0.1, 0.2]"
+    assert found["drop"] == '["a", "b"]'
+    assert "seeds" not in found
+
+
+def test_the_command_names_the_trackers_that_there_are(
+    fallow: Command, folder: Path
+) -> None:
+    refused = fallow("run", "tiny.toml", "--out", "a", "--track", "mlfow")
+    assert refused.says() == (
+        "there is no tracker 'mlfow'; there are mlflow, wandb, tensorboard"
+    )
+    assert not (folder / "a").exists()
+    help_ = str(get_args(Track)[1].help)
+    assert all(name in help_ for name in TRACKERS)

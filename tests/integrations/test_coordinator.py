@@ -1,0 +1,48 @@
+"""What the coordinator's tracker hears of a study at real sites: no more than it sees itself."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from fallow.core.events import Event
+from fallow.integrations.callbacks import SCORES, CallbackList
+from tests.cli.conftest import Command
+from tests.federation.worlds import tiny
+from tests.integrations.test_callbacks import Notes
+
+
+def test_the_coordinators_tracker_hears_scores_and_costs_and_nothing_of_a_site(
+    tmp_path: Path,
+) -> None:
+    world = tiny(tmp_path)
+    notes = Notes()
+    run = world.program().cell
+    with CallbackList([notes], world.agreement.recipe, [run], print, "heart") as told:
+        track = told.follow(run)
+
+        def say(event: Event) -> None:
+            world.label(event)
+            track(event)
+
+        assert world.program(say).go()
+    world.close()
+    assert [run.study for run in notes.runs] == ["heart"]
+    assert [scores["accuracy"] for scores in notes.scores] == [
+        record["accuracy"] for record in world.records()
+    ]
+    assert notes.scores[-1]["labelled"] == world.records()[-1]["labelled"]
+    assert all(set(scores) <= set(SCORES) for scores in notes.scores)
+    assert notes.heard[-2:] == [f"end {notes.runs[0].name}: None", "over"]
+    told_words = f"{notes.runs[0].parameters} {notes.scores}"
+    assert not any(site in told_words for site in world.agreement.sites)
+
+
+def test_a_coordinator_hears_that_a_trackers_package_is_missing_before_anything_begins(
+    fallow: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    refused = fallow("coordinate", "start", "nowhere", "--track", "mlflow")
+    assert "pip install 'fallow[mlflow]'" in refused.says()
