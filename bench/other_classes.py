@@ -67,8 +67,9 @@ def train_body(rows: Dataset, seed: int) -> nn.Module:
         seed=seed,
         progress=False,
     )
-    network: nn.Module = run.model
-    return network
+    if not isinstance(run.model, nn.Module):
+        raise TypeError("each site has a model of its own, and one body was asked for")
+    return run.model
 
 
 def score(rows: Dataset, seed: int, **settings: Any) -> list[float]:
