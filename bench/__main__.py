@@ -34,6 +34,7 @@ MODULES = (
     "closed_form_left_out",
     "closed_form_cycle",
     "study_two_processes",
+    "start_of_runs",
     "workers",
     "own_table",
     "pictures",

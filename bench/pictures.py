@@ -1,13 +1,12 @@
 """CIFAR-10 for a further seed or process of a study: decoded anew, against what the study keeps.
 
-Needs the files of CIFAR-10 in the folder that FALLOW_DATA names.  The memory is that of a process of
-its own in which the kept rows are opened, beyond what it had before.
+Needs the files of CIFAR-10 in the folder that FALLOW_DATA names.  The memory is what a process that
+has opened the kept rows has for itself; their pages are shared.
 """
 
 from __future__ import annotations
 
 import os
-import resource
 import tempfile
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,6 +20,7 @@ from fallow.settings.recipe import Recipe
 
 RECIPE = Recipe("pictures", data="cifar10")
 KIB = 1024
+STATUS = Path("/proc/self/status")
 
 
 def data_dir() -> Path:
@@ -48,11 +48,21 @@ def prepare(is_quick: bool) -> Race:
     return Race(theirs, ours, are_equal, runs=3)
 
 
+def own_memory() -> float:
+    """MB that are this process's own, mapped files not counted (Linux)."""
+    for line in STATUS.read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) * KIB / 1e6
+    return float("nan")
+
+
 def open_kept(folder: str) -> float:
-    """MB that opening the rows of a folder takes at most."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    open_data(RECIPE, 0, data_dir(), kept_in=Path(folder))
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * KIB / 1e6
+    """MB that a process has of its own for the rows of a folder once it has opened them."""
+    before = own_memory()
+    found = open_data(RECIPE, 0, data_dir(), kept_in=Path(folder))
+    taken = own_memory() - before
+    del found  # not before it was measured
+    return taken
 
 
 def peak(is_quick: bool) -> float:
@@ -69,5 +79,5 @@ ENTRY = Entry(
     compared="all pictures that were timed, bit for bit",
     prepare=prepare,
     extra=peak,
-    limit=1000.0,
+    limit=100.0,
 )
