@@ -27,7 +27,9 @@ class Event(TypedDict, total=False):
     mse: float | None
     bytes_up: int  # so far
     bytes_down: int
-    epsilon: float  # what a site has spent on noise so far
+    epsilon: (
+        float  # what a site has spent on noise so far; of an answer: what it cost its site
+    )
     # of a study
     query: str
     seed: int
@@ -40,7 +42,6 @@ class Event(TypedDict, total=False):
     sites: Any  # their names; with "labels" how far the people of each are
     awaited: list[SiteId]  # those that were not heard yet
     key: str  # of the exchange
-    epsilon: float  # what an answer cost its site in noise
     needed: int  # answers
     asked: int  # sites
     waited: float  # seconds so far
