@@ -13,7 +13,8 @@ sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent / "src"))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from reference import write_reference  # noqa: E402 - found by the line above
+from gallery import write_gallery  # noqa: E402 - found by the lines above
+from reference import write_reference  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
 
 project = "Fallow"
@@ -51,6 +52,9 @@ autosummary_generate = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = True
 write_reference(HERE / "reference_pages")
+
+# -- a page for each strategy
+write_gallery(HERE / "gallery_pages")
 
 # -- tutorials: Python files that are run, and can be downloaded as notebooks
 sphinx_gallery_conf = {
@@ -109,5 +113,6 @@ def setup(app: Sphinx) -> None:
 # -- pages
 html_theme = "furo"
 html_title = "Fallow"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_show_copyright = False

@@ -510,6 +510,14 @@ def test_nothing_to_run_is_refused() -> None:
         fl.run(3)  # type: ignore[arg-type]  # that is what is refused
 
 
+def test_a_table_as_it_is_names_what_makes_a_world_of_it() -> None:
+    table = pd.DataFrame({"age": [1, 2], "ill": ["no", "yes"]})
+    with pytest.raises(ValueError, match=r"fl\.from_frame\(table, label="):
+        fl.run(table)
+    with pytest.raises(ValueError, match=r"fl\.from_frame\(table, label="):
+        fl.compare(["random"], data=table, label="ill")
+
+
 def test_sites_that_the_data_names_need_no_number() -> None:
     data = fl.from_arrays(
         np.arange(12.0).reshape(6, 2), [0, 1, 0, 1, 0, 1], sites=["a", "b", "c"] * 2

@@ -11,10 +11,14 @@ import subprocess
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import closing
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from fallow.cli.coordinate_words import CoordinatorLines
+from fallow.cli.log_lines import LogLines
 from fallow.federation.coordinator.arrivals import (
     ARRIVALS,
     Arrival,
@@ -96,6 +100,22 @@ def test_no_cell_of_a_row_and_no_label_stands_in_a_trail(
         text = (audit / name).read_text()
         assert not [cell for cell in cells if cell in text]
         assert not [word for word in CLASSES if word in text]
+
+
+def test_no_line_of_a_log_of_a_whole_study_has_a_cell_or_a_label(
+    world: Federation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = LogLines(form="json", study="hospitals", party="coordinator")
+    lines = CoordinatorLines(Console(file=StringIO()), world.agreement, log=log)
+    for event in world.events:
+        lines(event)
+    told = capsys.readouterr().out
+    assert len(told.splitlines()) > 10
+    assert all(json.loads(line)["study"] == "hospitals" for line in told.splitlines())
+    cells = [
+        cell for line in open_rows(world.sites["basel"]) for cell in line if "." in cell
+    ]
+    assert not [word for word in (*cells, *CLASSES) if word in told]
 
 
 def open_rows(site: SiteFolder) -> list[list[str]]:

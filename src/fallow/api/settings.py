@@ -18,6 +18,11 @@ RENAMED = {"budget": "per_cycle", "policy": "budget"}
 """Arguments whose setting has another name: ``budget=0.05`` is what a cycle may buy, and ``policy``
 how it is shared out (the recipe's ``budget``)."""
 
+OF_A_TABLE = (
+    "a table does not say which column holds the labels; give it as a world by "
+    "fl.from_frame(table, label='...', site='...')"
+)
+
 
 @dataclass(frozen=True)
 class RunRequest:
@@ -47,6 +52,8 @@ def read_request(
         collected.classes.update(found.collected.classes)
         words |= found.settings
         dataset = found.dataset
+    elif _is_table(settings.get("data")):
+        raise ValueError(OF_A_TABLE)
     elif recipe is None:
         raise ValueError(
             "there is nothing to run; give a world such as fl.Federation(fl.load('digits')), or "
@@ -76,6 +83,13 @@ def _world(world: Federation | Dataset | str | Path | None) -> Federation | None
         return world
     if isinstance(world, Dataset | str | Path):
         return Federation(world)  # type: ignore[arg-type]
+    if _is_table(world):
+        raise ValueError(OF_A_TABLE)
     raise ValueError(
         f"a world is a fl.Federation, a data set or the name of one, not {type(world).__name__}"
     )
+
+
+def _is_table(given: object) -> bool:
+    """Whether it is a table of pandas or Polars, which need not be installed here."""
+    return type(given).__name__ == "DataFrame"

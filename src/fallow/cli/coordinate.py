@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -201,9 +201,11 @@ def start(
     track: opt.Track = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsLines = False,
+    log_format: opt.LogForm = None,
 ) -> None:
     """Run the study until it is finished, or until Ctrl-C or 'stop'; the same command goes on."""
     from fallow.cli.coordinate_words import CoordinatorLines
+    from fallow.cli.log_lines import open_log
     from fallow.core.events import Event
     from fallow.federation.coordinator.folder import CoordinatorFolder
     from fallow.federation.coordinator.program import Program, alone
@@ -214,12 +216,14 @@ def start(
     from fallow.study.callbacks import CallbackList
     from fallow.study.cell import StudyRun
 
+    opt.check_log(log_format, as_json=as_json)
     # before anything else: a package may be missing
     trackers = [build_tracker(name, folder) for name in dict.fromkeys(track or ())]
     office = CoordinatorFolder.open(folder)
-    console = opt.console(quiet=quiet or as_json)
     keys = office.keys
     agreement = office.agreement
+    log = open_log(log_format, agreement.name, "coordinator")
+    console = opt.console(quiet=quiet or as_json or log is not None)
     with alone(folder):  # said before anything of the one that runs is touched
         print_lines(console, [f"study {agreement.name}, at {office.address}: starting"])
         office.check_machine()
@@ -228,7 +232,7 @@ def start(
             print_lines(console, [tightened])
     check_packages(agreement.link)
 
-    say = CoordinatorLines(console, agreement, as_json=as_json)
+    say = CoordinatorLines(console, agreement, as_json=as_json, log=log)
     run = StudyRun(str(agreement.recipe.query), agreement.seed)
     told = CallbackList(trackers, agreement.recipe, [run], opt.warn, agreement.name)
     track_event = told.follow(run)
@@ -237,7 +241,10 @@ def start(
         say(event)
         track_event(event)
 
-    with _stopped_by_signals(folder, say), told:
+    begun: AbstractContextManager[None] = nullcontext()
+    if log is not None:
+        begun = log.around()
+    with begun, _stopped_by_signals(folder, say), told:
         link = open_link(office, say)
         program = Program(folder, agreement, link, keys, say_and_track, limit=link.limit)
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fallow.cli.log_lines import LogLines, find_level
 from fallow.cli.tables import print_event, show_table
 from fallow.core.events import Event
 from fallow.federation.agreement import Agreement
@@ -47,7 +48,8 @@ class CoordinatorLines:
     """Takes the events of a run and prints a line for those that people care about.
 
     ``is_ending``: somebody has asked it to stop; that sites go as well is no news then.
-    ``as_json``: an object of JSON for each, for a program to read, whatever the console.
+    ``as_json``: an object of JSON for each, for a program to read, whatever the console; ``log``:
+    lines of a log instead of any of this.
     """
 
     console: Console
@@ -55,6 +57,7 @@ class CoordinatorLines:
     is_ending: bool = False
     last: dict[str, tuple[str, float]] = field(default_factory=dict)
     as_json: bool = False
+    log: LogLines | None = None
 
     def __call__(self, event: Event) -> None:
         kind = str(event["event"])
@@ -68,6 +71,9 @@ class CoordinatorLines:
             return
         self.last[kind] = (text, now)
 
+        if self.log is not None:
+            self.log.write(find_level(event), kind, text)
+            return
         if self.as_json:
             print_event(kind, text)
             return

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from fallow.cli.completion import complete_queries, complete_recipe, complete_setting
+from fallow.cli.log_lines import LogFormat
 from fallow.cli.tables import print_lines
 from fallow.storage.plain import printable
 from fallow.storage.private import OTHERS
@@ -128,6 +129,14 @@ AsLines = Annotated[
         help="An object of JSON a line for each thing that happens: time, event and text.",
     ),
 ]
+LogForm = Annotated[
+    LogFormat | None,
+    typer.Option(
+        "--log-format",
+        help="Lines of a log instead: date, level, study and party, as text or as an object of JSON "
+        "each.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")]
 Studies = Annotated[list[Path], typer.Argument(help="Folders of studies.")]
 
@@ -143,6 +152,15 @@ class Screen(Console):
                 each = printable(each)
             shown.append(each)
         super().print(*shown, **options)
+
+
+def check_log(form: LogFormat | None, *, as_json: bool) -> None:
+    """Raise ValueError where lines are asked for in two ways."""
+    if form is not None and as_json:
+        raise ValueError(
+            "--json and --log-format are two ways to write lines: give one; --log-format json has "
+            "the level and the study, too"
+        )
 
 
 def named_recipe(recipe: str, data: str | None) -> tuple[str, str | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -211,20 +211,28 @@ def init(
 
 
 @site.command()
-def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False) -> None:
+def start(
+    folder: Folder,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsLines = False,
+    log_format: opt.LogForm = None,
+) -> None:
     """Answer the coordinator until Ctrl-C; the same command goes on after any stop.
 
     It says first what will leave this site.
     """
+    from fallow.cli.log_lines import open_log
     from fallow.cli.site_words import SiteLines, describe_restored
     from fallow.federation.folders import tighten
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.serve import only_server, serve
     from fallow.network.links import check_packages
 
+    opt.check_log(log_format, as_json=as_json)
     found = SiteFolder.open(folder)
     check_packages(found.agreement.link)
-    console = opt.console(quiet=quiet or as_json)
+    log = open_log(log_format, found.agreement.name, found.name)
+    console = opt.console(quiet=quiet or as_json or log is not None)
     stop = Event()
     with only_server(found):  # said before anything else
         found.check_machine()
@@ -241,8 +249,12 @@ def start(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsLines = False
         [f"\nTo label: fallow label {folder}", "To end: Ctrl-C; nothing is lost.\n"],
     )
     before = [signal.signal(which, lambda *_: stop.set()) for which in ENDINGS]
+    begun: AbstractContextManager[None] = nullcontext()
+    if log is not None:
+        begun = log.around()
     try:
-        serve(found, stop, SiteLines(console, folder, as_json=as_json))
+        with begun:
+            serve(found, stop, SiteLines(console, folder, as_json=as_json, log=log))
     finally:
         for which, handler in zip(ENDINGS, before, strict=True):
             signal.signal(which, handler)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from rich.console import Console
 
+from fallow.cli.log_lines import LogLines, find_level
 from fallow.cli.tables import print_event
 from fallow.core.events import Event
 from fallow.core.words import count_noun
@@ -32,6 +33,7 @@ class SiteLines:
     folder: Path
     is_over: bool = False
     as_json: bool = False  # an object of JSON for each, for a program to read
+    log: LogLines | None = None  # lines of a log instead of any of this
 
     def __call__(self, event: Event) -> None:
         if self.is_over and event["event"] == "coordinator":
@@ -39,6 +41,9 @@ class SiteLines:
         last = describe_end(event, self.folder)
         self.is_over = self.is_over or bool(last)
         for line in (describe_event(event), *last):
+            if self.log is not None:
+                self.log.write(find_level(event), str(event["event"]), line)
+                continue
             if self.as_json:
                 print_event(str(event["event"]), line)
                 continue

@@ -27,9 +27,7 @@ class Event(TypedDict, total=False):
     mse: float | None
     bytes_up: int  # so far
     bytes_down: int
-    epsilon: (
-        float  # what a site has spent on noise so far; of an answer: what it cost its site
-    )
+    epsilon: float  # what a site has spent on noise so far; of an exchange: what it cost
     # of a study
     query: str
     seed: int

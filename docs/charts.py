@@ -1,0 +1,188 @@
+"""Small pictures for pages of the site: SVG whose colours are those of the page, light or dark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+
+WIDTH = 560
+HEIGHT = 280
+LEFT = 54
+RIGHT = 128  # room for the names at the ends of lines
+TOP = 16
+BOTTOM = 44
+LINE = 15  # the height of a line of text
+
+INK = "var(--color-foreground-primary)"
+MUTED = "var(--color-foreground-muted)"
+RULE = "var(--color-background-border)"
+COLOURS = ("var(--color-brand-primary)", MUTED)
+"""Of the strategy that a page is about, and of what it stands beside."""
+
+Scale = Callable[[float], float]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Scores by number of labels; ``spread``: a standard deviation at each."""
+
+    name: str
+    labels: Sequence[float]
+    scores: Sequence[float]
+    spread: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One line of a chart of differences: a value with its interval."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+
+def draw_curves(curves: Sequence[Curve], score: str, about: str) -> str:
+    """Scores over the logarithm of the labels, with a band of one standard deviation.
+
+    ``about`` is what a reader hears who does not see the picture.
+    """
+    labels = sorted({label for curve in curves for label in curve.labels})
+    lows: list[float] = []
+    highs: list[float] = []
+    for curve in curves:
+        for value, spread in zip(curve.scores, curve.spread, strict=True):
+            lows.append(value - spread)
+            highs.append(value + spread)
+    ticks = nice_ticks(min(lows), max(highs))
+    across = _log_scale(labels[0], labels[-1], LEFT, WIDTH - RIGHT)
+    up = _scale(min(ticks[0], *lows), max(ticks[-1], *highs), HEIGHT - BOTTOM, TOP)
+
+    parts = [_rule(LEFT, up(tick), WIDTH - RIGHT, up(tick)) for tick in ticks]
+    parts += [_text(LEFT - 8, up(tick) + 4, f"{tick:g}", "end") for tick in ticks]
+    for label in thin_out(labels, across):
+        parts.append(_text(across(label), HEIGHT - BOTTOM + 18, f"{label:,.0f}", "middle"))
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "labels", "middle"))
+    parts.append(_text(LEFT, TOP - 4, score, "start"))
+
+    colours = list(zip(curves, COLOURS, strict=True))
+    for curve, colour in reversed(colours):  # what the page is about lies on top
+        points = list(zip(curve.labels, curve.scores, curve.spread, strict=True))
+        upper = [(across(x), up(y + d)) for x, y, d in points]
+        lower = [(across(x), up(y - d)) for x, y, d in reversed(points)]
+        line = [(across(x), up(y)) for x, y, _ in points]
+        parts.append(
+            f'<path d="{_path([*upper, *lower])}Z" fill="{colour}" opacity=".16"/>'
+        )
+        parts.append(
+            f'<path d="{_path(line)}" fill="none" stroke="{colour}" stroke-width="2"/>'
+        )
+        for x, y in line:
+            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>')
+    ends = spread_apart([up(curve.scores[-1]) for curve in curves], LINE)
+    for (curve, colour), y in zip(colours, ends, strict=True):
+        parts.append(_text(WIDTH - RIGHT + 8, y + 4, curve.name, "start", colour))
+    return _svg(parts, HEIGHT, about)
+
+
+def draw_differences(lines: Sequence[Difference], unit: str, about: str) -> str:
+    """One line for each setting: the difference, its interval, and where zero is."""
+    left = 8 + 7 * max(len(line.name) for line in lines)
+    height = TOP + 30 * len(lines) + BOTTOM
+    lows = [line.low for line in lines]
+    highs = [line.high for line in lines]
+    ticks = nice_ticks(min(0.0, *lows), max(0.0, *highs))
+    across = _scale(ticks[0], ticks[-1], left, WIDTH - 20)
+
+    bottom = height - BOTTOM
+    parts = [_rule(across(tick), TOP, across(tick), bottom) for tick in ticks]
+    parts.append(_rule(across(0), TOP, across(0), bottom, INK))
+    for tick in ticks:
+        parts.append(_text(across(tick), bottom + 18, f"{tick:+g}", "middle"))
+    parts.append(_text((left + WIDTH) / 2, height - 8, unit, "middle"))
+    for at, line in enumerate(lines):
+        y = TOP + 30 * at + 15
+        parts.append(_text(left - 10, y + 4, line.name, "end"))
+        parts.append(
+            f'<path d="{_path([(across(line.low), y), (across(line.high), y)])}" '
+            f'stroke="{COLOURS[0]}" stroke-width="2" fill="none"/>'
+        )
+        parts.append(
+            f'<circle cx="{across(line.value):.1f}" cy="{y}" r="4" fill="{COLOURS[0]}"/>'
+        )
+    return _svg(parts, height, about)
+
+
+def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Round numbers from below ``low`` to above ``high``, about ``most`` of them.
+
+    >>> nice_ticks(0.53, 0.98)
+    [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+    """
+    width = max(high - low, 1e-9)
+    raw = width / (most - 1)
+    power = 10 ** math.floor(math.log10(raw))
+    step = next(s * power for s in (1, 2, 2.5, 5, 10) if s * power >= raw * 0.999)
+    first = math.floor(low / step + 1e-9)
+    last = math.ceil(high / step - 1e-9)
+    return [round(k * step, 10) for k in range(first, last + 1)]
+
+
+def thin_out(labels: Sequence[float], across: Scale, least: float = 44) -> list[float]:
+    """Those of the labels whose ticks stand so many pixels apart; the last one is kept."""
+    kept = [labels[-1]]
+    for label in reversed(labels[:-1]):
+        if across(kept[-1]) - across(label) >= least:
+            kept.append(label)
+    return kept[::-1]
+
+
+def spread_apart(heights: Sequence[float], least: float) -> list[float]:
+    """The same heights, moved so that no two are nearer than ``least``.
+
+    >>> spread_apart([100.0, 104.0], 15)
+    [94.5, 109.5]
+    """
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    moved = list(heights)
+    for one, other in pairwise(order):
+        missing = least - (moved[other] - moved[one])
+        if missing > 0:
+            moved[one] -= missing / 2
+            moved[other] += missing / 2
+    return moved
+
+
+def _scale(low: float, high: float, start: float, end: float) -> Scale:
+    return lambda value: start + (value - low) / (high - low) * (end - start)
+
+
+def _log_scale(low: float, high: float, start: float, end: float) -> Scale:
+    linear = _scale(math.log(low), math.log(high), start, end)
+    return lambda value: linear(math.log(value))
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+
+
+def _rule(x: float, y: float, to_x: float, to_y: float, colour: str = RULE) -> str:
+    return f'<path d="{_path([(x, y), (to_x, to_y)])}" stroke="{colour}" stroke-width="1"/>'
+
+
+def _text(x: float, y: float, text: str, anchor: str, colour: str = INK) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">'
+        f"{escape(text)}</text>"
+    )
+
+
+def _svg(parts: Sequence[str], height: float, about: str) -> str:
+    body = "".join(parts)
+    return (
+        f'<svg class="chart" role="img" viewBox="0 0 {WIDTH} {height}" '
+        f'aria-label="{escape(about, quote=True)}">{body}</svg>'
+    )

@@ -1,0 +1,568 @@
+"""Write the gallery: a page for each strategy, made from its contract and what was measured of it.
+
+Read are the contracts, `methods.md`, the scores of the benchmark (`results/benchmark.parquet`), what a
+selection costs (`results/costs.csv`), tables of other pages of results, and `gallery.toml`, in which
+stands in words when each helps and when not.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from charts import Curve, Difference, draw_curves, draw_differences
+
+from fallow import queries
+from fallow.core.build import names
+from fallow.core.contract import Contract
+from fallow.core.spelling import spell_class
+from fallow.papers import RECIPES
+from fallow.study.benchmark import TaskLine, task_lines
+
+HERE = Path(__file__).resolve().parent
+REFERENCE = "random"
+FIRST_TASK = "benchmark/digits"
+"""The task of the pictures: the same for all, so that nobody's best one is shown."""
+
+MANY_LABELS = "results/classification.md"
+"""Four settings from a tenth of the labels on."""
+
+ENTRY = r"(?P<value>[+-]?[\d.,]+)(?: ± (?P<spread>[\d.]+))?"
+INTERVAL = re.compile(r"([+-][\d.]+) \[([+-][\d.]+), ([+-][\d.]+)\]")
+
+
+@dataclass(frozen=True)
+class TableCurve:
+    """A table of results whose columns are numbers of labels: of it a strategy's row and one beside
+    it are drawn.  ``columns``: how many, from the first one with numbers on."""
+
+    page: str
+    heading: str
+    row: str
+    beside: str
+    score: str
+    about: str
+    columns: int = 4
+
+
+def on_kegg(row: str, beside: str = "random [1x25]") -> TableCurve:
+    """The errors of a rival on one table of numbers."""
+    about = "Mean squared error on the table kegg, ten seeds; lower is better"
+    return TableCurve(
+        page="results/fale.md",
+        heading="### kegg",
+        row=row,
+        beside=beside,
+        score="mean squared error",
+        about=about,
+    )
+
+
+def on_fashion(row: str) -> TableCurve:
+    """Few labels of a data set on which constants of Fallow's own strategies were found."""
+    about = "Accuracy on Fashion-MNIST with a long tail, Dirichlet 0.1, three seeds"
+    return TableCurve(
+        page="results/selection.md",
+        heading="## Two others",
+        row=row,
+        beside="random",
+        score="accuracy, %",
+        about=about,
+    )
+
+
+FROM_TABLES: dict[str, TableCurve] = {
+    "acs-fw": on_kegg("ACS-FW [1x25]"),
+    "bait": on_kegg("BAIT [1x25]"),
+    "lcmd": on_kegg("LCMD [1x25]"),
+    "fale": on_kegg("**FALE** [server]", "random [10x25]"),
+    "fisher": on_fashion("fisher"),
+    "prices": on_fashion("prices"),
+}
+"""Strategies that have no curve in the benchmark, and where one stands."""
+
+RENAMED = {
+    "feal": "feal@training=evidential",
+    "noise-stability": "noise_stability:draws=10",
+}
+"""Settings in which the table of many labels has a strategy."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What all pages are made from."""
+
+    about: Mapping[str, str]  # what each strategy does, in a line
+    words: Mapping[str, Mapping[str, str]]  # when it helps, and when not
+    scores: pd.DataFrame  # of the benchmark
+    lines: Mapping[str, Sequence[TaskLine]]  # of each of its tasks
+    many: Mapping[
+        str, Mapping[str, tuple[float, float, float]]
+    ]  # setting -> row -> interval
+    costs: Mapping[str, Mapping[str, str]]
+
+
+def write_gallery(folder: Path) -> None:
+    """``index.rst`` and a page for each strategy; nothing is written where it stands so already."""
+    folder.mkdir(exist_ok=True)
+    facts = read_facts()
+    found = dict(sorted((spell_class(cls), cls) for cls in names(queries).values()))
+    pages = {name: strategy_page(name, found[name], facts) for name in found}
+    pages["index"] = index_page(list(found), facts)
+    for page, text in pages.items():
+        file = folder / f"{page}.rst"
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.write_text(text, encoding="utf-8")
+    for file in folder.glob("*.rst"):
+        if file.stem not in pages:  # of a strategy that is gone
+            file.unlink()
+
+
+# -- what is read ---------------------------------------------------------------------------
+
+
+def read_facts() -> Facts:
+    """Read everything once."""
+    words = tomllib.loads((HERE / "gallery.toml").read_text(encoding="utf-8"))
+    scores = pd.read_parquet(HERE / "results" / "benchmark.parquet")
+    lines = {}
+    for task in scores["task"].unique():
+        classes = count_classes(str(task))
+        lines[str(task)] = task_lines(scores[scores["task"] == task], REFERENCE, classes)
+    return Facts(
+        about=read_methods(),
+        words=words,
+        scores=scores,
+        lines=lines,
+        many=read_many_labels(),
+        costs=read_costs(),
+    )
+
+
+def count_classes(task: str) -> int:
+    """How many classes the data of a recipe has."""
+    from fallow.data import CATALOGUE
+
+    return CATALOGUE[RECIPES[task].data].classes
+
+
+def read_methods() -> dict[str, str]:
+    """Name -> what it does, from `methods.md`."""
+    text = (HERE / "methods.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", text, re.MULTILINE)
+    return {name: about.strip() for name, about in found}
+
+
+def read_costs() -> dict[str, dict[str, str]]:
+    """Name -> what one selection costs, from `results/costs.csv`."""
+    with (HERE / "results" / "costs.csv").open(newline="", encoding="utf-8") as file:
+        return {row["query"]: row for row in csv.DictReader(file)}
+
+
+def read_many_labels() -> dict[str, dict[str, tuple[float, float, float]]]:
+    """Setting -> strategy -> difference from random rows with its interval."""
+    found: dict[str, dict[str, tuple[float, float, float]]] = {}
+    text = (HERE / MANY_LABELS).read_text(encoding="utf-8")
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        setting, _, rest = section.partition("\n")
+        rows = {}
+        for cells in read_rows(rest):
+            interval = INTERVAL.search("|".join(cells))
+            if interval is not None and len(cells) == 8:
+                low = float(interval[2])
+                high = float(interval[3])
+                rows[cells[0]] = (float(interval[1]), low, high)
+        if len(rows) > 10:  # one of the four tables of all strategies
+            found[setting] = rows
+    return found
+
+
+def read_rows(text: str) -> list[list[str]]:
+    """The cells of every row of a table in Markdown."""
+    found = []
+    for line in text.splitlines():
+        if line.startswith("|"):
+            found.append([cell.strip() for cell in line.strip().strip("|").split("|")])
+    return found
+
+
+def read_table_curve(table: TableCurve, name: str) -> list[Curve]:
+    """The strategy's curve, and that of what it stands beside.
+
+    Raises ValueError where the page has no such table or row any more.
+    """
+    text = (HERE / table.page).read_text(encoding="utf-8")
+    _, found, rest = text.partition(f"\n{table.heading}")
+    if not found:
+        raise ValueError(f"{table.page} has no heading {table.heading!r}")
+    section = re.split(r"\n##+ ", rest)[0]
+    rows = read_rows(section)
+    labels = []
+    for cell in rows[0][1 : table.columns + 1]:
+        number = re.search(r"[\d,]+", cell)
+        if number is None:
+            raise ValueError(
+                f"{table.page}, {table.heading}: {cell!r} is no number of labels"
+            )
+        labels.append(float(number[0].replace(",", "")))
+    by_name = {row[0]: row[1 : table.columns + 1] for row in rows}
+    curves = []
+    for row, title in ((table.row, name), (table.beside, table.beside)):
+        if row not in by_name:
+            raise ValueError(f"{table.page}, {table.heading}: there is no row {row!r}")
+        read = [re.match(ENTRY, cell) for cell in by_name[row]]
+        values = [float(cell["value"]) for cell in read if cell]
+        spread = [float(cell["spread"] or 0) for cell in read if cell]
+        curves.append(Curve(title, labels, values, spread))
+    return curves
+
+
+# -- pages ----------------------------------------------------------------------------------
+
+
+def strategy_page(name: str, cls: type, facts: Facts) -> str:
+    """The page of one strategy."""
+    contract: Contract = cls.contract
+    parts = [_title(name), f"*{_rst(facts.about[name])}*", paper_line(contract)]
+    parts += picture(name, facts)
+    parts += when(name, facts)
+    parts += measured(name, facts)
+    parts += costs(name, facts)
+    parts += reveals(contract)
+    parts += use(name, cls, contract)
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def paper_line(contract: Contract) -> str:
+    """The paper it comes from."""
+    if contract.year:
+        return f"{_rst(contract.title)}: {_rst(contract.paper)}, {contract.year}."
+    return ""
+
+
+def picture(name: str, facts: Facts) -> list[str]:
+    """One picture, and where its numbers stand."""
+    task = facts.scores[facts.scores["task"] == FIRST_TASK]
+    if name == REFERENCE:
+        rival = "margin"
+        curves = [benchmark_curve(task, name), benchmark_curve(task, rival)]
+        return chart_of_benchmark(curves, name, rival)
+    if name in set(task["query"]):
+        curves = [benchmark_curve(task, name), benchmark_curve(task, REFERENCE)]
+        return chart_of_benchmark(curves, name, REFERENCE)
+    if name in FROM_TABLES:
+        table = FROM_TABLES[name]
+        curves = read_table_curve(table, name)
+        about = f"{table.about}: {name} beside {table.beside}."
+        source = f":doc:`/{table.page.removesuffix('.md')}`"
+        drawn = draw_curves(curves, table.score, about)
+        return [_raw(drawn), _caption(f"{about} Bands: one standard deviation. {source}")]
+    lines = many_lines(name, facts)
+    if lines:
+        about = f"Final accuracy of {name} minus that of random rows, ten seeds, 95 % intervals."
+        drawn = draw_differences(lines, "points above random rows", about)
+        return [_raw(drawn), _caption(f"{about} :doc:`/results/classification`")]
+    return ["There is no picture: no learning curve of it was kept."]
+
+
+def benchmark_curve(task: pd.DataFrame, name: str) -> Curve:
+    """Mean and standard deviation of accuracy over seeds, at each number of labels."""
+    rows = task[task["query"] == name]
+    found = rows.groupby("cycle").agg(
+        labels=("labels", "mean"), score=("accuracy", "mean"), spread=("accuracy", "std")
+    )
+    return Curve(
+        name,
+        found["labels"].tolist(),
+        (100 * found["score"]).tolist(),
+        (100 * found["spread"]).tolist(),
+    )
+
+
+def chart_of_benchmark(curves: Sequence[Curve], name: str, beside: str) -> list[str]:
+    """The picture of a strategy that is in the benchmark."""
+    title = task_title(FIRST_TASK)
+    about = (
+        f"Accuracy of {name} beside {beside} by number of labels, on {title}, five seeds."
+    )
+    drawn = draw_curves(curves, "accuracy, %", about)
+    return [
+        _raw(drawn),
+        _caption(f"{about} Bands: one standard deviation. :doc:`/results/benchmark`"),
+    ]
+
+
+def task_title(task: str) -> str:
+    """What a task of the benchmark is called in a sentence."""
+    title = RECIPES[task].title.removeprefix("Benchmark: ")
+    return title
+
+
+def when(name: str, facts: Facts) -> list[str]:
+    """When it helps and when not, in words."""
+    words = facts.words.get(name)
+    if words is None:
+        return ["Nobody has written down yet when it helps: look at what was measured."]
+    return [
+        _heading("When it helps"),
+        _rst(words["helps"]),
+        _heading("When it does not"),
+        _rst(words["fails"]),
+    ]
+
+
+def measured(name: str, facts: Facts) -> list[str]:
+    """Differences from random rows, wherever they were measured."""
+    few = []
+    for task, lines in facts.lines.items():
+        for line in lines:
+            if line.query == name and line.difference is not None and line.interval:
+                interval = (
+                    100 * line.difference,
+                    100 * line.interval.low,
+                    100 * line.interval.high,
+                )
+                few.append(
+                    [_capital(task_title(task)), _interval(interval), word_of(interval)]
+                )
+    many = []
+    row = _row_of_many(name)
+    for setting, rows in facts.many.items():
+        if row in rows:
+            many.append([setting, _interval(rows[row]), word_of(rows[row])])
+    parts = [_heading("What was measured")]
+    if few:
+        parts += [
+            "From 2 to 200 labels a class, nothing labelled before; area under the curve minus that of "
+            "random rows, in points. Five seeds are directions: no test over them can reach 5 % "
+            "(:doc:`/results/benchmark`):",
+            _table(("task", "minus random [95 %]", ""), few),
+        ]
+    if many:
+        parts += [
+            "From 10 to 25 % of the labels; final accuracy minus that of random rows, in points, ten "
+            "seeds, trained by FedAvg (:doc:`/results/classification`):",
+            _table(("setting", "minus random [95 %]", ""), many),
+        ]
+    if name in FROM_TABLES and not (few or many):
+        parts.append(
+            f"The picture, and more of the kind: :doc:`/{FROM_TABLES[name].page.removesuffix('.md')}`."
+        )
+    elif name in ELSEWHERE:
+        parts.append(f"Tables of it stand in :doc:`/{ELSEWHERE[name]}`.")
+    elif name == REFERENCE:
+        parts.append("It is what the others are compared with.")
+    elif not (few or many):
+        parts.append("There are no measurements of it.")
+    return parts
+
+
+ELSEWHERE = {
+    "complementary": "results/personal-al",
+    "oracle-histogram": "results/classification",
+    "pivotal": "results/pivotal",
+}
+"""Strategies whose tables are of a form of their own."""
+
+
+def word_of(interval: tuple[float, float, float]) -> str:
+    """What an interval says of the difference.
+
+    >>> word_of((1.0, 0.2, 1.8)), word_of((0.1, -0.5, 0.7)), word_of((-1.0, -1.8, -0.2))
+    ('above', 'cannot be told apart', 'below')
+    """
+    _, low, high = interval
+    if low > 0:
+        return "above"
+    if high < 0:
+        return "below"
+    return "cannot be told apart"
+
+
+def many_lines(name: str, facts: Facts) -> list[Difference]:
+    """The four settings with many labels as lines of a chart."""
+    row = _row_of_many(name)
+    found = []
+    for setting, rows in facts.many.items():
+        if row in rows:
+            found.append(Difference(setting, *rows[row]))
+    return found
+
+
+def costs(name: str, facts: Facts) -> list[str]:
+    """Exchanges and bytes of one selection."""
+    parts = [_heading("What a selection costs")]
+    cost = facts.costs.get(name)
+    if cost is None:
+        parts.append("This was not measured; ``python scripts/measure_costs.py`` does it.")
+        return parts
+    exchanges = int(cost["exchanges"])
+    noun = "exchange" if exchanges == 1 else "exchanges"
+    parts.append(
+        f"{exchanges} {noun} with the sites, and for each site {_bytes(cost['up'])} up and "
+        f"{_bytes(cost['down'])} down, beside what training sends. Measured in a simulation of ten "
+        f"sites on {cost['world']} by ``python scripts/measure_costs.py``; where a model chooses, it "
+        "is sent along, and with heads in closed form features are longer."
+    )
+    return parts
+
+
+def reveals(contract: Contract) -> list[str]:
+    """What the coordinator sees, by the contract."""
+    rows = []
+    for operation, words in contract.asked.items():
+        for verb, what in words.items():
+            rows.append([f"``{verb}``", SEES[operation], _rst(what)])
+    parts = [
+        _heading("What it reveals"),
+        _table(("verb", "the coordinator sees", "what"), rows),
+    ]
+    if contract.simulator_only:
+        parts.append("It reads hidden labels, so no real site runs it.")
+        return parts
+    noise = (
+        "works behind noise on counts"
+        if contract.local_dp
+        else "is refused where noise is asked for"
+    )
+    masks = (
+        "works behind secure sums"
+        if contract.secure_sum
+        else "is refused under secure sums"
+    )
+    parts.append(
+        f"It {noise} and {masks} (:doc:`/privacy`). Where a site is missing it "
+        f"{_rst(missing_words(contract))}."
+    )
+    if contract.parts_show:
+        parts.append(f"Where sums are not secure, {_rst(contract.parts_show)}.")
+    return parts
+
+
+def missing_words(contract: Contract) -> str:
+    """What happens without a site, as the end of a sentence that begins with 'it'."""
+    words = contract.missing.rstrip(".")
+    if words.split()[0].rstrip(":,") in ("goes", "stops"):
+        return words
+    return f"goes on: {words}"
+
+
+SEES = {
+    "sum": "totals over sites",
+    "each": "each site's answer",
+    "keep": "a count; the rest stays at the site",
+    "relay": "that it passes from site to site, sealed",
+}
+
+
+def use(name: str, cls: type, contract: Contract) -> list[str]:
+    """How it is named."""
+    needs = {"local": "the site's own model", "global": "the common model"}
+    asked = [needs[model] for model in contract.needs if model in needs]
+    looks = (
+        f"It looks at {' and '.join(asked)}."
+        if asked
+        else "It looks at no model's predictions."
+    )
+    parts = [
+        _heading("How to use it"),
+        f".. code-block:: python\n\n   fl.run(world, fl.{cls.__name__}())",
+        f".. code-block:: bash\n\n   fallow compare demo --query random,{name}",
+        f"{looks} Its settings: :doc:`/reference_pages/names/fallow.{cls.__name__}`.",
+    ]
+    return parts
+
+
+def index_page(found: Sequence[str], facts: Facts) -> str:
+    """All strategies, with what each does and how it did on the task of the pictures."""
+    by_name = {line.query: line for line in facts.lines[FIRST_TASK]}
+    rows = []
+    for name in found:
+        line = by_name.get(name)
+        shown = "–"
+        if name == REFERENCE:
+            shown = "0"
+        elif line is not None and line.difference is not None:
+            shown = f"{100 * line.difference:+.1f}"
+        cost = facts.costs.get(name)
+        exchanges = cost["exchanges"] if cost else "–"
+        link = f":doc:`{name}`"
+        rows.append([link, _rst(facts.about[name]), shown, exchanges])
+    listed = "\n".join(f"   {name}" for name in found)
+    title = "Strategies, one by one"
+    intro = (
+        "Which rows are labelled next? A page for each answer: a picture, when it helps, when "
+        "not, what it costs and what it reveals. *Above random* is the difference of the areas under "
+        f"the learning curves on {task_title(FIRST_TASK)}, in points, from 2 to 200 labels a class "
+        "(:doc:`/results/benchmark`); *exchanges* are those of one selection. "
+        ":doc:`/choosing-a-method` says where to begin."
+    )
+    heads = ("strategy", "what it chooses", "above random", "exchanges")
+    table = _table(heads, rows)
+    tree = f".. toctree::\n   :hidden:\n\n{listed}"
+    return "\n\n".join([_title(title), intro, table, tree]) + "\n"
+
+
+# -- pieces of reStructuredText -------------------------------------------------------------
+
+
+def _row_of_many(name: str) -> str:
+    return RENAMED.get(name, name.replace("-", "_"))
+
+
+def _title(text: str) -> str:
+    return f"{text}\n{'=' * len(text)}"
+
+
+def _heading(text: str) -> str:
+    return f"{text}\n{'-' * len(text)}"
+
+
+def _rst(text: str) -> str:
+    """Markdown of one line as reStructuredText: code, and stars that stand for themselves."""
+    return re.sub(r"`([^`]+)`", r"``\1``", text.replace("*", r"\*"))
+
+
+def _raw(svg: str) -> str:
+    return f".. raw:: html\n\n   {svg}"
+
+
+def _caption(text: str) -> str:
+    return f".. rst-class:: caption\n\n{text}"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [".. list-table::", "   :header-rows: 1", ""]
+    for row in [heads, *rows]:
+        for at, cell in enumerate(row):
+            start = "   * - " if at == 0 else "     - "
+            lines.append(f"{start}{cell}".rstrip())
+    return "\n".join(lines)
+
+
+def _interval(interval: tuple[float, float, float]) -> str:
+    value, low, high = interval
+    return f"{value:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _bytes(text: str) -> str:
+    """A number of bytes as people read it.
+
+    >>> _bytes("96"), _bytes("25600"), _bytes("2048000")
+    ('96 bytes', '26 kB', '2.0 MB')
+    """
+    many = float(text)
+    if many < 1000:
+        return f"{many:.0f} bytes"
+    if many < 1e6:
+        return f"{many / 1e3:.0f} kB"
+    return f"{many / 1e6:.1f} MB"

@@ -1,0 +1,138 @@
+"""What one selection of each strategy costs: exchanges, and bytes of a site.
+
+    python scripts/measure_costs.py            write docs/results/costs.csv
+    python scripts/measure_costs.py --check margin
+                                               fail if a strategy costs something else than it says
+
+A run of two cycles and the same run of one: the difference is one selection.  Ten sites, queries
+of 5 % of the rows; counts and bytes are those of the protocol and depend on no clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import fallow as fl
+from fallow import queries
+from fallow.core.build import names
+from fallow.core.spelling import spell_class
+
+TABLE = Path(__file__).resolve().parents[1] / "docs" / "results" / "costs.csv"
+COLUMNS = ("query", "exchanges", "up", "down", "world")
+SITES = 10
+TRAININGS = {
+    "fale": "server-solve",
+    "feal": "evidential",
+    "pivotal": "server-solve",
+}
+"""Strategies that come with a training method of their own; the others: FedAvg."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of the selections of a run: exchanges, and bytes of one of the sites."""
+
+    exchanges: int
+    up: float
+    down: float
+
+    def minus(self, other: Cost) -> Cost:
+        return Cost(
+            self.exchanges - other.exchanges, self.up - other.up, self.down - other.down
+        )
+
+
+def measure(name: str, cls: type) -> dict[str, str]:
+    """One line of the table."""
+    training = TRAININGS.get(name, "fedavg")
+    data = "digits"
+    model = "mlp"
+    if not cls.contract.classes or training == "server-solve":
+        data = "diabetes"  # numbers to predict
+        model = "linear"
+    world = fl.Federation(fl.load(data), fl.IID(), sites=SITES)
+    query = cls()
+    if query.contract.one_pass:  # every budget is a selection from nothing
+        lengths = [1]
+    else:
+        lengths = [2, 1]
+    costs = []
+    for cycles in lengths:
+        run = fl.run(
+            world,
+            query=query,
+            training=training,
+            model=model,
+            initial=0.05,
+            budget=0.05,
+            cycles=cycles,
+            rounds=1,
+            progress=False,
+        )
+        costs.append(of_selection(run.revealed.to_dict("records"), query.contract.verbs))
+    cost = costs[0]
+    for shorter in costs[1:]:
+        cost = cost.minus(shorter)
+    return {
+        "query": name,
+        "exchanges": str(cost.exchanges),
+        "up": f"{cost.up:.0f}",
+        "down": f"{cost.down:.0f}",
+        "world": f"{data} ({model}; {training})",
+    }
+
+
+def of_selection(lines: Sequence[Mapping[str, object]], verbs: Mapping[str, str]) -> Cost:
+    """Of the lines of "What left each site" those of the strategy's own verbs."""
+    own = [line for line in lines if line["verb"] in verbs]
+    return Cost(
+        sum(int(str(line["exchanges"])) for line in own),
+        sum(float(str(line["bytes"])) for line in own) / SITES,
+        sum(float(str(line["bytes_down"])) for line in own) / SITES,
+    )
+
+
+def find_strategies() -> dict[str, type]:
+    """Every strategy by its name, in alphabetical order."""
+    return dict(sorted((spell_class(cls), cls) for cls in names(queries).values()))
+
+
+def read_table() -> dict[str, dict[str, str]]:
+    """What was measured before."""
+    with TABLE.open(newline="", encoding="utf-8") as file:
+        return {row["query"]: row for row in csv.DictReader(file)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--check", nargs="*", help="strategies to measure and compare")
+    parser.add_argument("--only", nargs="*", help="strategies to measure; the others stay")
+    asked = parser.parse_args()
+    found = find_strategies()
+    if asked.check is not None:
+        written = read_table()
+        other = [
+            name for name in asked.check if measure(name, found[name]) != written[name]
+        ]
+        for name in other:
+            print(f"{TABLE}: {name} costs something else: python scripts/measure_costs.py")
+        return len(other)
+    kept: dict[str, dict[str, str]] = {}
+    if asked.only is not None:
+        kept = {name: row for name, row in read_table().items() if name not in asked.only}
+    with TABLE.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        table.writeheader()
+        for name, cls in found.items():
+            table.writerow(kept.get(name) or measure(name, cls))
+            file.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

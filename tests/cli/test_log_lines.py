@@ -1,0 +1,97 @@
+"""Lines of a log: date, level, study and party; and nothing of a row or a label in any of them.
+
+The lines of a whole study are looked through in `tests/federation/test_trail.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from io import StringIO
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from rich.console import Console
+
+from fallow.cli.coordinate_words import CoordinatorLines
+from fallow.cli.log_lines import LogFormat, LogLines
+from fallow.cli.site_words import SiteLines
+from fallow.core.messages import Request, Step
+from fallow.federation.site.serve import _announce_replies
+from fallow.network.envelope import sign_message
+from fallow.queries import Entropy
+from tests.federation.hosts import SECRET, Leader, folder
+from tests.federation.test_program_cli import Said, begun, fallow
+from tests.federation.worlds import tiny
+
+__all__ = ["begun", "fallow"]  # fixtures
+FIELDS = ["time", "level", "study", "party", "event", "text"]
+QUOTED = "63.451789 febrile-zauber castorp-hans-1907"  # a cell, a label, the name of a row
+Captured = pytest.CaptureFixture[str]
+
+
+def quote_a_row(*given: object, **fields: object) -> NoReturn:
+    raise ValueError(f"could not convert string to float: {QUOTED!r}")
+
+
+def open_lines(form: LogFormat, party: str) -> LogLines:
+    return LogLines(form=form, study="heart", party=party)
+
+
+def test_a_line_of_json_is_an_object_with_date_level_and_study(capsys: Captured) -> None:
+    lines = SiteLines(
+        Console(file=StringIO()), Path("basel"), log=open_lines("json", "basel")
+    )
+    lines({"event": "order", "key": "0/hello", "bytes": 70, "refused": None})
+    lines({"event": "coordinator", "problem": "nothing answers\nat \x1b[31ma:1"})
+    first, second = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert list(first) == FIELDS
+    assert [first[name] for name in FIELDS[1:]] == [
+        "INFO",
+        "heart",
+        "basel",
+        "order",
+        "answered 0/hello (70 bytes)",
+    ]
+    assert datetime.fromisoformat(first["time"]).tzinfo is not None
+    assert second["level"] == "WARNING"
+    assert second["text"].startswith("nothing answers at [31ma:1; nothing is lost")
+
+
+def test_a_line_of_text_has_the_same_in_one_line(tmp_path: Path, capsys: Captured) -> None:
+    log = open_lines("text", "coordinator")
+    lines = CoordinatorLines(Console(file=StringIO()), tiny(tmp_path).agreement, log=log)
+    lines({"event": "query", "cycle": 1})
+    lines({"event": "refused", "site": "chur", "key": "0/hello", "why": "its\nwords"})
+    first, second = capsys.readouterr().out.splitlines()
+    at, rest = first.split(" ", 1)
+    assert datetime.fromisoformat(at).tzinfo is not None
+    assert rest == "INFO    heart coordinator query: cycle 1: sites choose rows"
+    assert second.split(" ", 1)[1].startswith("WARNING heart coordinator refused: chur is")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_an_error_quotes_of_a_row_stands_in_no_line(
+    form: LogFormat, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = Leader(folder(tmp_path, brought=range(6)))
+    log = open_lines(form, "north")
+    lines = SiteLines(Console(file=StringIO()), tmp_path, log=log)
+    handle = _announce_replies(leader.site, leader.host.handle, lines)
+    monkeypatch.setattr(Entropy, "select", quote_a_row)
+    request = Request("0/query/0", "query", 0, 0, (Step("keep", "select", {"n": 1}),))
+    handle(sign_message(SECRET, leader.order(request)))
+    with pytest.raises(ValueError, match="castorp"), log.around():
+        quote_a_row()
+    leader.ledger.close()
+    told = capsys.readouterr().out
+    assert "could not do Entropy.select (error " in told
+    assert told.count("ERROR") == 1
+    assert not [word for word in QUOTED.split() if word in told]
+
+
+def test_lines_are_asked_for_in_one_way(begun: Said) -> None:
+    code, out, err = begun("site", "start", "north", "--json", "--log-format", "json")
+    assert (code, out) == (2, "")
+    assert "are two ways to write lines: give one" in err
