@@ -80,3 +80,23 @@ def test_a_run_that_stopped_says_so_on_its_page(fallow: Command, folder: Path) -
     fallow("run", "tiny.toml", "--out", "early", *LONG, "--set", f"stop={rule}", "--quiet")
     page = (folder / "early" / "report.html").read_text()
     assert "random with seed 0 stopped after cycle 3: another 1 labels bring less" in page
+
+
+def test_advice_in_words_and_as_an_object(fallow: Command, study: Path) -> None:
+    ended = fallow("advise", "study")
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    assert lines[0].startswith("From ") and "labels a class" in lines[0]
+    assert "trained by closed-form" in " ".join(ended.out.split())
+    about = json.loads(fallow("advise", "study", "--json").out)
+    assert about["query"] in lines[0]
+    assert about["trainer"] == "closed-form"
+    assert about["facts"]["sites"] >= 2
+    assert " ".join(about["sentences"]) == " ".join(ended.out.split())
+
+
+def test_a_folder_that_holds_no_study_is_said(fallow: Command) -> None:
+    Path("empty").mkdir()
+    ended = fallow("advise", "empty")
+    assert ended.code != 0
+    assert "study.json" in ended.err or "no study" in ended.err

@@ -19,6 +19,7 @@ from fallow.federation.study_file import read_agreement
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.files import only_one, write_json
 from tests.federation.agreed import table
+from tests.report.conftest import write_study
 
 Said = Callable[..., tuple[int, str, str]]
 INIT = (
@@ -215,6 +216,30 @@ def test_the_status_of_a_study_that_runs(begun: Said, tmp_path: Path) -> None:
     for said in ("people label", "1 Jan 2030", "north", "its clock strikes thirteen"):
         assert said in out
     assert json.loads(raw)["sites"]["north"]["labels"]["open"] == 2
+
+
+def test_the_status_says_what_more_labels_would_bring_and_why_a_run_has_ended(
+    begun: Said, tmp_path: Path
+) -> None:
+    """By the records in the coordinator's folder, as the command ``fallow forecast`` says it."""
+    study = tmp_path / "study"
+    write_study(study, queries=("entropy",), seeds=1, cycles=6, reference=None)
+    path = study / "cells/entropy/seed-0/records.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[-1]["stopped"] = "another 100 labels bring less than 0.3 points"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json(study / "live.json", {**LIVE, "state": "finished"})
+    _, out, _ = begun("coordinate", "status", "study")
+    _, raw, _ = begun("coordinate", "status", "study", "--json")
+    _, forecast, _ = begun("forecast", "study")
+    said = json.loads(raw)["forecast"]
+    assert said[0].endswith(
+        "seed 0 stopped after cycle 5: another 100 labels bring less than 0.3 points."
+    )
+    assert "another 200 labels" in said[1].lower()
+    assert said[1] == " ".join(forecast.split())
+    for line in said:
+        assert line in " ".join(out.split())
 
 
 def test_the_status_of_labels_that_are_being_cut_short(begun: Said, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from fallow.report import tables
+from fallow.report.columns import footnotes
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import mean_sd
 from tests.report.reading import read_study
@@ -55,6 +57,31 @@ def test_the_best_strategy_stands_first_and_one_without_a_score_last(
     ]
     shutil.rmtree(root / "cells/ahfal")
     assert tables.final_table(read_study(root)).rows[-1].query == "ahfal"
+
+
+def test_runs_that_stopped_early_are_left_out_and_said_with_their_labels(
+    study_dir: Path,
+) -> None:
+    for seed in (1, 4):
+        path = study_dir / f"cells/entropy/seed-{seed}/records.jsonl"
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        kept = [row for row in rows if row["cycle"] < 2]
+        kept[-1]["stopped"] = "another 100 labels bring less than 0.3 points"
+        path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    study = read_study(study_dir)
+    table = tables.final_table(study)
+    row = table.row("entropy")
+    assert row is not None and row.score is not None
+    assert row.score.seeds == 4
+    scores = [100 * study.curve("entropy")[1][seed] for seed in (1, 4)]
+    mean, sd = mean_sd(scores)
+    (said,) = table.stopped
+    assert (
+        "2 runs stopped before the last cycle and are not in its row, by seed 1, 4" in said
+    )
+    assert f"with 80 labels on average, score {mean:.2f} ± {sd:.2f}." in said
+    assert said in footnotes(table)
+    assert said in tables.to_markdown(table)
 
 
 def test_areas_are_tested_in_the_same_pairs(study: StudyRecords) -> None:

@@ -26,6 +26,7 @@ from fallow.core.own import lend
 from fallow.core.words import count_noun
 from fallow.data import Dataset
 from fallow.papers import KNOWN, PAPERS
+from fallow.papers.own.advice import RULES, read_table
 from fallow.papers.own.suited import suit_strategies
 from fallow.report.figures.forecast import draw_forecast
 from fallow.report.figures.study import learning_curves
@@ -34,6 +35,7 @@ from fallow.report.page import write_report as write_page
 from fallow.report.words import summary
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.errors import Failed
+from fallow.study.advice import Advice, advise, read_facts
 from fallow.study.callbacks import Callback, CallbackList
 from fallow.study.cell import Failure, Setup, StudyRun
 from fallow.study.forecast import MORE, By, Forecast, forecast_study
@@ -307,6 +309,23 @@ class Study:
         if name not in found:
             raise ValueError(f"the study has no scores of {name}; it has {known}")
         return found[name]
+
+    def advise(self) -> Advice:
+        """Which strategy and training suit a study like this one, by tasks that were run.
+
+        By what the records tell of classes, sites and labels so far, and the published table of
+        ``docs/results/benchmark.md``.  What comes back has ``query``, ``trainer``, whether the table
+        can tell (``is_known``), and what each strategy is ``expected`` to gain over random rows, with
+        its interval and the tasks it rests on.  Raises ValueError for numbers to predict.
+
+        >>> import fallow as fl
+        >>> world = fl.Federation("digits", "iid", sites=4)
+        >>> study = fl.compare("random", world, seeds=1, cycles=1, rounds=1, progress=False)
+        >>> study.advise().trainer
+        'closed-form'
+        """
+        facts, labels = read_facts(self.found)
+        return advise(read_table(), facts, labels, RULES)
 
     def plot_forecast(
         self, query: Any = None, more: float = MORE, target: float | None = None

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fallow.cli import (
+    advise,
     audit,
     benchmark,
     completion,
@@ -52,6 +53,7 @@ for command in (
     results.report,
     results.export,
     results.forecast,
+    advise.advise,
     results.predict,
     new_study.init,
     new_study.new,

@@ -60,6 +60,13 @@ Against = Annotated[
         "--against", help="Scores of an earlier benchmark, a file scores.parquet."
     ),
 ]
+Constants = Annotated[
+    bool,
+    typer.Option(
+        "--constants",
+        help="Print what is fixed in Fallow's own strategies, and its digest; run nothing.",
+    ),
+]
 
 
 def benchmark(
@@ -69,6 +76,7 @@ def benchmark(
     fedavg: FedAvg = False,
     seeds: opt.Seeds = None,
     against: Against = None,
+    constants: Constants = False,
     out: opt.Out = None,
     jobs: opt.Jobs = None,
     resume: opt.Resume = False,
@@ -84,6 +92,9 @@ def benchmark(
     from fallow.papers.own.few_labels import OURS, RIVALS
 
     use_current_folder()
+    if constants:
+        _show_constants(method or list(OURS), as_json=as_json)
+        return
     others = opt.named_queries(rivals) or list(RIVALS)
     wanted = method or list(OURS)
     tasks = _choose_tasks(task or [], fedavg)
@@ -114,6 +125,28 @@ def benchmark(
             f"{len(failures)} runs failed; the first was {first.cell.query} with seed "
             f"{first.cell.seed}: {first.why}"
         )
+
+
+def _show_constants(names: Sequence[str], *, as_json: bool) -> None:
+    """What is fixed in strategies, a line for each, and one digest of all."""
+    from fallow import queries
+    from fallow.core.build import build
+    from fallow.core.names import OWN
+    from fallow.settings.spec import Spec
+    from fallow.study.benchmark import constants_of, digest_constants
+
+    methods = {}
+    for name in names:
+        spec = Spec.parse(name.partition("@")[0])
+        methods[str(spec)] = build(queries, spec.name, OWN, **spec.fields)
+    lines = []
+    for name, each in methods.items():
+        said = [f"{key} = {value!r}" for key, value in constants_of(each).items()]
+        lines.append(f"{name}: {', '.join(said)}")
+    digest = digest_constants(methods)
+    lines.append(f"digest {digest}")
+    about = {name: constants_of(each) for name, each in methods.items()}
+    opt.tell(lines, {"constants": about, "digest": digest}, quiet=False, as_json=as_json)
 
 
 @dataclass(frozen=True)

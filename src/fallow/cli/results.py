@@ -40,7 +40,7 @@ def report(
     from fallow.report.notebook import write_notebook
     from fallow.report.page import write_report
 
-    _keep_private(*studies)
+    keep_private(*studies)
     about: dict[str, object] = {}
     said = []
     with Waiting(opt.console(quiet=quiet or as_json), "drawing the report page"):
@@ -70,7 +70,7 @@ def export(
     from fallow.papers import PAPERS
     from fallow.report.export import export_study
 
-    _keep_private(study)
+    keep_private(study)
     with Waiting(opt.console(quiet=quiet or as_json), "reading the records"):
         path = export_study(study, to, out, papers=PAPERS)
     _say(f"Wrote {path}", {"file": str(path)}, quiet=quiet, as_json=as_json)
@@ -120,7 +120,7 @@ def forecast(
 
     if not more > 0:
         raise ValueError(f"--more is {more:g}; ask about 1 label or more")
-    _keep_private(study)
+    keep_private(study)
     found = read_study(study, KNOWN)
     forecasts = forecast_study(found, by)
     if query is not None:
@@ -209,7 +209,7 @@ def predict(
     from fallow.federation.site.predict import predict_at
     from fallow.study.predict import predict_file
 
-    _keep_private(study)
+    keep_private(study)
     with Waiting(opt.console(quiet=quiet or as_json), f"predicting rows of {data}"):
         if (study / SETTINGS).exists() and not (query or seed or site):
             found = predict_at(study, data, out)
@@ -237,7 +237,7 @@ def _say(text: str, about: dict[str, object], *, quiet: bool, as_json: bool) -> 
         opt.console(quiet=quiet).print(text, markup=False, soft_wrap=True)
 
 
-def _keep_private(*folders: Path) -> None:
+def keep_private(*folders: Path) -> None:
     """What is made of a study at real sites is its owner's alone, wherever it is written."""
     from fallow.federation.folders import is_real
 

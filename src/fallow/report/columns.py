@@ -167,6 +167,7 @@ def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
     notes += _about_degenerate(table)
     if table.untested:
         notes.append(table.untested)
+    notes += table.stopped
     if any(row.saved is not None for row in table.rows):
         notes.append(
             "Labels saved: labels needed to reach the final score of random, against "

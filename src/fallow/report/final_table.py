@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Protocol
 
+from fallow.core.words import count_noun
 from fallow.experiment.metrics import labels_saved
 from fallow.report.findings.degenerate import find_equals, find_one_class
 from fallow.report.findings.diverged import ends_diverged
@@ -92,7 +93,8 @@ class Row:
 @dataclass(frozen=True)
 class FinalTable:
     """Strategies, the best first, then upper bounds.  ``untested`` says why there is no test; it is
-    empty where there is one strategy alone."""
+    empty where there is one strategy alone.  ``stopped``: of which runs no row speaks, since they
+    ended before the last cycle, a sentence for each strategy."""
 
     name: str
     measure: str
@@ -102,6 +104,7 @@ class FinalTable:
     published_in: str | None = None
     is_scaled: bool = False  # errors are divided by the variance of the training targets
     heading: str = "Query"  # what its rows are
+    stopped: tuple[str, ...] = ()
 
     @property
     def digits(self) -> int:
@@ -266,6 +269,7 @@ def final_table(study: StudyRecords) -> FinalTable:
         untested=untested,
         is_scaled=study.is_scaled,
         heading=names.heading(study.study),
+        stopped=tuple(list_left_out(study)),
     )
     where = study.study.published
     if not where:
@@ -281,6 +285,43 @@ def final_table(study: StudyRecords) -> FinalTable:
     if where["setting"]:
         named = f"{where['table']}, {where['setting']}"
     return beside(table, tables.cells(where["table"]), where["setting"], named)
+
+
+def list_left_out(study: StudyRecords) -> list[str]:
+    """Runs that a rule has stopped before the last cycle, and where they ended: scores at other
+    numbers of labels are no part of a mean of final ones."""
+    sentences = []
+    for query in study.strategies:
+        last = study.last_cycle(query)
+        curve = study.curve(query)
+        seeds = []
+        labels = []
+        scores = []
+        for cell in study.of(query):
+            if not cell.records or not any("stopped" in each for each in cell.records):
+                continue
+            cycle = max(cell.cycles)
+            score = curve.get(cycle, {}).get(cell.seed)
+            if cycle != last and score is not None:
+                seeds.append(cell.seed)
+                labels.append(cell.records[-1]["labelled"])
+                scores.append(study.scale * score)
+        if seeds:
+            sentences.append(
+                f"{label_of(query, study.study)}: {count_noun(len(seeds), 'run')} stopped before "
+                f"the last cycle and {is_or_are(len(seeds))} not in its row, by seed "
+                f"{', '.join(map(str, sorted(seeds)))}; they ended with "
+                f"{fmean(labels):,.0f} labels on average, score "
+                f"{spread_of(scores).text(digits_of(study))}."
+            )
+    return sentences
+
+
+def is_or_are(n: int) -> str:
+    """The verb for ``n`` things."""
+    if n == 1:
+        return "is"
+    return "are"
 
 
 def _row(

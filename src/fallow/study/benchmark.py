@@ -8,14 +8,18 @@ claim, which a missing difference does not show: for that the difference must be
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from fallow.core.methods import Method
 from fallow.experiment.record import Record
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
@@ -47,6 +51,31 @@ COLUMNS = (
 SMALL = ("accuracy", "balanced_accuracy", "worst_class")  # float32 is enough
 Areas = Mapping[str, Mapping[int, float]]
 """Strategy -> seed -> area."""
+
+
+def constants_of(method: Method) -> dict[str, object]:
+    """What is fixed in a method: its fields, and the constants of its module, its own and those that
+    it takes from parts, by name."""
+    found: dict[str, object] = {}
+    if is_dataclass(method):
+        for each in fields(method):
+            found[each.name] = getattr(method, each.name)
+    module = sys.modules[type(method).__module__]
+    for name, value in vars(module).items():
+        if name.isupper() and isinstance(value, int | float | str | tuple):
+            found[name] = value
+    return dict(sorted(found.items()))
+
+
+def digest_constants(methods: Mapping[str, Method]) -> str:
+    """A digest of all constants of methods, by their names.
+
+    A results page states it, so that everybody can see whether a constant was changed after data
+    were looked at.
+    """
+    told = {name: constants_of(methods[name]) for name in sorted(methods)}
+    written = json.dumps(told, sort_keys=True)
+    return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
 def area(labels: Sequence[int], scores: Sequence[float]) -> float:

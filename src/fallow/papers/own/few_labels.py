@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.papers.own import strategies
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import Spec
 
@@ -32,7 +34,7 @@ RIVALS = (
     "fairfal",
     "logo",
 )
-OURS = ("typical", "coverage")
+OURS = ("typical", "coverage", "prices", "fisher", "chooser@audit=0.1")
 FEDAVG = "-fedavg"
 PICTURES = "convolution:filters=32"  # 512 features
 TABLES = "fourier:features=512"
@@ -77,57 +79,69 @@ def _solve(task: Recipe, encoder: str) -> Recipe:
 
 
 MNIST = _task(
-    Recipe(
+    replace(
+        strategies.MNIST,
         name="benchmark/mnist-fedavg",
         title="Benchmark: MNIST, 8,000 rows, Dirichlet 0.1",
-        data="mnist",
-        rows=8000,
-        test_rows=2000,
-        model=Spec("mlp"),
-        plan=Plan((Segment(2),), 16, Optimiser(lr=0.01, momentum=0.9)),
         initial=0,
         queries=RIVALS + OURS,
         query=Spec("margin"),
-        reference="random",
         bounds=(),
         seeds=30,
     ),
     classes=10,
     sites=10,
 )
-FASHION = replace(
+
+
+def _world(task: Recipe, name: str, title: str, **settings: Any) -> Recipe:
+    """The task in another world, under another name."""
+    return replace(
+        task, name=f"benchmark/{name}{FEDAVG}", title=f"Benchmark: {title}", **settings
+    )
+
+
+def _long_tail(n_max: int, alpha: float) -> Spec:
+    """Classes of ``n_max`` rows to a twentieth of it, dealt out by Dirichlet ``alpha``."""
+    inner = {"inner": "ExactDirichlet", "inner_fields": {"alpha": alpha}}
+    return Spec("long-tail", {"rho": 20, "n_max": n_max, **inner})
+
+
+ALIKE = Spec("exact-dirichlet", {"alpha": 100.0})
+
+FASHION = _world(
     MNIST,
-    name="benchmark/fashion-lt-fedavg",
-    title="Benchmark: Fashion-MNIST, long tail with rho 20, Dirichlet 0.1",
-    data="fashion_mnist",
-    rows=24_000,  # 7,828 are left of them
-    partition=Spec(
-        "long-tail",
-        {
-            "rho": 20,
-            "n_max": 2300,
-            "inner": "ExactDirichlet",
-            "inner_fields": {"alpha": 0.1},
-        },
-    ),
+    "fashion-lt",
+    "Fashion-MNIST, long tail with rho 20, Dirichlet 0.1",
+    data=strategies.FASHION.data,
+    rows=strategies.FASHION.rows,
+    partition=strategies.FASHION.partition,
 )
-CIFAR = replace(
-    MNIST,
-    name="benchmark/cifar10-fedavg",
-    title="Benchmark: CIFAR-10, 8,000 rows, Dirichlet 0.1",
-    data="cifar10",
-)
-CIFAR_ALIKE = replace(
+CIFAR = _world(MNIST, "cifar10", "CIFAR-10, 8,000 rows, Dirichlet 0.1", data="cifar10")
+CIFAR_ALIKE = _world(
     CIFAR,
-    name="benchmark/cifar10-alpha100-fedavg",
-    title="Benchmark: CIFAR-10, 8,000 rows, Dirichlet 100",
-    partition=Spec("exact-dirichlet", {"alpha": 100.0}),
+    "cifar10-alpha100",
+    "CIFAR-10, 8,000 rows, Dirichlet 100",
+    partition=ALIKE,
+)
+CIFAR_TAIL = _world(
+    CIFAR,
+    "cifar10-lt",
+    "CIFAR-10, long tail with rho 20, Dirichlet 0.1",
+    rows=strategies.FASHION.rows,
+    partition=_long_tail(2300, 0.1),
+)
+CIFAR_TAIL_ALIKE = _world(
+    CIFAR_TAIL,
+    "cifar10-lt-alpha100",
+    "CIFAR-10, long tail with rho 20, Dirichlet 100",
+    partition=_long_tail(2300, 100.0),
 )
 DIGITS = _task(
-    replace(
+    _world(
         MNIST,
-        name="benchmark/digits-fedavg",
-        title="Benchmark: digits of 8 x 8 pixels, Dirichlet 0.1",
+        "digits",
+        "digits of 8 x 8 pixels, Dirichlet 0.1",
         data="digits",
         rows=None,
         test_rows=None,
@@ -136,17 +150,34 @@ DIGITS = _task(
     sites=10,
     most=100,
 )
-DIGITS_ALIKE = replace(
+DIGITS_ALIKE = _world(
     DIGITS,
-    name="benchmark/digits-alpha100-fedavg",
-    title="Benchmark: digits of 8 x 8 pixels, Dirichlet 100",
-    partition=Spec("exact-dirichlet", {"alpha": 100.0}),
+    "digits-alpha100",
+    "digits of 8 x 8 pixels, Dirichlet 100",
+    partition=ALIKE,
+)
+DIGITS_TAIL = _task(
+    _world(
+        DIGITS,
+        "digits-lt",
+        "digits of 8 x 8 pixels, long tail with rho 20, Dirichlet 0.1",
+        partition=_long_tail(130, 0.1),  # of 1,437 rows 420 are left
+    ),
+    classes=10,
+    sites=10,
+    most=20,
+)
+DIGITS_TAIL_ALIKE = _world(
+    DIGITS_TAIL,
+    "digits-lt-alpha100",
+    "digits of 8 x 8 pixels, long tail with rho 20, Dirichlet 100",
+    partition=_long_tail(130, 100.0),
 )
 WRITERS = _task(
-    replace(
+    _world(
         MNIST,
-        name="benchmark/writers-fedavg",
-        title="Benchmark: digits of the 20 people who wrote most of MNIST",
+        "writers",
+        "digits of the 20 people who wrote most of MNIST",
         rows=None,
         test_rows=None,
         resplit=True,  # MNIST's own test digits are by other people
@@ -158,10 +189,10 @@ WRITERS = _task(
     most=100,
 )
 PEOPLE = _task(
-    replace(
+    _world(
         MNIST,
-        name="benchmark/har-fedavg",
-        title="Benchmark: what 21 people do, by the sensors of their phones",
+        "har",
+        "what 21 people do, by the sensors of their phones",
         data="har",
         rows=None,
         test_rows=None,
@@ -173,13 +204,13 @@ PEOPLE = _task(
     sites=21,
 )
 HOSPITALS = _task(
-    replace(
+    _world(
         PEOPLE,
-        name="benchmark/heart-fedavg",
-        title="Benchmark: heart disease in four hospitals",
+        "heart",
+        "heart disease in four hospitals",
         data="heart",
         resplit=True,
-        plan=Plan((Segment(2),), 16, Optimiser(lr=0.01, momentum=0.9)),
+        plan=MNIST.plan,
     ),
     classes=2,
     sites=4,
@@ -190,9 +221,13 @@ TRAINED = (
     FASHION,
     DIGITS,
     DIGITS_ALIKE,
+    DIGITS_TAIL,
+    DIGITS_TAIL_ALIKE,
     WRITERS,
     CIFAR,
     CIFAR_ALIKE,
+    CIFAR_TAIL,
+    CIFAR_TAIL_ALIKE,
     PEOPLE,
     HOSPITALS,
 )

@@ -1,0 +1,133 @@
+"""The table that advice rests on, and what advice costs on tasks that the table has not seen.
+
+    python scripts/measure_advice.py tables RUNS...    # the table that is shipped
+    python scripts/measure_advice.py regret            # of that table, task by task
+
+The table is that of docs/results/benchmark.parquet.  RUNS are folders of ``fallow benchmark``: from
+them comes who held what on each task.
+
+*Regret*: each task is left out in turn, and advice for its world, from 2, 8 and 32 labels a class
+on, rests on the others.  Its regret is the mean score of the best strategy there less that of the
+advised one, over the labels that the advice is about.  The best is found after the fact, over the
+same seeds, so chance adds to the regret.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+import pandas as pd
+
+from fallow.papers.own.advice import RULES, SCORES, WORLDS, read_table
+from fallow.papers.own.few_labels import TUNED
+from fallow.study.advice import (
+    AHEAD,
+    COLUMNS,
+    AdviceTable,
+    advise,
+    facts_of_counts,
+    gains,
+)
+from fallow.study.reading import read_study
+
+PUBLISHED = Path("docs/results/benchmark.parquet")
+STARTS = (2.0, 8.0, 32.0)
+
+
+def write_tables(folders: Sequence[Path]) -> None:
+    """The published scores and the worlds of their tasks, as the package ships them."""
+    scores = pd.read_parquet(PUBLISHED, engine="pyarrow")
+    scores = scores[~scores["task"].isin(TUNED)]
+    worlds = {}
+    for folder in folders:
+        for file in sorted(folder.glob("*/study.json")):
+            study = read_study(file.parent)
+            held = next(
+                (cell.partition for cell in study.cells if cell.partition is not None), None
+            )
+            name = str(study.study.recipe["name"])
+            if held is None or name not in set(scores["task"]):
+                continue
+            facts = facts_of_counts(held.matrix)
+            worlds[name] = (facts.classes, facts.sites, facts.apart, facts.uneven)
+    missing = sorted(set(scores["task"]) - set(worlds))
+    if missing:
+        raise SystemExit(f"no runs of {', '.join(missing)} lie in these folders")
+    WORLDS.parent.mkdir(exist_ok=True)
+    rows = [(task, *worlds[task]) for task in scores["task"].unique()]
+    columns = ["task", "classes", "sites", "apart", "uneven"]
+    pd.DataFrame(rows, columns=columns).to_csv(WORLDS, index=False)
+    scores[list(COLUMNS)].round({"accuracy": 5}).to_csv(SCORES, index=False)
+
+
+def measure_task(
+    table: AdviceTable, task: str, start: float
+) -> tuple[str, str, float, float] | None:
+    """What is advised for a task that is left out, the best strategy there, the regret of what is
+    advised, and that of the usual strategy, in points; None beyond the task's labels."""
+    facts = table.worlds[task]
+    rows = table.scores[table.scores["task"] == task]
+    if start * facts.classes >= rows["labels"].max():
+        return None
+    advice = advise(table.without(task), facts, start, RULES)
+    found = {RULES.reference: 0.0}
+    curves = table.curves[task]
+    first = start * facts.classes
+    for query in curves:
+        gain = gains(task, curves, query, RULES.reference, first, AHEAD * first)
+        if gain is not None:
+            found[query] = gain.gain
+    best = max(found, key=lambda query: found[query])
+    taken = found.get(advice.query, found[RULES.usual])
+    return (
+        advice.query,
+        best,
+        100 * (found[best] - taken),
+        100 * (found[best] - found[RULES.usual]),
+    )
+
+
+def print_regret() -> None:
+    table = read_table()
+    print("| task | labels a class | advised | best | regret, points | of the usual one |")
+    print("|---|---:|---|---|---:|---:|")
+    regrets = []
+    usual = []
+    for task in table.worlds:
+        for start in STARTS:
+            found = measure_task(table, task, start)
+            if found is None:
+                continue
+            query, best, regret, of_usual = found
+            name = task.rpartition("/")[2]
+            print(
+                f"| {name} | {start:.0f} to {AHEAD * start:.0f} | {query} | {best} | {regret:.2f} "
+                f"| {of_usual:.2f} |"
+            )
+            regrets.append(regret)
+            usual.append(of_usual)
+    print(f"\nMean regret: {fmean(regrets):.2f} points over {len(regrets)} cells", end="; ")
+    print(
+        f"of {RULES.usual} everywhere {fmean(usual):.2f}; the largest {max(regrets):.2f}."
+    )
+
+
+def main() -> None:
+    """Write the table, or print regrets."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("what", choices=("tables", "regret"))
+    parser.add_argument("runs", nargs="*", type=Path)
+    given = parser.parse_args()
+    if given.what == "tables":
+        write_tables(given.runs)
+    else:
+        print_regret()
+
+
+if __name__ == "__main__":
+    main()

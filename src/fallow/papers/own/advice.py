@@ -1,0 +1,29 @@
+"""The table that advice rests on: scores of the benchmark of few labels, as they were published."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from fallow.study.advice import AdviceTable, Rules, WorldFacts
+
+FOLDER = Path(__file__).parent / "published"
+SCORES = FOLDER / "few-labels.csv"
+WORLDS = FOLDER / "few-labels-worlds.csv"
+RULES = Rules(reference="random", usual="margin", trainer="closed-form")
+
+
+@lru_cache(maxsize=1)
+def read_table() -> AdviceTable:
+    """Scores of each strategy by task, seed and labels, and what is known of each task's world."""
+    import pandas as pd
+
+    worlds = {}
+    for row in pd.read_csv(WORLDS).itertuples(index=False):
+        worlds[str(row.task)] = WorldFacts(
+            classes=int(row.classes),
+            sites=int(row.sites),
+            apart=float(row.apart),
+            uneven=float(row.uneven),
+        )
+    return AdviceTable(pd.read_csv(SCORES), worlds)

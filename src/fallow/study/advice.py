@@ -1,0 +1,401 @@
+"""Which strategy suits a study, by a table of tasks on which strategies were compared.
+
+A task counts by how alike it is to the study in what totals over sites tell: how many classes and
+sites there are, how unevenly sites hold classes, and how unevenly classes are filled.  What a
+strategy gained over the reference on these tasks, at as many labels a class, is what it is expected
+to gain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fallow.study.records import StudyRecords
+
+LEVEL = 0.95
+FIRST = 2.0
+"""Labels a class from which a study is advised that has none yet."""
+AHEAD = 4.0
+"""How far: to so many times the labels."""
+SHOWN = 4  # tasks that are named in a sentence
+POINTS = 5  # of a curve, at which strategies are compared
+ALIKE = {"classes": 2.0, "sites": 2.0, "apart": 0.3, "uneven": 0.3}
+"""Differences at which two worlds are a standard deviation apart; classes and sites in doublings."""
+LEAST_WEIGHT = 1e-4  # with which a task counts
+COLUMNS = ("task", "query", "seed", "labels", "accuracy")
+
+
+@dataclass(frozen=True)
+class WorldFacts:
+    """What totals over sites tell of a world; None where they do not.
+
+    classes, sites: how many.  apart: how unevenly sites hold classes, from 0 (each the same shares) to
+    1 (each its own classes), Cramér's V without its bias (Bergsma, 2013).  uneven: how unevenly classes
+    are filled, 0 to 1.
+    """
+
+    classes: int
+    sites: int
+    apart: float | None = None
+    uneven: float | None = None
+
+    def distance(self, other: WorldFacts) -> float:
+        """Squared distance of two worlds in units of `ALIKE`, over what is known of both.
+
+        >>> WorldFacts(10, 10, 0.5, 0.0).distance(WorldFacts(10, 20, 0.5, 0.0))
+        0.25
+        """
+        found = (math.log2(self.classes / other.classes) / ALIKE["classes"]) ** 2
+        found += (math.log2(self.sites / other.sites) / ALIKE["sites"]) ** 2
+        for name in ("apart", "uneven"):
+            mine = getattr(self, name)
+            theirs = getattr(other, name)
+            if mine is not None and theirs is not None:
+                found += ((mine - theirs) / ALIKE[name]) ** 2
+        return float(found)
+
+
+def facts_of_counts(counts: Sequence[Sequence[float]]) -> WorldFacts:
+    """What the labels of each class at each site tell, (sites, classes).
+
+    >>> facts_of_counts([[20, 0], [0, 20]])
+    WorldFacts(classes=2, sites=2, apart=1.0, uneven=0.0)
+    """
+    table = np.asarray(counts, dtype=float)
+    sites, classes = table.shape
+    return WorldFacts(classes, sites, _apart(table), _uneven(table.sum(0)))
+
+
+def _apart(table: NDArray[np.float64]) -> float | None:
+    """Cramér's V of sites and classes, less what chance makes of few labels; None of too few."""
+    table = table[table.sum(1) > 0][:, table.sum(0) > 0]
+    n = table.sum()
+    sites, classes = table.shape
+    if sites < 2 or classes < 2 or n < 2:
+        return None
+    expected = table.sum(1, keepdims=True) * table.sum(0) / n
+    square = ((table - expected) ** 2 / expected).sum() / n
+    without = max(0.0, square - (sites - 1) * (classes - 1) / (n - 1))
+    rows = sites - (sites - 1) ** 2 / (n - 1)
+    columns = classes - (classes - 1) ** 2 / (n - 1)
+    most = min(rows, columns) - 1
+    if most <= 0:
+        return None
+    return round(min(1.0, math.sqrt(without / most)), 6)
+
+
+def _uneven(counts: NDArray[np.float64]) -> float | None:
+    """The coefficient of variation of class counts, less what chance makes of few, at most 1."""
+    n = counts.sum()
+    classes = len(counts)
+    if classes < 2 or n < 2:
+        return None
+    mean = n / classes
+    square = ((counts / mean - 1) ** 2).mean() - (classes - 1) / n
+    return round(min(1.0, math.sqrt(max(0.0, square))), 6)
+
+
+def read_facts(study: StudyRecords) -> tuple[WorldFacts, float]:
+    """What the records of a study tell of its world, and its labels a class so far: of the run that
+    has bought most.
+
+    Raises ValueError for a study without a record, and for one that predicts numbers.
+    """
+    records = [record for cell in study.cells for record in cell.records]
+    if not records:
+        raise ValueError("the study has no record yet; ask when its first cycle is done")
+    most = max(record.get("labelled") or 0 for record in records)
+    last = [record for record in records if (record.get("labelled") or 0) == most][-1]
+    if last.get("target_variance") is not None or not study.higher_is_better:
+        raise ValueError(
+            "the study predicts numbers, and the table that advice rests on is about classes alone"
+        )
+    per_site = last.get("labelled_per_site") or {}
+    per_class = last.get("per_class") or last.get("labelled_per_class") or ()
+    classes = len(per_class)
+    if classes < 2:
+        raise ValueError(
+            "the records of the study do not say how many classes there are, so no task can be said "
+            "to be like it"
+        )
+    labels = float(last.get("labelled") or 0) / classes
+    counts = [counted for counted in per_site.values() if len(counted) == classes]
+    if (
+        len(counts) < len(per_site) or not counts
+    ):  # sites told how many, and not of which class
+        return WorldFacts(classes, max(len(per_site), 1)), labels
+    return facts_of_counts(counts), labels
+
+
+Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Logarithms of labels, ascending, and scores."""
+Curves = Mapping[str, Mapping[int, Curve]]
+"""Strategy -> seed -> curve."""
+
+
+# -- the table --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AdviceTable:
+    """Scores of strategies on tasks, and what is known of each task's world.
+
+    scores: a row for each task, strategy, seed and budget, with columns `COLUMNS`; labels in all.
+    """
+
+    scores: pd.DataFrame
+    worlds: Mapping[str, WorldFacts]
+
+    @cached_property
+    def curves(self) -> Mapping[str, Curves]:
+        """The curves of each task."""
+        found: dict[str, dict[str, dict[int, Curve]]] = {}
+        ordered = self.scores.sort_values("labels", kind="stable")
+        for (task, query, seed), rows in ordered.groupby(
+            ["task", "query", "seed"], sort=False
+        ):
+            x = np.log(rows["labels"].to_numpy(dtype=float))
+            y = rows["accuracy"].to_numpy(dtype=float)
+            found.setdefault(str(task), {}).setdefault(str(query), {})[int(seed)] = (x, y)
+        return found
+
+    def without(self, task: str) -> AdviceTable:
+        """The table as if a task had never been run."""
+        left = {name: facts for name, facts in self.worlds.items() if name != task}
+        return AdviceTable(self.scores[self.scores["task"] != task], left)
+
+
+@dataclass(frozen=True)
+class TaskGain:
+    """What a strategy gained over the reference on a task: ``gain`` of accuracy, over ``seeds``."""
+
+    task: str
+    gain: float
+    seeds: int
+
+
+def gains(
+    task: str, curves: Curves, query: str, reference: str, start: float, end: float
+) -> TaskGain | None:
+    """What a strategy gained on a task, from ``start`` to ``end`` labels in all, as the mean over the
+    logarithm of labels.
+
+    None where no seed has both there, or the task has no such budget.
+    """
+    ours = curves.get(query, {})
+    theirs = curves.get(reference, {})
+    found = []
+    for seed in ours:
+        if seed not in theirs:
+            continue
+        x, y = ours[seed]
+        x_other, y_other = theirs[seed]
+        low = max(math.log(start), float(x[0]), float(x_other[0]))
+        high = min(math.log(end), float(x[-1]), float(x_other[-1]))
+        if low > high:
+            continue
+        at = np.linspace(low, high, POINTS)
+        apart = np.interp(at, x, y) - np.interp(at, x_other, y_other)
+        found.append(float(apart.mean()))
+    if not found:
+        return None
+    return TaskGain(task, float(np.mean(found)), len(found))
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a strategy is expected to gain over the reference, as a fraction.
+
+    low, high: of the 95 % interval; None where fewer than two tasks count.  tasks: what it rests
+    on, each task with its weight, the most alike first.
+    """
+
+    query: str
+    gain: float
+    low: float | None
+    high: float | None
+    tasks: tuple[tuple[str, float], ...]
+
+    def sentence(self, reference: str) -> str:
+        """What a strategy is expected to gain, in points.
+
+        >>> Expected("mine", 0.012, -0.01, 0.034, ()).sentence("theirs")
+        'mine over theirs: +1.2 points [-1.0, +3.4].'
+        """
+        said = f"{self.query} over {reference}: {100 * self.gain:+.1f} points"
+        if self.low is None or self.high is None:
+            return f"{said}, of hardly more than one task, so no interval."
+        return f"{said} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]."
+
+    def list_tasks(self) -> str:
+        """The tasks that count most, with their weights.
+
+        >>> Expected("mine", 0.0, None, None, (("b/x", 0.8), ("b/y", 0.2))).list_tasks()
+        'x (80 %), y (20 %)'
+        """
+        named = []
+        for task, weight in self.tasks[:SHOWN]:
+            named.append(f"{task.rpartition('/')[2]} ({100 * weight:.0f} %)")
+        said = ", ".join(named)
+        if len(self.tasks) > SHOWN:
+            said += f" and {len(self.tasks) - SHOWN} more"
+        return said
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Which strategy a study should use, and what that rests on.
+
+    query, trainer: what is advised.  is_known: the table can tell; else the usual one is advised.
+    expected: all strategies of the table, the best first.  start, end: labels a class that it is
+    about.
+    """
+
+    query: str
+    trainer: str
+    is_known: bool
+    expected: tuple[Expected, ...]
+    start: float
+    end: float
+    facts: WorldFacts
+    usual: str
+    reference: str
+
+    def of(self, query: str) -> Expected | None:
+        """What a strategy is expected to gain; None where the table has too little of it."""
+        return next((each for each in self.expected if each.query == query), None)
+
+    def sentences(self) -> tuple[str, ...]:
+        """What is advised, what that rests on, and what is not known."""
+        about = f"From {self.start:.3g} to {self.end:.3g} labels a class"
+        if self.is_known:
+            lines = [f"{about}: {self.query}, trained by {self.trainer}."]
+        else:
+            lines = [
+                f"{about} the table cannot tell: {self.query}, trained by {self.trainer}."
+            ]
+        found = self.of(self.query)
+        if found is not None:
+            lines.append(found.sentence(self.reference))
+            lines.append(f"That rests on {found.list_tasks()}.")
+        other = self.of(self.usual)
+        if self.is_known and other is not None:
+            lines.append(other.sentence(self.reference))
+        lines.append(
+            f"All tasks were run with {self.trainer}: they say nothing of other training."
+        )
+        return tuple(lines)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """By what advice is given: the strategies' words belong to whoever has the table.
+
+    reference: what gains are over.  usual: what is advised where the table cannot tell.  trainer: by
+    which the tasks were run.
+    """
+
+    reference: str
+    usual: str
+    trainer: str
+
+
+def weigh_tasks(
+    found: Mapping[str, TaskGain], weights: Mapping[str, float]
+) -> tuple[float, float | None]:
+    """The weighted mean of gains, and half of its 95 % interval, by how tasks differ; None of fewer
+    than two tasks that count."""
+    from scipy import special  # 0.3 s, which nobody else need spend
+
+    w = np.array([weights[task] for task in found])
+    g = np.array([each.gain for each in found.values()])
+    mean = float(w @ g / w.sum())
+    effective = float(w.sum() ** 2 / (w @ w))  # so many tasks of one weight
+    if effective < 1.5:
+        return mean, None
+    spread = float(w @ (g - mean) ** 2 / w.sum()) * effective / (effective - 1)
+    quantile = float(special.stdtrit(effective - 1, (1 + LEVEL) / 2))
+    return mean, quantile * math.sqrt(spread / effective)
+
+
+def advise(table: AdviceTable, facts: WorldFacts, labels: float, rules: Rules) -> Advice:
+    """What suits a world of which ``facts`` are known, with so many ``labels`` a class so far.
+
+    The strategy with the largest expected gain is advised where the table knows it: at least two
+    tasks count, and it gained over the usual strategy on most of their weight.  Else the usual one.
+    """
+    start = max(labels, FIRST)
+    end = AHEAD * start
+    weights = {
+        task: math.exp(-facts.distance(other) / 2) for task, other in table.worlds.items()
+    }
+    by_query: dict[str, dict[str, TaskGain]] = {}
+    for task, curves in table.curves.items():
+        classes = table.worlds[task].classes
+        for query in curves:
+            found = gains(
+                task, curves, query, rules.reference, start * classes, end * classes
+            )
+            if found is not None and weights[task] > LEAST_WEIGHT:
+                by_query.setdefault(query, {})[task] = found
+    expected = [
+        _expect(query, found, weights)
+        for query, found in by_query.items()
+        if query != rules.reference
+    ]
+    expected.sort(key=lambda each: -each.gain)
+    best = next((each for each in expected if each.low is not None), None)
+    query = rules.usual
+    is_known = False
+    if best is not None and _is_above(
+        by_query[best.query], by_query.get(rules.usual, {}), weights
+    ):
+        query = best.query
+        is_known = True
+    return Advice(
+        query=query,
+        trainer=rules.trainer,
+        is_known=is_known,
+        expected=tuple(expected),
+        start=start,
+        end=end,
+        facts=facts,
+        usual=rules.usual,
+        reference=rules.reference,
+    )
+
+
+def _expect(
+    query: str, found: Mapping[str, TaskGain], weights: Mapping[str, float]
+) -> Expected:
+    mean, half = weigh_tasks(found, weights)
+    total = sum(weights[task] for task in found)
+    tasks = sorted(
+        ((task, weights[task] / total) for task in found), key=lambda each: -each[1]
+    )
+    if half is None:
+        return Expected(query, mean, None, None, tuple(tasks))
+    return Expected(query, mean, mean - half, mean + half, tuple(tasks))
+
+
+MOST = 2 / 3
+"""The share of the tasks' weight on which a strategy must have gained over the usual one."""
+
+
+def _is_above(
+    found: Mapping[str, TaskGain],
+    usual: Mapping[str, TaskGain],
+    weights: Mapping[str, float],
+) -> bool:
+    """Whether a strategy gained over the usual one on most of the weight of tasks with both."""
+    both = [task for task in found if task in usual]
+    total = sum(weights[task] for task in both)
+    above = sum(weights[task] for task in both if found[task].gain > usual[task].gain)
+    return len(both) >= 2 and above >= MOST * total
