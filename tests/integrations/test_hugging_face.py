@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load, save
 
 import fallow as fl
 from fallow.integrations import (
@@ -27,7 +28,6 @@ from fallow.integrations import (
     push_to_hub,
     save_model,
 )
-from fallow.storage.packing import load, save
 from tests.integrations.conftest import QUICK
 
 # -- a model --------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from fallow.api.runs import Run, read_rows_for
@@ -36,7 +37,7 @@ from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import LOADERS
 from fallow.storage.errors import sentence
 from fallow.storage.files import write_whole
-from fallow.storage.packing import UNREADABLE, load, save
+from fallow.storage.packing import UNREADABLE
 from fallow.study.predict import outputs_of
 
 if TYPE_CHECKING:
