@@ -518,6 +518,49 @@ def export(
     opt.tell([line], told, quiet=quiet, as_json=as_json)
 
 
+@site.command("label-studio")
+def label_studio(
+    folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False
+) -> None:
+    """Send open questions to this site's own Label Studio, and take finished annotations as labels;
+    again and again, as often as you like.
+
+    Where it is stands in SITE/label-studio.toml, which is yours alone (chmod 600): address, token.
+    """
+    from fallow.core.optional import import_optional
+    from fallow.core.words import count_noun
+    from fallow.federation.site.folder import SiteFolder
+    from fallow.federation.site.label_studio_server import TAKEN, sync_label_studio
+
+    import_optional("fastapi", "'fallow[deploy]'", "Label Studio over its interface")
+    from fallow.federation.page.pictures import picture
+
+    found = SiteFolder.open(folder)
+    with closing(found.open_ledger()) as ledger:
+        done = sync_label_studio(found, ledger, lambda row: picture(found.rows, row))
+    taken = done.taken
+    about = {
+        "project": done.project,
+        "sent": done.sent,
+        "recorded": taken.recorded,
+        "same": taken.same,
+        "empty": taken.empty,
+        "refused": list(taken.refused),
+    }
+    lines = [
+        f"project {done.project}: {count_noun(done.sent, 'question')} sent; "
+        f"{count_noun(taken.recorded, 'label')} taken, there already: {taken.same}, not "
+        f"annotated: {taken.empty}",
+        *taken.refused[:SHOWN],
+    ]
+    if taken.refused:
+        lines.append(
+            f"{count_noun(len(taken.refused), 'annotation')} not taken: correct them there, or "
+            f"on the labelling page; entries are those of {folder / TAKEN}"
+        )
+    opt.tell(lines, about, quiet=quiet, as_json=as_json)
+
+
 def _read_allowed(pairs: list[str]) -> dict[str, str]:
     """``NAME=DIGEST`` words as a table; ValueError for a word without ``=``."""
     allowed = {}

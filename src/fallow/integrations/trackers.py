@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from fallow.core.optional import import_optional
-from fallow.integrations.callbacks import Callback, TrackedRun
+from fallow.study.callbacks import Callback, TrackedRun
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MLflowRun

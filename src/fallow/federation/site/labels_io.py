@@ -58,11 +58,18 @@ def export_questions(
     as_tasks: of Label Studio.  Raises ValueError for a name that ends neither in .csv nor in .json,
     Failed where the file cannot be written.
     """
-    lines = [
+    lines = list_open_questions(ledger, schema, rows, guess=guess)
+    return _write(path, lines, schema, as_tasks=as_tasks)
+
+
+def list_open_questions(
+    ledger: Ledger, schema: Schema, rows: SiteRows, *, guess: bool = False
+) -> list[JsonObject]:
+    """The open questions as lines of a file, in the order in which they were chosen."""
+    return [
         _build_line(schema, rows, asked, given=None, guess=guess)
         for asked in ledger.questions(state="open")
     ]
-    return _write(path, lines, schema, as_tasks=as_tasks)
 
 
 def export_labels(
