@@ -173,13 +173,14 @@ class CallbackList:
 
     def end_with_page(self, write: Callable[[], Path]) -> None:
         """The study has ended; ``write`` draws its report, which nobody needs but callbacks."""
-        if not self._active:
-            return
         page = None
-        try:
-            page = write()
-        except (OSError, ValueError) as error:
-            self.warn(f"the report page was not drawn: {sentence(error)}")
+        # one that leaves the method of its base as it is takes no page
+        is_wanted = any(type(each).end is not Callback.end for each in self._active)
+        if is_wanted:
+            try:
+                page = write()
+            except (OSError, ValueError) as error:
+                self.warn(f"the report page was not drawn: {sentence(error)}")
         self.end(page)
 
     def _begin_run(self, query: str, seed: int) -> TrackedRun:
