@@ -26,7 +26,7 @@ def export(desk: LabelQueue, path: Path) -> int:
     )
 
 
-def annotations(*images: tuple[str, str]) -> str:
+def export_of(*images: tuple[str, str]) -> str:
     """An export of CVAT as it writes one: the images of a task, with what people put on them."""
     inner = "".join(
         f'<image id="{n}" name="{name}" width="8" height="8">{said}</image>'
@@ -65,7 +65,7 @@ def test_images_go_out_with_their_labels_and_tags_come_back_once(tmp_path: Path)
     for file in ("ask.zip", "ask.labels.json"):
         assert (tmp_path / file).stat().st_mode & 0o077 == 0
 
-    said = annotations(
+    said = export_of(
         (names[0], tag(DIGITS.classes[1])), (names[1], tag(CANNOT_TELL)), (names[2], "")
     )
     assert take(desk, tmp_path, said) == Imported(2, 0, 1, ())
@@ -82,7 +82,7 @@ def test_tags_that_are_wrong_twice_or_of_others_are_refused_in_a_sentence(
     found = take(
         desk,
         tmp_path,
-        annotations(
+        export_of(
             ("000003-scan-3-png.png", tag(first) + tag(second)),
             ("000001-scan-1-png.png", tag("elephant")),
             ("000003-other.png", tag(first)),
@@ -118,7 +118,7 @@ OUTSIDE = '<!DOCTYPE annotations SYSTEM "file:///etc/passwd"><annotations></anno
         ("<annotations><image", "is not XML"),
         ("<html></html>", "is no export of CVAT"),
         (
-            annotations(("000003-scan-3-png.png", '<box label="x" xtl="0"/>')),
+            export_of(("000003-scan-3-png.png", '<box label="x" xtl="0"/>')),
             "a box and no tag",
         ),
     ],

@@ -115,10 +115,6 @@ class CallbackList:
     def __post_init__(self) -> None:
         self._active = list(self.callbacks)
 
-    def __bool__(self) -> bool:
-        """Whether anybody listens."""
-        return bool(self._active)
-
     def __enter__(self) -> Self:
         return self
 
