@@ -3,7 +3,8 @@
 Both links run at once, each with three processes of sites, and take turns: one exchange over
 Flower, then one over HTTPS, and so on.  Over Flower most of the time is its own (a SuperNode looks
 for messages every three seconds and starts a process for each), so its bar is that of an idle
-machine.  Then sites are added over HTTPS alone: 3, 10, 30 processes.  Writes ``bench/links.json``.
+machine.  Then sites are added over HTTPS alone, from 3 processes up to 200 or as many as memory
+holds.  Writes ``bench/links.json``, after each step.
 
 ``bytes_loopback`` is all that crossed the loopback device in an exchange (Linux), TLS, the hops
 inside a machine and idle looks included; between two machines less would travel.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +29,9 @@ from tests.network.https.processes import processes_of
 SITES = ("ash", "birch", "cedar")
 SIZES = {"small": 1 << 10, "model": 1 << 20}  # bytes of a message, and of its answer
 BARS = {"flower": 6.0, "https": 0.3}  # seconds of a small exchange, in the median
-MANY = (3, 10, 30)  # processes of sites
+MANY = (3, 10, 30, 60, 100, 150, 200)  # processes of sites, as far as memory lasts
 START = 300.0  # seconds until the first answers are there
+EACH = 6.0  # and more seconds for each process that has to start
 ROOM = 3.0  # GB that are left to others
 RESULTS = Path(__file__).with_name("links.json")
 DEVICES = Path("/proc/net/dev")
@@ -77,7 +80,11 @@ def _take_turns(
     return found
 
 
-def grow(counts: Sequence[int], exchanges: int) -> list[Numbers]:
+def grow(
+    counts: Sequence[int],
+    exchanges: int,
+    report: Callable[[list[Numbers]], None] = lambda rows: None,
+) -> list[Numbers]:
     """A row for each number of processes of sites over HTTPS, as long as memory lasts."""
     rows: list[Numbers] = []
     for count in counts:
@@ -89,7 +96,7 @@ def grow(counts: Sequence[int], exchanges: int) -> list[Numbers]:
             tempfile.TemporaryDirectory() as folder,
             processes_of(Path(folder), sites) as (https, running),
         ):
-            https.ask(dict.fromkeys(sites, b"first"), START)
+            https.ask(dict.fromkeys(sites, b"first"), START + EACH * count)
             seconds = []
             for number in range(exchanges):
                 seconds.append(time_exchange(https, sites, number, SIZES["small"]))
@@ -101,6 +108,7 @@ def grow(counts: Sequence[int], exchanges: int) -> list[Numbers]:
                     "megabytes_each": round(median(sizes), 1),
                 }
             )
+            report(rows)
     return rows
 
 
@@ -153,34 +161,47 @@ def _read_kilobytes(file: Path, name: str) -> int:
 
 
 def measure(
-    exchanges: int, report: Callable[[str], None] = lambda line: None
+    exchanges: int,
+    counts: Sequence[int],
+    save: Callable[[dict[str, object]], None] = lambda found: None,
 ) -> dict[str, object]:
-    """Both parts, and whether the bars were met."""
-    machine = describe_machine()
-    compared = compare(exchanges)
-    report(json.dumps(compared))
-    is_met: dict[str, bool] = {}
-    small = compared["small"]
-    assert isinstance(small, dict)
-    for name, bar in BARS.items():
-        is_met[name] = small[name]["seconds"] <= bar
-    return {
-        "machine": machine,
+    """Both parts, and whether the bars were met.  save: is given what there is, after each step."""
+    found: dict[str, object] = {
+        "machine": describe_machine(),
+        "others_at_work": round(os.getloadavg()[2], 1),  # processes, in the last 15 minutes
         "exchanges": exchanges,
         "bar_seconds": BARS,
-        **compared,
-        "is_met": is_met,
-        "sites_over_https": grow(MANY, exchanges),
     }
+    compared = compare(exchanges)
+    small = compared["small"]
+    assert isinstance(small, dict)
+    is_met: dict[str, bool] = {}
+    for name, bar in BARS.items():
+        is_met[name] = small[name]["seconds"] <= bar
+    found |= {**compared, "is_met": is_met}
+    save(found)
+
+    def save_rows(rows: list[Numbers]) -> None:
+        found["sites_over_https"] = rows
+        save(found)
+
+    grow(counts, exchanges, save_rows)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m bench.links")
     parser.add_argument("--exchanges", type=int, default=11, help="of each kind")
+    parser.add_argument("--most", type=int, default=MANY[-1], help="processes of sites")
     options = parser.parse_args(arguments)
-    found = measure(options.exchanges, print)
-    print(json.dumps(found, indent=2))
-    RESULTS.write_text(json.dumps(found, indent=2) + "\n")
+
+    def save(found: dict[str, object]) -> None:
+        text = json.dumps(found, indent=2)
+        print(text, flush=True)
+        RESULTS.write_text(text + "\n")
+
+    counts = [count for count in MANY if count <= options.most]
+    found = measure(options.exchanges, counts, save)
     is_met = found["is_met"]
     assert isinstance(is_met, dict)
     if not all(is_met.values()):

@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
+import fallow as fl
 from bench import leverage, linear_27, query_seconds, regression_run
 from bench.__main__ import MODULES, entry, main, table, write
 from bench.calibration import calibration_error
+from bench.other_classes import half_of
 from bench.timing import CPU, Result, Seconds, time_in_turn
+from bench.trainers import RECIPE, TRAINERS
+from fallow.recipes import find_recipe
+from fallow.settings.recipe import recipe_from
 
 NAMES = [module.replace("_", "-") for module in MODULES]
 KEYS = {"name", "reference", "ratio", "bar", "outputs_equal"}
@@ -152,3 +157,21 @@ def test_the_calibration_error_is_zero_where_confidence_is_the_accuracy() -> Non
     truth = torch.tensor([0, 0, 0, 1])
     assert calibration_error(probabilities, truth) == pytest.approx(0)
     assert calibration_error(probabilities, 1 - truth) == pytest.approx(0.5)
+
+
+def test_each_half_of_the_classes_has_rows_of_its_own_numbered_from_0() -> None:
+    found = fl.load("digits")
+    known = half_of(found, range(5), seed=0)
+    new = half_of(found, range(5, 10), seed=0)
+    assert new.classes == tuple("56789")
+    assert set(new.y.tolist()) == {0, 1, 2, 3, 4}
+    assert len(known.x) + len(new.x) == len(found.x)
+    at = int((found.y == 7).nonzero()[0])
+    same = (new.x == found.x[at]).flatten(1).all(1).nonzero().squeeze(1)
+    assert new.y[same].tolist() == [2]
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_every_trainer_is_a_variant_of_the_recipe(name: str) -> None:
+    recipe = recipe_from(TRAINERS[name], find_recipe(RECIPE))
+    assert (recipe.training.name == "closed-form") == name.startswith("closed form")

@@ -305,6 +305,19 @@ def test_a_line_that_was_cut_short_costs_only_itself(tmp_path: Path) -> None:
         list(read_arrivals(file))
 
 
+def test_a_folder_that_is_there_keeps_its_rights_and_a_file_is_none(
+    world: Federation, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    write_audit(world.sites["basel"].path, shared)
+    assert shared.stat().st_mode & 0o777 == 0o755
+    write_audit(world.sites["basel"].path, tmp_path / "new")
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    with pytest.raises(ValueError, match="is a file; give the name of a folder"):
+        write_audit(world.sites["basel"].path, shared / "audit.csv")
+
+
 @pytest.mark.parametrize(
     ("key", "why"),
     [

@@ -13,9 +13,9 @@ import fallow as fl
 from fallow.cli.options import Track
 from fallow.core.events import Event
 from fallow.integrations import Callback, TrackedRun
-from fallow.integrations.callbacks import CallbackList, list_parameters
 from fallow.integrations.trackers import TRACKERS
 from fallow.settings.recipe import Recipe, recipe_from
+from fallow.study.callbacks import CallbackList, list_parameters
 from fallow.study.cell import StudyRun
 from tests.cli.conftest import Command
 from tests.integrations.conftest import QUICK

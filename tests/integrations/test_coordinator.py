@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fallow.core.events import Event
-from fallow.integrations.callbacks import SCORES, CallbackList
+from fallow.study.callbacks import SCORES, CallbackList
 from tests.cli.conftest import Command
 from tests.federation.worlds import tiny
 from tests.integrations.test_callbacks import Notes

@@ -32,10 +32,9 @@ from fallow.data import Dataset
 from fallow.data.own.frame import read_features
 from fallow.data.own.pixels import as_features
 from fallow.experiment.encoding import shape_seen
-from fallow.experiment.finished import TrainedModel
+from fallow.experiment.finished import RowsAbout, TrainedModel
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import methods_of
-from fallow.integrations.callbacks import Callback, CallbackList
 from fallow.models import build_model
 from fallow.papers import KNOWN, PAPERS
 from fallow.papers.own.suited import suit_strategies
@@ -43,6 +42,7 @@ from fallow.report.page import write_report
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.storage.files import load_tree
+from fallow.study.callbacks import Callback, CallbackList
 from fallow.study.cell import Setup, StudyRun
 from fallow.study.opening import keep_facts, prepare_study
 from fallow.study.predict import outputs_of
@@ -171,7 +171,7 @@ def read_run(setup: Setup, cell: StudyRun, *, is_kept: bool) -> Run:
         labels=_load_labels(place, sites),
         sites=sites,
         folder=folder,
-        _saved=load_tree(place / "model.safetensors", place),
+        saved=load_tree(place / "model.safetensors", place),
         _classes=setup.classes,
     )
 
@@ -213,6 +213,7 @@ class Run:
     weight.
     sites: the names of all that took part.
     folder: where the run was kept; None where it was not.
+    saved: the model as its file has it: weights, and what predicting needs beside them.
 
     >>> import fallow as fl
     >>> run = fl.run("digits", model="linear", cycles=0, rounds=1, progress=False)
@@ -229,7 +230,7 @@ class Run:
     labels: pd.DataFrame
     sites: tuple[SiteId, ...]
     folder: Path | None
-    _saved: TrainedModel
+    saved: TrainedModel
     _classes: Classes
 
     def __repr__(self) -> str:
@@ -252,13 +253,13 @@ class Run:
 
         Rows are encoded, and features standardised, outside of it: `predict` does that.
         """
-        if self._saved["state"] is not None:
-            return self._load(self._saved["state"])
-        sites: dict[str, State] = self._saved["sites"]
+        if self.saved["state"] is not None:
+            return self._load(self.saved["state"])
+        sites: dict[str, State] = self.saved["sites"]
         return {site: self._load(state) for site, state in sites.items()}
 
     def _load(self, state: State) -> nn.Module:
-        about = self._saved["about"]
+        about = self.saved["about"]
         spec = self.recipe.model
         outputs = len(about["classes"]) or 1
         with lend(self._classes):
@@ -271,7 +272,7 @@ class Run:
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, by class id; empty where there are numbers to predict."""
-        return tuple(self._saved["about"]["classes"])
+        return tuple(self.saved["about"]["classes"])
 
     def predict(self, rows: Any, site: str | None = None) -> npt.NDArray[Any]:
         """The class of each row by its name, or the number.
@@ -299,14 +300,14 @@ class Run:
         return shares
 
     def _outputs(self, rows: Any, site: str | None) -> Tensor:
-        about = self._saved["about"]
-        x = _features(rows, about["columns"], tuple(about["shape"]), about.get("marks"))
-        state = self._state(site)
+        about = self.saved["about"]
+        x = read_rows_for(about, rows)
+        state = self.state_of(site)
         with lend(self._classes):
-            return outputs_of(self.recipe, self._saved, state, x)
+            return outputs_of(self.recipe, self.saved, state, x)
 
-    def _state(self, site: str | None) -> State:
-        """The weights that predict: the common ones, or those of a site."""
+    def state_of(self, site: str | None = None) -> State:
+        """The weights that predict, as flat vectors: the common ones, or those of a site."""
         with lend(self._classes):
             trained_by = methods_of(self.recipe)["training"]
         if isinstance(trained_by, Predicting):
@@ -314,8 +315,8 @@ class Run:
                 f"{self.recipe.training} predicts with the labelled rows of a site, which a run "
                 "does not keep; the scores are in run.records"
             )
-        common: State | None = self._saved["state"]
-        own: dict[str, State] = self._saved["sites"]
+        common: State | None = self.saved["state"]
+        own: dict[str, State] = self.saved["sites"]
         if site is not None and site not in self.sites:
             raise ValueError(
                 f"there is no site {site!r}; the run had {join_some(self.sites)}"
@@ -372,16 +373,15 @@ def escape_text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _features(
-    rows: Any,
-    columns: Sequence[str],
-    shape: tuple[int, ...],
-    marks: Sequence[Sequence[str]] | None = None,
-) -> Tensor:
-    """Rows as (n, *shape) float32; ValueError where they are others, or lack a feature.
+def read_rows_for(about: RowsAbout, rows: Any) -> Tensor:
+    """Rows as a model takes them, (n, *shape) float32; ValueError where they are others, or lack a
+    feature.
 
-    marks: of a model that fills empty cells in, see `read_features`; None: it knows none.
+    about: of the model's rows; with marks it fills empty cells in, see `read_features`.
     """
+    columns = about["columns"]
+    shape = tuple(about["shape"])
+    marks = about.get("marks")
     is_frame = hasattr(rows, "columns") and hasattr(rows, "iloc")
     if is_frame and columns:
         rows = read_features(rows, columns, marks=marks or ())

@@ -25,7 +25,6 @@ from fallow.api.settings import read_request
 from fallow.core.own import lend
 from fallow.core.words import count_noun
 from fallow.data import Dataset
-from fallow.integrations.callbacks import Callback, CallbackList
 from fallow.papers import KNOWN, PAPERS
 from fallow.papers.own.advice import RULES, read_table
 from fallow.papers.own.suited import suit_strategies
@@ -37,6 +36,7 @@ from fallow.report.words import summary
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.errors import Failed
 from fallow.study.advice import Advice, advise, read_facts
+from fallow.study.callbacks import Callback, CallbackList
 from fallow.study.cell import Failure, Setup, StudyRun
 from fallow.study.forecast import MORE, By, Forecast, forecast_study
 from fallow.study.opening import keep_facts, prepare_study

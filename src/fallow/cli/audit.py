@@ -53,7 +53,7 @@ def write(
     key = b64encode(trail.key).decode()
     entries = count_noun(len(trail.entries), "line")
     lines = [
-        f"wrote {entries} of {trail.role} {trail.party}: {place / PAGE}",
+        f"wrote {entries} of {trail.title}: {place / PAGE}",
         f"To check it, send all of {place}; there: fallow audit verify {place.name} --key {key}",
     ]
     about = {
@@ -92,6 +92,7 @@ def verify(
 
     fallow audit verify audit --key join.json
     """
+    from fallow.federation.trail.entries import name_party
     from fallow.federation.trail.signed import read_key, verify_audit
 
     checked = verify_audit(folder, read_key(key))
@@ -100,8 +101,9 @@ def verify(
             f"{folder} was changed after it was signed: {'; '.join(checked.faults)}"
         )
     about = checked.about
+    whose = name_party(about["role"], about["party"])
     line = (
-        f"{folder} is as {about['role']} {about['party']} signed it on {about['made']}, for study "
+        f"{folder} is as {whose} signed it on {about['made']}, for study "
         f"{about['study']} (digest {about['digest']})"
     )
     opt.tell([line], dict(about), quiet=quiet, as_json=as_json)

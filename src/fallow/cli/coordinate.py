@@ -211,9 +211,9 @@ def start(
     from fallow.federation.coordinator.program import Program, alone
     from fallow.federation.folders import tighten
     from fallow.federation.links.table import open_link
-    from fallow.integrations.callbacks import CallbackList
     from fallow.integrations.trackers import build_tracker
     from fallow.network.links import check_packages
+    from fallow.study.callbacks import CallbackList
     from fallow.study.cell import StudyRun
 
     opt.check_log(log_format, as_json=as_json)

@@ -28,11 +28,22 @@ Open = Annotated[
 ]
 
 
+BehindProxy = Annotated[
+    bool,
+    typer.Option(
+        "--behind-proxy",
+        help="People come through a reverse proxy whose login names them, as [page] in site.toml "
+        "says; the page asks nobody for a name.",
+    ),
+]
+
+
 def label(
     site: Site,
     port: Port = 0,
     who: Who = None,
     open_: Open = True,
+    behind_proxy: BehindProxy = False,
     as_json: opt.AsObject = False,
 ) -> None:
     """Label the samples that the study asks for, on a page in the browser, until Ctrl-C.
@@ -43,14 +54,29 @@ def label(
     from fallow.core.optional import import_optional
 
     opt.for_a_real_site()
+    if behind_proxy and (port or who is not None):
+        raise ValueError(
+            "behind a reverse proxy its login names people, and site.toml says where the page "
+            "listens: leave --port and --who out"
+        )
     for package in ("fastapi", "jinja2", "uvicorn"):
         import_optional(package, "fallow[deploy]", "the labelling page")
-    from fallow.federation.page import LabelQueue, serve
+    from fallow.federation.page import (
+        LabelQueue,
+        open_proxy_door,
+        serve,
+        serve_behind_proxy,
+    )
+    from fallow.federation.page.login import SECRET
     from fallow.federation.site.feature_space import open_feature_space
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.own_data import describe_own_data
 
     folder = SiteFolder.open(site)
+    login = folder.settings.login
+    door = None
+    if behind_proxy:
+        door = open_proxy_door(folder.path, login)
     agreement = folder.agreement
     rows = folder.rows
     ledger = folder.open_ledger()
@@ -61,8 +87,11 @@ def label(
             opt.print_json({"site": folder.name, "address": address})
         line = f"Label the samples of {folder.name} here: {address}"
         console.print(line, markup=False, soft_wrap=True)
+        advice = "Keep the address to yourself."
+        if door is not None:
+            advice = f"Only through the proxy, which sends what stands in {folder.path / SECRET}."
         console.print(
-            "Keep the address to yourself. Ctrl-C ends the page; labels are kept."
+            f"{advice} Ctrl-C ends the page; labels are kept.", markup=False, soft_wrap=True
         )
 
     try:
@@ -77,7 +106,10 @@ def label(
                 space=open_feature_space(folder, ledger),
                 describe_data=partial(describe_own_data, folder),
             )
-            serve(queue, say, port, who, open_)
+            if door is not None and login is not None:
+                serve_behind_proxy(queue, say, door, login.listen)
+            else:
+                serve(queue, say, port, who, open_)
         console.print("The page has ended. All labels are kept.")
     finally:
         ledger.close()

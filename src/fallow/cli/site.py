@@ -433,7 +433,8 @@ def import_(
     """Take labels from a file, for samples that the study asked for: all of them or none.
 
     The file has the columns (.csv) or fields (.json) id and label, and perhaps who; "cannot tell"
-    is a label. What 'export' wrote fits, and so does Label Studio's full JSON.
+    is a label. What 'export' wrote fits, and so do Label Studio's full JSON and CVAT's export "CVAT
+    for images 1.1" (.xml).
     """
     from fallow.core.words import count_noun
     from fallow.federation.site.folder import SiteFolder
@@ -497,6 +498,12 @@ def export(
     tasks: Annotated[
         bool, typer.Option("--label-studio", help="As tasks of Label Studio (.json).")
     ] = False,
+    cvat: Annotated[
+        bool,
+        typer.Option(
+            "--cvat", help="Images as an archive for CVAT (.zip), and its labels."
+        ),
+    ] = False,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
@@ -506,6 +513,14 @@ def export(
     from fallow.federation.site.labels_io import export_labels, export_questions
 
     found = SiteFolder.open(folder)
+    if cvat:
+        if labels or guess or tasks:
+            raise ValueError(
+                "--cvat is of open questions alone; leave the other options out"
+            )
+        lines, about = _export_images(found, file)
+        opt.tell(lines, about, quiet=quiet, as_json=as_json)
+        return
     write = export_questions
     noun = "question"
     if labels:
@@ -516,6 +531,82 @@ def export(
     line = f"wrote {count_noun(count, noun)} to {file}"
     told = {"file": str(file), "kind": f"{noun}s", "count": count}
     opt.tell([line], told, quiet=quiet, as_json=as_json)
+
+
+def _export_images(found: SiteFolder, file: Path) -> tuple[list[str], dict[str, object]]:
+    """Write open questions for CVAT: what to say of it, in lines and as values."""
+    from fallow.core.optional import import_optional
+    from fallow.core.words import count_noun
+    from fallow.federation.site.cvat import LABELS, export_images
+    from fallow.federation.site.labels_io import CANNOT_TELL
+
+    import_optional("fastapi", "'fallow[deploy]'", "drawing images of rows")
+    from fallow.federation.page.pictures import picture
+
+    with closing(found.open_ledger()) as ledger:
+        count = export_images(
+            ledger,
+            found.agreement.schema,
+            found.rows,
+            file,
+            show=lambda row: picture(found.rows, row),
+            cannot_tell=CANNOT_TELL,
+        )
+    beside = file.with_name(file.stem + LABELS)
+    lines = [
+        f"wrote {count_noun(count, 'image')} to {file}, and their labels to {beside}: make a task "
+        "in CVAT with these as its raw labels, and import what it exports as 'CVAT for images 1.1'"
+    ]
+    about: dict[str, object] = {
+        "file": str(file),
+        "kind": "questions",
+        "count": count,
+        "labels": str(beside),
+    }
+    return lines, about
+
+
+@site.command("label-studio")
+def label_studio(
+    folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False
+) -> None:
+    """Send open questions to this site's own Label Studio, and take finished annotations as labels;
+    again and again, as often as you like.
+
+    Where it is stands in SITE/label-studio.toml, which is yours alone (chmod 600): address, token.
+    """
+    from fallow.core.optional import import_optional
+    from fallow.core.words import count_noun
+    from fallow.federation.site.folder import SiteFolder
+    from fallow.federation.site.label_studio_server import TAKEN, sync_label_studio
+
+    import_optional("fastapi", "'fallow[deploy]'", "Label Studio over its interface")
+    from fallow.federation.page.pictures import picture
+
+    found = SiteFolder.open(folder)
+    with closing(found.open_ledger()) as ledger:
+        done = sync_label_studio(found, ledger, lambda row: picture(found.rows, row))
+    taken = done.taken
+    about = {
+        "project": done.project,
+        "sent": done.sent,
+        "recorded": taken.recorded,
+        "same": taken.same,
+        "empty": taken.empty,
+        "refused": list(taken.refused),
+    }
+    lines = [
+        f"project {done.project}: {count_noun(done.sent, 'question')} sent; "
+        f"{count_noun(taken.recorded, 'label')} taken, there already: {taken.same}, not "
+        f"annotated: {taken.empty}",
+        *taken.refused[:SHOWN],
+    ]
+    if taken.refused:
+        lines.append(
+            f"{count_noun(len(taken.refused), 'annotation')} not taken: correct them there, or "
+            f"on the labelling page; entries are those of {folder / TAKEN}"
+        )
+    opt.tell(lines, about, quiet=quiet, as_json=as_json)
 
 
 def _read_allowed(pairs: list[str]) -> dict[str, str]:

@@ -195,9 +195,9 @@ def _study(
     from fallow.cli.progress import Watch
     from fallow.cli.waiting import Waiting
     from fallow.data.facts import describe_data, format_facts
-    from fallow.integrations.callbacks import CallbackList
     from fallow.integrations.trackers import build_tracker
     from fallow.papers.own.suited import describe_change, suit_strategies
+    from fallow.study.callbacks import CallbackList
     from fallow.study.cluster import run_on_cluster
     from fallow.study.estimate import estimate
     from fallow.study.opening import keep_facts, open_study, prepare_study

@@ -5,7 +5,27 @@ Each needs a package that an extra brings, and says which where it is missing: `
 
 from __future__ import annotations
 
-from fallow.integrations.callbacks import Callback, TrackedRun
+from fallow.integrations.hugging_face import (
+    SharedModel,
+    from_datasets,
+    labels_to_datasets,
+    load_model,
+    push_to_hub,
+    save_model,
+)
 from fallow.integrations.trackers import MLflow, TensorBoard, WandB
+from fallow.study.callbacks import Callback, TrackedRun
 
-__all__ = ["Callback", "MLflow", "TensorBoard", "TrackedRun", "WandB"]
+__all__ = [
+    "Callback",
+    "MLflow",
+    "SharedModel",
+    "TensorBoard",
+    "TrackedRun",
+    "WandB",
+    "from_datasets",
+    "labels_to_datasets",
+    "load_model",
+    "push_to_hub",
+    "save_model",
+]

@@ -1,7 +1,8 @@
 """Runs in MLflow, Weights & Biases and TensorBoard: each a `Callback` of few lines.
 
 Each needs its package, which the extra of its name brings, and keeps to what that package is set up
-for: where runs go is for its own environment variables to say.
+for: where runs go is for its own environment variables to say.  Why a run failed is told to none of
+them: the sentence may name a row.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from fallow.core.optional import import_optional
-from fallow.integrations.callbacks import Callback, TrackedRun
+from fallow.study.callbacks import Callback, TrackedRun
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MLflowRun
@@ -68,11 +69,10 @@ class MLflow(Callback):
         self._client.log_batch(self._runs[run], metrics=metrics)
 
     def end_run(self, run: TrackedRun, why: str | None) -> None:
-        if why is None:
-            self._client.set_terminated(self._runs[run], "FINISHED")
-            return
-        self._client.set_tag(self._runs[run], "why", why)
-        self._client.set_terminated(self._runs[run], "FAILED")
+        status = "FINISHED"
+        if why is not None:
+            status = "FAILED"
+        self._client.set_terminated(self._runs[run], status)
 
     def end(self, page: Path | None) -> None:
         if page is None or self._last is None:
@@ -124,7 +124,6 @@ class WandB(Callback):
     def end_run(self, run: TrackedRun, why: str | None) -> None:
         opened = self._runs[run]
         if why is not None:
-            opened.summary["why"] = why
             del self._runs[run]
             opened.finish(exit_code=1)
         elif not run.is_alone:  # one that is alone takes the page first
@@ -201,10 +200,7 @@ class TensorBoard(Callback):
         writer.flush()
 
     def end_run(self, run: TrackedRun, why: str | None) -> None:
-        writer = self._writers.pop(run)
-        if why is not None:
-            writer.add_text("why", why)
-        writer.close()
+        self._writers.pop(run).close()
 
     def end(self, page: Path | None) -> None:
         if page is not None:

@@ -9,21 +9,21 @@ from fastapi.responses import RedirectResponse, Response
 
 from fallow.federation.page import addresses, changes
 from fallow.federation.page.desk import LabelQueue
-from fallow.federation.page.door import HEADERS, Door
+from fallow.federation.page.door import HEADERS, Entrance
 from fallow.federation.page.forms import name_of
 from fallow.federation.page.people import Nameless, person
 from fallow.federation.page.views import Views
 from fallow.storage.errors import Failed
 
 
-def create_app(desk: LabelQueue, door: Door, who: str | None = None) -> FastAPI:
+def create_app(desk: LabelQueue, door: Entrance, who: str | None = None) -> FastAPI:
     """The page of one site.  ``who``: the name of whoever comes in, until they give another.
 
     Raises ValueError for what cannot be a name.
     """
     routes = addresses.router.routes + changes.router.routes
     app = FastAPI(routes=routes, docs_url=None, redoc_url=None, openapi_url=None)
-    views = Views(desk)
+    views = Views(desk, door.asks_for_names)
     app.state.views = views
     app.state.door = door
     app.state.who = None
@@ -34,11 +34,15 @@ def create_app(desk: LabelQueue, door: Door, who: str | None = None) -> FastAPI:
     async def gate(
         request: Request, call_next: Callable[[Request], Awaitable[Response]]
     ) -> Response:
+        peer = ""
+        if request.client is not None:
+            peer = request.client.host
         refusal = door.refuses(
             request.method,
             request.url.path,
             headers=request.headers,
             cookies=request.cookies,
+            peer=peer,
         )
         if refusal is None:
             response = await call_next(request)

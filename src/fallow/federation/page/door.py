@@ -13,7 +13,12 @@ import hmac
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import Protocol, final
+from urllib.parse import unquote
+
+from starlette.datastructures import Headers
+
+from fallow.federation.page.forms import name_of
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -28,7 +33,37 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 ENTRANCE = "/enter"
-LONGEST = 65536  # bytes of a form
+NAME = "fallow-who"
+"""The cookie with the name that a person has given; it tells people apart and is no password."""
+
+
+class Entrance(Protocol):
+    """What decides who may speak to the page, and who that is."""
+
+    @property
+    def address(self) -> str:
+        """What a person opens in the browser."""
+
+    @property
+    def asks_for_names(self) -> bool:
+        """Whether people say themselves who they are."""
+
+    def refuses(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Headers,
+        cookies: Mapping[str, str],
+        peer: str,
+    ) -> tuple[int, str] | None:
+        """The status and the sentence of a refusal, or None for a request that may pass.
+
+        peer: the address from which the connection comes.
+        """
+
+    def find_name(self, headers: Headers, cookies: Mapping[str, str]) -> str | None:
+        """Who is labelling, None where nobody is named."""
 
 
 @final
@@ -43,6 +78,18 @@ class Door:
     def address(self) -> str:
         """What a person opens in the browser."""
         return f"http://127.0.0.1:{self.port}{ENTRANCE}?token={self.token}"
+
+    @property
+    def asks_for_names(self) -> bool:
+        """People say who they are, by a name in a cookie."""
+        return True
+
+    def find_name(self, headers: Headers, cookies: Mapping[str, str]) -> str | None:
+        """Who is labelling, as the cookie says."""
+        try:
+            return name_of(unquote(cookies.get(NAME, "")))
+        except ValueError:
+            return None
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -68,8 +115,9 @@ class Door:
         method: str,
         path: str,
         *,
-        headers: Mapping[str, str],
+        headers: Headers,
         cookies: Mapping[str, str],
+        peer: str,
     ) -> tuple[int, str] | None:
         """The status and the sentence of a refusal, or None for a request that may pass."""
         host = headers.get("host", "")

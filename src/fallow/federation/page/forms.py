@@ -8,10 +8,10 @@ from urllib.parse import parse_qsl
 
 from fastapi import Request
 
-from fallow.federation.page.door import LONGEST
 from fallow.federation.schema import Schema
 
 FIELDS = 20  # of a form, at most
+LONGEST = 65536  # bytes of a form
 LONGEST_NAME = 60  # characters
 LONGEST_REASON = 500  # characters
 

@@ -15,15 +15,19 @@ if TYPE_CHECKING:
 HOME = "127.0.0.1"
 
 
-def listen(port: int) -> socket.socket:
-    """A socket of this machine alone; requests wait in it until a server takes them.
+def listen(port: int, host: str = HOME) -> socket.socket:
+    """A socket of this machine alone, unless ``host`` names an address that others reach; requests
+    wait in it until a server takes them.
 
     port: 0 is any that is free.  Raises Failed when it is taken.
     """
-    listener = socket.socket()
+    family = socket.AF_INET
+    if ":" in host:
+        family = socket.AF_INET6
+    listener = socket.socket(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((HOME, port))
+        listener.bind((host, port))
         listener.listen()
     except OSError as error:
         listener.close()

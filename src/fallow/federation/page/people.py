@@ -1,16 +1,15 @@
-"""Who is labelling: a name in a cookie.  It tells people apart and is no password."""
+"""Who is labelling: a name in a cookie, or the one that a login gives."""
 
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from fastapi import Depends, Request
 from fastapi.responses import Response
 
-from fallow.federation.page.forms import name_of
+from fallow.federation.page.door import NAME, Entrance
 
-NAME = "fallow-who"
 HALF_A_YEAR = 180 * 86400
 
 
@@ -19,11 +18,9 @@ class Nameless(Exception):
 
 
 def person(request: Request) -> str | None:
-    """Who is labelling, as the cookie says."""
-    try:
-        return name_of(unquote(request.cookies.get(NAME, "")))
-    except ValueError:
-        return None
+    """Who is labelling, as whatever lets the request in says."""
+    door: Entrance = request.app.state.door
+    return door.find_name(request.headers, request.cookies)
 
 
 def require_name(request: Request) -> str:

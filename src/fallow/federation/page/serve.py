@@ -12,6 +12,7 @@ from fallow.federation.page.app import create_app
 from fallow.federation.page.desk import LabelQueue
 from fallow.federation.page.door import Door
 from fallow.federation.page.local_server import build_server, listen
+from fallow.federation.page.login import ProxyDoor
 
 
 def serve(
@@ -31,6 +32,20 @@ def serve(
         say(door.address)
         if opens_browser and _has_screen():
             Timer(0.3, webbrowser.open, (door.address,)).start()
+        server.run(sockets=[listener])
+
+
+def serve_behind_proxy(
+    desk: LabelQueue, say: Callable[[str], None], door: ProxyDoor, address: str
+) -> None:
+    """Serve a reverse proxy, at ``host:port``, until Ctrl-C.  ``say`` is told what people open.
+
+    Raises Failed when the port is taken.
+    """
+    host, _, port = address.rpartition(":")
+    with listen(int(port), host.strip("[]")) as listener:
+        server = build_server(create_app(desk, door))
+        say(door.address)
         server.run(sockets=[listener])
 
 

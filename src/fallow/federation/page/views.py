@@ -88,9 +88,10 @@ Context = dict[str, object]
 @final
 @dataclass(frozen=True, eq=False)
 class Views:
-    """The pages of a desk as HTML."""
+    """The pages of a desk as HTML.  asks_for_names: people say who they are, and may say another."""
 
     desk: LabelQueue
+    asks_for_names: bool = True
 
     def page(
         self, name: str, who: str | None, status: int = 200, /, **more: object
@@ -103,6 +104,7 @@ class Views:
             "ids": desk.rows.ids,
             "label": desk.label,
             "who": who,
+            "asks_for_names": self.asks_for_names,
             "alert": None,
             "notice": None,
             **self.counts(),

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from fallow.federation.site.cvat import ANNOTATIONS, read_annotations
 from fallow.federation.site.label_studio import Cells, JsonObject, is_task, read_task
 from fallow.storage.files import write_whole
 from fallow.storage.plain import cell, cell_text
@@ -67,6 +68,8 @@ def read_lines(path: Path, by: Key) -> list[tuple[str, dict[str, str]]]:
 
     by: the column that names samples.  Raises ValueError for a file that is not such a table.
     """
+    if path.suffix.lower() == ANNOTATIONS:
+        return _read_images(path)
     kind = _kind(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -92,6 +95,19 @@ def read_lines(path: Path, by: Key) -> list[tuple[str, dict[str, str]]]:
                 f"label needs {by!r} and 'label'"
             )
     return [(at, _select_cells(cells)) for at, cells in entries]
+
+
+def _read_images(path: Path) -> list[tuple[str, dict[str, str]]]:
+    """What an export of CVAT says of images."""
+    try:
+        said = read_annotations(path.read_bytes())
+    except OSError as error:
+        raise ValueError(
+            f"{path} cannot be read ({error.strerror}); check the path"
+        ) from error
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
+    return [(f"tag {n}", _select_cells(cells)) for n, cells in enumerate(said, start=1)]
 
 
 def _select_cells(cells: Mapping[str, object]) -> dict[str, str]:

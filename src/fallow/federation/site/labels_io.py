@@ -26,7 +26,7 @@ for the other is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -35,6 +35,7 @@ from typing import final
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.questions import LabelAnswer, Question
 from fallow.federation.schema import Schema
+from fallow.federation.site.cvat import ANNOTATIONS, name_image
 from fallow.federation.site.label_studio import JsonObject, build_tasks
 from fallow.federation.site.labels_files import Key, read_lines, write_lines
 from fallow.federation.site.rows import SiteRows
@@ -58,11 +59,18 @@ def export_questions(
     as_tasks: of Label Studio.  Raises ValueError for a name that ends neither in .csv nor in .json,
     Failed where the file cannot be written.
     """
-    lines = [
+    lines = list_open_questions(ledger, schema, rows, guess=guess)
+    return _write(path, lines, schema, as_tasks=as_tasks)
+
+
+def list_open_questions(
+    ledger: Ledger, schema: Schema, rows: SiteRows, *, guess: bool = False
+) -> list[JsonObject]:
+    """The open questions as lines of a file, in the order in which they were chosen."""
+    return [
         _build_line(schema, rows, asked, given=None, guess=guess)
         for asked in ledger.questions(state="open")
     ]
-    return _write(path, lines, schema, as_tasks=as_tasks)
 
 
 def export_labels(
@@ -251,7 +259,7 @@ def _parse_file(
     parsed = _Parsed(lines=[], refused=[])
     row_of_name: dict[str, int] = {}
     if by == "id":
-        row_of_name = {name: row for row, name in enumerate(rows.ids)}
+        row_of_name = {name: row for row, name in enumerate(_list_names(path, rows))}
     for place, cells in read_lines(path, by):
         if not cells["label"]:
             parsed.empty += 1
@@ -265,6 +273,13 @@ def _parse_file(
         line = _Line(place=place, row=row, value=value, who=cells["who"] or who)
         parsed.lines.append(line)
     return parsed
+
+
+def _list_names(path: Path, rows: SiteRows) -> Sequence[str]:
+    """The names by which a file knows the rows, in their order."""
+    if path.suffix.lower() != ANNOTATIONS:
+        return rows.ids
+    return [name_image(rows, row) for row in range(len(rows.ids))]
 
 
 def _record(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from math import inf
 from typing import Any
 
@@ -14,7 +16,7 @@ from tomlkit.items import Table
 from fallow.core.build import nearest
 from fallow.core.names import NamePolicy
 from fallow.core.types import SiteId
-from fallow.federation.address import check_address, check_proxy
+from fallow.federation.address import check_address, check_host, check_proxy
 from fallow.federation.toml import add_setting, toml_item
 
 SECTIONS = {
@@ -25,6 +27,10 @@ SECTIONS = {
 }
 ALLOW = "allow"
 """The section of distributions whose classes an agreement may name, with the digest of each."""
+PAGE = "page"
+"""The section of a labelling page behind a reverse proxy, which names who labels."""
+FIELD = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+"""A field of HTTP, as it is compared."""
 TEXTS = (
     "name",
     "data",
@@ -51,6 +57,49 @@ RUNS = 10
 
 
 @dataclass(frozen=True)
+class PageLogin:
+    """How the labelling page knows people behind a reverse proxy that has a login.
+
+    people: their names as the proxy says them; proxies: IP addresses from which it calls; host: the
+    name by which browsers reach it, with a port unless that is 443; header: the field in which it
+    names the person; listen: ``host:port`` of the page itself.
+    """
+
+    people: tuple[str, ...]
+    proxies: tuple[str, ...]
+    host: str
+    header: str = "x-remote-user"
+    listen: str = "127.0.0.1:8123"
+
+    def __post_init__(self) -> None:
+        if not self.people:
+            raise ValueError("page.people names nobody; list who may label")
+        if not self.proxies:
+            raise ValueError("page.proxies is empty; list the proxy's addresses")
+        for proxy in self.proxies:
+            try:
+                is_any = ip_address(proxy).is_unspecified
+            except ValueError:
+                is_any = True
+            if is_any:
+                raise ValueError(
+                    f"page.proxies: {proxy!r} is no IP address of one machine; give the address "
+                    "from which the proxy calls, such as 127.0.0.1"
+                )
+        if not FIELD.fullmatch(self.header):
+            raise ValueError(
+                f"page.header is {self.header!r}; give the name of a field in small letters, such "
+                "as x-remote-user"
+            )
+        has_port = self.host.rpartition(":")[2].isdigit() and ":" in self.host
+        if has_port:
+            check_address(self.host, "page.host")
+        else:
+            check_host(self.host, "page.host")
+        check_address(self.listen, "page.listen")
+
+
+@dataclass(frozen=True)
 class Settings:
     """What a site decides for itself: the file ``site.toml``.
 
@@ -64,7 +113,8 @@ class Settings:
     are scored on its test rows, None: twice as often as one run does.  All are over all runs, of
     which it takes part in ``runs``, None: `RUNS`; each may go ``back`` so often, None: as often as
     the study has sites, between 3 and 10 times.  allow: installed distributions whose classes the
-    agreement may name beside Fallow's own, and their digests.
+    agreement may name beside Fallow's own, and their digests.  login: how the labelling page knows
+    people behind a reverse proxy, None: there is none.
     """
 
     name: SiteId
@@ -84,6 +134,7 @@ class Settings:
     runs: int | None = None
     back: int | None = None
     allow: Mapping[str, str] = field(default_factory=dict)
+    login: PageLogin | None = None
 
     @property
     def names(self) -> NamePolicy:
@@ -140,7 +191,7 @@ def settings_from(tree: Mapping[str, object]) -> Settings:
         if name not in found:
             raise ValueError(f"{name} is missing; write a line {name} = ...")
     values: dict[str, Any] = {setting: value for setting, (_, value) in found.items()}
-    return Settings(**values, allow=allowed)
+    return Settings(**values, allow=allowed, login=_read_login(tree))
 
 
 Found = dict[str, tuple[str, object]]
@@ -151,10 +202,10 @@ def _read_texts(tree: Mapping[str, object]) -> Found:
     """The settings that stand in no section."""
     texts: Found = {}
     for key, value in tree.items():
-        if key in SECTIONS or key == ALLOW:
+        if key in SECTIONS or key in (ALLOW, PAGE):
             continue
         if key not in TEXTS:
-            known = [*TEXTS, *SECTIONS, ALLOW]
+            known = [*TEXTS, *SECTIONS, ALLOW, PAGE]
             raise ValueError(f"{key} is not a setting{nearest(key, known)}")
         texts[key] = (key, value)
     return texts
@@ -188,6 +239,39 @@ def _read_allowed(tree: Mapping[str, object]) -> dict[str, str]:
             'such as my-methods = "sha256:..."'
         )
     return dict(allowed)
+
+
+def _read_login(tree: Mapping[str, object]) -> PageLogin | None:
+    """The section ``[page]``; None where there is none."""
+    section = tree.get(PAGE)
+    if section is None:
+        return None
+    if not isinstance(section, Mapping):
+        raise ValueError(f"{PAGE} is {section!r}; write [{PAGE}] on a line of its own")
+    lists = ("people", "proxies")
+    texts = ("host", "header", "listen")
+    found: dict[str, Any] = {}
+    for key, value in section.items():
+        if key not in (*lists, *texts):
+            raise ValueError(
+                f"{PAGE}.{key} is not a setting{nearest(key, [*lists, *texts])}"
+            )
+        if key in texts and not isinstance(value, str):
+            raise ValueError(f"{PAGE}.{key} is {value!r}; give a text in quotes")
+        if key in lists:
+            is_list = isinstance(value, list) and all(isinstance(v, str) for v in value)
+            if not is_list:
+                raise ValueError(
+                    f'{PAGE}.{key} is {value!r}; give a list such as ["a", "b"]'
+                )
+            value = tuple(value)
+        found[key] = value
+    for key in (*lists, "host"):
+        if key not in found:
+            raise ValueError(
+                f"{PAGE}.{key} is missing; write a line {key} = ... below [{PAGE}]"
+            )
+    return PageLogin(**found)
 
 
 def settings_text(settings: Settings, study: str) -> str:

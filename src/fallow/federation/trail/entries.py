@@ -81,6 +81,22 @@ class Trail:
     entries: list[Entry]
     disclosures: list[Disclosed]
 
+    @property
+    def title(self) -> str:
+        """The party in words."""
+        return name_party(self.role, self.party)
+
+
+def name_party(role: str, party: str) -> str:
+    """A party in words.
+
+    >>> name_party("site", "basel"), name_party("coordinator", "coordinator")
+    ('site basel', 'the coordinator')
+    """
+    if role == "coordinator":
+        return "the coordinator"
+    return f"site {party}"
+
 
 def read_trail(folder: Path) -> tuple[Trail, bytes]:
     """The trail of a party's folder, and the key that signs it.

@@ -61,6 +61,7 @@ def _render_records(trail: Trail, about: dict[str, object]) -> bytes:
 def _render_page(trail: Trail, about: dict[str, object]) -> bytes:
     text = _template().render(
         trail=trail,
+        title=trail.title,
         about=about,
         kinds=KINDS,
         policy=POLICY,

@@ -58,9 +58,11 @@ class PublicKey:
 def write_audit(folder: Path, out: Path) -> Trail:
     """Write the audit trail of a party's folder into the folder ``out``; what it tells.
 
-    Raises ValueError where ``folder`` is no party's, and Failed where its ledger was changed or
-    ``out`` cannot be written.
+    Raises ValueError where ``folder`` is no party's or ``out`` no folder, and Failed where its ledger
+    was changed or ``out`` cannot be written.
     """
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; give the name of a folder")
     trail, secret = read_trail(folder)
     about: dict[str, object] = {
         "role": trail.role,
@@ -75,7 +77,8 @@ def write_audit(folder: Path, out: Path) -> Trail:
     files = render_files(trail, about)
     sums = {name: _sum_up(content) for name, content in files.items()}
     manifest = json.dumps({"fallow audit": 1, **about, "files": sums}).encode()
-    private_folder(out)
+    if not out.exists():  # one that is there may be meant for others, too
+        private_folder(out)
     for name, content in files.items():
         write_whole(out / name, content)
     write_whole(out / MANIFEST, manifest)

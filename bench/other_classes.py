@@ -1,0 +1,135 @@
+"""Features of a network that was trained on other classes: a body trained by FedAvg on the first half
+of the classes encodes rows of the other half, for which a head is solved in closed form.
+
+`FALLOW_DATA=DATA python -m bench.other_classes DATA_SET ... [--seeds N]` prints a table for each data
+set: accuracy on test rows of the other half of the classes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+import fallow as fl
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.streams import stream
+from fallow.data.dataset import Dataset
+from fallow.models import build_model
+
+ROWS = 2000  # of each half, and as many test rows
+FIRST = 0.05
+MORE = 0.05
+NETWORK = "digitscnn"
+PLAN = Plan((Segment(2),), 32, Optimiser(lr=0.05, momentum=0.9))
+ROUNDS = 15
+
+
+def half_of(found: Dataset, classes: range, seed: int) -> Dataset:
+    """Rows of these classes alone, numbered from 0; the same rows for the same seed."""
+
+    def draw(y: Tensor, purpose: str) -> Tensor:
+        inside = ((y >= classes.start) & (y < classes.stop)).nonzero().squeeze(1)
+        generator = stream(seed, purpose, found.name, classes.start)
+        return inside[torch.randperm(len(inside), generator=generator)[:ROWS]]
+
+    train = draw(found.y, "rows")
+    test = draw(found.y_test, "test rows")
+    return Dataset(
+        name=f"{found.name}, classes {classes.start} to {classes.stop - 1}",
+        x=found.x[train],
+        y=found.y[train] - classes.start,
+        x_test=found.x_test[test],
+        y_test=found.y_test[test] - classes.start,
+        classes=tuple(found.classes[each] for each in classes),
+    )
+
+
+def deal(rows: Dataset) -> fl.Federation:
+    """Ten sites that differ in their classes."""
+    return fl.Federation(rows, fl.ExactDirichlet(alpha=0.1), sites=10)
+
+
+def train_body(rows: Dataset, seed: int) -> nn.Module:
+    """A network that FedAvg trained on all rows of ten sites."""
+    run = fl.run(
+        deal(rows),
+        model=NETWORK,
+        initial=1.0,
+        cycles=0,
+        rounds=ROUNDS,
+        plan=PLAN,
+        seed=seed,
+        progress=False,
+    )
+    if not isinstance(run.model, nn.Module):
+        raise TypeError("each site has a model of its own, and one body was asked for")
+    return run.model
+
+
+def score(rows: Dataset, seed: int, **settings: Any) -> list[float]:
+    """Accuracy in per cent with the first random labels, and after a query by margin."""
+    run = fl.run(
+        deal(rows),
+        query="margin",
+        initial=FIRST,
+        budget=MORE,
+        cycles=1,
+        seed=seed,
+        progress=False,
+        **settings,
+    )
+    last = run.records[run.records["final"]]
+    return [100 * each for each in last["accuracy"]]
+
+
+def compare(found: Dataset, seed: int) -> dict[str, list[float]]:
+    """Scores on the second half of the classes, by how features are made."""
+    middle = len(found.classes) // 2
+    known = half_of(found, range(middle), seed)
+    new = half_of(found, range(middle, len(found.classes)), seed)
+    body = train_body(known, seed)
+    shape = tuple(known.x.shape[1:])
+    untrained = build_model(NETWORK, shape, middle, stream(seed, "untrained"))
+    solved = {"training": "closed-form"}
+    return {
+        "closed form, body trained on the other classes": score(
+            new, seed, encoder=body, **solved
+        ),
+        "closed form, the same body untrained": score(
+            new, seed, encoder=untrained, **solved
+        ),
+        "closed form, random filters": score(new, seed, **solved),
+        "FedAvg, the same network from scratch": score(
+            new, seed, model=NETWORK, rounds=ROUNDS, plan=PLAN
+        ),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("python -m bench.other_classes", description=__doc__)
+    parser.add_argument("sets", nargs="+", metavar="DATA_SET")
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    console = Console(width=200)
+    for name in options.sets:
+        found = fl.load(name)
+        scores = [compare(found, seed) for seed in range(options.seeds)]
+        console.print(f"| {name} | 5 % of labels | 10 % |")
+        console.print("|---|---:|---:|")
+        for way in scores[0]:
+            cells = []
+            for phase in range(2):
+                of_phase = [of_seed[way][phase] for of_seed in scores]
+                cells.append(f"{fmean(of_phase):.2f} ± {stdev(of_phase):.2f}")
+            console.print(f"| {way} | {cells[0]} | {cells[1]} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""CPU seconds of one training phase by each trainer, encoding of rows and scoring included, in turn in
+one process: the world of ``strategies/mnist``, 10 % of the labels.
+
+`FALLOW_DATA=DATA python -m bench.trainers [--repeats N]` prints a row for each trainer: the median of
+its CPU seconds without reading the data set, megabytes up and down, and the accuracy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+
+import fallow as fl
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.experiment.rows import open_data
+from fallow.recipes import find_recipe
+
+RECIPE = "strategies/mnist"
+CONVOLUTIONAL = {
+    "model": "digitscnn",
+    "rounds": 30,
+    "plan": Plan((Segment(2),), 32, Optimiser(lr=0.02, momentum=0.9)),
+}
+TRAINERS: Mapping[str, Mapping[str, Any]] = {
+    "closed form, random filters": {"training": "closed-form"},
+    "closed form, fourier": {"training": "closed-form", "encoder": "fourier"},
+    "FedAvg, small network, 15 rounds": {},
+    "the same with exact head": {"head": "exact"},
+    "FedAvg, convolutional network, 30 rounds": CONVOLUTIONAL,
+}
+
+
+class Measured(NamedTuple):
+    """One phase: CPU seconds, megabytes that sites sent and were sent, and the accuracy in %."""
+
+    seconds: float
+    up: float
+    down: float
+    accuracy: float
+
+
+def measure(settings: Mapping[str, Any]) -> Measured:
+    began = time.process_time()
+    run = fl.run(recipe=RECIPE, query="random", cycles=0, progress=False, **settings)
+    seconds = time.process_time() - began
+    last = run.records.iloc[-1]
+    return Measured(
+        seconds, last["bytes_up"] / 1e6, last["bytes_down"] / 1e6, 100 * last["accuracy"]
+    )
+
+
+def time_reading() -> float:
+    """CPU seconds that reading the data set takes, which every run does."""
+    began = time.process_time()
+    open_data(find_recipe(RECIPE), 0)
+    return time.process_time() - began
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("python -m bench.trainers", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    measure(TRAINERS["closed form, random filters"])  # what is imported once
+    reading = []
+    found: dict[str, list[Measured]] = {name: [] for name in TRAINERS}
+    for _ in range(options.repeats):
+        reading.append(time_reading())
+        for name, settings in TRAINERS.items():
+            found[name].append(measure(settings))
+    console = Console(width=200)
+    console.print("| training | CPU seconds | up, MB | down, MB | accuracy |")
+    console.print("|---|---:|---:|---:|---:|")
+    for name, runs in found.items():
+        seconds = median(run.seconds for run in runs) - median(reading)
+        last = runs[-1]
+        console.print(
+            f"| {name} | {seconds:.1f} | {last.up:.1f} | {last.down:.1f} | {last.accuracy:.2f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

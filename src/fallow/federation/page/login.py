@@ -1,0 +1,153 @@
+"""Names of labellers by the login of a reverse proxy, which tells the page who is there.
+
+The proxy stands in a hospital's network, knows its people and ends HTTPS.  A request counts where it
+comes from an address of the proxy, carries the secret that the proxy and the page share, and names one
+person of the site's list.  Whoever else reaches the page's port is refused, whatever headers they send.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from typing import final
+
+from starlette.datastructures import Headers
+
+from fallow.federation.page.door import ENTRANCE
+from fallow.federation.page.forms import name_of
+from fallow.federation.site.settings import PageLogin
+from fallow.storage.errors import Failed
+from fallow.storage.files import unwritable, write_whole
+
+SECRET_HEADER = "fallow-proxy"  # noqa: S105  (the name of the field, not the secret)
+SECRET = Path("keys", "page-proxy.secret")
+"""Where in a site's folder the secret lies that its proxy and its page share."""
+SHORTEST = 32  # characters of the secret
+
+
+@final
+@dataclass(frozen=True)
+class ProxyDoor:
+    """What lets requests of a reverse proxy in, and nobody else's.
+
+    header: the field in which the proxy names the person; people: who may label; proxies: addresses
+    from which it calls; host: the name by which browsers reach it; secret: what it shares with the
+    page.
+    """
+
+    header: str
+    people: frozenset[str]
+    proxies: frozenset[IPv4Address | IPv6Address]
+    host: str
+    secret: str
+
+    @property
+    def address(self) -> str:
+        """What a person opens in the browser."""
+        return f"https://{self.host}/"
+
+    @property
+    def asks_for_names(self) -> bool:
+        """People do not say who they are: their login does."""
+        return False
+
+    def refuses(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Headers,
+        cookies: Mapping[str, str],
+        peer: str,
+    ) -> tuple[int, str] | None:
+        """The status and the sentence of a refusal, or None for a request that may pass."""
+        if not self._is_proxy(peer, headers):
+            return 403, (
+                "This page is reached through the hospital's login only. Nothing was changed."
+            )
+        if headers.get("host", "") != self.host:
+            return 421, f"This page is at https://{self.host} only."
+        changes = method not in ("GET", "HEAD")
+        if changes and headers.get("origin") != f"https://{self.host}":
+            return 403, "This form was not sent by the labelling page; nothing was changed."
+        if path in (ENTRANCE, "/name"):
+            return 404, "Who labels here is known by the login. Nothing was changed."
+        if self.find_name(headers, cookies) is None:
+            return 403, (
+                "Your login is not among the people who label at this site; ask who runs it. "
+                "Nothing was changed."
+            )
+        return None
+
+    def find_name(self, headers: Headers, cookies: Mapping[str, str]) -> str | None:
+        """Whom the proxy names, where that is one person of the list.  Of two fields, one of which a
+        browser may have sent, neither counts."""
+        named = headers.getlist(self.header)
+        if len(named) != 1:
+            return None
+        try:
+            # as bytes of UTF-8, which Starlette has read as Latin-1
+            who = named[0].encode("latin-1").decode()
+        except ValueError:
+            return None
+        if who not in self.people:
+            return None
+        return who
+
+    def _is_proxy(self, peer: str, headers: Headers) -> bool:
+        """Whether a request comes from the proxy: by its address and by the secret."""
+        try:
+            address = ip_address(peer)
+        except ValueError:
+            return False
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        shown = headers.getlist(SECRET_HEADER)
+        if address not in self.proxies or len(shown) != 1:
+            return False
+        return hmac.compare_digest(shown[0].encode(), self.secret.encode())
+
+
+def open_proxy_door(folder: Path, login: PageLogin | None) -> ProxyDoor:
+    """The door of a site's page behind its reverse proxy; the shared secret is made where there is
+    none yet.
+
+    Raises ValueError where site.toml does not say who may label and whom to believe.
+    """
+    if login is None:
+        raise ValueError(
+            f"{folder / 'site.toml'} says nothing of a login: write [page] with people, proxies and "
+            "host (docs/operating.md has an example), or leave --behind-proxy out"
+        )
+    people = []
+    for name in login.people:
+        if name_of(name) != name:
+            raise ValueError(f"page.people: {name!r} has spaces at an end or two in a row")
+        people.append(name)
+    proxies = frozenset(map(ip_address, login.proxies))
+    return ProxyDoor(
+        header=login.header,
+        people=frozenset(people),
+        proxies=proxies,
+        host=login.host,
+        secret=_find_secret(folder / SECRET),
+    )
+
+
+def _find_secret(file: Path) -> str:
+    if not file.exists():
+        try:
+            write_whole(file, f"{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
+        except OSError as error:
+            raise unwritable(file.parent, error) from error
+    secret = file.read_text(encoding="utf-8").strip()
+    if len(secret) < SHORTEST:
+        raise Failed(
+            f"{file} is damaged: it has fewer than {SHORTEST} characters; delete it, and a new one "
+            "is made, which the proxy then needs"
+        )
+    return secret

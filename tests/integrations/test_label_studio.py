@@ -1,0 +1,299 @@
+"""A site beside a Label Studio: questions go out once, annotations come back once, whatever stops.
+
+It needs a server: one that runs and that nobody else needs, named by ``FALLOW_LABEL_STUDIO`` (its
+address) and ``FALLOW_LABEL_STUDIO_TOKEN``, or the command ``label-studio`` beside this Python.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from fallow.federation.page import LabelQueue
+from fallow.federation.page.pictures import picture
+from fallow.federation.site.label_studio_server import (
+    SERVER,
+    Synced,
+    read_server_settings,
+    sync_label_studio,
+    write_interface,
+)
+from fallow.storage.errors import Failed
+from tests.federation.desks import DIGITS, DOSE, HEART, make_desk, picture_rows
+
+TOKEN = "0123456789abcdef0123456789abcdef01234567"  # noqa: S105 - of a server of this test
+
+
+class Studio(NamedTuple):
+    address: str
+    token: str
+
+
+@pytest.fixture(scope="session")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    pytest.importorskip("httpx")
+    named = os.environ.get("FALLOW_LABEL_STUDIO")
+    if named:
+        yield Studio(named, os.environ["FALLOW_LABEL_STUDIO_TOKEN"])
+        return
+    command = shutil.which("label-studio", path=str(Path(sys.executable).parent))
+    if command is None:
+        pytest.skip("no Label Studio: neither FALLOW_LABEL_STUDIO nor the command is there")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = tmp_path_factory.mktemp("studio")
+    line = [
+        *(command, "start", "--no-browser", "--internal-host", "127.0.0.1"),
+        *("--port", str(port), "--username", "ann@example.org", "--password", TOKEN[:16]),
+        *("--user-token", TOKEN, "--data-dir", str(folder)),
+    ]
+    quiet = {
+        "COLLECT_ANALYTICS": "false",
+        "LATEST_VERSION_CHECK": "false",
+        "LABEL_STUDIO_ENABLE_LEGACY_API_TOKEN": "true",
+        "LABEL_STUDIO_BASE_DATA_DIR": str(folder),
+    }
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(line, env=os.environ | quiet, stdout=log, stderr=log)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        _wait(address, server)
+        yield Studio(address, TOKEN)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _wait(address: str, server: subprocess.Popen[bytes]) -> None:
+    """Until the server answers: the first start makes a data base, which takes minutes."""
+    import httpx
+
+    for _ in range(600):
+        assert server.poll() is None, "Label Studio has ended"
+        try:
+            if httpx.get(f"{address}/health", timeout=5).is_success:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(1)
+    raise AssertionError("Label Studio did not start in ten minutes")
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What a sync reads of an agreement."""
+
+    name: str
+    digest: str
+    schema: Any
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What a sync reads of a site's folder."""
+
+    path: Path
+    name: str
+    agreement: Agreed
+    rows: Any
+
+
+def site(desk: LabelQueue, path: Path, studio: Studio) -> Folder:
+    """A folder of its own study, whose Label Studio is the server of the test."""
+    file = path / SERVER
+    file.write_text(f'address = "{studio.address}"\ntoken = "{studio.token}"\n')
+    file.chmod(0o600)
+    digest = os.urandom(8).hex()
+    return Folder(path, desk.site, Agreed(desk.study, digest, desk.schema), desk.rows)
+
+
+def sync(folder: Folder, desk: LabelQueue) -> Synced:
+    found: Any = folder
+    return sync_label_studio(found, desk.ledger, lambda row: picture(desk.rows, row))
+
+
+def annotate(
+    studio: Studio, project: int, said: dict[str, str], kind: str = "choices"
+) -> None:
+    """People label the tasks of samples, by the interface that their browser uses."""
+    for task in tasks_of(studio, project):
+        label = said.get(task["data"]["id"])
+        if label is None:
+            continue
+        value = {kind: [label]}
+        form = {"from_name": "label", "to_name": "sample", "type": kind, "value": value}
+        if kind == "text":
+            form["type"] = "textarea"
+        call(studio, "POST", f"/api/tasks/{task['id']}/annotations", {"result": [form]})
+
+
+def tasks_of(studio: Studio, project: int) -> list[Any]:
+    path = f"/api/projects/{project}/export?exportType=JSON&download_all_tasks=true"
+    found: list[Any] = call(studio, "GET", path)
+    return found
+
+
+def call(studio: Studio, method: str, path: str, body: Any = None) -> Any:
+    import httpx
+
+    head = {"Authorization": f"Token {studio.token}"}
+    answer = httpx.request(
+        method, studio.address + path, json=body, headers=head, timeout=60
+    )
+    assert answer.is_success, answer.text
+    return answer.json()
+
+
+def test_questions_go_out_once_and_annotations_come_back_once(
+    studio: Studio, tmp_path: Path
+) -> None:
+    desk = make_desk(tmp_path, HEART)
+    folder = site(desk, tmp_path, studio)
+    first = sync(folder, desk)
+    assert (first.sent, first.taken.recorded, first.taken.refused) == (3, 0, ())
+    tasks = tasks_of(studio, first.project)
+    assert {task["data"]["id"] for task in tasks} == {
+        "patient-3",
+        "patient-1",
+        "patient-4",
+    }
+    assert tasks[0]["data"]["features"]["sex"]
+    assert sync(folder, desk).sent == 0
+
+    annotate(studio, first.project, {"patient-3": "ill", "patient-1": "cannot tell"})
+    taken = sync(folder, desk).taken
+    assert (taken.recorded, taken.same, taken.empty, taken.refused) == (2, 0, 1, ())
+    (given,) = desk.ledger.history(3)
+    assert (given.value, given.who, given.kind) == (1.0, "ann@example.org", "imported")
+    again = sync(folder, desk)
+    assert (again.sent, again.taken.recorded, again.taken.same) == (0, 0, 2)
+
+
+def test_an_annotation_that_contradicts_a_label_is_refused_and_the_others_are_taken(
+    studio: Studio, tmp_path: Path
+) -> None:
+    desk = make_desk(tmp_path, HEART)
+    folder = site(desk, tmp_path, studio)
+    project = sync(folder, desk).project
+    desk.ledger.answer(3, 0.0, "Bo")
+    annotate(studio, project, {"patient-3": "ill", "patient-1": "iII", "patient-4": "ill"})
+    annotate(studio, project, {"patient-4": "ill"})
+    taken = sync(folder, desk).taken
+    why = sorted(sentence.partition(": ")[2] for sentence in taken.refused)
+    assert why[0].startswith("label 'iII' is not one of the agreed classes")
+    assert why[1].startswith("sample 'patient-3' has the label 'healthy' by Bo, not 'ill'")
+    assert len(why) == 2
+    assert (taken.recorded, taken.same) == (1, 1)
+
+
+def test_a_sync_that_was_killed_is_made_good_by_the_next(
+    studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make_desk(tmp_path, DOSE)
+    folder = site(desk, tmp_path, studio)
+    monkeypatch.setattr("fallow.federation.site.label_studio_server.AT_ONCE", 1)
+    sent = []
+
+    class Killed(BaseException):
+        """As a signal ends a process, after the first request with tasks."""
+
+    import httpx
+
+    stream = httpx.Client.stream
+
+    def until_the_second(self: Any, method: str, path: str, **more: Any) -> Any:
+        if path.endswith("/import"):
+            sent.append(path)
+            if len(sent) == 2:
+                raise Killed
+        return stream(self, method, path, **more)
+
+    with monkeypatch.context() as until, pytest.raises(Killed):
+        until.setattr(httpx.Client, "stream", until_the_second)
+        sync(folder, desk)
+    done = sync(folder, desk)
+    assert done.sent == 2
+    tasks = tasks_of(studio, done.project)
+    assert sorted(task["data"]["row"] for task in tasks) == [1, 3, 4]
+    annotate(studio, done.project, {"patient-3": "2,5"}, kind="text")
+    assert sync(folder, desk).taken.recorded == 1
+    assert desk.ledger.history(3)[0].value == 2.5
+
+
+def test_pictures_travel_in_the_task(studio: Studio, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path))
+    folder = site(desk, tmp_path, studio)
+    done = sync(folder, desk)
+    (task,) = [t for t in tasks_of(studio, done.project) if t["data"]["row"] == 3]
+    assert task["data"]["image"].startswith("data:image/png;base64,")
+    assert str(tmp_path) not in str(task["data"])
+
+
+def test_a_token_that_is_not_accepted_is_a_sentence(studio: Studio, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path, HEART)
+    folder = site(desk, tmp_path, Studio(studio.address, "f" * 40))
+    with pytest.raises(ValueError, match="does not accept the token") as error:
+        sync(folder, desk)
+    assert "f" * 40 not in str(error.value)
+
+
+# -- without a server -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        ('address = "http://127.0.0.1:1"\ntoken = "secret"\n', 0o640, "others may read it"),
+        ('address = "http://studio.example.org"\ntoken = "secret"', 0o600, "unencrypted"),
+        ('address = "http://127.0.0.1.evil.org"\ntoken = "secret"', 0o600, "unencrypted"),
+        ('address = "https://a.org"\ntoken = "secret', 0o600, "not valid TOML"),
+        ('address = "https://a.org"', 0o600, "lacks an address or a token"),
+        ('address = "https://a.org"\ntoken = "sécret"', 0o600, "the token is none"),
+        ('address = "https://a.org"\ntoken = "a\\nb"', 0o600, "the token is none"),
+        ('address = "https://a.org"\ntoken = "a"\ntokn = "secret"', 0o600, "'tokn'"),
+        (
+            'address = "https://a.org"\ntoken = "a"\nproject = "1/import"',
+            0o600,
+            "the number",
+        ),
+    ],
+)
+def test_settings_that_would_tell_the_token_or_mean_nothing_are_refused(
+    tmp_path: Path, text: str, mode: int, said: str
+) -> None:
+    file = tmp_path / SERVER
+    file.write_text(text)
+    file.chmod(mode)
+    with pytest.raises(ValueError, match=SERVER) as error:
+        read_server_settings(file)
+    assert said in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+def test_a_server_that_is_away_changes_nothing_and_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("httpx")
+    desk = make_desk(tmp_path, HEART)
+    folder = site(desk, tmp_path, Studio("http://127.0.0.1:9", TOKEN))
+    with pytest.raises(Failed, match="was not reached"):
+        sync(folder, desk)
+    assert len(desk.ledger.questions(state="open")) == 3
+
+
+def test_names_of_classes_cannot_leave_their_place_in_the_interface() -> None:
+    from xml.etree import ElementTree
+
+    names = ('"/><Header value="x', "a&b", "cannot tell")
+    tree = ElementTree.fromstring(write_interface(names))  # noqa: S314 - our own words
+    assert [choice.get("value") for choice in tree.iter("Choice")] == list(names)
+    assert tree.find("Header") is None
