@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -55,6 +56,8 @@ write_reference(HERE / "reference_pages")
 
 # -- a page for each strategy
 write_gallery(HERE / "gallery_pages")
+
+logging.getLogger("httpx").setLevel(logging.WARNING)  # every request of a tutorial
 
 # -- tutorials: Python files that are run, and can be downloaded as notebooks
 sphinx_gallery_conf = {

@@ -82,7 +82,6 @@ FROM_TABLES: dict[str, TableCurve] = {
     "lcmd": on_kegg("LCMD [1x25]"),
     "fale": on_kegg("**FALE** [server]", "random [10x25]"),
     "fisher": on_fashion("fisher"),
-    "prices": on_fashion("prices"),
 }
 """Strategies that have no curve in the benchmark, and where one stands."""
 
@@ -130,6 +129,7 @@ def read_facts() -> Facts:
     """Read everything once."""
     words = tomllib.loads((HERE / "gallery.toml").read_text(encoding="utf-8"))
     scores = pd.read_parquet(HERE / "results" / "benchmark.parquet")
+    scores["query"] = [plain_name(query) for query in scores["query"]]
     lines = {}
     for task in scores["task"].unique():
         classes = count_classes(str(task))
@@ -142,6 +142,15 @@ def read_facts() -> Facts:
         many=read_many_labels(),
         costs=read_costs(),
     )
+
+
+def plain_name(query: str) -> str:
+    """What a page is called, for a strategy as the benchmark writes it.
+
+    >>> plain_name("core_set"), plain_name("chooser@audit=0.1")
+    ('core-set', 'chooser')
+    """
+    return query.partition("@")[0].replace("_", "-")
 
 
 def count_classes(task: str) -> int:
@@ -228,7 +237,7 @@ def read_table_curve(table: TableCurve, name: str) -> list[Curve]:
 def strategy_page(name: str, cls: type, facts: Facts) -> str:
     """The page of one strategy."""
     contract: Contract = cls.contract
-    parts = [_title(name), f"*{_rst(facts.about[name])}*", paper_line(contract)]
+    parts = [_title(name), f"{_capital(_rst(facts.about[name]))}.", paper_line(contract)]
     parts += picture(name, facts)
     parts += when(name, facts)
     parts += measured(name, facts)

@@ -33,6 +33,10 @@ TRAININGS = {
 """Strategies that come with a training method of their own; the others: FedAvg."""
 
 
+EXTRA: dict[str, dict[str, float]] = {"chooser": {"audit": 0.1}}
+"""Settings without which a strategy is not used."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """Of the selections of a run: exchanges, and bytes of one of the sites."""
@@ -73,6 +77,7 @@ def measure(name: str, cls: type) -> dict[str, str]:
             cycles=cycles,
             rounds=1,
             progress=False,
+            **EXTRA.get(name, {}),
         )
         costs.append(of_selection(run.revealed.to_dict("records"), query.contract.verbs))
     cost = costs[0]
