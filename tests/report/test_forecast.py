@@ -30,7 +30,9 @@ def test_forecasts_stand_in_the_order_of_final_scores_and_the_best_is_drawn(
     blocks = forecast(study, "a")
     table = next(block for block in blocks if isinstance(block, Table))
     assert table.rows[0][0] == "entropy"
-    assert table.rows[0][1].startswith(("+", "the scores"))  # the caption says how many labels
+    assert table.rows[0][1].startswith(
+        ("+", "the scores")
+    )  # the caption says how many labels
     drawn = [block for block in blocks if "entropy: scores" in str(block)]
     assert len(drawn) == 1
     assert not [block for block in blocks if "random: scores" in str(block)]
