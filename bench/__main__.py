@@ -34,8 +34,10 @@ MODULES = (
     "closed_form_left_out",
     "closed_form_cycle",
     "study_two_processes",
+    "start_of_runs",
     "workers",
     "own_table",
+    "pictures",
 )
 RESULTS = Path(__file__).with_name("results.json")
 

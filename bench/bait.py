@@ -86,4 +86,5 @@ ENTRY = Entry(
     bar=3.0,
     compared="the picks that were timed: identical",
     prepare=prepare,
+    most=12.0,
 )

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from bench.query_seconds import Nothing
 from fallow.core import Ask, Disclosure, Layout, Plan, State, stream
+from fallow.core.methods import Methods, Training
 from fallow.core.plan import Optimiser, Segment
 from fallow.engine import Loop, Stacked, row_loss
-from fallow.experiment.methods import Method
 from fallow.models import build_model
 from fallow.queries import Random
 from fallow.sites import LocalSite, Parts
@@ -45,7 +45,7 @@ class Phase:
     """All labels are bought; a phase trains by ``method`` for ``rounds`` rounds."""
 
     ask: Ask
-    method: Method
+    method: Training
     fresh: State
     rounds: int
 
@@ -57,13 +57,15 @@ class Phase:
         return state
 
 
-def phase(rows: Rows, model: str, method: Method, rounds: int, sites: int = SITES) -> Phase:
+def phase(
+    rows: Rows, model: str, method: Training, rounds: int, sites: int = SITES
+) -> Phase:
     """Sites of equal size that train one model."""
     shape = tuple(rows.x.shape[1:])
     network = build_model(model, shape, CLASSES, stream(0, "init"))
     layout = Layout.of(network)
     fresh = layout.flatten(network)
-    methods = {"query": Random(), "training": method, "plain": FedAvg()}
+    methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
     parts = Parts(network, layout, methods, CLASSES, 0, lambda _: fresh, noise="seeded")
     members = {}
     for at, held in enumerate(torch.arange(len(rows.y)).chunk(sites)):

@@ -63,4 +63,5 @@ ENTRY = Entry(
     bar=5.0,
     compared="the picks that were timed: identical",
     prepare=prepare,
+    most=10.0,
 )

@@ -11,13 +11,16 @@ from torch.nn.functional import cross_entropy
 
 from bench.timing import Entry, Race
 from fallow.core.banks import Layout
+from fallow.core.methods import Methods
 from fallow.core.streams import stream
 from fallow.models.build import build_model
+from fallow.queries import Random
 from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
-from fallow.training.personal.dpfl import reward
+from fallow.training import FedAvg
 from fallow.training.personal.parts.greedy import Member, ggc
+from fallow.training.personal.parts.site_half import reward
 
 CLASSES = 10
 Group = tuple[int, ...]
@@ -42,7 +45,8 @@ class Choice:
         order = torch.randperm(self.candidates, generator=draw)
         coins = torch.rand(self.candidates, dtype=torch.float64, generator=draw)
 
-        parts = Parts(model, layout, {}, CLASSES, 0, lambda generator: at)
+        methods: Methods = {"query": Random(), "training": FedAvg(), "plain": FedAvg()}
+        parts = Parts(model, layout, methods, CLASSES, 0, lambda generator: at)
         site = LocalSite("site", x, parts, MemoryStore(), {"local": at})
         site.buy([Label(row, float(c), cycle=0, held=True) for row, c in enumerate(y)])
         earned = reward(SiteView(site, 0))

@@ -46,7 +46,8 @@ class Reading:
     folder: tempfile.TemporaryDirectory[str] = field(
         default_factory=tempfile.TemporaryDirectory
     )
-    found: dict[str, pa.Table | Dataset] = field(default_factory=dict)
+    arrow: dict[str, pa.Table] = field(default_factory=dict)
+    ours: dict[str, Dataset] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(0)
@@ -61,16 +62,16 @@ class Reading:
         return Path(self.folder.name) / "table.csv"
 
     def by_arrow(self) -> None:
-        self.found["arrow"] = arrow_csv.read_csv(self.path)
+        self.arrow["read"] = arrow_csv.read_csv(self.path)
 
     def by_us(self) -> None:
-        self.found["ours"] = open_dataset(self.path, label="sick", site="hospital")
+        self.ours["read"] = open_dataset(self.path, label="sick", site="hospital")
 
     def are_equal(self) -> bool:
         """Whether the columns have the same sums, exactly: rows were moved to a test set."""
-        ours = self.found["ours"]
+        ours = self.ours["read"]
         together = torch.cat([ours.x, ours.x_test]).sort(0).values.numpy()
-        arrow = self.found["arrow"]
+        arrow = self.arrow["read"]
         columns = [arrow.column(f"f{place}").to_numpy() for place in range(COLUMNS)]
         theirs = np.sort(np.stack(columns, axis=1).astype(np.float32), axis=0)
         return bool(np.array_equal(together, theirs))

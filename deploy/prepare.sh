@@ -11,10 +11,25 @@ host=${address%:*}
 port=${address##*:}
 link=${LINK:-flower}
 case $link in https) called=--address ;; *) called=--superlink ;; esac
-if [ -e "$parties/coordinator/study" ]; then
+for program in fallow python; do
+    command -v "$program" >/dev/null || {
+        echo "there is no $program on the path: after 'make setup' say PATH=\$PWD/.venv/bin:\$PATH" >&2
+        exit 2
+    }
+done
+# what is written last: that the second site was admitted
+if grep -qs '"south"' "$parties/coordinator/study/sites.json"; then
     echo "$parties/coordinator/study is there: this is prepared already"
     exit 0
 fi
+for party in coordinator north south; do
+    if [ -e "$parties/$party/study" ]; then
+        echo "$parties/$party/study was begun and not finished: remove the folders study of all three" \
+            "parties, and run this again" >&2
+        exit 1
+    fi
+    mkdir -p "$parties/$party"
+done
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 

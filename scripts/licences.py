@@ -6,7 +6,7 @@ python scripts/licences.py > build/licences.txt
 from __future__ import annotations
 
 import sys
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import Distribution, PackageMetadata, distributions
 
 UNKNOWN = "not said"
 LONGEST = 60  # characters: some packages put the whole text of their licence there
@@ -19,6 +19,13 @@ def main() -> None:
         sys.stdout.write(f"{name:32} {package.version:16} {licence(package)}\n")
 
 
+def _field(about: PackageMetadata, name: str) -> str:
+    """A field of a package's metadata, or nothing."""
+    if name not in about:
+        return ""
+    return about[name]
+
+
 def licence(package: Distribution) -> str:
     """The expression of newer packages, else the classifiers, else the field of older ones."""
     about = package.metadata
@@ -27,7 +34,11 @@ def licence(package: Distribution) -> str:
         for text in about.get_all("Classifier") or []
         if text.startswith("License ::") and text != "License :: OSI Approved"
     ]
-    said = about.get("License-Expression") or ", ".join(classified) or about.get("License")
+    said = (
+        _field(about, "License-Expression")
+        or ", ".join(classified)
+        or _field(about, "License")
+    )
     first = (said or UNKNOWN).strip().partition("\n")[0]
     return first if len(first) <= LONGEST else f"{first[:LONGEST]}..."
 

@@ -72,7 +72,10 @@ def measure_task(
     rows = table.scores[table.scores["task"] == task]
     if start * facts.classes >= rows["labels"].max():
         return None
-    advice = advise(table.without(task), facts, start, RULES)
+    others = table.without(task)
+    here = set(rows["query"])  # what was not run here can be no advice to judge
+    known = others.scores[others.scores["query"].isin(here)]
+    advice = advise(AdviceTable(known, others.worlds), facts, start, RULES)
     found = {RULES.reference: 0.0}
     curves = table.curves[task]
     first = start * facts.classes
@@ -81,7 +84,7 @@ def measure_task(
         if gain is not None:
             found[query] = gain.gain
     best = max(found, key=lambda query: found[query])
-    taken = found.get(advice.query, found[RULES.usual])
+    taken = found[advice.query]
     return (
         advice.query,
         best,

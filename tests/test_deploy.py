@@ -6,10 +6,12 @@ No container engine is needed; `tests/network/flower` runs the same commands as 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from configparser import ConfigParser
 from pathlib import Path
@@ -118,6 +120,39 @@ def test_the_preparation_uses_commands_that_there_are() -> None:
     assert len(commands) >= 4
     for command in commands:
         check_command(shlex.split(command))
+
+
+def prepare(parties: Path, path: str) -> subprocess.CompletedProcess[str]:
+    """The script in an environment with nothing but a path."""
+    return subprocess.run(
+        [shutil.which("sh") or "/bin/sh", str(DEPLOY / "prepare.sh"), str(parties)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": path},
+    )
+
+
+def test_a_preparation_that_was_cut_short_is_not_taken_for_done(tmp_path: Path) -> None:
+    here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    study = tmp_path / "coordinator" / "study"
+    study.mkdir(parents=True)
+    done = prepare(tmp_path, here)
+    assert done.returncode == 1
+    assert "was begun and not finished: remove the folders study" in done.stderr
+    (study / "sites.json").write_text('{"north": {}}')  # killed between the two
+    assert prepare(tmp_path, here).returncode == 1
+    (study / "sites.json").write_text('{"north": {}, "south": {}}')
+    done = prepare(tmp_path, here)
+    assert done.returncode == 0
+    assert "this is prepared already" in done.stdout
+
+
+def test_the_preparation_says_where_fallow_is_to_be_found(tmp_path: Path) -> None:
+    done = prepare(tmp_path, str(tmp_path))
+    assert done.returncode == 2
+    assert "there is no fallow on the path: after 'make setup' say PATH=" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)

@@ -143,3 +143,22 @@ def test_scores_of_others_are_looked_at_before_anything_runs(
     ended = fallow("benchmark", "--task", "heart", "--against", "theirs.parquet")
     assert ended.code == 2
     assert sentence in ended.says()
+
+
+def test_the_results_page_states_the_digest_of_the_constants_there_are(
+    fallow: Command,
+) -> None:
+    ended = fallow("benchmark", "--constants")
+    assert ended.code == 0, ended.err
+    assert "coverage: " in ended.out
+    about = json.loads(fallow("benchmark", "--constants", "--json").out)
+    assert about["constants"]["coverage"]["width"] == 0.7
+    assert about["constants"]["coverage"]["SURE"] == 0.95  # of its module
+    assert about["digest"] in " ".join(ended.out.split())
+    page = Path(__file__).parents[2] / "docs/results/benchmark.md"
+    assert f"`{about['digest']}`" in page.read_text()
+    other = json.loads(
+        fallow("benchmark", "--constants", "-m", "coverage:width=0.6", "--json").out
+    )
+    same = json.loads(fallow("benchmark", "--constants", "-m", "coverage", "--json").out)
+    assert other["digest"] != same["digest"]

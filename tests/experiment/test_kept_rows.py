@@ -1,11 +1,14 @@
-"""A large table is read once for all seeds of a study."""
+"""Large tables and pictures are read once for all seeds of a study."""
 
 from __future__ import annotations
 
+import lzma
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -90,3 +93,91 @@ def test_rows_are_read_once_for_all_seeds_while_they_are_few(
     for seed in (0, 1):
         open_data(recipe, seed, held=large)
     assert len(reads) == 6
+
+
+PICTURES = Recipe("t", data="fashion_mnist")
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder with 30 pictures in the files of Fashion-MNIST, which counts as large."""
+    monkeypatch.setattr(kept_rows, "LARGE", 100)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    draw = np.random.default_rng(0)
+    pixels = draw.integers(0, 256, (30, 28, 28), dtype=np.uint8)
+    with lzma.open(folder / "fashion_mnist_images.npy.xz", "wb") as file:
+        np.lib.format.write_array(file, pixels)
+    np.savez(
+        folder / "fashion_mnist_labels.npz",
+        y_train=np.arange(20, dtype=np.uint8) % 10,
+        y_test=np.arange(10, dtype=np.uint8),
+        class_names=np.array(list("abcdefghij")),
+    )
+    return folder
+
+
+def test_pictures_are_decoded_once_and_mapped_with_the_same_bits(
+    pictures: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "rows"
+    plain = open_data(PICTURES, 0, pictures)
+    first = open_data(PICTURES, 0, pictures, kept_in=folder)
+    kept = sorted(path.name.partition(".")[2] for path in folder.glob("rows-*"))
+    assert kept == ["safetensors", "x.npy", "x_test.npy"]
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    second = open_data(PICTURES, 1, pictures, kept_in=folder)
+    assert are_equal(first, plain)
+    assert are_equal(second, plain)
+    # what a run does to its rows is its own affair
+    second.x.zero_()
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert are_equal(open_data(PICTURES, 0, pictures, kept_in=folder), plain)
+    # other pictures are other files
+    (pictures / "fashion_mnist_labels.npz").write_bytes(
+        (pictures / "fashion_mnist_labels.npz").read_bytes() + b"\0"
+    )
+    open_data(PICTURES, 0, pictures, kept_in=folder)
+    assert len(list(folder.glob("*.x.npy"))) == 2
+
+
+def drop_the_last_byte(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def change_a_value(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def put_a_pickle_there(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+
+
+def put_a_link_there(path: Path) -> None:
+    aside = path.with_name("aside")
+    path.rename(aside)
+    path.symlink_to(aside)
+
+
+@pytest.mark.parametrize("ending", ["x.npy", "x_test.npy", "safetensors"])
+@pytest.mark.parametrize(
+    "harm",
+    [Path.unlink, drop_the_last_byte, change_a_value, put_a_pickle_there, put_a_link_there],
+)
+def test_what_was_damaged_or_is_of_somebody_else_is_made_anew(
+    harm: Callable[[Path], object], ending: str, pictures: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "rows"
+    plain = open_data(PICTURES, 0, pictures)
+    open_data(PICTURES, 0, pictures, kept_in=folder)
+    (kept,) = folder.glob(f"*.{ending}")
+    whole = kept.read_bytes()
+    harm(kept)
+    (folder / f"{kept.name}.123.part").write_bytes(b"what a killed process left")
+    assert are_equal(open_data(PICTURES, 0, pictures, kept_in=folder), plain)
+    assert kept.read_bytes() == whole
+    assert not kept.is_symlink()
+    assert not list(folder.glob("*.part"))

@@ -158,6 +158,14 @@ STUDIES: dict[str, dict[str, Any]] = {
         "query": Spec("fisher", {"shown": "parts"}),
         "cycles": 1,
     },
+    "a choice among strategies with secure sums": {
+        **CLOSED,
+        "training": Spec("closed-form"),
+        "query": Spec("chooser", {"arms": ["margin", "prices"]}),
+        "privacy": Privacy(secure_sum=True),
+        "audit": 0.3,
+        "cycles": 1,
+    },
     "prices of classes": {"query": Spec("prices"), "cycles": 1},
     "prices of classes with secure sums": {
         "query": Spec("prices"),

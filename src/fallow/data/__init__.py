@@ -1,7 +1,7 @@
 """Data sets, named or a user's own, and how their rows are spread over sites."""
 
 from fallow.data.catalogue.fetch import fetch
-from fallow.data.catalogue.named import CATALOGUE, Entry, load, load_outline
+from fallow.data.catalogue.named import CATALOGUE, Entry, load, load_outline, source_files
 from fallow.data.dataset import Dataset, Task, check_leak, drop_leaks, row_hashes, take_rows
 from fallow.data.embedded import embed_rows
 from fallow.data.own.features import read_rows
@@ -72,6 +72,7 @@ __all__ = [
     "read_rows",
     "row_hashes",
     "schema_hash",
+    "source_files",
     "standardise",
     "take_rows",
     "test_shares",

@@ -1,27 +1,32 @@
-"""Rows of a large table, kept beside a study's runs, so that each seed need not read the file."""
+"""Rows of a large table or of pictures, kept beside a study's runs, so that neither each seed nor each
+process need read and decode the files, and all processes share one copy in memory."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypedDict, final
 
+import torch
 from torch import Tensor
 
+from fallow import data
 from fallow.core.missing import Missing
 from fallow.data.dataset import Dataset
 from fallow.data.own.cells import TABLES
 from fallow.data.reading import ColumnRead, LeftOut, Reading
 from fallow.experiment.versions import versions
 from fallow.settings.recipe import Recipe
-from fallow.storage.files import load_tree, only_one, save_tree
+from fallow.storage.arrays import is_own_file, map_array, save_array
+from fallow.storage.errors import Failed
+from fallow.storage.files import load_tree, only_one, save_tree, sweep
 
-LARGE = 8_000_000  # bytes of a file from which on reading it takes as long as a short run
+LARGE = 8_000_000  # bytes of files from which on reading them takes as long as a short run
 SETTINGS = ("data", "label", "site", "id", "drop", "columns", "task", "drop_rows")
-"""What decides, beside the file, what is read from it."""
+"""What decides, beside the files, what is read from them."""
 
 
 MOST_HELD = 2**28
@@ -51,11 +56,14 @@ class HeldRows:
 
 
 class KeptRows(TypedDict):
-    """A data set as the file keeps it: tensors and plain values, the rest as texts of JSON."""
+    """A data set as its file keeps it: tensors and plain values, the rest as texts of JSON.
 
-    x: Tensor
+    ``x`` and ``x_test`` are the checksums of arrays in files of their own, which are mapped.
+    """
+
+    x: str
     y: Tensor
-    x_test: Tensor
+    x_test: str
     y_test: Tensor
     groups: Tensor | None
     groups_test: Tensor | None
@@ -69,40 +77,77 @@ class KeptRows(TypedDict):
     reading: str | None
 
 
-def read_once(recipe: Recipe, folder: Path, read: Callable[[], Dataset]) -> Dataset:
-    """What ``read`` gives, or what an earlier call kept in ``folder`` for the same file.
+def read_once(
+    recipe: Recipe, data_dir: Path | None, folder: Path, read: Callable[[], Dataset]
+) -> Dataset:
+    """What ``read`` gives, or what an earlier call kept in ``folder`` for the same files.
 
-    A small file and whatever is no table are read anew.  The name of what is kept says which
-    content, settings and versions it is of, so that another file is never taken for it.
+    Small files are read anew, and so is whatever is neither a table nor a named set of files.  The
+    name of what is kept says which content, settings and versions it is of, so that another file is
+    never taken for it; what is damaged there is made anew.
     """
-    path = Path(recipe.data)
-    is_table = path.suffix.lower() in TABLES and path.is_file()
-    if not is_table or path.stat().st_size < LARGE:
+    files = _find_sources(recipe, data_dir)
+    if sum(file.stat().st_size for file in files) < LARGE:
         return read()
-    kept = folder / f"rows-{_digest(path, recipe)}.safetensors"
+    name = f"rows-{_digest(files, recipe)}"
     with only_one(folder / "rows.lock"):
-        if kept.exists():
-            return _from_kept(load_tree(kept, folder))
+        found = _load(folder, name)
+        if found is not None:
+            return found
+        sweep(folder)
         found = read()
-        save_tree(kept, _as_kept(found))
-    return found
+        _save(folder, name, found)
+        return _load(folder, name) or found  # which all processes share
 
 
-def _digest(path: Path, recipe: Recipe) -> str:
+def _find_sources(recipe: Recipe, data_dir: Path | None) -> Sequence[Path]:
+    path = Path(recipe.data)
+    if path.suffix.lower() in TABLES and path.is_file():
+        return [path]
+    return data.source_files(recipe.data, data_dir)
+
+
+def _digest(files: Sequence[Path], recipe: Recipe) -> str:
     h = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            h.update(block)
+    for path in files:
+        if len(files) > 1:
+            h.update(repr((path.name, path.stat().st_size)).encode())
+        with path.open("rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                h.update(block)
     about = [{name: getattr(recipe, name) for name in SETTINGS}, versions()]
     h.update(json.dumps(about, sort_keys=True, default=str).encode())
     return h.hexdigest()
 
 
-def _as_kept(found: Dataset) -> KeptRows:
+def _save(folder: Path, name: str, found: Dataset) -> None:
+    """The arrays first: once the file that names them is there, all of it is."""
+    x = save_array(folder / f"{name}.x.npy", found.x.numpy())
+    x_test = save_array(folder / f"{name}.x_test.npy", found.x_test.numpy())
+    save_tree(folder / f"{name}.safetensors", _as_kept(found, x, x_test))
+
+
+def _load(folder: Path, name: str) -> Dataset | None:
+    """What was kept under a name; None where it is not there, or is not what was written."""
+    path = folder / f"{name}.safetensors"
+    if not is_own_file(path):
+        return None
+    try:
+        kept: KeptRows = load_tree(path, folder)
+        x = map_array(folder / f"{name}.x.npy", str(kept["x"]))
+        x_test = map_array(folder / f"{name}.x_test.npy", str(kept["x_test"]))
+        if x is None or x_test is None:
+            return None
+        return _from_kept(kept, torch.from_numpy(x), torch.from_numpy(x_test))
+    except (Failed, KeyError, TypeError, ValueError):  # damaged, or of something else
+        return None
+
+
+def _as_kept(found: Dataset, x: str, x_test: str) -> KeptRows:
     kept: KeptRows = {
-        "x": found.x,
+        "x": x,
         "y": found.y,
-        "x_test": found.x_test,
+        "x_test": x_test,
         "y_test": found.y_test,
         "groups": found.groups,
         "groups_test": found.groups_test,
@@ -124,7 +169,7 @@ def _as_kept(found: Dataset) -> KeptRows:
     return kept
 
 
-def _from_kept(kept: KeptRows) -> Dataset:
+def _from_kept(kept: KeptRows, x: Tensor, x_test: Tensor) -> Dataset:
     ids = None
     if kept["ids"] is not None:
         ids = tuple(kept["ids"])
@@ -136,9 +181,9 @@ def _from_kept(kept: KeptRows) -> Dataset:
         reading = _read_reading(kept["reading"])
     return Dataset(
         name=kept["name"],
-        x=kept["x"],
+        x=x,
         y=kept["y"],
-        x_test=kept["x_test"],
+        x_test=x_test,
         y_test=kept["y_test"],
         classes=tuple(kept["classes"]),
         groups=kept["groups"],

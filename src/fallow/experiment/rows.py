@@ -42,11 +42,11 @@ def open_data(
 ) -> Dataset:
     """The recipe's data, one seeded subset per (data set, seed): the same for every method.
 
-    ``given``: the rows that the recipe names, where they are in memory already.  ``kept_in``: a
-    folder in which those of a large table are kept, so that the file is read once.  ``outline``: so
-    many of the first pictures stand for all where reading all takes long (`load_outline`): labels,
-    counts and shapes are those of the data, which is what a dry run needs.  ``say``: is told how many
-    bytes of a file of one's own have been read.  ``held``: what was read for an earlier seed.
+    given: the rows that the recipe names, where they are in memory already.  kept_in: a folder in
+    which those of large files are kept, so that these are read and decoded once.  outline: so many
+    of the first pictures stand for all where reading all takes long (`load_outline`): labels,
+    counts and shapes are those of the data, which is what a dry run needs.  say: is told how many
+    bytes of a file of one's own have been read.  held: what was read for an earlier seed.
     """
 
     def read_source() -> Dataset:
@@ -65,8 +65,8 @@ def open_data(
         )
 
     def read() -> Dataset:
-        if kept_in is not None:
-            return read_once(recipe, kept_in, read_source)
+        if kept_in is not None and outline is None:
+            return read_once(recipe, data_dir, kept_in, read_source)
         return read_source()
 
     if given is not None:

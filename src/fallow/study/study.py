@@ -125,18 +125,17 @@ def is_from_python(setup: Setup) -> bool:
 def _processes(setup: Setup) -> BaseContext | None:
     """How processes of a study are started; None where it must stay in this one.
 
-    A fresh interpreter ("spawn") finds classes by importing them, and nothing can be imported from
-    a notebook, nor from a script without running it again.  So a study that holds a person's
-    objects is copied as it stands ("fork"): its `Setup` is inherited and never turned into bytes.
-    A copy of a process may not use the thread pool of the original, hence one thread in each
-    (`_begin_worker`).  Threads are no way out: a person's own model may draw from torch's global
-    random state, which threads share.  Only Linux promises that a copy works, and
-    not beside a GPU.  Elsewhere classes keep the runs in this process, one after the other, and
-    rows alone are handed over.
+    Where a copy of this process works ("fork"), its `Setup` is inherited and never turned into
+    bytes, and nothing is imported anew, which takes longer than a short run.  A copy may not use the
+    thread pool of the original, hence one thread in each (`_begin_worker`), and a fresh interpreter
+    ("spawn") where a study of names asks for more.  It finds classes by importing them, and nothing
+    can be imported from a notebook, nor from a script without running it again.  Threads are no
+    way out: a person's own model may draw from torch's global random state, which threads share.
+    Only Linux promises that a copy works, and not beside a GPU.  Elsewhere classes keep the runs in
+    this process, one after the other, and rows alone are handed over.
     """
-    if not is_from_python(setup):
-        return mp.get_context("spawn")
-    if sys.platform == "linux" and not torch.cuda.is_available():
+    can_copy = sys.platform == "linux" and not torch.cuda.is_available()
+    if can_copy and (is_from_python(setup) or setup.threads == 1):
         return mp.get_context("fork")
     if setup.classes:
         return None

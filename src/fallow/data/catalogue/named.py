@@ -314,6 +314,31 @@ def load_outline(name: str, data_dir: str | Path | None = None, first: int = 1) 
         raise ValueError(f"data set {name!r}: {error}") from error
 
 
+def source_files(name: str, data_dir: str | Path | None = None) -> list[Path]:
+    """The files that a named data set is read from; none where it comes with the package, or is a
+    folder of pictures, or is not there.
+
+    >>> source_files("digits"), source_files("no such set")
+    ([], [])
+    """
+    folder = _folder(data_dir)
+    if name not in CATALOGUE or folder is None:
+        return []
+    entry = CATALOGUE[name]
+    found: set[Path] = set()
+    for file in entry.files:
+        path = folder / file
+        if not path.is_file():
+            return []
+        found.add(path)
+        if path.parent != folder:  # some readers take all files of a folder of their own
+            found.update(path.parent.glob(f"*{path.suffix}"))
+    for file in entry.optional_files:
+        if (folder / file).is_file():
+            found.add(folder / file)
+    return sorted(found)
+
+
 def _entry(name: str) -> Entry:
     if name not in CATALOGUE:
         raise ValueError(

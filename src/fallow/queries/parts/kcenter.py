@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 CHUNK = 1024  # rows of a distance block: an m x n matrix is never built
+CELLS = 2**18  # products of a block of `Features.nearest`: as many stay in the cache
 EXACT = 50_000  # rows; fewer are held in double precision, where close rows do not cancel
 
 
@@ -56,11 +57,17 @@ class Features:
             return torch.full_like(self.half, torch.inf)
         y = other.x.to(self.x)
         half_y = other.half.to(self.half)
-        blocks = zip(torch.split(self.x, CHUNK), torch.split(self.half, CHUNK), strict=True)
+        columns = len(y)
+        size = min(CHUNK, max(1, CELLS // columns))
+        # One piece of memory for all blocks: so much of it anew takes longer than what is in it.
+        memory = self.x.new_empty(size * columns)
         found = []
-        for x, half in blocks:
+        for x, half in zip(
+            torch.split(self.x, size), torch.split(self.half, size), strict=True
+        ):
             # |x - y|² / 2 is |x|² / 2 + |y|² / 2 - <x, y>; (b, rows of ``other``)
-            without_own = torch.addmm(half_y, x, y.T, alpha=-1)
+            without_own = memory[: len(x) * columns].view(len(x), columns)
+            torch.addmm(half_y, x, y.T, alpha=-1, out=without_own)
             found.append(without_own.amin(1) + half)
         return torch.cat(found).clamp_min_(0)
 

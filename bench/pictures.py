@@ -1,0 +1,83 @@
+"""CIFAR-10 for a further seed or process of a study: decoded anew, against what the study keeps.
+
+Needs the files of CIFAR-10 in the folder that FALLOW_DATA names.  The memory is what a process that
+has opened the kept rows has for itself; their pages are shared.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+from bench.timing import Entry, Race
+from fallow.data.dataset import Dataset
+from fallow.experiment.rows import open_data
+from fallow.settings.recipe import Recipe
+
+RECIPE = Recipe("pictures", data="cifar10")
+KIB = 1024
+STATUS = Path("/proc/self/status")
+
+
+def data_dir() -> Path:
+    """The folder of CIFAR-10's files."""
+    return Path(os.environ.get("FALLOW_DATA", "../shared/data"))
+
+
+def prepare(is_quick: bool) -> Race:
+    folder = tempfile.TemporaryDirectory()  # goes with the race
+    kept_in = Path(folder.name) / "rows"
+    open_data(RECIPE, 0, data_dir(), kept_in=kept_in)  # as the first seed does
+    found: dict[str, Dataset] = {}
+
+    def theirs() -> None:
+        found["theirs"] = open_data(RECIPE, 0, data_dir())
+
+    def ours() -> None:
+        found["ours"] = open_data(RECIPE, 0, data_dir(), kept_in=Path(folder.name) / "rows")
+
+    def are_equal() -> bool:
+        one = found["theirs"]
+        two = found["ours"]
+        return torch.equal(one.x, two.x) and torch.equal(one.x_test, two.x_test)
+
+    return Race(theirs, ours, are_equal, runs=3)
+
+
+def own_memory() -> float:
+    """MB that are this process's own, mapped files not counted (Linux)."""
+    for line in STATUS.read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) * KIB / 1e6
+    return float("nan")
+
+
+def open_kept(folder: str) -> float:
+    """MB that a process has of its own for the rows of a folder once it has opened them."""
+    before = own_memory()
+    found = open_data(RECIPE, 0, data_dir(), kept_in=Path(folder))
+    taken = own_memory() - before
+    del found  # not before it was measured
+    return taken
+
+
+def peak(is_quick: bool) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        open_data(RECIPE, 0, data_dir(), kept_in=Path(folder))
+        with get_context("spawn").Pool(1) as pool:
+            return pool.apply(open_kept, (folder,))
+
+
+ENTRY = Entry(
+    "pictures",
+    "CIFAR-10 unpacked, normalised and searched for leaks; three runs",
+    bar=5.0,
+    compared="all pictures that were timed, bit for bit",
+    prepare=prepare,
+    extra=peak,
+    limit=100.0,
+)

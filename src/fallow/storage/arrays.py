@@ -1,0 +1,84 @@
+"""Arrays in plain .npy files that are either whole or not there, and are mapped into memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fallow.storage.checksums import MARK
+from fallow.storage.files import DRAFT, unwritable
+from fallow.storage.private import make_folder, rights_in
+
+Array = npt.NDArray[Any]
+BLOCK = 1 << 24  # bytes whose checksum is taken at a time
+
+
+def save_array(path: Path, array: Array) -> str:
+    """Write an array through a temporary name, fsync, rename; the checksum of its values.
+
+    What stood there is replaced, also where it was a link.  Raises Failed when the disk is full or
+    read-only.
+    """
+    whole = np.ascontiguousarray(array)
+    draft = path.with_name(f"{path.name}.{os.getpid()}{DRAFT}")
+    try:
+        make_folder(path.parent)
+        draft.unlink(missing_ok=True)
+        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        number = os.open(draft, how, rights_in(path.parent, 0o666))
+        try:
+            with open(number, "wb") as file:
+                np.lib.format.write_array(file, whole, allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    return checksum_of(whole)
+
+
+def map_array(path: Path, mark: str) -> Array | None:
+    """The array of a file whose values have the checksum ``mark``, mapped into memory: processes that
+    map it share its pages, and none of them can change the file.
+
+    None where there is no such file, or one that is damaged, or of something else, or a link, or of
+    another owner.
+    """
+    if not is_own_file(path):
+        return None
+    try:
+        array: Array = np.load(path, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    if not isinstance(array, np.memmap) or checksum_of(array) != mark:
+        return None
+    return array
+
+
+def is_own_file(path: Path) -> bool:
+    """Whether a path is a file of this process's owner, and no link: whoever put another one there
+    would decide what is read."""
+    try:
+        about = path.lstat()
+    except OSError:
+        return False
+    is_own = not hasattr(os, "geteuid") or about.st_uid == os.geteuid()
+    return stat.S_ISREG(about.st_mode) and is_own
+
+
+def checksum_of(array: Array) -> str:
+    """Of the type, the shape and the values of an array whose rows stand one behind the other."""
+    h = hashlib.blake2b(digest_size=MARK)
+    h.update(repr((array.dtype.str, array.shape)).encode())
+    values = array.reshape(-1).view(np.uint8)
+    for begin in range(0, len(values), BLOCK):
+        h.update(values[begin : begin + BLOCK].data)
+    return h.hexdigest()
