@@ -542,7 +542,7 @@ def _raw(svg: str) -> str:
 
 
 def _caption(text: str) -> str:
-    return f".. rst-class:: caption\n\n{text}"
+    return f".. rst-class:: under-picture\n\n{text}"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -174,6 +174,15 @@ def test_other_settings_in_the_folder_of_a_study_are_named(
     assert again.code == 2 and "started with other settings (drop differ)" in again.says()
 
 
+def test_the_folder_of_a_study_is_no_data_and_hides_no_recipe(folder: Path) -> None:
+    from fallow.cli.options import named_recipe
+
+    (folder / "demo").mkdir()
+    assert named_recipe("demo", None) == ("demo", "demo")  # images, say
+    (folder / "demo" / "study.json").write_text("{}")
+    assert named_recipe("demo", None) == ("demo", None)
+
+
 def test_nulls_of_parquet_are_missing_cells(fallow: Command, folder: Path) -> None:
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")

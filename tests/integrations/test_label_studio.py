@@ -6,6 +6,7 @@ address) and ``FALLOW_LABEL_STUDIO_TOKEN``, or the command ``label-studio`` besi
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -23,13 +24,16 @@ from fallow.federation.page import LabelQueue
 from fallow.federation.page.pictures import picture
 from fallow.federation.site.label_studio_server import (
     SERVER,
+    TAKEN,
     Synced,
     read_server_settings,
     sync_label_studio,
     write_interface,
 )
 from fallow.storage.errors import Failed
+from tests.cli.conftest import Command
 from tests.federation.desks import DIGITS, DOSE, HEART, make_desk, picture_rows
+from tests.federation.worlds import tiny
 
 TOKEN = "0123456789abcdef0123456789abcdef01234567"  # noqa: S105 - of a server of this test
 
@@ -248,6 +252,40 @@ def test_a_token_that_is_not_accepted_is_a_sentence(studio: Studio, tmp_path: Pa
     assert "f" * 40 not in str(error.value)
 
 
+def test_a_personal_token_is_exchanged_as_the_server_wants(
+    studio: Studio, tmp_path: Path
+) -> None:
+    import httpx
+
+    head = {"Authorization": f"Token {studio.token}"}
+    made = httpx.post(f"{studio.address}/api/token/", headers=head, timeout=60)
+    if made.status_code == 409:
+        pytest.skip("somebody has a personal token there, which is not ours to revoke")
+    token = made.json()["token"]
+    try:
+        desk = make_desk(tmp_path, HEART)
+        assert sync(site(desk, tmp_path, Studio(studio.address, token)), desk).sent == 3
+    finally:
+        revoked = f"{studio.address}/api/token/blacklist/"
+        httpx.post(revoked, json={"refresh": token}, headers=head, timeout=60)
+
+
+def test_the_command_says_what_went_both_ways(
+    studio: Studio, tmp_path: Path, fallow: Command
+) -> None:
+    world = tiny(tmp_path / "world")
+    place = next(iter(world.sites.values())).path
+    world.close()
+    file = place / SERVER
+    file.write_text(f'address = "{studio.address}"\ntoken = "{studio.token}"\n')
+    file.chmod(0o600)
+    ended = fallow("site", "label-studio", str(place), "--json")
+    assert ended.code == 0, ended.err
+    about = json.loads(ended.out)
+    assert (about["sent"], about["recorded"], about["refused"]) == (0, 0, [])
+    assert (place / TAKEN).stat().st_mode & 0o077 == 0
+
+
 # -- without a server -----------------------------------------------------------------------
 
 
@@ -288,6 +326,21 @@ def test_a_server_that_is_away_changes_nothing_and_says_so(tmp_path: Path) -> No
     with pytest.raises(Failed, match="was not reached"):
         sync(folder, desk)
     assert len(desk.ledger.questions(state="open")) == 3
+
+
+def test_the_commands_say_what_is_missing(tmp_path: Path, fallow: Command) -> None:
+    world = tiny(tmp_path / "world")
+    place = next(iter(world.sites.values())).path
+    world.close()
+    refused = fallow("site", "label-studio", str(place)).says()
+    assert f"{SERVER} cannot be read" in refused
+    assert "chmod 600" in refused
+    table = fallow("site", "export", str(place), "ask.csv", "--cvat").says()
+    assert table == "ask.csv does not end in .zip, as an archive of images does"
+    both = fallow("site", "export", str(place), "ask.zip", "--cvat", "--labels").says()
+    assert both == "--cvat is of open questions alone; leave the other options out"
+    ended = fallow("site", "export", str(place), "ask.zip", "--cvat")
+    assert "wrote 0 images to ask.zip, and their labels to ask.labels.json" in ended.out
 
 
 def test_names_of_classes_cannot_leave_their_place_in_the_interface() -> None:

@@ -165,7 +165,8 @@ def check_log(form: LogFormat | None, *, as_json: bool) -> None:
 
 def named_recipe(recipe: str, data: str | None) -> tuple[str, str | None]:
     """The recipe's name and its data, where the place of the name holds a file of data: then it is
-    the recipe "demo" on that file.
+    the recipe "demo" on that file.  A folder with a study in it is no data: who has written one to
+    ``demo`` means the recipe by that name.
 
     >>> named_recipe("patients.csv", None)
     ('demo', 'patients.csv')
@@ -173,7 +174,8 @@ def named_recipe(recipe: str, data: str | None) -> tuple[str, str | None]:
     from fallow.data.own.cells import TABLES
 
     path = Path(recipe)
-    is_data = path.suffix.lower() in (*TABLES, ".npz") or path.is_dir()
+    is_folder = path.is_dir() and not (path / "study.json").exists()
+    is_data = is_folder or path.suffix.lower() in (*TABLES, ".npz")
     if data is None and is_data:
         return "demo", recipe
     return recipe, data

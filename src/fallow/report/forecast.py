@@ -7,13 +7,13 @@ from statistics import fmean
 from fallow.report.blocks import Block, Blocks, Note, Table, Text, show_figure
 from fallow.report.columns import NOTHING
 from fallow.report.figures.forecast import draw_forecast
-from fallow.report.final_table import label_of
+from fallow.report.final_table import label_of, rank_queries
 from fallow.study.forecast import MORE, Forecast, forecast_study
 from fallow.study.names import heading
 from fallow.study.records import StudyRecords
 
 FIGURES = 1
-"""So many strategies are drawn; a table has all."""
+"""So many strategies are drawn, the best first; a table has all."""
 HOW = (
     "The error is taken to fall as a power of the number of labels to a floor. Every such curve "
     "counts by how likely it makes the scores, so few or scattered scores give wide intervals (95 %). "
@@ -35,6 +35,8 @@ def has_forecast(study: StudyRecords) -> bool:
 def forecast(study: StudyRecords, key: str) -> Blocks:
     """What another `MORE` labels would bring, audits, and runs that have ended early."""
     found = [each for each in forecast_study(study) if each.curve is not None]
+    ranks = {query: at for at, query in enumerate(rank_queries(study))}
+    found.sort(key=lambda each: ranks[each.query])
     blocks: list[Block] = []
     if found:
         blocks.append(_table(study, found))
@@ -80,7 +82,8 @@ def _table(study: StudyRecords, found: list[Forecast]) -> Table:
         if gain is None:
             continue
         name = label_of(each.query, study.study)
-        rows.append([name, " ".join(each.sentences(MORE))])
+        said = " ".join(each.sentences(MORE))
+        rows.append([name, said.removeprefix(f"Another {MORE:,.0f} labels: ")])
     return Table(
         f"What another {MORE:.0f} labels would bring",
         header=[heading(study.study), "Forecast"],
