@@ -144,6 +144,14 @@ def changed(repository: Path, folder: Path, **changes: Any) -> Path:
         ({"rows": {"shape": "many"}}, "can be built"),
         ({"rows": {"classes": ["no", "yes", "x"]}}, "has the shape"),
         ({"recipe": {"model": {"name": "linear", "fields": {}}}}, "different networks"),
+        (
+            {"recipe": {"model": {"name": "mlp", "fields": {"hidden": [10**12]}}}},
+            "has the shape",
+        ),
+        (
+            {"recipe": {"model": {"name": "mlp", "fields": {"hidden": [10**30]}}}},
+            "can be built",
+        ),
     ],
 )
 def test_a_repository_that_somebody_has_changed_is_refused_in_a_sentence(

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from fallow.api.runs import Run, read_rows_for
 from fallow.core.banks import Layout
+from fallow.core.build import build
 from fallow.core.names import BUILT_IN
 from fallow.core.optional import import_optional
 from fallow.core.streams import stream
@@ -32,7 +33,8 @@ from fallow.data.own.open import from_arrays
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.finished import FittedEncoder, RowsAbout, TrainedModel
 from fallow.experiment.versions import versions
-from fallow.models import build_model
+from fallow.models import build_model, networks
+from fallow.models.base import row_shape
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import LOADERS
 from fallow.storage.errors import sentence
@@ -301,6 +303,19 @@ def _build_module(recipe: Recipe, about: RowsAbout) -> nn.Module:
     return module.to(DTYPES[recipe.dtype]).eval()
 
 
+def _find_shapes(recipe: Recipe, about: RowsAbout) -> dict[str, Tensor]:
+    """The network's weights as shapes alone: however wide a description says it is, they fill no
+    memory."""
+    shape = row_shape(shape_seen(recipe, tuple(about["shape"]), BUILT_IN))
+    outputs = len(about["classes"]) or 1
+    spec = recipe.model
+    with torch.device("meta"):
+        module: nn.Module = build(
+            networks, spec.name, shape=shape, outputs=outputs, **spec.fields
+        )
+    return module.state_dict()
+
+
 def _list_extras(saved: TrainedModel) -> dict[str, Tensor]:
     """What a model has beside its weights, by names that no weight has."""
     groups: dict[str, Mapping[str, Tensor] | None] = {
@@ -464,8 +479,8 @@ def load_model(folder: str | Path) -> SharedModel:
             {name: config["recipe"][name] for name in SETTINGS}, Recipe("shared")
         )
         _check_encoder(recipe)
-        module = _build_module(recipe, about)
-    except (LookupError, TypeError, ValueError) as error:
+        expected = _find_shapes(recipe, about)
+    except (LookupError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{place / CONFIG} describes no model that can be built: {sentence(error)}"
         ) from error
@@ -474,8 +489,8 @@ def load_model(folder: str | Path) -> SharedModel:
     for name in [name for name in tensors if name.startswith(OWN)]:
         group, _, part = name.removeprefix(OWN).partition(".")
         extras.setdefault(group, {})[part] = tensors.pop(name)
-    expected = module.state_dict()
     _check_tensors(place / WEIGHTS, tensors, expected)
+    module = _build_module(recipe, about)  # no larger than the file of its weights
     module.load_state_dict(tensors)
     saved: TrainedModel = {
         "state": Layout.of(module).flatten(module),
