@@ -28,6 +28,7 @@ MODULES = (
     "ifal",
     "k_means",
     "coverage",
+    "coverage_whole",
     "leverage",
     "ggc",
     "closed_form_totals",

@@ -57,6 +57,19 @@ def test_equal_sites_are_one_site(plan: Plan) -> None:
         agree(done.sent, alone.sent)
 
 
+@each
+def test_weights_do_not_depend_on_how_many_epochs_and_sites_are_done_together(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = jobs(regression, (11, 5, 0, 8, 1), weighted=True)
+    together = stacked(regression).fit(FedAvg(), plan, 0, given)
+    monkeypatch.setattr("fallow.engine.stacked.ROWS_AHEAD", 1)  # one epoch
+    monkeypatch.setattr("fallow.engine.linear.CACHE", 1)  # one site
+    alone = stacked(regression).fit(FedAvg(), plan, 0, given)
+    for one, other in zip(together, alone, strict=True):
+        assert torch.equal(one.sent["w"], other.sent["w"])
+
+
 def test_many_epochs_of_one_round_end_at_the_mean_of_what_each_site_would_solve() -> None:
     given = jobs(regression, (40, 25, 15))
     given = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from fallow.storage.errors import Failed
 from fallow.study.cell import Setup, StudyRun
 from fallow.study.opening import open_study, prepare_study
 from fallow.study.reading import read_study
-from fallow.study.study import run_cell, run_study, study_cells
+from fallow.study.study import find_context, run_cell, run_study, study_cells
 from tests.experiment.crash import load_outcome, tiny
 
 QUERIES = ("random", "ahfal")
@@ -48,6 +49,17 @@ def test_two_processes_give_bit_for_bit_what_one_gives(
         load_outcome(one, cell) for cell in cells
     ]
     assert sum(event["event"] == "done" for event in events) == len(cells)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="copies of a process are for Linux")
+@pytest.mark.parametrize(("threads", "started"), [(1, "fork"), (2, "spawn")])
+def test_processes_of_one_thread_are_copies_that_import_nothing(
+    threads: int, started: str, setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    context = find_context(replace(setup, threads=threads))
+    assert context is not None
+    assert context.get_start_method() == started
 
 
 def test_a_cell_that_fails_is_reported_and_the_others_finish(setup: Setup) -> None:

@@ -69,7 +69,7 @@ def run_study(
     tasks = deal_cells(cells, jobs)
     context = None
     if jobs > 1 and len(tasks) > 1:
-        context = _processes(setup)
+        context = find_context(setup)
     if context is None:
         failures = []
         shared = Shared(FeatureStore(setup.out / FEATURES))
@@ -122,7 +122,7 @@ def is_from_python(setup: Setup) -> bool:
     return bool(setup.classes) or setup.dataset is not None
 
 
-def _processes(setup: Setup) -> BaseContext | None:
+def find_context(setup: Setup) -> BaseContext | None:
     """How processes of a study are started; None where it must stay in this one.
 
     Where a copy of this process works ("fork"), its `Setup` is inherited and never turned into
@@ -144,7 +144,7 @@ def _processes(setup: Setup) -> BaseContext | None:
 
 @contextmanager
 def _allow_copies() -> Iterator[None]:
-    """Python warns of copies of a process with several threads; `_processes` says why these work."""
+    """Python warns of copies of a process with several threads; `find_context` says why these work."""
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "This process .* is multi-threaded", DeprecationWarning
@@ -193,7 +193,7 @@ def _begin_worker(events: Queue[Event], setup: Setup) -> None:
     _setup = setup
     _shared = Shared(FeatureStore(setup.out / FEATURES))
     threads = setup.threads
-    if is_from_python(setup):  # a copy of this process, see `_processes`
+    if is_from_python(setup):  # a copy of this process, see `find_context`
         threads = 1
     torch.set_num_threads(threads)
     end_with_parent()

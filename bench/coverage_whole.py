@@ -1,0 +1,55 @@
+"""A whole query of coverage at one site, landmarks and kernels included: 500 of 50,000 rows with 512
+features, against the plain choice alone, to which landmarks are given."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bench.coverage import cover_plainly
+from bench.query_seconds import Nothing
+from bench.shared_clusters import LABELS, site_of
+from bench.timing import Entry, Race
+from fallow.core import Ask, Disclosure
+from fallow.engine import Loop, row_loss
+from fallow.queries import Coverage
+from fallow.queries.coverage import kernel
+from fallow.sites.in_process import InProcess
+
+
+def prepare(is_quick: bool) -> Race:
+    rows = 50_000
+    if is_quick:
+        rows = 900
+    site = site_of(Coverage(), rows)
+    parts = site.parts
+    found: dict[str, Tensor] = {}
+
+    def theirs() -> None:
+        means = site.x[:LABELS].double()
+        blocks = [kernel(block, means, sigma=0.7) for block in torch.split(site.x, 1024)]
+        cover_plainly(torch.cat(blocks), torch.zeros(rows), LABELS)
+
+    def ours() -> None:
+        loop = Loop(parts.model, parts.layout, row_loss("classification"))
+        carrier = InProcess({"a": site}, loop)
+        ask = Ask(carrier, Nothing(), Disclosure(), "0/query")
+        Coverage().query(ask, {"a": LABELS}, {})
+        found["picks"] = site.memory["picks"]["rows"]
+
+    def are_whole() -> bool:
+        """As many different rows as were asked for, none of which has a label."""
+        picks = found["picks"]
+        is_new = not bool(torch.isin(picks, site.labelled).any())
+        return is_new and len(set(picks.tolist())) == LABELS
+
+    return Race(theirs, ours, are_whole, runs=1)
+
+
+ENTRY = Entry(
+    "coverage-whole",
+    "the gains of all rows anew for each pick, with landmarks given; one run",
+    bar=1.0,
+    compared="500 different rows without labels; the choice itself is compared in coverage",
+    prepare=prepare,
+)
