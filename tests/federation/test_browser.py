@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fallow.network.links import FLOWER, HTTPS
 from tests.federation.browser import NEEDS, chromium
 from tests.federation.real import COMMAND, LEADER, SHORT, Real, real, records
 from tests.network.flower.federation import wait_until
@@ -64,8 +65,11 @@ def load_labels(study: Real, site: str) -> dict[str, tuple[float, int]]:
     return {rows[label.row]: (label.value, label.cycle) for label in found}
 
 
-def test_what_is_typed_in_the_browser_is_what_the_next_cycle_learns(tmp_path: Path) -> None:
-    with real(tmp_path, FEW) as study, chromium() as browser:
+@pytest.mark.parametrize("link", [HTTPS, pytest.param(FLOWER, marks=pytest.mark.soak)])
+def test_what_is_typed_in_the_browser_is_what_the_next_cycle_learns(
+    link: str, tmp_path: Path
+) -> None:
+    with real(tmp_path, FEW, link=link) as study, chromium() as browser:
         study.done.set()  # nobody labels but the browser
         study.start(LEADER, *study.sites)
         pages = {site: open_page(browser, study, site) for site in study.sites}

@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from fallow.core.events import Event
 from fallow.storage.plain import plain
+
+if TYPE_CHECKING:  # it would load PyTorch
+    from fallow.core.events import Event
 
 LogFormat = Literal["text", "json"]
 Level = Literal["INFO", "WARNING", "ERROR"]

@@ -70,13 +70,9 @@ def are_finite(values: Tensor) -> bool:
 
     A finite sum has finite addends, and takes a thirtieth of the time of a look at each.
 
-    >>> huge = torch.tensor([1e308, 1e308]).double()
-    >>> (
-    ...     are_finite(huge),
-    ...     are_finite(torch.tensor([1.0, torch.inf])),
-    ...     are_finite(huge - huge),
-    ... )
-    (True, False, True)
+    >>> huge = torch.tensor([1e308, 1e308], dtype=torch.float64)  # their sum is not finite
+    >>> are_finite(huge), are_finite(torch.tensor([1.0, torch.inf]))
+    (True, False)
     """
     return bool(values.sum().isfinite()) or bool(values.isfinite().all())
 

@@ -94,6 +94,7 @@ class Chooser:
         local_dp=False,  # totals of features leave without noise
         missing="stops: what labels are worth is said of all sites; a resumed run asks again",
         options=("audit",),
+        regression=False,  # but with other arms: `join_contracts`
         parts_show="the coordinator sees products of each site's labelled rows, and those of one row "
         "are that row",
     )

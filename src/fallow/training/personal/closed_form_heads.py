@@ -68,7 +68,8 @@ class ClosedFormHeads:
 
     >>> import fallow as fl
     >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
-    >>> run = fl.run(world, fl.Margin(), fl.ClosedFormHeads(), cycles=1, test="own")
+    >>> few = {"encoder": "convolution:filters=16", "cycles": 1}
+    >>> run = fl.run(world, fl.Margin(), fl.ClosedFormHeads(), test="own", **few)
     >>> run.model.keys() == {"site-0", "site-1", "site-2", "site-3"}
     True
 
