@@ -77,6 +77,7 @@ def tapped(tls: Tls, superlink: int) -> Iterator[Tap]:
             for task in left:
                 task.cancel()
             loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            loop.run_until_complete(asyncio.sleep(0.1))  # what was closed is gone then
 
     thread = Thread(target=run, daemon=True)
     thread.start()

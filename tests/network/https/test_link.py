@@ -472,15 +472,24 @@ def ending_https(folder: Path, behind: int) -> Iterator[tuple[Tls, int]]:
     loop = asyncio.new_event_loop()
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while part := await reader.read(1 << 16):
-            writer.write(part)
-            await writer.drain()
-        writer.close()
+        try:
+            while part := await reader.read(1 << 16):
+                writer.write(part)
+                await writer.drain()
+        finally:
+            writer.close()
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", behind)
         both = (pump(reader, back), pump(there, writer))
         await asyncio.gather(*both, return_exceptions=True)
+
+    async def end_tasks() -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.sleep(0.1)  # what was closed is gone then
 
     server = loop.run_until_complete(
         asyncio.start_server(relay, "127.0.0.1", 0, ssl=context)
@@ -495,9 +504,7 @@ def ending_https(folder: Path, behind: int) -> Iterator[tuple[Tls, int]]:
         time.sleep(0.2)  # connections end with the sites that are gone
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0.1))
+        loop.run_until_complete(end_tasks())
         loop.close()
 
 
