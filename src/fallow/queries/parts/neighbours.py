@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from fallow.core.products import place
 from fallow.queries.parts.kcenter import CHUNK, EXACT
 
 CELLS = 2**24  # cosines of a block: 64 MB in single precision
@@ -37,14 +38,14 @@ def most_similar(x: Tensor, k: int, more: Tensor | None = None) -> tuple[Tensor,
     >>> at.flatten().tolist()
     [1, 0, 0]
     """
-    if k < FEW or len(x) < PAIRED:
-        blocks = list(similar_blocks(x, k, more))
-    else:
-        rows = _unit_rows(x)
-        k = min(k, len(x) - 1)
+    rows = _unit_rows(x)
+    k = max(min(k, len(x) - 1), 0)
+    if k >= FEW and len(x) >= PAIRED and rows.is_cpu:
         blocks = [_search_pairs(rows, k)]
-        if more is not None:
-            blocks += [_largest(block, k) for block in _cosines_of_others(rows, more)]
+    else:
+        blocks = list(_best_of_blocks(_cosines(rows), k))
+    if more is not None:
+        blocks += _best_of_blocks(_cosines_of_others(rows, more), k)
     cosines = [best for best, _ in blocks]
     places = [at for _, at in blocks]
     return torch.cat(cosines), torch.cat(places)
@@ -57,18 +58,22 @@ def similar_blocks(
     alone pays for those."""
     rows = _unit_rows(x)
     k = max(min(k, len(x) - 1), 0)
-    for block in _cosines(rows):
-        yield _largest(block, k)
+    yield from _best_of_blocks(_cosines(rows), k)
     if more is not None:
-        for block in _cosines_of_others(rows, more):
-            yield _largest(block, k)
+        yield from _best_of_blocks(_cosines_of_others(rows, more), k)
+
+
+def _best_of_blocks(blocks: Iterable[Tensor], k: int) -> Iterator[tuple[Tensor, Tensor]]:
+    for block in blocks:
+        best, at = _largest(block, k)
+        yield best.cpu(), at.cpu()
 
 
 def _unit_rows(x: Tensor) -> Tensor:
-    """Rows of length 1; few in double precision."""
+    """Rows of length 1, where selection computes; few in double precision."""
     if len(x) < EXACT:
         x = x.double()
-    return normalize(x)
+    return normalize(place(x))
 
 
 def _cosines(rows: Tensor) -> Iterator[Tensor]:
@@ -101,16 +106,16 @@ def _largest(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The ``k`` largest of each row, descending, and where they are.  (b, m) -> (b, k) twice.
 
     Where many of very many are wanted, a sample tells first above what they lie, and only what does
-    is sorted; rows of which the sample told too much are sorted whole.
+    is sorted; rows of which the sample told too much are sorted whole.  A device finds them whole as
+    fast.
     """
     m = block.shape[1]
-    if k < FEW or m < EXACT:
+    if k < FEW or m < EXACT or not block.is_cpu:
         largest: tuple[Tensor, Tensor] = block.topk(k, 1)
         return largest
     least = _least_by_sample(block[:, :: m // SAMPLE], k / m)
-    at = (
-        (block >= least[:, None]).numpy().ravel().nonzero()[0]
-    )  # four times PyTorch's speed
+    # NumPy's search is four times faster than PyTorch's.
+    at = (block >= least[:, None]).numpy().ravel().nonzero()[0]
     passed = at // m, at % m, block.numpy().ravel()[at]
     best, places = _best_passed([passed], len(block), k)
     short = best[:, -1].isneginf().nonzero().squeeze(1)
@@ -132,7 +137,7 @@ def _best_passed(passed: list[Passed], n: int, k: int) -> tuple[Tensor, Tensor]:
     Rows for which fewer have passed end in -inf.  -> (n, k) twice.
     """
     row = np.concatenate([part[0] for part in passed])
-    place = np.concatenate([part[1] for part in passed])
+    listed = np.concatenate([part[1] for part in passed])
     cosine = np.concatenate([part[2] for part in passed])
 
     order = row.astype(np.uint16).argsort(kind="stable")  # of 16 bits: by counting
@@ -145,7 +150,7 @@ def _best_passed(passed: list[Passed], n: int, k: int) -> tuple[Tensor, Tensor]:
     places = np.zeros(shape, np.int64)
     cell = row * shape[1] + rank
     cosines.ravel()[cell] = cosine[order]
-    places.ravel()[cell] = place[order]
+    places.ravel()[cell] = listed[order]
     best, at = torch.from_numpy(cosines).topk(k, 1)
     return best, torch.from_numpy(places).gather(1, at)
 
@@ -205,9 +210,9 @@ class _List:
         self.passed: list[Passed] = []
         self.n_passed = 0
 
-    def add(self, row: Array, place: Array, cosine: Array) -> None:
+    def add(self, row: Array, listed: Array, cosine: Array) -> None:
         """Pairs of the tile's rows that have reached their bounds."""
-        self.passed.append((row.astype(np.uint16), place.astype(np.int32), cosine))
+        self.passed.append((row.astype(np.uint16), listed.astype(np.int32), cosine))
         self.n_passed += len(row)
         if self.n_passed > SPARE * self.k * len(self.bound):
             self._cut()
