@@ -100,7 +100,7 @@ class Device:
         train = partial(self._train, method, plan, round_)
         try:
             with self.placement.computing():
-                return self.sites.train(jobs, train, self._free)
+                return self.sites.train(jobs, train, self.free)
         except RuntimeError as error:
             if not is_device_error(error):
                 raise
@@ -147,7 +147,7 @@ class Device:
             u=self.held.copy_of(job.site, "u", job.u),
         )
 
-    def _free(self) -> None:
+    def free(self) -> None:
         """Give back the memory of rows that are there, and what PyTorch keeps for later."""
         self.held.forget()
         self.recorder.forget()
@@ -172,11 +172,13 @@ def is_device_error(error: RuntimeError) -> bool:
     return any(words in said for words in ("CUDA error", "cuDNN error", "CUBLAS_STATUS"))
 
 
-def describe_failure(placement: Placement, error: RuntimeError) -> str:
+def describe_failure(
+    placement: Placement, error: RuntimeError, doing: str = "trained"
+) -> str:
     """What failed and how to go on."""
     first = str(error).strip().partition("\n")[0]
     return (
-        f"device {placement.device.type} failed while it trained ({first}); what was done is "
+        f"device {placement.device.type} failed while it {doing} ({first}); what was done is "
         "kept: go on with --resume, or on the processor with --resume --set device=cpu"
     )
 

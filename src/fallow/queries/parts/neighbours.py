@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from fallow.core.products import place
 from fallow.queries.parts.kcenter import CHUNK, EXACT
 
 CELLS = 2**24  # cosines of a block: 64 MB in single precision
@@ -41,10 +42,11 @@ def similar_blocks(
     alone pays for those."""
     if len(x) < EXACT:
         x = x.double()
-    rows = normalize(x)
+    rows = normalize(place(x))
     k = max(min(k, len(x) - 1), 0)
     for block in _cosines(rows, more):
-        yield _largest(block, k)
+        best, at = _largest(block, k)
+        yield best.cpu(), at.cpu()
 
 
 def _cosines(rows: Tensor, more: Tensor | None) -> Iterator[Tensor]:
@@ -69,10 +71,11 @@ def _largest(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The ``k`` largest of each row, descending, and where they are.  (b, m) -> (b, k) twice.
 
     Where many of very many are wanted, a sample tells first above what they lie, and only what does
-    is sorted; rows of which the sample told too much are sorted whole.
+    is sorted; rows of which the sample told too much are sorted whole.  A device finds them whole as
+    fast.
     """
     m = block.shape[1]
-    if k < FEW or m < EXACT:
+    if k < FEW or m < EXACT or not block.is_cpu:
         largest: tuple[Tensor, Tensor] = block.topk(k, 1)
         return largest
     sample = block[:, :: m // SAMPLE]
