@@ -92,7 +92,9 @@ class Flare:
     def kill(self, *names: str) -> None:
         """By force, with the processes of their jobs."""
         for name in names:
-            self.running.pop(name).kill()
+            process = self.running.pop(name)
+            process.kill()
+            process.wait()
             for pid in self.processes_of(name):
                 kill_process(pid)
 
