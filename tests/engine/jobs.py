@@ -99,7 +99,39 @@ def norm() -> nn.Module:
     return drawn(SmallNorm())
 
 
-SHAPES: dict[Callable[[], nn.Module], tuple[int, ...]] = {norm: (2, 5, 5)}
+@final
+class SmallDropout(nn.Module):
+    """Dropout of maps, of maps whose numbers lie in another order, and, in place, of features; the
+    layer in the middle stands in two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(2, 4, 3, padding=1)
+        self.drop = nn.Dropout(0.3)
+        self.again = self.drop
+        self.dense = nn.Linear(4 * 25, 6)
+        self.last = nn.Sequential(nn.Dropout(0.5, inplace=True), nn.ReLU())
+        self.head = nn.Linear(6, CLASSES)
+
+    def embed(self, x: Tensor) -> Tensor:
+        maps = self.drop(self.convolution(x).relu())
+        turned = self.again(maps.flatten(2).transpose(1, 2))
+        features: Tensor = self.last(self.dense(turned.flatten(1)))
+        return features
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.embed(x))
+        return logits
+
+
+def dropout() -> nn.Module:
+    return drawn(SmallDropout())
+
+
+SHAPES: dict[Callable[[], nn.Module], tuple[int, ...]] = {
+    norm: (2, 5, 5),
+    dropout: (2, 5, 5),
+}
 
 
 def jobs(

@@ -197,3 +197,10 @@ def test_a_network_with_batch_norm_does_not_notice_the_device(
 ) -> None:
     recipe = replace(TINY, model=Spec("resnet8"), cycles=1, **settings)
     check(on_device(recipe), ending(recipe))
+
+
+def test_a_network_with_dropout_draws_the_same_masks_on_a_device() -> None:
+    own = Spec("tests.models.owned:Own", {"width": 6})
+    recipe = replace(TINY, data="iris", test_rows=None, rows=None, model=own)
+    recipe = replace(recipe, query=Spec("bald"))
+    check(on_device(recipe), ending(recipe))
