@@ -1,5 +1,5 @@
-"""A study over HTTPS, also by way of NVFlare, from the folders and commands of its parties: what is written,
-shown, refused."""
+"""A study over HTTPS, also by way of NVFlare, from the folders and commands of its parties: what
+is written, shown, refused."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_over_nvflare_a_job_is_written_and_no_address_need_be_known(tmp_path: Pa
     site = SiteFolder.open(tmp_path / "north")
     assert site.settings.address == "127.0.0.1:9093"
     assert "proxy" not in (site.path / "site.toml").read_text()
-    assert "link: NVFlare; this site calls" in describe_study(site)
+    assert "link: NVFlare; this site calls, nobody calls it" in describe_study(site)
 
 
 def test_over_nvflare_a_site_without_an_address_is_told_which_one_is_usual(
