@@ -59,7 +59,7 @@ def run_all(
     import fallow as fl
 
     done = {tuple(run["about"]) for run in read_runs(file)}
-    worlds = {data: fl.Federation(data, "iid", sites=SITES) for data in datas}
+    worlds = {data: fl.Federation(fl.load(data), "iid", sites=SITES) for data in datas}
     for seed in seeds:
         for data, world in worlds.items():
             for audit in audits:
@@ -206,31 +206,55 @@ def measure(file: Path) -> None:
     measure_costs(runs)
 
 
+@dataclass
+class Audits:
+    """What the audits of some runs said and what was true of the pool, in shares of 1."""
+
+    inside: list[bool] = field(default_factory=list)
+    width: list[float] = field(default_factory=list)
+    off: list[float] = field(default_factory=list)  # of each audit
+    off_by_run: list[float] = field(default_factory=list)  # means of a run's audits
+
+    def add(self, run: dict[str, Any]) -> None:
+        """Count the audits of a run, if it has some."""
+        off = []
+        for cycle in run["cycles"]:
+            audit = cycle.get("audit")
+            if audit is None:
+                continue
+            self.inside.append(audit["low"] <= cycle["pool"] <= audit["high"])
+            self.width.append(audit["high"] - audit["low"])
+            off.append(audit["score"] - cycle["pool"])
+        if off:
+            self.off += off
+            self.off_by_run.append(fmean(off))
+
+    def row(self) -> str:
+        """The cells of a table, in per cent and points."""
+        return (
+            f"{len(self.off_by_run)} | {len(self.off)} | {100 * fmean(self.inside):.1f} | "
+            f"{100 * fmean(self.width):.0f} | {mean_and_error(self.off)} | "
+            f"{mean_and_error(self.off_by_run)}"
+        )
+
+
+def mean_and_error(shares: list[float]) -> str:
+    """A mean and its standard error, in points."""
+    error = stdev(shares) / math.sqrt(len(shares))
+    return f"{100 * fmean(shares):+.2f} ± {100 * error:.2f}"
+
+
 def measure_audits(runs: list[dict[str, Any]]) -> None:
     """Print how audits compare with what is true of the pool."""
-    print("| data | audits | interval holds, % | width | mean error ± its standard error |")
-    print("|---|---|---|---|---|")
+    print("| data | runs | audits | interval holds, % | width | mean error | by runs |")
+    print("|---|---|---|---|---|---|---|")
     for data in DATA:
-        inside = []
-        width = []
-        off = []
+        found = Audits()
         for run in runs:
-            if run["about"][0] != data:
-                continue
-            for cycle in run["cycles"]:
-                audit = cycle.get("audit")
-                if audit is None:
-                    continue
-                inside.append(audit["low"] <= cycle["pool"] <= audit["high"])
-                width.append(audit["high"] - audit["low"])
-                off.append(audit["score"] - cycle["pool"])
-        if not off:
-            continue
-        error = stdev(off) / math.sqrt(len(off))
-        print(
-            f"| {data} | {len(off)} | {100 * fmean(inside):.1f} | {100 * fmean(width):.0f} | "
-            f"{100 * fmean(off):+.2f} ± {100 * error:.2f} |"
-        )
+            if run["about"][0] == data:
+                found.add(run)
+        if found.off:
+            print(f"| {data} | {found.row()} |")
 
 
 def measure_costs(runs: list[dict[str, Any]]) -> None:
@@ -257,13 +281,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("run", "measure", "again", "audits"))
     parser.add_argument("file", type=Path)
+    parser.add_argument("more", type=Path, nargs="*", help="for audits: further files")
     given = parser.parse_args()
     if given.what == "run":
         run_all(given.file)
     elif given.what == "again":
         run_all(given.file, AGAIN, datas=DATA[:1], audits=AUDITS[:1])
     elif given.what == "audits":
-        measure_audits(read_runs(given.file))
+        runs = []
+        for file in (given.file, *given.more):
+            runs += read_runs(file)
+        measure_audits(runs)
     else:
         measure(given.file)
 

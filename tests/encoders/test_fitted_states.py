@@ -167,6 +167,15 @@ def moments_of_columns() -> Answer:
     return {"rows": 60.0, "columns": x.sum(0), "squares": x.square().sum(0)}
 
 
+def moments_of_colours() -> Answer:
+    x = torch.rand(60, 3, 5, 5, generator=stream(0, "colours"), dtype=torch.float64) * 255
+    return {
+        "rows": 60.0,
+        "columns": x.mean((2, 3)).sum(0),
+        "squares": x.square().mean((2, 3)).sum(0),
+    }
+
+
 def test_moments_of_rows_are_taken() -> None:
     assert BORDER.check("a", ASKED, moments_of_patches())
     nothing: dict[str, Any] = {
@@ -175,6 +184,7 @@ def test_moments_of_rows_are_taken() -> None:
     }
     assert BORDER.check("a", ASKED, nothing)  # a site all of whose rows were withdrawn
     assert ResponseCheck({"a": 60}).check("a", ASKED, moments_of_columns())
+    assert ResponseCheck({"a": 60}).check("a", ASKED, moments_of_colours())
 
 
 @pytest.mark.parametrize(
@@ -184,6 +194,7 @@ def test_moments_of_rows_are_taken() -> None:
         (moments_of_patches(), "patches", 9.0, "negative eigenvalue"),
         (moments_of_patches(), "moments", 1e6, "longer patches than there are"),
         (moments_of_columns(), "columns", 9.0, "squares are less than those of the mean"),
+        (moments_of_colours(), "columns", 2.0, "squares are less than those of the mean"),
     ],
 )
 def test_moments_that_no_rows_have_are_refused_with_the_field(

@@ -131,7 +131,9 @@ def timm(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
             raise RuntimeError(f"Unknown model ({name})")
         assert not pretrained, "it would be fetched"
         assert num_classes == 0
-        return Net(seed=7)
+        net = Net(seed=7)
+        net.pretrained_cfg = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # type: ignore[assignment]
+        return net
 
     def get_pretrained_cfg(name: str) -> object:
         return type("About", (), {"hf_hub_id": f"timm/{name}.nobody"})()

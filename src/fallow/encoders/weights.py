@@ -9,13 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from fallow.encoders.base import Shape, describe_shape
-
-COLOURS = 3
 CHUNK = 2**20  # bytes of a file that are read at a time
 
 
@@ -189,44 +184,3 @@ def stay_offline() -> Iterator[None]:
         yield
     finally:
         constants.HF_HUB_OFFLINE = before  # type: ignore[attr-defined]
-
-
-# -- rows -----------------------------------------------------------------------------------------
-
-
-def run_in_batches(
-    network: Callable[[Tensor], Tensor],
-    x: Tensor,
-    batch: int,
-    prepare: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """What a network makes of rows (m, *shape), ``batch`` at a time: (m, D) float32."""
-    parts = []
-    with torch.no_grad():
-        for block in torch.split(x, batch):
-            parts.append(network(prepare(block)).flatten(1).float())
-    return torch.cat(parts)
-
-
-def to_photos(x: Tensor, size: int) -> Tensor:
-    """Pictures (b, c, h, w) with three colours and ``size`` pixels in each direction, float32.
-
-    Raises ValueError for rows that are no pictures of one or three colours.
-    """
-    check_photo(tuple(x.shape[1:]))
-    if x.shape[1] == 1:
-        x = x.expand(-1, COLOURS, -1, -1)
-    if x.shape[2:] != (size, size):
-        x = functional.interpolate(
-            x, size=(size, size), mode="bicubic", align_corners=False, antialias=True
-        )
-    return x.float()
-
-
-def check_photo(shape: Shape) -> None:
-    """Raise ValueError for the shape of a row that is no picture of one or three colours."""
-    if len(shape) != 3 or shape[0] not in (1, COLOURS):
-        raise ValueError(
-            f"this encoder takes pictures of one or three colours, and a row is "
-            f"{describe_shape(shape)}"
-        )

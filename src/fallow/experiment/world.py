@@ -28,8 +28,10 @@ from fallow.core.tree import Tree
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.engine import row_loss
-from fallow.engine.executors import build_executor
+from fallow.engine.dropout import check_draws
+from fallow.engine.executors import Device, build_executor
 from fallow.engine.passes import Passes
+from fallow.engine.selection import SelectionDevice
 from fallow.experiment.encoding import (
     CommonFeatures,
     check_tuning,
@@ -294,6 +296,9 @@ def world_of(
     if encoder is not None:
         shape = (encoder.width(measured),)
 
+    def tell(why: str) -> None:
+        say({"event": "device", "why": why})
+
     def new_model(generator: torch.Generator) -> nn.Module:
         named = recipe.model
         built = build_model(named.name, shape, outputs, generator, **named.fields)
@@ -328,15 +333,6 @@ def world_of(
     )
     if methods["query"].contract.simulator_only:
         parts = replace(parts, hidden=hidden)
-    if placement is not None:
-        parts = replace(parts, passes=Passes(model, layout, placement))
-    features = None
-    if encoder is not None:
-        features = CommonFeatures(encoder, found.x, rows, kept or FeatureStore())
-        parts = replace(parts, encode=features.of_site)
-    members = {}
-    for name, at in rows.items():
-        members[name] = LocalSite(name, data.take_rows(x, at), parts, store)
     executor = executor_of(recipe, model)
     engine = build_executor(
         executor,
@@ -345,9 +341,21 @@ def world_of(
         row_loss(found.task),
         channels_last=recipe.channels_last,
         placement=placement,
-        tell=lambda why: say({"event": "device", "why": why}),
+        tell=tell,
         policy=OWN,
     )
+    if placement is not None and isinstance(engine, Device):
+        check_draws(model, shape)
+        passes = Passes(model, layout, placement)
+        selection = SelectionDevice(placement, tell, engine.free)
+        parts = replace(parts, passes=passes, selection=selection)
+    features = None
+    if encoder is not None:
+        features = CommonFeatures(encoder, found.x, rows, kept or FeatureStore())
+        parts = replace(parts, encode=features.of_site)
+    members = {}
+    for name, at in rows.items():
+        members[name] = LocalSite(name, data.take_rows(x, at), parts, store)
     carrier: Carrier = InProcess(members, engine)
     if runtime == "bytes":
         carrier = Bytes(members, engine)

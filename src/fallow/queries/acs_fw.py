@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.products import place
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
 from fallow.queries.parts import SIGMA, LastLayer, check_sigma, first_best, refuse_classes
@@ -76,6 +77,8 @@ def frank_wolfe(x: Tensor, z: Tensor, n: int) -> Tensor:
     length = (x.square().sum(1) * z.square().sum(1)).sqrt()  # σ_n of the paper
     is_free = length > 0
     total = float(length.sum())
+    x_there = place(x)
+    z_there = place(z)
     u = ((x @ (x.T @ z)) * z).sum(1)
     v = torch.zeros_like(length)
     s = 0.0
@@ -92,7 +95,9 @@ def frank_wolfe(x: Tensor, z: Tensor, n: int) -> Tensor:
             step = (a * (u_f - v_f) + s - t) / far
         s = (1 - step) ** 2 * s + 2 * (1 - step) * step * a * v_f + (step * total) ** 2
         t = (1 - step) * t + step * a * u_f
-        v = (1 - step) * v + step * a * (x @ x[f]) * (z @ z[f])
+        along_x = (x_there @ x_there[f]).cpu()
+        along_z = (z_there @ z_there[f]).cpu()
+        v = (1 - step) * v + step * a * along_x * along_z
         is_free[f] = False
         picks.append(f)
     rest = (length == 0).nonzero()[:, 0]

@@ -17,6 +17,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.products import place
 from fallow.core.types import Answer
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, orders
@@ -353,12 +354,12 @@ def read_outlook(total: Mapping[str, Tensor], with_prices: bool) -> tuple[float,
 def kernel(x: Tensor, landmarks: Tensor, sigma: float) -> Tensor:
     """exp(-|x - m|² / 2σ²) in float32: rows (n, D), landmarks (M, D) -> (n, M)."""
     middle = landmarks.mean(0)
-    rows = (x - middle.to(x.dtype)).float()
-    short = (landmarks - middle).float()
+    rows = place((x - middle.to(x.dtype)).float())
+    short = place((landmarks - middle).float())
     half = short.square().sum(1) / 2
     far = torch.addmm(half, rows, short.T, alpha=-1)
     far += rows.square().sum(1)[:, None] / 2
-    return far.clamp_min_(0).neg_().div_(sigma**2).exp_()
+    return far.clamp_min_(0).neg_().div_(sigma**2).exp_().cpu()
 
 
 def highest_level(reach: Tensor) -> Tensor:

@@ -89,7 +89,8 @@ def nearest(pool: Features, centres: Features) -> tuple[Tensor, Tensor]:
     """Half squared distance of each row to its nearest centre, and which centre that is: (m,) each.
     Without centres all rows are infinitely far from centre 0."""
     if not len(centres.half):
-        return torch.full_like(pool.half, torch.inf), torch.zeros(len(pool.half)).long()
+        left = torch.full_like(pool.half_norms(), torch.inf)
+        return left, torch.zeros(len(left)).long()
     distances = []
     places = []
     for x in torch.split(pool.x, CHUNK):
@@ -98,4 +99,4 @@ def nearest(pool: Features, centres: Features) -> tuple[Tensor, Tensor]:
         distances.append(found.values)
         places.append(found.indices)
     left = torch.cat(distances) + pool.half
-    return left.clamp_min(0), torch.cat(places)
+    return left.clamp_min(0).cpu(), torch.cat(places).cpu()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from fallow.core.messages import Request, Step
@@ -32,7 +34,11 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
     build_view = site.parts.view or SiteView
     view = build_view(site, request.cycle, method.contract.simulator_only)
     try:
-        result = site_function(method, step.verb)(view, **step.args)
+        run = partial(site_function(method, step.verb), view, **step.args)
+        if site.parts.selection is None:
+            result = run()
+        else:
+            result = site.parts.selection.run(run)
     except Exception as error:
         raise RuntimeError(
             f"{type(method).__name__}.{step.verb} failed at site {site.id} in cycle "

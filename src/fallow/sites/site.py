@@ -24,6 +24,7 @@ from fallow.core.view import View
 from fallow.engine import Fitted, Job
 from fallow.engine.batches import Streams
 from fallow.engine.passes import Passes
+from fallow.engine.selection import SelectionDevice
 from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.guard import Noise
 from fallow.sites.fits import is_main, named_stream
@@ -78,6 +79,7 @@ class Parts:
     secret: int | None = None
     encode: Encoded | None = None
     passes: Passes | None = None  # where predictions are computed; None: by this process
+    selection: SelectionDevice | None = None  # where a query's products are; None: as above
 
     @property
     def asked(self) -> dict[str, Method]:

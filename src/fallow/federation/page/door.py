@@ -66,6 +66,17 @@ class Entrance(Protocol):
         """Who is labelling, None where nobody is named."""
 
 
+def refuse_foreign_form(method: str, headers: Headers, page: str) -> tuple[int, str] | None:
+    """The refusal of a request that would change something and was not sent by the page itself.
+
+    page: where the page is, as browsers name the origin of what it sends.
+    """
+    changes = method not in ("GET", "HEAD")
+    if changes and headers.get("origin") != page:
+        return 403, "This form was not sent by the labelling page; nothing was changed."
+    return None
+
+
 @final
 @dataclass(frozen=True)
 class Door:
@@ -123,9 +134,9 @@ class Door:
         host = headers.get("host", "")
         if host not in self.hosts:
             return 421, f"This page is at {self.hosts[0]} only, not at {host!r}."
-        changes = method not in ("GET", "HEAD")
-        if changes and headers.get("origin") != f"http://{host}":
-            return 403, "This form was not sent by the labelling page; nothing was changed."
+        foreign = refuse_foreign_form(method, headers, f"http://{host}")
+        if foreign is not None:
+            return foreign
         if path == ENTRANCE:
             return None
         if not hmac.compare_digest(

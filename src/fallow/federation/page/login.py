@@ -17,7 +17,7 @@ from typing import final
 
 from starlette.datastructures import Headers
 
-from fallow.federation.page.door import ENTRANCE
+from fallow.federation.page.door import ENTRANCE, refuse_foreign_form
 from fallow.federation.page.forms import name_of
 from fallow.federation.site.settings import PageLogin
 from fallow.storage.errors import Failed
@@ -71,9 +71,9 @@ class ProxyDoor:
             )
         if headers.get("host", "") != self.host:
             return 421, f"This page is at https://{self.host} only."
-        changes = method not in ("GET", "HEAD")
-        if changes and headers.get("origin") != f"https://{self.host}":
-            return 403, "This form was not sent by the labelling page; nothing was changed."
+        foreign = refuse_foreign_form(method, headers, f"https://{self.host}")
+        if foreign is not None:
+            return foreign
         if path in (ENTRANCE, "/name"):
             return 404, "Who labels here is known by the login. Nothing was changed."
         if self.find_name(headers, cookies) is None:

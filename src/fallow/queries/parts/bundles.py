@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
+from fallow.core.products import place
 from fallow.core.streams import stream
 from fallow.core.types import Answer, State, Value
 from fallow.core.view import Rows, View
@@ -284,12 +285,13 @@ def nearest_centre(x: Tensor, centres: Tensor) -> Tensor:
     tensor([1, 0])
     """
     middle = centres.mean(0)  # a shift changes no distance, but less is rounded
-    short = (centres - middle).to(x.dtype)
+    short = place((centres - middle).to(x.dtype))
     half = short.square().sum(1) / 2
     found = [torch.empty(0, dtype=torch.int64)]
     for block in torch.split(x, CHUNK):
-        near = torch.addmm(half, block - middle.to(x.dtype), short.T, alpha=-1)  # (b, K)
-        found.append(near.argmin(1))
+        rows = place(block - middle.to(x.dtype))
+        near = torch.addmm(half, rows, short.T, alpha=-1)  # (b, K)
+        found.append(near.argmin(1).cpu())
     return torch.cat(found)
 
 

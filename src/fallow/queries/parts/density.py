@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fallow.core.products import place
 from fallow.queries.parts.kcenter import CHUNK, EXACT
 from fallow.queries.parts.magnitude import within_reach
 
@@ -37,7 +38,7 @@ def _density(x: Tensor, k: int) -> Tensor:
     if len(x) < EXACT:
         y = x.double()
     y = within_reach(y, y.dtype)
-    y = y - y.mean(0)  # short rows: squares lose less
+    y = place(y - y.mean(0))  # short rows: squares lose less
     half = y.square().sum(1) / 2
     scores = []
     first = 0  # the position of the block's first row
@@ -49,4 +50,4 @@ def _density(x: Tensor, k: int) -> Tensor:
         near = far.topk(k, 1, largest=False).values.clamp_min(0)
         scores.append(1 / ((2 * near).sqrt().mean(1) + APART))
         first += len(block)
-    return torch.cat(scores).float().to(x.dtype)
+    return torch.cat(scores).float().to(x)

@@ -8,6 +8,8 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
+from fallow.core.products import place
+
 CHUNK = 1024  # rows of a distance block: an m x n matrix is never built
 CELLS = 2**18  # products of a block of `Features.nearest`: as many stay in the cache
 EXACT = 50_000  # rows; fewer are held in double precision, where close rows do not cancel
@@ -17,6 +19,7 @@ class Points(Protocol):
     """Rows in some space: half squared Euclidean distances, never all at once.
 
     A row with NaN or infinity is infinitely far from all others: its half norm is infinite.
+    They stand where products are taken (`place`); what they answer is on the processor.
     """
 
     def at(self, rows: Tensor) -> Points: ...  # these rows alone
@@ -39,22 +42,23 @@ class Features:
             x = x.double()
         half = x.square().sum(1) / 2
         is_far = ~half.isfinite()
-        return Features(store_rows(x, is_far), half.masked_fill(is_far, torch.inf))
+        half = half.masked_fill(is_far, torch.inf)
+        return Features(place(store_rows(x, is_far)), place(half))
 
     def at(self, rows: Tensor) -> Features:
         return Features(by_columns(self.x[rows]), self.half[rows])
 
     def half_norms(self) -> Tensor:
-        return self.half
+        return self.half.cpu()
 
     def to(self, j: int) -> Tensor:
         to_j = torch.addmv(self.half, self.x, self.x[j].contiguous(), alpha=-1)
-        return to_j.add_(self.half[j]).clamp_min_(0)
+        return to_j.add_(self.half[j]).clamp_min_(0).cpu()
 
     def nearest(self, other: Points) -> Tensor:
         assert isinstance(other, Features)  # noqa: S101 - points of one kind meet
         if not len(other.half):
-            return torch.full_like(self.half, torch.inf)
+            return torch.full_like(self.half, torch.inf).cpu()
         y = other.x.to(self.x)
         half_y = other.half.to(self.half)
         columns = len(y)
@@ -69,7 +73,7 @@ class Features:
             without_own = memory[: len(x) * columns].view(len(x), columns)
             torch.addmm(half_y, x, y.T, alpha=-1, out=without_own)
             found.append(without_own.amin(1) + half)
-        return torch.cat(found).clamp_min_(0)
+        return torch.cat(found).clamp_min_(0).cpu()
 
 
 @final
@@ -93,7 +97,9 @@ class Gradients:
         half = q.square().sum(1) * z.square().sum(1) / 2
         is_far = ~half.isfinite()
         half = half.masked_fill(is_far, torch.inf)
-        return Gradients(store_rows(q, is_far), store_rows(z, is_far), half)
+        q = store_rows(q, is_far)
+        z = store_rows(z, is_far)
+        return Gradients(place(q), place(z), place(half))
 
     def at(self, rows: Tensor) -> Gradients:
         return Gradients(
@@ -101,16 +107,16 @@ class Gradients:
         )
 
     def half_norms(self) -> Tensor:
-        return self.half
+        return self.half.cpu()
 
     def to(self, j: int) -> Tensor:
         inner = (self.q @ self.q[j].contiguous()).mul_(self.z @ self.z[j].contiguous())
-        return (self.half + self.half[j]).sub_(inner).clamp_min_(0)
+        return (self.half + self.half[j]).sub_(inner).clamp_min_(0).cpu()
 
     def nearest(self, other: Points) -> Tensor:
         assert isinstance(other, Gradients)  # noqa: S101 - as above
         if not len(other.half):
-            return torch.full_like(self.half, torch.inf)
+            return torch.full_like(self.half, torch.inf).cpu()
         q_t = other.q.to(self.q).T
         z_t = other.z.to(self.z).T
         half_o = other.half.to(self.half)
@@ -124,7 +130,7 @@ class Gradients:
         for q, z, half in blocks:
             inner = (q @ q_t).mul_(z @ z_t)  # (b, rows of ``other``)
             found.append((half_o - inner).amin(1) + half)
-        return torch.cat(found).clamp_min_(0)
+        return torch.cat(found).clamp_min_(0).cpu()
 
 
 def store_rows(x: Tensor, is_far: Tensor) -> Tensor:

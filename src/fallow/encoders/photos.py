@@ -1,0 +1,151 @@
+"""Pictures as networks saw them that were trained on photographs.
+
+Such a network takes pictures whose colours have a certain mean and deviation.  What a data set has
+depends on who made it: numbers from 0 to 255, from 0 to 1, or standardised.  So all sites tell
+totals of their colours once, and pictures are moved to the colours of photographs from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
+from fallow.core.refusal import Refusal
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.encoders.base import (
+    Shape,
+    check_parts,
+    describe_shape,
+    round_digits,
+    round_to_grid,
+)
+from fallow.encoders.rows import picture_blocks
+
+COLOURS = 3
+PHOTO_MEAN = (0.485, 0.456, 0.406)
+PHOTO_DEVIATION = (0.229, 0.224, 0.225)
+"""Of the training pictures of ImageNet, red, green and blue, where white is 1."""
+FAR = 10.0  # deviations; a few pixels beyond, or a wrong total, do not rule what a network sees
+LOST = 1e-11  # a variance below this share of the mean square is rounding of float64
+
+ABOUT_COLOURS = "totals over sites of rows, and of the mean and the square of each colour"
+
+
+@dataclass(frozen=True)
+class PhotoNetwork:
+    """A network for photographs, and what it takes off their colours and divides them by, where
+    white is 1."""
+
+    module: nn.Module
+    mean: tuple[float, ...] = PHOTO_MEAN
+    deviation: tuple[float, ...] = PHOTO_DEVIATION
+
+
+# -- totals ---------------------------------------------------------------------------------------
+
+
+def colour_totals(view: View) -> Answer:
+    """Of all rows of a site: each picture has one number for each colour, its mean, and as many
+    squares."""
+    rows = 0
+    columns = torch.zeros((), dtype=torch.float64)  # (c,)
+    squares = torch.zeros((), dtype=torch.float64)
+    for block in picture_blocks(view):  # (b, c, h, w)
+        rows += len(block)
+        columns = columns + block.mean((2, 3)).sum(0)
+        squares = squares + block.square().mean((2, 3)).sum(0)
+    return {"rows": float(rows), "columns": columns, "squares": squares}
+
+
+def fit_colours(ask: Ask) -> State:
+    """``mean``, ``deviation`` (c,): of the colours of all rows of all sites.
+
+    Both are rounded, so that features are the same bit for bit however rows are spread over sites.
+    A colour that never changes has deviation 1.
+    """
+    total = sum_of_all(ask, "colours")
+    mean = total["columns"] / total["rows"]  # (c,)
+    square = total["squares"] / total["rows"]
+    variance = square - mean.square()
+    is_constant = variance <= LOST * square
+    deviation = round_digits(torch.where(is_constant, 1.0, variance).sqrt())
+    return {"mean": round_to_grid(mean / deviation) * deviation, "deviation": deviation}
+
+
+def check_colours(title: str, shape: Shape, state: State, is_fitted: bool) -> None:
+    """Raise Refusal for colours that follow from no pictures."""
+    if not is_fitted:
+        check_parts(title, state, {})
+        return
+    colours = (shape[0],)
+    check_parts(title, state, {"mean": colours, "deviation": colours})
+    if not bool((state["deviation"] > 0).all()):
+        raise Refusal(f"a deviation of colours that {title} was fitted to is not above 0")
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def encode_photos(
+    network: PhotoNetwork, x: Tensor, state: State, size: int, batch: int
+) -> Tensor:
+    """What a network makes of pictures (m, c, h, w), ``batch`` at a time: (m, D) float32.
+
+    state: of `fit_colours`; empty: pictures are taken as they are.
+    """
+    parts = []
+    with torch.no_grad():
+        for block in torch.split(x, batch):
+            photos = to_photos(block, size)  # (b, 3, size, size)
+            if state:
+                photos = normalise_colours(photos, network, state)
+            parts.append(network.module(photos).flatten(1).float())
+    return torch.cat(parts)
+
+
+def to_photos(x: Tensor, size: int) -> Tensor:
+    """Pictures (b, c, h, w) with three colours and ``size`` pixels in each direction, float32.
+
+    Raises ValueError for rows that are no pictures of one or three colours.
+    """
+    check_photo(tuple(x.shape[1:]))
+    if x.shape[1] == 1:
+        x = x.expand(-1, COLOURS, -1, -1)
+    if x.shape[2:] != (size, size):
+        x = functional.interpolate(
+            x, size=(size, size), mode="bicubic", align_corners=False, antialias=True
+        )
+    return x.float()
+
+
+def normalise_colours(photos: Tensor, network: PhotoNetwork, state: State) -> Tensor:
+    """Pictures (b, 3, h, w) with the colours that ``network`` was trained on.
+
+    From the units of the data set to deviations of its colours, from there to photographs where
+    white is 1, and from there to what the network takes.
+    """
+    data_mean = _per_colour(state["mean"])
+    data_deviation = _per_colour(state["deviation"])
+    from_mean = ((photos - data_mean) / data_deviation).clamp(-FAR, FAR)
+    lit = from_mean * _per_colour(PHOTO_DEVIATION) + _per_colour(PHOTO_MEAN)
+    return (lit - _per_colour(network.mean)) / _per_colour(network.deviation)
+
+
+def _per_colour(values: Tensor | tuple[float, ...]) -> Tensor:
+    """One number for all colours, or one each: (1 or 3, 1, 1) float32."""
+    return torch.as_tensor(values, dtype=torch.float32)[:, None, None]
+
+
+def check_photo(shape: Shape) -> None:
+    """Raise ValueError for the shape of a row that is no picture of one or three colours."""
+    if len(shape) != 3 or shape[0] not in (1, COLOURS):
+        raise ValueError(
+            f"this encoder takes pictures of one or three colours, and a row is "
+            f"{describe_shape(shape)}"
+        )

@@ -1,0 +1,124 @@
+"""Networks of photographs see every data set in the colours that they were trained on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fallow.core import Ask, State
+from fallow.core.contract import Contract
+from fallow.core.refusal import Refusal
+from fallow.core.types import Answer
+from fallow.core.view import View
+from fallow.encoders import OpenCLIP, Timm
+from fallow.encoders.base import Shape
+from fallow.encoders.photos import (
+    ABOUT_COLOURS,
+    FAR,
+    PHOTO_DEVIATION,
+    PHOTO_MEAN,
+    PhotoNetwork,
+    check_colours,
+    colour_totals,
+    encode_photos,
+    fit_colours,
+)
+from tests.encoders.asks import cut_rows, draw_pictures, fit_encoder
+
+AS_IT_IS = PhotoNetwork(nn.Identity(), mean=(0.5, 0.4, 0.3), deviation=(0.2, 0.2, 0.1))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An encoder that says what a network would be given."""
+
+    version: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(title="Seen", sum={"colours": ABOUT_COLOURS})
+
+    def width(self, shape: Shape) -> int:
+        return 3 * 9 * 9
+
+    def fit(self, ask: Ask, shape: Shape) -> State:
+        return fit_colours(ask)
+
+    def colours(self, view: View) -> Answer:
+        return colour_totals(view)
+
+    def encode(self, x: Tensor, state: State) -> Tensor:
+        return encode_photos(AS_IT_IS, x, state, size=9, batch=4)
+
+
+def see(x: Tensor, sites: int = 1) -> Tensor:
+    """What a network is given of pictures (m, c, 9, 9): (m, 3 * 81)."""
+    state = fit_encoder(Seen(), cut_rows(x, sites, seed=0))
+    return Seen().encode(x, state)
+
+
+def test_pictures_in_any_units_are_the_same_pictures() -> None:
+    x = draw_pictures(20, 3, 9, 9)
+    seen = see(x)
+    assert seen.std() > 0.5
+    assert torch.allclose(see(x * 50 + 128), seen, atol=0.01)
+    assert torch.allclose(see(x / 7 - 3), seen, atol=0.01)
+
+
+def test_photographs_arrive_as_the_network_was_trained_on_them() -> None:
+    mean = torch.tensor(PHOTO_MEAN)[:, None, None]
+    deviation = torch.tensor(PHOTO_DEVIATION)[:, None, None]
+    x = draw_pictures(50, 3, 9, 9).double()
+    x = (x - x.mean((0, 2, 3), keepdim=True)) / x.std((0, 2, 3), correction=0, keepdim=True)
+    photos = (x * deviation + mean).float()
+    own_mean = torch.tensor(AS_IT_IS.mean)[:, None, None]
+    own_deviation = torch.tensor(AS_IT_IS.deviation)[:, None, None]
+    wanted = ((photos - own_mean) / own_deviation).flatten(1)
+    assert torch.allclose(see(photos), wanted, atol=0.01)
+
+
+def test_sites_do_not_change_what_a_network_sees() -> None:
+    x = draw_pictures(30, 3, 9, 9)
+    assert torch.equal(see(x), see(x, sites=5))
+
+
+def test_grey_pictures_and_colours_that_never_change() -> None:
+    grey = draw_pictures(12, 1, 9, 9)
+    assert see(grey).shape == (12, 3 * 81)
+    flat = draw_pictures(12, 3, 9, 9)
+    flat[:, 1] = 0.25
+    seen = see(flat).reshape(12, 3, 81)
+    assert seen.isfinite().all()
+    middle = (PHOTO_MEAN[1] - AS_IT_IS.mean[1]) / AS_IT_IS.deviation[1]
+    assert torch.allclose(seen[:, 1], torch.full((12, 81), middle), atol=0.01)
+
+
+def test_a_pixel_that_is_far_off_is_cut() -> None:
+    x = draw_pictures(40, 3, 9, 9)
+    x[0, 0, 0, 0] = 1e6
+    highest = FAR * PHOTO_DEVIATION[0] + PHOTO_MEAN[0]
+    assert see(x).max() <= (highest - AS_IT_IS.mean[0]) / AS_IT_IS.deviation[0] + 1e-4
+
+
+def test_without_normalising_nothing_is_asked_and_pictures_stay() -> None:
+    x = draw_pictures(5, 3, 9, 9)
+    assert torch.equal(encode_photos(AS_IT_IS, x, {}, size=9, batch=4), x.flatten(1))
+    for kind in (Timm, OpenCLIP):
+        assert set(kind("any").contract.sum) == {"colours"}
+        assert not kind("any", normalise=False).contract.sum
+
+
+def test_colours_that_follow_from_no_pictures_are_refused() -> None:
+    good = {"mean": torch.zeros(3).double(), "deviation": torch.ones(3).double()}
+    check_colours("Timm", (3, 9, 9), good, is_fitted=True)
+    for part, value, words in (
+        ("deviation", torch.zeros(3).double(), "is not above 0"),
+        ("deviation", torch.ones(2).double(), "not of shape (3,)"),
+        ("mean", torch.full((3,), torch.nan).double(), "in finite numbers"),
+    ):
+        with pytest.raises(Refusal, match=re.escape(words)):
+            check_colours("Timm", (3, 9, 9), good | {part: value}, is_fitted=True)
+    with pytest.raises(Refusal, match="and it is nothing"):
+        check_colours("Timm", (3, 9, 9), good, is_fitted=False)

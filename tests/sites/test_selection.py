@@ -1,0 +1,73 @@
+"""Queries in runs on a device: which of them take their products there, and that they choose the
+same rows.  `test_agree.py` compares the picks of every strategy as its users find it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core.plan import Plan, Segment
+from fallow.engine.device import say_nothing
+from fallow.engine.placement import Placement
+from fallow.engine.selection import SelectionDevice
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
+from fallow.settings.spec import Spec
+from tests.engine.jobs import DEVICE
+from tests.sites.test_agree import TINY, check, ending, on_device
+
+SMALL = replace(TINY, cycles=1, rounds=1, plan=replace(TINY.plan, segments=(Segment(1),)))
+PRODUCTS: dict[str, dict[str, Any]] = {
+    "acsfw": {"data": "diabetes", "partition": Spec("iid"), "model": Spec("linear")},
+    "badge": {},
+    "core-set": {},
+    "coverage": {},
+    "fairfal": {},
+    "feal": {},
+    "ifal": {},
+    "lcmd": {},
+    "logo": {"local_plan": Plan((Segment(1),), 8)},
+    "noise-stability": {},
+    "typical": {},
+    "typicality": {},
+}
+"""Strategies that compare many rows with many."""
+CLUSTERS = ("ifal", "logo", "typicality")
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many clusters as a device is worth, by another bound."""
+    monkeypatch.setattr("fallow.queries.parts.kmeans.LARGE", 1)
+
+
+@pytest.mark.parametrize("query", PRODUCTS)
+def test_a_run_on_a_device_takes_the_products_of_its_query_there(query: str) -> None:
+    recipe = replace(SMALL, query=Spec(query), device="cpu", executor="auto")
+    recipe = replace(recipe, **PRODUCTS[query])
+    journal = Journal()
+    world = build_world(recipe, 0, journal)
+    there = Placement(torch.device("meta"))
+    for site in world.members.values():
+        assert site.parts.selection is not None
+        selection = SelectionDevice(there, say_nothing, free=lambda: None)
+        site.parts = replace(site.parts, selection=selection)
+    with pytest.raises(RuntimeError, match="Cannot copy out of meta tensor"):
+        Run(world, journal).go()
+
+
+@pytest.mark.parametrize("query", CLUSTERS)
+def test_large_clusters_that_a_device_finds_are_those_of_the_processor(query: str) -> None:
+    recipe = replace(TINY, query=Spec(query), cycles=1)
+    check(on_device(recipe), ending(recipe))
+
+
+def test_where_no_device_is_named_products_are_taken_where_the_rows_are() -> None:
+    world = build_world(SMALL, 0, Journal())
+    assert all(site.parts.selection is None for site in world.members.values())
+    placed = build_world(replace(SMALL, device=DEVICE, executor="auto"), 0, Journal())  # type: ignore[arg-type]
+    assert all(site.parts.selection is not None for site in placed.members.values())
