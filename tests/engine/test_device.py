@@ -21,8 +21,11 @@ from fallow.core.banks import Layout
 from fallow.core.build import names
 from fallow.core.local import LocalTraining
 from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.streams import stream
 from fallow.engine import Fitted, Job, row_loss
 from fallow.engine.device import Device, describe_failure, is_device_error, say_nothing
+from fallow.engine.dropout import check_draws
+from fallow.engine.forward import forward
 from fallow.engine.held import HeldRows
 from fallow.engine.in_flight import SitesInFlight
 from fallow.engine.passes import Passes
@@ -34,6 +37,8 @@ from tests.engine.jobs import (
     SHAPES,
     agree,
     drawn,
+    dropout,
+    in_single,
     jobs,
     linear,
     loop,
@@ -57,7 +62,7 @@ def resnet() -> nn.Module:
 
 
 SHAPES[resnet] = (3, 8, 8)
-MODELS = (linear, mlp, regression, norm, resnet)
+MODELS = (linear, mlp, regression, norm, resnet, dropout)
 
 
 def device(
@@ -150,6 +155,47 @@ def test_nothing_is_changed_that_a_job_brought() -> None:
         assert_close(job.start["w"], w, rtol=0, atol=0)
 
 
+@final
+class Draws(nn.Module):
+    """A model that draws by its own code in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Identity()
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.head(x + 0.1 * torch.randn_like(x))
+        return outputs
+
+
+OTHERS = {
+    "its own code": Draws(),
+    "whole maps": nn.Sequential(nn.Linear(6, 3), nn.Dropout1d(0.5)),
+    "between layers": nn.GRU(6, 3, num_layers=2, dropout=0.2),
+    "leaky units": nn.Sequential(nn.Linear(6, 3), nn.RReLU()),
+}
+
+
+@pytest.mark.parametrize("model", OTHERS.values(), ids=OTHERS)
+def test_a_model_that_draws_elsewhere_is_refused_and_not_changed(model: nn.Module) -> None:
+    outside = torch.get_rng_state()
+    with pytest.raises(
+        ValueError, match=r"draws random numbers elsewhere than in nn\.Drop"
+    ):
+        check_draws(model, (6,))
+    assert torch.equal(torch.get_rng_state(), outside)
+
+
+def test_trying_whether_a_model_draws_leaves_it_as_it_was() -> None:
+    for make in (norm, dropout, resnet):
+        model = make()
+        before = {name: part.clone() for name, part in model.state_dict().items()}
+        check_draws(model, SHAPES[make])
+        for name, part in model.state_dict().items():
+            assert torch.equal(part, before[name])
+
+
 # -- everything stands on one device ---------------------------------------------------------------
 
 COMES_BACK = "Cannot copy out of meta tensor"
@@ -184,6 +230,18 @@ def test_predictions_are_made_where_the_model_is(make: Callable[[], nn.Module]) 
     for way in (there.predict, there.look, there.forward):
         with pytest.raises(NotImplementedError, match=COMES_BACK):
             way(state, x)
+
+
+def test_a_pass_with_dropout_draws_what_it_draws_on_the_processor() -> None:
+    model = dropout()
+    layout = Layout.of(model)
+    state = layout.flatten(model)
+    x = torch.randn(9, 2, 5, 5, dtype=torch.float64)
+    ours = Passes(model, layout, Placement.open(DEVICE))
+    wanted = forward(model, layout, state, x, stream(0, "draws"))
+    found = ours.forward(state, x, stream(0, "draws"))
+    assert_close(found, wanted, rtol=0, atol=1e-10)
+    assert not torch.allclose(found, ours.forward(state, x))
 
 
 def test_a_gradient_reaches_rows_from_which_a_pass_was_made() -> None:
@@ -355,14 +413,6 @@ def test_a_machine_without_a_gpu_of_apple_says_so() -> None:
 # -- bfloat16 --------------------------------------------------------------------------------------
 
 
-def single(make: Callable[[], nn.Module], rows: Sequence[int]) -> list[Job]:
-    given = []
-    for job in jobs(make, rows):
-        start = {name: part.float() for name, part in job.start.items()}
-        given.append(replace(job, x=job.x.float(), weight=job.weight.float(), start=start))
-    return given
-
-
 def rough(make: Callable[[], nn.Module], precision: str) -> Device:
     model = make().float()
     where = Placement(torch.device("cpu"), precision)
@@ -373,7 +423,7 @@ def rough(make: Callable[[], nn.Module], precision: str) -> Device:
 def test_bfloat16_is_near_to_float32_and_keeps_what_it_promises(
     make: Callable[[], nn.Module],
 ) -> None:
-    given = single(make, NORM_ROWS)
+    given = in_single(jobs(make, NORM_ROWS))
     plan = replace(PLAN, segments=(Segment(1),), optimiser=Optimiser(lr=0.01))
     fine = rough(make, "float32").fit(FedAvg(), plan, 0, given)
     ours = rough(make, "bf16").fit(FedAvg(), plan, 0, given)

@@ -51,11 +51,11 @@ def test_an_executor_is_refused_for_a_model_that_it_cannot_train() -> None:
 def test_a_device_trains_by_its_own_executor_and_refuses_models_that_draw() -> None:
     recipe = Recipe("a", device="cpu")
     assert executor_of(recipe, LINEAR) == "device"
-    drawing = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5))
-    with pytest.raises(
-        ValueError, match="draw no random numbers, such as those of dropout"
-    ):
-        executor_of(recipe, drawing)
+    dropping = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5))
+    assert executor_of(recipe, dropping) == "device"
+    of_maps = nn.Sequential(nn.Linear(3, 2), nn.Dropout2d(0.5))
+    with pytest.raises(ValueError, match=r"draw random numbers by nn\.Dropout or nowhere"):
+        executor_of(recipe, of_maps)
 
 
 def test_only_workers_take_all_cores_and_loop_stands_in_for_them() -> None:

@@ -25,6 +25,7 @@ from tests.engine.jobs import (
     SHAPES,
     agree,
     drawn,
+    dropout,
     jobs,
     linear,
     loop,
@@ -46,7 +47,7 @@ def resnet() -> nn.Module:
 
 
 SHAPES[resnet] = (3, 8, 8)
-MODELS = (linear, mlp, norm, resnet)
+MODELS = (linear, mlp, norm, resnet, dropout)
 
 
 @final
@@ -109,7 +110,7 @@ def test_it_makes_the_models_of_the_loop(make: Callable[[], nn.Module], plan: Pl
     assert told == []
 
 
-@pytest.mark.parametrize("make", [norm, resnet])
+@pytest.mark.parametrize("make", [norm, resnet, dropout])
 def test_crops_are_those_that_the_loop_draws(make: Callable[[], nn.Module]) -> None:
     plan = replace(PLAN, augment=("flip", "crop2"))
     given = jobs(make, (12, 6, 4))

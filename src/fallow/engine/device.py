@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -17,6 +16,7 @@ from fallow.core.plan import Plan
 from fallow.core.types import State
 from fallow.engine.banked import RANDOM
 from fallow.engine.batches import Fitted, Job
+from fallow.engine.dropout import draw_on_processor, has_plain_dropout
 from fallow.engine.held import HeldRows
 from fallow.engine.in_flight import SitesInFlight, Tell, is_out_of_memory
 from fallow.engine.loop import Loop
@@ -48,7 +48,7 @@ class Device:
     sites: SitesInFlight = field(init=False)
     known: set[Plan] = field(default_factory=set, init=False)  # that have been trained by
 
-    models: ClassVar[str] = "models that draw no random numbers, such as those of dropout,"
+    models: ClassVar[str] = "models that draw random numbers by nn.Dropout or nowhere,"
     takes_all_cores: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -65,7 +65,10 @@ class Device:
 
     @staticmethod
     def can_train(model: nn.Module) -> bool:
-        return not any(isinstance(module, RANDOM) for module in model.modules())
+        for layer in model.modules():
+            if isinstance(layer, RANDOM) and type(layer) is not nn.Dropout:
+                return False
+        return True
 
     @cached_property
     def held(self) -> HeldRows:
@@ -74,14 +77,20 @@ class Device:
 
     @cached_property
     def loop(self) -> Loop:
-        """What trains on the device, with a model of its own there; made once."""
-        model = copy.deepcopy(self.model).to(self.placement.device)
-        is_cuda = self.placement.device.type == "cuda"
+        """What trains on the device, with a model of its own there; made once.
+
+        Images lie as CUDA likes them, but before dropout: masks are drawn in the order in which
+        numbers lie in memory, and that has to be the one of the processor.
+        """
+        model = draw_on_processor(self.model).to(self.placement.device)
+        channels_last = self.channels_last
+        if self.placement.device.type == "cuda" and not has_plain_dropout(self.model):
+            channels_last = True
         return Loop(
             model,
             self.layout,
             self.loss,
-            channels_last=self.channels_last or is_cuda,
+            channels_last=channels_last,
             autocast=self.placement.autocast,
         )
 

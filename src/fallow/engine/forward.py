@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from fallow.core.banks import Layout
 from fallow.core.types import State
+from fallow.engine.dropout import DrawnDropout
 from fallow.models.init import drawing_from
 
 DROPOUT = (
@@ -19,6 +20,7 @@ DROPOUT = (
     nn.Dropout3d,
     nn.AlphaDropout,
     nn.FeatureAlphaDropout,
+    DrawnDropout,
 )
 
 

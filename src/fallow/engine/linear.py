@@ -106,6 +106,7 @@ def _run(
     rows_of = memory.numpy()
     room = np.empty((size, b, width), rows_of.dtype)
     all_g = np.empty((size, 1, width), rows_of.dtype)
+    all_scratch = np.empty_like(all_g)
     first = 0  # site of the group
     for seats in groups:
         _write_rows(seats, memory)
@@ -117,13 +118,23 @@ def _run(
             taken = room[: last - first]  # (sites, b, d)
             # Positions are known to be good; to check them NumPy would copy the rows once more.
             flat = taken.reshape(-1, width)
-            np.take(rows_of, step.rows[first * b : last * b], 0, flat, mode="clip")
+            rows_of.take(step.rows[first * b : last * b], 0, flat, "clip")
             w = all_w[first:last]
             g = all_g[: last - first]
-            away = w @ taken.swapaxes(1, 2) - step.y[first:last]
-            np.matmul(away * step.slope[first:last], taken, out=g)
+            away = w @ taken.swapaxes(1, 2)
+            away -= step.y[first:last]
+            away *= step.slope[first:last]
+            np.matmul(away, taken, out=g)
             moments = (all_m1[first:last], all_m2[first:last])
-            _move(opt, w, moments, g, step.rate[first:last], step.floor[first:last])
+            _move(
+                opt,
+                w,
+                moments,
+                g=g,
+                rate=step.rate[first:last],
+                floor=step.floor[first:last],
+                scratch=all_scratch[: last - first],
+            )
         first += len(seats)
 
 
@@ -144,20 +155,33 @@ def _move(
     opt: Optimiser,
     w: Array,
     moments: tuple[Array, Array],
+    *,
     g: Array,
     rate: Array,
     floor: Array,
+    scratch: Array,
 ) -> None:
-    """A step along the gradient: w, the moments and g change in place."""
+    """A step along the gradient: w, the moments and g change in place; scratch is like them."""
     b1, b2 = opt.betas
     m1, m2 = moments
     if opt.weight_decay:
         g += opt.weight_decay * w
     if opt.name == "adam":
-        m1 += (1 - b1) * (g - m1)
+        # m1 += (1 - b1) (g - m1)
+        np.subtract(g, m1, out=scratch)
+        scratch *= 1 - b1
+        m1 += scratch
+        # m2 = b2 m2 + (1 - b2) g²
         m2 *= b2
-        m2 += (1 - b2) * g * g
-        w -= rate * m1 / (np.sqrt(m2) + floor)
+        np.multiply(g, 1 - b2, out=scratch)
+        scratch *= g
+        m2 += scratch
+        # w -= rate m1 / (√m2 + floor)
+        np.sqrt(m2, out=scratch)
+        scratch += floor
+        np.multiply(m1, rate, out=g)
+        g /= scratch
+        w -= g
     else:
         if opt.momentum:
             m1 *= opt.momentum

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -11,6 +10,7 @@ from torch import Generator, Tensor, nn
 
 from fallow.core.banks import Layout
 from fallow.core.types import State
+from fallow.engine.dropout import draw_on_processor
 from fallow.engine.forward import forward
 from fallow.engine.held import HeldRows
 from fallow.engine.loop import look, predict
@@ -30,7 +30,7 @@ class Passes:
     @cached_property
     def there(self) -> nn.Module:
         """The model on the device; made once."""
-        return copy.deepcopy(self.model).to(self.placement.device)
+        return draw_on_processor(self.model).to(self.placement.device)
 
     @cached_property
     def held(self) -> HeldRows:
@@ -52,12 +52,11 @@ class Passes:
 
     def forward(self, state: State, x: Tensor, draw: Generator | None = None) -> Tensor:
         """Outputs (n, c); the graph reaches back to ``x`` where that requires a gradient.  Dropout
-        draws from ``draw`` on the CPU, and so a pass with it is made there."""
-        if draw is not None:
-            return forward(self.model, self.layout, state, x, draw)
+        draws from ``draw``, on the CPU."""
         with self.placement.computing():
             rows = x.to(self.placement.device)
-            return forward(self.there, self.layout, self._place(state), rows).cpu()
+            there = self._place(state)
+            return forward(self.there, self.layout, there, rows, draw).cpu()
 
     def _place(self, state: State) -> State:
         return {name: state[name].to(self.placement.device) for name in ("w", "stats")}

@@ -32,12 +32,14 @@ from fallow.engine.batches import (
     epochs,
     order,
 )
+from fallow.engine.dropout import MaskLike, find_masks
 from fallow.engine.in_flight import Tell, is_out_of_memory
 from fallow.engine.learner import Autograd, movable
 from fallow.engine.loop import Loop
 from fallow.engine.plain import is_plain
 from fallow.engine.single import SingleModel
 from fallow.engine.slots import copy_result, finish, start
+from fallow.models.init import drawing_from
 
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE
@@ -64,10 +66,13 @@ class Draws(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """The fixed places of what is drawn for a batch of b rows: (b,), and (..., b) each."""
+    """The fixed places of what is drawn for a batch of b rows: (b,), (..., b) each, and the masks of
+    dropout in the order of a pass, with what each is like."""
 
     rows: Tensor
     changes: list[Tensor]
+    masks: list[Tensor]
+    like: list[MaskLike]
 
 
 class Recorded(NamedTuple):
@@ -90,6 +95,8 @@ class Lane:
         self.device = device
         network = SingleModel(loop.model, loop.layout, loop.autocast)
         self.learn = Autograd(network, loop.loss, plan.optimiser)
+        self.masks = find_masks(network.model)
+        self.generator = torch.Generator()  # of masks
         self.steps: dict[tuple[int, str], Recorded] = {}
         self.state = TrainState._make(part.to(device).clone() for part in slot)
         self.stream: torch.cuda.Stream | None = None
@@ -133,6 +140,7 @@ class Lane:
             self.given = (job.x, job.x._version)
         self.y[:n].copy_(job.y)
         self.weight[:n].copy_(job.weight)
+        self.generator = job.streams("dropout")
         self.put(state)
 
     def put(self, state: TrainState) -> None:
@@ -158,6 +166,8 @@ class Lane:
         inputs.rows.copy_(draws.rows[first : first + b])
         for place, drawn in zip(inputs.changes, draws.changes, strict=True):
             place.copy_(drawn[..., first : first + b])
+        for place, like in zip(inputs.masks, inputs.like, strict=True):
+            place.copy_(like.draw(self.generator))
         play()
 
     def prepare(self, b: int, part: str) -> None:
@@ -170,16 +180,11 @@ class Lane:
 
         def step() -> None:
             self.learn.moves = moves
-            x = self.x[inputs.rows]
-            if self.plan.augment:
-                x = change(self.plan.augment, x, inputs.changes)
-            batch = Batch(
-                x=self.loop.images(x),
-                y=self.y[inputs.rows],
-                weight=self.weight[inputs.rows],
-                lr=self.lr,
-            )
-            self.put(self.learn.descend(self.state, batch))
+            if self.masks is None:
+                self.put(self.learn.descend(self.state, self._batch(inputs)))
+                return
+            with self.masks.giving(inputs.masks):
+                self.put(self.learn.descend(self.state, self._batch(inputs)))
 
         played: Step = step
         if self.stream is not None:
@@ -189,7 +194,26 @@ class Lane:
     def _make_inputs(self, b: int) -> Inputs:
         rows = torch.zeros(b, dtype=torch.int64, device=self.device)
         drawn = draw_changes(self.plan.augment, b, torch.Generator())
-        return Inputs(rows, [part.to(self.device) for part in drawn])
+        changes = [part.to(self.device) for part in drawn]
+        inputs = Inputs(rows, changes, [], [])
+        if self.masks is None:
+            return inputs
+        with self.in_turn(), self.masks.noting() as like, drawing_from(torch.Generator()):
+            self.learn.descend(self.state, self._batch(inputs))
+        masks = [one.draw(torch.Generator()).to(self.device) for one in like]
+        return inputs._replace(masks=masks, like=like)
+
+    def _batch(self, inputs: Inputs) -> Batch:
+        """The batch whose rows and changes stand in their places."""
+        x = self.x[inputs.rows]
+        if self.plan.augment:
+            x = change(self.plan.augment, x, inputs.changes)
+        return Batch(
+            x=self.loop.images(x),
+            y=self.y[inputs.rows],
+            weight=self.weight[inputs.rows],
+            lr=self.lr,
+        )
 
 
 def record(step: Step, stream: torch.cuda.Stream, pool: _POOL_HANDLE | None) -> Step:

@@ -125,17 +125,16 @@ class Joined:
         return EpochLines(frame, epoch, rows=rows, y=y, weight=weight * frame.real)
 
     def first_batch(self, lines: EpochLines, mix: float | None = None) -> Batch:
-        """What `batches` begins with; without rows of pools those of the jobs are not joined."""
+        """What `batches` begins with, for those who look at its shape: without rows of pools, one row
+        of each site stands for all of its rows, which nobody has to copy."""
         if mix is not None:
             return next(self.batches(lines, mix))
         k = lines.frame.widths[0]
-        rows = lines.rows[:k]  # (k, size)
-        parts = []
-        for seat, of_seat in zip(lines.frame.seats, rows, strict=False):
-            parts.append(seat.job.x.index_select(0, of_seat - seat.first))
+        first_rows = torch.stack([seat.job.x[0] for seat in lines.frame.seats[:k]])
+        shape = (*lines.rows[:k].shape, *first_rows.shape[1:])
         counts = [seat.job.counts for seat in lines.frame.seats[:k]]
         return Batch(
-            x=torch.stack(parts),
+            x=first_rows.unsqueeze(1).expand(shape),
             y=lines.y[:k],
             weight=lines.weight[:k],
             lr=lines.epoch.lr,

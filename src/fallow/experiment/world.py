@@ -28,6 +28,7 @@ from fallow.core.tree import Tree
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.engine import row_loss
+from fallow.engine.dropout import check_draws
 from fallow.engine.executors import Device, build_executor
 from fallow.engine.passes import Passes
 from fallow.engine.selection import SelectionDevice
@@ -344,6 +345,7 @@ def world_of(
         policy=OWN,
     )
     if placement is not None and isinstance(engine, Device):
+        check_draws(model, shape)
         passes = Passes(model, layout, placement)
         selection = SelectionDevice(placement, tell, engine.free)
         parts = replace(parts, passes=passes, selection=selection)

@@ -64,3 +64,54 @@ def test_many_of_very_many_are_those_of_the_plain_search(
     found = most_similar(x, 60)
     assert torch.equal(found[1], expected[1])
     assert_close(found[0], expected[0])
+
+
+@pytest.mark.parametrize("sample", [40, 400])
+@pytest.mark.parametrize("spare", [1, 4])  # lists are cut all the time, and never
+def test_multiplying_each_pair_once_finds_the_same(
+    sample: int, spare: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.randn(1200, 6, generator=stream(0, "many"), dtype=torch.float64)
+    more = torch.randn(30, 6, generator=stream(0, "more"), dtype=torch.float64)
+    expected = most_similar(x, 60, more)
+    monkeypatch.setattr(neighbours, "PAIRED", 1000)
+    monkeypatch.setattr(neighbours, "TILE", 256)  # the last one has 176 rows
+    monkeypatch.setattr(neighbours, "SAMPLE", sample)
+    monkeypatch.setattr(neighbours, "SPARE", spare)
+    monkeypatch.setattr(neighbours, "ROOM", 0.5)  # some rows fall short
+    found = most_similar(x, 60, more)
+    assert torch.equal(found[1], expected[1])
+    assert_close(found[0], expected[0])
+
+
+def test_lists_of_rows_that_are_all_alike_stay_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinds = torch.randn(3, 6, generator=stream(0, "kinds"))
+    x = kinds[torch.arange(1200) % 3]  # 400 copies of each
+    monkeypatch.setattr(neighbours, "PAIRED", 1000)
+    monkeypatch.setattr(neighbours, "SAMPLE", 300)
+    monkeypatch.setattr(neighbours, "TILE", 64)
+    longest = []
+    add = neighbours._List.add
+
+    def add_and_look(self: neighbours._List, *pairs: neighbours.Array) -> None:
+        add(self, *pairs)
+        longest.append(self.n_passed)
+
+    monkeypatch.setattr(neighbours._List, "add", add_and_look)
+    cosines, at = most_similar(x, 60)
+    assert_close(cosines, torch.ones_like(cosines))
+    assert (at % 3 == (torch.arange(1200) % 3)[:, None]).all()
+    assert (at != torch.arange(1200)[:, None]).all()
+    assert max(longest) <= neighbours.SPARE * 60 * 64
+
+
+def test_nearly_all_rows_can_be_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(300, 6, generator=stream(0, "many"), dtype=torch.float64)
+    expected = most_similar(x, 299)
+    for name in ("EXACT", "PAIRED"):
+        monkeypatch.setattr(neighbours, name, 200)
+        monkeypatch.setattr(neighbours, "SAMPLE", 100)
+        found = most_similar(x, 299)
+        assert torch.equal(found[1], expected[1])
