@@ -56,7 +56,8 @@ adapters: $(ADAPTERS_STAMP)  ## trackers, Hugging Face and notebooks, against th
 soak: export FALLOW_SOAK := 1
 soak: $(STAMP)  ## a study killed at 40 moments, then the long form of the tests of real sites
 	$(PY) -m pytest -s tests/network/flower/test_kill_study.py -m soak
-	$(PY) -m pytest tests/federation tests/network/flower -m 'soak or processes or not soak' \
+	$(PY) -m pytest tests/engine tests/sites tests/test_bare.py -m soak
+	$(PY) -m pytest tests/federation tests/network/flower tests/network/nvflare -m 'soak or processes or not soak' \
 		--ignore tests/network/flower/test_kill_study.py
 
 mutants: $(STAMP)  ## plant faults one at a time: does a test fail? MUTANTS='--sample 10' tries ten

@@ -63,6 +63,7 @@ WHOLE = {  # folders that are nothing without an extra: imported as a whole, ins
     Path("network/https"): {"httpx", "uvicorn"},
     Path("federation/page"): {"fastapi", "jinja2", "uvicorn", "starlette"},
     Path("network/flower/app"): {"flwr"},  # runs inside Flower
+    Path("network/nvflare/app"): {"nvflare"},  # runs inside NVFlare
 }
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
+import pytest
 import torch
+from _pytest.mark import ParameterSet
 from torch import Tensor, nn
 
 from fallow.core.banks import Layout
@@ -21,6 +23,8 @@ from fallow.models import MLP, Linear
 
 DEVICE = os.environ.get("FALLOW_TEST_DEVICE", "cpu")
 """Where tests of devices train: on a machine with a GPU, FALLOW_TEST_DEVICE=cuda runs them there."""
+ALL_CELLS = "FALLOW_TEST_DEVICE" in os.environ
+"""Whether tests in single precision run for all methods, strategies and models, not for a few."""
 RAGGED = (
     11,
     5,
@@ -149,6 +153,41 @@ def jobs(
             weight += torch.rand(n, generator=draw, dtype=torch.float64)
         targets = x.flatten(1).sum(1) if make in REGRESSIONS else y
         made.append(Job(f"site-{at}", x, targets, weight, start, streams(at)))
+    return made
+
+
+def some_cells(names: Iterable[str], few: Collection[str]) -> list[ParameterSet]:
+    """Values of a test that all run where a device is named, or with ``-m soak``, and else ``few``."""
+    found = []
+    for name in names:
+        marks: list[pytest.MarkDecorator] = []
+        if name not in few and not ALL_CELLS:
+            marks.append(pytest.mark.soak)
+        found.append(pytest.param(name, marks=marks))
+    return found
+
+
+def in_single(given: Sequence[Job]) -> list[Job]:
+    """The same jobs with numbers in single precision."""
+    made = []
+    for job in given:
+        y = job.y
+        if y.is_floating_point():
+            y = y.float()
+        sent = job.sent
+        if sent is not None:
+            sent = {name: part.float() for name, part in sent.items()}
+        single = replace(
+            job,
+            x=job.x.float(),
+            y=y,
+            weight=job.weight.float(),
+            start={name: part.float() for name, part in job.start.items()},
+            sent=sent,
+            counts=job.counts.float(),
+            u=job.u.float(),
+        )
+        made.append(single)
     return made
 
 

@@ -38,6 +38,7 @@ from tests.engine.jobs import (
     agree,
     drawn,
     dropout,
+    in_single,
     jobs,
     linear,
     loop,
@@ -412,14 +413,6 @@ def test_a_machine_without_a_gpu_of_apple_says_so() -> None:
 # -- bfloat16 --------------------------------------------------------------------------------------
 
 
-def single(make: Callable[[], nn.Module], rows: Sequence[int]) -> list[Job]:
-    given = []
-    for job in jobs(make, rows):
-        start = {name: part.float() for name, part in job.start.items()}
-        given.append(replace(job, x=job.x.float(), weight=job.weight.float(), start=start))
-    return given
-
-
 def rough(make: Callable[[], nn.Module], precision: str) -> Device:
     model = make().float()
     where = Placement(torch.device("cpu"), precision)
@@ -430,7 +423,7 @@ def rough(make: Callable[[], nn.Module], precision: str) -> Device:
 def test_bfloat16_is_near_to_float32_and_keeps_what_it_promises(
     make: Callable[[], nn.Module],
 ) -> None:
-    given = single(make, NORM_ROWS)
+    given = in_single(jobs(make, NORM_ROWS))
     plan = replace(PLAN, segments=(Segment(1),), optimiser=Optimiser(lr=0.01))
     fine = rough(make, "float32").fit(FedAvg(), plan, 0, given)
     ours = rough(make, "bf16").fit(FedAvg(), plan, 0, given)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -25,12 +25,14 @@ from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.site.folder import SiteFolder
 from fallow.network.flower.processes import free_port
-from fallow.network.links import FLOWER, LINKS
+from fallow.network.links import FLOWER, LINKS, NVFLARE
+from fallow.network.nvflare import FOLDER as NVFLARE_FOLDER
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
 from tests.federation.worlds import NAMES, Federation, federation, rows
 from tests.network.flower.federation import wait_until
+from tests.network.nvflare.federation import Flare, flare
 
 SHORT = Recipe(
     "short",
@@ -54,7 +56,8 @@ GOODBYE = 30.0  # seconds to end in order
 
 @dataclass
 class Real:
-    """Processes by name: `LEADER` and the sites.  ``alike`` is the same study in one process."""
+    """Processes by name: `LEADER` and the sites.  ``alike`` is the same study in one process;
+    ``flare``: the parties of NVFlare that carry messages, where they do."""
 
     folder: Path
     alike: Federation
@@ -62,6 +65,7 @@ class Real:
     sites: dict[str, SiteFolder]
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     done: Event = field(default_factory=Event)
+    flare: Flare | None = None
 
     # -- processes --------------------------------------------------------------------------
 
@@ -193,18 +197,27 @@ def real(
         "hospitals", recipe, agreed.schema, agreed.sites, 0, about, 1, link=link
     )
     office = CoordinatorFolder.create(folder / LEADER, plan, address, ["127.0.0.1"])
-    made = {name: joined(folder, name, office, address) for name in agreed.sites}
-    found = Real(folder, alike, office, made)
-    labelling = Thread(target=found.label, daemon=True)
-    if people:
-        labelling.start()
-    try:
-        yield found
-    finally:
-        found.close()
+    calling = dict.fromkeys(agreed.sites, address)
+    with ExitStack() as stack:
+        parties = None
+        if link == NVFLARE:
+            parties = stack.enter_context(flare(folder / "flare", agreed.sites))
+            parties.keep(office.path / NVFLARE_FOLDER)
+            calling = {name: f"127.0.0.1:{port}" for name, port in parties.ports.items()}
+        made = {name: joined(folder, name, office, calling[name]) for name in agreed.sites}
+        found = Real(folder, alike, office, made, flare=parties)
+        labelling = Thread(target=found.label, daemon=True)
         if people:
-            labelling.join()
-        alike.close()
+            labelling.start()
+        try:
+            yield found
+        finally:
+            if parties is not None:
+                parties.close()
+            found.close()
+            if people:
+                labelling.join()
+            alike.close()
 
 
 def joined(folder: Path, name: str, office: CoordinatorFolder, address: str) -> SiteFolder:

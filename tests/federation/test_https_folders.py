@@ -1,4 +1,5 @@
-"""A study over HTTPS from the folders and commands of its parties: what is written, shown, refused."""
+"""A study over HTTPS, also by way of NVFlare, from the folders and commands of its parties: what
+is written, shown, refused."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from fallow.cli.app import app
 from fallow.federation.coordinator.folder import CoordinatorFolder
+from fallow.federation.links.table import connect
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.terms import describe_study
 from fallow.federation.study_file import read_agreement
@@ -197,3 +199,36 @@ def test_a_certificate_with_another_key_is_refused(tmp_path: Path) -> None:
     other = made(tmp_path / "other")
     pair = ("--certificate", own.certificate, "--certificate-key", other.key)
     assert "two PEM files that belong together" in refuse(*init(tmp_path, *pair))
+
+
+def test_over_nvflare_a_job_is_written_and_no_address_need_be_known(tmp_path: Path) -> None:
+    said = run(*init(tmp_path, link="nvflare"))
+    office = CoordinatorFolder.open(tmp_path / "office")
+    assert office.address == "127.0.0.1:9092"
+    assert "keep.py" in said
+    assert "--address" not in said
+    assert "No --host was given" not in said
+    meta = json.loads((office.path / "nvflare" / "job" / "meta.json").read_bytes())
+    assert meta["name"] == f"fallow-{office.agreement.digest[:12]}"
+    assert meta["deploy_map"] == {"app": ["server", "north", "south"]}
+
+    assert "goes over NVFlare" in refuse(*join(tmp_path, "--superlink", "a:1"))
+    proxy = ("--proxy", "http://proxy.example:3128")
+    assert "no proxy and no certificate" in refuse(*join(tmp_path, *proxy))
+    run(*join(tmp_path))
+    site = SiteFolder.open(tmp_path / "north")
+    assert site.settings.address == "127.0.0.1:9093"
+    assert "proxy" not in (site.path / "site.toml").read_text()
+    assert "link: NVFlare; this site calls, nobody calls it" in describe_study(site)
+
+
+def test_over_nvflare_a_site_without_an_address_is_told_which_one_is_usual(
+    tmp_path: Path,
+) -> None:
+    run(*init(tmp_path, link="nvflare"))
+    run(*join(tmp_path))
+    file = tmp_path / "north" / "site.toml"
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(line for line in lines if not line.startswith("address")))
+    with pytest.raises(ValueError, match=r'write address = "127\.0\.0\.1:9093"'):
+        connect(SiteFolder.open(file.parent), bytes)

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from fallow.network.links import FLOWER, HTTPS
+from fallow.network.links import FLOWER, HTTPS, NVFLARE
 from tests.federation.real import LEADER, LONGER, Real, assert_as_undisturbed, real
 from tests.network.flower.federation import below, kill, processes, wait_until
+from tests.network.nvflare.federation import SERVER, needs_nvflare
 
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.processes
@@ -114,6 +115,34 @@ def test_over_https_killed_between_and_amid_exchanges_it_ends_as_if_nothing_had_
             # an order is on its way to the site, or at work there
             wait_until(partial(is_awaited, study), LONG, study.told())
             kill_them(study)
+        study.finish(LONG)
+        assert_as_undisturbed(study)
+
+
+@needs_nvflare
+@pytest.mark.soak
+def test_over_nvflare_whoever_is_killed_it_ends_as_if_nothing_had_happened(
+    tmp_path: Path,
+) -> None:
+    """The coordinator, a site, and each process of NVFlare between them."""
+    with real(tmp_path, LONGER, link=NVFLARE) as study:
+        parties = study.flare
+        assert parties is not None
+        study.start(LEADER, *study.sites)
+
+        study.until_answered(PHASES["hello"], SITE, LONG)
+        restart(SITE)(study)
+        study.until_answered(PHASES["first query"], SITE, LONG)
+        parties.kill_job_of(SITE)
+        study.until_answered(PHASES["training"], SITE, LONG)
+        restart(LEADER, SITE)(study)
+        parties.kill_job_of(SERVER)
+        study.until_answered(PHASES["choosing"], SITE, LONG)
+        parties.kill(SERVER, SITE)
+        parties.start(SERVER, SITE)
+        study.until_answered(PHASES["people label"], SITE, LONG)
+        restart(LEADER)(study)
+
         study.finish(LONG)
         assert_as_undisturbed(study)
 

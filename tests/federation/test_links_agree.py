@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.network.links import FLOWER, HTTPS
+from fallow.network.links import FLOWER, HTTPS, NVFLARE
 from fallow.storage.files import load_tree
 from tests.federation.real import (
     LEADER,
@@ -18,6 +18,7 @@ from tests.federation.real import (
     real,
     records,
 )
+from tests.network.nvflare.federation import needs_nvflare
 
 pytest.importorskip("flwr")
 pytest.importorskip("httpx")
@@ -73,6 +74,14 @@ def run(folder: Path, link: str) -> dict[str, Any]:
 
 def test_over_https_and_in_one_process_a_study_leaves_the_same_bits(tmp_path: Path) -> None:
     assert run(tmp_path, HTTPS)["tensors"]
+
+
+@needs_nvflare
+@pytest.mark.soak
+def test_over_nvflare_and_in_one_process_a_study_leaves_the_same_bits(
+    tmp_path: Path,
+) -> None:
+    assert run(tmp_path, NVFLARE)["tensors"]
 
 
 @pytest.mark.soak

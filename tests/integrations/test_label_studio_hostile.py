@@ -1,4 +1,4 @@
-"""A Label Studio that was taken over, or a machine in its place: it steers nothing and fills nothing."""
+"""A Label Studio that was taken over, or a machine in its place, steers nothing and fills nothing."""
 
 from __future__ import annotations
 
@@ -150,9 +150,11 @@ def test_a_list_of_projects_without_an_end_is_left(
 ) -> None:
     monkeypatch.setattr(label_studio_server, "MOST_PAGES", 3)
     more = {"results": [{"id": 1, "title": "another"}], "next": "http://evil.example/"}
-    with studio(lambda to: send(to, more)) as (there, asked):
-        with pytest.raises(Failed, match="200 to GET /api/projects"):
-            sync(site(desk, tmp_path, there), desk)
+    with (
+        studio(lambda to: send(to, more)) as (there, asked),
+        pytest.raises(Failed, match="200 to GET /api/projects"),
+    ):
+        sync(site(desk, tmp_path, there), desk)
     assert len(asked) == 3
     assert all(path.startswith("/api/projects?page=") for path, _ in asked)
 

@@ -48,7 +48,7 @@ def init(
     name: of.Name = None,
     seed: of.Seed = 0,
     set_: opt.Settings = None,
-    address: of.Address = "0.0.0.0:9092",
+    address: of.Address = None,
     host: of.Hosts = None,
     link: of.Link = "flower",
     certificate: of.Certificate = None,

@@ -35,9 +35,11 @@ Seed = Annotated[
     int, typer.Option(min=0, help="Of first weights and of every draw that is no secret.")
 ]
 Address = Annotated[
-    str,
+    str | None,
     typer.Option(
-        metavar="HOST:PORT", help="Where this machine listens; 0.0.0.0: everywhere."
+        metavar="HOST:PORT",
+        help="Where this machine listens; by default 0.0.0.0:9092, which is everywhere, and for "
+        "--link nvflare 127.0.0.1:9092.",
     ),
 ]
 Hosts = Annotated[
@@ -51,7 +53,8 @@ Link = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="What carries messages: flower, or https alone. Over both, sites call this machine.",
+        help="What carries messages: flower, https alone, or nvflare, by a job that is submitted to "
+        "it. Over all, sites call this machine.",
     ),
 ]
 Certificate = Annotated[

@@ -15,7 +15,8 @@ from fallow.core.events import Event
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.labels import Ended
-from fallow.network.links import LINKS
+from fallow.network.links import LINKS, NVFLARE
+from fallow.network.nvflare import FOLDER, JOB, KEEP
 from fallow.report.live import (
     NOTHING,
     WORDS,
@@ -198,7 +199,8 @@ def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
     agreed = office.agreement
     port = office.address.rpartition(":")[2]
     lines = []
-    if host is None and office.server.is_own:
+    is_called = LINKS[agreed.link].nearby is None  # by sites, from other machines
+    if host is None and office.server.is_own and is_called:
         lines.append(
             "No --host was given, so the certificate is good for this machine alone (127.0.0.1). "
             f"If sites are on others, delete {folder} and give --host, the name by which they "
@@ -211,15 +213,36 @@ def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
         *_about_named_code(agreed),
         f"Send it to the sites ({', '.join(agreed.sites)}). Each runs:",
         f"  fallow site init SITE --study study.toml --name {agreed.sites[0]} --data rows.csv "
-        f"--test test.csv --{LINKS[agreed.link].setting} {_host_in_address(host)}:{port}"
-        f"{_allow_options(agreed)}",
+        f"--test test.csv{_address_option(agreed, host, port)}{_allow_options(agreed)}",
         "(test.csv: other rows, all with labels; without any no score is known)",
         "and sends back its join.json. Then:",
         f"  fallow coordinate admit {folder} join.json ...",
         f"  fallow coordinate start {folder}",
+        *_about_job(office),
         f"Keep {folder / 'keys'} to yourself, and back up the whole folder.",
     ]
     return lines
+
+
+def _address_option(agreed: Agreement, host: str | None, port: str) -> str:
+    """What a site adds to its command to say where it calls; nothing where that is known."""
+    kind = LINKS[agreed.link]
+    if kind.nearby is not None:
+        return ""
+    return f" --{kind.setting} {_host_in_address(host)}:{port}"
+
+
+def _about_job(office: CoordinatorFolder) -> list[str]:
+    """What carries a study over NVFlare, and how it is begun."""
+    if office.agreement.link != NVFLARE:
+        return []
+    folder = office.path / FOLDER
+    return [
+        "and, where NVFlare is installed, for as long as the study goes on:",
+        f"  python {folder / KEEP} {folder / JOB} KIT",
+        "(KIT: the startup kit of an NVFlare admin who may submit jobs; the job goes to the sites "
+        f"named in {folder / JOB / 'meta.json'}, whose names must be those that NVFlare knows)",
+    ]
 
 
 def _host_in_address(host: str | None) -> str:

@@ -55,7 +55,9 @@ Superlink = Annotated[
 Address = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT", help="Where the coordinator's machine is reached, over HTTPS."
+        metavar="HOST:PORT",
+        help="Where the coordinator's machine is reached, over HTTPS; over NVFlare where its job "
+        "listens on this machine, by default 127.0.0.1:9093.",
     ),
 ]
 Proxy = Annotated[

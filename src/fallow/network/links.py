@@ -6,8 +6,15 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from ipaddress import ip_address
 
+from fallow.network.nvflare.app.fallow_tunnel.tunnel import PORT
+
 FLOWER = "flower"
 HTTPS = "https"
+NVFLARE = "nvflare"
+
+
+EVERYWHERE = "0.0.0.0:9092"
+LOCALLY = "127.0.0.1:9092"
 
 
 @dataclass(frozen=True)
@@ -16,7 +23,9 @@ class LinkKind:
 
     title: for people.  setting: of ``site.toml``, where a site writes its coordinator's address.
     packages: that it needs; extra: of Fallow that brings them.  is_plain_https: the certificates of
-    both machines may be their own, and a proxy may be between them.
+    both machines may be their own, and a proxy may be between them.  listen: where a coordinator
+    listens, unless it says so itself; nearby: where a site calls, unless it says so itself, None: it
+    has to.
     """
 
     title: str
@@ -24,6 +33,8 @@ class LinkKind:
     packages: tuple[str, ...]
     extra: str
     is_plain_https: bool = False
+    listen: str = EVERYWHERE
+    nearby: str | None = None
 
 
 LINKS: dict[str, LinkKind] = {
@@ -36,6 +47,15 @@ LINKS: dict[str, LinkKind] = {
         packages=("httpx", "uvicorn"),
         extra="deploy",
         is_plain_https=True,
+    ),
+    # both machines talk to NVFlare's processes on them, which carry what HTTPS sends
+    NVFLARE: LinkKind(
+        title="NVFlare",
+        setting="address",
+        packages=("httpx", "uvicorn"),
+        extra="deploy",
+        listen=LOCALLY,
+        nearby=f"127.0.0.1:{PORT}",
     ),
 }
 

@@ -7,8 +7,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,13 +20,28 @@ from fallow.network.https import Calling, HttpsLink, HttpsNode, Listening, Pair
 from fallow.network.https.link import allow_largest
 from fallow.network.tls import Tls, new_tls
 from fallow.privacy.signing import new_signing_key, verify_key
-from tests.network.https.served import SOON, STUDY, Served, echo, served, until
+from tests.network.https.served import (
+    SOON,
+    STUDY,
+    Served,
+    echo,
+    served,
+    tunnelled,
+    until,
+)
+
+WorldOf = Callable[[Path], AbstractContextManager[Served]]
+both_ways = pytest.mark.parametrize("world_of", [served, tunnelled])
+"""Whether sites call the coordinator, or a job of NVFlare carries their calls."""
 
 # -- messages -------------------------------------------------------------------------------
 
 
-def test_each_site_gets_its_own_message_and_brings_its_own_answer(tmp_path: Path) -> None:
-    with served(tmp_path) as world:
+@both_ways
+def test_each_site_gets_its_own_message_and_brings_its_own_answer(
+    world_of: WorldOf, tmp_path: Path
+) -> None:
+    with world_of(tmp_path) as world:
         for name in world.secrets:
             world.start_site(name)
         for size in (1, 1000, 1 << 20):
@@ -35,8 +50,11 @@ def test_each_site_gets_its_own_message_and_brings_its_own_answer(tmp_path: Path
             assert world.ask(messages) == wanted
 
 
-def test_a_message_waits_for_a_site_that_is_not_there_yet(tmp_path: Path) -> None:
-    with served(tmp_path) as world:
+@both_ways
+def test_a_message_waits_for_a_site_that_is_not_there_yet(
+    world_of: WorldOf, tmp_path: Path
+) -> None:
+    with world_of(tmp_path) as world:
         world.link.send({"anna": b"early"})
         assert world.link.receive(0.1) == []
         assert world.link.online() == set()
@@ -45,8 +63,9 @@ def test_a_message_waits_for_a_site_that_is_not_there_yet(tmp_path: Path) -> Non
         assert world.link.online() == {"anna"}
 
 
+@both_ways
 def test_a_newer_message_replaces_one_at_work_and_the_late_answer_is_dropped(
-    tmp_path: Path,
+    world_of: WorldOf, tmp_path: Path
 ) -> None:
     may_end = threading.Event()
     begun = threading.Event()
@@ -57,7 +76,7 @@ def test_a_newer_message_replaces_one_at_work_and_the_late_answer_is_dropped(
             assert may_end.wait(SOON)
         return echo(message)
 
-    with served(tmp_path) as world:
+    with world_of(tmp_path) as world:
         node = world.start_site("anna", handle)
         world.link.send({"anna": b"slow"})
         assert begun.wait(SOON)
@@ -69,7 +88,10 @@ def test_a_newer_message_replaces_one_at_work_and_the_late_answer_is_dropped(
         assert node.problem is None
 
 
-def test_a_site_that_ended_amid_its_work_gets_the_message_again(tmp_path: Path) -> None:
+@both_ways
+def test_a_site_that_ended_amid_its_work_gets_the_message_again(
+    world_of: WorldOf, tmp_path: Path
+) -> None:
     begun = threading.Event()
     never = threading.Event()
 
@@ -78,7 +100,7 @@ def test_a_site_that_ended_amid_its_work_gets_the_message_again(tmp_path: Path) 
         never.wait(SOON)
         return b"nobody hears this"
 
-    with served(tmp_path) as world:
+    with world_of(tmp_path) as world:
         world.start_site("anna", hang)
         world.link.send({"anna": b"order"})
         assert begun.wait(SOON)
@@ -88,8 +110,9 @@ def test_a_site_that_ended_amid_its_work_gets_the_message_again(tmp_path: Path) 
         never.set()
 
 
+@both_ways
 def test_what_a_site_could_not_answer_comes_again_and_its_words_stay(
-    tmp_path: Path,
+    world_of: WorldOf, tmp_path: Path
 ) -> None:
     tries = []
 
@@ -99,7 +122,7 @@ def test_what_a_site_could_not_answer_comes_again_and_its_words_stay(
             raise RuntimeError("row 17: Anna Meier")
         return echo(message)
 
-    with served(tmp_path) as world:
+    with world_of(tmp_path) as world:
         node = world.start_site("anna", handle)
         world.link.send({"anna": b"order"})
         until(lambda: node.problem is not None or len(tries) > 1)
@@ -109,10 +132,11 @@ def test_what_a_site_could_not_answer_comes_again_and_its_words_stay(
         until(lambda: node.problem is None)
 
 
+@both_ways
 def test_another_process_of_the_coordinator_takes_over_at_the_same_address(
-    tmp_path: Path,
+    world_of: WorldOf, tmp_path: Path
 ) -> None:
-    with served(tmp_path) as world:
+    with world_of(tmp_path) as world:
         world.start_site("anna")
         assert world.ask({"anna": b"one"}) == {"anna": b"echo:one"}
         keys = {name: verify_key(secret) for name, secret in world.secrets.items()}
@@ -138,10 +162,11 @@ def test_a_site_whose_clock_was_set_back_is_heard_all_the_same(
         assert world.ask({"anna": b"two"}) == {"anna": b"echo:two"}
 
 
+@both_ways
 def test_an_answer_above_the_limit_is_said_at_the_site_and_the_study_goes_on(
-    tmp_path: Path,
+    world_of: WorldOf, tmp_path: Path
 ) -> None:
-    with served(tmp_path) as world:
+    with world_of(tmp_path) as world:
         node = world.start_site("anna", lambda message: bytes(2000))
         world.start_site("bert")
         world.link.limit(lambda site: 1000)

@@ -19,7 +19,8 @@ from fallow.federation.joining import KEY, check_own, read_joining
 from fallow.federation.schema import Schema
 from fallow.federation.study_file import read_agreement, write_agreement
 from fallow.network.gathering import Keys
-from fallow.network.links import FLOWER, LINKS, is_loopback
+from fallow.network.links import FLOWER, LINKS, NVFLARE, is_loopback
+from fallow.network.nvflare import FOLDER, write_job
 from fallow.network.tls import Tls, make_server_context, new_tls
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.recipe import Recipe, named_classes
@@ -180,24 +181,27 @@ class CoordinatorFolder:
     def create(
         path: str | Path,
         plan: StudyPlan,
-        address: str = "0.0.0.0:9092",
+        address: str | None = None,
         hosts: Sequence[str] = (),
         server: Server = Server(),
     ) -> CoordinatorFolder:
         """A new folder.  The agreement is checked before anything is written; keys that an earlier
         attempt left are used.
 
-        address: ``host:port`` at which sites reach this machine; hosts: names and addresses by
-        which they call it; server: how it is known over the link ``https``.  Raises ValueError for
-        a study that cannot work.
+        address: ``host:port`` at which sites reach this machine, None: as usual over the link;
+        hosts: names and addresses by which they call it; server: how it is known over the link
+        ``https``.  Raises ValueError for a study that cannot work.
         """
         folder = CoordinatorFolder(Path(path))
         check_free(folder.path)
-        check_address(address, "address")
+        if address is not None:
+            check_address(address, "address")
         for host in hosts:
             check_host(host, "host")
         plan.agreement(bytes(KEY))  # what is wrong is said before keys are made
         kind = LINKS[plan.link]
+        if address is None:
+            address = kind.listen
         if server != Server() and not kind.is_plain_https:
             raise ValueError(
                 f"over {kind.title}, a certificate is made: leave --certificate, "
@@ -213,6 +217,8 @@ class CoordinatorFolder:
         if agreed.names.allowed:
             about["allow"] = dict(agreed.names.allowed)
         write_json(folder.path / ABOUT, about)
+        if plan.link == NVFLARE:
+            write_job(folder.path / FOLDER, agreed.digest, agreed.sites, address)
         return folder
 
     def _make_keys(self, hosts: Sequence[str], server: Server) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fallow.core.events import Say
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.links.ends import Ends, Handle, ServedLink, SiteNode
 from fallow.federation.site.folder import SiteFolder
+
+if TYPE_CHECKING:
+    from fallow.network.https import Calling
 
 
 def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
@@ -20,7 +25,7 @@ def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
 
 def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
     """A thread that calls the coordinator."""
-    from fallow.network.https import Calling, HttpsNode, Pair
+    from fallow.network.https import Calling, Pair
 
     own = folder.settings
     if own.address is None:
@@ -32,6 +37,13 @@ def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
     if own.own_certificate is not None and own.own_key is not None:
         pair = Pair(folder.path / own.own_certificate, folder.path / own.own_key)
     calling = Calling(own.address, folder.authority, pair, own.proxy)
+    return call(calling, folder, handle)
+
+
+def call(calling: Calling, folder: SiteFolder, handle: Handle) -> SiteNode:
+    """The node of a site that calls as ``calling`` says."""
+    from fallow.network.https import HttpsNode
+
     digest = folder.agreement.digest
     return HttpsNode(calling, folder.name, digest, folder.keys.sign, handle)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from fallow.core.events import Say
 from fallow.federation.coordinator.folder import CoordinatorFolder
-from fallow.federation.links import flower, https
+from fallow.federation.links import flower, https, nvflare
 from fallow.federation.links.ends import Ends, Handle, ServedLink, SiteNode
 from fallow.federation.site.folder import SiteFolder
-from fallow.network.links import FLOWER, HTTPS
+from fallow.network.links import FLOWER, HTTPS, NVFLARE
 
-ENDS: dict[str, Ends] = {FLOWER: flower.ENDS, HTTPS: https.ENDS}
+ENDS: dict[str, Ends] = {
+    FLOWER: flower.ENDS,
+    HTTPS: https.ENDS,
+    NVFLARE: nvflare.ENDS,
+}
 
 
 def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:

@@ -81,6 +81,8 @@ class SiteFolder:
         data = _relative_path(folder, settings.data)
         placed = replace(settings, data=data, test=None, certificates=None)
         check_link(settings, agreement)
+        if settings.address is None:
+            placed = replace(placed, address=LINKS[agreement.link].nearby)
         if settings.own_certificate is not None and settings.own_key is not None:
             make_site_context(
                 None, Pair(Path(settings.own_certificate), Path(settings.own_key))

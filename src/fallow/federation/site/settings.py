@@ -18,6 +18,7 @@ from fallow.core.names import NamePolicy
 from fallow.core.types import SiteId
 from fallow.federation.address import check_address, check_host, check_proxy
 from fallow.federation.toml import add_setting, toml_item
+from fallow.network.links import is_loopback
 
 SECTIONS = {
     "labels": {"limit": "limit", "annotators": "annotators", "shown": "shown"},
@@ -104,11 +105,12 @@ class Settings:
     """What a site decides for itself: the file ``site.toml``.
 
     data, test: its rows; paths count from the folder.  superlink: ``host:port`` of the coordinator
-    over Flower; address: over HTTPS; proxy: the address of one that is between, None: as the
-    environment says.  certificates: of the authority by which the coordinator's machine is known,
-    None: those that the system trusts; own_certificate, own_key: which this site shows over HTTPS,
-    None: none.  limit: labels that its people ever give; annotators: how many must agree on
-    each; epsilon: what it ever spends on noise, None: as the agreement says.  shown: questions that
+    over Flower; address: over HTTPS, or where a job of NVFlare listens; proxy: the address of one
+    that is between, None: as the environment says.  certificates: of the authority by which the
+    coordinator's machine is known, None: those that the system trusts; own_certificate, own_key:
+    which this site shows over HTTPS, None: none.  limit: labels that its people ever give;
+    annotators: how many must agree on each; epsilon: what it ever spends on noise, None: as the
+    agreement says.  shown: questions that
     its people ever see, None: twice the labels that they may be asked for; scores: how often models
     are scored on its test rows, None: twice as often as one run does.  All are over all runs, of
     which it takes part in ``runs``, None: `RUNS`; each may go ``back`` so often, None: as often as
@@ -379,13 +381,17 @@ def _add_coordinator(document: TOMLDocument, settings: Settings) -> None:
             example="coordinator.example:9092",
         )
         return
-    _add(
-        document,
-        "proxy",
-        settings.proxy,
-        "what is between this site and the network; otherwise as HTTPS_PROXY says",
-        example="http://proxy.example:3128",
-    )
+    host = settings.address.rpartition(":")[0].strip("[]")
+    if settings.proxy is not None or not is_loopback(
+        host
+    ):  # no proxy leads to this machine
+        _add(
+            document,
+            "proxy",
+            settings.proxy,
+            "what is between this site and the network; otherwise as HTTPS_PROXY says",
+            example="http://proxy.example:3128",
+        )
     if settings.own_certificate is not None:
         _add(
             document,

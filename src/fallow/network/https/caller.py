@@ -43,13 +43,15 @@ class Calling:
 
     address: ``host:port``; authority: of the certificate that is shown there, None: those that the
     system trusts; own: the certificate that this site shows, where one is wanted.  proxy: its
-    address, None: as the environment says (``HTTPS_PROXY``, ``NO_PROXY``).
+    address, None: as the environment says (``HTTPS_PROXY``, ``NO_PROXY``).  tunnel: what leads to
+    the coordinator from a port of this machine, None: nothing does.
     """
 
     address: str
     authority: Path | None = None
     own: Pair | None = None
     proxy: str | None = None
+    tunnel: str | None = None
 
     def check(self) -> None:
         """Raise ValueError where a certificate cannot be used."""
@@ -169,6 +171,7 @@ class Caller:
         """Why a request failed, in words for the people of the site."""
         at = f"the coordinator at {self._calling.address}"
         text = str(error).lower()
+        why = str(error) or type(error).__name__
         if "certificate verify failed" in text:
             whose = self._calling.authority or "this system"
             return (
@@ -178,6 +181,12 @@ class Caller:
             )
         # asyncio closes a connection without the reason that TLS has for it
         is_silent = "without sending a response" in text
+        tunnel = self._calling.tunnel
+        if tunnel is not None:
+            return (
+                f"{at} is not reached ({why}): {tunnel} may not run on this machine, or the "
+                "coordinator may not run yet"
+            )
         if "certificate required" in text or is_silent:
             return (
                 f"{at} closes the connection without a word: it may want a certificate of this "
@@ -188,7 +197,6 @@ class Caller:
                 f"the proxy between this site and {at} does not let it through ({error}): check "
                 "proxy in site.toml or HTTPS_PROXY, and what it allows"
             )
-        why = str(error) or type(error).__name__
         return (
             f"{at} is not reached ({why}): it may not run yet, or a firewall or proxy is in "
             "between"

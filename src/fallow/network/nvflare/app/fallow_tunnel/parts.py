@@ -1,0 +1,138 @@
+"""The two ends of the tunnel as parts of a job of NVFlare.
+
+A request of NVFlare carries the fields of `tunnel`: texts, a number and bytes.  Nothing is
+registered with NVFlare's serializer, so no other type is made of what comes.
+"""
+
+from __future__ import annotations
+
+import time
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
+
+from .tunnel import Entrance, Exit, Fields, find_port
+
+TOPIC = "fallow.tunnel"
+SECONDS = 60.0  # until a piece that nobody has taken counts as lost
+TURN = 0.5  # seconds until the end of the job is noticed
+FIELDS = ("do", "name", "place", "bytes")
+
+
+class ServerPart(Controller):
+    """In the server's process of the job.  address: ``host:port`` of the coordinator."""
+
+    def __init__(self, address: str = "127.0.0.1:9092") -> None:
+        super().__init__()
+        self._exit = Exit(self._carry, address)
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Take what sites send."""
+        self._engine.register_aux_message_handler(TOPIC, self._take)
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """The job goes on until it is aborted."""
+        self.log_info(fl_ctx, "connections of sites are carried to the coordinator")
+        while not abort_signal.triggered:
+            time.sleep(TURN)
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """End every connection."""
+        self._exit.close()
+
+    def process_result_of_unknown_task(self, *about: object, **more: object) -> None:
+        """There are no tasks in this job."""
+
+    def _carry(self, site: str, fields: Fields) -> bool:
+        with self._engine.new_context() as fl_ctx:
+            replies = self._engine.send_aux_request(
+                targets=[site],
+                topic=TOPIC,
+                request=_pack(fields),
+                timeout=SECONDS,
+                fl_ctx=fl_ctx,
+                optional=True,
+            )
+        return _is_taken(replies)
+
+    def _take(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+        peer = fl_ctx.get_peer_context()
+        site = peer.get_identity_name() if peer else ""
+        if not isinstance(site, str) or not site:
+            return make_reply(ReturnCode.BAD_PEER_CONTEXT)
+        return _reply(self._exit.take(site, _unpack(request)))
+
+
+class SitePart(Executor):
+    """In the process of the job at a site."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entrance: Entrance | None = None
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Listen from the beginning of the job to its end."""
+        if event_type == EventType.START_RUN:
+            self._engine = fl_ctx.get_engine()
+            self._engine.register_aux_message_handler(TOPIC, self._take)
+            try:
+                self._entrance = Entrance(self._carry, find_port())
+            except (OSError, ValueError) as error:
+                self.system_panic(f"the tunnel cannot listen here: {error}", fl_ctx)
+                return
+            self.log_info(fl_ctx, f"the coordinator is at 127.0.0.1:{self._entrance.port}")
+        elif event_type == EventType.END_RUN and self._entrance is not None:
+            self._entrance.close()
+
+    def execute(
+        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
+    ) -> Shareable:
+        """There are no tasks in this job."""
+        return make_reply(ReturnCode.TASK_UNKNOWN)
+
+    def _carry(self, fields: Fields) -> bool:
+        with self._engine.new_context() as fl_ctx:
+            replies = self._engine.send_aux_request(
+                targets=[FQCN.ROOT_SERVER],
+                topic=TOPIC,
+                request=_pack(fields),
+                timeout=SECONDS,
+                fl_ctx=fl_ctx,
+                optional=True,
+            )
+        return _is_taken(replies)
+
+    def _take(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+        if self._entrance is None:
+            return make_reply(ReturnCode.SERVICE_UNAVAILABLE)
+        return _reply(self._entrance.take(_unpack(request)))
+
+
+def _pack(fields: Fields) -> Shareable:
+    request = Shareable()
+    request.update(fields)
+    return request
+
+
+def _unpack(request: Shareable) -> dict[str, object]:
+    return {name: request[name] for name in FIELDS if name in request}
+
+
+def _reply(is_taken: bool) -> Shareable:
+    if is_taken:
+        return make_reply(ReturnCode.OK)
+    return make_reply(ReturnCode.BAD_REQUEST_DATA)
+
+
+def _is_taken(replies: object) -> bool:
+    """Whether the one that was asked says so."""
+    if not isinstance(replies, dict) or len(replies) != 1:
+        return False
+    (reply,) = replies.values()
+    return isinstance(reply, Shareable) and reply.get_return_code() == ReturnCode.OK

@@ -1,0 +1,150 @@
+"""Keeps a job of NVFlare running: submits it, and again whenever it has ended.
+
+    python keep.py JOB KIT
+
+JOB: the folder of the job; KIT: the startup kit of an admin who may submit it, as NVFlare's
+provisioning made it.  It runs where NVFlare is installed, until it is stopped, and ends the job
+then.  NVFlare ends a whole job when the process of one of its sites dies, does not begin it at a
+site that connects later, and forgets it when its server dies.  So somebody has to begin it again;
+nothing of a study is lost in between.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+
+from nvflare.fuel.flare_api.api_spec import JobNotFound
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+
+LOOK = 5.0  # seconds between two looks at the job
+AGAIN = 10.0  # seconds until what failed is tried again
+# seconds for which a site is connected without the job, until it begins anew for all; they double
+# from the first to the last, so that a site that always fails does not hold up the others
+SHORTEST = 30.0
+LONGEST = 1800.0
+FINISHED = "FINISHED"  # how the states of a job begin that is over
+ADMIN = "fed_admin.json"
+
+
+def main() -> int:
+    """Keep the job of the command line running until a signal comes."""
+    if len(sys.argv) != 3:
+        sys.stderr.write(str(__doc__))
+        return 2
+    job = Path(sys.argv[1]).absolute()
+    kit = Path(sys.argv[2]).absolute()
+    is_stopped = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: is_stopped.set())
+    while not is_stopped.is_set():
+        try:
+            keep(job, kit, is_stopped)
+        except (
+            Exception
+        ) as error:  # NVFlare raises many kinds; the server may be away for long
+            say(f"{type(error).__name__}: {error}; it is tried again")
+            is_stopped.wait(AGAIN)
+    return 0
+
+
+def keep(job: Path, kit: Path, is_stopped: Event) -> None:
+    """Submit the job, and again when it has ended, over one session of an admin."""
+    about = json.loads((job / "meta.json").read_bytes())
+    name = about["name"]
+    sites = {site for places in about["deploy_map"].values() for site in places}
+    absence = Absence(sites)
+    session = new_secure_session(find_admin(kit), str(kit))
+    try:
+        # what an earlier process left may be of a server that was killed: begin anew
+        end_jobs(session, name)
+        while not is_stopped.is_set():
+            number = session.submit_job(str(job))
+            say(f"submitted as {number}")
+            why = wait_for_end(session, number, absence, is_stopped)
+            if why is not None:
+                say(f"{why}: the job is submitted again")
+                end_jobs(session, name)
+                is_stopped.wait(AGAIN)
+        end_jobs(session, name)
+        say("the job is over")
+    finally:
+        session.close()
+
+
+class Absence:
+    """For how long which of these sites are connected without the job."""
+
+    def __init__(self, sites: set[str]) -> None:
+        self._sites = sites
+        self._patience = SHORTEST
+        self._since: float | None = None
+
+    def is_too_long(self, missing: set[str]) -> bool:
+        """Whether the job has to begin anew; ``missing``: who is connected without it now."""
+        now = time.monotonic()
+        if not missing & self._sites:
+            self._since = None
+            return False
+        if self._since is None:
+            self._since = now
+        if now - self._since < self._patience:
+            return False
+        self._since = None
+        self._patience = min(2 * self._patience, LONGEST)
+        return True
+
+
+def wait_for_end(
+    session: Session, number: str, absence: Absence, is_stopped: Event
+) -> str | None:
+    """Why the job has to be submitted again; None when this process is stopped."""
+    while not is_stopped.wait(LOOK):
+        try:
+            state = str(session.get_job_meta(number)["status"])
+        except JobNotFound:
+            return "the server has forgotten it"
+        if state.startswith(FINISHED):
+            return f"it has ended, {state}"
+        missing = find_missing(session, number)
+        if absence.is_too_long(missing):
+            return f"{', '.join(sorted(missing))} does not run it"
+    return None
+
+
+def find_missing(session: Session, number: str) -> set[str]:
+    """The clients that are connected and do not run a job."""
+    rows = session.get_client_job_status() or []
+    connected = {str(row["client_name"]) for row in rows}
+    at_work = {str(row["client_name"]) for row in rows if row.get("job_id") == number}
+    return connected - at_work
+
+
+def end_jobs(session: Session, name: str) -> None:
+    """End every job of this name that has not ended."""
+    for found in session.list_jobs(name_prefix=name):
+        is_over = str(found["status"]).startswith(FINISHED)
+        if found["job_name"] == name and not is_over:
+            with suppress(Exception):  # it may just have ended, or its server forgot it
+                session.abort_job(found["job_id"])
+
+
+def find_admin(kit: Path) -> str:
+    """The name of the admin whose startup kit this is."""
+    about = json.loads((kit / "startup" / ADMIN).read_bytes())
+    return str(about["admin"]["username"])
+
+
+def say(text: str) -> None:
+    """A line for the log."""
+    sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,86 @@
+"""The job of NVFlare that carries a study, written out for whoever submits it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+
+from fallow.core.types import SiteId
+from fallow.storage.files import write_whole
+
+FOLDER = "nvflare"
+"""In a coordinator's folder: what NVFlare's environment needs of it."""
+JOB = "job"
+KEEP = "keep.py"
+SERVER = "server"  # NVFlare's word for it in a job
+APP = "app"
+PARTS = Path(__file__).parent / "app"
+CODE = "fallow_tunnel"
+LONGEST_NAME = 12  # characters of a digest, in the name of a job
+
+
+def write_job(
+    folder: Path, digest: str, sites: Sequence[SiteId], address: str
+) -> Mapping[str, Path]:
+    """Write the job, with its code, and what keeps it running into a folder; the places of both.
+
+    digest: of the study; sites: to which the job is sent, by their names at NVFlare; address:
+    ``host:port`` at which the coordinator listens.
+    """
+    job = folder / JOB
+    app = job / APP
+    config = app / "config"
+    meta = {
+        "name": f"fallow-{digest[:LONGEST_NAME]}",
+        "deploy_map": {APP: [SERVER, *sites]},
+        "min_clients": 1,  # the study itself says how many sites it needs
+        "resource_spec": {},
+    }
+    server = {
+        "format_version": 2,
+        "workflows": [
+            {
+                "id": "tunnel",
+                "path": f"{CODE}.parts.ServerPart",
+                "args": {"address": find_reachable(address)},
+            }
+        ],
+    }
+    client = {
+        "format_version": 2,
+        "executors": [
+            {
+                "tasks": ["none"],
+                "executor": {"path": f"{CODE}.parts.SitePart", "args": {}},
+            }
+        ],
+    }
+    files = {
+        job / "meta.json": meta,
+        config / "config_fed_server.json": server,
+        config / "config_fed_client.json": client,
+    }
+    for file, content in files.items():
+        write_whole(file, (json.dumps(content, indent=2) + "\n").encode())
+    for source in sorted((PARTS / CODE).glob("*.py")):
+        write_whole(app / "custom" / CODE / source.name, source.read_bytes())
+    write_whole(folder / KEEP, (PARTS / KEEP).read_bytes())
+    return {JOB: job, KEEP: folder / KEEP}
+
+
+def find_reachable(address: str) -> str:
+    """The address by which this machine itself reaches what listens at another.
+
+    >>> find_reachable("0.0.0.0:9092"), find_reachable("10.0.0.7:9092")
+    ('127.0.0.1:9092', '10.0.0.7:9092')
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        is_everywhere = ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        is_everywhere = False
+    if is_everywhere:
+        return f"127.0.0.1:{port}"
+    return address

@@ -1,0 +1,150 @@
+"""The executor for devices in float32 beside the loop in float64: how far rounding may take it.
+
+All cells run where FALLOW_TEST_DEVICE names a device, or with ``-m soak``; else a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fallow.core.banks import Layout
+from fallow.core.local import LocalTraining
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.engine import Fitted, Job, row_loss
+from fallow.engine.device import Device, bring_back
+from fallow.engine.placement import Placement
+from fallow.training import FedAvg
+from tests.engine.jobs import (
+    DEVICE,
+    dropout,
+    in_single,
+    jobs,
+    linear,
+    loop,
+    mlp,
+    norm,
+    over_rounds,
+    regression,
+    some_cells,
+    with_pools,
+)
+from tests.engine.test_device import ADAM, METHODS, PLAN, SGD, STOPPING, resnet, rows_of
+
+MODELS = {make.__name__: make for make in (linear, mlp, regression, norm, dropout)}
+ROUNDS = 3
+
+APART = {"sgd": 1e-4, "adam": 1e-3}
+"""How far a weight may be from that of float64, as a share of how far the weights of a site went.
+
+On a processor the farthest of all cells were 3.4e-6 by descent (per-fedavg) and 5.8e-5 by Adam (of
+batch norm; a first step of Adam has the size of the rate whatever the gradient, so that it turns on
+the sign of what is nearly 0).  Factors of 29 and 17 are left, for sums in another order.  Products in
+fewer digits are beyond them, as a test sees.
+"""
+DEEP = 5e-4
+"""The same for ResNet-8 after one epoch at a low rate: batch norm over four rows multiplies what
+rounding made, step after step.  It was 1.9e-5 away on a processor, a factor of 26."""
+
+
+def device(make: Callable[[], nn.Module], precision: str = "float32") -> Device:
+    model = make().float()
+    kind = "classification"
+    if make is regression:
+        kind = "regression"
+    where = Placement.open(DEVICE, precision)
+    return Device(model, Layout.of(model), row_loss(kind), placement=where)
+
+
+def measure(
+    ours: Sequence[Fitted], theirs: Sequence[Fitted], given: Sequence[Job]
+) -> float:
+    """How far apart weights and statistics are at most, as a share of the way of each site's
+    weights, and of its largest statistic.  Raises where they are no numbers, or not in float32."""
+    apart = 0.0
+    for one, other, job in zip(ours, theirs, given, strict=True):
+        assert one.steps == other.steps
+        assert one.sent["w"].dtype == torch.float32
+        scales = {
+            "w": largest(other.sent["w"] - job.start["w"]),
+            "stats": largest(other.sent["stats"]),
+        }
+        for name, scale in scales.items():
+            if scale == 0:  # no statistics, or no rows: nothing moved
+                continue
+            far = largest(one.sent[name].double() - other.sent[name])
+            assert far < torch.inf
+            apart = max(apart, far / scale)
+    return apart
+
+
+def largest(x: Tensor) -> float:
+    """The largest absolute number; 0 where there is none."""
+    if not x.numel():
+        return 0.0
+    return float(x.abs().max())
+
+
+def race(
+    make: Callable[[], nn.Module],
+    method: LocalTraining,
+    plan: Plan,
+    given: Sequence[Job],
+    rounds: int,
+) -> float:
+    theirs = over_rounds(loop(make), method, plan, given, rounds)
+    ours = over_rounds(device(make), method, plan, in_single(given), rounds)
+    return max(measure(a, b, given) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("optimiser", [SGD, ADAM], ids=["sgd", "adam"])
+@pytest.mark.parametrize("name", some_cells(MODELS, few=("mlp",)))
+def test_models_are_near_to_those_of_double_precision(
+    name: str, optimiser: Optimiser
+) -> None:
+    make = MODELS[name]
+    plan = replace(PLAN, optimiser=replace(optimiser, persist=True))
+    given = jobs(make, rows_of(make), weighted=True)
+    assert 0 < race(make, FedAvg(), plan, given, ROUNDS) <= APART[optimiser.name]
+
+
+@pytest.mark.parametrize("name", some_cells(METHODS, few=("PerFedAvg",)))
+def test_so_is_what_every_method_of_training_makes(name: str) -> None:
+    plan = replace(PLAN, mix=0.4 if name == "KCFU" else None)
+    given = with_pools(jobs(norm, (12, 8, 4, 8, 16)))
+    assert 0 < race(norm, METHODS[name](), plan, given, 2) <= APART["sgd"]
+
+
+@pytest.mark.parametrize("name", some_cells(STOPPING, few=("crops",)))
+def test_so_is_every_kind_of_plan(name: str) -> None:
+    given = jobs(norm, rows_of(norm))
+    assert 0 < race(norm, FedAvg(), STOPPING[name], given, 1) <= APART["sgd"]
+
+
+@pytest.mark.parametrize("name", some_cells(["resnet"], few=()))
+def test_a_deep_network_stays_near_for_an_epoch(name: str) -> None:
+    plan = replace(PLAN, segments=(Segment(1),), optimiser=Optimiser(lr=0.01))
+    given = jobs(resnet, rows_of(resnet))
+    assert 0 < race(resnet, FedAvg(), plan, given, 1) <= DEEP
+
+
+@pytest.mark.parametrize("name", some_cells(MODELS, few=("dropout",)))
+def test_so_are_steps_on_fixed_places(name: str) -> None:
+    make = MODELS[name]
+    given = jobs(make, rows_of(make), weighted=True)
+    theirs = loop(make).fit(FedAvg(), PLAN, 0, given)
+    played = device(make).recorder.fit(FedAvg(), PLAN, 0, in_single(given))
+    assert played is not None
+    ours = [bring_back(one) for one in played]
+    assert 0 < measure(ours, theirs, given) <= APART["sgd"]
+
+
+def test_products_in_fewer_digits_are_farther_away() -> None:
+    given = jobs(mlp, rows_of(mlp))
+    theirs = loop(mlp).fit(FedAvg(), PLAN, 0, given)
+    ours = device(mlp, "bf16").fit(FedAvg(), PLAN, 0, in_single(given))
+    assert measure(ours, theirs, given) > 10 * APART["sgd"]
