@@ -2,6 +2,8 @@
 
 `python -m bench.scale sites`: a run on 10 to 10,000 sites, each in a process of its own.
 `python -m bench.scale rounds`: 1,000 rounds of 1,000 sites, told every 100 rounds.
+`python -m bench.scale cycles`: 1,000 cycles of one label a site of the closed form, at ten sites.
+`python -m bench.scale site`: the closed form's answers of one site that has all of its rows labelled.
 `python -m bench.scale rows`: the totals of 10^5 to 10^7 rows of 768 features in a file of float16, as
 sites of 8,192 rows add them up.  The file takes 15 GB and is deleted.
 `python -m bench.scale draw`: pictures of what was measured, into a folder.
@@ -31,18 +33,27 @@ from rich.console import Console
 from torch import Tensor
 
 from bench.timing import describe_machine
-from fallow.core import stream
+from fallow.core import Layout, stream
 from fallow.core.events import Event
+from fallow.core.methods import Methods
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import world_of
+from fallow.models import build_model
+from fallow.queries import Random
 from fallow.report.figures.style import STYLE, new_figure, plain_logarithm
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
+from fallow.sites import LocalSite, Parts
+from fallow.sites.site import ENCODE
+from fallow.sites.store import MemoryStore
+from fallow.sites.view import SiteView
 from fallow.storage.features import FeatureFile
-from fallow.training.parts.ridge import add_up
+from fallow.training import ClosedForm, FedAvg
+from fallow.training.parts.heads import read_totals
+from fallow.training.parts.ridge import add_up, decompose
 
 RESULTS = Path(__file__).with_name("scale.json")
 SITES = (10, 30, 100, 300, 1000, 3000, 10_000)
@@ -50,7 +61,10 @@ ROWS_OF_SITE = 5
 COLUMNS = 8
 CLASSES = 4
 ROUNDS = 1000
-EVERY = 100  # rounds between two lines
+CYCLES = 1000
+FIRST = 5  # rows of a site of `cycles` beside those that its cycles label
+EVERY = 100  # rounds, or cycles, between two lines
+ROWS_OF_ONE = (10_000, 100_000, 1_000_000)  # of one site
 ROWS = (100_000, 1_000_000, 10_000_000)
 WIDTH = 768  # features
 BLOCK = 8192  # rows of a site of `rows`
@@ -83,10 +97,10 @@ Line = dict[str, float]
 """One line of a table: numbers by their names."""
 
 
-def small_rows(sites: int) -> Dataset:
+def small_rows(sites: int, of_site: int = ROWS_OF_SITE) -> Dataset:
     """Rows for so many sites whose first columns tell the class, and 200 to test on."""
     draw = stream(0, "bench scale")
-    n = sites * ROWS_OF_SITE + 200
+    n = sites * of_site + 200
     y = torch.randint(CLASSES, (n,), generator=draw)
     x = torch.randn(n, COLUMNS, generator=draw)
     x[torch.arange(n), y] += 2
@@ -182,6 +196,42 @@ def grow_rounds(console: Console, method: str, sites: int, rounds: int) -> None:
     console.print(f"accuracy {records[-1]['accuracy']}")
 
 
+# -- cycles -----------------------------------------------------------------------------------------
+
+
+def grow_cycles(console: Console, method: str, sites: int, cycles: int) -> None:
+    """A run of many cycles, each of one label a site, journal in a file included; a line after each
+    hundred."""
+    recipe = replace(METHODS[method], sites=sites, cycles=cycles)
+    rows = small_rows(sites, of_site=cycles + FIRST)
+    lines: list[Line] = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.sqlite"
+        journal = Journal(path)
+        began = time.process_time()
+
+        def tell(event: Event) -> None:
+            nonlocal began
+            if event["event"] != "scored" or event["cycle"] == 0 or event["cycle"] % EVERY:
+                return
+            now = time.process_time()
+            files = Path(folder).glob("journal.sqlite*")
+            line = {
+                "cycles": event["cycle"],
+                "seconds": now - began,  # of the last hundred cycles
+                "gb": memory_now(),
+                "disk_gb": sum(file.stat().st_size for file in files) / GB,
+            }
+            lines.append(line)
+            keep("cycles", f"{method}, {sites} sites", lines)
+            console.print(line)
+            began = now
+
+        records = Run(world_of(recipe, 0, rows, journal), journal, say=tell).go()
+        journal.close()
+    console.print(f"accuracy {records[-1]['accuracy']}")
+
+
 # -- rows -------------------------------------------------------------------------------------------
 
 
@@ -244,6 +294,80 @@ def grow_rows(console: Console, counts: Sequence[int], folder: Path) -> None:
             console.print(lines[-1])
 
 
+# -- rows of one site -------------------------------------------------------------------------------
+
+
+def labelled_site(features: FeatureFile) -> LocalSite:
+    """A site with a label for each of its rows, of which it keeps features in a file.
+
+    The labels are entered whole: a store would hand them over one by one, and how that takes is not
+    what is measured.
+    """
+    network = build_model("linear", (WIDTH,), CLASSES, stream(0, "init"))
+    layout = Layout.of(network)
+    fresh = layout.flatten(network)
+    methods: Methods = {
+        "query": Random(),
+        "training": ClosedForm(),
+        "plain": FedAvg(),
+    }
+    parts = Parts(
+        network,
+        layout,
+        methods,
+        CLASSES,
+        0,
+        lambda _: fresh,
+        noise="seeded",
+        encode=lambda site, x, state: (features, None),
+    )
+    n = len(features)
+    site = LocalSite("site", torch.zeros(n, 1), parts, MemoryStore(), {ENCODE: {}})
+    site.bought[:] = True
+    site.values = (torch.arange(n) % CLASSES).double()
+    return site
+
+
+def measure_site(folder: str, rows: int) -> Line:
+    """CPU seconds of a site's totals and of its rows left out, and the most memory of both."""
+    torch.set_num_threads(1)
+    path = Path(folder) / "features.bin"
+    site = labelled_site(write_features(path, rows))
+    before = memory_at_most()
+    view = SiteView(site, 0)
+    method = ClosedForm()
+    try:
+        began = time.process_time()
+        answer = method.totals(view)
+        totals_done = time.process_time()
+        total = read_totals({name: torch.as_tensor(part) for name, part in answer.items()})
+        path_of_heads = decompose(total.totals)
+        solved = time.process_time()
+        lost = method.left_out(view, **path_of_heads._asdict())
+        left_out_done = time.process_time()
+    finally:
+        path.unlink()
+    return {
+        "rows": rows,
+        "seconds": totals_done - began,
+        "left_out": left_out_done - solved,
+        "gb": memory_at_most(),
+        "gb_before": before,
+        "squared": float(torch.as_tensor(lost["squared"])[0]) / rows,
+    }
+
+
+def grow_site(console: Console, counts: Sequence[int], folder: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    lines = []
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        for rows in counts:
+            with context.Pool(1) as pool:
+                lines.append(pool.apply(measure_site, (place, rows)))
+            keep("site", f"{WIDTH} features", lines)
+            console.print(lines[-1])
+
+
 # -- what was measured ------------------------------------------------------------------------------
 
 
@@ -284,6 +408,14 @@ def draw_rounds(axes: Axes, found: dict[str, list[Line]]) -> None:
     axes.set_ylabel("CPU seconds of the last 100 rounds")
 
 
+def draw_cycles(axes: Axes, found: dict[str, list[Line]]) -> None:
+    for method, lines in found.items():
+        _draw_line(axes, lines, "cycles", "seconds", method)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("Cycles")
+    axes.set_ylabel("CPU seconds of the last 100 cycles")
+
+
 def draw_rows(axes: Axes, found: dict[str, list[Line]]) -> None:
     for what, lines in found.items():
         _draw_line(axes, lines, "rows", "seconds", what)
@@ -298,6 +430,7 @@ def draw_rows(axes: Axes, found: dict[str, list[Line]]) -> None:
 DRAWINGS: dict[str, Drawing] = {
     "sites": draw_sites,
     "rounds": draw_rounds,
+    "cycles": draw_cycles,
     "rows": draw_rows,
 }
 
@@ -321,10 +454,13 @@ def draw_all(folder: Path) -> None:
         figure.savefig(folder / f"scale-{part}.svg", metadata={"Date": None})
 
 
+PARTS = ("sites", "rounds", "cycles", "rows", "site", "draw")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m bench.scale", description=__doc__)
-    parser.add_argument("part", choices=("sites", "rounds", "rows", "draw"))
-    parser.add_argument("counts", nargs="*", type=int, help="sites, rounds or rows")
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("counts", nargs="*", type=int, help="of what the part is about")
     parser.add_argument("--method", choices=tuple(METHODS), default="small network")
     parser.add_argument("--folder", type=Path, help="of the file of rows, or of pictures")
     options = parser.parse_args(arguments)
@@ -335,6 +471,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif options.part == "rounds":
         (rounds,) = options.counts or (ROUNDS,)
         grow_rounds(console, options.method, sites=1000, rounds=rounds)
+    elif options.part == "cycles":
+        cycles, sites = options.counts or (CYCLES, 10)
+        grow_cycles(console, "closed form", sites=sites, cycles=cycles)
+    elif options.part == "site":
+        grow_site(console, options.counts or ROWS_OF_ONE, options.folder or Path.cwd())
     elif options.part == "rows":
         grow_rows(console, options.counts or ROWS, options.folder or Path.cwd())
     else:

@@ -16,10 +16,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import fallow as fl
 from fallow import queries
 from fallow.core.build import names
+from fallow.core.methods import Query
 from fallow.core.spelling import spell_class
 
 TABLE = Path(__file__).resolve().parents[1] / "docs" / "results" / "costs.csv"
@@ -33,7 +35,7 @@ TRAININGS = {
 """Strategies that come with a training method of their own; the others: FedAvg."""
 
 
-EXTRA: dict[str, dict[str, float]] = {"chooser": {"audit": 0.1}}
+EXTRA: dict[str, dict[str, Any]] = {"chooser": {"audit": 0.1}}
 """Settings without which a strategy is not used."""
 
 
@@ -51,16 +53,16 @@ class Cost:
         )
 
 
-def measure(name: str, cls: type) -> dict[str, str]:
+def measure(name: str, cls: type[Query]) -> dict[str, str]:
     """One line of the table."""
     training = TRAININGS.get(name, "fedavg")
     data = "digits"
     model = "mlp"
-    if not cls.contract.classes or training == "server-solve":
+    query = cls()
+    if not query.contract.classes or training == "server-solve":
         data = "diabetes"  # numbers to predict
         model = "linear"
     world = fl.Federation(fl.load(data), fl.IID(), sites=SITES)
-    query = cls()
     if query.contract.one_pass:  # every budget is a selection from nothing
         lengths = [1]
     else:

@@ -59,7 +59,7 @@ def run_all(
     import fallow as fl
 
     done = {tuple(run["about"]) for run in read_runs(file)}
-    worlds = {data: fl.Federation(data, "iid", sites=SITES) for data in datas}
+    worlds = {data: fl.Federation(fl.load(data), "iid", sites=SITES) for data in datas}
     for seed in seeds:
         for data, world in worlds.items():
             for audit in audits:

@@ -122,6 +122,14 @@ class Walk:
                 )
             time.sleep(PAUSE)
 
+    def wait_for_questions(self, asked: int) -> None:
+        """Until each site's people have so many open questions."""
+
+        def are_there() -> bool:
+            return all(self.n_open(site) == asked for site in SITES)
+
+        self.wait(are_there, "questions")
+
     def last_words(self) -> str:
         return "\n".join(f"-- {n}: {self.log(n).read_text()[-1500:]}" for n in self.running)
 
@@ -223,9 +231,7 @@ def go(walk: Walk, browser: Any) -> None:
         walk.start_party(name)
     for number, asked in enumerate([FIRST] + CYCLES * [EACH]):
         walk.say(f"waiting for questions {number + 1} of {CYCLES + 1}")
-        walk.wait(
-            lambda n=asked: all(walk.n_open(site) == n for site in SITES), "questions"
-        )
+        walk.wait_for_questions(asked)
         walk.restart(LEADER)
         pages = {site: open_page(walk, browser, site) for site in SITES}
         for site, page in pages.items():

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, final
 
+import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
@@ -34,7 +35,7 @@ from fallow.training.parts.heads import (
     SETTINGS,
     TOTALS,
     Choice,
-    Labelled,
+    LabelledBlocks,
     Summed,
     check_linear_model,
     choose_best,
@@ -42,14 +43,15 @@ from fallow.training.parts.heads import (
     choose_without_rows,
     class_weights,
     flatten_head,
-    labelled_rows,
     losses_of,
     note_choice,
     penalties_of,
+    read_labelled,
     read_totals,
     totals_of,
 )
 from fallow.training.parts.ridge import (
+    TEMPERATURES,
     Head,
     Path,
     add_up,
@@ -59,6 +61,7 @@ from fallow.training.parts.ridge import (
     head_of,
     log_losses,
     predict,
+    row_blocks,
     sum_features,
     validation_score,
 )
@@ -345,16 +348,23 @@ class ClosedForm:
                 f"a mean leverage is said to be {float(leverage):.6g}, outside 0 to 1"
             )
         rows = self.labelled(view, weights)
-        outputs = predict(rows.z, Head(weight, bias))
-        outputs = rows.y - (rows.y - outputs) / (1 - leverage)
-        squared = rows.s @ (rows.y - outputs).square().sum(1)
+        head = Head(weight, bias)
+        squares = []  # of each row, by blocks
+        are_right = []
+        log = torch.zeros(len(TEMPERATURES), dtype=torch.float64)
+        for z, y, s in row_blocks(rows.z, rows.y, rows.s):
+            outputs = y - (y - predict(z, head)) / (1 - leverage)
+            squares.append((y - outputs).square().sum(1))
+            if view.classes:
+                are_right.append(outputs.argmax(1) == y.argmax(1))
+                log = log_losses(outputs, y, s, before=log)
+        squared = rows.s @ torch.cat(squares)
         if not view.classes:
             return {"squared": squared}
-        is_right = outputs.argmax(1) == rows.y.argmax(1)
         return {
             "squared": squared,
-            "right": rows.s @ is_right.double(),
-            "log": log_losses(outputs, rows.y, rows.s),
+            "right": rows.s @ torch.cat(are_right).double(),
+            "log": log,
         }
 
     def noisy_totals(self, view: View) -> Release:
@@ -385,20 +395,19 @@ class ClosedForm:
         path = decompose(centred(add_up(rows.z, rows.y, rows.s)))
         head = head_of(path, penalty)
         return {
-            "w": flatten_head(head, temperature).to(rows.z.dtype),
-            "stats": rows.z.new_zeros(0),
+            "w": flatten_head(head, temperature).to(view.weights.dtype),
+            "stats": view.weights.new_zeros(0),
         }
 
-    def labelled(self, view: View, weights: Tensor | None = None) -> Labelled:
-        """The labelled rows, which are features themselves.
+    def labelled(self, view: View, weights: Tensor | None = None) -> LabelledBlocks:
+        """The labelled rows, which are features themselves; they are read when they are summed.
 
         Raises Refusal for weights of classes where classes are not balanced.
         """
         check_linear_model(view)
         if weights is not None and self.balance == "none":
             raise Refusal("classes weigh the same in this study, and an order weighs them")
-        z = view.rows("labelled").flatten(1)
-        return labelled_rows(view, z, weights, is_weighted=self.weighted)
+        return read_labelled(view, weights, is_weighted=self.weighted)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return {name: state[name] for name in ("w", "stats")}

@@ -22,11 +22,12 @@ import torch
 from torch import Tensor
 
 from fallow.training.parts.ridge import (
-    BLOCK,
     PENALTIES,
     TEMPERATURES,
     Head,
+    Rows,
     add_products,
+    row_blocks,
 )
 
 SENSITIVITY = 4.5**0.5
@@ -78,7 +79,7 @@ def cut_rows(z: Tensor) -> Tensor:
     return torch.cat([(1 - CONSTANT) ** 0.5 * z / length, constant], dim=1)
 
 
-def sum_products(z: Tensor, y: Tensor) -> Tensor:
+def sum_products(z: Rows, y: Rows) -> Tensor:
     """Σ x x' and Σ x y' over a site's rows, and zeros: ((D + 1)(D + 2) / 2 + (D + 1) C + ZEROS,).
     z: (n, D), y: (n, C) one-hot.
 
@@ -88,10 +89,10 @@ def sum_products(z: Tensor, y: Tensor) -> Tensor:
     size = z.shape[1] + 1
     products = torch.zeros(size, size, dtype=torch.float64)
     cross = torch.zeros(size, y.shape[1], dtype=torch.float64)
-    for rows in torch.split(torch.arange(len(z)), BLOCK):
-        x = cut_rows(z[rows])
+    for z_rows, y_rows in row_blocks(z, y):
+        x = cut_rows(z_rows)
         add_products(products, x)
-        cross += x.T @ y[rows].double()
+        cross += x.T @ y_rows.double()
 
     triangle = products[_upper(size)] * _lengths(size)
     return torch.cat([triangle, cross.flatten(), torch.zeros(ZEROS, dtype=torch.float64)])

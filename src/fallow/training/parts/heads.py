@@ -3,8 +3,9 @@ their losses choose, and the head as the model's last layer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
@@ -22,10 +23,12 @@ from fallow.training.parts.ridge import (
     TEMPERATURES,
     Head,
     Path,
+    Rows,
     Totals,
     add_up,
     centred,
     losses,
+    square_rows,
 )
 
 # What contracts of such methods say alike.
@@ -56,6 +59,65 @@ class Labelled(NamedTuple):
     s: Tensor
 
 
+class LabelledRows(Protocol):
+    """As `Labelled`; rows need not be in memory."""
+
+    @property
+    def z(self) -> Rows: ...
+    @property
+    def y(self) -> Rows: ...
+    @property
+    def s(self) -> Tensor: ...
+
+
+class LabelledBlocks(NamedTuple):
+    """The labelled rows of a site, of which some are in memory at a time."""
+
+    z: Rows
+    y: Rows
+    s: Tensor
+
+
+@final
+@dataclass(frozen=True)
+class LabelledFeatures:
+    """The labelled rows of a site as vectors, (n, D), read from the view some at a time."""
+
+    view: View
+    width: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self), self.width
+
+    def __len__(self) -> int:
+        return len(self.view.labels)
+
+    def blocks(self, size: int) -> Iterator[Tensor]:
+        for rows in self.view.blocks("labelled", size):
+            yield rows.flatten(1)
+
+
+@final
+@dataclass(frozen=True)
+class OneHot:
+    """One-hot classes (n, C) in float64 of labels (n,), made some at a time."""
+
+    labels: Tensor
+    classes: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.labels), self.classes
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def blocks(self, size: int) -> Iterator[Tensor]:
+        for labels in torch.split(self.labels, size):
+            yield one_hot(labels, self.classes).double()
+
+
 class Summed(NamedTuple):
     """The totals of all sites, the number of their rows, and Σ s |y|²."""
 
@@ -82,25 +144,47 @@ def labelled_rows(
 ) -> Labelled:
     """The labelled rows with their features ``z`` (n, D): one-hot classes or numbers, and weights.
     ``weights`` (C,) are those of classes, ``is_weighted`` says whether the query's count."""
-    s = view.weights.double() if is_weighted else torch.ones(len(z), dtype=torch.float64)
+    s = _row_weights(view, weights, is_weighted=is_weighted)
     if not view.classes:
         return Labelled(z, view.labels.double()[:, None], s)
-    if weights is not None:
-        s = s * weights[view.labels]
     return Labelled(z, one_hot(view.labels, view.classes).double(), s)
 
 
-def totals_of(rows: Labelled, centre: Tensor | None = None) -> Answer:
+def read_labelled(
+    view: View, weights: Tensor | None, *, is_weighted: bool
+) -> LabelledBlocks:
+    """What `labelled_rows` gives of the rows themselves, for a linear model of them, with a block of
+    rows in memory at a time."""
+    shapes = dict(view.layout.params)
+    z = LabelledFeatures(view, width=shapes["head.weight"][1])
+    s = _row_weights(view, weights, is_weighted=is_weighted)
+    if not view.classes:
+        return LabelledBlocks(z, view.labels.double()[:, None], s)
+    return LabelledBlocks(z, OneHot(view.labels, view.classes), s)
+
+
+def _row_weights(view: View, weights: Tensor | None, *, is_weighted: bool) -> Tensor:
+    """The weight of each labelled row, (n,): the query's, times that of its class."""
+    if is_weighted:
+        s = view.weights.double()
+    else:
+        s = torch.ones(len(view.labels), dtype=torch.float64)
+    if view.classes and weights is not None:
+        s = s * weights[view.labels]
+    return s
+
+
+def totals_of(rows: LabelledRows, centre: Tensor | None = None) -> Answer:
     """What a site adds to the totals of all; ``centre`` (D,) is taken off the features first."""
     return {
         **add_up(rows.z, rows.y, rows.s, centre),
         "rows": float(len(rows.y)),
-        "squares": rows.s @ rows.y.square().sum(1),
+        "squares": rows.s @ square_rows(rows.y),
     }
 
 
 def losses_of(
-    rows: Labelled, path: Path, penalties: list[float], *, is_class: bool
+    rows: LabelledRows, path: Path, penalties: list[float], *, is_class: bool
 ) -> Answer:
     """What heads of these λ lose on the rows without having seen them.
 
@@ -110,7 +194,7 @@ def losses_of(
     return {**losses(path, rows.z, rows.y, rows.s, penalties, is_class=is_class)}
 
 
-def check_path(rows: Labelled, path: Path) -> None:
+def check_path(rows: LabelledRows, path: Path) -> None:
     """Raise Refusal unless the path can be one of totals that hold these rows: with another one
     the losses could be made to speak of single rows."""
     size = rows.z.shape[1]

@@ -7,8 +7,8 @@ W (D, C), b (C,) minimises Σ s |y - W'z - b|² + λ n |W|²; the intercept is n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +18,18 @@ TINY = 1e-300  # what nothing is divided by
 BLOCK = (
     8192  # rows at a time: features are float32, and only a block of them is ever float64
 )
+
+
+class ReadRows(Protocol):
+    """Rows (n, d) that are read some at a time, so that they need not be in memory."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def __len__(self) -> int: ...
+    def blocks(self, size: int) -> Iterator[Tensor]: ...
+
+
+Rows = Tensor | ReadRows
 
 
 class Totals(NamedTuple):
@@ -61,9 +73,7 @@ class Head(NamedTuple):
 # -- totals ---------------------------------------------------------------------------------------
 
 
-def add_up(
-    z: Tensor, y: Tensor, s: Tensor, centre: Tensor | None = None
-) -> dict[str, Tensor]:
+def add_up(z: Rows, y: Rows, s: Tensor, centre: Tensor | None = None) -> dict[str, Tensor]:
     """The totals of one site, about ``centre`` (D,); 0 without one.  z: (n, D), y: (n, C), s: (n,)
 
     ``products`` holds the upper triangle of Σ s z z' row by row, D (D + 1) / 2 numbers: a
@@ -80,7 +90,7 @@ def add_up(
     products = torch.zeros(size, size, dtype=torch.float64)
     cross = torch.zeros(size, y.shape[1], dtype=torch.float64)
 
-    for z_rows, y_rows, s_rows in _blocks(z, y, s):
+    for z_rows, y_rows, s_rows in row_blocks(z, y, s):
         z_block = z_rows.double()
         if centre is not None:
             z_block = z_block - centre
@@ -107,25 +117,33 @@ def add_up(
     }
 
 
-def _blocks(*parts: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def row_blocks(*parts: Rows) -> Iterator[tuple[Tensor, ...]]:
     """Some rows of each part at a time; of several parts the same ones."""
-    return zip(*(torch.split(part, BLOCK) for part in parts), strict=True)
+    return zip(*(_split(part) for part in parts), strict=True)
 
 
-def sum_features(z: Tensor, s: Tensor) -> Tensor:
+def _split(rows: Rows) -> Iterable[Tensor]:
+    if isinstance(rows, Tensor):
+        return torch.split(rows, BLOCK)
+    return rows.blocks(BLOCK)
+
+
+def sum_features(z: Rows, s: Tensor) -> Tensor:
     """Σ s z in float64, (D,), of which only a block of rows is ever float64.  z: (n, D), s: (n,)"""
     total = torch.zeros(z.shape[1], dtype=torch.float64)
-    for z_rows, s_rows in _blocks(z, s):
+    for z_rows, s_rows in row_blocks(z, s):
         total += s_rows.double() @ z_rows.double()
     return total
 
 
+def square_rows(y: Rows) -> Tensor:
+    """|y|² of each row.  y: (n, C) -> (n,)"""
+    return torch.cat([block.square().sum(1) for (block,) in row_blocks(y)])
+
+
 def predict(z: Tensor, head: Head) -> Tensor:
     """What a head answers to rows, in float64.  z: (n, D) -> (n, C)"""
-    answers = torch.empty(len(z), head.weight.shape[1], dtype=torch.float64)
-    for rows in torch.split(torch.arange(len(z)), BLOCK):
-        answers[rows] = z[rows].double() @ head.weight + head.bias
-    return answers
+    return z.double() @ head.weight + head.bias
 
 
 def add_products(total: Tensor, z: Tensor) -> None:
@@ -258,15 +276,18 @@ def freedom(path: Path, penalty: float) -> Tensor:
 
 class LeftOut(NamedTuple):
     """One block of rows under one penalty: ``outputs`` (m, C) are those of the head that has not
-    seen the row itself; ``rows`` says which of the site's rows they are."""
+    seen the row itself; ``rows`` says which of the site's rows they are, ``y`` (m, C) and ``s``
+    (m,) are theirs, in float64."""
 
     penalty: int  # its place in the grid
     rows: Tensor
     outputs: Tensor
+    y: Tensor
+    s: Tensor
 
 
 def leave_one_out(
-    path: Path, z: Tensor, y: Tensor, s: Tensor, penalties: list[float]
+    path: Path, z: Rows, y: Rows, s: Tensor, penalties: list[float]
 ) -> Iterator[LeftOut]:
     """What the head without row i answers to row i, for every row and penalty: exactly, without
     solving again.  z: (n, D) rows that are in the totals, y: (n, C), s: (n,)
@@ -280,16 +301,19 @@ def leave_one_out(
     inverse = d.reciprocal()
     classes = y.shape[1]
 
-    places = torch.arange(len(z))
-    for rows, z_rows, y_block, s_rows in _blocks(places, z, y, s):
+    first = 0  # row of the block
+    for z_rows, y_block, s_block in row_blocks(z, y, s):
+        rows = torch.arange(first, first + len(z_rows))
+        first += len(z_rows)
         r = (z_rows.double() - path.z) @ path.u  # (m, D)
         fitted = path.y + (r @ heads).view(len(rows), len(penalties), classes)
-        leverage = s_rows.double()[:, None] * (r.square() @ inverse + 1 / path.mass)
+        s_rows = s_block.double()
+        leverage = s_rows[:, None] * (r.square() @ inverse + 1 / path.mass)
         left = (1 - leverage).clamp_min(EPS)  # a lone row has leverage 1
         y_rows = y_block.double()
         for index in range(len(penalties)):
             away = (y_rows - fitted[:, index]) / left[:, index, None]
-            yield LeftOut(index, rows, y_rows - away)
+            yield LeftOut(index, rows, y_rows - away, y=y_rows, s=s_rows)
 
 
 # -- one penalty alone -------------------------------------------------------------------------
@@ -360,7 +384,7 @@ TEMPERATURES = [1000.0 ** (step / 32) for step in range(33)]  # T: 1 ... 1000
 
 
 def losses(
-    path: Path, z: Tensor, y: Tensor, s: Tensor, penalties: list[float], is_class: bool
+    path: Path, z: Rows, y: Rows, s: Tensor, penalties: list[float], is_class: bool
 ) -> dict[str, Tensor]:
     """Totals over one site's rows of what `leave_one_out` loses.
 
@@ -373,28 +397,30 @@ def losses(
     log = torch.zeros(len(penalties), len(TEMPERATURES), dtype=torch.float64)
 
     for found in leave_one_out(path, z, y, s, penalties):
-        s_rows = s[found.rows].double()
-        y_rows = y[found.rows].double()
-        away = (y_rows - found.outputs).clamp(-MOST_AWAY, MOST_AWAY)
-        squared[found.penalty] += s_rows @ away.square().sum(1)
+        away = (found.y - found.outputs).clamp(-MOST_AWAY, MOST_AWAY)
+        squared[found.penalty] += found.s @ away.square().sum(1)
         if is_class:
-            outputs = y_rows - away
-            is_right = outputs.argmax(1) == y_rows.argmax(1)
-            right[found.penalty] += s_rows @ is_right.double()
-            log[found.penalty] += log_losses(outputs, y_rows, s_rows)
+            outputs = found.y - away
+            is_right = outputs.argmax(1) == found.y.argmax(1)
+            right[found.penalty] += found.s @ is_right.double()
+            log[found.penalty] += log_losses(outputs, found.y, found.s)
 
     if not is_class:
         return {"squared": squared}
     return {"squared": squared, "right": right, "log": log}
 
 
-def log_losses(outputs: Tensor, y: Tensor, s: Tensor) -> Tensor:
-    """Σ s of -log softmax(T output) at the true class, for every temperature.
-    outputs, y: (n, C), y one-hot, s: (n,) -> (T,)"""
+def log_losses(
+    outputs: Tensor, y: Tensor, s: Tensor, before: Tensor | None = None
+) -> Tensor:
+    """Σ s of -log softmax(T output) at the true class, for every temperature, added to what was
+    found ``before`` of other rows.  outputs, y: (n, C), y one-hot, s: (n,) -> (T,)"""
     # Less the largest output, all exponents are 0 or less, whatever the temperature is.
     away = outputs - outputs.amax(1, keepdim=True)  # (n, C)
     of_truth = (away * y).sum(1)
     found = s.new_zeros(len(TEMPERATURES))
+    if before is not None:
+        found += before
     temperatures = s.new_tensor(TEMPERATURES)
     for rows in torch.split(torch.arange(len(away)), LOG_ROWS):
         powers = (away[rows] * temperatures[:, None, None]).exp_()  # (T, b, C)
