@@ -6,6 +6,10 @@ for messages every three seconds and starts a process for each), so its bar is t
 machine.  Then sites are added over HTTPS alone, from 3 processes up to 200 or as many as memory
 holds.  Writes ``bench/links.json``, after each step.
 
+`python -m bench.links --nvflare` measures an exchange over HTTPS beside one that a job of NVFlare
+carries, in the same way, and adds it to that file.  ``FALLOW_NVFLARE`` names the Python that has
+NVFlare.
+
 ``bytes_loopback`` is all that crossed the loopback device in an exchange (Linux), TLS, the hops
 inside a machine and idle looks included; between two machines less would travel.
 """
@@ -24,7 +28,7 @@ from typing import Protocol
 
 from bench.timing import describe_machine
 from tests.network.flower.federation import federation
-from tests.network.https.processes import processes_of
+from tests.network.https.processes import processes_of, processes_over_nvflare
 
 SITES = ("ash", "birch", "cedar")
 SIZES = {"small": 1 << 10, "model": 1 << 20}  # bytes of a message, and of its answer
@@ -55,6 +59,26 @@ def compare(exchanges: int) -> dict[str, object]:
         processes_of(Path(folder) / "https", SITES) as (https, _),
     ):
         links: dict[str, Asked] = {"flower": flower, "https": https}
+        for link in links.values():
+            link.ask(dict.fromkeys(SITES, b"first"), START)
+        for name, size in SIZES.items():
+            found[name] = _take_turns(links, size, exchanges)
+    return found
+
+
+def compare_nvflare(exchanges: int) -> dict[str, object]:
+    """Exchanges of each size over HTTPS and through a job of NVFlare, in turns."""
+    found: dict[str, object] = {
+        "machine": describe_machine(),
+        "others_at_work": round(os.getloadavg()[2], 1),
+        "exchanges": exchanges,
+    }
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        processes_of(Path(folder) / "https", SITES) as (https, _),
+        processes_over_nvflare(Path(folder) / "nvflare", SITES) as (carried, _),
+    ):
+        links: dict[str, Asked] = {"https": https, "nvflare": carried}
         for link in links.values():
             link.ask(dict.fromkeys(SITES, b"first"), START)
         for name, size in SIZES.items():
@@ -193,10 +217,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m bench.links")
     parser.add_argument("--exchanges", type=int, default=11, help="of each kind")
     parser.add_argument("--most", type=int, default=MANY[-1], help="processes of sites")
+    parser.add_argument("--nvflare", action="store_true", help="add a job of NVFlare")
     options = parser.parse_args(arguments)
+    if options.nvflare:
+        about = json.loads(RESULTS.read_bytes())
+        about["over_nvflare"] = compare_nvflare(options.exchanges)
+        RESULTS.write_text(json.dumps(about, indent=2) + "\n")
+        print(json.dumps(about["over_nvflare"], indent=2))
+        return 0
 
     def save(found: dict[str, object]) -> None:
-        text = json.dumps(found, indent=2)
+        kept = json.loads(RESULTS.read_bytes()).get("over_nvflare")  # of another time
+        text = json.dumps({**found, "over_nvflare": kept}, indent=2)
         print(text, flush=True)
         RESULTS.write_text(text + "\n")
 

@@ -63,9 +63,8 @@ def test_a_message_waits_for_a_site_that_is_not_there_yet(
         assert world.link.online() == {"anna"}
 
 
-@both_ways
 def test_a_newer_message_replaces_one_at_work_and_the_late_answer_is_dropped(
-    world_of: WorldOf, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     may_end = threading.Event()
     begun = threading.Event()
@@ -76,7 +75,7 @@ def test_a_newer_message_replaces_one_at_work_and_the_late_answer_is_dropped(
             assert may_end.wait(SOON)
         return echo(message)
 
-    with world_of(tmp_path) as world:
+    with served(tmp_path) as world:
         node = world.start_site("anna", handle)
         world.link.send({"anna": b"slow"})
         assert begun.wait(SOON)
@@ -110,9 +109,8 @@ def test_a_site_that_ended_amid_its_work_gets_the_message_again(
         never.set()
 
 
-@both_ways
 def test_what_a_site_could_not_answer_comes_again_and_its_words_stay(
-    world_of: WorldOf, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     tries = []
 
@@ -122,7 +120,7 @@ def test_what_a_site_could_not_answer_comes_again_and_its_words_stay(
             raise RuntimeError("row 17: Anna Meier")
         return echo(message)
 
-    with world_of(tmp_path) as world:
+    with served(tmp_path) as world:
         node = world.start_site("anna", handle)
         world.link.send({"anna": b"order"})
         until(lambda: node.problem is not None or len(tries) > 1)

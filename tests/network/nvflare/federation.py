@@ -30,7 +30,7 @@ SERVER = "localhost"
 ADMIN = "admin@fallow.org"
 PROJECT = "hospitals"
 KEEPER = "keeper"
-SOON = 120.0  # seconds; NVFlare starts a process for each party and each of its jobs
+SOON = 400.0  # seconds; NVFlare starts a process for each party and each of its jobs
 BUILDERS = {
     "workspace.WorkspaceBuilder": {"template_file": ["master_template.yml"]},
     "static_file.StaticFileBuilder": {"config_folder": "config"},

@@ -30,6 +30,13 @@ from fallow.network.nvflare.app.fallow_tunnel.tunnel import (
     Fields,
     find_port,
 )
+from fallow.network.nvflare.app.keep import (
+    AGAIN,
+    SELDOM,
+    Absence,
+    choose_pause,
+    find_missing,
+)
 from tests.network.https.served import SOON, Served, tunnelled, until
 
 NAME = "0" * 32
@@ -64,7 +71,7 @@ def test_what_is_carried_is_encrypted_between_the_two_processes(world: Served) -
     assert b"fallow-signature" not in carried
 
 
-@pytest.mark.parametrize("lost", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("lost", [1, 3, 8])
 def test_a_piece_that_is_lost_costs_a_connection_and_no_message(
     lost: int, world: Served
 ) -> None:
@@ -256,6 +263,59 @@ def test_the_port_is_the_sites_choice(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(code.PORT_SETTING, wrong)
         with pytest.raises(ValueError, match=code.PORT_SETTING):
             find_port()
+
+
+# -- what keeps a job running ---------------------------------------------------------------
+
+
+def test_a_job_that_ends_at_once_is_submitted_ever_more_seldom() -> None:
+    pauses = [AGAIN]
+    for _ in range(20):
+        pauses.append(choose_pause(pauses[-1], lasted=1.0))
+    assert pauses[1:4] == [20.0, 40.0, 80.0]
+    assert pauses[-1] == SELDOM
+    assert choose_pause(SELDOM, lasted=3600.0) == AGAIN
+
+
+def test_a_site_that_is_connected_without_the_job_has_it_begun_anew_ever_more_seldom() -> (
+    None
+):
+    now = 0.0
+    absence = Absence({"anna", "bert"}, lambda: now)
+    begun = []
+    for now in range(0, 1000, 5):
+        if absence.is_too_long({"anna"}):
+            begun.append(now)
+    assert begun == [30, 95, 220, 465, 950]
+
+
+def test_only_an_absence_without_a_break_of_a_site_of_the_study_counts() -> None:
+    now = 0.0
+    absence = Absence({"anna", "bert"}, lambda: now)
+    for now in range(0, 1000, 5):
+        missing = {"carl"}
+        if now % 25 == 0:
+            missing = set()
+        elif now % 2:
+            missing = {"anna", "carl"}
+        assert not absence.is_too_long(missing)
+
+
+class Told:
+    """What NVFlare 2.9 answers to an admin who asks for the jobs of its clients."""
+
+    def get_client_job_status(self) -> list[dict[str, str]]:
+        return [
+            {"client_name": "bert", "app_name": "app", "job_id": "7", "status": "started"},
+            {"client_name": "carl", "app_name": "app", "job_id": "8", "status": "started"},
+            {"client_name": "carl", "app_name": "app", "job_id": "7", "status": "started"},
+            {"client_name": "anna", "status": "no_jobs"},
+        ]
+
+
+def test_who_runs_other_jobs_or_none_is_without_this_one() -> None:
+    assert find_missing(Told(), "7") == {"anna"}
+    assert find_missing(Told(), "8") == {"anna", "bert"}
 
 
 # -- the job --------------------------------------------------------------------------------

@@ -15,15 +15,21 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
-from nvflare.fuel.flare_api.api_spec import JobNotFound
-from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+if TYPE_CHECKING:
+    from nvflare.fuel.flare_api.flare_api import Session
 
 LOOK = 5.0  # seconds between two looks at the job
-AGAIN = 10.0  # seconds until what failed is tried again
+# seconds until what failed is tried again; they double from the first to the last while it fails
+# at once, so that a site that ends every job does not fill the server with them
+AGAIN = 10.0
+SELDOM = 600.0
+AT_ONCE = 30.0  # seconds; a job that lasted for longer did not fail at once
 # seconds for which a site is connected without the job, until it begins anew for all; they double
 # from the first to the last, so that a site that always fails does not hold up the others
 SHORTEST = 30.0
@@ -45,9 +51,7 @@ def main() -> int:
     while not is_stopped.is_set():
         try:
             keep(job, kit, is_stopped)
-        except (
-            Exception
-        ) as error:  # NVFlare raises many kinds; the server may be away for long
+        except Exception as error:  # NVFlare raises many kinds; its server may be away
             say(f"{type(error).__name__}: {error}; it is tried again")
             is_stopped.wait(AGAIN)
     return 0
@@ -55,22 +59,27 @@ def main() -> int:
 
 def keep(job: Path, kit: Path, is_stopped: Event) -> None:
     """Submit the job, and again when it has ended, over one session of an admin."""
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
     about = json.loads((job / "meta.json").read_bytes())
     name = about["name"]
     sites = {site for places in about["deploy_map"].values() for site in places}
     absence = Absence(sites)
+    pause = AGAIN
     session = new_secure_session(find_admin(kit), str(kit))
     try:
         # what an earlier process left may be of a server that was killed: begin anew
         end_jobs(session, name)
         while not is_stopped.is_set():
             number = session.submit_job(str(job))
+            began = time.monotonic()
             say(f"submitted as {number}")
             why = wait_for_end(session, number, absence, is_stopped)
             if why is not None:
                 say(f"{why}: the job is submitted again")
                 end_jobs(session, name)
-                is_stopped.wait(AGAIN)
+                pause = choose_pause(pause, time.monotonic() - began)
+                is_stopped.wait(pause)
         end_jobs(session, name)
         say("the job is over")
     finally:
@@ -80,14 +89,17 @@ def keep(job: Path, kit: Path, is_stopped: Event) -> None:
 class Absence:
     """For how long which of these sites are connected without the job."""
 
-    def __init__(self, sites: set[str]) -> None:
+    def __init__(
+        self, sites: set[str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._sites = sites
+        self._clock = clock
         self._patience = SHORTEST
         self._since: float | None = None
 
     def is_too_long(self, missing: set[str]) -> bool:
         """Whether the job has to begin anew; ``missing``: who is connected without it now."""
-        now = time.monotonic()
+        now = self._clock()
         if not missing & self._sites:
             self._since = None
             return False
@@ -100,10 +112,19 @@ class Absence:
         return True
 
 
+def choose_pause(before: float, lasted: float) -> float:
+    """Seconds until a job is submitted again that lasted for so long; ``before``: the last pause."""
+    if lasted > AT_ONCE:
+        return AGAIN
+    return min(2 * before, SELDOM)
+
+
 def wait_for_end(
     session: Session, number: str, absence: Absence, is_stopped: Event
 ) -> str | None:
     """Why the job has to be submitted again; None when this process is stopped."""
+    from nvflare.fuel.flare_api.api_spec import JobNotFound
+
     while not is_stopped.wait(LOOK):
         try:
             state = str(session.get_job_meta(number)["status"])

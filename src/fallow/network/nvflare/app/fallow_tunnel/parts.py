@@ -7,6 +7,7 @@ registered with NVFlare's serializer, so no other type is made of what comes.
 from __future__ import annotations
 
 import time
+from threading import Event, Thread
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
@@ -22,6 +23,7 @@ from .tunnel import Entrance, Exit, Fields, find_port
 TOPIC = "fallow.tunnel"
 SECONDS = 60.0  # until a piece that nobody has taken counts as lost
 TURN = 0.5  # seconds until the end of the job is noticed
+AGAIN = 2.0  # seconds until a port that is in use is tried again
 FIELDS = ("do", "name", "place", "bytes")
 
 
@@ -75,26 +77,40 @@ class SitePart(Executor):
     def __init__(self) -> None:
         super().__init__()
         self._entrance: Entrance | None = None
+        self._is_over = Event()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Listen from the beginning of the job to its end."""
         if event_type == EventType.START_RUN:
             self._engine = fl_ctx.get_engine()
             self._engine.register_aux_message_handler(TOPIC, self._take)
-            try:
-                self._entrance = Entrance(self._carry, find_port())
-            except (OSError, ValueError) as error:
-                self.system_panic(f"the tunnel cannot listen here: {error}", fl_ctx)
-                return
-            self.log_info(fl_ctx, f"the coordinator is at 127.0.0.1:{self._entrance.port}")
-        elif event_type == EventType.END_RUN and self._entrance is not None:
-            self._entrance.close()
+            Thread(target=self._listen, name="listen", daemon=True).start()
+        elif event_type == EventType.END_RUN:
+            self._is_over.set()
+            if self._entrance is not None:
+                self._entrance.close()
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
         """There are no tasks in this job."""
         return make_reply(ReturnCode.TASK_UNKNOWN)
+
+    def _listen(self) -> None:
+        """Listen as soon as that is possible: a failure here would end the job of all sites."""
+        while not self._is_over.is_set():
+            try:
+                self._entrance = Entrance(self._carry, find_port())
+            except (OSError, ValueError) as error:
+                self.logger.error(
+                    f"the tunnel cannot listen here, and tries again: {error}"
+                )
+                self._is_over.wait(AGAIN)
+                continue
+            self.logger.info(f"the coordinator is at 127.0.0.1:{self._entrance.port}")
+            break
+        if self._is_over.is_set() and self._entrance is not None:
+            self._entrance.close()
 
     def _carry(self, fields: Fields) -> bool:
         with self._engine.new_context() as fl_ctx:
