@@ -16,8 +16,8 @@ import copy
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
@@ -31,6 +31,7 @@ from bench.full_protocol import choose_device
 from fallow.core.banks import Layout
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.streams import stream
+from fallow.core.types import State
 from fallow.engine import Job, row_loss
 from fallow.engine.device import Device
 from fallow.engine.placement import PRECISIONS, Placement, check_machine
@@ -39,6 +40,7 @@ from fallow.training import FedAvg
 
 SHAPE = (3, 32, 32)
 CLASSES = 10
+MOMENTUM = 0.9
 RUNS = 5
 SECONDS = 1e-9  # of a clock that has not moved
 APART = {"float32": 2e-2, "tf32": 0.1, "bf16": 0.3}
@@ -75,7 +77,8 @@ class Task:
 
     @property
     def plan(self) -> Plan:
-        return Plan((Segment(1),), self.batch, Optimiser("sgd", 0.01, momentum=0.9))
+        optimiser = Optimiser("sgd", 0.01, momentum=MOMENTUM)
+        return Plan((Segment(1),), self.batch, optimiser)
 
     @cached_property
     def model(self) -> nn.Module:
@@ -93,7 +96,7 @@ class Task:
         found = []
         for site in range(self.sites):
             draw = stream(0, "rows", site)
-            x = torch.randn(self.rows, *SHAPE, generator=draw)
+            x = torch.randn((self.rows, *SHAPE), generator=draw)
             y = torch.randint(0, CLASSES, (self.rows,), generator=draw)
             weight = torch.ones(self.rows)
             found.append(Job(f"site-{site}", x, y, weight, start, partial(_stream, site)))
@@ -109,10 +112,10 @@ class Task:
             found.append((x, job.y.to(device)))
         return found
 
-    def batches(self, site: int) -> Iterator[Tensor]:
+    def batches(self, site: int) -> Sequence[Tensor]:
         """The rows of each step, on the device."""
         rows = torch.randperm(self.rows, generator=self.jobs[site].streams("batches", 0))
-        return iter(torch.split(rows.to(self.placement.device), self.batch))
+        return torch.split(rows.to(self.placement.device), self.batch)
 
 
 def _stream(site: int, *name: str | int) -> torch.Generator:
@@ -129,7 +132,8 @@ def plain_loop(task: Task) -> Weights:
     for site, (x, y) in enumerate(task.there):
         model = copy.deepcopy(task.model).to(device).train()
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's
-        opt = torch.optim.SGD(model.parameters(), task.plan.optimiser.lr, momentum=0.9)
+        lr = task.plan.optimiser.lr
+        opt = torch.optim.SGD(model.parameters(), lr, momentum=MOMENTUM)
         for rows in task.batches(site):
             opt.zero_grad()
             with _products(task.placement):
@@ -149,30 +153,31 @@ def by_vmap(task: Task) -> Weights:
     replace_all_batch_norm_modules_(model)
     names = [name for name, _ in task.layout.params]
     first = dict(model.named_parameters())
-    w = {
-        name: first[name].detach().expand(task.sites, *first[name].shape) for name in names
-    }
-    moved = {name: torch.zeros_like(part) for name, part in w.items()}
+    w: State = {}  # of all sites, (sites, ...) each
+    moved: State = {}
+    for name in names:
+        w[name] = torch.stack([first[name].detach()] * task.sites)
+        moved[name] = torch.zeros_like(w[name])
     x = torch.stack([rows for rows, _ in task.there])
     y = torch.stack([classes for _, classes in task.there])
+    rough = task.placement.autocast
 
-    def loss(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        if (
-            rough is not None
-        ):  # by hand: under autocast vmap knows no convolution's gradient
+    def loss(params: State, x: Tensor, y: Tensor) -> Tensor:
+        if rough is not None:
+            # by hand: under autocast vmap knows no convolution's gradient
             params = {name: part.to(rough) for name, part in params.items()}
             x = x.to(rough)
         outputs = functional_call(model, params, (x,))
         return nn.functional.cross_entropy(outputs.float(), y)
 
-    rough = task.placement.autocast
     slopes = vmap(grad(loss))
     sites = torch.arange(task.sites, device=device).unsqueeze(1)
-    for step in zip(*(task.batches(site) for site in range(task.sites)), strict=True):
-        rows = torch.stack(step)  # (sites, b)
+    orders = [task.batches(site) for site in range(task.sites)]
+    for step in range(len(orders[0])):
+        rows = torch.stack([order[step] for order in orders])  # (sites, b)
         g = slopes(w, x[sites, rows], y[sites, rows])
         for name in names:
-            moved[name] = 0.9 * moved[name] + g[name]
+            moved[name] = MOMENTUM * moved[name] + g[name]
             w[name] = w[name] - task.plan.optimiser.lr * moved[name]
     flat = torch.cat([w[name].flatten(1) for name in names], 1).cpu()
     return list(flat)
@@ -189,7 +194,14 @@ class Ours:
     def executor(self) -> Device:
         task = self.task
         loss = row_loss("classification")
-        made = Device(task.model, task.layout, loss, True, task.placement, print)
+        made = Device(
+            task.model,
+            task.layout,
+            loss,
+            channels_last=True,
+            placement=task.placement,
+            tell=print,
+        )
         made.recorder.is_used = self.is_recorded
         return made
 
@@ -206,16 +218,30 @@ def _products(placement: Placement) -> torch.autocast:
     )
 
 
-def ways_of(task: Task) -> dict[str, Way]:
-    """The ways by their names; the plain loop is what the others stand beside."""
-    ways: dict[str, Way] = {
-        "plain PyTorch loop": partial(plain_loop, task),
-        "torch.func.vmap": partial(by_vmap, task),
-        "Fallow, steps called": Ours(task, is_recorded=False),
-    }
+@dataclass
+class Entrant:
+    """A way in the race: what it took each time, and the weights that it ended with."""
+
+    name: str
+    way: Way
+    seconds: list[float] = field(default_factory=list)
+    end: Weights = field(default_factory=list)
+
+    @property
+    def took(self) -> float:
+        return max(median(self.seconds), SECONDS)
+
+
+def enter(task: Task) -> list[Entrant]:
+    """The ways; the first, the plain loop, is what the others stand beside."""
+    entrants = [
+        Entrant("plain PyTorch loop", partial(plain_loop, task)),
+        Entrant("torch.func.vmap", partial(by_vmap, task)),
+        Entrant("Fallow, steps called", Ours(task, is_recorded=False)),
+    ]
     if task.placement.device.type == "cuda":
-        ways["Fallow, steps recorded"] = Ours(task, is_recorded=True)
-    return ways
+        entrants.append(Entrant("Fallow, steps recorded", Ours(task, is_recorded=True)))
+    return entrants
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -224,45 +250,43 @@ def ways_of(task: Task) -> dict[str, Way]:
 def race(task: Task, runs: int) -> list[Row]:
     """Every way in turn, after two runs of each that are not timed."""
     placement = task.placement
-    ways = ways_of(task)
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    ends: dict[str, Weights] = {}
+    entrants = enter(task)
     with placement.computing():
-        for name, way in ways.items():
+        for entrant in entrants:
             for _ in range(2):
-                ends[name] = way()
+                entrant.way()
         for _ in range(runs):
-            for name, way in ways.items():
-                seconds[name].append(time_once(way, placement.device))
+            for entrant in entrants:
+                run_once(entrant, placement.device)
         peak = measure_peak(placement)
     flops = count_flops(task)
     images = task.sites * task.rows
-    took = {name: max(median(each), SECONDS) for name, each in seconds.items()}
+    plain = entrants[0]
     rows = []
-    for name in ways:
-        apart = _apart(ends[name], ends["plain PyTorch loop"], task)
-        rows.append(
-            Row(
-                way=name,
-                device=describe_device(placement.device),
-                precision=placement.precision,
-                images_per_second=images / took[name],
-                share_of_peak=images * flops / took[name] / peak,
-                ratio=took["plain PyTorch loop"] / took[name],
-                apart=apart,
-                is_same=apart <= APART[placement.precision],
-            )
+    for entrant in entrants:
+        per_second = images / entrant.took
+        apart = measure_apart(entrant.end, plain.end, task)
+        row = Row(
+            way=entrant.name,
+            device=describe_device(placement.device),
+            precision=placement.precision,
+            images_per_second=per_second,
+            share_of_peak=per_second * flops / peak,
+            ratio=plain.took / entrant.took,
+            apart=apart,
+            is_same=apart <= APART[placement.precision],
         )
+        rows.append(row)
     return rows
 
 
-def time_once(way: Callable[[], object], device: torch.device) -> float:
-    """Seconds until the device is done."""
+def run_once(entrant: Entrant, device: torch.device) -> None:
+    """One timed run, whose weights are those that are compared."""
     wait_for(device)
     started = time.perf_counter()
-    way()
+    entrant.end = entrant.way()
     wait_for(device)
-    return time.perf_counter() - started
+    entrant.seconds.append(time.perf_counter() - started)
 
 
 def wait_for(device: torch.device) -> None:
@@ -276,7 +300,7 @@ def wait_for(device: torch.device) -> None:
 def count_flops(task: Task) -> float:
     """Floating-point operations of an image in training, forwards and back."""
     model = copy.deepcopy(task.model).train()
-    x = torch.zeros(2, *SHAPE)
+    x = torch.zeros((2, *SHAPE))
     with FlopCounterMode(display=False) as counter:
         model(x).sum().backward()
     return float(counter.get_total_flops() / len(x))
@@ -290,11 +314,17 @@ def measure_peak(placement: Placement) -> float:
     dtype = placement.autocast or torch.float32
     a = torch.randn(n, n, device=placement.device, dtype=dtype)
     b = torch.randn(n, n, device=placement.device, dtype=dtype)
-    took = [time_once(lambda: a @ b, placement.device) for _ in range(10)]
-    return float(2 * n**3 / max(min(took), SECONDS))
+    took = torch.inf
+    for _ in range(10):
+        wait_for(placement.device)
+        started = time.perf_counter()
+        torch.mm(a, b)
+        wait_for(placement.device)
+        took = min(took, time.perf_counter() - started)
+    return float(2 * n**3 / max(took, SECONDS))
 
 
-def _apart(ours: Weights, theirs: Weights, task: Task) -> float:
+def measure_apart(ours: Weights, theirs: Weights, task: Task) -> float:
     """The largest difference of a weight, as a share of the largest way of one."""
     start = task.jobs[0].start["w"]
     apart = 0.0
@@ -345,13 +375,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     precisions = options.precision or ["float32"]
     if not options.precision and device == "cuda":
         precisions = list(PRECISIONS)
+    runs = RUNS
+    if options.quick:
+        runs = 1
     rows: list[Row] = []
     for precision in precisions:
         try:
             check_machine(device, precision)
         except ValueError as error:
             parser.error(str(error))
-        rows += race(_task(device, precision, options.quick), 1 if options.quick else RUNS)
+        rows += race(_task(device, precision, options.quick), runs)
     print(format_rows(rows))
     if options.out is not None:
         text = json.dumps([asdict(row) for row in rows], indent=2)

@@ -20,6 +20,7 @@ import torch
 from fallow.core.events import Event
 from fallow.core.plan import Segment
 from fallow.core.words import count_noun, duration
+from fallow.data.catalogue.named import missing_files
 from fallow.papers.ahfal import recipes as ahfal
 from fallow.papers.dpfl import recipes as dpfl
 from fallow.papers.fairfal import recipes as fairfal
@@ -85,6 +86,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     for name in options.studies:
         if name not in STUDIES:
             parser.error(f"there is no study {name!r}; choose from {', '.join(STUDIES)}")
+    if not options.tiny:
+        for name in options.studies:
+            _check_data(parser, name, options.data)
     if options.device == "auto":
         options.device = choose_device()
     if options.table is None:
@@ -92,6 +96,17 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         if options.tiny:
             options.table = options.out / TABLE.name
     return options
+
+
+def _check_data(parser: argparse.ArgumentParser, name: str, folder: Path | None) -> None:
+    """End with a sentence where parts of the data have not arrived: fewer rows are not full size."""
+    data = STUDIES[name].data
+    missing = missing_files(data, folder)
+    if missing:
+        parser.error(
+            f"study {name} needs all of {data}; not there yet: {', '.join(missing)}; bring all files "
+            "to one folder, and name it by --data or FALLOW_DATA"
+        )
 
 
 def choose_device() -> str:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import io
+import lzma
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +11,7 @@ import pytest
 import torch
 
 from fallow.data import CATALOGUE, Natural, check_leak, load
+from fallow.data.catalogue.named import missing_files
 
 DATA = os.environ.get("FALLOW_DATA")
 needs_files = pytest.mark.skipif(
@@ -94,6 +98,31 @@ def test_a_missing_file_or_folder_says_which_and_what_to_set(
         ValueError, match=r"'kegg': the file tab_keggundirected.npz is needed, which"
     ):
         load("kegg")
+
+
+@pytest.mark.parametrize("file", ["cifar10_train_a.npy.xz", "cifar10_labels.npz"])
+def test_a_file_that_did_not_arrive_whole_is_named(tmp_path: Path, file: str) -> None:
+    pictures = np.zeros((3, 32, 32, 3), np.uint8)
+    packed = io.BytesIO()
+    np.save(packed, pictures)
+    for part in ("train_a", "train_b", "test"):
+        name = f"cifar10_{part}.npy.xz"
+        (tmp_path / name).write_bytes(lzma.compress(packed.getvalue()))
+    labels = np.zeros(6, np.uint8)
+    np.savez(
+        tmp_path / "cifar10_labels.npz",
+        y_train=labels,
+        y_test=labels[:3],
+        class_names=["a"],
+    )
+    whole = (tmp_path / file).read_bytes()
+    (tmp_path / file).write_bytes(whole[: len(whole) // 2])
+    assert missing_files("cifar10", tmp_path) == []
+    said = (
+        rf"the file {re.escape(file)} in .* is not whole \(\d+ bytes: .*copy it there again"
+    )
+    with pytest.raises(ValueError, match=said):
+        load("cifar10", tmp_path)
 
 
 def test_a_data_folder_is_read_without_pickles_and_its_leaks_are_dropped(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core.products import has_device, place, taking_products_on
+from fallow.core.products import block_rows, has_device, place, taking_products_on
 from fallow.core.streams import stream
 from fallow.engine.device import say_nothing
 from fallow.engine.placement import DeviceFailed, Placement
@@ -83,6 +83,17 @@ def test_they_come_to_the_same_there_and_come_back(compute: Callable[[], Tensor]
     found = ours.run(compute)
     assert found.device == torch.device("cpu")
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("compute", PRODUCTS.values(), ids=PRODUCTS)
+def test_small_blocks_come_to_the_same(
+    compute: Callable[[], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = compute()
+    monkeypatch.setattr("fallow.core.products.CELLS", 30)
+    with taking_products_on(torch.device("cpu")):
+        assert block_rows(1024, 7) == 4
+        torch.testing.assert_close(compute(), wanted, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("k", [3, 40, 170])

@@ -14,6 +14,8 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
+CELLS = 2**24  # numbers of a block on a device: 128 MB in double precision
+
 _PLACE: ContextVar[torch.device | None] = ContextVar("place of products", default=None)
 
 
@@ -46,3 +48,18 @@ def place(rows: Tensor) -> Tensor:
 def has_device() -> bool:
     """Whether products are taken on a device."""
     return _PLACE.get() is not None
+
+
+def block_rows(most: int, columns: int) -> int:
+    """How many rows of a matrix with so many columns are made at a time: ``most``, and on a device no
+    more than `CELLS` numbers allow, because its memory is that of all sites.
+
+    >>> block_rows(1024, 100_000)
+    1024
+    >>> with taking_products_on(torch.device("cpu")):
+    ...     block_rows(1024, 100_000)
+    167
+    """
+    if not has_device():
+        return most
+    return max(1, min(most, CELLS // max(columns, 1)))

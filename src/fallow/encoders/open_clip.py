@@ -10,26 +10,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, final
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
-from fallow.core.types import Answer, State
-from fallow.core.view import View
-from fallow.encoders.base import Shape, check_positive
-from fallow.encoders.photos import (
-    ABOUT_COLOURS,
-    PhotoNetwork,
-    check_colours,
-    check_photo,
-    colour_totals,
-    encode_photos,
-    fit_colours,
-)
+from fallow.encoders.photos import ABOUT_COLOURS, PhotoEncoder, PhotoNetwork
 from fallow.encoders.weights import (
-    digest_of_module,
     find_cached_file,
     load_pretrained,
 )
@@ -40,7 +26,7 @@ TOWER = "visual."  # what files of whole models write before the weights of the 
 
 @final
 @dataclass(frozen=True)
-class OpenCLIP:
+class OpenCLIP(PhotoEncoder):
     """What the image tower of a CLIP model sees in pictures: its embedding, of which no text is
     needed.
 
@@ -60,12 +46,7 @@ class OpenCLIP:
     weights: str | None = None
     sha256: str | None = None
     tag: str | None = None
-    size: int = 224
-    batch: int = 64
-    normalise: bool = True
-    half: bool = False
 
-    version: ClassVar[int] = 2
     contract: ClassVar[Contract] = Contract(
         title="Open CLIP",
         paper="Learning Transferable Visual Models From Natural Language Supervision",
@@ -74,44 +55,14 @@ class OpenCLIP:
     )
 
     def __post_init__(self) -> None:
-        check_positive(self, "size", "batch")
+        super().__post_init__()
         if not self.network:
             raise ValueError(
                 "Open CLIP: network is missing; name one of open_clip, such as "
                 "open-clip:network=ViT-B-32"
             )
-        if not self.normalise:
-            object.__setattr__(self, "contract", OpenCLIP.contract.without("colours"))
 
-    def width(self, shape: Shape) -> int:
-        check_photo(shape)
-        return self.encode(torch.zeros((1, *shape)), {}).shape[1]
-
-    # -- server half ------------------------------------------------------------------------
-
-    def fit(self, ask: Ask, shape: Shape) -> State:
-        """``mean``, ``deviation`` (c,): of the colours of all rows; nothing without ``normalise``."""
-        if not self.normalise:
-            return {}
-        return fit_colours(ask)
-
-    # -- site half --------------------------------------------------------------------------
-
-    def colours(self, view: View) -> Answer:
-        return colour_totals(view)
-
-    def check_state(self, shape: Shape, state: State) -> None:
-        """Raise Refusal for colours that follow from no pictures."""
-        check_colours(self.contract.title, shape, state, self.normalise)
-
-    def encode(self, x: Tensor, state: State) -> Tensor:
-        return encode_photos(self._load(), x, state, self.size, self.batch)
-
-    def weights_digest(self) -> str:
-        """Of the image tower's weights as they were loaded, wherever they came from."""
-        return digest_of_module(self._load().module)
-
-    def _load(self) -> PhotoNetwork:
+    def load(self) -> PhotoNetwork:
         return load_tower(self.network, self.weights, self.sha256, self.tag)
 
 

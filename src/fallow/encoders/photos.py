@@ -7,7 +7,9 @@ totals of their colours once, and pictures are moved to the colours of photograp
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,17 +17,20 @@ from torch.nn import functional
 
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
+from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.encoders.base import (
     Shape,
     check_parts,
+    check_positive,
     describe_shape,
     round_digits,
     round_to_grid,
 )
 from fallow.encoders.rows import picture_blocks
+from fallow.encoders.weights import digest_of_module
 
 COLOURS = 3
 PHOTO_MEAN = (0.485, 0.456, 0.406)
@@ -45,6 +50,64 @@ class PhotoNetwork:
     module: nn.Module
     mean: tuple[float, ...] = PHOTO_MEAN
     deviation: tuple[float, ...] = PHOTO_DEVIATION
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotoEncoder(ABC):
+    """What encoders by pretrained networks of photographs share.
+
+    size: pixels in each direction to which pictures are brought; grey ones count for three colours.
+    batch: pictures at a time.  normalise: pictures are brought to the colours that the network was
+    trained on, for which sites tell totals of theirs; without it they are taken in the units of the
+    data set.  half: features are rounded to float16.
+    """
+
+    size: int = 224
+    batch: int = 64
+    normalise: bool = True
+    half: bool = False
+
+    version: ClassVar[int] = 2
+    contract: ClassVar[Contract] = Contract(
+        title="Photographs", sum={"colours": ABOUT_COLOURS}
+    )
+
+    def __post_init__(self) -> None:
+        check_positive(self, "size", "batch")
+        if not self.normalise:
+            object.__setattr__(self, "contract", type(self).contract.without("colours"))
+
+    @abstractmethod
+    def load(self) -> PhotoNetwork:
+        """The network; ValueError where its package, it or its weights are missing."""
+
+    def width(self, shape: Shape) -> int:
+        check_photo(shape)
+        return self.encode(torch.zeros((1, *shape)), {}).shape[1]
+
+    def weights_digest(self) -> str:
+        """Of the weights as they were loaded, wherever they came from."""
+        return digest_of_module(self.load().module)
+
+    # -- server half ------------------------------------------------------------------------
+
+    def fit(self, ask: Ask, shape: Shape) -> State:
+        """``mean``, ``deviation`` (c,): of the colours of all rows; nothing without ``normalise``."""
+        if not self.normalise:
+            return {}
+        return fit_colours(ask)
+
+    # -- site half --------------------------------------------------------------------------
+
+    def colours(self, view: View) -> Answer:
+        return colour_totals(view)
+
+    def check_state(self, shape: Shape, state: State) -> None:
+        """Raise Refusal for colours that follow from no pictures."""
+        check_colours(self.contract.title, shape, state, self.normalise)
+
+    def encode(self, x: Tensor, state: State) -> Tensor:
+        return encode_photos(self.load(), x, state, self.size, self.batch)
 
 
 # -- totals ---------------------------------------------------------------------------------------

@@ -8,26 +8,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, final
 
-import torch
-from torch import Tensor
-
-from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
-from fallow.core.types import Answer, State
-from fallow.core.view import View
-from fallow.encoders.base import Shape, check_positive
-from fallow.encoders.photos import (
-    ABOUT_COLOURS,
-    PhotoNetwork,
-    check_colours,
-    check_photo,
-    colour_totals,
-    encode_photos,
-    fit_colours,
-)
+from fallow.encoders.photos import ABOUT_COLOURS, PhotoEncoder, PhotoNetwork
 from fallow.encoders.weights import (
-    digest_of_module,
     find_cached_file,
     load_pretrained,
 )
@@ -38,7 +22,7 @@ CACHED = ("model.safetensors",)
 
 @final
 @dataclass(frozen=True)
-class Timm:
+class Timm(PhotoEncoder):
     """What a pretrained image network of timm sees in pictures, before its classes.
 
     network: its name in timm, such as "vit_small_patch16_224".  weights: a file of
@@ -55,53 +39,18 @@ class Timm:
     network: str = ""
     weights: str | None = None
     sha256: str | None = None
-    size: int = 224
-    batch: int = 64
-    normalise: bool = True
-    half: bool = False
 
-    version: ClassVar[int] = 2
     contract: ClassVar[Contract] = Contract(title="Timm", sum={"colours": ABOUT_COLOURS})
 
     def __post_init__(self) -> None:
-        check_positive(self, "size", "batch")
+        super().__post_init__()
         if not self.network:
             raise ValueError(
                 "Timm: network is missing; name one of timm, such as "
                 "timm:network=vit_small_patch16_224"
             )
-        if not self.normalise:
-            object.__setattr__(self, "contract", Timm.contract.without("colours"))
 
-    def width(self, shape: Shape) -> int:
-        check_photo(shape)
-        return self.encode(torch.zeros((1, *shape)), {}).shape[1]
-
-    # -- server half ------------------------------------------------------------------------
-
-    def fit(self, ask: Ask, shape: Shape) -> State:
-        """``mean``, ``deviation`` (c,): of the colours of all rows; nothing without ``normalise``."""
-        if not self.normalise:
-            return {}
-        return fit_colours(ask)
-
-    # -- site half --------------------------------------------------------------------------
-
-    def colours(self, view: View) -> Answer:
-        return colour_totals(view)
-
-    def check_state(self, shape: Shape, state: State) -> None:
-        """Raise Refusal for colours that follow from no pictures."""
-        check_colours(self.contract.title, shape, state, self.normalise)
-
-    def encode(self, x: Tensor, state: State) -> Tensor:
-        return encode_photos(self._load(), x, state, self.size, self.batch)
-
-    def weights_digest(self) -> str:
-        """Of the weights as they were loaded, wherever they came from."""
-        return digest_of_module(self._load().module)
-
-    def _load(self) -> PhotoNetwork:
+    def load(self) -> PhotoNetwork:
         return load_timm(self.network, self.weights, self.sha256)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.products import block_rows
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
 from fallow.queries.parts import Features, LastLayer, first_best
@@ -93,7 +94,7 @@ def nearest(pool: Features, centres: Features) -> tuple[Tensor, Tensor]:
         return left, torch.zeros(len(left)).long()
     distances = []
     places = []
-    for x in torch.split(pool.x, CHUNK):
+    for x in torch.split(pool.x, block_rows(CHUNK, len(centres.half))):
         # half squared distances without |x|² / 2, which is alike for all centres
         found = torch.addmm(centres.half, x, centres.x.T, alpha=-1).min(1)
         distances.append(found.values)

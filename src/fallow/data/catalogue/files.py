@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import lzma
 import math
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ HAR_TEST_PERSONS = (1, 3, 8, 9, 11, 12, 17, 19, 23)  # the official ones, counte
 
 def read_array(folder: Path | None, file: str) -> Array:
     """The one array of a .npy.xz file."""
-    with lzma.open(find_file(folder, file)) as stream:
+    with unpacking(find_file(folder, file)) as path, lzma.open(path) as stream:
         array: Array = np.lib.format.read_array(stream, allow_pickle=False)
     return array
 
@@ -37,7 +39,7 @@ def read_array(folder: Path | None, file: str) -> Array:
 def read_first(folder: Path | None, file: str, n: int) -> tuple[Array, int]:
     """The first ``n`` rows of the one array of a .npy.xz file, and how many it has: what comes after
     them is not unpacked."""
-    with lzma.open(find_file(folder, file)) as stream:
+    with unpacking(find_file(folder, file)) as path, lzma.open(path) as stream:
         version = np.lib.format.read_magic(stream)
         read_header = np.lib.format.read_array_header_1_0
         if version >= (2, 0):
@@ -54,8 +56,24 @@ def read_first(folder: Path | None, file: str, n: int) -> tuple[Array, int]:
 
 def read_arrays(folder: Path | None, file: str) -> dict[str, Array]:
     """The arrays of a .npz file by name."""
-    with np.load(find_file(folder, file), allow_pickle=False) as arrays:
+    with (
+        unpacking(find_file(folder, file)) as path,
+        path.open("rb") as stream,
+        np.load(stream, allow_pickle=False) as arrays,
+    ):
         return {name: arrays[name] for name in arrays.files}
+
+
+@contextmanager
+def unpacking(path: Path) -> Iterator[Path]:
+    """A context in which a file that ends too early, or is damaged, is a ValueError that says so."""
+    try:
+        yield path
+    except (EOFError, lzma.LZMAError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"the file {path.name} in {path.parent} is not whole ({path.stat().st_size:,} bytes: "
+            f"{error}); copy it there again"
+        ) from error
 
 
 def find_file(folder: Path | None, file: str) -> Path:

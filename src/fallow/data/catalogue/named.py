@@ -339,6 +339,20 @@ def source_files(name: str, data_dir: str | Path | None = None) -> list[Path]:
     return sorted(found)
 
 
+def missing_files(name: str, data_dir: str | Path | None = None) -> list[str]:
+    """The files of a named data set that are not in the folder, those that it can do without too.
+
+    >>> missing_files("cifar10", "/nowhere")[-1]
+    'cifar10_train_b.npy.xz'
+    """
+    entry = _entry(name)
+    wanted = [*entry.files, *entry.optional_files]
+    folder = _folder(data_dir)
+    if folder is None:
+        return wanted
+    return [file for file in wanted if not (folder / file).exists()]
+
+
 def _entry(name: str) -> Entry:
     if name not in CATALOGUE:
         raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fallow.core.products import place
+from fallow.core.products import block_rows, place
 from fallow.queries.parts.kcenter import CHUNK, EXACT
 from fallow.queries.parts.magnitude import within_reach
 
@@ -42,7 +42,8 @@ def _density(x: Tensor, k: int) -> Tensor:
     half = y.square().sum(1) / 2
     scores = []
     first = 0  # the position of the block's first row
-    for block, own in zip(torch.split(y, CHUNK), torch.split(half, CHUNK), strict=True):
+    size = block_rows(CHUNK, len(y))
+    for block, own in zip(torch.split(y, size), torch.split(half, size), strict=True):
         far = torch.addmm(half, block, y.T, alpha=-1)
         far = far.add_(own[:, None])  # (b, m) half squared distances
         at = torch.arange(len(block))

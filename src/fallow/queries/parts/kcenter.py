@@ -8,7 +8,7 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
-from fallow.core.products import place
+from fallow.core.products import block_rows, place
 
 CHUNK = 1024  # rows of a distance block: an m x n matrix is never built
 CELLS = 2**18  # products of a block of `Features.nearest`: as many stay in the cache
@@ -120,10 +120,11 @@ class Gradients:
         q_t = other.q.to(self.q).T
         z_t = other.z.to(self.z).T
         half_o = other.half.to(self.half)
+        size = block_rows(CHUNK, len(half_o))
         blocks = zip(
-            torch.split(self.q, CHUNK),
-            torch.split(self.z, CHUNK),
-            torch.split(self.half, CHUNK),
+            torch.split(self.q, size),
+            torch.split(self.z, size),
+            torch.split(self.half, size),
             strict=True,
         )
         found = []
