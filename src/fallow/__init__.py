@@ -68,6 +68,7 @@ Strategies that every site follows by itself
 Strategies of a federation
     Coverage             what the model is unsure about, covered by all sites together
     Typical              few labels: one for each cluster of all sites, without a model
+    TypicalUnsure        typical rows of what the model is unsure about, at all sites together
     Ensemble             the local and the global model as one
     AHFAL                both models, by how evenly sites hold a class
     KSAS                 where both models differ, on classes that the site knows

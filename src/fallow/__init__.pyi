@@ -85,6 +85,7 @@ from fallow.queries import Prices as Prices
 from fallow.queries import Random as Random
 from fallow.queries import Typical as Typical
 from fallow.queries import Typicality as Typicality
+from fallow.queries import TypicalUnsure as TypicalUnsure
 from fallow.settings.recipe import Recipe as Recipe
 from fallow.settings.spec import Spec as Spec
 from fallow.training import KCFU as KCFU

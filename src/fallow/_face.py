@@ -21,7 +21,7 @@ METHODS = {
             "Fisher",
         ),
         *("LeastConfidence", "LoGo", "Margin", "NoiseStability", "OracleHistogram"),
-        *("Pivotal", "Prices", "Random", "Typical", "Typicality"),
+        *("Pivotal", "Prices", "Random", "Typical", "TypicalUnsure", "Typicality"),
     ),
     "fallow.training": (
         *("KCFU", "ClosedForm", "Evidential", "FedAvg", "FedProx", "MaskedSolve"),

@@ -34,6 +34,7 @@ from fallow.queries import (
     Random,
     Typical,
     Typicality,
+    TypicalUnsure,
 )
 
 STRATEGIES: list[Query] = [
@@ -83,6 +84,8 @@ STRATEGIES: list[Query] = [
     NoiseStability(model="global", draws=4),
     Typical(),
     Typical(neighbours=2, least=3),
+    TypicalUnsure(),
+    TypicalUnsure(neighbours=2, least=3),
     Typicality(),
     Typicality(model="global", neighbours=2),
     KSAS(),
@@ -124,6 +127,7 @@ READ_FEATURES = (
         Ensemble,
         NoiseStability,
         Typical,
+        TypicalUnsure,
         Typicality,
         LoGo,
         FEAL,

@@ -24,6 +24,7 @@ from fallow.queries import (
     Pivotal,
     Prices,
     Typical,
+    TypicalUnsure,
 )
 from fallow.sites.in_process import InProcess
 from fallow.storage.packing import pack
@@ -65,6 +66,8 @@ def listed(strategy: Any) -> Listed:
         return of_chooser()
     if isinstance(strategy, Typical):
         return of_typical(strategy)
+    if isinstance(strategy, TypicalUnsure):
+        return of_typical_unsure(strategy)
     if isinstance(strategy, Coverage):
         return of_coverage(strategy)
     if isinstance(strategy, IFAL):
@@ -220,6 +223,35 @@ def of_typical(strategy: Typical) -> Listed:
     return Listed(kinds, up[:-1], down)
 
 
+def of_typical_unsure(strategy: TypicalUnsure) -> Listed:
+    """What it sends of three sites with 12 rows each, of which three are bought."""
+    d = 2 * CLASSES
+    splits = [1, 2, 3, 4, 6, 6]
+    if strategy.least == 3:
+        splits = [1, 2, 3, 4, 6, 9, 11, 11]
+    k = splits[-1]
+    count: Shapes = {"count": ()}
+    at: Shapes = {"centres": (k, d), "is_trained": ()}
+    weights: Shapes = {"masses": (k,), "labels": (k,)}
+    exchanges: list[tuple[str, Shapes, Shapes]] = [
+        ("keep", count, {}),
+        ("sum", {"rows": (), "labels": ()}, {}),
+        *clustered(splits),
+        ("sum", {"rows": (k,), **weights}, at),
+        ("keep", count, {"n": (), **at, **weights}),
+    ]
+    turns = 3
+    for turn in range(turns):
+        asked: Shapes = {"bars": (turn, k), "prefix": (k,), "digit": ()}
+        digit: Shapes = {"rows": (k, 128)}
+        exchanges += [("sum", digit, asked), ("sum", digit, asked)]
+        exchanges.append(("sum", {"taken": (k,)}, {"bars": (turn + 1, k)}))
+    last: Shapes = {"n": (), "bars": (turns, k), "covered": (k,)}
+    exchanges.append(("keep", count, last))
+    kinds, up, down = zip(*exchanges, strict=True)
+    return Listed(kinds, up[:-1], down)
+
+
 def of_coverage(strategy: Coverage) -> Listed:
     """What it sends of three sites with 12 rows each, of which three are bought."""
     d = 2 * CLASSES
@@ -360,7 +392,7 @@ def test_a_cycle_has_one_query_and_one_exchange_that_picks(strategy: Any) -> Non
         keeps_before = 1
     elif isinstance(strategy, Fisher):
         keeps_before = 3
-    elif isinstance(strategy, Typical):
+    elif isinstance(strategy, Typical | TypicalUnsure):
         keeps_before = 2
     elif isinstance(strategy, Coverage):
         keeps_before = 5

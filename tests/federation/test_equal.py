@@ -139,6 +139,13 @@ STUDIES: dict[str, dict[str, Any]] = {
         "privacy": Privacy(secure_sum=True),
         "cycles": 1,
     },
+    "typical rows of what is uncertain with secure sums": {
+        **CLOSED,
+        "training": Spec("closed-form"),
+        "query": Spec("typical-unsure", {"least": 2}),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
     "coverage with secure sums": {
         **CLOSED,
         "training": Spec("closed-form"),

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fallow.data import load
 from fallow.data.catalogue.files import CIFAR10_SCALE, FASHION_SCALE
 from fallow.data.partition.dirichlet import KAFAL_SIZES
-from fallow.queries import AHFAL, Coverage, FairFAL, Fisher, Prices, Typical
+from fallow.queries import AHFAL, Coverage, FairFAL, Fisher, Prices, Typical, TypicalUnsure
 from fallow.settings.budgets import budgets
 from fallow.sites.view import SiteView
 from tests.contracts.strategies import every
@@ -98,7 +98,7 @@ def counted(strategy: Any, sites: Tables) -> tuple[World, Counted]:
     return federation, model
 
 
-AGAIN = {Typical: 3, Coverage: 7, Fisher: 4, Prices: 6}
+AGAIN = {Typical: 3, Coverage: 7, Fisher: 4, Prices: 6, TypicalUnsure: 3}
 """How often strategies that ask sites several times look at features: they keep none in between."""
 
 

@@ -27,6 +27,7 @@ from fallow.queries.pivotal import Pivotal
 from fallow.queries.prices import Prices
 from fallow.queries.random import Random
 from fallow.queries.typical import Typical
+from fallow.queries.typical_unsure import TypicalUnsure
 from fallow.queries.typicality import Typicality
 
 __all__ = [
@@ -57,5 +58,6 @@ __all__ = [
     "Prices",
     "Random",
     "Typical",
+    "TypicalUnsure",
     "Typicality",
 ]

@@ -20,6 +20,7 @@ from fallow.core.types import Answer, State
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, orders
 from fallow.queries.parts import (
+    CROWD,
     DIGITS,
     LEAST,
     NO_BID,
@@ -27,20 +28,16 @@ from fallow.queries.parts import (
     add_digit,
     bids_of,
     cluster_sites,
+    count_nearest,
     cover,
-    members,
-    nearest_centre,
     next_digits,
+    rank_in_clusters,
     read_bundles,
     read_shared_features,
     tie_bundles,
     total_bundles,
-    typicality,
 )
 
-CROWD = (
-    1000  # rows of a cluster, the nearest to its centre, that are looked at for typicality
-)
 TURNS = 3  # in which sites bid for clusters
 
 
@@ -184,19 +181,10 @@ class Typical:
                 f"the features of all {len(x)} rows are NaN or infinite: the model has diverged; "
                 "lower the learning rate or check the rows"
             )
-        near = nearest_centre(x[good], centres)
-        cluster = torch.full((len(x),), -1, dtype=torch.int64)
-        cluster[good] = near
-        score = torch.full((len(x),), torch.nan)
-        far = torch.full((len(x),), torch.inf, dtype=x.dtype)  # from the centre
-        for c, rows in enumerate(members(near)):
-            if not len(rows):
-                continue
-            rows = good[rows]
-            far[rows] = (x[rows] - centres[c].to(x.dtype)).square().sum(1)
-            crowd = rows[far[rows].argsort(stable=True)[:CROWD]].sort().values
-            score[rows] = 0.0  # outside the crowd: less typical than any in it
-            score[crowd] = typicality(x[crowd], self.neighbours).float()
+        crowds = rank_in_clusters(x, good, centres, neighbours=self.neighbours, most=CROWD)
+        cluster = crowds.cluster
+        score = crowds.score
+        far = crowds.far
         order = far.argsort(stable=True)  # two rows that have only each other are alike
         order = order[score[order].nan_to_num(-1.0).argsort(descending=True, stable=True)]
         return {"cluster": cluster, "score": score, "order": order, "n": torch.tensor(n)}
@@ -274,12 +262,6 @@ class Typical:
                 "without a label now: its rows changed during the query; start the query anew"
             )
         return kept
-
-
-def count_nearest(x: Tensor, centres: Tensor) -> Tensor:
-    """How many rows that are finite each centre is the nearest of.  x: (m, D) -> (K,) float64."""
-    at = nearest_centre(x[x.isfinite().all(1)], centres)
-    return torch.bincount(at, minlength=len(centres)).double()
 
 
 def order_clusters(rows: Tensor, labels: Tensor, holders: Tensor, n: int) -> Tensor:

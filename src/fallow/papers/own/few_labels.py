@@ -34,7 +34,14 @@ RIVALS = (
     "fairfal",
     "logo",
 )
-OURS = ("typical", "coverage", "prices", "fisher", "chooser@audit=0.1")
+OURS = (
+    "typical",
+    "typical_unsure",
+    "coverage",
+    "prices",
+    "fisher",
+    "chooser@audit=0.1",
+)
 FEDAVG = "-fedavg"
 PICTURES = "convolution:filters=32"  # 512 features
 TABLES = "fourier:features=512"

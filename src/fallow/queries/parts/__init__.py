@@ -1,10 +1,18 @@
 """Pure functions with two or more users among the strategies."""
 
-from fallow.queries.parts.bids import DIGITS, NO_BID, add_digit, bids_of, next_digits
+from fallow.queries.parts.bids import (
+    BASE,
+    DIGITS,
+    NO_BID,
+    add_digit,
+    bids_of,
+    next_digits,
+)
 from fallow.queries.parts.bundles import (
     LEAST,
     OFTEN,
     cluster_sites,
+    count_nearest,
     nearest_centre,
     read_bundles,
     read_shared_features,
@@ -18,6 +26,7 @@ from fallow.queries.parts.committee import (
     personal_model,
 )
 from fallow.queries.parts.covering import cover, members
+from fallow.queries.parts.crowds import CROWD, rank_in_clusters
 from fallow.queries.parts.density import typicality
 from fallow.queries.parts.diverse import pick_by_cover, pick_by_gradient
 from fallow.queries.parts.gradients import residuals
@@ -39,6 +48,8 @@ from fallow.queries.parts.quota import apportion, fill
 from fallow.queries.parts.top import rank_rows, top
 
 __all__ = [
+    "BASE",
+    "CROWD",
     "DIGITS",
     "LEAST",
     "NO_BID",
@@ -56,6 +67,7 @@ __all__ = [
     "check_sigma",
     "cluster_rows",
     "cluster_sites",
+    "count_nearest",
     "cover",
     "fill",
     "first_best",
@@ -72,6 +84,7 @@ __all__ = [
     "pick_by_cover",
     "pick_by_gradient",
     "predict",
+    "rank_in_clusters",
     "rank_rows",
     "read_bundles",
     "read_shared_features",

@@ -295,6 +295,12 @@ def nearest_centre(x: Tensor, centres: Tensor) -> Tensor:
     return torch.cat(found)
 
 
+def count_nearest(x: Tensor, centres: Tensor) -> Tensor:
+    """How many rows that are finite each centre is the nearest of.  x: (m, D) -> (K,) float64."""
+    at = nearest_centre(x[x.isfinite().all(1)], centres)
+    return torch.bincount(at, minlength=len(centres)).double()
+
+
 def read_bundles(view: View) -> State:
     """What `tie_bundles` left at the site; raises where it was not asked for."""
     if "bundle" not in view.memory:
