@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import lzma
+import os
+import shutil
+import signal
+import time
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -19,6 +24,7 @@ from fallow.experiment.kept_rows import HeldRows
 from fallow.experiment.rows import open_data
 from fallow.settings.recipe import Recipe
 from fallow.storage.files import load_tree, save_tree
+from tests.experiment.crash import KILLED, WELL, Points, start_child, wait_for_child
 
 
 def are_equal(one: Dataset, two: Dataset) -> bool:
@@ -93,6 +99,28 @@ def test_rows_are_read_once_for_all_seeds_while_they_are_few(
     for seed in (0, 1):
         open_data(recipe, seed, held=large)
     assert len(reads) == 6
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_a_copy_of_rows_is_its_owners_alone_and_drafts_of_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
+) -> None:
+    monkeypatch.setattr(kept_rows, "LARGE", 100)
+    path = tmp_path / "t.csv"
+    path.write_text("dose,y\n" + "\n".join(f"{i * 0.5},{i % 2}" for i in range(40)))
+    path.chmod(0o600)
+    before = os.umask(umask)
+    try:
+        folder = tmp_path / "study"
+        folder.mkdir()
+        other = folder / "model.safetensors.17.part"
+        other.write_text("being written by another process")
+        open_data(Recipe("t", data=str(path), label="y"), 0, kept_in=folder)
+    finally:
+        os.umask(before)
+    rights = {file.name[-4:]: file.stat().st_mode & 0o777 for file in folder.glob("rows-*")}
+    assert rights == {".npy": 0o600, "sors": 0o600}
+    assert other.exists()
 
 
 PICTURES = Recipe("t", data="fashion_mnist")
@@ -181,3 +209,115 @@ def test_what_was_damaged_or_is_of_somebody_else_is_made_anew(
     assert kept.read_bytes() == whole
     assert not kept.is_symlink()
     assert not list(folder.glob("*.part"))
+
+
+write_array = np.lib.format.write_array
+
+
+def write_half_and_die(file: IO[bytes], array: np.ndarray[Any, Any], **more: Any) -> None:
+    """As `numpy.lib.format.write_array` in a process that is killed meanwhile."""
+    whole = io.BytesIO()
+    write_array(whole, array, allow_pickle=False)
+    file.write(whole.getvalue()[: whole.tell() // 2])
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_is_killed_while_it_keeps_rows_leaves_the_same_bits_to_the_next(
+    pictures: Path, tmp_path: Path
+) -> None:
+    plain = open_data(PICTURES, 0, pictures)
+    folder = tmp_path / "rows"
+
+    def keep(install: Callable[[pytest.MonkeyPatch], None]) -> int:
+        """How a child ends that keeps rows in an empty folder."""
+
+        def act() -> None:
+            install(pytest.MonkeyPatch())  # never undone: the process ends with it
+            open_data(PICTURES, 0, pictures, kept_in=folder)
+
+        shutil.rmtree(folder, ignore_errors=True)
+        return wait_for_child(start_child(act))
+
+    def write_half(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(np.lib.format, "write_array", write_half_and_die)
+
+    def die_at(deadly: int) -> Callable[[pytest.MonkeyPatch], None]:
+        """Before or after a file is flushed or gets its name."""
+        points = Points(tmp_path, deadly)
+
+        def install(patch: pytest.MonkeyPatch) -> None:
+            patch.setattr(os, "fsync", points.around(os.fsync))
+            patch.setattr(os, "replace", points.around(os.replace))
+
+        return install
+
+    def check() -> None:
+        assert are_equal(open_data(PICTURES, 0, pictures, kept_in=folder), plain)
+        assert not list(folder.glob("*.part"))
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+
+    open_data(PICTURES, 0, pictures, kept_in=folder)
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    assert keep(write_half) == KILLED
+    assert len(list(folder.glob("*.part"))) == 1
+    check()
+    deadly = 0
+    while keep(die_at(deadly)) == KILLED:
+        check()
+        deadly += 1
+    assert deadly >= 12  # three files, before and after two steps of each
+    check()
+
+
+def test_of_two_processes_at_once_one_reads_and_both_have_the_same_bits(
+    pictures: Path, tmp_path: Path
+) -> None:
+    plain = open_data(PICTURES, 0, pictures)
+    folder = tmp_path / "rows"
+    reads = tmp_path / "reads"
+
+    def read_slowly(*args: Any, **settings: Any) -> Dataset:
+        with reads.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        time.sleep(0.3)  # so that the other process comes meanwhile
+        return open_dataset(*args, **settings)
+
+    def act() -> None:
+        pytest.MonkeyPatch().setattr("fallow.data.open_dataset", read_slowly)
+        found = open_data(PICTURES, 0, pictures, kept_in=folder)
+        assert are_equal(found, plain)
+
+    children = [start_child(act) for _ in range(2)]
+    assert [wait_for_child(child) for child in children] == [WELL, WELL]
+    assert len(reads.read_text().split()) == 1
+
+
+def test_a_folder_of_pictures_is_decoded_once_until_one_of_them_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("PIL.Image")
+    from tests.data.test_cinic import write
+
+    monkeypatch.setattr(kept_rows, "LARGE", 100)
+    monkeypatch.setattr(kept_rows, "MANY", 10)
+    reads = []
+
+    def read_counted(*args: Any, **settings: Any) -> Dataset:
+        reads.append(args)
+        return open_dataset(*args, **settings)
+
+    monkeypatch.setattr("fallow.data.open_dataset", read_counted)
+    recipe = Recipe("t", data="cinic10")
+    files = write(tmp_path / "data")
+    folder = tmp_path / "rows"
+    plain = open_data(recipe, 0, files)
+    for seed in (0, 1):
+        assert are_equal(open_data(recipe, seed, files, kept_in=folder), plain)
+    assert len(reads) == 2
+    one, two = sorted((files / "cinic-10" / "train" / "cat").iterdir())
+    one.write_bytes(two.read_bytes())
+    changed = open_data(recipe, 0, files, kept_in=folder)
+    assert len(reads) == 3
+    assert not torch.equal(changed.x, plain.x)

@@ -23,8 +23,12 @@ from fallow.settings.recipe import Recipe
 from fallow.storage.arrays import is_own_file, map_array, save_array
 from fallow.storage.errors import Failed
 from fallow.storage.files import load_tree, only_one, save_tree, sweep
+from fallow.storage.private import FILE
 
 LARGE = 8_000_000  # bytes of files from which on reading them takes as long as a short run
+MANY = 1000
+"""Files of which on each is known by its name, its size and its time: to read so many takes a part of
+the time that is to be saved."""
 SETTINGS = ("data", "label", "site", "id", "drop", "columns", "task", "drop_rows")
 """What decides, beside the files, what is read from them."""
 
@@ -84,7 +88,8 @@ def read_once(
 
     Small files are read anew, and so is whatever is neither a table nor a named set of files.  The
     name of what is kept says which content, settings and versions it is of, so that another file is
-    never taken for it; what is damaged there is made anew.
+    never taken for it; what is damaged there is made anew.  Of a folder of `MANY` pictures it says
+    their names, sizes and times, not their content.
     """
     files = _find_sources(recipe, data_dir)
     if sum(file.stat().st_size for file in files) < LARGE:
@@ -94,7 +99,8 @@ def read_once(
         found = _load(folder, name)
         if found is not None:
             return found
-        sweep(folder)
+        # other drafts may be another process's, which is writing them
+        sweep(folder, "rows-*")
         found = read()
         _save(folder, name, found)
         return _load(folder, name) or found  # which all processes share
@@ -109,6 +115,12 @@ def _find_sources(recipe: Recipe, data_dir: Path | None) -> Sequence[Path]:
 
 def _digest(files: Sequence[Path], recipe: Recipe) -> str:
     h = hashlib.blake2b(digest_size=16)
+    if len(files) >= MANY:
+        for path in files:
+            about_file = path.stat()
+            mark = (path.parts[-3:], about_file.st_size, about_file.st_mtime_ns)
+            h.update(repr(mark).encode())
+        files = ()
     for path in files:
         if len(files) > 1:
             h.update(repr((path.name, path.stat().st_size)).encode())
@@ -121,10 +133,13 @@ def _digest(files: Sequence[Path], recipe: Recipe) -> str:
 
 
 def _save(folder: Path, name: str, found: Dataset) -> None:
-    """The arrays first: once the file that names them is there, all of it is."""
-    x = save_array(folder / f"{name}.x.npy", found.x.numpy())
-    x_test = save_array(folder / f"{name}.x_test.npy", found.x_test.numpy())
-    save_tree(folder / f"{name}.safetensors", _as_kept(found, x, x_test))
+    """The arrays first: once the file that names them is there, all of it is.
+
+    They are their owner's alone: the files that they are copies of may be.
+    """
+    x = save_array(folder / f"{name}.x.npy", found.x.numpy(), FILE)
+    x_test = save_array(folder / f"{name}.x_test.npy", found.x_test.numpy(), FILE)
+    save_tree(folder / f"{name}.safetensors", _as_kept(found, x, x_test), FILE)
 
 
 def _load(folder: Path, name: str) -> Dataset | None:

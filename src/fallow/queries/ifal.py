@@ -57,7 +57,7 @@ class IFAL:
     come last; labelled ones are left out.
 
     All pairs of rows are compared, for three models: time grows as the square of the pool, memory
-    as the pool.  50,000 rows of 64 features take about 45 seconds of one core, 200,000 twelve minutes;
+    as the pool.  50,000 rows of 64 features take about 25 seconds of one core, 200,000 six minutes;
     a larger pool is refused.
     """
 

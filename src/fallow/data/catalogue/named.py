@@ -315,8 +315,8 @@ def load_outline(name: str, data_dir: str | Path | None = None, first: int = 1) 
 
 
 def source_files(name: str, data_dir: str | Path | None = None) -> list[Path]:
-    """The files that a named data set is read from; none where it comes with the package, or is a
-    folder of pictures, or is not there.
+    """The files that a named data set is read from, of a folder of pictures all of them; none where
+    it comes with the package, or is not there.
 
     >>> source_files("digits"), source_files("no such set")
     ([], [])
@@ -328,6 +328,9 @@ def source_files(name: str, data_dir: str | Path | None = None) -> list[Path]:
     found: set[Path] = set()
     for file in entry.files:
         path = folder / file
+        if path.is_dir():
+            found.update(path.rglob("*.png"))
+            continue
         if not path.is_file():
             return []
         found.add(path)
