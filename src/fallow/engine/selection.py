@@ -34,14 +34,12 @@ class SelectionDevice:
 
     def run(self, site_function: Callable[[], Answer]) -> Answer:
         """What the site function answers.  Raises `DeviceFailed` where the device itself failed."""
-        for _ in range(TRIES):
-            if not self.is_used:
-                break
-            answer = self._try(site_function)
-            if answer is not None:
-                return answer
-            self.free()  # here, where no traceback keeps the tensors of the try
-        else:
+        if self.is_used:
+            for _ in range(TRIES):
+                answer = self._try(site_function)
+                if answer is not None:
+                    return answer
+                self.free()  # here, where no traceback keeps the tensors of the try
             self._give_up()
         with taking_products_on(None):
             return site_function()
