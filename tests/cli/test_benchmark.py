@@ -8,10 +8,12 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from fallow.cli import main
+from fallow.cli.benchmark import _read_scores
 from tests.cli.conftest import Command
 
 MINE = '''
@@ -134,6 +136,12 @@ SCORE = {
         ([SCORE | {"digest": None}], "digest is to hold text"),
         ([SCORE | {"accuracy": "\x1b[2J"}], "accuracy is to hold numbers"),
         ([SCORE, SCORE], "a cycle of a run twice"),
+        ([SCORE | {"accuracy": float("nan")}], "accuracy is to hold finite numbers"),
+        ([SCORE | {"worst_class": float("inf")}], "worst_class is to hold finite numbers"),
+        ([SCORE | {"accuracy": 1e300}], "accuracy is to hold finite numbers"),
+        ([SCORE | {"labels": 0.0}], "labels is to hold numbers above 0"),
+        ([SCORE | {"query": "a\x1b[2J"}], "query is to hold text of at most 500 letters"),
+        ([SCORE | {"query": "a" * 501}], "query is to hold text of at most 500 letters"),
     ],
 )
 def test_scores_of_others_are_looked_at_before_anything_runs(
@@ -143,6 +151,22 @@ def test_scores_of_others_are_looked_at_before_anything_runs(
     ended = fallow("benchmark", "--task", "heart", "--against", "theirs.parquet")
     assert ended.code == 2
     assert sentence in ended.says()
+
+
+def test_a_file_of_few_bytes_and_many_rows_is_not_read(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    n = 1_000_001
+    columns: dict[str, pa.Array] = {}
+    for name, cell in SCORE.items():
+        code = pa.array(np.zeros(n, dtype=np.int32))
+        columns[name] = pa.DictionaryArray.from_arrays(code, pa.array([cell]))
+    file = tmp_path / "theirs.parquet"
+    parquet.write_table(pa.table(columns), file, compression="zstd")
+    assert file.stat().st_size < 1 << 16
+    with pytest.raises(ValueError, match="has 1000001 rows of"):
+        _read_scores(file)
 
 
 def test_the_results_page_states_the_digest_of_the_constants_there_are(

@@ -101,6 +101,28 @@ def test_rows_are_read_once_for_all_seeds_while_they_are_few(
     assert len(reads) == 6
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_a_copy_of_rows_is_its_owners_alone_and_drafts_of_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
+) -> None:
+    monkeypatch.setattr(kept_rows, "LARGE", 100)
+    path = tmp_path / "t.csv"
+    path.write_text("dose,y\n" + "\n".join(f"{i * 0.5},{i % 2}" for i in range(40)))
+    path.chmod(0o600)
+    before = os.umask(umask)
+    try:
+        folder = tmp_path / "study"
+        folder.mkdir()
+        other = folder / "model.safetensors.17.part"
+        other.write_text("being written by another process")
+        open_data(Recipe("t", data=str(path), label="y"), 0, kept_in=folder)
+    finally:
+        os.umask(before)
+    rights = {file.name[-4:]: file.stat().st_mode & 0o777 for file in folder.glob("rows-*")}
+    assert rights == {".npy": 0o600, "sors": 0o600}
+    assert other.exists()
+
+
 PICTURES = Recipe("t", data="fashion_mnist")
 
 

@@ -340,6 +340,27 @@ def test_a_file_that_is_no_list_of_labels_is_refused(
         import_labels(*about(make_desk(tmp_path)), path, "Ann")
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("in.csv", "id,label,label\npatient-3,ill,healthy", "two columns 'label'"),
+        (
+            "in.json",
+            '[{"id": "patient-3", "label": "ill", "label": "healthy"}]',
+            "'label' twice",
+        ),
+    ],
+)
+def test_a_file_that_says_two_things_of_one_sample_at_once_is_refused(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    desk = make_desk(tmp_path, HEART)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=said):
+        import_labels(*about(desk), tmp_path / name, "Ann")
+    assert len(desk.ledger.questions(state="open")) == 3
+
+
 def test_a_file_that_is_not_there_or_not_in_utf8_is_said(tmp_path: Path) -> None:
     desk = make_desk(tmp_path)
     with pytest.raises(ValueError, match=r"none\.csv cannot be read"):

@@ -97,6 +97,17 @@ def tell(folder: Path, updated: float, **about: object) -> None:
     write_json(folder / "live.json", said | about)
 
 
+def test_a_coordinator_that_hangs_is_not_well_when_the_clock_is_set_back(
+    coordinator: Path,
+) -> None:
+    tell(coordinator, time.time() + SILENT / 2)
+    assert watch(coordinator).check().is_well
+    tell(coordinator, time.time() + 2 * SILENT)
+    health = watch(coordinator).check()
+    assert not health.is_well
+    assert "the clock was set back" in health.why
+
+
 def test_the_metrics_of_a_coordinator_say_who_is_there_and_who_is_awaited(
     coordinator: Path,
 ) -> None:

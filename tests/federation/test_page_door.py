@@ -24,6 +24,9 @@ PATHS = [
     "/docs",
     "/openapi.json",
     "/elsewhere",
+    # which an address as a whole takes for the entrance
+    "/enter%3F/../sample/3",
+    "/enter%23/sample/3",
 ]
 
 

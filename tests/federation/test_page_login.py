@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from httpx import ASGITransport, AsyncClient, Response
+from starlette.datastructures import Headers
 
 from fallow.federation.page import create_app
 from fallow.federation.page.desk import LabelQueue
@@ -190,6 +191,17 @@ def test_a_form_of_another_page_changes_nothing(proxy: Proxy, origin: str) -> No
 def test_another_name_that_leads_here_shows_nothing(proxy: Proxy) -> None:
     proxy.host = "evil.example"
     assert proxy.send("GET", "/").status_code == 421
+
+
+def test_of_two_origins_and_of_two_hosts_none_counts(proxy: Proxy) -> None:
+    proxy.fields.append(("origin", "https://evil.example"))
+    assert proxy.label(3).status_code == 403
+    assert heard(proxy) == []
+    hosts = [(b"host", HOST.encode()), (b"host", b"evil.example")]
+    headers = Headers(raw=[*hosts, (SECRET_HEADER.encode(), KEY.encode())])
+    refusal = DOOR.refuses("GET", "/", headers=headers, cookies={}, peer="10.0.0.5")
+    assert refusal is not None
+    assert refusal[0] == 421
 
 
 def test_the_secret_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:

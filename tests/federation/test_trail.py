@@ -9,10 +9,11 @@ import shutil
 import sqlite3
 import subprocess
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -174,6 +175,43 @@ def test_a_manifest_that_was_changed_and_one_of_somebody_else_are_refused(
     of_another = read_key(str(world.sites["chur"].path / "join.json"))
     with pytest.raises(ValueError, match="was not signed by the owner of that key"):
         verify_audit(audit, of_another)
+
+
+def sign_again(world: Federation, audit: Path, change: Callable[[Any], None]) -> None:
+    """What a site signs that is not honest."""
+    from fallow.privacy.signing import SIGNATURE, sign
+
+    manifest = json.loads((audit / "manifest.json").read_bytes())
+    change(manifest)
+    content = json.dumps(manifest).encode()
+    (audit / "manifest.json").write_bytes(content)
+    signature = sign(world.sites["basel"].keys.sign, content)[:SIGNATURE]
+    (audit / "manifest.sig").write_bytes(signature)
+
+
+def test_a_site_cannot_sign_as_the_coordinator(world: Federation, audit: Path) -> None:
+    sign_again(world, audit, lambda found: found.update(role="coordinator"))
+    with pytest.raises(ValueError, match="of the coordinator, and the key is that of site"):
+        verify_audit(audit, read_key(key_of(world)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: found.pop("files"),
+        lambda found: found["files"].pop("audit.csv"),
+        lambda found: found["files"]["audit.csv"].update(sha256=7, lines=None),
+        lambda found: found.update(files=[], role="site"),
+        lambda found: found.update(role="somebody"),
+        lambda found: found.update(made={"a": ["b"]}),
+    ],
+)
+def test_a_manifest_that_its_own_party_made_odd_is_refused_in_a_sentence(
+    world: Federation, audit: Path, change: Callable[[Any], None]
+) -> None:
+    sign_again(world, audit, change)
+    with pytest.raises(ValueError, match="is no manifest of an audit trail"):
+        verify_audit(audit, read_key(key_of(world)))
 
 
 def test_no_message_of_a_party_passes_for_its_trail(world: Federation, audit: Path) -> None:

@@ -176,6 +176,47 @@ def test_weights_that_are_no_tensors_are_refused(repository: Path, tmp_path: Pat
         load_model(tmp_path / "nowhere")
 
 
+def change_tensors(repository: Path, folder: Path, **changes: torch.Tensor | None) -> Path:
+    """A copy of the repository with other tensors."""
+    there = changed(repository, folder)
+    tensors = load((repository / "model.safetensors").read_bytes())
+    for name, value in changes.items():
+        tensors.pop(name, None)
+        if value is not None:
+            tensors[name] = value
+    (there / "model.safetensors").write_bytes(save(tensors))
+    return there
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("fallow.scale.mean", torch.zeros(7)),  # of other columns
+        ("fallow.scale.mean", torch.zeros(9, 1)),  # one row would have nine predictions
+        ("fallow.scale.std", None),
+        ("fallow.scale.eval", torch.zeros(1)),
+        ("head.bias", torch.full((2,), torch.nan)),
+        ("head.bias", torch.zeros(2, dtype=torch.complex64)),
+        ("head.bias", torch.zeros(2, dtype=torch.int64)),
+    ],
+)
+def test_numbers_beside_the_weights_are_looked_at_when_a_model_is_read(
+    repository: Path, tmp_path: Path, name: str, value: torch.Tensor | None
+) -> None:
+    there = change_tensors(repository, tmp_path / "other", **{name: value})
+    with pytest.raises(ValueError, match=r"other/model\.safetensors"):
+        load_model(there)
+
+
+def test_a_network_of_a_hundred_thousand_layers_is_not_built(
+    repository: Path, tmp_path: Path
+) -> None:
+    layers = {"name": "mlp", "fields": {"hidden": [1] * 100_000}}
+    there = changed(repository, tmp_path / "other", recipe={"model": layers})
+    with pytest.raises(ValueError, match="its settings have more than 2000 letters"):
+        load_model(there)
+
+
 def test_a_licence_that_would_break_the_header_is_refused(
     run: fl.Run, tmp_path: Path
 ) -> None:

@@ -61,6 +61,16 @@ def test_a_checkpoint_is_on_the_disk_when_it_is_written(
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
+def test_a_link_in_the_place_of_a_draft_leads_to_no_other_file(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("of somebody else")
+    (tmp_path / f"a.html.{os.getpid()}.part").symlink_to(other)
+    write_whole(tmp_path / "a.html", b"a page")
+    assert other.read_text() == "of somebody else"
+    assert (tmp_path / "a.html").read_text() == "a page"
+    assert not (tmp_path / "a.html").is_symlink()
+
+
 def test_a_file_that_cannot_be_renamed_leaves_the_old_one_and_no_draft(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,8 @@ from fallow.storage.errors import Failed, Stopped
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pyarrow import Schema, Table
+    from pyarrow.parquet import FileMetaData
 
     from fallow.settings.recipe import Recipe
     from fallow.study.cell import Failure
@@ -30,6 +32,12 @@ SCORES = "scores.parquet"
 COUNTED = ("seed", "cycle")
 NAMED = ("task", "digest", "query")
 MEASURED = ("labels", "accuracy", "balanced_accuracy", "worst_class", "bytes_up")
+MAY_LACK = ("balanced_accuracy", "worst_class")
+# what is read of a file of others
+MOST_ROWS = 1_000_000
+MOST_BYTES = 2**28
+LONGEST = 500  # letters of a name
+FARTHEST = 1e15  # of a number from 0
 WIDEST = 120  # columns, so that an interval stays on its line
 
 Methods = Annotated[
@@ -187,43 +195,102 @@ def _read_scores(file: Path | None) -> pd.DataFrame | None:
     """Scores of an earlier benchmark, checked; None where no file is given."""
     if file is None:
         return None
-    import pandas as pd
-
     from fallow.study.benchmark import COLUMNS
 
     if not file.is_file():
         raise ValueError(f"there is no file {file}; give the scores.parquet of a benchmark")
     try:
-        found = pd.read_parquet(file, engine="pyarrow")
+        import pyarrow
+        from pyarrow import parquet
     except ImportError as error:
         raise ValueError(
             "a file of scores needs pyarrow: pip install 'fallow[tables]'"
         ) from error
-    except (OSError, ValueError) as error:
+    try:
+        with parquet.ParquetFile(file) as opened:
+            schema = opened.schema_arrow
+            missing = [name for name in COLUMNS if name not in schema.names]
+            if missing:
+                raise ValueError(
+                    f"{file} lacks {', '.join(missing)}; give the scores.parquet of a benchmark"
+                )
+            _check_kinds(file, schema)
+            _check_size(file, opened.metadata)
+        # each text once, however many cells have it
+        with parquet.ParquetFile(file, read_dictionary=list(NAMED)) as opened:
+            table = opened.read(columns=list(COLUMNS))
+        _check_cells(file, table)
+        found = table.to_pandas(ignore_metadata=True)
+    except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{file} is no readable Parquet file: {error}") from error
-    missing = [name for name in COLUMNS if name not in found.columns]
-    if missing:
-        raise ValueError(
-            f"{file} lacks {', '.join(missing)}; give the scores.parquet of a benchmark"
-        )
+    for name in NAMED:
+        found[name] = found[name].astype(object)
     _check_scores(file, found)
-    return found[list(COLUMNS)]
+    return found
+
+
+def _check_size(file: Path, metadata: FileMetaData) -> None:
+    """Raise ValueError for a file that fills memory: equal cells take no bytes in it."""
+    n_bytes = 0
+    for group in range(metadata.num_row_groups):
+        n_bytes += metadata.row_group(group).total_byte_size
+    if metadata.num_rows > MOST_ROWS or n_bytes > MOST_BYTES:
+        raise ValueError(
+            f"{file} has {metadata.num_rows} rows of {n_bytes} bytes, more than a benchmark; give "
+            "the scores.parquet of one"
+        )
+
+
+def _check_kinds(file: Path, schema: Schema) -> None:
+    """Raise ValueError unless the columns are of numbers and of texts, as they should."""
+    from pyarrow import types
+
+    for name in (*COUNTED, *NAMED, *MEASURED):
+        kind = schema.field(name).type
+        if name in NAMED:
+            if types.is_dictionary(kind):
+                kind = kind.value_type
+            is_right = types.is_string(kind) or types.is_large_string(kind)
+            wanted = "text"
+        elif name in COUNTED:
+            is_right = types.is_integer(kind)
+            wanted = "whole numbers"
+        else:
+            is_right = types.is_integer(kind) or types.is_floating(kind)
+            wanted = "numbers"
+        if not is_right:
+            raise ValueError(f"{file}: {name} is to hold {wanted} in every row")
+
+
+def _check_cells(file: Path, table: Table) -> None:
+    """Raise ValueError for empty cells, and for texts that are none to be shown in a table."""
+    for name in (*COUNTED, *NAMED):
+        if table.column(name).null_count:
+            wanted = "text" if name in NAMED else "whole numbers"
+            raise ValueError(f"{file}: {name} is to hold {wanted} in every row")
+    for name in NAMED:
+        for chunk in table.column(name).chunks:
+            for word in chunk.dictionary.to_pylist():
+                if word is None or len(word) > LONGEST or not word.isprintable():
+                    raise ValueError(
+                        f"{file}: {name} is to hold text of at most {LONGEST} letters, on one line"
+                    )
 
 
 def _check_scores(file: Path, scores: pd.DataFrame) -> None:
-    """Raise ValueError unless columns hold what they should, and each score is there once: the file
-    may be another person's."""
-    from pandas.api import types
+    """Raise ValueError unless there are labels and scores, and each score is there once: the file may
+    be another person's."""
+    import numpy as np
 
-    for name in COUNTED:
-        if not types.is_integer_dtype(scores[name]):
-            raise ValueError(f"{file}: {name} is to hold whole numbers in every row")
-    for name in NAMED:
-        if not scores[name].map(lambda cell: isinstance(cell, str)).all():
-            raise ValueError(f"{file}: {name} is to hold text in every row")
     for name in MEASURED:
-        if not types.is_numeric_dtype(scores[name]):
-            raise ValueError(f"{file}: {name} is to hold numbers in every row")
+        values = scores[name].to_numpy(dtype="float64")
+        is_fine = np.isfinite(values)
+        if name in MAY_LACK:
+            is_fine |= np.isnan(values)
+        if not (is_fine & ~(np.abs(values) > FARTHEST)).all():
+            raise ValueError(f"{file}: {name} is to hold finite numbers in every row")
+    if (scores["labels"] < 1).any():
+        raise ValueError(f"{file}: labels is to hold numbers above 0 in every row")
     if scores.duplicated(["task", "query", "seed", "cycle"]).any():
         raise ValueError(
             f"{file} has a cycle of a run twice; give the scores.parquet of one benchmark"

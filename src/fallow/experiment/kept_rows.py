@@ -23,6 +23,7 @@ from fallow.settings.recipe import Recipe
 from fallow.storage.arrays import is_own_file, map_array, save_array
 from fallow.storage.errors import Failed
 from fallow.storage.files import load_tree, only_one, save_tree, sweep
+from fallow.storage.private import FILE
 
 LARGE = 8_000_000  # bytes of files from which on reading them takes as long as a short run
 MANY = 1000
@@ -98,7 +99,8 @@ def read_once(
         found = _load(folder, name)
         if found is not None:
             return found
-        sweep(folder)
+        # other drafts may be another process's, which is writing them
+        sweep(folder, "rows-*")
         found = read()
         _save(folder, name, found)
         return _load(folder, name) or found  # which all processes share
@@ -131,10 +133,13 @@ def _digest(files: Sequence[Path], recipe: Recipe) -> str:
 
 
 def _save(folder: Path, name: str, found: Dataset) -> None:
-    """The arrays first: once the file that names them is there, all of it is."""
-    x = save_array(folder / f"{name}.x.npy", found.x.numpy())
-    x_test = save_array(folder / f"{name}.x_test.npy", found.x_test.numpy())
-    save_tree(folder / f"{name}.safetensors", _as_kept(found, x, x_test))
+    """The arrays first: once the file that names them is there, all of it is.
+
+    They are their owner's alone: the files that they are copies of may be.
+    """
+    x = save_array(folder / f"{name}.x.npy", found.x.numpy(), FILE)
+    x_test = save_array(folder / f"{name}.x_test.npy", found.x_test.numpy(), FILE)
+    save_tree(folder / f"{name}.safetensors", _as_kept(found, x, x_test), FILE)
 
 
 def _load(folder: Path, name: str) -> Dataset | None:

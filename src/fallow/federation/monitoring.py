@@ -165,6 +165,12 @@ class WatchedCoordinator:
             return Health(False, f"no coordinator works on study {name}")
         if found.get("state") == OPEN and found.get("updated"):
             silence = time.time() - seconds_of(found["updated"])
+            if silence < -SILENT:
+                return Health(
+                    False,
+                    f"the coordinator of {name} last wrote at a time that has not come: "
+                    "the clock was set back",
+                )
             if silence > SILENT:
                 return Health(
                     False, f"the coordinator of {name} has said nothing for {silence:.0f} s"

@@ -57,6 +57,7 @@ OWN = "fallow."
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,60}")
 LARGEST = 2**20  # bytes of a config.json
 WIDEST = 2**24  # numbers in a row
+LONGEST = 2000  # letters of settings: each is a layer where a list of widths is long
 
 
 # -- data -----------------------------------------------------------------------------------
@@ -434,10 +435,11 @@ class SharedModel:
     def module(self) -> nn.Module:
         """The network in evaluation mode.  Rows are encoded, and scaled, outside of it."""
         module = _build_module(self.recipe, self.saved["about"])
-        return Layout.of(module).load(module, self._state)
+        return Layout.of(module).load(module, self.state)
 
     @property
-    def _state(self) -> State:
+    def state(self) -> State:
+        """The weights, by their names."""
         state = self.saved["state"]
         if state is None:
             raise RuntimeError("a repository has one model")
@@ -462,7 +464,7 @@ class SharedModel:
 
     def _outputs(self, rows: Any) -> Tensor:
         x = read_rows_for(self.saved["about"], rows)
-        return outputs_of(self.recipe, self.saved, self._state, x, BUILT_IN)
+        return outputs_of(self.recipe, self.saved, self.state, x, BUILT_IN)
 
 
 def load_model(folder: str | Path) -> SharedModel:
@@ -475,9 +477,10 @@ def load_model(folder: str | Path) -> SharedModel:
     config = _read_config(place / CONFIG)
     try:
         about = _read_about(config["rows"])
-        recipe = recipe_from(
-            {name: config["recipe"][name] for name in SETTINGS}, Recipe("shared")
-        )
+        settings = {name: config["recipe"][name] for name in SETTINGS}
+        if len(json.dumps(settings)) > LONGEST:
+            raise ValueError(f"its settings have more than {LONGEST} letters")
+        recipe = recipe_from(settings, Recipe("shared"))
         _check_encoder(recipe)
         expected = _find_shapes(recipe, about)
     except (LookupError, OverflowError, RuntimeError, TypeError, ValueError) as error:
@@ -502,7 +505,27 @@ def load_model(folder: str | Path) -> SharedModel:
         saved["encoder"] = FittedEncoder(
             state=extras["encoder"], digest=str(config.get("encoder_digest"))
         )
-    return SharedModel(recipe, saved)
+    shared = SharedModel(recipe, saved)
+    _try_a_row(place, shared)
+    return shared
+
+
+def _try_a_row(place: Path, shared: SharedModel) -> None:
+    """Raise ValueError unless one row has one prediction: what a model has beside its weights is
+    others' word too."""
+    about = shared.saved["about"]
+    outputs = len(about["classes"]) or 1
+    row = torch.zeros(1, *about["shape"])
+    try:
+        found = outputs_of(shared.recipe, shared.saved, shared.state, row, BUILT_IN)
+    except (LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{place / WEIGHTS} has what its network cannot use: {sentence(error)}"
+        ) from error
+    if tuple(found.shape) != (1, outputs) or not bool(found.isfinite().all()):
+        raise ValueError(
+            f"{place / WEIGHTS} has numbers by which one row has no prediction of its own"
+        )
 
 
 def _read_config(path: Path) -> Mapping[str, Any]:  # any value of JSON
@@ -560,6 +583,11 @@ def _check_tensors(
             raise ValueError(
                 f"{path}: {name!r} has the shape {list(tensors[name].shape)}, and the network of "
                 f"{CONFIG} takes {list(value.shape)}"
+            )
+        is_like = tensors[name].is_floating_point() == value.is_floating_point()
+        if not is_like or not bool(tensors[name].isfinite().all()):
+            raise ValueError(
+                f"{path}: {name!r} does not hold finite numbers as the network takes them"
             )
 
 

@@ -19,9 +19,10 @@ Array = npt.NDArray[Any]
 BLOCK = 1 << 24  # bytes whose checksum is taken at a time
 
 
-def save_array(path: Path, array: Array) -> str:
+def save_array(path: Path, array: Array, mode: int = 0o666) -> str:
     """Write an array through a temporary name, fsync, rename; the checksum of its values.
 
+    mode: rights of the file, as `fallow.storage.files.write_whole` takes them.
     What stood there is replaced, also where it was a link.  Raises Failed when the disk is full or
     read-only.
     """
@@ -31,7 +32,7 @@ def save_array(path: Path, array: Array) -> str:
         make_folder(path.parent)
         draft.unlink(missing_ok=True)
         how = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        number = os.open(draft, how, rights_in(path.parent, 0o666))
+        number = os.open(draft, how, rights_in(path.parent, mode))
         try:
             with open(number, "wb") as file:
                 np.lib.format.write_array(file, whole, allow_pickle=False)

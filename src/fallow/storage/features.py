@@ -23,7 +23,7 @@ from fallow.core.events import Say, stay_silent
 from fallow.storage.checksums import checksum
 from fallow.storage.errors import Damaged, Failed
 from fallow.storage.files import only_one, unwritable, write_whole
-from fallow.storage.private import make_folder, rights_in
+from fallow.storage.private import FILE, make_folder, rights_in
 
 BLOCK = 8192  # rows that are encoded, written and checked together
 FORMAT = 1  # of the journal of a file
@@ -403,7 +403,7 @@ def _open_no_link(name: str, flags: int) -> int:
 def _open_for_writing(path: Path) -> Iterator[int]:
     """A file to write into, made where it is missing; a link is not followed."""
     how = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-    file = os.open(path, how, rights_in(path.parent, 0o666))
+    file = os.open(path, how, rights_in(path.parent, FILE))
     try:
         yield file
     finally:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fallow.storage.errors import Failed, Unwritable
 from fallow.storage.packing import pack, unpack
-from fallow.storage.private import make_folder, rights_in
+from fallow.storage.private import for_owner_alone, make_folder, rights_in
 
 DRAFT = ".part"
 
@@ -31,10 +31,10 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
     try:
         make_folder(path.parent)
         mode = rights_in(path.parent, mode)
+        draft.unlink(missing_ok=True)
         try:
-            with open(
-                draft, "wb", opener=lambda name, how: os.open(name, how, mode)
-            ) as file:
+            # "x": a link that somebody puts there meanwhile leads to no other file
+            with open(draft, "xb", opener=for_owner_alone(mode)) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -107,9 +107,9 @@ def write_lines(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     write_whole(path, "".join(lines).encode())
 
 
-def save_tree(path: Path, tree: Any) -> str:
+def save_tree(path: Path, tree: Any, mode: int = 0o666) -> str:
     """A checkpoint: tensors and plain values as safetensors; returns the file's sha256."""
-    return write_whole(path, pack({"tree": tree, "digest": digest_of(tree)}))
+    return write_whole(path, pack({"tree": tree, "digest": digest_of(tree)}), mode)
 
 
 def load_tree(path: Path, folder: Path, sha256: str | None = None) -> Any:

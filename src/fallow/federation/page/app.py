@@ -39,7 +39,7 @@ def create_app(desk: LabelQueue, door: Entrance, who: str | None = None) -> Fast
             peer = request.client.host
         refusal = door.refuses(
             request.method,
-            request.url.path,
+            request.scope["path"],  # by which it finds its page; an address can say another
             headers=request.headers,
             cookies=request.cookies,
             peer=peer,

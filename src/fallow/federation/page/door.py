@@ -72,7 +72,7 @@ def refuse_foreign_form(method: str, headers: Headers, page: str) -> tuple[int, 
     page: where the page is, as browsers name the origin of what it sends.
     """
     changes = method not in ("GET", "HEAD")
-    if changes and headers.get("origin") != page:
+    if changes and headers.getlist("origin") != [page]:
         return 403, "This form was not sent by the labelling page; nothing was changed."
     return None
 
@@ -131,7 +131,7 @@ class Door:
         peer: str,
     ) -> tuple[int, str] | None:
         """The status and the sentence of a refusal, or None for a request that may pass."""
-        host = headers.get("host", "")
+        host = ", ".join(headers.getlist("host"))
         if host not in self.hosts:
             return 421, f"This page is at {self.hosts[0]} only, not at {host!r}."
         foreign = refuse_foreign_form(method, headers, f"http://{host}")

@@ -69,7 +69,7 @@ class ProxyDoor:
             return 403, (
                 "This page is reached through the hospital's login only. Nothing was changed."
             )
-        if headers.get("host", "") != self.host:
+        if headers.getlist("host") != [self.host]:
             return 421, f"This page is at https://{self.host} only."
         foreign = refuse_foreign_form(method, headers, f"https://{self.host}")
         if foreign is not None:

@@ -8,8 +8,9 @@ folder, for its owner's eyes alone:
     token = "..."
     project = 3          # which; without it, one is made, and found again by its title
 
-Tasks are known by the study's digest, the sample and the cycle in their ``data``.  So whatever was
-stopped half-way is made good by the next call, and a project may hold other tasks beside.
+Tasks are known by the study's digest, the site, the sample and the cycle in their ``data``.  So
+whatever was stopped half-way is made good by the next call, and a project may hold other tasks
+beside.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from __future__ import annotations
 import base64
 import json
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Protocol, Self, final
 from urllib.parse import urlsplit
 from xml.sax.saxutils import quoteattr
@@ -44,10 +47,12 @@ if TYPE_CHECKING:
 SERVER = "label-studio.toml"
 TAKEN = "label-studio.json"
 """What was read last, in the site's folder: sentences about an entry mean this file's."""
-PATIENCE = 30.0  # seconds until an answer begins
+PATIENCE = 30.0  # seconds in which nothing comes
+LONGEST = 600.0  # seconds until an answer is there
 LARGEST = 2**27  # bytes of an answer
 AT_ONCE = 50  # tasks in one request
 PAGE = 100  # projects in one answer
+MOST_PAGES = 1000  # of projects
 ON_THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 HOW = (
     'write address = "http://127.0.0.1:8080" and token = "..." into it, and make it yours alone '
@@ -138,6 +143,7 @@ class LabelStudioServer:
         self._client = httpx.Client(
             base_url=settings.address,
             timeout=PATIENCE,
+            headers={"accept-encoding": "identity"},
             follow_redirects=False,  # the token is for this address alone
             trust_env=settings.address.startswith("https"),  # as for a proxy
         )
@@ -164,8 +170,7 @@ class LabelStudioServer:
         """The number of the project; it is made where there is none of this title."""
         if self._settings.project is not None:
             return self._settings.project
-        page = 1
-        while True:
+        for page in range(1, MOST_PAGES + 1):
             path = f"/api/projects?page={page}&page_size={PAGE}"
             answer = self._ask("GET", path)
             if not isinstance(answer, dict) or not isinstance(answer.get("results"), list):
@@ -175,7 +180,8 @@ class LabelStudioServer:
                     return self._number(project, path)
             if not answer.get("next"):
                 break
-            page += 1
+        else:
+            raise self._odd("GET", "/api/projects")
         made = self._ask(
             "POST", "/api/projects", {"title": title, "label_config": interface}
         )
@@ -217,7 +223,10 @@ class LabelStudioServer:
 
         where = self._settings.address
         try:
-            with self._client.stream(method, path, json=body) as response:
+            with (
+                self._cut_off_after(LONGEST),
+                self._client.stream(method, path, json=body) as response,
+            ):
                 content = _read_up_to(response, LARGEST)
         except httpx.HTTPError as error:
             raise Failed(
@@ -236,6 +245,18 @@ class LabelStudioServer:
             raise self._odd(method, path) from error
         return answer
 
+    @contextmanager
+    def _cut_off_after(self, seconds: float) -> Iterator[None]:
+        """End a request that takes longer, also where a byte comes now and then, for which
+        `PATIENCE` begins anew each time."""
+        timer = Timer(seconds, self._client.close)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
     def _odd(self, method: str, path: str, status: int = 200) -> Failed:
         plain = path.partition("?")[0]
         return Failed(
@@ -245,15 +266,16 @@ class LabelStudioServer:
 
 
 def _read_up_to(response: httpx.Response, largest: int) -> bytes | None:
-    """The body of an answer; None for one that is larger."""
-    parts: list[bytes] = []
-    n_read = 0
-    for part in response.iter_bytes():
-        n_read += len(part)
-        if n_read > largest:
+    """The body of an answer as it comes; None for one that is larger, and for one that is encoded,
+    which nobody has asked for: few bytes can be many once they are unpacked."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        return None
+    body = bytearray()  # a list of small parts would take many times their bytes
+    for part in response.iter_raw():
+        if len(body) + len(part) > largest:
             return None
-        parts.append(part)
-    return b"".join(parts)
+        body += part
+    return bytes(body)
 
 
 # -- both ways ------------------------------------------------------------------------------
@@ -290,7 +312,7 @@ def sync_label_studio(folder: SiteFolder, ledger: Ledger, show: ShowRow) -> Sync
         tasks = [
             task
             for task in server.list_tasks(project)
-            if _find_data(task).get("study") == agreement.digest
+            if _is_own(task, agreement.digest, folder.name)
         ]
         people = server.list_people()
         annotated = [_shorten(task, people) for task in tasks]
@@ -302,7 +324,8 @@ def sync_label_studio(folder: SiteFolder, ledger: Ledger, show: ShowRow) -> Sync
         lines = []
         for line in list_open_questions(ledger, schema, rows):
             if _name_question(line) not in known:
-                lines.append(_describe_sample(line, agreement.digest, show))
+                about = {"study": agreement.digest, "site": folder.name}
+                lines.append(about | _describe_sample(line, show))
         server.add_tasks(project, build_tasks(lines, is_class=bool(schema.classes)))
     return Synced(project, len(lines), taken)
 
@@ -345,9 +368,9 @@ def _count_images(show: ShowRow) -> int:
     return int(show(0) is not None)
 
 
-def _describe_sample(line: JsonObject, study: str, show: ShowRow) -> JsonObject:
+def _describe_sample(line: JsonObject, show: ShowRow) -> dict[str, object]:
     """A question as the data of a task: how it is known again, and what people see of it."""
-    told: dict[str, object] = {"study": study}
+    told: dict[str, object] = {}
     for name, value in line.items():
         if name in ("id", "row", "cycle", "place") or name.startswith("feature:"):
             told[name] = value
@@ -357,6 +380,15 @@ def _describe_sample(line: JsonObject, study: str, show: ShowRow) -> JsonObject:
         content = base64.b64encode(shown.content).decode("ascii")
         told["image"] = f"data:{shown.media_type};base64,{content}"
     return told
+
+
+def _is_own(task: JsonObject, study: str, site: str) -> bool:
+    """Whether a task is of a site in a study: samples of two sites may have the same names.
+
+    Those that were sent before sites stood in tasks name none.
+    """
+    data = _find_data(task)
+    return data.get("study") == study and data.get("site", site) == site
 
 
 def _find_data(task: JsonObject) -> Mapping[str, object]:

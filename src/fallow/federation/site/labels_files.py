@@ -127,6 +127,12 @@ def _read_csv(path: Path, text: str) -> list[Entry]:
     entries: list[Entry] = []
     try:
         header = _normalise_header(next(table, []))
+        twice = [name for name in READ if header.count(name) > 1]
+        if twice:
+            raise ValueError(
+                f"{path.name} has two columns {twice[0]!r}, and nobody can tell which one counts; "
+                "rename the other"
+            )
         for line in table:
             if not line:
                 continue
@@ -168,9 +174,20 @@ def _normalise_header(line: Sequence[str]) -> list[str]:
     return header
 
 
+def _read_object(pairs: Sequence[tuple[str, object]]) -> Cells:
+    """An object of JSON.  Raises ValueError for one that says something twice, of which people and
+    programs would see different halves."""
+    cells = dict(pairs)
+    if len(cells) < len(pairs):
+        times = Counter(name for name, _ in pairs)
+        name, _ = times.most_common(1)[0]
+        raise ValueError(f"an object has {name!r:.80} twice")
+    return cells
+
+
 def _read_json(path: Path, text: str) -> list[Entry]:
     try:
-        tree: object = json.loads(text)
+        tree: object = json.loads(text, object_pairs_hook=_read_object)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} is not JSON: {error}") from error
     if not isinstance(tree, list) or not all(isinstance(one, dict) for one in tree):

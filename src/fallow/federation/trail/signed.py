@@ -19,7 +19,7 @@ from fallow.experiment.versions import versions
 from fallow.federation.folders import private_folder
 from fallow.federation.ledger.questions import now
 from fallow.federation.received import read_bytes, read_toml
-from fallow.federation.trail.entries import Trail, read_trail
+from fallow.federation.trail.entries import Role, Trail, name_party, read_trail
 from fallow.federation.trail.files import PAGE, RECORDS, TABLE, render_files
 from fallow.privacy.signing import SIGNATURE, open_signed, sign
 from fallow.storage.errors import Failed
@@ -32,6 +32,8 @@ BEGINNING = b'{"fallow audit": 1,'
 """So begins what is signed: a message of a party is packed and begins with a length, a request over
 HTTPS with a word of its own, so none of the three can be taken for another."""
 KEY = 32  # bytes of a public key
+ABOUT = ("role", "party", "study", "digest", "made")
+"""What a manifest says of its party and that is told when it is checked."""
 MARK = 16  # hexadecimal digits by which a line is known
 LARGEST = 1 << 30  # bytes of a file that is looked at
 AGAIN = "ask the party for its audit trail again"
@@ -48,9 +50,10 @@ class Checked:
 
 @dataclass(frozen=True)
 class PublicKey:
-    """The key by which a party is known.  name, study: whose it is, where the file says it."""
+    """The key by which a party is known.  role, name, study: whose it is, where the file says it."""
 
     key: bytes
+    role: Role | None = None
     name: str | None = None
     study: str | None = None
 
@@ -127,7 +130,9 @@ def _read_key_of_site(file: Path) -> PublicKey:
         raise ValueError(
             f"{file} is no join.json of a site: give the one that the site has sent"
         ) from error
-    return PublicKey(_decode_key(key, f"{file}: verify"), name=name, study=study)
+    return PublicKey(
+        _decode_key(key, f"{file}: verify"), role="site", name=name, study=study
+    )
 
 
 def _read_key_of_coordinator(file: Path) -> PublicKey:
@@ -138,7 +143,7 @@ def _read_key_of_coordinator(file: Path) -> PublicKey:
             f"{file} names no coordinator: give the study.toml that was agreed on"
         )
     key = _decode_key(str(section["coordinator"]), f"{file}: federation.coordinator")
-    return PublicKey(key, name="coordinator")
+    return PublicKey(key, role="coordinator", name="coordinator")
 
 
 def _decode_key(text: str, what: str) -> bytes:
@@ -162,12 +167,14 @@ def verify_audit(folder: Path, public: PublicKey) -> Checked:
     is a sentence in ``faults``.
     """
     manifest = _read_manifest(folder, public)
-    about = {
-        name: str(manifest[name]) for name in ("role", "party", "study", "digest", "made")
-    }
-    if public.name is not None and public.name != about["party"]:
+    about = manifest.about
+    is_of_role = public.role in (None, about["role"])
+    is_of_name = public.name in (None, about["party"])
+    if not is_of_role or not is_of_name:
+        says = name_party(about["role"], about["party"])
         raise ValueError(
-            f"{folder} is the audit trail of {about['party']}, and the key is that of {public.name}"
+            f"{folder} says that it is the audit trail of {says}, and the key is that of "
+            f"{public.role} {public.name}"
         )
     if public.study is not None and public.study != about["digest"]:
         raise ValueError(
@@ -175,13 +182,29 @@ def verify_audit(folder: Path, public: PublicKey) -> Checked:
         )
     faults: list[str] = []
     for name in FILES:
-        fault = _compare(folder / name, manifest["files"][name])
+        fault = _compare(folder / name, manifest.files[name])
         if fault is not None:
             faults.append(fault)
     return Checked(about, faults)
 
 
-def _read_manifest(folder: Path, public: PublicKey) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Sum:
+    """The sum of a file, and the mark of each of its lines."""
+
+    sha256: str
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """What a party signed.  files: by name, all of `FILES`."""
+
+    about: Mapping[str, str]
+    files: Mapping[str, _Sum]
+
+
+def _read_manifest(folder: Path, public: PublicKey) -> _Manifest:
     content = _read(folder / MANIFEST)
     signature = _read(folder / SIGNED)
     try:
@@ -193,18 +216,43 @@ def _read_manifest(folder: Path, public: PublicKey) -> dict[str, Any]:
             f"{folder / MANIFEST} was not signed by the owner of that key: it was changed, or is "
             f"somebody else's; {AGAIN}, and for its key by another way"
         ) from error
-    found: dict[str, Any] = json.loads(content)  # whoever signed it knows what it is
-    return found
+    try:
+        return _parse_manifest(json.loads(content))
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+    ) as error:  # also who signs may err
+        raise ValueError(
+            f"{folder / MANIFEST} was signed by the owner of that key and is no manifest of an audit "
+            f"trail: {AGAIN}"
+        ) from error
 
 
-def _compare(file: Path, signed: Mapping[str, Any]) -> str | None:
+def _parse_manifest(found: Mapping[str, Any]) -> _Manifest:
+    """Raises KeyError, TypeError or ValueError for anything else than `write_audit` writes."""
+    about = {name: found[name] for name in ABOUT}
+    files = {}
+    for name in FILES:
+        said = found["files"][name]
+        files[name] = _Sum(sha256=said["sha256"], lines=said["lines"])
+        texts = [said["sha256"], *said["lines"], *about.values()]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError
+    if about["role"] not in ("site", "coordinator"):
+        raise ValueError
+    return _Manifest(about, files)
+
+
+def _compare(file: Path, signed: _Sum) -> str | None:
     """What is wrong with a file, in a sentence; None where it is what was signed."""
     if not file.is_file():
         return f"{file.name} is missing"
     content = _read(file)
-    if hashlib.sha256(content).hexdigest() == signed["sha256"]:
+    if hashlib.sha256(content).hexdigest() == signed.sha256:
         return None
-    then = signed["lines"]
+    then = signed.lines
     lines = _mark_lines(content)
     for number, (mark, wanted) in enumerate(zip(lines, then, strict=False), start=1):
         if mark != wanted:
