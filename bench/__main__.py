@@ -39,6 +39,7 @@ MODULES = (
     "workers",
     "own_table",
     "pictures",
+    "regression_queries",
 )
 RESULTS = Path(__file__).with_name("results.json")
 

@@ -19,7 +19,7 @@ from fallow.core import Ask, Disclosure, Layout, State, stream
 from fallow.core.methods import Methods, Query
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
-from fallow.queries import Coverage, Fisher, Pivotal, Prices, Typical
+from fallow.queries import Coverage, Fisher, Pivotal, Prices, Typical, TypicalUnsure
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
@@ -74,7 +74,14 @@ def peak_mb() -> float:
 
 
 def main() -> None:
-    strategies: tuple[Query, ...] = (Typical(), Coverage(), Pivotal(), Fisher(), Prices())
+    strategies: tuple[Query, ...] = (
+        Typical(),
+        TypicalUnsure(),
+        Coverage(),
+        Pivotal(),
+        Fisher(),
+        Prices(),
+    )
     for strategy in strategies:
         for rows in (25_000, 50_000):
             with get_context("spawn").Pool(1) as pool:
