@@ -361,6 +361,18 @@ def test_a_file_that_says_two_things_of_one_sample_at_once_is_refused(
     assert len(desk.ledger.questions(state="open")) == 3
 
 
+def test_a_name_in_a_file_is_one_line_of_bounded_length(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path, HEART)
+    who = "Eve\n\x1b[2J" + "e" * 9999
+    entry = {"id": "patient-3", "label": "ill", "who": who}
+    (tmp_path / "in.json").write_text(json.dumps([entry]))
+    import_labels(*about(desk), tmp_path / "in.json", "Ann")
+    (given,) = desk.ledger.history(3)
+    assert given.who.startswith("Eve [2Jeee")
+    assert given.who.isprintable()
+    assert len(given.who) == 200
+
+
 def test_a_file_that_is_not_there_or_not_in_utf8_is_said(tmp_path: Path) -> None:
     desk = make_desk(tmp_path)
     with pytest.raises(ValueError, match=r"none\.csv cannot be read"):

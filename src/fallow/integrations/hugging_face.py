@@ -40,6 +40,7 @@ from fallow.settings.spec import LOADERS
 from fallow.storage.errors import sentence
 from fallow.storage.files import write_whole
 from fallow.storage.packing import UNREADABLE
+from fallow.storage.plain import markdown_text
 from fallow.study.predict import outputs_of
 
 if TYPE_CHECKING:
@@ -335,8 +336,8 @@ def _list_extras(saved: TrainedModel) -> dict[str, Tensor]:
 def _write_card(run: Run, title: str, licence: str | None) -> str:
     """The model card: a header that the hub reads, and words."""
     about = run.saved["about"]
-    # names of data and classes are others' words: a reader of Markdown takes "<" for a tag of HTML
-    body = "\n".join(_describe_model(run, title)).replace("<", "&lt;")
+    # names of data and classes are others' words
+    body = markdown_text("\n".join(_describe_model(run, title)))
     kind = "image" if len(about["shape"]) == 3 else "tabular"
     task = "classification" if about["classes"] else "regression"
     header = ["---", "library_name: fallow"]

@@ -12,6 +12,7 @@ from fallow.report.paper import Paper, known_of
 from fallow.report.study_names import names_of
 from fallow.report.words import summary
 from fallow.storage.files import write_whole
+from fallow.storage.plain import markdown_text
 from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
 
@@ -96,8 +97,7 @@ def _describe_study(study: StudyRecords, name: str, out: Path) -> list[Cell]:
 
 
 def _text(text: str) -> Cell:
-    # names in a study are others' words: a reader of Markdown takes "<" for a tag of HTML
-    source = text.replace("<", "&lt;")
+    source = markdown_text(text)  # names in a study are others' words
     return {"cell_type": "markdown", "metadata": {}, "source": source}
 
 

@@ -44,6 +44,16 @@ def printable(text: str) -> str:
     )
 
 
+def markdown_text(text: str) -> str:
+    """``text`` in Markdown, headings and lists and all, without what others' words in it could do: a
+    tag of HTML, a link, or an image that is loaded from elsewhere when somebody opens the page.
+
+    >>> markdown_text("# ![x](http://x.example/) <b>")
+    '# ![x]\\\\(http://x.example/) &lt;b>'
+    """
+    return text.replace("<", "&lt;").replace("](", "]\\(").replace("]:", "]\\:")
+
+
 FORMULA = "=+-@\t\r"
 """With what a cell begins that a spreadsheet computes instead of showing it."""
 

@@ -39,8 +39,10 @@ from fallow.federation.site.cvat import ANNOTATIONS, name_image
 from fallow.federation.site.label_studio import JsonObject, build_tasks
 from fallow.federation.site.labels_files import Key, read_lines, write_lines
 from fallow.federation.site.rows import SiteRows
+from fallow.storage.plain import plain
 
 CANNOT_TELL = "cannot tell"
+LONGEST_NAME = 200  # letters of a person's name or address
 
 
 # -- out ------------------------------------------------------------------------------------
@@ -270,7 +272,10 @@ def _parse_file(
         except ValueError as error:
             parsed.refused.append(f"{place}: {error}")
             continue
-        line = _Line(place=place, row=row, value=value, who=cells["who"] or who)
+        name = (
+            plain(cells["who"], LONGEST_NAME) or who
+        )  # others' word, shown in many places
+        line = _Line(place=place, row=row, value=value, who=name)
         parsed.lines.append(line)
     return parsed
 
