@@ -2,6 +2,7 @@
 
     python scripts/benchmark_page.py join OUT.parquet RUNS...   # adds what runs have
     python scripts/benchmark_page.py tables                     # prints the page's tables
+    python scripts/benchmark_page.py unseen                     # the strategy by seeds nobody had seen
 
 RUNS are folders of ``fallow benchmark``, also of one that was stopped: of a task, what is there of the
 same strategy, seed and settings already stays as it is.
@@ -36,6 +37,9 @@ REFERENCE = "random"
 OVER_TASKS = "typical_unsure"
 """The strategy that is compared over tasks."""
 RIVALS_BY_TASK = ("random", "margin", "typicality", "typical")
+SEEN = 5
+SEEN_OF_TASK = {"benchmark/heart": 15}
+"""Seeds of a task, from 0 on, that had been looked at before `OVER_TASKS` was thought of."""
 KEY = ["task", "digest", "query", "seed", "cycle"]
 
 
@@ -178,17 +182,35 @@ def print_tables() -> None:
     print_over_tasks(of_tasks, OVER_TASKS)
 
 
+def print_unseen() -> None:
+    """The strategy against some others on each task and over tasks, by the seeds that had not been
+    looked at."""
+    scores = pd.read_parquet(PUBLISHED, engine="pyarrow")
+    of_tasks: dict[str, Areas] = {}
+    for task in SOLVED:
+        of_task = scores[scores["task"] == task.name]
+        unseen = of_task[of_task["seed"] >= SEEN_OF_TASK.get(task.name, SEEN)]
+        if task.name not in TUNED and not unseen.empty:
+            of_tasks[task.name] = areas(
+                unseen[unseen["query"].isin((OVER_TASKS, *RIVALS_BY_TASK))]
+            )
+    print_by_task(of_tasks, OVER_TASKS, RIVALS_BY_TASK)
+    print_over_tasks(of_tasks, OVER_TASKS)
+
+
 def main() -> None:
     """Join scores, or print tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=("join", "tables"))
+    parser.add_argument("what", choices=("join", "tables", "unseen"))
     parser.add_argument("paths", nargs="*", type=Path)
     given = parser.parse_args()
     if given.what == "join":
         out, *folders = given.paths
         join(out, folders)
+    elif given.what == "unseen":
+        print_unseen()
     else:
         print_tables()
 

@@ -126,6 +126,6 @@ def test_real_sites_need_secure_sums_or_agree_to_what_is_shown(tmp_path: Path) -
     plain = replace(agreed, recipe=replace(recipe, privacy=Privacy()))
     with pytest.raises(ValueError, match="those of one row are that row") as refused:
         build_study(plain)
-    assert "query = 'fisher' and shown = 'parts'" in str(refused.value)
+    assert 'query = "fisher:shown=parts"' in str(refused.value)
     shown = replace(plain.recipe, query=Spec("fisher", {"shown": "parts"}))
     build_study(replace(plain, recipe=shown))

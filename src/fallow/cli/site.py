@@ -542,7 +542,7 @@ def _export_images(found: SiteFolder, file: Path) -> tuple[list[str], dict[str, 
     from fallow.federation.site.cvat import LABELS, export_images
     from fallow.federation.site.labels_io import CANNOT_TELL
 
-    import_optional("fastapi", "'fallow[deploy]'", "drawing images of rows")
+    import_optional("fastapi", "fallow[deploy]", "drawing images of rows")
     from fallow.federation.page.pictures import picture
 
     with closing(found.open_ledger()) as ledger:
@@ -582,7 +582,7 @@ def label_studio(
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.label_studio_server import TAKEN, sync_label_studio
 
-    import_optional("fastapi", "'fallow[deploy]'", "Label Studio over its interface")
+    import_optional("fastapi", "fallow[deploy]", "Label Studio over its interface")
     from fallow.federation.page.pictures import picture
 
     found = SiteFolder.open(folder)

@@ -267,8 +267,10 @@ def _study(
 
 def _print_notes(console: Console, name: str, found: Dataset) -> None:
     """What reading the data took for granted, such as its encoding, or did to it."""
+    file = Path(name).name
     for note in found.notes:
-        console.print(f"{name}: {note}", markup=False, soft_wrap=True)
+        said = note if note.startswith(file) else f"{name}: {note}"
+        console.print(said, markup=False, soft_wrap=True)
 
 
 def _say_failures(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> None:

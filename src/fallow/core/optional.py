@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shlex
 from types import ModuleType
 
 
@@ -13,5 +14,5 @@ def import_optional(module: str, package: str, purpose: str) -> ModuleType:
     except ImportError as error:
         raise ValueError(
             f"{purpose} needs the package {package}, which is not installed; "
-            f"install it, for example with: pip install {package}"
+            f"install it, for example with: pip install {shlex.quote(package)}"
         ) from error

@@ -23,6 +23,7 @@ from fallow.experiment.scale import is_standardised
 from fallow.federation.agreement import Agreement
 from fallow.federation.people import People
 from fallow.models import build_model, check_model
+from fallow.settings.spec import Spec
 from fallow.study.opening import check_task
 from fallow.training.scaling import Scaling
 
@@ -101,9 +102,9 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         policy=names,
     )
     people = People(recipe.privacy.secure_sum, schema.task == "classification")
-    _check_shown(agreement, methods["training"], f"training = {recipe.training.name!r}")
+    _check_shown(agreement, methods["training"], "training", recipe.training)
     if isinstance(methods["query"], Showing):  # others show means of several rows
-        _check_shown(agreement, methods["query"], f"query = {recipe.query.name!r}")
+        _check_shown(agreement, methods["query"], "query", recipe.query)
     _check_tuned(agreement, methods)
     return BuiltStudy(
         model=model,
@@ -165,15 +166,16 @@ def _check_weights(agreement: Agreement) -> None:
         )
 
 
-def _check_shown(agreement: Agreement, method: Method, named: str) -> None:
+def _check_shown(agreement: Agreement, method: Method, setting: str, spec: Spec) -> None:
     """Raise ValueError where the coordinator would see what the sites did not agree to show."""
     is_agreed = isinstance(method, Showing) and method.shown == "parts"
     if not method.contract.parts_show or agreement.recipe.privacy.secure_sum or is_agreed:
         return
+    showing = Spec(spec.name, {**spec.fields, "shown": "parts"})
     raise ValueError(
         f"{agreement.name}: {method.contract.title} needs secure sums at real sites, because "
         f"without them {method.contract.parts_show}; set privacy.secure_sum = true (three sites or "
-        f"more), or agree to that with {named} and shown = 'parts'"
+        f'more), or agree to that with {setting} = "{showing}"'
     )
 
 

@@ -46,7 +46,7 @@ from fallow.study.predict import outputs_of
 if TYPE_CHECKING:
     import datasets
 
-EXTRA = "'fallow[huggingface]'"
+EXTRA = "fallow[huggingface]"
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 CARD = "README.md"

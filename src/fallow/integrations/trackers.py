@@ -37,7 +37,7 @@ class MLflow(Callback):
     """
 
     def __init__(self, uri: str | None = None, experiment: str | None = None) -> None:
-        import_optional("mlflow", "'fallow[mlflow]'", "tracking by MLflow")
+        import_optional("mlflow", "fallow[mlflow]", "tracking by MLflow")
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
 
@@ -109,7 +109,7 @@ class WandB(Callback):
     """
 
     def __init__(self, project: str = "fallow") -> None:
-        import_optional("wandb", "'fallow[wandb]'", "tracking by Weights & Biases")
+        import_optional("wandb", "fallow[wandb]", "tracking by Weights & Biases")
         self._project = project
         self._runs: dict[TrackedRun, WandBRun] = {}
         self._study = ""
@@ -181,7 +181,7 @@ class TensorBoard(Callback):
     """
 
     def __init__(self, folder: str | Path) -> None:
-        import_optional("tensorboard", "'fallow[tensorboard]'", "writing for TensorBoard")
+        import_optional("tensorboard", "fallow[tensorboard]", "writing for TensorBoard")
         self._folder = Path(folder)
         self._writers: dict[TrackedRun, SummaryWriter] = {}
 

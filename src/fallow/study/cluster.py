@@ -50,7 +50,7 @@ def run_on_cluster(
             "a study with rows or classes of a program cannot go to a cluster; name its data and "
             "its classes in a recipe"
         )
-    distributed = import_optional("distributed", "'fallow[cluster]'", "a cluster")
+    distributed = import_optional("distributed", "fallow[cluster]", "a cluster")
     try:
         client: Client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:

@@ -10,7 +10,7 @@ from fallow.study.advice import AdviceTable, Rules, WorldFacts
 FOLDER = Path(__file__).parent / "published"
 SCORES = FOLDER / "few-labels.csv"
 WORLDS = FOLDER / "few-labels-worlds.csv"
-RULES = Rules(reference="random", usual="margin", trainer="closed-form")
+RULES = Rules(reference="random", usual="typical_unsure", trainer="closed-form")
 
 
 @lru_cache(maxsize=1)
