@@ -294,13 +294,17 @@ def test_a_diverged_curve_leaves_the_figure(tmp_path: Path) -> None:
 
 def test_a_one_pass_strategy_alone_makes_a_page(tmp_path: Path) -> None:
     root = write_regression(tmp_path / "a", (FALE,), cycles=1, reference=None)
-    parse_page(write_report([root]).read_text())
+    page = write_report([root]).read_text()
+    parse_page(page)
+    assert "FALE" in page
 
 
 @pytest.mark.parametrize(("seeds", "cycles"), [(1, 3), (2, 1), (3, 0)])
 def test_little_makes_a_page_too(tmp_path: Path, seeds: int, cycles: int) -> None:
     root = write_regression(tmp_path / "a", seeds=seeds, cycles=cycles, published=PROTEIN)
-    parse_page(write_report([root]).read_text())
+    page = write_report([root]).read_text()
+    parse_page(page)
+    assert "<table" in page
 
 
 @pytest.mark.parametrize(
