@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import httpx
 
@@ -145,9 +148,20 @@ class Caller:
         )
         url = f"{self._calling.url}{path}"
         fields = head.write(self._secret)
-        request = self._client.stream("POST", url, headers=fields, content=body)
-        async with request as response:
-            answer = await _read(response)
+        opened = Opened()
+        request = self._client.stream(
+            "POST",
+            url,
+            headers=fields,
+            content=body,
+            extensions={"trace": opened.note},
+        )
+        try:
+            async with request as response:
+                answer = await _read(response)
+        except asyncio.CancelledError:
+            await opened.aclose()
+            raise
         self._client.cookies.clear()
         is_news = False
         if response.status_code in (401, 409):
@@ -213,6 +227,18 @@ class Caller:
         said = answer[:SENTENCE].decode("ascii", errors="replace")
         shown = "".join(letter for letter in said if letter.isprintable())
         return f"{at} answers {status} ({shown}): is it a coordinator of Fallow?"
+
+
+class Opened(AsyncExitStack):
+    """Ends, where its request is cancelled, what was opened for it.
+
+    httpx does not close a connection on which TLS does not stand yet.
+    """
+
+    async def note(self, event: str, about: Mapping[str, Any]) -> None:
+        """What httpx tells of a request's progress."""
+        if event == "connection.connect_tcp.complete":
+            self.push_async_callback(about["return_value"].aclose)
 
 
 async def _read(response: httpx.Response) -> bytes:

@@ -25,6 +25,9 @@ HEAD = (
     10.0  # seconds from there, or from the last answer, until the head of a request is read
 )
 HEAD_BYTES = 16_384  # of the head of a request
+STEPS = (
+    8  # of the event loop, in which what was accepted last becomes a connection and ends
+)
 GATE = "gate"
 """Under this name a request finds the connection on which it came."""
 
@@ -44,6 +47,8 @@ class Connections:
         # by their networks, in each the oldest first
         self._strangers: dict[str, dict[Gate, None]] = {}
         self._sites: dict[SiteId, dict[Gate, None]] = {}
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     def accept(self) -> Gate:
         """What handles the next connection."""
@@ -51,6 +56,9 @@ class Connections:
 
     def enter(self, gate: Gate) -> None:
         """A new connection."""
+        if self._is_closed:  # it came as the last ones were closed
+            gate.close()
+            return
         self._strangers.setdefault(gate.network, {})[gate] = None
         if sum(map(len, self._strangers.values())) > STRANGERS:
             largest = max(self._strangers.values(), key=len)
@@ -78,10 +86,21 @@ class Connections:
         for group in self._sites.values():
             group.pop(gate, None)
 
-    def close(self) -> None:
-        """End all of them at once."""
+    def await_handshake(self, handshake: asyncio.Task[None]) -> None:
+        """Keep what begins TLS on a connection until it has ended."""
+        self._handshakes.add(handshake)
+        handshake.add_done_callback(self._handshakes.discard)
+
+    async def close(self) -> None:
+        """End all of them, and those that were accepted a moment ago; no more may be accepted."""
+        self._is_closed = True
         for group in (*self._strangers.values(), *self._sites.values()):
             _close_oldest(group, 0)
+        for _ in range(STEPS):
+            await asyncio.sleep(0)
+        for handshake in self._handshakes:  # it would wait for who has gone
+            handshake.cancel()
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
 
 
 class Gate(asyncio.Protocol):
@@ -91,7 +110,6 @@ class Gate(asyncio.Protocol):
         self.connections = connections
         self.transport: asyncio.Transport | None = None
         self.network = ""  # from which it comes
-        self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count it, and begin with TLS where there is some."""
@@ -107,9 +125,8 @@ class Gate(asyncio.Protocol):
             bare.resume_reading()
             return
         loop = asyncio.get_running_loop()
-        self._task = loop.create_task(
-            self._secure(bare, requests, self.connections.context)
-        )
+        handshake = loop.create_task(self._secure(bare, requests, self.connections.context))
+        self.connections.await_handshake(handshake)
 
     def connection_lost(self, error: Exception | None) -> None:
         """It ended before TLS was begun."""
@@ -127,6 +144,8 @@ class Gate(asyncio.Protocol):
     async def _secure(
         self, bare: asyncio.Transport, requests: Requests, context: ssl.SSLContext
     ) -> None:
+        if bare.is_closing():
+            return
         loop = asyncio.get_running_loop()
         try:
             secured = await loop.start_tls(

@@ -164,8 +164,12 @@ class HttpsLink:
             self.port = server.sockets[0].getsockname()[1]
             self._is_there.set()
             await self._stopped.wait()
+            # a server that is closed loses what it has accepted a moment ago
+            for listener in server.sockets:
+                with suppress(NotImplementedError):  # this system's loop has no readers
+                    loop.remove_reader(listener.fileno())
+            await connections.close()
             server.close()
-            connections.close()
 
     def _wake(self, site: SiteId) -> None:
         loop = self._loop
