@@ -20,6 +20,7 @@ from fallow.core.events import Event
 from fallow.core.words import rough_duration
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
+from fallow.storage.plain import one_line
 from fallow.study.cell import StudyRun
 
 QUIET = 10.0  # seconds between plain lines, unless a run ends
@@ -86,7 +87,7 @@ class Watch:
             if event.get("cached"):
                 self.before += self.done[cell]
             self.finished += 1
-        text = self._text(event)
+        text = one_line(self._text(event))
         self.bar.update(self.task, completed=sum(self.done.values()), description=text)
         now = time.monotonic()
         ends = kind in ("done", "failed", "device")

@@ -236,7 +236,7 @@ def _study(
         _print_notes(console, setup.recipe.data, world.dataset)
         with Waiting(console, "timing two short rounds of each kind"):
             expected = estimate(setup, cells, jobs, world.dataset)
-        console.print(expected.sentence(), soft_wrap=True)
+        console.print(expected.sentence(), markup=False, soft_wrap=True)
         if options.as_json:
             opt.print_json(asdict(expected))
         return
