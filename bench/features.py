@@ -107,8 +107,8 @@ def main(rows: int, width: int) -> None:
 
         begun = time.perf_counter()
         labels = torch.arange(rows) % CLASSES
-        z = ReadFeatures(seen, width)
-        add_up(z, OneHot(labels, CLASSES), torch.ones(rows))
+        features = ReadFeatures(seen, width)
+        add_up(features, OneHot(labels, CLASSES), torch.ones(rows))
         seconds["summed into products"] = time.perf_counter() - begun
         memory["summed into products"] = peak()
     most = max(memory.values())
