@@ -15,6 +15,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from fallow.core.build import nearest
+from fallow.core.kinds import describe_wrong_value
 from fallow.core.missing import Missing, name_marks
 from fallow.data.dataset import Dataset, Task
 from fallow.data.own.cells import number_in
@@ -240,9 +241,7 @@ def schema_from(settings: Mapping[str, object]) -> Schema:
     try:
         found = dict(settings)
         if found.get("kind") == "table" and "shape" not in found:
-            columns = TypeAdapter(tuple[Column, ...]).validate_python(
-                found.get("columns", ())
-            )
+            columns = _read_columns(found.get("columns", ()))
             found["shape"] = (len(features_of(columns)),)
         known = list(Schema.__dataclass_fields__)
         for key in found:
@@ -250,13 +249,22 @@ def schema_from(settings: Mapping[str, object]) -> Schema:
                 raise ValueError(f"schema.{key} is not a setting{nearest(key, known)}")
         schema: Schema = TypeAdapter(Schema).validate_python(found)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(["schema", *map(str, first["loc"])])
-        said = str(first["msg"]).removeprefix("Value error, ")
-        if not said.startswith("schema"):
-            said = f"{where}: {said}"
+        said = describe_wrong_value(Schema, error.errors(), whole="schema")
         raise ValueError(said) from error
     return schema
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a schema alone, whose shape is not known yet."""
+
+    columns: tuple[Column, ...]
+
+
+def _read_columns(given: object) -> tuple[Column, ...]:
+    """The columns from plain settings.  Raises pydantic's ValidationError."""
+    checked: _Columns = TypeAdapter(_Columns).validate_python({"columns": given})
+    return checked.columns
 
 
 def schema_of(
