@@ -290,7 +290,7 @@ def shown(seconds: float, isatty: bool, shown: bool | None = None) -> str:
     screen.isatty = lambda: isatty  # type: ignore[method-assign]
     recipe = fl.Recipe("a", rounds=2, cycles=1)
     with Progress(recipe, [StudyRun("ahfal", 0)], shown, screen) as watch:
-        watch.begun -= seconds
+        watch.progress.started -= seconds
         watch({"event": "round", "query": "ahfal", "seed": 0, "cycle": 0, "round": 1})
     return screen.getvalue()
 
@@ -306,8 +306,8 @@ def test_a_strategy_of_one_round_is_as_far_as_one_of_many() -> None:
     recipe = fl.Recipe("a", rounds=4, cycles=1)
     names = ("random", "random@training=closed-form", "bound:all-labels")
     with Progress(recipe, [StudyRun(name, 0) for name in names], True, screen) as watch:
-        watch.begun -= 10
-        assert watch.total == 2 + 2 + 1
+        watch.progress.started -= 10
+        assert watch.progress.total == 2 + 2 + 1
         watch({"event": "round", "query": names[1], "seed": 0, "cycle": 0, "round": 0})
     assert "fallow  20%  run 1 of 3: random + closed-form" in screen.getvalue()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import (
@@ -19,8 +19,8 @@ from rich.progress import (
 from fallow.core.events import Event
 from fallow.core.words import rough_duration
 from fallow.settings.recipe import Recipe
-from fallow.settings.variants import variant
 from fallow.study.cell import StudyRun
+from fallow.study.progress import StudyProgress
 
 QUIET = 10.0  # seconds between plain lines, unless a run ends
 
@@ -32,16 +32,10 @@ class Watch:
     recipe: Recipe
     cells: Sequence[StudyRun]
     console: Console
-    # phases of training, by cell; of a phase that is under way, the share of its rounds
-    done: dict[tuple[str, int], float] = field(default_factory=dict)
-    finished: int = 0
-    before: float = 0.0  # phases of runs that were finished when the study was opened
-    started: float = field(default_factory=time.monotonic)
     shown: float = 0.0
 
     def __post_init__(self) -> None:
-        # a strategy may have its own number of cycles and of rounds
-        self.recipes = {cell.query: variant(self.recipe, cell.query) for cell in self.cells}
+        self.progress = StudyProgress(self.recipe, self.cells)
         self.bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.percentage:3.0f}%"),
@@ -53,7 +47,7 @@ class Watch:
             console=self.console,
             transient=True,
         )
-        self.task = self.bar.add_task("starting", total=self.total)
+        self.task = self.bar.add_task("starting", total=self.progress.total)
 
     def __enter__(self) -> Watch:
         if self.console.is_terminal:
@@ -64,35 +58,17 @@ class Watch:
         if self.console.is_terminal:
             self.bar.stop()
 
-    @property
-    def total(self) -> int:
-        """Phases of training of all runs together."""
-        return sum(self._phases(cell.query) for cell in self.cells)
-
-    def _phases(self, query: str) -> int:
-        return self.recipes[query].cycles + 1
-
     def __call__(self, event: Event) -> None:
         """Take one event of `fallow.study.study.run_study`."""
-        cell = (event["query"], event["seed"])
+        self.progress.take(event)
         kind = event["event"]
-        if kind == "round":
-            rounds = self.recipes[event["query"]].rounds
-            self.done[cell] = event["cycle"] + (event["round"] + 1) / rounds
-        elif kind == "scored":
-            self.done[cell] = event["cycle"] + 1
-        elif kind in ("done", "failed"):
-            self.done[cell] = self._phases(event["query"])
-            if event.get("cached"):
-                self.before += self.done[cell]
-            self.finished += 1
         text = self._text(event)
-        self.bar.update(self.task, completed=sum(self.done.values()), description=text)
+        self.bar.update(self.task, completed=self.progress.phases_done, description=text)
         now = time.monotonic()
         ends = kind in ("done", "failed", "device")
         if not self.console.is_terminal and (ends or now - self.shown > QUIET):
             self.shown = now
-            line = f"{self._share():4.0%}  {text}{self._time_left()}"
+            line = f"{self.progress.share:4.0%}  {text}{self._time_left()}"
             self.console.print(line, soft_wrap=True, markup=False, highlight=False)
         elif kind == "device":
             self.console.print(event["why"], soft_wrap=True, markup=False, highlight=False)
@@ -102,11 +78,11 @@ class Watch:
             )
 
     def _text(self, event: Event) -> str:
-        head = f"run {min(self.finished + 1, len(self.cells))} of {len(self.cells)}"
+        head = self.progress.describe_run()
         what = f"{event['query']}, seed {event['seed']}"
         match event["event"]:
             case "round":
-                rounds = self.recipes[event["query"]].rounds
+                rounds = self.progress.count_rounds(event["query"])
                 more = f"cycle {event['cycle']}, round {event['round'] + 1} of {rounds}"
             case "query":
                 more = f"cycle {event['cycle']}, choosing rows"
@@ -128,15 +104,9 @@ class Watch:
                 more = "done"
         return f"{head}: {what}: {more}"
 
-    def _share(self) -> float:
-        return sum(self.done.values()) / max(self.total, 1)
-
     def _time_left(self) -> str:
         """How long it will take; nothing before there is something to tell it from."""
-        done = sum(self.done.values())
-        rest = self.total - done
-        ran = done - self.before  # phases of this call
-        if rest <= 0 or ran <= 0.03 * self.total:
+        seconds = self.progress.estimate_left()
+        if seconds is None:
             return ""
-        spent = time.monotonic() - self.started
-        return f"  (about {rough_duration(spent * rest / ran)} left)"
+        return f"  (about {rough_duration(seconds)} left)"

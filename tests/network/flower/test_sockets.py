@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from fallow.network.flower.app.fallow_pipe.pipe import (
     write,
 )
 from fallow.network.flower.sockets import FAILED, private_socket, serve_socket
+from tests.network.files import taking_all_files
 
 
 @contextmanager
@@ -90,6 +92,21 @@ def test_a_message_is_answered_through_the_socket_that_the_environment_names(
         with connect() as connection:
             write(connection, MESSAGE, b"you")
             assert read(connection) == (ANSWER, b"heard you")
+
+
+def test_a_moment_without_files_ends_no_socket(tmp_path: Path) -> None:
+    with (
+        served(tmp_path, bytes.upper) as place,
+        socket.socket(socket.AF_UNIX) as first,
+        socket.socket(socket.AF_UNIX) as second,
+    ):
+        with taking_all_files():
+            for caller in (first, second):
+                caller.connect(str(place))
+                write(caller, MESSAGE, b"you")
+            time.sleep(0.6)  # Linux keeps a file for the one who is waited for
+        for caller in (first, second):
+            assert read(caller) == (ANSWER, b"YOU")
 
 
 def test_what_cannot_be_handled_is_lost_without_its_words_and_the_next_is_answered(

@@ -10,6 +10,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -37,6 +38,7 @@ from fallow.network.nvflare.app.keep import (
     choose_pause,
     find_missing,
 )
+from tests.network.files import taking_all_files
 from tests.network.https.served import SOON, Served, tunnelled, until
 
 NAME = "0" * 32
@@ -252,6 +254,26 @@ def test_a_site_takes_nothing_for_connections_that_it_did_not_open() -> None:
 def test_a_job_listens_on_the_machine_itself_alone() -> None:
     with closing(Entrance(lambda fields: True, 0)) as entrance:
         assert entrance._server.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_moment_without_files_does_not_end_the_entrance() -> None:
+    opened: list[Fields] = []
+
+    def carry(fields: Fields) -> bool:
+        opened.append(fields)
+        return True
+
+    with (
+        closing(Entrance(carry, 0)) as entrance,
+        closing(socket.socket()) as first,
+        closing(socket.socket()) as second,
+    ):
+        with taking_all_files():
+            for caller in (first, second):
+                caller.connect(("127.0.0.1", entrance.port))
+            time.sleep(0.3)
+            assert len(opened) < 2  # Linux keeps a file for the one who is waited for
+        until(lambda: len(opened) == 2)
 
 
 def test_the_port_is_the_sites_choice(monkeypatch: pytest.MonkeyPatch) -> None:

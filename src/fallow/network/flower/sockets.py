@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -58,6 +59,9 @@ def accept(server: socket.socket) -> socket.socket | None:
     try:
         connection, _ = server.accept()
     except TimeoutError:
+        return None
+    except OSError:  # no files are left, or who called has gone
+        time.sleep(TURN)
         return None
     connection.settimeout(None)
     return connection

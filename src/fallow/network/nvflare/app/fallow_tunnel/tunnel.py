@@ -16,7 +16,7 @@ import socket
 import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 
 PORT = 9093
 PORT_SETTING = "FALLOW_NVFLARE_PORT"
@@ -27,6 +27,7 @@ PIECE = 1 << 20  # bytes that are carried at once
 EACH = 8  # connections of one site; it needs two
 ALL = 2048  # connections of all
 CONNECT = 10.0  # seconds until the coordinator has accepted
+AGAIN = 0.1  # seconds until it is tried again to accept a connection
 SLOW = 30  # seconds until who does not read is given up
 NAME = 32  # letters of a connection's name
 
@@ -175,6 +176,7 @@ class Entrance:
     def __init__(self, carry: Carry, port: int) -> None:
         self._carry = carry
         self._connections = Connections()
+        self._is_closed = Event()
         self._server = socket.create_server((LOOPBACK, port))
         self.port: int = self._server.getsockname()[1]
         Thread(target=self._accept, name="entrance", daemon=True).start()
@@ -185,6 +187,7 @@ class Entrance:
 
     def close(self) -> None:
         """Listen no more, and end every connection."""
+        self._is_closed.set()
         with suppress(OSError):  # macOS: a socket that listens has no other end
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
@@ -195,7 +198,9 @@ class Entrance:
             try:
                 bare, _ = self._server.accept()
             except OSError:
-                return  # it was closed
+                if self._is_closed.wait(AGAIN):
+                    return
+                continue  # there are no files left, or who called has gone
             connection = Connection(secrets.token_hex(NAME // 2), "", bare)
             if not self._connections.add(connection):
                 connection.close()

@@ -1,0 +1,27 @@
+"""A process that has no files left."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+FEW = 256
+
+
+@contextmanager
+def taking_all_files() -> Iterator[None]:
+    """A context in which this process can open nothing more, and accept no connection."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(FEW, now), most))
+    try:
+        with suppress(OSError):
+            while True:
+                files.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (now, most))
+        for file in files:
+            os.close(file)
