@@ -134,9 +134,9 @@ def recognise_column(
     if len(levels) == 1 and not missing and not must:
         why = f"every row has {levels[0]!r}"
         return RecognisedColumn(ColumnRead(name, "left out", why=why))
-    why = explain_many_texts(len(levels), given)
-    if why is not None and (len(levels) > MOST_LEVELS or not must):
-        return _leave_out(name, missing, why, must, file)
+    reason = explain_many_texts(len(levels), given)
+    if reason is not None and (len(levels) > MOST_LEVELS or not must):
+        return _leave_out(name, missing, reason, must, file)
     read = ColumnRead(name, "category", tuple(levels), missing)
     return RecognisedColumn(read, codes=codes)
 

@@ -408,7 +408,10 @@ def to_svg(figure: Figure, key: str, description: str) -> str:
     text = re.sub(rf'<g id="{_TIP}([^"]*)">', _tip, text)
     text = re.sub(r'\bid="([^"]*)"', rf'id="{key}-\1"', text)
     text = re.sub(r"url\(#", f"url(#{key}-", text).replace('href="#', f'href="#{key}-')
-    text = re.sub(r"font: (?:(\d+|bold) )?([\d.]+px) [^;\"]*", _font, text)
+    # the page's own type, however this version of matplotlib writes its own: in one property or two
+    text = re.sub(r"font: (?:(\d+|bold) )?([\d.]+px) [^;\"]*", _split_font, text)
+    text = re.sub(r"font-family: [^;\"]*(; )?", "", text)
+    text = re.sub(r"font-size: ([\d.]+px)", r"font-size: calc(\1 * var(--type, 1))", text)
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, variable)
     opening, rest = text.split(">", 1)
@@ -420,7 +423,8 @@ def _tip(found: re.Match[str]) -> str:
     return f'<g class="tip"><title>{escape(unquote(found[1]))}</title>'
 
 
-def _font(found: re.Match[str]) -> str:
+def _split_font(found: re.Match[str]) -> str:
+    """The size, and the weight if there is one, of a font that is written in one property."""
     if not found[1]:
         return f"font-size: {found[2]}"
     return f"font-weight: {found[1]}; font-size: {found[2]}"
