@@ -93,9 +93,11 @@ def test_areas_are_tested_in_the_same_pairs(study: StudyRecords) -> None:
     assert "Area Holm p" in tables.to_markdown(tables.final_table(study))
 
 
-def test_where_trainings_differ_a_bound_says_whose_it_is(tmp_path: Path) -> None:
-    queries = ("random", "random@training=closed-form")
-    root = write_study(tmp_path, (*queries, "bound:all-labels"), 1, 1, "random")
+def test_where_trainings_differ_a_bound_says_whose_it_is(
+    make_study: Callable[..., Path],
+) -> None:
+    queries = ("random", "random@training=closed-form", "bound:all-labels")
+    root = make_study(queries=queries, reference=None, recipe={"data": "digits"})
     found = tables.final_table(read_study(root))
     assert [row.label for row in found.rows if row.is_bound] == ["all labels, FedAvg"]
 
