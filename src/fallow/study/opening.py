@@ -24,11 +24,11 @@ from fallow.data.facts import DataFacts, describe_data
 from fallow.data.own.cells import Say, say_nothing
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.methods import methods_of
+from fallow.experiment.model_maker import ModelMaker
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.versions import versions
 from fallow.experiment.world import World, world_of
-from fallow.models import build_model
 from fallow.settings.recipe import OUTSIDE, Recipe, named_classes, recipe_from
 from fallow.settings.variants import BOUND, variant
 from fallow.sites.store import MemoryStore
@@ -187,10 +187,9 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
 
 def _has_statistics(recipe: Recipe, found: Dataset, policy: NamePolicy) -> bool:
     """Whether the recipe's model keeps running statistics of what it has seen, as batch norm does."""
-    spec = recipe.model
     shape = shape_seen(recipe, tuple(found.x.shape[1:]), policy)
-    draw = stream(0, "template")
-    model = build_model(spec.name, shape, found.n_classes or 1, draw, policy, **spec.fields)
+    maker = ModelMaker(recipe, shape, found.n_classes or 1, policy)
+    model = maker.build(stream(0, "template"))
     return sum(Layout.of(model).buffer_sizes) > 0
 
 

@@ -21,8 +21,8 @@ from fallow.engine import predict
 from fallow.experiment.encoding import encode_as_trained, shape_seen
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.methods import methods_of
+from fallow.experiment.model_maker import ModelMaker
 from fallow.experiment.scale import Scale, in_units
-from fallow.models import build_model
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.variants import variant
 from fallow.storage.csv_table import csv_content
@@ -142,11 +142,8 @@ def outputs_of(
     if saved["scale"]:
         x = Scale(**saved["scale"])(x)
     outputs = len(saved["about"]["classes"]) or 1
-    generator = stream(0, "template")  # its weights are replaced
-    model = build_model(
-        recipe.model.name, shape, outputs, generator, policy, **recipe.model.fields
-    )
-    model = model.to(DTYPES[recipe.dtype])
+    maker = ModelMaker(recipe, shape, outputs, policy)
+    model = maker.build(stream(0, "template"))  # its weights are replaced
     y = predict(model, Layout.of(model), state, x.to(DTYPES[recipe.dtype]))
     return in_units(y, saved.get("targets"))  # models of before have none
 
