@@ -102,8 +102,8 @@ def _check_texts(known: Sequence[str], y: Labels, name: str) -> None:
     else:
         return
     raise ValueError(
-        f"{name}: the labels are {looks}; name the column that holds what is to be predicted, or "
-        "say task='classification' if each of these is a class"
+        f"{name}: the labels are {looks}; name the column that holds what is to be predicted with "
+        "--label (label=), or set task=classification if each of these is a class"
     )
 
 
