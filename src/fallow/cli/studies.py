@@ -235,7 +235,7 @@ def _study(
         _print_notes(console, setup.recipe.data, notes_beside_facts(world.dataset))
         with Waiting(console, "timing two short rounds of each kind"):
             expected = estimate(setup, cells, jobs, world.dataset)
-        console.print(expected.sentence(), soft_wrap=True)
+        console.print(expected.sentence(), markup=False, soft_wrap=True)
         if options.as_json:
             opt.print_json(asdict(expected))
         return
