@@ -173,6 +173,32 @@ def test_in_a_browser_nothing_is_wider_than_the_page_and_files_are_saved(
         assert said == []  # nothing is against the page's own policy
 
 
+def test_figures_are_written_in_the_type_of_the_page(
+    page: str,
+) -> None:
+    styles = re.findall(r'<text [^>]*style="([^"]*)"', page)
+    assert styles
+    for style in styles:
+        assert "font-family" not in style and "DejaVu" not in style
+        assert re.search(r"font-size: [\d.]+px", style), style
+
+
+@needs_browser
+def test_on_a_phone_the_type_of_figures_is_not_tiny(kept_study: Path) -> None:
+    path = write_report([kept_study])
+    with chromium() as browser:
+        tab = browser.new_page(viewport={"width": 390, "height": 900})
+        tab.goto(path.as_uri())
+        smallest = tab.evaluate(
+            """() => Math.min(...[...document.querySelectorAll("figure svg")].flatMap((svg) => {
+                const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+                return [...svg.querySelectorAll("text")].map(
+                    (text) => scale * parseFloat(getComputedStyle(text).fontSize));
+            }))"""
+        )
+        assert smallest >= 8.5, f"{smallest:.1f} pixels"
+
+
 def test_a_strategy_keeps_its_colour_from_page_to_page(tmp_path: Path) -> None:
     one = write_study(tmp_path / "a", ("random", "entropy", "ahfal"), 1, 1, "ahfal")
     two = write_study(tmp_path / "b", ("ahfal", "random"), 1, 1, "random")
