@@ -190,16 +190,13 @@ def measure_install(packages: Path) -> tuple[float, float]:
 
     packages: a folder ``site-packages``.
     """
-    found = {
-        canonicalize_name(each.metadata["Name"]): each
-        for each in metadata.distributions(path=[str(packages)])
-    }
+    found: dict[str, metadata.Distribution] = {}
+    for each in metadata.distributions(path=[str(packages)]):
+        found[canonicalize_name(each.metadata["Name"])] = each
     of_torch = collect_needs("torch", found)
     needed = collect_needs("fallow", found) - of_torch - {"fallow"}
-    return (
-        count_megabytes(found["fallow"]),
-        sum(count_megabytes(found[name]) for name in needed),
-    )
+    megabytes = [count_megabytes(found[name]) for name in sorted(needed)]
+    return count_megabytes(found["fallow"]), sum(megabytes)
 
 
 def collect_needs(name: str, found: Mapping[str, metadata.Distribution]) -> set[str]:
