@@ -26,7 +26,7 @@ from fallow.core.events import name_run
 from fallow.core.methods import Predicting
 from fallow.core.own import Classes, lend
 from fallow.core.streams import stream
-from fallow.core.types import DTYPES, SiteId, State
+from fallow.core.types import SiteId, State
 from fallow.core.words import join_some
 from fallow.data import Dataset
 from fallow.data.own.frame import read_features
@@ -35,7 +35,7 @@ from fallow.experiment.encoding import shape_seen
 from fallow.experiment.finished import RowsAbout, TrainedModel
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import methods_of
-from fallow.models import build_model
+from fallow.experiment.model_maker import ModelMaker
 from fallow.papers import KNOWN, PAPERS
 from fallow.papers.own.suited import suit_strategies
 from fallow.report.page import write_report
@@ -260,13 +260,11 @@ class Run:
 
     def _load(self, state: State) -> nn.Module:
         about = self.saved["about"]
-        spec = self.recipe.model
         outputs = len(about["classes"]) or 1
         with lend(self._classes):
             shape = shape_seen(self.recipe, tuple(about["shape"]))
-            draw = stream(0, "template")
-            module = build_model(spec.name, shape, outputs, draw, **spec.fields)
-        module = module.to(DTYPES[self.recipe.dtype])
+            maker = ModelMaker(self.recipe, shape, outputs)
+            module = maker.build(stream(0, "template"))  # its weights are replaced
         return Layout.of(module).load(module, state).eval()
 
     @property

@@ -38,7 +38,11 @@ def encoder_of(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Encode
 
 def shape_seen(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Shape:
     """The shape of a row as models see it."""
-    encoder = encoder_of(recipe, shape, policy)
+    return shape_after(encoder_of(recipe, shape, policy), shape)
+
+
+def shape_after(encoder: Encoder | None, shape: Shape) -> Shape:
+    """The shape of what an encoder makes of a row; the row's own without one."""
     if encoder is None:
         return shape
     return (encoder.width(shape),)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -20,22 +20,23 @@ from fallow.core.ask import Ask, Carrier
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.events import Say, stay_silent
-from fallow.core.methods import Methods
+from fallow.core.methods import Encoder, Methods
 from fallow.core.missing import Missing
 from fallow.core.names import OWN
 from fallow.core.streams import stream
 from fallow.core.tree import Tree
 from fallow.core.types import DTYPES, SiteId, State
-from fallow.data.dataset import Dataset
+from fallow.data.dataset import Dataset, Task
 from fallow.engine import row_loss
 from fallow.engine.dropout import check_draws
-from fallow.engine.executors import Device, build_executor
+from fallow.engine.executors import Device, Executor, build_executor
 from fallow.engine.passes import Passes
 from fallow.engine.selection import SelectionDevice
 from fallow.experiment.encoding import (
     CommonFeatures,
     check_tuning,
     encoder_of,
+    shape_after,
     with_encoder,
 )
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
@@ -43,6 +44,7 @@ from fallow.experiment.finished import FinishedQuery, RowsAbout, TrainedPhase
 from fallow.experiment.first_phase import first_phase, restore
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import executor_of, is_shared, methods_of, placement_of
+from fallow.experiment.model_maker import ModelMaker
 from fallow.experiment.phases import Memory, Phases
 from fallow.experiment.record import Evaluation, PseudoLabels
 from fallow.experiment.rows import draw_flipped_sites, open_data, split_rows, split_tests
@@ -50,7 +52,7 @@ from fallow.experiment.scale import Scale, is_standardised
 from fallow.experiment.scoring import score_round
 from fallow.experiment.steps import buy_labels, hold_back_fresh
 from fallow.experiment.targets import targets_of
-from fallow.models import build_model, check_model
+from fallow.models import check_model
 from fallow.network.bytes import Bytes
 from fallow.privacy import SecureSum
 from fallow.settings.budgets import budgets
@@ -285,42 +287,23 @@ def world_of(
     """`build_world` with the data at hand.  kept: where features of an encoder are kept, so that
     other runs need not compute them again; None: this run alone has them.  say: who hears of what
     a device cannot do."""
-    placement = placement_of(recipe)
     shares = split_rows(recipe, found, seed)
-    dtype = DTYPES[recipe.dtype]
-    x = found.x.to(dtype)
-    outputs = found.n_classes or 1
-    measured = tuple(x.shape[1:])
+    rows = {name: torch.from_numpy(at) for name, at in shares.items()}
+    flipped = draw_flipped_sites(recipe, found, [*rows], seed)
+    hidden = _hide_labels(found, rows, flipped)
+
+    measured = tuple(found.x.shape[1:])
     encoder = encoder_of(recipe, measured)
-    shape = measured  # of a row as models see it
-    if encoder is not None:
-        shape = (encoder.width(measured),)
-
-    def tell(why: str) -> None:
-        say({"event": "device", "why": why})
-
-    def new_model(generator: torch.Generator) -> nn.Module:
-        named = recipe.model
-        built = build_model(named.name, shape, outputs, generator, **named.fields)
-        return built.to(dtype)
-
-    model = new_model(stream(seed, "template"))
+    shape = shape_after(encoder, measured)
+    outputs = found.n_classes or 1
+    maker = ModelMaker(recipe, shape, outputs)
+    model = maker.build(stream(seed, "template"))
     check_model(model, shape, outputs)
     layout = Layout.of(model)
-
-    def fresh(generator: torch.Generator) -> State:
-        return layout.flatten(new_model(generator), dtype)
-
-    rows = {name: torch.from_numpy(at) for name, at in shares.items()}
-    wrong = draw_flipped_sites(recipe, found, [*rows], seed)
-    chosen = methods_of(recipe, wrong)
-    if encoder is None and found.missing is not None:
-        chosen["scaling"] = Scaling(of_cells=True)
-    methods = with_encoder(chosen, encoder, measured, found.missing)
+    fresh = partial(maker.draw_weights, layout)
+    methods = _choose_methods(recipe, found, encoder, flipped)
     check_tuning(recipe, methods)
-    hidden = {name: found.y[at] for name, at in rows.items()}
-    for name in wrong:
-        hidden[name] = found.n_classes - 1 - hidden[name]
+
     parts = Parts(
         model,
         layout,
@@ -333,26 +316,13 @@ def world_of(
     )
     if methods["query"].contract.simulator_only:
         parts = replace(parts, hidden=hidden)
-    executor = executor_of(recipe, model)
-    engine = build_executor(
-        executor,
-        model,
-        layout,
-        row_loss(found.task),
-        channels_last=recipe.channels_last,
-        placement=placement,
-        tell=tell,
-        policy=OWN,
-    )
-    if placement is not None and isinstance(engine, Device):
-        check_draws(model, shape)
-        passes = Passes(model, layout, placement)
-        selection = SelectionDevice(placement, tell, engine.free)
-        parts = replace(parts, passes=passes, selection=selection)
     features = None
     if encoder is not None:
         features = CommonFeatures(encoder, found.x, rows, kept or FeatureStore())
         parts = replace(parts, encode=features.of_site)
+
+    engine, parts = _place(recipe, parts, found.task, shape, say)
+    x = found.x.to(DTYPES[recipe.dtype])
     members = {}
     for name, at in rows.items():
         members[name] = LocalSite(name, data.take_rows(x, at), parts, store)
@@ -369,12 +339,59 @@ def world_of(
         model=model,
         layout=layout,
         methods=methods,
-        executor=executor,
+        executor=executor_of(recipe, model),
         fresh=fresh,
         features=features,
         tests=split_tests(recipe, found, shares, seed),
-        flipped=wrong,
+        flipped=flipped,
     )
+
+
+def _hide_labels(
+    found: Dataset, rows: Mapping[SiteId, Tensor], flipped: Sequence[SiteId]
+) -> dict[SiteId, Tensor]:
+    """What people of each site say of its rows; at flipped sites the opposite class."""
+    hidden = {name: found.y[at] for name, at in rows.items()}
+    for name in flipped:
+        hidden[name] = found.n_classes - 1 - hidden[name]
+    return hidden
+
+
+def _choose_methods(
+    recipe: Recipe, found: Dataset, encoder: Encoder | None, flipped: Sequence[SiteId]
+) -> Methods:
+    """The methods of a recipe, with those that an encoder and empty cells need."""
+    chosen = methods_of(recipe, flipped)
+    if encoder is None and found.missing is not None:
+        chosen["scaling"] = Scaling(of_cells=True)
+    return with_encoder(chosen, encoder, tuple(found.x.shape[1:]), found.missing)
+
+
+def _place(
+    recipe: Recipe, parts: Parts, task: Task, shape: tuple[int, ...], say: Say
+) -> tuple[Executor, Parts]:
+    """What runs the training of sites, and the sites' parts with what else runs on its device."""
+
+    def tell(why: str) -> None:
+        say({"event": "device", "why": why})
+
+    placement = placement_of(recipe)
+    engine = build_executor(
+        executor_of(recipe, parts.model),
+        parts.model,
+        parts.layout,
+        row_loss(task),
+        channels_last=recipe.channels_last,
+        placement=placement,
+        tell=tell,
+        policy=OWN,
+    )
+    if placement is None or not isinstance(engine, Device):
+        return engine, parts
+    check_draws(parts.model, shape)
+    passes = Passes(parts.model, parts.layout, placement)
+    selection = SelectionDevice(placement, tell, engine.free)
+    return engine, replace(parts, passes=passes, selection=selection)
 
 
 def _build_oracle(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 
 import torch
 from torch import nn
@@ -17,12 +18,13 @@ from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.engine import row_loss
 from fallow.engine.executors import Executor, build_executor
-from fallow.experiment.encoding import check_tuning, encoder_of, with_encoder
+from fallow.experiment.encoding import check_tuning, encoder_of, shape_after, with_encoder
 from fallow.experiment.methods import executor_of, methods_of
+from fallow.experiment.model_maker import ModelMaker
 from fallow.experiment.scale import is_standardised
 from fallow.federation.agreement import Agreement
 from fallow.federation.people import People
-from fallow.models import build_model, check_model
+from fallow.models import check_model
 from fallow.settings.spec import Spec
 from fallow.study.opening import check_task
 from fallow.training.scaling import Scaling
@@ -60,28 +62,15 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     recipe = agreement.recipe
     _check_weights(agreement)
     schema = agreement.schema
-    dtype = DTYPES[recipe.dtype]
     names = agreement.names
     check_task(recipe, agreement.example, names)
     measured = tuple(agreement.example.x.shape[1:])
     encoder = encoder_of(recipe, measured, names)
-    shape = measured
-    if encoder is not None:
-        shape = (encoder.width(measured),)
-
-    def new_model(generator: torch.Generator) -> nn.Module:
-        spec = recipe.model
-        built = build_model(
-            spec.name, shape, schema.outputs, generator, names, **spec.fields
-        )
-        return built.to(dtype)
-
-    model = new_model(stream(agreement.seed, "template"))
+    shape = shape_after(encoder, measured)
+    maker = ModelMaker(recipe, shape, schema.outputs, names)
+    model = maker.build(stream(agreement.seed, "template"))
     check_model(model, shape, schema.outputs)
     layout = Layout.of(model)
-
-    def fresh(generator: torch.Generator) -> State:
-        return layout.flatten(new_model(generator), dtype)
 
     chosen = methods_of(recipe, policy=names)
     methods = with_encoder(chosen, encoder, measured, schema.missing)
@@ -110,11 +99,11 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         model=model,
         layout=layout,
         methods=_choose_playing(agreement, methods) | {"people": people},
-        fresh=fresh,
+        fresh=partial(maker.draw_weights, layout),
         classes=len(schema.classes),
         executor=executor,
         trainer=trainer,
-        dtype=dtype,
+        dtype=DTYPES[recipe.dtype],
         width=math.prod(shape),
         encoder=encoder,
     )

@@ -25,22 +25,23 @@ from fallow.core.build import build
 from fallow.core.names import BUILT_IN
 from fallow.core.optional import import_optional
 from fallow.core.streams import stream
-from fallow.core.types import DTYPES, State
+from fallow.core.types import State
 from fallow.data import Dataset
 from fallow.data.own.frame import from_frame
 from fallow.data.own.labels import TaskChoice
 from fallow.data.own.open import from_arrays
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.finished import FittedEncoder, RowsAbout, TrainedModel
+from fallow.experiment.model_maker import ModelMaker
 from fallow.experiment.versions import versions
-from fallow.models import build_model, networks
+from fallow.models import networks
 from fallow.models.base import row_shape
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import LOADERS
 from fallow.storage.errors import sentence
 from fallow.storage.files import write_whole
 from fallow.storage.packing import UNREADABLE
-from fallow.storage.plain import markdown_text
+from fallow.storage.plain import markdown_text, one_line
 from fallow.study.predict import outputs_of
 
 if TYPE_CHECKING:
@@ -299,10 +300,8 @@ def _build_module(recipe: Recipe, about: RowsAbout) -> nn.Module:
     refused with a ValueError: whoever loads the repository does not have them."""
     shape = shape_seen(recipe, tuple(about["shape"]), BUILT_IN)
     outputs = len(about["classes"]) or 1
-    generator = stream(0, "template")
-    spec = recipe.model
-    module = build_model(spec.name, shape, outputs, generator, BUILT_IN, **spec.fields)
-    return module.to(DTYPES[recipe.dtype]).eval()
+    maker = ModelMaker(recipe, shape, outputs, BUILT_IN)
+    return maker.build(stream(0, "template")).eval()
 
 
 def _find_shapes(recipe: Recipe, about: RowsAbout) -> dict[str, Tensor]:
@@ -337,7 +336,8 @@ def _write_card(run: Run, title: str, licence: str | None) -> str:
     """The model card: a header that the hub reads, and words."""
     about = run.saved["about"]
     # names of data and classes are others' words
-    body = markdown_text("\n".join(_describe_model(run, title)))
+    lines = [one_line(line) for line in _describe_model(run, title)]
+    body = markdown_text("\n".join(lines))
     kind = "image" if len(about["shape"]) == 3 else "tabular"
     task = "classification" if about["classes"] else "regression"
     header = ["---", "library_name: fallow"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -24,16 +23,22 @@ from fallow.data.facts import DataFacts, describe_data
 from fallow.data.own.cells import Say, say_nothing
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.methods import methods_of
+from fallow.experiment.model_maker import ModelMaker
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.versions import versions
 from fallow.experiment.world import World, world_of
-from fallow.models import build_model
 from fallow.settings.recipe import OUTSIDE, Recipe, named_classes, recipe_from
 from fallow.settings.variants import BOUND, variant
 from fallow.sites.store import MemoryStore
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, write_json
+from fallow.storage.received import (
+    check_no_link,
+    check_no_links_below,
+    parse_json,
+    read_regular,
+)
 from fallow.study.cell import Setup, StudyRun
 from fallow.training import personal
 
@@ -187,10 +192,9 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
 
 def _has_statistics(recipe: Recipe, found: Dataset, policy: NamePolicy) -> bool:
     """Whether the recipe's model keeps running statistics of what it has seen, as batch norm does."""
-    spec = recipe.model
     shape = shape_seen(recipe, tuple(found.x.shape[1:]), policy)
-    draw = stream(0, "template")
-    model = build_model(spec.name, shape, found.n_classes or 1, draw, policy, **spec.fields)
+    maker = ModelMaker(recipe, shape, found.n_classes or 1, policy)
+    model = maker.build(stream(0, "template"))
     return sum(Layout.of(model).buffer_sizes) > 0
 
 
@@ -245,6 +249,8 @@ def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bo
     with only_one(setup.out / "study.lock"):
         begun: BegunRuns = {"queries": [], "seeds": []}
         if path.exists():
+            check_no_link(path)
+            check_no_links_below(setup.out / "cells")  # runs are written there
             begun = check_same(path, recipe, resume)
         of_cells = [cell.query for cell in cells]
         queries = list(dict.fromkeys(begun["queries"] + of_cells))
@@ -295,7 +301,7 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
             "another folder with --out"
         )
     try:
-        old = json.loads(path.read_bytes())
+        old: Any = parse_json(read_regular(path))  # Any: looked at below
         before = recipe_from(old["recipe"])
         found: BegunRuns = {"queries": list(old["queries"]), "seeds": list(old["seeds"])}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
