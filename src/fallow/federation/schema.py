@@ -191,9 +191,10 @@ class Schema:
         text = json.dumps({**asdict(self), "columns": columns}, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
-    def value(self, text: str) -> float:
+    def value(self, text: str, *, with_hint: bool = True) -> float:
         """The number behind a label in words: the id of its class, or the number itself.
 
+        with_hint: an error names the class that was probably meant, for which all are compared.
         Raises ValueError for a class that was not agreed on and for what is no finite number.
         """
         text = text.strip()
@@ -202,7 +203,9 @@ class Schema:
             if text not in self.classes:
                 known = _drop_zero_decimals(text)
             if known not in self.classes:
-                hint = nearest(text, list(self.classes))
+                hint = ""
+                if with_hint:
+                    hint = nearest(text, list(self.classes))
                 raise ValueError(f"label {text!r} is not one of the agreed classes{hint}")
             return float(self.classes.index(known))
         number = number_in(text)

@@ -11,6 +11,7 @@ line is skipped and counted.
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any, cast
 
@@ -47,6 +48,9 @@ MOST_RUNS = 1_000_000
 """Strategies times seeds of a study: each is looked for in a file of its own."""
 LARGEST = 2**53
 """No whole number in a record is beyond it."""
+HUGE = 1e100
+"""A score beyond it, whose square is not finite, is none; NaN and infinity are those of a model that
+diverged."""
 LONGEST = 500
 """Letters of a name of a site or class that are shown."""
 LISTS = ("cohort", "per_class", "refused", "revealed")
@@ -62,7 +66,18 @@ MAPPINGS = (
     "audit",
     "relayed",
 )
+COUNTS = (
+    "labelled",
+    "labels_validation",
+    "pool",
+    "seconds",
+    "bytes_up",
+    "bytes_down",
+    "threads",
+    "model_bytes",
+)
 NUMBERS = (
+    *COUNTS,
     "seed",
     "cycle",
     "round",
@@ -72,7 +87,6 @@ NUMBERS = (
     "accuracy_weighted",
     "variance",
     "worst_tenth",
-    "model_bytes",
     "evaluations",
     "conflicts",
     "guarded",
@@ -80,14 +94,7 @@ NUMBERS = (
     "penalty",
     "temperature",
     "left_out",
-    "labelled",
-    "labels_validation",
-    "pool",
     "target_variance",
-    "seconds",
-    "bytes_up",
-    "bytes_down",
-    "threads",
 )
 """Fields of a record by the kind of their values; each may be None."""
 
@@ -122,6 +129,10 @@ def _is_record(row: object) -> bool:
         if value is not None and not isinstance(value, (int, float)):
             return False
         if isinstance(value, int) and abs(value) > LARGEST:
+            return False
+        if isinstance(value, float) and HUGE < abs(value) < math.inf:
+            return False
+        if name in COUNTS and value is not None and not 0 <= value < math.inf:
             return False
     has_lists = all(isinstance(row.get(name) or [], list) for name in LISTS)
     has_mappings = all(isinstance(row.get(name) or {}, dict) for name in MAPPINGS)
