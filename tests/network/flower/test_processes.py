@@ -14,7 +14,7 @@ from tests.network.flower.federation import Federation, below, federation, kill,
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.processes
 
-SITES = ("ash",)
+SITES: tuple[str, ...] = ("ash",)
 if os.environ.get(
     "FALLOW_SOAK"
 ):  # each site is three processes, and one more for a message
