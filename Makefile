@@ -121,10 +121,13 @@ $(STAMP): pyproject.toml constraints.txt
 	"name another, for example PYTHON=python3.12.")'
 	@echo "Installing Fallow and its pinned dependencies into $(VENV): once, about one to five minutes."
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	@begin=$$(date +%s); { $(PIP_INSTALL) setuptools \
-	&& $(PIP_INSTALL) --no-build-isolation -e '.[dev]'; } \
-	|| { echo "The installation failed; 'make setup PIP_FLAGS=' shows all that pip does." >&2; \
-	exit 1; }; echo "Installed in $$(($$(date +%s) - begin)) s."
+	@begin=$$(date +%s); stopped=; trap 'stopped=yes' INT TERM; \
+	{ $(PIP_INSTALL) setuptools && $(PIP_INSTALL) --no-build-isolation -e '.[dev]'; }; code=$$?; \
+	if [ -n "$$stopped" ] || [ $$code -gt 128 ]; then \
+	echo "The installation was stopped before its end; the same command goes on with it." >&2; exit 1; fi; \
+	if [ $$code -ne 0 ]; then \
+	echo "The installation failed; 'make setup PIP_FLAGS=' shows all that pip does." >&2; exit 1; fi; \
+	echo "Installed in $$(($$(date +%s) - begin)) s."
 	@touch $@
 
 # Tools that look at the environment and are no part of it.

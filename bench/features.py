@@ -1,4 +1,5 @@
-"""Memory of a million rows with 768 features each: made, standardised, read, in one process.
+"""Memory of a million rows with 768 features each: made, standardised, read, and summed into the
+products of a head in closed form, in one process.
 
     python -m bench.features                 1,000,000 rows of 768: 3 GB of disk
     python -m bench.features 100000 768      fewer
@@ -14,6 +15,8 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -24,9 +27,12 @@ from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.experiment.versions import versions
 from fallow.sites.seen import SeenRows
 from fallow.storage.features import FeatureFile, FeatureStore
+from fallow.training.parts.heads import OneHot
+from fallow.training.parts.ridge import add_up
 
 CHUNK = 4096
 COLUMNS = 8
+CLASSES = 10
 LIMIT = 1.0  # GB, of a process with torch
 RESULTS = Path(__file__).parent / "features.json"
 
@@ -34,6 +40,25 @@ RESULTS = Path(__file__).parent / "features.json"
 def peak() -> float:
     """The most memory that this process had so far, in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+@dataclass(frozen=True)
+class ReadFeatures:
+    """Features (n, width) of a file, as `add_up` reads them: a block at a time."""
+
+    seen: SeenRows
+    width: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.seen), self.width
+
+    def __len__(self) -> int:
+        return len(self.seen)
+
+    def blocks(self, size: int) -> Iterator[Tensor]:
+        for some in torch.split(torch.arange(len(self)), size):
+            yield self.seen[some]
 
 
 def main(rows: int, width: int) -> None:
@@ -79,6 +104,13 @@ def main(rows: int, width: int) -> None:
             seen[some].sum()
         seconds["read in a random order"] = time.perf_counter() - begun
         memory["read in a random order"] = peak()
+
+        begun = time.perf_counter()
+        labels = torch.arange(rows) % CLASSES
+        features = ReadFeatures(seen, width)
+        add_up(features, OneHot(labels, CLASSES), torch.ones(rows))
+        seconds["summed into products"] = time.perf_counter() - begun
+        memory["summed into products"] = peak()
     most = max(memory.values())
     about = {
         "rows": rows,

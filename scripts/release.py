@@ -21,8 +21,12 @@ import tarfile
 import tempfile
 import tomllib
 import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
@@ -164,6 +168,10 @@ def try_wheel(wheel: Path, here: bool) -> Iterator[str]:
         else:
             call([*install, "-c", str(CONSTRAINTS), str(wheel)], folder=place)
         yield "installed into an empty environment"
+        if not here:
+            (packages,) = environment.glob("lib/python*/site-packages")
+            own, needed = measure_install(packages)
+            yield f"Fallow has {own:.0f} MB there, what it needs beside PyTorch {needed:.0f} MB"
         fallow = str(environment / "bin" / "fallow")
         work = place / "work"
         work.mkdir()
@@ -175,6 +183,42 @@ def try_wheel(wheel: Path, here: bool) -> Iterator[str]:
         yield "new, compare, run and predict work there"
         call([fallow, "demo", "--out", "demo"], folder=work)
         yield "the demo works there"
+
+
+def measure_install(packages: Path) -> tuple[float, float]:
+    """MB of Fallow's own files, and of all packages that it needs and PyTorch does not.
+
+    packages: a folder ``site-packages``.
+    """
+    found: dict[str, metadata.Distribution] = {}
+    for each in metadata.distributions(path=[str(packages)]):
+        found[canonicalize_name(each.metadata["Name"])] = each
+    of_torch = collect_needs("torch", found)
+    needed = collect_needs("fallow", found) - of_torch - {"fallow"}
+    megabytes = [count_megabytes(found[name]) for name in sorted(needed)]
+    return count_megabytes(found["fallow"]), sum(megabytes)
+
+
+def collect_needs(name: str, found: Mapping[str, metadata.Distribution]) -> set[str]:
+    """A package and all that it needs, without extras."""
+    needs: set[str] = set()
+    waiting = [name]
+    while waiting:
+        package = canonicalize_name(waiting.pop())
+        if package in needs or package not in found:
+            continue
+        needs.add(package)
+        for text in found[package].requires or []:
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                waiting.append(requirement.name)
+    return needs
+
+
+def count_megabytes(package: metadata.Distribution) -> float:
+    """What the files of a package take, in 10^6 bytes."""
+    paths = [Path(str(file.locate())) for file in package.files or []]
+    return sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
 
 
 def share_packages(environment: Path) -> None:

@@ -13,6 +13,7 @@ import fallow as fl
 from bench import leverage, linear_27, query_seconds, regression_run
 from bench.__main__ import MODULES, entry, main, table, write
 from bench.calibration import calibration_error
+from bench.closed_form_widths import race
 from bench.other_classes import half_of
 from bench.timing import CPU, Result, Seconds, time_in_turn
 from bench.trainers import RECIPE, TRAINERS
@@ -175,3 +176,10 @@ def test_each_half_of_the_classes_has_rows_of_its_own_numbered_from_0() -> None:
 def test_every_trainer_is_a_variant_of_the_recipe(name: str) -> None:
     recipe = recipe_from(TRAINERS[name], find_recipe(RECIPE))
     assert (recipe.training.name == "closed-form") == name.startswith("closed form")
+
+
+def test_the_closed_form_is_timed_for_each_number_of_features() -> None:
+    theirs, *ours = race([16, 24], rows=200, rounds=1, repeats=1)
+    assert theirs > 0
+    assert len(ours) == 2
+    assert min(ours) > 0

@@ -22,12 +22,15 @@ import typer
 import yaml
 
 from fallow.cli.app import app
+from fallow.network.nvflare.job import JOB, KEEP
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 CHART = DEPLOY / "helm" / "fallow"
 TEMPLATES = sorted((CHART / "templates").glob("*.yaml"))
+SERVED = "/srv/fallow"
+NVFLARE = f"{SERVED}/%i/nvflare"
 HARDENED = ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "RestrictSUIDSGID")
 
 
@@ -162,8 +165,12 @@ def test_a_unit_runs_a_command_as_nobody_in_particular(unit: Path) -> None:
     found.read_string(unit.read_text())
     service = found["Service"]
     program, *words = shlex.split(service["ExecStart"])
-    assert program == "/srv/fallow/venv/bin/fallow"
-    check_command(words)
+    if unit.stem.startswith("fallow-nvflare"):
+        assert program == f"{SERVED}/nvflare/bin/python"  # an environment of its own
+        assert words == [f"{NVFLARE}/{KEEP}", f"{NVFLARE}/{JOB}", f"{SERVED}/kit"]
+    else:
+        assert program == f"{SERVED}/venv/bin/fallow"
+        check_command(words)
     assert service["User"] == "fallow"
     assert service["UMask"] == "0077"
     assert service["ProtectSystem"] == "strict"
@@ -174,7 +181,9 @@ def test_a_unit_runs_a_command_as_nobody_in_particular(unit: Path) -> None:
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_systemd_understands_the_unit(unit: Path, tmp_path: Path) -> None:
     program = shlex.quote(shutil.which("true") or "/bin/true")
-    text = unit.read_text().replace("/srv/fallow/venv/bin/fallow", program)
+    text = unit.read_text()
+    for name in ("venv/bin/fallow", "nvflare/bin/python"):
+        text = text.replace(f"{SERVED}/{name}", program)
     copy = tmp_path / unit.name
     copy.write_text(text)
     done = subprocess.run(

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.federation.browser import browser_test, chromium
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.py"))
@@ -132,3 +134,16 @@ def test_the_search_needs_no_network(site: Path) -> None:
     assert (site / "searchindex.js").stat().st_size > 100_000
     text = (site / "search.html").read_text()
     assert not re.findall(r'<script[^>]+src="https?:', text)
+
+
+@browser_test
+def test_what_is_typed_into_the_search_is_found_without_a_server(site: Path) -> None:
+    with chromium() as browser:
+        tab = browser.new_page()
+        tab.goto((site / "index.html").as_uri())
+        tab.locator("input[name=q]").first.fill("secure sum")
+        tab.keyboard.press("Enter")
+        tab.wait_for_url("**/search.html*")
+        found = tab.locator("#search-results li a", has_text="Privacy at the site").first
+        found.click()
+        tab.wait_for_url("**/privacy.html*")

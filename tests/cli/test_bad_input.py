@@ -71,7 +71,7 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ([*RUN, "--set", "rounds"], "--set 'rounds' is not of the form key=value"),
         (
             [*RUN, "--set", "rounds=two"],
-            "rounds: Input should be a valid integer, not 'two'",
+            "rounds is 'two'; it must be a whole number",
         ),
         ([*RUN, "--set", "training=fedavgg"], "training methods; did you mean 'fedavg'?"),
         ([*RUN, "--set", "model=lenet"], "LeNet needs"),

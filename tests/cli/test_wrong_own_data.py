@@ -208,6 +208,7 @@ def test_a_site_of_one_row_and_rows_without_a_label_are_said(
     told = fallow(*words, "--dry-run").out
     assert "look at this: only one row at west" in told
     assert "1 left out: no label" in told and "rows: 62 read, 61 kept" in told
+    assert "rows without a label left out" not in told, "said twice"
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])

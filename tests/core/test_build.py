@@ -3,6 +3,7 @@ import pytest
 from fallow import queries
 from fallow.core.build import build, find, names, nearest
 from fallow.core.names import OWN
+from fallow.models import networks
 
 
 @pytest.mark.parametrize(
@@ -44,3 +45,12 @@ def test_a_module_or_class_that_is_not_there_is_said(name: str) -> None:
 
 def test_only_exported_classes_are_found() -> None:
     assert set(names(queries)) == set(queries.__all__)
+
+
+def test_a_field_of_another_kind_is_said_with_what_it_takes() -> None:
+    with pytest.raises(ValueError, match="mlp's hidden is 'a'; it must be a list of whole"):
+        build(networks, "mlp", shape=(1, 8, 8), outputs=2, hidden="a")
+    with pytest.raises(ValueError, match=r"mlp's hidden is \['a'\]; it must be a list of"):
+        build(networks, "mlp", shape=(1, 8, 8), outputs=2, hidden=["a"])
+    with pytest.raises(ValueError, match="linear's bias is 'no'; it must be true or false"):
+        build(networks, "linear", shape=(1, 8, 8), outputs=2, bias="no")

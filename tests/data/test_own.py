@@ -102,6 +102,18 @@ def test_the_same_table_gives_the_same_hold_out(tmp_path: Path) -> None:
             "120 different whole numbers",
         ),
         ([f"{i},{i},A,n,0.5" for i in range(9)], "sick", None, "constant or all missing"),
+        (
+            [f"{i},{i},A,n,2024-01-0{1 + i % 3}" for i in range(9)],
+            "sick",
+            None,
+            r"are 3 different dates or times \('2024-01-01', ...\); name the column that holds",
+        ),
+        (
+            [f"{i},{i},A,n,Anna {i}" for i in range(30)],
+            "sick",
+            None,
+            r"are 30 different texts in 30 rows \('Anna 0', ...\); name the column that holds",
+        ),
     ],
 )
 def test_a_table_that_cannot_be_used_says_why(
@@ -109,6 +121,12 @@ def test_a_table_that_cannot_be_used_says_why(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         from_table(table(tmp_path, *rows), label, site)
+
+
+def test_dates_are_classes_where_that_is_said(tmp_path: Path) -> None:
+    rows = [f"{i},{i},A,n,2024-01-0{1 + i % 3}" for i in range(9)]
+    found = from_table(table(tmp_path, *rows), "sick", task="classification")
+    assert found.classes == ("2024-01-01", "2024-01-02", "2024-01-03")
 
 
 def test_a_table_without_features_or_with_a_double_column_is_refused(

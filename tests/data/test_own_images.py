@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +127,19 @@ def test_a_broken_png_is_named(tmp_path: Path) -> None:
     whole = (tmp_path / "north" / "cat" / "a.png").read_bytes()
     (tmp_path / "north" / "cat" / "b.png").write_bytes(whole[:40])
     with pytest.raises(ValueError, match=r"b\.png could not be read as an image"):
+        from_folder(tmp_path)
+
+
+def test_a_few_bytes_that_name_a_huge_picture_are_not_unpacked(tmp_path: Path) -> None:
+    save(tmp_path / "north" / "cat" / "a.png", np.zeros((4, 4), np.uint8))
+    whole = (tmp_path / "north" / "cat" / "a.png").read_bytes()
+    size = (30_000).to_bytes(4, "big")
+    head = b"IHDR" + size + size + whole[24:29]
+    mark = zlib.crc32(head).to_bytes(4, "big")
+    (tmp_path / "north" / "cat" / "b.png").write_bytes(
+        whole[:12] + head + mark + whole[33:]
+    )
+    with pytest.raises(ValueError, match=r"b\.png is not read as an image: Image size"):
         from_folder(tmp_path)
 
 

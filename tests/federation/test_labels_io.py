@@ -137,6 +137,26 @@ def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(
     assert not desk.ledger.history(3)
 
 
+@pytest.mark.parametrize("line", ["patient-44,,yes", "patient-3,,ilk"])
+def test_a_file_of_many_wrong_lines_is_not_compared_with_all_names_for_each(
+    line: str, tmp_path: Path
+) -> None:
+    """It would take hours: somebody else's file has any number of lines."""
+    desk = make_desk(tmp_path)
+    lines = ["id,row,label", *([line] * 100)]
+    refused = take(desk, tmp_path / "labels.csv", lines).refused
+    assert len(refused) == 100
+    hinted = ["did you mean" in each or "known:" in each for each in refused]
+    assert hinted == [True] * 20 + [False] * 80
+
+
+def test_a_name_of_many_letters_is_compared_with_none(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    lines = ["id,row,label", f"{'patient-4' * 100},,ill"]
+    (refused,) = take(desk, tmp_path / "labels.csv", lines).refused
+    assert "did you mean" not in refused
+
+
 def test_good_lines_are_kept_where_that_is_wanted(tmp_path: Path) -> None:
     desk = make_desk(tmp_path)
     lines = [

@@ -217,6 +217,24 @@ def test_the_secret_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None
         open_proxy_door(tmp_path, login)
 
 
+@pytest.mark.parametrize("rights", [0o640, 0o604, 0o602])
+def test_a_secret_that_others_may_read_or_write_is_not_believed(
+    rights: int, tmp_path: Path
+) -> None:
+    (tmp_path / "keys").mkdir()
+    login = PageLogin(people=("ann",), proxies=("127.0.0.1",), host=HOST)
+    first = open_proxy_door(tmp_path, login)
+    (tmp_path / SECRET).chmod(rights)
+    with pytest.raises(Failed, match="other accounts may read"):
+        open_proxy_door(tmp_path, login)
+    (tmp_path / SECRET).chmod(0o600)
+    assert open_proxy_door(tmp_path, login).secret == first.secret
+    (tmp_path / SECRET).rename(tmp_path / "elsewhere")
+    (tmp_path / SECRET).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Failed, match="no file but a link"):
+        open_proxy_door(tmp_path, login)
+
+
 PAGE = {"people": ["ann"], "proxies": ["127.0.0.1"], "host": HOST}
 
 

@@ -49,8 +49,41 @@ def test_real_labels_are_numbers_to_predict(tmp_path: Path) -> None:
 
 def test_a_column_of_names_is_no_feature(tmp_path: Path) -> None:
     rows = [f"{i},{60 + i},name {i},200,{'ny'[i % 2]}" for i in range(60)]
-    with pytest.raises(ValueError, match="'sex' holds 60 different texts"):
-        schema_of(table(tmp_path / "example.csv", *rows), "disease")
+    said: list[str] = []
+    found = schema_of(table(tmp_path / "example.csv", *rows), "disease", say=said.append)
+    assert found.features == ("age", "chol")
+    why = "it names rows (60 different texts in 60 rows)"
+    assert said == [f"example.csv: column 'sex' was left out: {why}"]
+
+
+DATED = "id,age,sex,chol,seen,disease"
+
+
+def test_a_column_of_dates_is_left_out_of_the_agreement_and_passed_over_at_sites(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        f"{i},{60 + i % 9},{'fm'[i % 2]},{200 + i},2024-01-0{1 + i % 9},{'ny'[i % 2]}"
+        for i in range(30)
+    ]
+    said: list[str] = []
+    example = table(tmp_path / "example.csv", *rows, head=DATED)
+    found = schema_of(example, "disease", say=said.append)
+    assert [column.name for column in found.columns] == ["age", "sex", "chol"]
+    (sentence,) = said
+    assert "'seen' was left out: it holds dates or times ('2024-01-01', ...)" in sentence
+    at_site = read_rows(table(tmp_path / "rows.csv", *rows[:4], head=DATED), found)
+    assert at_site.x.shape == (4, 4)
+    assert at_site.columns[-1].why == "it holds dates or times ('2024-01-01', ...)"
+
+
+def test_a_table_of_nothing_but_names_is_refused_with_the_reason(tmp_path: Path) -> None:
+    rows = [f"{i},name {i},{'ny'[i % 2]}" for i in range(30)]
+    example = table(tmp_path / "example.csv", *rows, head="id,who,disease")
+    with pytest.raises(
+        ValueError, match=r"no column of features \(column 'who' was left out"
+    ):
+        schema_of(example, "disease")
 
 
 def test_an_example_of_arrays_or_images_says_shape_and_classes(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from fallow.report.costs import exchanges
 from fallow.report.figures.study import class_accuracy
 from fallow.report.figures.style import space_out
 from fallow.report.words import summary
-from tests.report.conftest import write_study
+from tests.report.conftest import rewrite, write_study
 from tests.report.reading import read_study, write_report
 
 SECTIONS = [
@@ -169,6 +169,18 @@ def test_a_study_without_records_makes_a_page(study_dir: Path) -> None:
     parse_page(text)
     assert "No run has a final score yet." in text
     assert re.findall(r"<h3>(.*?)</h3>", text) == ALWAYS
+
+
+def test_a_study_of_sites_without_test_rows_says_that_there_is_no_score(
+    study_dir: Path,
+) -> None:
+    def forget(record: dict[str, Any], _: Path) -> dict[str, Any]:
+        return {**record, "accuracy": None, "balanced_accuracy": None, "per_class": None}
+
+    rewrite(study_dir, forget)
+    text = write_report([study_dir]).read_text()
+    assert "There is no score: no site has rows to test models on" in text
+    assert "No run has a final score yet." not in text
 
 
 def test_a_running_study_is_called_preliminary(study_dir: Path) -> None:

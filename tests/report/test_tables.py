@@ -93,6 +93,15 @@ def test_areas_are_tested_in_the_same_pairs(study: StudyRecords) -> None:
     assert "Area Holm p" in tables.to_markdown(tables.final_table(study))
 
 
+def test_where_trainings_differ_a_bound_says_whose_it_is(
+    make_study: Callable[..., Path],
+) -> None:
+    queries = ("random", "random@training=closed-form", "bound:all-labels")
+    root = make_study(queries=queries, reference=None, recipe={"data": "digits"})
+    found = tables.final_table(read_study(root))
+    assert [row.label for row in found.rows if row.is_bound] == ["all labels, FedAvg"]
+
+
 def test_upper_bounds_come_last_and_are_never_tested(study: StudyRecords) -> None:
     last = tables.final_table(study).rows[-1]
     assert last.is_bound

@@ -68,7 +68,7 @@ def test_an_end_beyond_what_anybody_labels_is_no_number() -> None:
 def test_too_few_cycles_are_said_to_be_too_few() -> None:
     few = forecast_runs("random", [run_of(RISING[:3])])
     assert few.sentences() == (
-        "3 scores on test rows do not show how the curve bends: a forecast takes 4 cycles or more.",
+        "Too few scores for a forecast: 3 so far (on test rows), and it takes 4 cycles or more.",
     )
     assert (few.gain(), few.reach(0.9), draw_forecast(few)) == (None, None, None)
     none = forecast_runs("random", [run_of(RISING)], "audit")

@@ -26,7 +26,7 @@ from fallow.storage.errors import Failed
 from fallow.storage.files import load_tree
 from fallow.study.cell import Setup, StudyRun
 from fallow.study.opening import open_study
-from fallow.study.predict import predict_file
+from fallow.study.predict import outputs_of, predict_file
 from fallow.study.reading import read_study
 from fallow.study.study import run_cell, study_cells
 from tests.experiment.crash import tiny
@@ -176,6 +176,20 @@ def test_a_model_with_one_changed_bit_is_not_used(trained: Path, tmp_path: Path)
             predict_file(trained, table(tmp_path / "new.csv", label=False))
     finally:
         model.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "why"),
+    [([10**6, 10**6], "the study has 10 weights"), ([1] * 10**5, "is not built")],
+)
+def test_a_network_of_more_weights_than_were_sent_is_not_built(
+    hidden: list[int], why: str
+) -> None:
+    recipe = Recipe("r", data="digits", model=Spec("mlp", {"hidden": hidden}))
+    saved: Any = {"about": {"shape": [4], "classes": ["a", "b"]}, "scale": None}
+    state = {"w": torch.zeros(10), "stats": torch.zeros(0)}
+    with pytest.raises(ValueError, match=why):
+        outputs_of(recipe, saved, state, torch.zeros(1, 4))
 
 
 def test_embeddings_are_predicted_from_an_npz_file(tmp_path: Path) -> None:

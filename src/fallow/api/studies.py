@@ -292,7 +292,7 @@ class Study:
         >>> world = fl.Federation("digits", "iid", sites=4)
         >>> study = fl.compare("random", world, seeds=1, cycles=1, rounds=1, progress=False)
         >>> study.forecast().sentences()[0]
-        '2 scores on test rows do not show how the curve bends: a forecast takes 4 cycles or more.'
+        'Too few scores for a forecast: 2 so far (on test rows), and it takes 4 cycles or more.'
         """
         from fallow.api.objects import Collected
 

@@ -87,7 +87,16 @@ def init(
     chosen = with_settings(base, changes)
     # rows with empty cells are left out, or a frozen model cannot take them
     needs_whole = chosen.drop_rows or chosen.features is not None
-    schema = schema_of(example, label, task, listed, ids, needs_whole=needs_whole)
+    left_out: list[str] = []  # sentences on columns of the example
+    schema = schema_of(
+        example,
+        label,
+        task,
+        listed,
+        ids,
+        needs_whole=needs_whole,
+        say=left_out.append,
+    )
     waits = Waits(
         timeout=seconds_of(timeout, "timeout"),
         patience=seconds_of(patience, "patience"),
@@ -128,7 +137,8 @@ def init(
     called = None  # how sites call this machine
     if host:
         called = host[0]
-    opt.tell(after_init(made, called), about, quiet=quiet, as_json=as_json)
+    lines = [*left_out, *after_init(made, called)]
+    opt.tell(lines, about, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()

@@ -19,6 +19,7 @@ from rich.progress import (
 from fallow.core.events import Event
 from fallow.core.words import rough_duration
 from fallow.settings.recipe import Recipe
+from fallow.storage.plain import one_line
 from fallow.study.cell import StudyRun
 from fallow.study.progress import StudyProgress
 
@@ -62,7 +63,7 @@ class Watch:
         """Take one event of `fallow.study.study.run_study`."""
         self.progress.take(event)
         kind = event["event"]
-        text = self._text(event)
+        text = one_line(self._text(event))
         self.bar.update(self.task, completed=self.progress.phases_done, description=text)
         now = time.monotonic()
         ends = kind in ("done", "failed", "device")

@@ -19,7 +19,6 @@ from fallow.cli.tables import print_lines
 from fallow.storage.errors import Failed, Stopped
 
 if TYPE_CHECKING:
-    from fallow.data import Dataset
     from fallow.settings.recipe import Recipe
     from fallow.study.cell import Failure, Setup, StudyRun
     from fallow.study.opening import Suited
@@ -194,7 +193,7 @@ def _study(
     """
     from fallow.cli.progress import Watch
     from fallow.cli.waiting import Waiting
-    from fallow.data.facts import describe_data, format_facts
+    from fallow.data.facts import describe_data, format_facts, notes_beside_facts
     from fallow.integrations.trackers import build_tracker
     from fallow.papers.own.suited import describe_change, suit_strategies
     from fallow.study.callbacks import CallbackList
@@ -233,10 +232,10 @@ def _study(
         facts = describe_data(world.dataset)
         if facts is not None:
             print_lines(console, format_facts(facts))
-        _print_notes(console, setup.recipe.data, world.dataset)
+        _print_notes(console, setup.recipe.data, notes_beside_facts(world.dataset))
         with Waiting(console, "timing two short rounds of each kind"):
             expected = estimate(setup, cells, jobs, world.dataset)
-        console.print(expected.sentence(), soft_wrap=True)
+        console.print(expected.sentence(), markup=False, soft_wrap=True)
         if options.as_json:
             opt.print_json(asdict(expected))
         return
@@ -247,7 +246,7 @@ def _study(
         if kept is not None:
             for said in kept["warnings"]:
                 console.print(f"look at this: {said}", markup=False, soft_wrap=True)
-        _print_notes(console, setup.recipe.data, world.dataset)
+        _print_notes(console, setup.recipe.data, world.dataset.notes)
         with CallbackList(trackers, setup.recipe, cells, opt.warn) as told:
             with Watch(setup.recipe, cells, console) as watch:
                 say = told.beside(watch)
@@ -265,10 +264,10 @@ def _study(
     _say_failures(failures, cells)
 
 
-def _print_notes(console: Console, name: str, found: Dataset) -> None:
+def _print_notes(console: Console, name: str, notes: Sequence[str]) -> None:
     """What reading the data took for granted, such as its encoding, or did to it."""
     file = Path(name).name
-    for note in found.notes:
+    for note in notes:
         said = note if note.startswith(file) else f"{name}: {note}"
         console.print(said, markup=False, soft_wrap=True)
 

@@ -11,8 +11,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from fallow.storage.plain import printable
+from fallow.storage.plain import one_line, printable
 
 WIDEST = 100  # columns
 
@@ -32,12 +33,14 @@ def show_table(
 
     The first ``words`` columns are text (left), the others numbers (right); None: all are text.
     """
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table = Table(
+        title=Text(one_line(title)), title_justify="left", box=None, pad_edge=False
+    )
     for at, head in enumerate(heads):
         justify: Literal["left", "right"] = "left"
         if words is not None and at >= words:
             justify = "right"
-        table.add_column(head, justify=justify, no_wrap=at < whole)
+        table.add_column(Text(one_line(head)), justify=justify, no_wrap=at < whole)
     for row in rows:
         cells = [escape(printable(cell)) for cell in row]
         table.add_row(*cells)

@@ -8,6 +8,9 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.status import Status
+from rich.text import Text
+
+from fallow.storage.plain import one_line
 
 PATIENCE = 2.0
 """Seconds of silence after which it is said what takes so long."""
@@ -35,7 +38,7 @@ class Waiting:
     def __enter__(self) -> Waiting:
         self._shown = time.monotonic()
         if self.console.is_terminal:
-            self._status = self.console.status(self.words)
+            self._status = self.console.status(_as_text(self.words))
             self._status.start()
         else:
             self._timer = threading.Timer(PATIENCE, self._say, [f"{self.words} ..."])
@@ -60,10 +63,15 @@ class Waiting:
 
         text = f"{self.words}: {size(done)} of {size(total)}"
         if self._status is not None:
-            self._status.update(text)
+            self._status.update(_as_text(text))
         elif time.monotonic() - self._shown > QUIET and done < total:
             self._say(text)
 
     def _say(self, text: str) -> None:
         self._shown = time.monotonic()
         self.console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def _as_text(words: str) -> Text:
+    """Words in which the name of a file is neither markup nor an order to the terminal."""
+    return Text(one_line(words))

@@ -7,8 +7,9 @@ import difflib
 import inspect
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
+from fallow.core.kinds import describe_kind, is_of_kind, show_value
 from fallow.core.names import BUILT_IN, CLASS_KINDS, NamePolicy, load_class
 from fallow.core.own import own_class
 
@@ -141,18 +142,25 @@ def build(
         raise ValueError(f"{name} cannot be made from {fields}: {error}") from error
 
 
-KINDS: dict[str, tuple[tuple[type, ...], str]] = {
-    "bool": ((bool,), "true or false"),
-    "int": ((int,), "a whole number"),
-    "float": ((int, float), "a number"),
-    "str": ((str,), "a text"),
-}
-
-
 def _check_kind(cls: type[Any], name: str, field: str, value: Any) -> None:
     """Refuse a text where a plain number is meant, and the like; other types check themselves."""
-    hint = inspect.get_annotations(cls).get(field)
-    kinds, words = KINDS.get(getattr(hint, "__name__", str(hint)), ((object,), ""))
-    is_bool = isinstance(value, bool) and bool not in kinds and object not in kinds
-    if is_bool or not isinstance(value, kinds):
-        raise ValueError(f"{name}'s {field} is {value!r}; it must be {words}")
+    hint = _find_hint(cls, field)
+    if not is_of_kind(value, hint):
+        raise ValueError(
+            f"{name}'s {field} is {show_value(value)}; it must be {describe_kind(hint)}"
+        )
+
+
+SIMPLE: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
+
+
+def _find_hint(cls: type[Any], field: str) -> Any:
+    """The declared type of a field; Any where it cannot be known."""
+    declared: Any = cls
+    if not dataclasses.is_dataclass(cls):  # a network
+        declared = cls.__init__
+    try:
+        return get_type_hints(declared).get(field, Any)
+    except (NameError, TypeError, AttributeError):  # some name is for type checkers alone
+        written = inspect.get_annotations(cls).get(field)
+        return SIMPLE.get(str(written), Any)

@@ -11,6 +11,7 @@ import torch
 
 from fallow.core.words import join_some
 from fallow.data.dataset import Dataset, row_sums
+from fallow.data.own.columns import describe_columns
 from fallow.data.reading import ALL, ColumnRead, LeftOut, Reading
 
 
@@ -201,6 +202,18 @@ def format_facts(facts: DataFacts) -> list[str]:
     return lines
 
 
+def notes_beside_facts(found: Dataset) -> list[str]:
+    """What reading the data did, without what `format_facts` says already: what columns are, which
+    cells are empty, and what was left out."""
+    reading = found.reading
+    if reading is None:
+        return list(found.notes)
+    told = describe_columns(reading.columns)
+    return [note for note in found.notes if note not in told and LEFT_OUT not in note]
+
+
+LEFT_OUT = "left out: "
+"""Stands in every note on rows and columns that were left out, before their number or the reason."""
 MOST_LINES = 12
 """Sites that have a line of their own."""
 FEW_CLASSES = 6

@@ -10,7 +10,7 @@ from torch import nn
 from fallow.core.banks import Layout
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.types import DTYPES, State
-from fallow.models import build_model
+from fallow.models import build_model, outline_model
 from fallow.settings.recipe import Recipe
 
 
@@ -34,6 +34,14 @@ class ModelMaker:
             spec.name, self.shape, self.outputs, generator, self.policy, **spec.fields
         )
         return model.to(DTYPES[self.recipe.dtype])
+
+    def outline(self) -> Layout | None:
+        """The shapes of a network's weights, which fill no memory however wide it is; None for a
+        class of a person's own, which may not do without."""
+        spec = self.recipe.model
+        if ":" in spec.name:
+            return None
+        return outline_model(spec.name, self.shape, self.outputs, **spec.fields)
 
     def draw_weights(self, layout: Layout, generator: torch.Generator) -> State:
         """The weights of a new network as flat vectors."""

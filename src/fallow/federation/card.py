@@ -17,6 +17,7 @@ from fallow.federation.agreement import Agreement
 from fallow.federation.schema import Column
 from fallow.network.links import LINKS
 from fallow.storage.files import write_whole
+from fallow.storage.plain import markdown_text, one_line
 
 CARD = "model-card.md"
 PARTS = {"training": "Training", "query": "Choice of rows"}
@@ -93,8 +94,9 @@ def card_text(agreement: Agreement, methods: Methods, facts: CardFacts) -> str:
         "",
         *(f"- {name} {version}" for name, version in versions().items()),
     ]
-    # names in the agreement are others' words: a reader of Markdown takes "<" for a tag of HTML
-    return "\n".join(line.replace("<", "&lt;") for line in lines) + "\n"
+    # names in the agreement are others' words: one line each, no tag, link or image
+    shown = [one_line(line) for line in lines]
+    return markdown_text("\n".join(shown)) + "\n"
 
 
 def _describe_data(agreement: Agreement, facts: CardFacts) -> Iterator[str]:

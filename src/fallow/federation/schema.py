@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,12 +15,19 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from fallow.core.build import nearest
+from fallow.core.kinds import describe_wrong_value
 from fallow.core.missing import Missing, name_marks
 from fallow.data.dataset import Dataset, Task
 from fallow.data.own.cells import number_in
+from fallow.data.own.columns import (
+    ENOUGH,
+    are_dates,
+    describe_dates,
+    explain_many_texts,
+)
 from fallow.data.own.features import read_arrays
 from fallow.data.own.labels import TaskChoice, encode_labels
-from fallow.data.own.table import EMPTY, MOST_LEVELS, read_cells
+from fallow.data.own.table import EMPTY, read_cells
 from fallow.experiment.finished import RowsAbout
 from fallow.federation.site.pictures import read_pictures
 
@@ -184,9 +191,10 @@ class Schema:
         text = json.dumps({**asdict(self), "columns": columns}, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
-    def value(self, text: str) -> float:
+    def value(self, text: str, *, with_hint: bool = True) -> float:
         """The number behind a label in words: the id of its class, or the number itself.
 
+        with_hint: an error names the class that was probably meant, for which all are compared.
         Raises ValueError for a class that was not agreed on and for what is no finite number.
         """
         text = text.strip()
@@ -195,7 +203,9 @@ class Schema:
             if text not in self.classes:
                 known = _drop_zero_decimals(text)
             if known not in self.classes:
-                hint = nearest(text, list(self.classes))
+                hint = ""
+                if with_hint:
+                    hint = nearest(text, list(self.classes))
                 raise ValueError(f"label {text!r} is not one of the agreed classes{hint}")
             return float(self.classes.index(known))
         number = number_in(text)
@@ -240,9 +250,7 @@ def schema_from(settings: Mapping[str, object]) -> Schema:
     try:
         found = dict(settings)
         if found.get("kind") == "table" and "shape" not in found:
-            columns = TypeAdapter(tuple[Column, ...]).validate_python(
-                found.get("columns", ())
-            )
+            columns = _read_columns(found.get("columns", ()))
             found["shape"] = (len(features_of(columns)),)
         known = list(Schema.__dataclass_fields__)
         for key in found:
@@ -250,13 +258,26 @@ def schema_from(settings: Mapping[str, object]) -> Schema:
                 raise ValueError(f"schema.{key} is not a setting{nearest(key, known)}")
         schema: Schema = TypeAdapter(Schema).validate_python(found)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(["schema", *map(str, first["loc"])])
-        said = str(first["msg"]).removeprefix("Value error, ")
-        if not said.startswith("schema"):
-            said = f"{where}: {said}"
+        said = describe_wrong_value(Schema, error.errors(), whole="schema")
         raise ValueError(said) from error
     return schema
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a schema alone, whose shape is not known yet."""
+
+    columns: tuple[Column, ...]
+
+
+def _read_columns(given: object) -> tuple[Column, ...]:
+    """The columns from plain settings.  Raises pydantic's ValidationError."""
+    checked: _Columns = TypeAdapter(_Columns).validate_python({"columns": given})
+    return checked.columns
+
+
+def _say_nothing(sentence: str) -> None:
+    """Tell nobody what was left out."""
 
 
 def schema_of(
@@ -266,12 +287,14 @@ def schema_of(
     classes: tuple[str, ...] = (),
     ids: str = "id",
     needs_whole: bool = False,
+    say: Callable[[str], None] = _say_nothing,
 ) -> Schema:
     """The schema of an example: a .csv or .parquet table, a .npz file of arrays, or a folder of
     images in ``class/*`` and ``unlabelled/*``.
 
     A column whose cells are all numbers is a number, any other becomes its texts, sorted; units and
     limits are for people to write down.  One with an empty cell may be empty at the sites, too.
+    Columns of dates, of names of rows and of free text are left out, and ``say`` is told so.
     ``classes``: when the example has not a label of each.  needs_whole: no column may be empty,
     because sites leave such rows out, or models cannot take them.
     Raises ValueError for what cannot be a schema.
@@ -305,7 +328,9 @@ def schema_of(
             shape=arrays["x"].shape[1:],
             ids=ids,
         )
-    return _schema_of_table(file, label, task, classes, ids, needs_whole=needs_whole)
+    return _schema_of_table(
+        file, label, task, classes, ids, needs_whole=needs_whole, say=say
+    )
 
 
 def _choose_task(classes: tuple[str, ...]) -> Task:
@@ -323,6 +348,7 @@ def _schema_of_table(
     ids: str,
     *,
     needs_whole: bool,
+    say: Callable[[str], None],
 ) -> Schema:
     import numpy as np
 
@@ -337,19 +363,52 @@ def _schema_of_table(
     cells.pop(ids, None)
     if not cells:
         raise ValueError(f"{file.name} has no column of features; add one")
-    columns = tuple(
-        _describe_column(file, name, values, needs_whole=needs_whole)
-        for name, values in cells.items()
-    )
+    columns: list[Column] = []
+    reasons: list[str] = []
+    for name, values in cells.items():
+        why = explain_left_out(values)
+        if why is None:
+            column = _describe_column(file, name, values, needs_whole=needs_whole)
+            columns.append(column)
+        else:
+            reasons.append(f"column {name!r} was left out: {why}")
+    if not columns:
+        raise ValueError(
+            f"{file.name} has no column of features ({'; '.join(reasons)}); add one"
+        )
+    for reason in reasons:
+        say(f"{file.name}: {reason}")
     return Schema(
         kind="table",
         task=_choose_task(found),
         label=label,
         classes=found,
-        columns=columns,
+        columns=tuple(columns),
         shape=(len(features_of(columns)),),
         ids=ids,
     )
+
+
+def explain_left_out(cells: Sequence[str], enough: int = ENOUGH) -> str | None:
+    """Why a column of a table is no feature, as a study of such a table would leave it out: it holds
+    dates, names of rows or free text.  None where it may be one.
+
+    enough: from so many rows on, texts that differ in nearly every row are names.
+    """
+    given = [cell for cell in cells if cell.lower() not in EMPTY]
+    levels = sorted(set(given))
+    is_number = all(number_in(level) is not None for level in levels)
+    if is_number:  # or empty
+        return None
+    if are_dates(levels):
+        return describe_dates(levels)
+    return explain_many_texts(len(levels), len(given), enough)
+
+
+def holds_dates(cells: Sequence[str]) -> bool:
+    """Whether nearly all cells that are not empty are dates or times of day."""
+    levels = {cell for cell in cells if cell.lower() not in EMPTY}
+    return bool(levels) and are_dates(sorted(levels))
 
 
 def _describe_column(
@@ -364,11 +423,6 @@ def _describe_column(
     if all(number_in(cell) is not None for cell in given):
         return Column(name, may_be_empty=may_be_empty)
     values = tuple(sorted(set(given)))
-    if len(values) > MOST_LEVELS:
-        raise ValueError(
-            f"{file.name}: column {name!r} holds {len(values)} different texts, more than "
-            f"{MOST_LEVELS}; leave it out, or name it as the column of ids"
-        )
     return Column(name, values=values, may_be_empty=may_be_empty)
 
 

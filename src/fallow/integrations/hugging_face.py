@@ -41,7 +41,7 @@ from fallow.settings.spec import LOADERS
 from fallow.storage.errors import sentence
 from fallow.storage.files import write_whole
 from fallow.storage.packing import UNREADABLE
-from fallow.storage.plain import markdown_text
+from fallow.storage.plain import markdown_text, one_line
 from fallow.study.predict import outputs_of
 
 if TYPE_CHECKING:
@@ -336,7 +336,8 @@ def _write_card(run: Run, title: str, licence: str | None) -> str:
     """The model card: a header that the hub reads, and words."""
     about = run.saved["about"]
     # names of data and classes are others' words
-    body = markdown_text("\n".join(_describe_model(run, title)))
+    lines = [one_line(line) for line in _describe_model(run, title)]
+    body = markdown_text("\n".join(lines))
     kind = "image" if len(about["shape"]) == 3 else "tabular"
     task = "classification" if about["classes"] else "regression"
     header = ["---", "library_name: fallow"]

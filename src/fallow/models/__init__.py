@@ -1,7 +1,7 @@
 """Models: ordinary modules with ``embed(x)`` and a linear ``head``, and mathematics on logits."""
 
 from fallow.models.base import Model
-from fallow.models.build import build_model
+from fallow.models.build import build_model, outline_model
 from fallow.models.check import check_model
 from fallow.models.cnn import CNN4, DigitsCNN
 from fallow.models.dense import MLP, Linear
@@ -21,4 +21,5 @@ __all__ = [
     "ResNet8",
     "build_model",
     "check_model",
+    "outline_model",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Generator, nn
 
+from fallow.core.banks import Layout
 from fallow.core.build import build, find
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.own import own_class
@@ -59,6 +60,20 @@ def build_model(
     model.reset(generator)
     built: nn.Module = model
     return built
+
+
+def outline_model(
+    name: str, shape: Sequence[int], outputs: int, /, **fields: Any
+) -> Layout:
+    """The shapes of the weights of a network of this package, which is not built.
+
+    >>> outline_model("linear", (10**9,), 10).d
+    10000000010
+    """
+    _check_free(name, fields)
+    with torch.device("meta"):
+        model = build(networks, name, shape=row_shape(shape), outputs=outputs, **fields)
+    return Layout.of(model)
 
 
 def _check_free(name: str, fields: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fallow.report.columns import p_text
+from fallow.storage.plain import markdown_cell, markdown_text, one_line
 from fallow.study.benchmark import MARGIN, TaskLine, Verdict
 
 HEADS = (
@@ -93,13 +94,14 @@ def to_markdown(
     """The whole benchmark as Markdown."""
     lines = ["# Benchmark", "", ABOUT]
     for title, of_task in tables:
-        lines += ["", f"## {title}", ""]
+        lines += ["", f"## {markdown_text(one_line(title))}", ""]
         lines.append(f"| {' | '.join(heads(reference))} |")
         lines.append("|---|" + "---:|" * (len(HEADS) - 1))
         for line in of_task:
-            cells = [text.replace("|", "\\|") for text in line_cells(line)]
+            cells = [markdown_cell(text) for text in line_cells(line)]
             lines.append(f"| {' | '.join(cells)} |")
     if verdicts:
         lines += ["", "## Against the best rival", ""]
-        lines += [f"* {describe_verdict(verdict)}" for verdict in verdicts]
+        for verdict in verdicts:
+            lines.append(f"* {markdown_text(one_line(describe_verdict(verdict)))}")
     return "\n".join(lines) + "\n"

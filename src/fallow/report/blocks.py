@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 from matplotlib.figure import Figure as Drawing
 
 from fallow.report.figures.style import to_svg
+from fallow.storage.plain import cell as as_cell
+from fallow.storage.plain import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +47,7 @@ class Table:
         """The text of the file behind the table."""
         if self.numbers:
             return self.numbers
-        cells = self.frame().map(harmless)
+        cells = self.frame().map(harmless).rename(columns=harmless)
         return str(cells.to_csv(index=False, lineterminator="\n"))
 
     @property
@@ -134,19 +136,25 @@ def slug(text: str) -> str:
     return "-".join(words[:8]) or "part"
 
 
-FORMULA = re.compile(r"[=@\t\r]|[+-](?!\d)")
-"""How a cell begins that a spreadsheet would compute; a number may begin with its sign."""
+NUMBER = re.compile(r"[+-]\d[^(|!=@'\";\t\r\n]*")
+"""A cell that begins with a sign and is a number, with its interval or unit: nothing in it calls a
+function or a program."""
 
 
 def harmless(cell: str) -> str:
     """A cell that no spreadsheet computes: what sites tell stands in tables too.
 
-    >>> harmless("=1+1"), harmless("-0.5")
-    ("'=1+1", '-0.5')
+    >>> (
+    ...     harmless("=1+1"),
+    ...     harmless("-0.5"),
+    ...     harmless("-0.5 [-1.0, +0.2]"),
+    ...     harmless("-2+cmd|' /c'!A"),
+    ... )
+    ("'=1+1", '-0.5', '-0.5 [-1.0, +0.2]', "'-2+cmd|' /c'!A")
     """
-    if FORMULA.match(cell):
-        return f"'{cell}"
-    return cell
+    if NUMBER.fullmatch(cell):
+        return cell
+    return str(as_cell(printable(cell)))
 
 
 def present(blocks: Iterable[Block | None]) -> list[Block]:

@@ -13,6 +13,7 @@ from fallow.report.paper import Paper, known_of
 from fallow.report.tables import to_latex, to_markdown
 from fallow.storage.csv_table import csv_content
 from fallow.storage.files import write_whole
+from fallow.storage.plain import printable
 from fallow.study.reading import StudyRecords, read_study
 
 FILE = {
@@ -77,7 +78,17 @@ def _names(rows: Sequence[Row]) -> list[str]:
 
 def _csv(rows: Sequence[Row]) -> bytes:
     names = _names(rows)
-    return csv_content(names, [[row.get(name) for name in names] for row in rows])
+    lines = []
+    for row in rows:
+        lines.append([_shown(row.get(name)) for name in names])
+    return csv_content([printable(name) for name in names], lines)
+
+
+def _shown(value: object) -> object:
+    """A value as a text file has it: somebody may look at it in a terminal."""
+    if isinstance(value, str):
+        return printable(value)
+    return value
 
 
 def _parquet(rows: Sequence[Row]) -> bytes:

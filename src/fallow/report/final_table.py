@@ -19,6 +19,7 @@ from fallow.report.findings.diverged import ends_diverged
 from fallow.study import names
 from fallow.study import statistics as stats
 from fallow.study.records import StudyManifest, StudyRecords, is_bound
+from fallow.study.strategy import Strategy
 
 
 class PublishedCell(Protocol):
@@ -139,7 +140,12 @@ def label_of(query: str, study: StudyManifest) -> str:
         known=study.known,
         by_training=nothing_is_chosen,
     )
-    return found[query]
+    words = found[query]
+    trainings_differ = names.heading(study) != "Query" and not nothing_is_chosen
+    if is_bound(query) and trainings_differ and not Strategy.parse(query).settings:
+        # whose bound it is: strategies with another training may well lie above it
+        words += f", {names.usual_training(study)}"
+    return words
 
 
 def decimals(errors: Iterable[float]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from fallow.core.words import count_noun, was_or_were
 from fallow.report.blocks import Block, Blocks, Note, Table, Text
+from fallow.storage.received import parse_json, read_regular
 from fallow.study.records import StudyRecords
 
 REFRESH = 30  # seconds after which a page about an open run looks again
@@ -37,7 +37,7 @@ CLOSED = {"advance": REQUEST, "deadline": "when their time was up"}
 def read_live(folder: Path) -> Live | None:
     """How a run at real sites stands; None in the folder of a simulation."""
     try:
-        found = json.loads((folder / "live.json").read_text(encoding="utf-8"))
+        found = parse_json(read_regular(folder / "live.json"))
     except (OSError, ValueError):
         return None
     if not isinstance(found, dict) or not isinstance(found.get("sites"), dict):

@@ -12,7 +12,7 @@ from fallow.report.paper import Paper, known_of
 from fallow.report.study_names import names_of
 from fallow.report.words import summary
 from fallow.storage.files import write_whole
-from fallow.storage.plain import markdown_text
+from fallow.storage.plain import markdown_text, one_line
 from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
 
@@ -87,8 +87,9 @@ def _describe_study(study: StudyRecords, name: str, out: Path) -> list[Cell]:
     folder = os.path.relpath(study.path, out.parent)
     title = str(study.study.recipe.get("title") or "")
     words = [f"# {name}", title, summary(study, final_table(study))]
+    lines = [one_line(text) for text in words if text]
     cells = [
-        _text("\n\n".join(filter(None, words))),
+        _text("\n\n".join(lines)),
         _code(READ.format(folder=folder)),
     ]
     for head, code in SECTIONS:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import cast
 
 from fallow.core.words import join_some
 from fallow.data.facts import DataFacts
 from fallow.report.blocks import Block, Blocks, Fold, Notes, Table, Text
+from fallow.storage.received import parse_json, read_regular
 from fallow.study.opening import FACTS
 from fallow.study.records import StudyRecords
 
@@ -16,7 +16,7 @@ def read_facts(study: StudyRecords) -> DataFacts | None:
     """What the study wrote about its data; None where it wrote nothing that can be read."""
     path = study.path / FACTS
     try:
-        found = json.loads(path.read_bytes())
+        found = parse_json(read_regular(path))
     except (OSError, ValueError):
         return None
     is_whole = isinstance(found, dict) and DataFacts.__required_keys__ <= found.keys()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from fallow.report.render import Article, Page, parts_of, render_page
 from fallow.report.section import Across, Section
 from fallow.report.study_names import names_of
 from fallow.report.words import summary
-from fallow.storage.private import for_owner_alone, make_folder, rights_in
+from fallow.storage.files import write_whole
 from fallow.study.names import heading, usual_training
 from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
@@ -115,7 +114,7 @@ def write_report(
     ``out`` is a file or an existing directory; by default ``report.html`` in the study's folder,
     and for several studies in the current one, so that no study loses its own page.
     The page appears whole or not at all: an earlier one stays until the new one is written.
-    Raises ValueError when a folder is no study, OSError when the page cannot be written.
+    Raises ValueError when a folder is no study, Failed when the page cannot be written.
     """
     known = known_of(papers)
     text = report_html([read_study(path, known) for path in studies], papers)
@@ -126,13 +125,5 @@ def write_report(
         target = Path(studies[0])
     if target.is_dir():
         target /= "report.html"
-    make_folder(target.parent)
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        rights = for_owner_alone(rights_in(target.parent, 0o666))
-        with open(draft, "w", encoding="utf-8", opener=rights) as page:
-            page.write(text)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_whole(target, text.encode())
     return target

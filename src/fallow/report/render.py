@@ -11,6 +11,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fallow.report.blocks import Block, Blocks, slug
+from fallow.storage.plain import printable
 
 TEMPLATES = Path(__file__).parent / "templates"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -66,13 +67,15 @@ def parts_of(key: str, found: Iterable[tuple[str, Blocks]]) -> list[Part]:
 
 
 def render_page(page: Page) -> str:
-    """The document as text."""
-    return _environment().get_template("page.html").render(page=page, policy=POLICY)
+    """The document as text, without what turns names in it around or steers a terminal."""
+    return printable(
+        _environment().get_template("page.html").render(page=page, policy=POLICY)
+    )
 
 
 def render_blocks(blocks: Iterable[Block]) -> str:
     """Blocks alone, as a piece of a page."""
-    return _environment().get_template("piece.html").render(blocks=list(blocks))
+    return printable(_environment().get_template("piece.html").render(blocks=list(blocks)))
 
 
 @cache

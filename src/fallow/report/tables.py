@@ -29,7 +29,7 @@ from fallow.report.final_table import (
     final_table,
     signs,
 )
-from fallow.storage.plain import cell
+from fallow.storage.plain import cell, markdown_cell, markdown_text, one_line
 from fallow.study.statistics import Comparison
 
 if TYPE_CHECKING:
@@ -173,12 +173,14 @@ def to_markdown(table: FinalTable) -> str:
     """The table as Markdown with its notes below; numbers are right-aligned."""
     shown = columns(table)
     rule = "|---|" + "---:|" * (len(shown) - 1)  # names to the left, numbers to the right
-    lines = [f"| {' | '.join(shown)} |", rule]
+    heads = [markdown_cell(name) for name in shown]
+    lines = [f"| {' | '.join(heads)} |", rule]
     for cells in zip(*shown.values(), strict=True):
-        escaped = [cell.replace("|", "\\|") for cell in cells]
+        escaped = [markdown_cell(cell) for cell in cells]
         lines.append(f"| {' | '.join(escaped)} |")
     lines.append("")
-    lines += [f"{note}  " for note in footnotes(table)]  # two spaces break a line
+    for note in footnotes(table):
+        lines.append(f"{markdown_text(one_line(note))}  ")  # two spaces break a line
     return "\n".join(lines) + "\n"
 
 
@@ -202,7 +204,7 @@ _TEX = {
 
 def _tex(text: str) -> str:
     """Escape for LaTeX; the sign of a number becomes a mathematical one."""
-    escaped = "".join(_TEX.get(ch, ch) for ch in text)
+    escaped = "".join(_TEX.get(ch, ch) for ch in one_line(text))
     return re.sub(r"(?<![\w-])([+-])(?=\d)", r"$\1$", escaped)
 
 
@@ -250,27 +252,30 @@ def to_rich(table: FinalTable) -> Table:
 
     shown = {name: cells for name, cells in columns(table).items() if name not in WIDE}
     styles = {"bound": "dim", "reference": "bold", "query": ""}
-    rich_table = Table(title=Text(table.name))
+    rich_table = Table(title=Text(one_line(table.name)))
     justify: Literal["left", "right"] = "left"  # the name; numbers stand to the right
     for name in shown:
-        rich_table.add_column(name, justify=justify, overflow="fold")
+        rich_table.add_column(Text(one_line(name)), justify=justify, overflow="fold")
         justify = "right"
     for row, cells in zip(table.rows, zip(*shown.values(), strict=True), strict=True):
-        texts = [Text(cell) for cell in cells]
+        texts = [Text(one_line(cell)) for cell in cells]
         rich_table.add_row(*texts, style=styles[_kind(row, table.reference)])
     return rich_table
 
 
 def to_text(table: FinalTable) -> str:
     """The table as aligned plain text, for a log or a terminal without rich."""
-    shown = columns(table)
+    shown = {}
+    for name, cells in columns(table).items():
+        shown[one_line(name)] = [one_line(cell) for cell in cells]
     widths = []
     for name, cells in shown.items():
         widths.append(max(len(text) for text in (name, *cells)))
     rule = ["-" * width for width in widths]
     rows = [list(shown), rule, *zip(*shown.values(), strict=True)]
     lines = [_align(row, widths) for row in rows]
-    return "\n".join([*lines, "", *footnotes(table)]) + "\n"
+    notes = [one_line(note) for note in footnotes(table)]
+    return "\n".join([*lines, "", *notes]) + "\n"
 
 
 def _align(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -136,11 +136,20 @@ def _degenerate(study: StudyRecords, table: FinalTable) -> list[str]:
     return sentences
 
 
+def _why_no_score(study: StudyRecords) -> str:
+    """What is to be said of a study without a final score: it is not there yet, or cannot be."""
+    records = [record for cell in study.cells for record in cell.records]
+    scores = [record.get(study.measure) for record in records]
+    if scores and not any(score is not None for score in scores):
+        return "There is no score: no site has rows to test models on, or too few of them."
+    return "No run has a final score yet."
+
+
 def summary(study: StudyRecords, table: FinalTable) -> str:
     """The study in a few honest sentences."""
     found = leader(table)
     if found is None:
-        return "No run has a final score yet."
+        return _why_no_score(study)
     top, score = found
     tests = [row.comparison for row in table.rows if row.comparison]
     sentences = [*_degenerate(study, table), _standing(table, top, score)]

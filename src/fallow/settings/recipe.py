@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
 
 from fallow.core.build import find, nearest
 from fallow.core.contract import Contract
+from fallow.core.kinds import describe_wrong_value
 from fallow.core.names import BUILT_IN, OWN, NamePolicy
 from fallow.core.own import own_class
 from fallow.core.plan import Plan, Segment
@@ -60,11 +61,6 @@ ONE_OR_MORE = (
     "queries_per_cycle",
 )
 USUAL_AUDIT = 0.1  # where somebody says audit=true
-BRANCHES = (
-    "int",
-    "float",
-    "tuple[union[float,int],...]",
-)  # of `Share` and of lists of them
 MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 
 
@@ -563,14 +559,7 @@ def _validate_settings(merged: Settings) -> Recipe:
     try:
         return _adapter().validate_python(merged)
     except ValidationError as error:
-        first = error.errors()[0]
-        sentence = str(first["msg"]).removeprefix("Value error, ")
-        if first["type"] != "value_error":  # "..., unable to parse string as an integer"
-            sentence = f"{sentence.partition(', unable to')[0]}, not {first['input']!r}"
-        # of a union pydantic names the branch too: initial.int
-        keys = [str(part) for part in first["loc"] if str(part) not in BRANCHES]
-        if keys:
-            sentence = f"{'.'.join(keys)}: {sentence}"
+        sentence = describe_wrong_value(Recipe, error.errors())
         raise ValueError(sentence) from error
 
 
@@ -625,6 +614,8 @@ def _merge_value(*, old: object, value: object, kind: object, where: str) -> obj
         return _merge_settings(old, value, kind, where)
     if where == "plan.segments." and isinstance(value, int):
         return [{"epochs": value}]  # plan.segments=2: two epochs of all
+    if where.endswith(".segments.") and isinstance(value, list):
+        _check_segments(value, where)
     if where == "audit." and isinstance(value, bool):  # true: the usual share
         return USUAL_AUDIT if value else 0.0
     if where == "bounds." and value is True:
@@ -632,6 +623,19 @@ def _merge_value(*, old: object, value: object, kind: object, where: str) -> obj
     if where == "bounds." and value is False:
         return ()
     return value
+
+
+def _check_segments(segments: list[object], where: str) -> None:
+    """Raise ValueError for a word in a list of segments that is no field of one: it would be left
+    out in silence."""
+    known = [field.name for field in fields(Segment)]
+    for at, segment in enumerate(segments):
+        if not isinstance(segment, Mapping):
+            continue  # of another kind: that is said where kinds are checked
+        for key in segment:
+            if key not in known:
+                hint = nearest(str(key), known)
+                raise ValueError(f"{where}{at}.{key} is not a setting{hint}")
 
 
 def _merge_spec(old: object, value: object) -> object:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 SENTENCE = 500
 """Characters of a refusal that leaves a site, or that is taken from one."""
 
-TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
+TURNING = frozenset(
+    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
 """Characters that change the direction of the text behind them, and so what a reader takes it for."""
 
 
@@ -44,45 +47,105 @@ def printable(text: str) -> str:
     )
 
 
+def one_line(text: str) -> str:
+    """``text`` without a character that is unfit to be shown, its lines and tabs joined by spaces:
+    so that a name is one cell of a table, or one heading.
+
+    >>> one_line("a\\n\\n# b\\x1b[31m")
+    'a # b[31m'
+    """
+    shown = printable(text)
+    if shown.isprintable():  # nothing to join: spaces in a row stay
+        return shown
+    return " ".join(shown.split())
+
+
+TAG = re.compile("<(?=[A-Za-z/!?])")
+"""How a tag of HTML begins, or a link in brackets; a number may be below another one."""
+
+
 def markdown_text(text: str) -> str:
     """``text`` in Markdown, headings and lists and all, without what others' words in it could do: a
-    tag of HTML, a link, or an image that is loaded from elsewhere when somebody opens the page.
+    tag of HTML, a link, a formula (which may be a link, too), or an image that is loaded from
+    elsewhere when somebody opens the page.
 
-    >>> markdown_text("# ![x](http://x.example/) <b>")
-    '# ![x]\\\\(http://x.example/) &lt;b>'
+    >>> markdown_text("# ![x](http://x.example/) <b> $y$")
+    '# ![x]\\\\(http://x.example/) &lt;b> \\\\$y\\\\$'
     """
-    return text.replace("<", "&lt;").replace("](", "]\\(").replace("]:", "]\\:")
+    no_tags = TAG.sub("&lt;", text)
+    no_links = no_tags.replace("](", "]\\(").replace("]:", "]\\:")
+    return printable(no_links.replace("$", "\\$"))
 
 
-FORMULA = "=+-@\t\r"
-"""With what a cell begins that a spreadsheet computes instead of showing it."""
+def markdown_cell(text: str) -> str:
+    """``text`` as a cell of a table in Markdown, in which it ends neither its cell nor its line."""
+    escaped = one_line(text).replace("\\", "\\\\").replace("|", "\\|")
+    return markdown_text(escaped)
+
+
+FORMULA = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+"""With what a cell begins that a spreadsheet computes instead of showing it; the last four are the
+first ones in full width, which some take for the same."""
+
+BEHIND = re.compile(r"(?<=[;\t\r\n])[^;\t\r\n]+")
+"""What a spreadsheet takes for another cell, or line, that reads a file with commas as one with
+semicolons or tabs, as some countries have it: quotes around the whole do not count for it."""
 
 
 def cell(value: object) -> object:
     """A value as a cell of a CSV file: a text that a spreadsheet would run as a formula is led by an
-    apostrophe, which `cell_text` takes away again.  Numbers stay as they are.
+    apostrophe, which `cell_text` takes away again; so is what stands behind a semicolon in it, where
+    some spreadsheets begin another cell.  Numbers stay as they are.
 
-    >>> cell('=HYPERLINK("http://x")'), cell("-3.5"), cell(-3.5), cell("a-b")
-    ('\\'=HYPERLINK("http://x")', '-3.5', -3.5, 'a-b')
+    >>> (
+    ...     cell('=HYPERLINK("http://x")'),
+    ...     cell("-3.5"),
+    ...     cell(-3.5),
+    ...     cell("a-b"),
+    ...     cell("a;=1+1"),
+    ... )
+    ('\'=HYPERLINK("http://x")', '-3.5', -3.5, 'a-b', "a;'=1+1")
     """
-    if isinstance(value, str) and _is_formula(value):
-        return f"'{value}"
-    return value
+    if not isinstance(value, str):
+        return value
+    text = BEHIND.sub(_lead_behind, value)
+    if _is_formula(text):
+        return f"'{text}"
+    return text
 
 
 def cell_text(text: str) -> str:
     """The text that `cell` wrote.
 
-    >>> [cell_text(cell(text)) for text in ("=1+1", "'=1", "'quoted'", "-2")]
-    ['=1+1', "'=1", "'quoted'", '-2']
+    >>> texts = ("=1+1", "'=1", "'quoted'", "-2", "a;=1", "a;'=1", "a;-2")
+    >>> [cell_text(str(cell(text))) for text in texts] == list(texts)
+    True
     """
     if text.startswith("'") and _is_formula(text[1:]):
-        return text[1:]
-    return text
+        text = text[1:]
+    return BEHIND.sub(_unlead_behind, text)
 
 
-def _is_formula(text: str) -> bool:
-    if text.lstrip("'")[:1] not in tuple(FORMULA):
+QUOTES = "'\" "
+"""What may stand before a formula behind a semicolon: a spreadsheet reads over it."""
+
+
+def _lead_behind(found: re.Match[str]) -> str:
+    if _is_formula(found[0], QUOTES):
+        return f"'{found[0]}"
+    return found[0]
+
+
+def _unlead_behind(found: re.Match[str]) -> str:
+    rest = found[0][1:]
+    if found[0].startswith("'") and _is_formula(rest, QUOTES):
+        return rest
+    return found[0]
+
+
+def _is_formula(text: str, before: str = "'") -> bool:
+    """Whether a spreadsheet might compute a text; ``before``: what may stand in front of it."""
+    if text.lstrip(before)[:1] not in tuple(FORMULA):
         return False
     try:
         float(text)

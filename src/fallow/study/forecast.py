@@ -117,8 +117,8 @@ class Forecast:
         gain = self.gain(more)
         if gain is None:
             return (
-                f"{len(self.points)} scores on {WORDS[self.by]} do not show how the curve bends: "
-                f"a forecast takes {FEWEST} cycles or more.",
+                f"Too few scores for a forecast: {len(self.points)} so far (on {WORDS[self.by]}), and "
+                f"it takes {FEWEST} cycles or more.",
             )
         told = [self._describe_gain(gain)]
         if target is not None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -34,6 +33,12 @@ from fallow.settings.variants import BOUND, variant
 from fallow.sites.store import MemoryStore
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, write_json
+from fallow.storage.received import (
+    check_no_link,
+    check_no_links_below,
+    parse_json,
+    read_regular,
+)
 from fallow.study.cell import Setup, StudyRun
 from fallow.training import personal
 
@@ -244,6 +249,8 @@ def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bo
     with only_one(setup.out / "study.lock"):
         begun: BegunRuns = {"queries": [], "seeds": []}
         if path.exists():
+            check_no_link(path)
+            check_no_links_below(setup.out / "cells")  # runs are written there
             begun = check_same(path, recipe, resume)
         of_cells = [cell.query for cell in cells]
         queries = list(dict.fromkeys(begun["queries"] + of_cells))
@@ -294,7 +301,7 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
             "another folder with --out"
         )
     try:
-        old = json.loads(path.read_bytes())
+        old: Any = parse_json(read_regular(path))  # Any: looked at below
         before = recipe_from(old["recipe"])
         found: BegunRuns = {"queries": list(old["queries"]), "seeds": list(old["seeds"])}
     except (ValueError, KeyError, TypeError, AttributeError) as error:

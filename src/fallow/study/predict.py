@@ -31,6 +31,9 @@ from fallow.storage.plain import cell_text
 from fallow.study.cell import StudyRun
 from fallow.study.reading import read_study
 
+LONGEST = 2000
+"""Letters of a model's settings: each is a layer where a list of widths is long."""
+
 
 class Predicted(NamedTuple):
     """rows: how many have a prediction in the file; lacking: how many lack a feature, and it."""
@@ -136,16 +139,37 @@ def outputs_of(
     (n, 1) numbers in the units of the data.
 
     state: the weights, those that all sites share or those of one of them.
+    Raises ValueError where they are not those of the network that the recipe names.
     """
     shape = shape_seen(recipe, tuple(saved["about"]["shape"]), policy)
+    outputs = len(saved["about"]["classes"]) or 1
+    maker = ModelMaker(recipe, shape, outputs, policy)
+    _check_weights(recipe, maker, state)  # before anything of its size is made
     x = encode_as_trained(recipe, saved, x, policy)
     if saved["scale"]:
         x = Scale(**saved["scale"])(x)
-    outputs = len(saved["about"]["classes"]) or 1
-    maker = ModelMaker(recipe, shape, outputs, policy)
     model = maker.build(stream(0, "template"))  # its weights are replaced
     y = predict(model, Layout.of(model), state, x.to(DTYPES[recipe.dtype]))
     return in_units(y, saved.get("targets"))  # models of before have none
+
+
+def _check_weights(recipe: Recipe, maker: ModelMaker, state: State) -> None:
+    """Raise ValueError unless there are as many weights as the network has: one of any width can be
+    named in a few letters, by whoever sent the study."""
+    if len(str(recipe.model)) > LONGEST:
+        raise ValueError(
+            f"the model of the study has settings of more than {LONGEST} letters: it is not built"
+        )
+    layout = maker.outline()
+    if layout is None:
+        return
+    needed = (layout.d, sum(layout.buffer_sizes))
+    there = (state["w"].numel(), state["stats"].numel())
+    if needed != there:
+        raise ValueError(
+            f"the study has {there[0]:,} weights, and its model {recipe.model} takes {needed[0]:,}: "
+            "they are not of one run"
+        )
 
 
 def _columns(outputs: Tensor, classes: Sequence[str]) -> dict[str, list[str]]:

@@ -11,10 +11,13 @@ line is skipped and counted.
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from fallow.experiment.record import Record
+from fallow.storage.plain import one_line
+from fallow.storage.received import check_no_links_below, parse_json, read_regular
 from fallow.study.known import Known
 from fallow.study.records import (
     BOUND,
@@ -41,36 +44,110 @@ NOTHING = Known()
 """No paper says anything."""
 
 
+MOST_RUNS = 1_000_000
+"""Strategies times seeds of a study: each is looked for in a file of its own."""
+LARGEST = 2**53
+"""No whole number in a record is beyond it."""
+HUGE = 1e100
+"""A score beyond it, whose square is not finite, is none; NaN and infinity are those of a model that
+diverged."""
+LONGEST = 500
+"""Letters of a name of a site or class that are shown."""
+LISTS = ("cohort", "per_class", "refused", "revealed")
+MAPPINGS = (
+    "per_site",
+    "retained",
+    "graph",
+    "omega",
+    "labelled_per_site",
+    "versions",
+    "notes",
+    "pseudo_labels",
+    "audit",
+    "relayed",
+)
+COUNTS = (
+    "labelled",
+    "labels_validation",
+    "pool",
+    "seconds",
+    "bytes_up",
+    "bytes_down",
+    "threads",
+    "model_bytes",
+)
+NUMBERS = (
+    *COUNTS,
+    "seed",
+    "cycle",
+    "round",
+    "accuracy",
+    "balanced_accuracy",
+    "mse",
+    "accuracy_weighted",
+    "variance",
+    "worst_tenth",
+    "evaluations",
+    "conflicts",
+    "guarded",
+    "features",
+    "penalty",
+    "temperature",
+    "left_out",
+    "target_variance",
+)
+"""Fields of a record by the kind of their values; each may be None."""
+
+
 def _records(path: Path) -> tuple[tuple[Record, ...], int]:
     """The readable records of a file, and how many lines were not."""
-    if not path.exists():
+    try:
+        content = read_regular(path)
+    except FileNotFoundError:
         return (), 0
     rows: list[Record] = []
     damaged = 0
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in content.decode(errors="replace").splitlines():
         try:
             row = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             damaged += bool(line.strip())
             continue
-        if isinstance(row, dict) and isinstance(row.get("cycle"), int):
+        if _is_record(row):
             rows.append(cast("Record", row))
         else:
             damaged += 1
     return tuple(rows), damaged
 
 
+def _is_record(row: object) -> bool:
+    """Whether a line is a record: of a cycle, and with values of the right kinds."""
+    if not isinstance(row, dict) or type(row.get("cycle")) is not int:
+        return False
+    for name in NUMBERS:
+        value = row.get(name)
+        if value is not None and not isinstance(value, (int, float)):
+            return False
+        if isinstance(value, int) and abs(value) > LARGEST:
+            return False
+        if isinstance(value, float) and HUGE < abs(value) < math.inf:
+            return False
+        if name in COUNTS and value is not None and not 0 <= value < math.inf:
+            return False
+    has_lists = all(isinstance(row.get(name) or [], list) for name in LISTS)
+    has_mappings = all(isinstance(row.get(name) or {}, dict) for name in MAPPINGS)
+    return has_lists and has_mappings
+
+
 def _partition(path: Path) -> ClassCounts | None:
-    if not path.exists():
-        return None
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw: Any = parse_json(read_regular(path))  # Any: looked at below
         return ClassCounts(
-            sites=tuple(map(str, raw["sites"])),
-            classes=tuple(map(str, raw["classes"])),
+            sites=tuple(str(name)[:LONGEST] for name in raw["sites"]),
+            classes=tuple(str(name)[:LONGEST] for name in raw["classes"]),
             matrix=tuple(tuple(map(int, row)) for row in raw["matrix"]),
         )
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError):
+    except (FileNotFoundError, KeyError, TypeError, ValueError, OverflowError):
         return None  # half-written: the cell is still running
 
 
@@ -82,8 +159,13 @@ def _study(path: Path, known: Known) -> StudyManifest:
             "'fallow compare --out' wrote"
         )
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-        return StudyManifest(
+        raw: Any = parse_json(read_regular(file))  # Any: looked at below
+    except ValueError as error:
+        raise ValueError(
+            f"{file} is damaged ({error}); restore it, or run the study again in another folder"
+        ) from error
+    try:
+        found = StudyManifest(
             name=str(raw["name"]),
             recipe=raw.get("recipe") or {},
             reference=raw.get("reference"),
@@ -95,25 +177,48 @@ def _study(path: Path, known: Known) -> StudyManifest:
             classes=tuple(map(str, raw.get("classes") or ())),
             known=known,
         )
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{file} is damaged ({error}); restore it, or run the study again in another folder"
-        ) from error
-    except (KeyError, TypeError, AttributeError) as error:
+        _check_manifest(found)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{file} is not a study's description (wrong or missing: {error}); "
             "give the directory that 'fallow compare --out' wrote"
         ) from error
+    return found
+
+
+def _check_manifest(study: StudyManifest) -> None:
+    """Raise ValueError for what no study wrote: strategies name folders and stand in tables."""
+    named: tuple[object, ...] = study.queries  # as they stand in a file
+    for query in named:
+        is_name = isinstance(query, str) and query == one_line(query)
+        if not is_name or query in ("", ".", ".."):
+            raise ValueError(f"queries: {query!r:.80} is no strategy")
+    for seed in study.seeds:
+        if type(seed) is not int or not 0 <= seed <= LARGEST:
+            raise ValueError(f"seeds: {seed!r:.80} is no seed")
+    if len(study.queries) * len(study.seeds) > MOST_RUNS:
+        raise ValueError(f"queries and seeds: more than {MOST_RUNS:,} runs")
+    kinds = {
+        "recipe": (study.recipe, dict),
+        "reference": (study.reference or "", str),
+        "command": (study.command, str),
+        "published": (study.published or {}, dict),
+        "versions": (study.versions, dict),
+    }
+    for name, (value, kind) in kinds.items():
+        if not isinstance(value, kind):
+            raise ValueError(f"{name}: {value!r:.80}")
 
 
 def read_study(path: Path | str, known: Known = NOTHING) -> StudyRecords:
     """Everything a study directory holds so far; ``known``: what papers say of its strategies.
 
-    Raises ValueError when the folder is no study.  Missing cells and damaged lines are no error:
-    see ``StudyRecords.missing`` and ``StudyRecords.damaged``.
+    Raises ValueError when the folder is no study, and for links in it.  Missing cells and damaged
+    lines are no error: see ``StudyRecords.missing`` and ``StudyRecords.damaged``.
     """
     root = Path(path)
     study = _study(root, known)
+    check_no_links_below(root / "cells")
     cells = []
     for query in study.queries:
         for seed in study.seeds:

@@ -13,6 +13,7 @@ from fallow.core import Answer, Contract, View, stream
 from fallow.queries.parts.bundles import (
     MOST_ROWS,
     OFTEN,
+    count_nearest,
     find_centres,
     nearest_centre,
     read_bundles,
@@ -164,6 +165,31 @@ def test_a_centre_that_is_drawn_to_one_row_shows_the_mean_of_its_bundle() -> Non
         mean = torch.as_tensor(found["features"])[0] / rows[0].clamp_min(1)
         assert rows[0] == 0 or rows[0] >= 5
         assert not torch.allclose(mean, row, atol=1e-3)
+
+
+def test_more_centres_than_any_query_finds_are_refused() -> None:
+    """A coordinator of bad will would lay them side by side, and read off where rows are."""
+    x = rows_of(5)
+    places = torch.linspace(-3, 3, 10_000, dtype=torch.float64)
+    side_by_side = torch.zeros(10_000, 4, dtype=torch.float64)
+    side_by_side[:, 0] = places
+    for ask in (count_nearest, nearest_centre):
+        with pytest.raises(ValueError, match="no query finds more than 625"):
+            ask(x, side_by_side)
+    with pytest.raises(ValueError, match="no query finds more than 625"):
+        total_bundles({"means": x, "rows": torch.ones(5)}, side_by_side)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_centres_of_the_askers_choice_tell_whether_a_row_is_there(is_there: bool) -> None:
+    """Not prevented, and said on the page of threats: `count_nearest` counts rows, not bundles."""
+    x = rows_of(40)
+    guess = x[3]
+    if not is_there:
+        guess = rows_of(1, seed=1)[0]
+    around = 1e-3 * torch.cat([torch.eye(4), -torch.eye(4)]).double()
+    found = count_nearest(x, torch.cat([guess[None], guess + around]))
+    assert found[0] == is_there
 
 
 def test_two_exchanges_never_differ_by_fewer_rows_than_a_bundle() -> None:

@@ -123,9 +123,8 @@ def recognise_column(
         return RecognisedColumn(
             ColumnRead(name, "left out", missing=missing, why="it is empty")
         )
-    if cells.is_date or _are_dates(levels):
-        why = f"it holds dates or times ({levels[0]!r}, ...)"
-        return _leave_out(name, missing, why, must, file)
+    if cells.is_date or are_dates(levels):
+        return _leave_out(name, missing, describe_dates(levels), must, file)
     if not cells.is_category:
         spelling = dialect or Dialect()
         as_number = [_parse_number(level, spelling) for level in levels]
@@ -135,15 +134,40 @@ def recognise_column(
     if len(levels) == 1 and not missing and not must:
         why = f"every row has {levels[0]!r}"
         return RecognisedColumn(ColumnRead(name, "left out", why=why))
-    is_unique = len(levels) >= NEARLY * given and given >= ENOUGH
-    if len(levels) > MOST_LEVELS or (is_unique and not must):
-        why = "it is free text"
-        if is_unique:
-            why = "it names rows"
-        why += f" ({len(levels):,} different texts in {given:,} rows)"
-        return _leave_out(name, missing, why, must, file)
+    reason = explain_many_texts(len(levels), given)
+    if reason is not None and (len(levels) > MOST_LEVELS or not must):
+        return _leave_out(name, missing, reason, must, file)
     read = ColumnRead(name, "category", tuple(levels), missing)
     return RecognisedColumn(read, codes=codes)
+
+
+def describe_dates(levels: Sequence[str]) -> str:
+    """Why a column of dates is no feature."""
+    return f"it holds dates or times ({levels[0]!r}, ...)"
+
+
+def explain_many_texts(n_levels: int, given: int, enough: int = ENOUGH) -> str | None:
+    """Why a column with so many different texts is no feature; None where it may be a category.
+
+    given: rows with a cell.  enough: from so many of them on, texts that differ in nearly every row
+    are names.
+
+    >>> explain_many_texts(30, 30)
+    'it names rows (30 different texts in 30 rows)'
+    >>> explain_many_texts(4, 30) is None
+    True
+    """
+    counted = f"({n_levels:,} different texts in {given:,} rows)"
+    if names_every_row(n_levels, given, enough):
+        return f"it names rows {counted}"
+    if n_levels > MOST_LEVELS:
+        return f"it is free text {counted}"
+    return None
+
+
+def names_every_row(n_levels: int, given: int, enough: int = ENOUGH) -> bool:
+    """Whether so many texts differ in nearly every row, as names do; arguments as above."""
+    return n_levels >= NEARLY * given and given >= enough
 
 
 def _leave_out(
@@ -216,7 +240,12 @@ def _parse_number(text: str, dialect: Dialect) -> float | None:
         return None
 
 
-def _are_dates(levels: Sequence[str]) -> bool:
+def are_dates(levels: Sequence[str]) -> bool:
+    """Whether nearly all of these texts are dates or times of day.
+
+    >>> are_dates(["2024-01-31", "2024-02-01 10:30"]), are_dates(["1", "2"])
+    (True, False)
+    """
     matching = sum(DATE.fullmatch(level) is not None for level in levels[:1000])
     return matching >= 0.95 * min(len(levels), 1000)
 

@@ -176,6 +176,8 @@ def _read_pixels(file: Path, channels: int | None) -> Pixels:
                 return pixels[None]
             pixels = np.asarray(opened.convert("RGB"))  # (h, w, 3)
             return pixels.transpose(2, 0, 1)
+    except image.DecompressionBombError as error:  # a few bytes can name any size
+        raise ValueError(f"{file} is not read as an image: {error}") from error
     except (OSError, ValueError, SyntaxError) as error:  # pillow's errors for broken files
         raise ValueError(f"{file} could not be read as an image: {error}") from error
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fallow.core.build import nearest
+from fallow.data.own.columns import are_dates, names_every_row
 
 TaskChoice = Literal["auto", "classification", "regression"]
 MOST_CLASSES = 100  # more whole numbers than this: ask which task is meant
@@ -67,6 +69,8 @@ def _list_classes(
     """The names of the classes among the labels, sorted; at least two."""
     if numbers is None:
         known = [str(text) for text in np.unique(np.char.strip(y)) if text]
+        if task == "auto":
+            _check_texts(known, y, name)
     else:
         given = np.unique(numbers[~np.isnan(numbers)])
         known = [_format_number(value) for value in given]
@@ -83,6 +87,24 @@ def _list_classes(
             f"{name}: the labels hold {found}; label two classes: a row of another one is needed"
         )
     return tuple(known)
+
+
+def _check_texts(known: Sequence[str], y: Labels, name: str) -> None:
+    """Raise ValueError for labels that look like those of a column that was named by mistake.
+
+    known: the different texts among the labels ``y``.
+    """
+    given = int((np.char.strip(y) != "").sum())
+    if known and are_dates(known):
+        looks = f"{len(known)} different dates or times ({known[0]!r}, ...)"
+    elif names_every_row(len(known), given):
+        looks = f"{len(known)} different texts in {given} rows ({known[0]!r}, ...)"
+    else:
+        return
+    raise ValueError(
+        f"{name}: the labels are {looks}; name the column that holds what is to be predicted with "
+        "--label (label=), or set task=classification if each of these is a class"
+    )
 
 
 def _encode_classes(y: Labels, classes: tuple[str, ...], name: str) -> Labels:

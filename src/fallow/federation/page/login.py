@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -22,11 +23,13 @@ from fallow.federation.page.forms import name_of
 from fallow.federation.site.settings import PageLogin
 from fallow.storage.errors import Failed
 from fallow.storage.files import unwritable, write_whole
+from fallow.storage.private import OTHERS
 
 SECRET_HEADER = "fallow-proxy"  # noqa: S105  (the name of the field, not the secret)
 SECRET = Path("keys", "page-proxy.secret")
 """Where in a site's folder the secret lies that its proxy and its page share."""
 SHORTEST = 32  # characters of the secret
+ANEW = "and a new one is made, which the proxy then needs"
 
 
 @final
@@ -144,10 +147,17 @@ def _find_secret(file: Path) -> str:
             write_whole(file, f"{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
         except OSError as error:
             raise unwritable(file.parent, error) from error
+    about = file.lstat()
+    if not stat.S_ISREG(about.st_mode):
+        raise Failed(f"{file} is no file but a link or the like: delete it, {ANEW}")
+    if about.st_mode & OTHERS:
+        raise Failed(
+            f"other accounts may read {file}, and whoever has read it may label in anybody's name: "
+            f"delete it, {ANEW}"
+        )
     secret = file.read_text(encoding="utf-8").strip()
     if len(secret) < SHORTEST:
         raise Failed(
-            f"{file} is damaged: it has fewer than {SHORTEST} characters; delete it, and a new one "
-            "is made, which the proxy then needs"
+            f"{file} is damaged: it has fewer than {SHORTEST} characters; delete it, {ANEW}"
         )
     return secret

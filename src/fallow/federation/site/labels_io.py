@@ -191,6 +191,11 @@ class _Line:
     who: str
 
 
+HINTS = 20  # refused lines that say what was probably meant
+COMPARED = 200_000  # names with which the names in a file are compared, in all
+LONGEST_HINTED = 500  # letters of a name or label that is compared with others
+
+
 @final
 @dataclass
 class _Parsed:
@@ -262,13 +267,15 @@ def _parse_file(
     row_of_name: dict[str, int] = {}
     if by == "id":
         row_of_name = {name: row for row, name in enumerate(_list_names(path, rows))}
+    most_hints = _bound_hints(len(row_of_name))
     for place, cells in read_lines(path, by):
         if not cells["label"]:
             parsed.empty += 1
             continue
+        with_hint = len(parsed.refused) < most_hints
         try:
-            row = _find_row(cells, rows, row_of_name, by=by)
-            value = _parse_label(schema, cells["label"])
+            row = _find_row(cells, rows, row_of_name, by=by, with_hint=with_hint)
+            value = _parse_label(schema, cells["label"], with_hint=with_hint)
         except ValueError as error:
             parsed.refused.append(f"{place}: {error}")
             continue
@@ -278,6 +285,16 @@ def _parse_file(
         line = _Line(place=place, row=row, value=value, who=name)
         parsed.lines.append(line)
     return parsed
+
+
+def _bound_hints(rows: int) -> int:
+    """Of how many refused lines it is looked up what was probably meant: each is compared with all
+    names, and a file may have any number of lines.
+
+    >>> _bound_hints(300), _bound_hints(50_000), _bound_hints(10**7)
+    (20, 4, 1)
+    """
+    return max(1, min(HINTS, COMPARED // max(1, rows)))
 
 
 def _list_names(path: Path, rows: SiteRows) -> Sequence[str]:
@@ -347,7 +364,12 @@ def _split_contradictions(
 
 
 def _find_row(
-    cells: Mapping[str, str], rows: SiteRows, row_of_name: Mapping[str, int], *, by: Key
+    cells: Mapping[str, str],
+    rows: SiteRows,
+    row_of_name: Mapping[str, int],
+    *,
+    by: Key,
+    with_hint: bool,
 ) -> int:
     """The row that a line is about; ValueError where the site has none such."""
     name = cells["id"]
@@ -360,7 +382,9 @@ def _find_row(
             )
         return int(number)
     if name not in row_of_name:
-        close = get_close_matches(name, row_of_name, n=1, cutoff=0.8)
+        close: list[str] = []
+        if with_hint and len(name) <= LONGEST_HINTED:
+            close = get_close_matches(name, row_of_name, n=1, cutoff=0.8)
         sentence = f"sample {name!r} is none of this site"
         if close:
             sentence += f"; did you mean {close[0]!r}?"
@@ -374,14 +398,15 @@ def _find_row(
     return row
 
 
-def _parse_label(schema: Schema, text: str) -> float | None:
+def _parse_label(schema: Schema, text: str, *, with_hint: bool) -> float | None:
     """A label as it stands in a file; a decimal comma is one in a spreadsheet of many countries."""
     if text == CANNOT_TELL and text not in schema.classes:
         return None
     has_decimal_comma = not schema.classes and text.count(",") == 1 and "." not in text
     if has_decimal_comma:
         text = text.replace(",", ".")
-    return schema.value(text)
+    is_short = len(text) <= LONGEST_HINTED
+    return schema.value(text, with_hint=with_hint and is_short)
 
 
 def _number_of_line(sentence: str) -> int:

@@ -20,7 +20,7 @@ from fallow.data.own.features import read_arrays
 from fallow.data.own.pixels import as_features
 from fallow.data.own.table import EMPTY, Columns, read_all_cells
 from fallow.data.reading import ColumnRead
-from fallow.federation.schema import Column, Schema, marks_of
+from fallow.federation.schema import Column, Schema, explain_left_out, holds_dates, marks_of
 from fallow.federation.site.pictures import (
     Originals,
     check_inside,
@@ -87,10 +87,13 @@ class SiteRows:
 def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> SiteRows:
     """The rows in a site's file or folder; drop_rows: leave out those that lack a feature.
 
-    A table may have its columns in any order, and no others than those that were agreed on.  An
-    array file (.npz) holds x (n, *shape), y (n,), and perhaps ids (n,) and files: texts, the images
-    that people are shown for the rows, relative to it; (n,), or (n, k) for k images of a row side by
-    side, "" where a row has fewer.  Raises ValueError that names the file, the column and the row.
+    A table may have its columns in any order, and no others than those that were agreed on; dates,
+    names of rows and free text are passed over, which ``columns`` says.
+
+    An array file (.npz) holds x (n, *shape), y (n,), and perhaps ids (n,) and files: texts, the
+    images that people are shown for the rows, relative to it; (n,), or (n, k) for k images of a row
+    side by side, "" where a row has fewer.  Raises ValueError that names the file, the column and
+    the row.
     """
     file = Path(path)
     if not file.exists():
@@ -139,7 +142,7 @@ def read_tests(path: str | Path, schema: Schema, drop_rows: bool = False) -> Sit
 
 def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     cells, written = read_all_cells(file)
-    _check_columns(cells, schema)
+    passed_over = _check_columns(cells, schema)
     n_lines = len(next(iter(cells.values())))
     blank: dict[
         str, list[bool]
@@ -190,6 +193,7 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     read: list[ColumnRead] = []
     for column in schema.columns:
         read.append(_note_column(column, n_missing=sum(blank[column.name])))
+    read += passed_over
     return SiteRows(
         x=torch.cat(parts, dim=1),
         labels=labels,
@@ -215,19 +219,29 @@ def _note_column(column: Column, n_missing: int) -> ColumnRead:
     return ColumnRead(name=column.name, kind="number", missing=n_missing)
 
 
-def _check_columns(cells: Columns, schema: Schema) -> None:
+def _check_columns(cells: Columns, schema: Schema) -> list[ColumnRead]:
+    """The columns that are passed over, because no study takes such for features: dates, names of
+    rows, free text.  Raises ValueError where an agreed one is missing, and for any other."""
     agreed = [column.name for column in schema.columns]
     for name in agreed:
         if name not in cells:
             raise ValueError(
                 f"the agreed column {name!r} is missing{nearest(name, list(cells))}"
             )
-    for name in cells:
-        if name not in (*agreed, schema.label, schema.ids):
+    passed_over: list[ColumnRead] = []
+    for name, texts in cells.items():
+        if name in (*agreed, schema.label, schema.ids):
+            continue
+        why = explain_left_out(texts, enough=2)
+        # without the agreed column of names this may be that one under another name
+        may_name_rows = schema.ids not in cells and not holds_dates(texts)
+        if why is None or may_name_rows:
             raise ValueError(
                 f"column {name!r} was not agreed on; remove it (the label is {schema.label!r}, "
                 f"names of rows stand in {schema.ids!r})"
             )
+        passed_over.append(ColumnRead(name, "left out", why=why))
+    return passed_over
 
 
 def _note_missing(blank: dict[str, list[bool]], n_missing: int, drop_rows: bool) -> str:

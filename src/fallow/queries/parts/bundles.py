@@ -27,6 +27,7 @@ LEAST = 5  # rows of a bundle
 MOST_CENTRES = 500  # as many clusters as TypiClust has at most
 MOST_ROWS = 10_000  # of a site that are tied into bundles; larger sites leave some out
 MORE = 0.25  # clusters beyond those wanted, which are joined in the end
+MOST_ASKED = MOST_CENTRES + math.ceil(MORE * MOST_CENTRES)  # that an exchange names
 GROWTH = 0.6  # so many more clusters after each exchange
 TURNS = 18  # exchanges in which clusters are split: 625 need 15
 LAST = 3  # exchanges after those, in which centres move to their means
@@ -281,9 +282,17 @@ def total_bundles(
 def nearest_centre(x: Tensor, centres: Tensor) -> Tensor:
     """The centre that is nearest to each row.  x: (m, D), centres: (K, D) -> (m,) int64.
 
+    Raises ValueError for more centres than `find_centres` ever leads to: cells so fine, in places
+    of the asker's choice, would say where single rows lie.
+
     >>> nearest_centre(torch.tensor([[0.9], [0.2]]), torch.tensor([[0.0], [1.0]]))
     tensor([1, 0])
     """
+    if len(centres) > MOST_ASKED:
+        raise ValueError(
+            f"{len(centres)} centres of clusters were named, and no query finds more than "
+            f"{MOST_ASKED}"
+        )
     middle = centres.mean(0)  # a shift changes no distance, but less is rounded
     short = place((centres - middle).to(x.dtype))
     half = short.square().sum(1) / 2

@@ -301,6 +301,9 @@ def partition_map(study: StudyRecords) -> Figure | None:
     figure, (axes,) = new_figure(min(7.0, 1.1 + 0.27 * max(sites, 6)))
     mesh = axes.pcolormesh(n, cmap=_HEAT, vmin=0, rasterized=n.size > 2500)
     if n.size <= 200:
+        points = 9
+        if n.shape[1] > 12:  # narrow cells
+            points = 8
         for (site, which), rows in np.ndenumerate(n):
             colour = "#222222"
             if rows > 0.45 * n.max():  # a dark cell
@@ -311,7 +314,7 @@ def partition_map(study: StudyRecords) -> Figure | None:
                 s=str(rows),
                 ha="center",
                 va="center",
-                fontsize=8,
+                fontsize=points,
                 color=colour,
             )
     _class_ticks(axes, part.classes, offset=0.5)

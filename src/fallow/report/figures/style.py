@@ -53,6 +53,10 @@ MOST = 8
 AXES_SHARE = 0.78
 """So much of a figure's height are the axes, about."""
 
+WIDTH = 5.4
+"""Inches of a figure.  On a telephone a figure is as wide as the screen, so the narrower it is drawn,
+the larger its type is there: of 9 points, 8.7 pixels on a screen of 390."""
+
 POINTS_PER_INCH = 72
 
 MARKED = 20
@@ -194,7 +198,7 @@ def is_random(query: str) -> bool:
 
 
 def new_figure(
-    height: float, columns: int = 1, width: float = 6.2
+    height: float, columns: int = 1, width: float = WIDTH
 ) -> tuple[Figure, list[Axes]]:
     """An empty figure with one row of axes.  height, width: inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -408,7 +412,9 @@ def to_svg(figure: Figure, key: str, description: str) -> str:
     text = re.sub(rf'<g id="{_TIP}([^"]*)">', _tip, text)
     text = re.sub(r'\bid="([^"]*)"', rf'id="{key}-\1"', text)
     text = re.sub(r"url\(#", f"url(#{key}-", text).replace('href="#', f'href="#{key}-')
-    text = re.sub(r"font: (?:(\d+|bold) )?([\d.]+px) [^;\"]*", _font, text)
+    # the page's own type, however this version of matplotlib writes its own: in one property or two
+    text = re.sub(r"font: (?:(\d+|bold) )?([\d.]+px) [^;\"]*", _split_font, text)
+    text = re.sub(r"font-family: [^;\"]*(; )?", "", text)
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, variable)
     opening, rest = text.split(">", 1)
@@ -420,7 +426,8 @@ def _tip(found: re.Match[str]) -> str:
     return f'<g class="tip"><title>{escape(unquote(found[1]))}</title>'
 
 
-def _font(found: re.Match[str]) -> str:
+def _split_font(found: re.Match[str]) -> str:
+    """The size, and the weight if there is one, of a font that is written in one property."""
     if not found[1]:
         return f"font-size: {found[2]}"
     return f"font-weight: {found[1]}; font-size: {found[2]}"

@@ -1,0 +1,55 @@
+"""Files of a folder that somebody else may have sent: no links, no pipes, and bounded."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+MOST_BYTES = 2**30
+"""Of a file that is read as a whole: the records of a long run have some tens of MB."""
+
+
+def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
+    """What a file holds.  A link could lead anywhere, a pipe has no end, and a file with a gap in it
+    is longer than what was sent: none of them is read.
+
+    Raises ValueError in a sentence, FileNotFoundError where there is no file.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+    check_no_link(path)
+    found = os.open(path, flags)
+    with open(found, "rb") as file:
+        about = os.fstat(found)
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError(f"{path} is no file: ask whoever sent it for the file itself")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"{path} has more than {most:,} bytes: it is not read")
+    return content
+
+
+def check_no_link(path: Path) -> None:
+    """Raise ValueError for a link: what it leads to is no part of what was sent."""
+    if path.is_symlink():
+        raise ValueError(
+            f"{path} is a link: put what it leads to in its place, if that is yours"
+        )
+
+
+def check_no_links_below(folder: Path) -> None:
+    """Raise ValueError for a link anywhere in a folder, and for the folder as one: what is written
+    through it would be written somewhere else."""
+    check_no_link(folder)
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            check_no_link(Path(place, name))
+
+
+def parse_json(content: bytes) -> object:
+    """A value of JSON; ValueError for anything else, also for lists in lists in lists."""
+    try:
+        return json.loads(content)
+    except RecursionError as error:
+        raise ValueError("it has lists in lists in lists") from error

@@ -1,0 +1,131 @@
+"""The folder of a study that somebody has sent: what is no part of it is neither read nor written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.settings.recipe import Recipe
+from fallow.storage.received import read_regular
+from fallow.study.cell import Setup, StudyRun
+from fallow.study.opening import open_study
+from fallow.study.reading import read_study
+from tests.report.conftest import write_study
+
+RUN = "cells/random/seed-0"
+
+
+@pytest.fixture
+def sent(tmp_path: Path) -> Path:
+    """A study of one run."""
+    return write_study(tmp_path / "sent", ("random",), 1, 1, None)
+
+
+def _redirect(place: Path, elsewhere: Path) -> None:
+    """A link in the place of a file or a folder, which goes on to be there elsewhere."""
+    place.rename(elsewhere)
+    place.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize("place", ["study.json", "cells", RUN, f"{RUN}/records.jsonl"])
+def test_a_link_in_a_study_is_not_followed_when_it_is_read(
+    place: str, sent: Path, tmp_path: Path
+) -> None:
+    _redirect(sent / place, tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="is a link"):
+        read_study(sent)
+
+
+@pytest.mark.parametrize("place", ["cells", "cells/random", RUN])
+def test_a_study_is_not_resumed_through_a_link(place: str, tmp_path: Path) -> None:
+    setup = Setup(Recipe("tiny"), tmp_path / "study")
+    run = StudyRun("random", 0)
+    open_study(setup, [run], "fallow compare", resume=False)
+    run.folder(setup.out).mkdir(parents=True)
+    open_study(setup, [run], "fallow compare", resume=True)
+    _redirect(setup.out / place, tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="is a link"):
+        open_study(setup, [run], "fallow compare", resume=True)
+
+
+def test_a_pipe_and_a_file_with_a_gap_are_not_read(sent: Path) -> None:
+    records = sent / RUN / "records.jsonl"
+    records.unlink()
+    os.mkfifo(records)
+    with pytest.raises(ValueError, match="is no file"):
+        read_study(sent)
+    records.unlink()
+    with records.open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(ValueError, match="more than"):
+        read_regular(records, most=1000)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"queries": [["random"]]}, "is no strategy"),
+        ({"seeds": ["../../0"]}, "is no seed"),
+        ({"seeds": [True]}, "is no seed"),
+        ({"seeds": [10**4000]}, "is no seed"),
+        ({"seeds": list(range(1001)), "queries": [f"q{n}" for n in range(1000)]}, "runs"),
+        ({"recipe": ["x"]}, "recipe"),
+        ({"published": "x"}, "published"),
+        ({"versions": [1]}, "versions"),
+        ({"command": 7}, "command"),
+    ],
+)
+def test_a_description_that_no_study_wrote_is_refused(
+    change: dict[str, Any], why: str, sent: Path
+) -> None:
+    about = json.loads((sent / "study.json").read_text())
+    (sent / "study.json").write_text(json.dumps(about | change))
+    with pytest.raises(ValueError, match=why):
+        read_study(sent)
+
+
+@pytest.mark.parametrize("text", ["[" * 10**6, f'{{"name": {"9" * 5000}}}', "\ud800"])
+def test_a_description_that_is_no_json_is_refused_in_a_sentence(
+    text: str, sent: Path
+) -> None:
+    (sent / "study.json").write_bytes(text.encode(errors="surrogatepass"))
+    with pytest.raises(ValueError, match=r"study\.json is damaged"):
+        read_study(sent)
+
+
+def _with(**values: Any) -> Callable[[dict[str, Any]], str]:
+    return lambda record: json.dumps(record | values)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda record: "[" * 10**6,
+        lambda record: f'{{"cycle": {"9" * 5000}}}',
+        _with(cycle=10**40),
+        _with(cycle=True),
+        _with(accuracy="high"),
+        _with(labelled=[1]),
+        _with(labelled=float("nan")),
+        _with(seconds=float("inf")),
+        _with(pool=-1),
+        _with(accuracy=1e308),
+        _with(notes=[1]),
+        _with(revealed={"a": 1}),
+    ],
+)
+def test_a_line_that_is_no_record_is_left_out_and_counted(
+    line: Callable[[dict[str, Any]], str], sent: Path
+) -> None:
+    file = sent / RUN / "records.jsonl"
+    good = file.read_text()
+    odd = line(json.loads(good.splitlines()[0]))
+    file.write_text(f"{good}{odd}\n")
+    found = read_study(sent)
+    assert found.damaged == 1
+    assert len(found.cells[0].records) == len(good.splitlines())

@@ -1,0 +1,45 @@
+"""What `make` says where the installation does not come to its end."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ("exit 1", "The installation failed; 'make setup PIP_FLAGS=' shows all"),
+        ("kill -9 $$", "The installation was stopped before its end; the same command"),
+        # Ctrl-C reaches everybody: pip ends with 1 then
+        ("kill -2 $PPID; exit 1", "The installation was stopped before its end; the same"),
+    ],
+)
+def test_who_stops_the_installation_is_not_told_that_it_failed(
+    ends: str, said: str, tmp_path: Path
+) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    pip = tmp_path / ".venv" / "bin" / "python"
+    pip.parent.mkdir(parents=True)
+    pip.write_text(f'#!/bin/sh\ncase "$*" in *--version*) exit 0;; esac\n{ends}\n')
+    pip.chmod(0o755)
+    done = subprocess.run(
+        ["make", "setup", f"PYTHON={sys.executable}"],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr, done
+    assert done.stderr.count("The installation") == 1
+    assert not (tmp_path / ".venv" / ".installed").exists()
