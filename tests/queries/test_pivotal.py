@@ -11,11 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import Delivered
+from fallow.core import Delivered, stream
 from fallow.core.messages import Request, Step
 from fallow.network.checks import ResponseCheck
 from fallow.privacy.settings import noise_refusal
-from fallow.queries.pivotal import LEAF, Pivotal, meet, order_by_neighbours
+from fallow.queries.pivotal import (
+    CLOSER,
+    LEAF,
+    Pivotal,
+    count_capped,
+    meet,
+    order_by_neighbours,
+)
 from fallow.sites.store import Label
 from tests.privacy.federation import SECURE, asking
 from tests.queries.regression import (
@@ -393,3 +400,23 @@ def test_noise_is_refused() -> None:
     said = noise_refusal("pivotal", ANYWHERE.contract)
     assert said is not None
     assert said.startswith("pivotal ")
+
+
+def test_two_bounds_with_one_row_between_them_tell_its_size() -> None:
+    """Not prevented, and said on the page of threats: what a coordinator learns by factors of its
+    own, with no more questions than a query has."""
+    size = torch.rand(50, generator=stream(0, "sizes"), dtype=torch.float64) + 0.5
+    _, total = count_capped(size, 0.0)
+    low = 0.0  # beyond which bound there is one row or more
+    high = 2.0
+    for _ in range(CLOSER - 1):
+        factor = (low + high) / 2
+        certain, rest = count_capped(size, factor)
+        if certain == 1:
+            break
+        if certain:
+            high = factor
+        else:
+            low = factor
+    assert certain == 1
+    assert total - rest == pytest.approx(float(size.max()))

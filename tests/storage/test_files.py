@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fallow.storage.files import load_tree, save_tree, write_whole
+from fallow.storage.errors import Failed
+from fallow.storage.files import load_tree, only_one, save_tree, write_whole
 
 DiskCalls = list[tuple[str, str]]
 
@@ -84,3 +85,13 @@ def test_a_file_that_cannot_be_renamed_leaves_the_old_one_and_no_draft(
     with pytest.raises(Exception, match="free some space"):
         write_whole(path, b"new")
     assert path.read_bytes() == b"old" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_link_in_the_place_of_a_lock_makes_no_file_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "study.lock").symlink_to(tmp_path / "elsewhere")
+    with (
+        pytest.raises(Failed, match="cannot be written"),
+        only_one(tmp_path / "study.lock"),
+    ):
+        pass
+    assert not (tmp_path / "elsewhere").exists()

@@ -41,13 +41,14 @@ def test_a_link_in_a_study_is_not_followed_when_it_is_read(
         read_study(sent)
 
 
-@pytest.mark.parametrize("place", ["cells", "cells/random", RUN])
+@pytest.mark.parametrize("place", ["cells", "cells/random", RUN, "cluster.txt"])
 def test_a_study_is_not_resumed_through_a_link(place: str, tmp_path: Path) -> None:
     setup = Setup(Recipe("tiny"), tmp_path / "study")
     run = StudyRun("random", 0)
     open_study(setup, [run], "fallow compare", resume=False)
     run.folder(setup.out).mkdir(parents=True)
     open_study(setup, [run], "fallow compare", resume=True)
+    (setup.out / "cluster.txt").touch()
     _redirect(setup.out / place, tmp_path / "elsewhere")
     with pytest.raises(ValueError, match="is a link"):
         open_study(setup, [run], "fallow compare", resume=True)

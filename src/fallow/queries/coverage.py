@@ -28,6 +28,7 @@ from fallow.queries.parts import (
     OFTEN,
     add_digit,
     bids_of,
+    check_clusters,
     cluster_sites,
     margins,
     nearest_centre,
@@ -243,6 +244,7 @@ class Coverage:
     def reach(self, view: View, landmarks: Tensor, sigma: float) -> Answer:
         """A 1 at the level to which the site's labelled and chosen rows cover each landmark:
         (M, LEVELS)."""
+        check_clusters(len(landmarks))
         x = read_shared_features(view, "labelled")
         x = x[x.isfinite().all(1)]
         if "cover" in view.memory:
@@ -268,6 +270,7 @@ class Coverage:
         many: int,
     ) -> Answer:
         """So many rows in all, those of earlier parts first, and their features, (rows, D)."""
+        check_clusters(len(landmarks))
         x = read_shared_features(view)
         rows = torch.empty(0, dtype=torch.int64)
         if "cover" in view.memory:

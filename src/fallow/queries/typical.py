@@ -27,6 +27,7 @@ from fallow.queries.parts import (
     OFTEN,
     add_digit,
     bids_of,
+    check_turns,
     cluster_sites,
     count_nearest,
     cover,
@@ -39,6 +40,7 @@ from fallow.queries.parts import (
 )
 
 TURNS = 3  # in which sites bid for clusters
+MOST_LABELS = 10**7  # of all sites, of which a site keeps a list
 
 
 @final
@@ -218,6 +220,8 @@ class Typical:
             best.append(rows[:1])
         first = torch.cat([torch.empty(0, dtype=torch.int64), *best])[:n]
 
+        if float(covered.sum()) > MOST_LABELS:
+            raise ValueError(f"{float(covered.sum()):g} labels are said to cover clusters")
         is_left = cluster >= 0
         is_left[first] = False
         left = is_left.nonzero().squeeze(1)
@@ -233,6 +237,7 @@ class Typical:
     def find_won(self, view: View, winners: Tensor) -> Tensor:
         """The clusters that the site takes, in the order in which it won them: in each turn the
         first of those where no other site bid more, as many as it has room for."""
+        check_turns(winners, TURNS)
         kept = self.read_groups(view)
         room = int(kept["n"])
         own = self.make_bids(view, winners.shape[1])

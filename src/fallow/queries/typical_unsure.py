@@ -28,6 +28,8 @@ from fallow.queries.parts import (
     NO_BID,
     OFTEN,
     bids_of,
+    check_clusters,
+    check_turns,
     cluster_sites,
     count_nearest,
     margins,
@@ -226,6 +228,7 @@ class TypicalUnsure:
     def levels(self, view: View, bars: Tensor, prefix: Tensor, digit: int) -> Answer:
         """Free rows of each cluster whose level begins with ``prefix``, by its next digit:
         (K, BASE).  A site that has spent its budget has none."""
+        check_clusters(len(prefix))
         counts = torch.zeros(len(prefix), BASE)
         if "group" not in view.memory:  # it buys nothing
             return {"rows": counts}
@@ -261,6 +264,7 @@ class TypicalUnsure:
     def find_taken(self, kept: State, bars: Tensor) -> Tensor:
         """The rows that the site takes, in the order in which it took them: in each turn those that
         reach the level of their cluster, as many as it has room for."""
+        check_turns(bars, TURNS)
         room = int(kept["n"])
         cluster = kept["cluster"]
         is_free = kept["level"] >= 0

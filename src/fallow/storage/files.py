@@ -73,7 +73,9 @@ def only_one(path: Path, wait: bool = True) -> Iterator[None]:
     """
     try:
         make_folder(path.parent)
-        file = os.open(path, os.O_RDWR | os.O_CREAT, rights_in(path.parent, 0o666))
+        # a link that somebody put there makes no file elsewhere
+        how = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        file = os.open(path, how, rights_in(path.parent, 0o666))
     except OSError as error:
         raise unwritable(path, error) from error
     try:

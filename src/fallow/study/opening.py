@@ -249,7 +249,8 @@ def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bo
     with only_one(setup.out / "study.lock"):
         begun: BegunRuns = {"queries": [], "seeds": []}
         if path.exists():
-            check_no_link(path)
+            for beside in setup.out.iterdir():
+                check_no_link(beside)
             check_no_links_below(setup.out / "cells")  # runs are written there
             begun = check_same(path, recipe, resume)
         of_cells = [cell.query for cell in cells]

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from fallow.core import Answer, Contract, View, stream
+from fallow.queries import Coverage, TypicalUnsure
+from fallow.queries.parts.bids import next_digits
 from fallow.queries.parts.bundles import (
     MOST_ROWS,
     OFTEN,
@@ -178,6 +180,31 @@ def test_more_centres_than_any_query_finds_are_refused() -> None:
             ask(x, side_by_side)
     with pytest.raises(ValueError, match="no query finds more than 625"):
         total_bundles({"means": x, "rows": torch.ones(5)}, side_by_side)
+
+
+def test_turns_and_clusters_that_no_query_has_are_refused() -> None:
+    """Each would cost a site time or memory, as much as whoever asks likes."""
+    kept = {
+        "cluster": torch.zeros(3, dtype=torch.int64),
+        "level": torch.zeros(3, dtype=torch.int64),
+        "masses": torch.ones(1),
+        "labels": torch.zeros(1),
+        "n": torch.tensor(1),
+    }
+    many = torch.zeros(10_000, 1, dtype=torch.int64)
+    with pytest.raises(ValueError, match="turns are 3"):
+        TypicalUnsure().find_taken(kept, many)
+    with pytest.raises(ValueError, match="no query finds more than 625"):
+        TypicalUnsure().find_taken(kept, many.T)
+    with pytest.raises(ValueError, match="no query finds more than 625"):
+        next_digits(many.flatten(), many.flatten(), 0)
+
+
+def test_landmarks_of_the_askers_choice_are_bounded_too() -> None:
+    federation = world(tables(), Coverage())
+    landmarks = torch.zeros(626, 4, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="no query finds more than 625"):
+        federation.ask().sum("reach", landmarks=landmarks, sigma=1.0)
 
 
 @pytest.mark.parametrize("is_there", [True, False])

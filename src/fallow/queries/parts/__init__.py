@@ -11,6 +11,8 @@ from fallow.queries.parts.bids import (
 from fallow.queries.parts.bundles import (
     LEAST,
     OFTEN,
+    check_clusters,
+    check_turns,
     cluster_sites,
     count_nearest,
     nearest_centre,
@@ -64,7 +66,9 @@ __all__ = [
     "add_digit",
     "apportion",
     "bids_of",
+    "check_clusters",
     "check_sigma",
+    "check_turns",
     "cluster_rows",
     "cluster_sites",
     "count_nearest",

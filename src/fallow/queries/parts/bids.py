@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fallow.queries.parts.bundles import check_clusters
+
 DIGITS = 2
 BASE = 128
 CHANCES = 16  # bids that are alike go by a number that each site draws
@@ -35,6 +37,7 @@ def next_digits(bids: Tensor, prefix: Tensor, digit: int) -> Tensor:
     >>> found.nonzero().tolist()  # 130 is 1, 2 in base 128, and 5 is 0, 5
     [[0, 2]]
     """
+    check_clusters(len(prefix))
     counts = torch.zeros(len(prefix), BASE, dtype=torch.float32)
     rest = DIGITS - digit - 1
     begins_so = (bids >= 0) & (bids // BASE ** (rest + 1) == prefix)

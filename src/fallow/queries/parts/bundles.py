@@ -279,20 +279,32 @@ def total_bundles(
     }
 
 
+def check_clusters(clusters: int) -> None:
+    """Raise ValueError where an order is about more clusters than `find_centres` ever leads to: cells
+    so fine, in places of the asker's choice, would say where single rows lie."""
+    if clusters > MOST_ASKED:
+        raise ValueError(
+            f"{clusters} centres of clusters were named, and no query finds more than {MOST_ASKED}"
+        )
+
+
+def check_turns(turns: Tensor, most: int) -> None:
+    """Raise ValueError for levels of more turns, or of more clusters, than a query has.
+
+    turns: (turns, K).
+    """
+    if turns.ndim != 2 or len(turns) > most:
+        raise ValueError(f"levels of the shape {tuple(turns.shape)}, and turns are {most}")
+    check_clusters(turns.shape[1])
+
+
 def nearest_centre(x: Tensor, centres: Tensor) -> Tensor:
     """The centre that is nearest to each row.  x: (m, D), centres: (K, D) -> (m,) int64.
-
-    Raises ValueError for more centres than `find_centres` ever leads to: cells so fine, in places
-    of the asker's choice, would say where single rows lie.
 
     >>> nearest_centre(torch.tensor([[0.9], [0.2]]), torch.tensor([[0.0], [1.0]]))
     tensor([1, 0])
     """
-    if len(centres) > MOST_ASKED:
-        raise ValueError(
-            f"{len(centres)} centres of clusters were named, and no query finds more than "
-            f"{MOST_ASKED}"
-        )
+    check_clusters(len(centres))
     middle = centres.mean(0)  # a shift changes no distance, but less is rounded
     short = place((centres - middle).to(x.dtype))
     half = short.square().sum(1) / 2
