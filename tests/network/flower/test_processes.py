@@ -14,10 +14,9 @@ from tests.network.flower.federation import Federation, below, federation, kill,
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.processes
 
+# Each site is three processes, and one more for each message.
 SITES: tuple[str, ...] = ("ash",)
-if os.environ.get(
-    "FALLOW_SOAK"
-):  # each site is three processes, and one more for a message
+if os.environ.get("FALLOW_SOAK"):
     SITES = ("ash", "birch", "cedar")
 LONG = 300.0  # seconds; a machine that is busy with other things takes minutes
 
