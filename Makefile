@@ -22,7 +22,8 @@ test adapters soak mutants coverage check bench: export OMP_NUM_THREADS := 1
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / {printf "make %-13s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Tests with real processes wait a good deal: one worker more than there are cores.
+# Tests with real processes wait a good deal: one worker more than there are cores.  They start hundreds
+# of processes, so what Python compiles is kept, whatever the shell says.
 WORKERS = -n $$($(PY) -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
 
 setup: $(STAMP)  ## the virtual environment; the other targets do it by themselves
@@ -48,7 +49,7 @@ demo: $(STAMP)  ## a federated active learning run on bundled digits, with a rep
 	@$(VENV)/bin/fallow demo
 
 test: $(STAMP)  ## tests, docstring examples and the code blocks of the documents
-	$(PY) -m pytest $(WORKERS)
+	env -u PYTHONDONTWRITEBYTECODE $(PY) -m pytest $(WORKERS)
 
 adapters: $(ADAPTERS_STAMP)  ## trackers, Hugging Face and notebooks, against the real packages
 	$(ADAPTERS)/bin/python -m pytest -q tests/integrations src/fallow/integrations
@@ -57,6 +58,8 @@ soak: export FALLOW_SOAK := 1
 soak: $(STAMP)  ## a study killed at 40 moments, then the long form of the tests of real sites
 	$(PY) -m pytest -s tests/network/flower/test_kill_study.py -m soak
 	$(PY) -m pytest tests/engine tests/sites tests/test_bare.py -m soak
+	$(PY) -m pytest tests/experiment/test_resume.py tests/experiment/test_personal_resume.py \
+		tests/privacy/test_runs.py tests/reference/test_dpfl_golden.py tests/test_tutorials.py
 	$(PY) -m pytest tests/federation tests/network/flower tests/network/nvflare -m 'soak or processes or not soak' \
 		--ignore tests/network/flower/test_kill_study.py
 

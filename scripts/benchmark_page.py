@@ -1,25 +1,40 @@
 """The published scores of the benchmark, and the tables of docs/results/benchmark.md from them.
 
     python scripts/benchmark_page.py join OUT.parquet RUNS...   # adds what runs have
-    python scripts/benchmark_page.py tables                     # prints the page's tables
-    python scripts/benchmark_page.py unseen                     # the strategy by seeds nobody had seen
+    python scripts/benchmark_page.py show [SECTION...]          # prints tables
+    python scripts/benchmark_page.py write                      # puts all of them into the page
 
 RUNS are folders of ``fallow benchmark``, also of one that was stopped: of a task, what is there of the
-same strategy, seed and settings already stays as it is.
+same strategy, seed and settings already stays as it is.  Tasks whose names end with ``-fedavg`` are
+those that were trained by FedAvg.
+
+A table stands in the page between the lines ``<!-- begin SECTION -->`` and ``<!-- end SECTION -->``.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
 import pandas as pd
+from measure_advice import regret_lines
+from scipy.stats import kendalltau
 
-from fallow.papers.own.few_labels import OURS, SOLVED, TUNED, classes_of
+from fallow.papers.own.few_labels import (
+    A_CLASS,
+    FEDAVG,
+    OURS,
+    SOLVED,
+    TRAINED,
+    TUNED,
+    classes_of,
+)
 from fallow.report.benchmark import to_markdown
 from fallow.report.columns import p_text
+from fallow.settings.recipe import Recipe
 from fallow.study.benchmark import (
     COLUMNS,
     Areas,
@@ -30,22 +45,41 @@ from fallow.study.benchmark import (
     read_scores,
     task_lines,
 )
-from fallow.study.statistics import Comparison, compare_pairs, differences
+from fallow.study.statistics import (
+    LEVEL,
+    Comparison,
+    compare_pairs,
+    differences,
+    holm,
+    wilcoxon_exact,
+)
 
+PAGE = Path("docs/results/benchmark.md")
 PUBLISHED = Path("docs/results/benchmark.parquet")
 REFERENCE = "random"
-OVER_TASKS = "typical_unsure"
-"""The strategy that is compared over tasks."""
-RIVALS_BY_TASK = ("random", "margin", "typicality", "typical")
+JUDGED = "typical_unsure"
+"""The strategy that is compared task by task, over tasks and in every cell."""
+SHORT_LIST = ("random", "margin", "typicality", "typical")
+"""What it is compared with where a test is for these alone."""
 SEEN = 5
 SEEN_OF_TASK = {"benchmark/heart": 15}
-"""Seeds of a task, from 0 on, that had been looked at before `OVER_TASKS` was thought of."""
+"""Seeds of a task, from 0 on, that had been looked at before `JUDGED` was thought of."""
+ENOUGH = 8
+"""Seeds that a rival has at least, to be the best one of a cell."""
+UNTIL = 100
+"""Labels a class up to which cells count."""
+OUTCOMES = ("better", "not worse", "open", "worse")
+WORDS = "---"
+"""How a column of words is set in a table."""
 KEY = ["task", "digest", "query", "seed", "cycle"]
+Cells = Mapping[str, Mapping[int, Mapping[int, float]]]
+"""Strategy -> cycle -> seed -> accuracy."""
 
 
 def join(out: Path, folders: Sequence[Path]) -> None:
     """Add the scores of runs to a file."""
-    tasks = {task.name.rpartition("/")[2]: task for task in SOLVED}
+    known = (*SOLVED, *TRAINED)
+    tasks = {task.name.rpartition("/")[2]: task for task in known}
     studies = []
     for folder in folders:
         for file in sorted(folder.glob("*/study.json")):
@@ -54,13 +88,53 @@ def join(out: Path, folders: Sequence[Path]) -> None:
     if out.exists():
         found.insert(0, pd.read_parquet(out, engine="pyarrow")[list(COLUMNS)])
     scores = pd.concat(found, ignore_index=True).drop_duplicates(KEY)
-    order = {task.name: at for at, task in enumerate(SOLVED)}
+    order = {task.name: at for at, task in enumerate(known)}
     scores = scores.sort_values(
         ["task", "query", "seed", "cycle"],
         key=lambda column: column.map(order) if column.name == "task" else column,
     )
     scores.reset_index(drop=True).to_parquet(out, engine="pyarrow", index=False)
     print(f"{len(scores)} scores, {out.stat().st_size / 1000:.0f} kB")
+
+
+# -- what is read ---------------------------------------------------------------------------
+
+
+def rows_by_task(scores: pd.DataFrame, tasks: Sequence[Recipe]) -> dict[str, pd.DataFrame]:
+    """The scores of each of the tasks that has some, but for those on which constants were found."""
+    found = {}
+    for task in tasks:
+        rows = scores[scores["task"] == task.name]
+        if not rows.empty and task.name.removesuffix(FEDAVG) not in TUNED:
+            found[task.name] = rows
+    return found
+
+
+def areas_by_task(by_task: Mapping[str, pd.DataFrame]) -> dict[str, Areas]:
+    """Areas under the curves of each task."""
+    return {task: areas(rows) for task, rows in by_task.items()}
+
+
+def shorten(task: str) -> str:
+    """A task as the command line calls it.
+
+    >>> shorten("benchmark/heart-fedavg")
+    'heart'
+    """
+    return task.rpartition("/")[2].removesuffix(FEDAVG)
+
+
+# -- tables -------------------------------------------------------------------------------------
+
+
+def write_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], side: str = "---:"
+) -> str:
+    """A table in Markdown.  side: how all columns but the first are set, on the right by default."""
+    lines = [f"| {' | '.join(heads)} |", f"|---|{f'{side}|' * (len(heads) - 1)}"]
+    for cells in rows:
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def describe(verdict: Verdict | None) -> str:
@@ -71,7 +145,86 @@ def describe(verdict: Verdict | None) -> str:
     high = f"{100 * verdict.interval.high:+.2f}"
     said = f"{100 * verdict.difference:+.2f} [{low}, {high}] against {verdict.rival}"
     p = f"Holm p {p_text(verdict.holm)}, not worse p {p_text(verdict.not_worse)}"
-    return f"{said}: **{verdict.outcome}** ({p})"
+    return f"{said}: **{verdict.outcome}** (n {verdict.seeds}, {p})"
+
+
+def describe_pair(of_task: Areas, found: Comparison | None) -> str:
+    """What two strategies differ by on a task, as a cell."""
+    if found is None:
+        return "–"
+    low = f"{100 * found.interval.low:+.2f}"
+    high = f"{100 * found.interval.high:+.2f}"
+    p = not_worse(differences(of_task[found.query], of_task[found.reference]))
+    return (
+        f"{100 * found.difference:+.2f} [{low}, {high}] (n {found.pairs}, Holm p "
+        f"{p_text(found.holm)}, not worse p {p_text(p)})"
+    )
+
+
+def count_seeds(scores: pd.DataFrame) -> str:
+    """With how many seeds each strategy was run on each task, by the closed form and by FedAvg."""
+    solved = rows_by_task(scores, SOLVED)
+    trained = rows_by_task(scores, TRAINED)
+    seeds: dict[str, dict[str, int]] = {}
+    for task, rows in {**solved, **trained}.items():
+        for query, n in rows.groupby("query")["seed"].nunique().items():
+            seeds.setdefault(str(query), {})[task] = int(n)
+    lines = []
+    for query in sorted(seeds, key=lambda query: -sum(seeds[query].values())):
+        cells = [query]
+        for task in solved:
+            said = [str(seeds[query].get(task, "–"))]
+            if f"{task}{FEDAVG}" in seeds[query]:
+                said.append(str(seeds[query][f"{task}{FEDAVG}"]))
+            cells.append(" / ".join(said))
+        lines.append(cells)
+    return write_table(["strategy", *map(shorten, solved)], lines)
+
+
+def list_strategies(scores: pd.DataFrame, tasks: Sequence[Recipe]) -> str:
+    """All strategies of each task, best first."""
+    tables = []
+    named = {task.name: task for task in tasks}
+    for name, rows in rows_by_task(scores, tasks).items():
+        task = named[name]
+        title = task.title.removeprefix("Benchmark: ")
+        title = title[0].upper() + title[1:]
+        if name.endswith(FEDAVG):
+            title = f"{title}, by FedAvg"
+        tables.append((title, task_lines(rows, REFERENCE, classes_of(task))))
+    written = to_markdown(tables, [], REFERENCE)
+    sections = written.partition("\n\n## ")[2]
+    level = "###" if tasks is TRAINED else "##"
+    return f"{level} {sections}".replace("\n## ", f"\n{level} ").strip()
+
+
+def compare_with_best(scores: pd.DataFrame, tasks: Sequence[Recipe]) -> str:
+    """Each of Fallow's own strategies against the best rival of each task."""
+    rows = []
+    for task, found in areas_by_task(rows_by_task(scores, tasks)).items():
+        rivals = [query for query in found if query not in OURS]
+        cells = [describe(judge(task, found, query, rivals)) for query in OURS]
+        rows.append([shorten(task), *cells])
+    return write_table(["task", *OURS], rows, WORDS)
+
+
+def compare_by_task(found: Mapping[str, Areas], query: str, rivals: Sequence[str]) -> str:
+    """A strategy against some others on each task, by its seeds, with Holm's correction over these; n
+    is how many seeds both have."""
+    rows = []
+    for task, of_task in found.items():
+        pairs = []
+        for rival in rivals:
+            if len(set(of_task.get(query, ())) & set(of_task.get(rival, ()))) > 1:
+                pairs.append((query, rival))
+        compared = {}
+        if pairs:
+            compared = {each.reference: each for each in compare_pairs(of_task, pairs)}
+        cells = [shorten(task)]
+        for rival in rivals:
+            cells.append(describe_pair(of_task, compared.get(rival)))
+        rows.append(cells)
+    return write_table(["task", *rivals], rows, WORDS)
 
 
 def compare_over_tasks(
@@ -104,115 +257,232 @@ def compare_over_tasks(
     return compare_pairs(means, pairs)
 
 
-def print_by_task(found: Mapping[str, Areas], query: str, rivals: Sequence[str]) -> None:
-    """A strategy against some others on each task, by its seeds, with Holm's correction over
-    these; n is how many seeds both have."""
-    print(f"## `{query}` task by task\n")
-    print(f"| task | {' | '.join(rivals)} |\n|---|{'---|' * len(rivals)}")
-    for task, of_task in found.items():
-        pairs = []
-        for rival in rivals:
-            if len(set(of_task.get(query, ())) & set(of_task.get(rival, ()))) > 1:
-                pairs.append((query, rival))
-        compared = {}
-        if pairs:
-            compared = {each.reference: each for each in compare_pairs(of_task, pairs)}
-        cells = []
-        for rival in rivals:
-            cells.append(describe_pair(of_task, compared.get(rival)))
-        print(f"| {task.rpartition('/')[2]} | {' | '.join(cells)} |")
-    print()
-
-
-def describe_pair(of_task: Areas, found: Comparison | None) -> str:
-    """What two strategies differ by on a task, as a cell."""
-    if found is None:
-        return "–"
-    low = f"{100 * found.interval.low:+.2f}"
-    high = f"{100 * found.interval.high:+.2f}"
-    p = not_worse(differences(of_task[found.query], of_task[found.reference]))
-    return (
-        f"{100 * found.difference:+.2f} [{low}, {high}] (n {found.pairs}, Holm p "
-        f"{p_text(found.holm)}, not worse p {p_text(p)})"
-    )
-
-
-def print_over_tasks(found: Mapping[str, Areas], query: str) -> None:
-    """A strategy against all others over tasks, as a table."""
+def write_over_tasks(found: Mapping[str, Areas], query: str) -> str:
+    """A strategy against all others over tasks."""
     names = dict.fromkeys(name for areas_there in found.values() for name in areas_there)
     rivals = [name for name in names if name != query]
-    print(f"## `{query}` over tasks\n")
-    print("| against | tasks | ahead on | mean difference, points | p | Holm p |")
-    print("|---|---:|---:|---:|---:|---:|")
     compared = compare_over_tasks(found, query, rivals)
-    for each in sorted(compared, key=lambda each: -each.difference):
-        cells = [
-            each.reference,
-            str(each.pairs),
-            str(each.wins),
-            f"{100 * each.difference:+.2f}",
-            p_text(each.wilcoxon),
-            p_text(each.holm),
-        ]
-        print(f"| {' | '.join(cells)} |")
-
-
-def print_tables() -> None:
-    """Every task, then ours against the best rival of each task, then over tasks."""
-    scores = pd.read_parquet(PUBLISHED, engine="pyarrow")
-    tables = []
     rows = []
-    of_tasks: dict[str, Areas] = {}
-    for task in SOLVED:
-        of_task = scores[scores["task"] == task.name]
-        if of_task.empty or task.name in TUNED:
+    for each in sorted(compared, key=lambda each: -each.difference):
+        rows.append(
+            [
+                each.reference,
+                str(each.pairs),
+                str(each.wins),
+                f"{100 * each.difference:+.2f}",
+                p_text(each.wilcoxon),
+                p_text(each.holm),
+            ]
+        )
+    heads = ["against", "tasks", "ahead on", "mean difference, points", "p", "Holm p"]
+    return write_table(heads, rows)
+
+
+def only_unseen(scores: pd.DataFrame) -> pd.DataFrame:
+    """Scores of the short list by the seeds that had not been looked at."""
+    first = scores["task"].map(SEEN_OF_TASK).fillna(SEEN)
+    is_listed = scores["query"].isin((JUDGED, *SHORT_LIST))
+    return scores[is_listed & (scores["seed"] >= first)]
+
+
+# -- each budget of each task -------------------------------------------------------------------
+
+
+def cells_of(rows: pd.DataFrame) -> Cells:
+    """The accuracies of a task, by strategy, cycle and seed."""
+    found: dict[str, dict[int, dict[int, float]]] = {}
+    for row in rows.itertuples(index=False):
+        of_query = found.setdefault(str(row.query), {})
+        of_query.setdefault(int(row.cycle), {})[int(row.seed)] = float(row.accuracy)
+    return found
+
+
+def judge_cells(rows: pd.DataFrame) -> dict[str, int]:
+    """How often `JUDGED` is better than the best published rival of a budget, not worse, or worse, on
+    one task.
+
+    The best rival is found after the fact, among those with `ENOUGH` seeds, by means over the seeds
+    that both have.  Holm's correction is over all rivals and budgets of the task.
+    """
+    found = cells_of(rows)
+    cycles = [cycle for cycle in found[JUDGED] if A_CLASS[cycle - 1] <= UNTIL]
+    pairs: dict[tuple[int, str], list[float]] = {}
+    for cycle in cycles:
+        mine = found[JUDGED][cycle]
+        for query, of_cycle in found.items():
+            theirs = of_cycle.get(cycle, {})
+            if query not in OURS and len(set(mine) & set(theirs)) >= ENOUGH:
+                pairs[cycle, query] = differences(mine, theirs)
+    tested = holm([wilcoxon_exact(d) for d in pairs.values()])
+    p = dict(zip(pairs, tested, strict=True))
+    outcomes = dict.fromkeys(OUTCOMES, 0)
+    for cycle in cycles:
+        rivals = [query for at, query in pairs if at == cycle]
+        if not rivals:
             continue
-        tables.append((task.title, task_lines(of_task, REFERENCE, classes_of(task))))
-        found = areas(of_task)
-        of_tasks[task.name] = found
-        rivals = [query for query in found if query not in OURS]
-        cells = [describe(judge(task.name, found, query, rivals)) for query in OURS]
-        rows.append(f"| {task.name.rpartition('/')[2]} | {' | '.join(cells)} |")
-    print(to_markdown(tables, [], REFERENCE).partition("\n\n## ")[2].join(["## ", ""]))
-    print("## Against the best rival\n")
-    print(f"| task | {' | '.join(OURS)} |\n|---|{'---|' * len(OURS)}")
-    print("\n".join(rows))
-    print()
-    print_by_task(of_tasks, OVER_TASKS, RIVALS_BY_TASK)
-    print_over_tasks(of_tasks, OVER_TASKS)
+        best = min(rivals, key=lambda query: fmean(pairs[cycle, query]))
+        d = pairs[cycle, best]
+        is_clear = p[cycle, best] <= LEVEL
+        if is_clear and fmean(d) > 0:
+            outcome = "better"
+        elif is_clear and fmean(d) < 0:
+            outcome = "worse"
+        elif not_worse(d) <= LEVEL:
+            outcome = "not worse"
+        else:
+            outcome = "open"
+        outcomes[outcome] += 1
+    return outcomes
 
 
-def print_unseen() -> None:
-    """The strategy against some others on each task and over tasks, by the seeds that had not been
-    looked at."""
+def count_cells(scores: pd.DataFrame) -> str:
+    """The outcomes of all budgets of all tasks, of each trainer."""
+    rows = []
+    for trainer, tasks in (("closed form", SOLVED), ("FedAvg", TRAINED)):
+        total = dict.fromkeys(OUTCOMES, 0)
+        for task, of_task in rows_by_task(scores, tasks).items():
+            outcomes = judge_cells(of_task)
+            counts = [str(outcomes[each]) for each in OUTCOMES]
+            rows.append([trainer, shorten(task), str(sum(outcomes.values())), *counts])
+            for each in OUTCOMES:
+                total[each] += outcomes[each]
+        n = sum(total.values())
+        if n:
+            shares = [f"{total[each]} ({100 * total[each] / n:.0f} %)" for each in OUTCOMES]
+            rows.append([trainer, "all", str(n), *shares])
+    return write_table(["trainer", "task", "cells", *OUTCOMES], rows)
+
+
+# -- one trainer beside the other ------------------------------------------------------------
+
+
+def gain_of(of_task: Areas, query: str) -> str:
+    """Points of area over random rows, as a cell; with a star where the exact test over seeds, with
+    Holm's correction over the short list, tells them from nothing."""
+    listed = [each for each in (*SHORT_LIST[1:], JUDGED) if each in of_task]
+    compared = compare_pairs(of_task, [(each, REFERENCE) for each in listed])
+    for each in compared:
+        if each.query == query:
+            star = "\\*" if each.is_distinct else ""
+            return f"{100 * each.difference:+.1f}{star}"
+    return "–"
+
+
+def compare_trainers(scores: pd.DataFrame) -> str:
+    """Gains over random rows by the closed form and by FedAvg, and how alike the two orders are."""
+    solved = areas_by_task(rows_by_task(scores, SOLVED))
+    rows = []
+    for task, trained in areas_by_task(rows_by_task(scores, TRAINED)).items():
+        beside = solved[task.removesuffix(FEDAVG)]
+        cells = [shorten(task)]
+        for query in (*SHORT_LIST[1:], JUDGED):
+            cells.append(f"{gain_of(beside, query)} / {gain_of(trained, query)}")
+        names = (*SHORT_LIST, JUDGED)
+        one = [fmean(beside[name].values()) for name in names]
+        other = [fmean(trained[name].values()) for name in names]
+        cells.append(f"{kendalltau(one, other).statistic:+.1f}")
+        seeds = (len(beside[JUDGED]), len(trained[JUDGED]))
+        cells.append(f"{seeds[0]} / {seeds[1]}")
+        rows.append(cells)
+    heads = ["task", *SHORT_LIST[1:], JUDGED, "order", "seeds"]
+    return write_table(heads, rows)
+
+
+def compare_levels(scores: pd.DataFrame) -> str:
+    """The mean accuracy of `JUDGED` at each budget by the closed form and by FedAvg."""
+    solved = rows_by_task(scores, SOLVED)
+    rows = []
+    for task, trained in rows_by_task(scores, TRAINED).items():
+        of_both = (solved[task.removesuffix(FEDAVG)], trained)
+        means = []
+        for of_task in of_both:
+            mine = of_task[of_task["query"] == JUDGED]
+            means.append(mine.groupby("cycle")["accuracy"].mean())
+        cells = [shorten(task)]
+        for cycle in range(1, len(A_CLASS) + 1):
+            if cycle in means[0].index and cycle in means[1].index:
+                cells.append(f"{100 * means[0][cycle]:.0f} / {100 * means[1][cycle]:.0f}")
+            else:
+                cells.append("–")
+        rows.append(cells)
+    return write_table(["task", *(f"{labels} a class" for labels in A_CLASS)], rows)
+
+
+# -- the page -----------------------------------------------------------------------------------
+
+
+def build_sections() -> dict[str, Callable[[], str]]:
+    """What each section of the page holds, by name, in the order of the page."""
     scores = pd.read_parquet(PUBLISHED, engine="pyarrow")
-    of_tasks: dict[str, Areas] = {}
-    for task in SOLVED:
-        of_task = scores[scores["task"] == task.name]
-        unseen = of_task[of_task["seed"] >= SEEN_OF_TASK.get(task.name, SEEN)]
-        if task.name not in TUNED and not unseen.empty:
-            of_tasks[task.name] = areas(
-                unseen[unseen["query"].isin((OVER_TASKS, *RIVALS_BY_TASK))]
-            )
-    print_by_task(of_tasks, OVER_TASKS, RIVALS_BY_TASK)
-    print_over_tasks(of_tasks, OVER_TASKS)
+    solved = areas_by_task(rows_by_task(scores, SOLVED))
+    trained = areas_by_task(rows_by_task(scores, TRAINED))
+    unseen = areas_by_task(rows_by_task(only_unseen(scores), SOLVED))
+    return {
+        "seeds": lambda: count_seeds(scores),
+        "trainers": lambda: compare_trainers(scores),
+        "levels": lambda: compare_levels(scores),
+        "cells": lambda: count_cells(scores),
+        "strategies": lambda: list_strategies(scores, SOLVED),
+        "best": lambda: compare_with_best(scores, SOLVED),
+        "by-task": lambda: compare_by_task(solved, JUDGED, SHORT_LIST),
+        "over-tasks": lambda: write_over_tasks(solved, JUDGED),
+        "unseen": lambda: compare_by_task(unseen, JUDGED, SHORT_LIST),
+        "unseen-over-tasks": lambda: write_over_tasks(unseen, JUDGED),
+        "fedavg": lambda: list_strategies(scores, TRAINED),
+        "fedavg-by-task": lambda: compare_by_task(trained, JUDGED, SHORT_LIST),
+        "fedavg-over-tasks": lambda: write_over_tasks(trained, JUDGED),
+        "regret": lambda: "\n".join(regret_lines()),
+    }
+
+
+def replace_section(page: str, name: str, text: str) -> str:
+    """The page with this text between the marks of a section.
+
+    Raises ValueError where the page has not one such section.
+    """
+    begin = f"<!-- begin {name} -->\n"
+    end = f"<!-- end {name} -->"
+    if page.count(begin) != 1 or page.count(end) != 1:
+        raise ValueError(f"{PAGE} is to have one section {name}, between {begin} and {end}")
+    before, _, rest = page.partition(begin)
+    after = rest.partition(end)[2]
+    return f"{before}{begin}\n{text.strip()}\n\n{end}{after}"
+
+
+def write_page() -> None:
+    """Put all tables into the page."""
+    page = PAGE.read_text(encoding="utf-8")
+    sections = build_sections()
+    strange = set(re.findall(r"<!-- begin (\S+) -->", page)) - set(sections)
+    if strange:
+        raise ValueError(f"{PAGE} has sections that nothing writes: {sorted(strange)}")
+    for name, build_section in sections.items():
+        page = replace_section(page, name, build_section())
+    PAGE.write_text(page, encoding="utf-8")
+
+
+def show(names: Sequence[str]) -> None:
+    """Print tables."""
+    sections = build_sections()
+    for name in names or list(sections):
+        print(f"{name}:\n\n{sections[name]()}\n")
 
 
 def main() -> None:
-    """Join scores, or print tables."""
+    """Join scores, print tables, or write them into the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=("join", "tables", "unseen"))
-    parser.add_argument("paths", nargs="*", type=Path)
+    parser.add_argument("what", choices=("join", "show", "write"))
+    parser.add_argument("names", nargs="*", help="the file and the folders, or sections")
     given = parser.parse_args()
     if given.what == "join":
-        out, *folders = given.paths
+        out, *folders = map(Path, given.names)
         join(out, folders)
-    elif given.what == "unseen":
-        print_unseen()
+    elif given.what == "show":
+        show(given.names)
     else:
-        print_tables()
+        write_page()
 
 
 if __name__ == "__main__":

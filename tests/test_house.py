@@ -101,9 +101,21 @@ def reason(name: str) -> str | None:
     return next((f"{name} {UNSAFE[part]}" for part in known if part in UNSAFE), None)
 
 
+def spell(node: ast.expr) -> str:
+    """An expression as it is written; dotted names, which most are, without a general printer."""
+    steps = []
+    inner = node
+    while isinstance(inner, ast.Attribute):
+        steps.append(inner.attr)
+        inner = inner.value
+    if isinstance(inner, ast.Name):
+        return ".".join([inner.id, *reversed(steps)])
+    return ast.unparse(node)
+
+
 def full_name(node: ast.expr, known: dict[str, str]) -> str:
     """The dotted name of an expression, its first step replaced by what it was imported as."""
-    first, dot, rest = ast.unparse(node).partition(".")
+    first, dot, rest = spell(node).partition(".")
     return f"{known.get(first, '')}{dot}{rest}"
 
 
@@ -129,7 +141,7 @@ def unsafe_names(tree: ast.Module) -> list[str]:
 def prints(tree: ast.Module) -> list[str]:
     """The lines that call ``print``; what an example in a docstring shows is no call."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return [f"line {c.lineno}: print" for c in calls if ast.unparse(c.func) == "print"]
+    return [f"line {c.lineno}: print" for c in calls if spell(c.func) == "print"]
 
 
 def check(paths: Iterable[Path], rule: Callable[[Path], Iterable[str]]) -> None:

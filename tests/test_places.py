@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -132,7 +133,8 @@ KINDS = (
 )
 
 
-def names_in(path: Path) -> set[str]:
+@cache
+def names_in(path: Path) -> frozenset[str]:
     """The names that a file defines, imports, uses or exports."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -141,7 +143,7 @@ def names_in(path: Path) -> set[str]:
                 found.add(name)
             case ast.FunctionDef(name=name):
                 found.add(name)
-    return found
+    return frozenset(found)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

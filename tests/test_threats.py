@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,10 +51,11 @@ def missing(root: Path, tests: Sequence[tuple[str, str | None]]) -> list[str]:
     return lost
 
 
-def functions(path: Path) -> set[str]:
+@cache
+def functions(path: Path) -> frozenset[str]:
     """The names of the functions that a file defines at its top."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
 
 
 def test_every_test_that_the_page_of_threats_names_is_there() -> None:

@@ -137,6 +137,15 @@ def test_names_are_no_code_and_no_address_of_a_page(written: dict[str, str]) -> 
     assert all(each.startswith(("#", "data:")) for each in parser.addresses)
 
 
+def test_a_command_that_is_copied_from_a_report_is_one_line(
+    written: dict[str, str],
+) -> None:
+    (command,) = re.findall(
+        r"<pre[^>]*><code>(.*?)</code></pre>", written["html"], re.DOTALL
+    )
+    assert "# second" in command and "\n" not in command
+
+
 def test_no_cell_of_any_table_is_a_formula(written: dict[str, str]) -> None:
     tables = [written["csv"]]
     for found in re.findall(

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -89,15 +86,10 @@ def test_a_shell_gets_its_script(fallow: Command, shell: str) -> None:
     ],
 )
 def test_tab_completes_commands_recipes_settings_and_strategies(
-    typed: str, offered: str
+    fallow: Command, monkeypatch: pytest.MonkeyPatch, typed: str, offered: str
 ) -> None:
-    env = {"_FALLOW_COMPLETE": "complete_bash", "COMP_WORDS": typed}
-    env["COMP_CWORD"] = str(len(typed.split()) - 1)
-    code = "from fallow.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-    )
-    assert offered in done.stdout.split(), done
+    monkeypatch.setenv("_FALLOW_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
+    said = fallow()
+    assert offered in said.out.split(), said

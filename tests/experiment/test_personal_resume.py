@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -24,6 +25,7 @@ from fallow.study.study import run_cell
 from tests.experiment.crash import KILLED, WELL, exchanges, load_outcome, points, tiny, work
 
 CELL = StudyRun("random", 0)
+STEP = 11 if os.environ.get("FALLOW_SOAK") else 31
 DPFL: dict[str, Any] = {
     "training": Spec("dpfl", {"budget": 2, "tau_init": 1}),
     "query": Spec("random"),
@@ -86,7 +88,7 @@ def test_dpfl_killed_at_points_all_over_a_run_ends_as_if_nothing_had_happened(
     whole = load_outcome(setup, CELL)
     asked = exchanges(setup.out)
     assert len(set(asked)) == len(asked)
-    for deadly in range(1, points(setup.out), 11):
+    for deadly in range(1, points(setup.out), STEP):
         again = replace(setup, out=tmp_path / "again")
         assert work(again, CELL, deadly) == KILLED
         assert work(again, CELL) == WELL

@@ -39,6 +39,7 @@ from tests.experiment.crash import (
 )
 
 CELL = StudyRun("ahfal", 0)
+IS_LONG = bool(os.environ.get("FALLOW_SOAK"))
 PERSISTENT = Optimiser(lr=0.05, momentum=0.9, persist=True)
 WORLDS: dict[str, dict[str, Any]] = {
     "as the demo": {},
@@ -89,13 +90,14 @@ def test_a_run_killed_at_any_point_ends_as_if_nothing_had_happened(
 ) -> None:
     """Points of even number lie before a moment at which something becomes durable.  The point
     behind the moment before leaves the same on the disk, and is tried in the first world alone:
-    there at every third point, in the others at every third moment."""
+    there at every seventh point (`make soak`: every third), in the others at every seventh moment
+    (`make soak`: every third)."""
     setup, whole = undisturbed
-    step = 6
+    step = 6 if IS_LONG else 14
     if setup.recipe == recipe:
-        step = 3
+        step = 3 if IS_LONG else 7
     if setup.recipe.audit:  # beside every point of a coordinator in test_program_resume
-        step = 10
+        step = 10 if IS_LONG else 20
     asked = exchanges(setup.out)
     assert len(set(asked)) == len(asked)
     assert points(setup.out) >= 40
@@ -114,9 +116,9 @@ def test_a_run_killed_twice_ends_as_if_nothing_had_happened(
     undisturbed: tuple[Setup, Left], recipe: Recipe, tmp_path: Path
 ) -> None:
     setup, whole = undisturbed
-    step = 27
+    step = 27 if IS_LONG else 53
     if setup.recipe == recipe:
-        step = 9
+        step = 9 if IS_LONG else 27
     for first in range(1, points(setup.out), step):
         for second in (0, 3):
             again = replace(setup, out=tmp_path / "again")

@@ -4,10 +4,8 @@ they must end with: what the same study in one process leaves."""
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -30,6 +28,7 @@ from fallow.network.nvflare import FOLDER as NVFLARE_FOLDER
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
+from tests.federation.children import Child, start_command
 from tests.federation.worlds import NAMES, Federation, federation, rows
 from tests.network.flower.federation import wait_until
 from tests.network.nvflare.federation import Flare, flare
@@ -49,7 +48,6 @@ SHORT = Recipe(
 )
 LONGER = replace(SHORT, rounds=4)
 LEADER = "coordinator"
-COMMAND = [sys.executable, "-c", "from fallow.cli import main; main()"]
 PAUSE = 0.5  # seconds between two looks of those who label
 GOODBYE = 30.0  # seconds to end in order
 
@@ -63,7 +61,7 @@ class Real:
     alike: Federation
     office: CoordinatorFolder
     sites: dict[str, SiteFolder]
-    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    running: dict[str, Child] = field(default_factory=dict)
     done: Event = field(default_factory=Event)
     flare: Flare | None = None
 
@@ -72,14 +70,8 @@ class Real:
     def start(self, *names: str) -> None:
         for name in names:
             what = "coordinate" if name == LEADER else "site"
-            with self.log(name).open("ab") as out:
-                self.running[name] = subprocess.Popen(
-                    [*COMMAND, what, "start", str(self.folder / name)],
-                    stdout=out,
-                    stderr=out,
-                    stdin=subprocess.DEVNULL,
-                    env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                )
+            place = str(self.folder / name)
+            self.running[name] = start_command(self.log(name), what, "start", place)
 
     def kill(self, *names: str) -> None:
         """All at once, by force."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,8 @@ import pytest
 
 from fallow.network.links import FLOWER, HTTPS
 from tests.federation.browser import NEEDS, chromium
-from tests.federation.real import COMMAND, LEADER, SHORT, Real, real, records
+from tests.federation.children import start_command
+from tests.federation.real import LEADER, SHORT, Real, real, records
 from tests.network.flower.federation import wait_until
 
 FEW = replace(
@@ -27,13 +26,8 @@ pytestmark = NEEDS
 def open_page(browser: Any, study: Real, site: str) -> Any:
     """The labelling page of a site, by the address that its process prints."""
     name = f"page of {site}"
-    with study.log(name).open("wb") as out:
-        study.running[name] = subprocess.Popen(
-            [*COMMAND, "label", str(study.folder / site), "--who", "Ann", "--no-open"],
-            stdout=out,
-            stderr=out,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
+    words = ("label", str(study.folder / site), "--who", "Ann", "--no-open")
+    study.running[name] = start_command(study.log(name), *words)
     wait_until(lambda: "/enter?token=" in study.text(name), LONG, name)
     found = re.search(r"http://\S+", study.text(name))
     assert found, study.told()

@@ -15,6 +15,7 @@ import pytest
 
 from fallow.network.links import FLOWER, HTTPS, NVFLARE
 from tests.federation.real import LEADER, LONGER, Real, assert_as_undisturbed, real
+from tests.federation.test_links_agree import left_by, tensors_alike
 from tests.network.flower.federation import below, kill, processes, wait_until
 from tests.network.nvflare.federation import SERVER, needs_nvflare
 
@@ -78,6 +79,7 @@ def test_a_coordinator_and_a_site_killed_at_once_in_training_end_as_if_nothing_h
         VICTIMS["the coordinator and a site"](study)
         study.finish(LONG)
         assert_as_undisturbed(study)
+        assert left_by(study)["tensors"] == tensors_alike(study)  # every bit
 
 
 @pytest.mark.soak

@@ -1,4 +1,7 @@
-"""One small study over each link and in one process: the same picks, and the same bits."""
+"""One small study over each link and in one process: the same picks, and the same bits.
+
+`test_killed.py` does so over HTTPS with parties that are killed, in every run of the tests.
+"""
 
 from __future__ import annotations
 
@@ -72,6 +75,7 @@ def run(folder: Path, link: str) -> dict[str, Any]:
         return left
 
 
+@pytest.mark.soak
 def test_over_https_and_in_one_process_a_study_leaves_the_same_bits(tmp_path: Path) -> None:
     assert run(tmp_path, HTTPS)["tensors"]
 

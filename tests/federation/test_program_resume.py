@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,11 @@ from fallow.settings.spec import Spec
 from tests.experiment.crash import KILLED, WELL, Points, start_child, wait_for_child
 from tests.federation.worlds import NAMES, Federation, federation, rows
 
-STRIDE = 1 if os.environ.get("FALLOW_SOAK") else 41
+IS_LONG = bool(os.environ.get("FALLOW_SOAK"))
+KILLS = {"tiny": 4, "personal": 2, "stopped": 1}
+"""At how many points, spread over its run, a study is killed; `make soak` takes strides."""
+
+STRIDES = {"tiny": 1, "personal": 2, "stopped": 10}
 RECIPE = Recipe(
     "tiny",
     model=Spec("linear"),
@@ -108,6 +113,14 @@ def work(world: Federation, deadly: int | None = None) -> int:
     return wait_for_child(start_child(act))
 
 
+def choose_points(recipe: Recipe, points: int) -> Iterable[int]:
+    """Where a study is killed: each in the middle of an equal part of its run."""
+    if IS_LONG:
+        return range(0, points, STRIDES[recipe.name])
+    kills = KILLS[recipe.name]
+    return [points * (2 * part + 1) // (2 * kills) for part in range(kills)]
+
+
 @pytest.mark.parametrize(
     "recipe", [RECIPE, PERSONAL, STOPPED], ids=lambda recipe: recipe.name
 )
@@ -122,12 +135,7 @@ def test_a_coordinator_killed_anywhere_ends_as_if_nothing_had_happened(
     whole = read_left(untouched)
     points = int((untouched.folder / "points").read_text())
     assert points > 100
-    stride = STRIDE
-    if recipe is not RECIPE:  # longer runs: what they add is tried at fewer points
-        stride = 2 * STRIDE
-    if recipe.stop is not None:
-        stride = 10 * STRIDE
-    for deadly in range(0, points, stride):
+    for deadly in choose_points(recipe, points):
         world = fresh.again(tmp_path / f"killed-{deadly}")
         world.close()
         assert work(world, deadly) == KILLED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from dataclasses import replace
@@ -30,6 +31,7 @@ from tests.report.conftest import write_study
 
 BOTH = Privacy(epsilon=1.0, secure_sum=True)
 CELL = StudyRun("ahfal", 0)
+STEP = 6 if os.environ.get("FALLOW_SOAK") else 13
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +132,7 @@ def test_a_run_killed_at_a_point_spends_and_picks_as_if_nothing_had_happened(
     whole = ended(setup, CELL)
     book = read_spent(setup)
     assert len(book) == 3 * recipe.cycles
-    for deadly in range(3, points(setup.out), 6):
+    for deadly in range(3, points(setup.out), STEP):
         again = replace(setup, out=tmp_path / "again")
         assert work(again, CELL, deadly) == KILLED
         assert work(again, CELL) == WELL

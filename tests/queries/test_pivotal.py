@@ -169,7 +169,7 @@ def test_how_often_a_row_is_taken_is_its_chance() -> None:
 
 def test_over_sites_too_a_row_is_taken_as_often_as_its_chance_says() -> None:
     sites = table()
-    repeats = 400
+    repeats = 200
     times: Counter[tuple[str, int]] = Counter()
     for seed in range(repeats):
         times.update(taken_of(picked(federation(sites, ANYWHERE, seed=seed), PER_SITE)))

@@ -2,7 +2,8 @@
 
 20 sites hold 3 of 10 classes each, 16 to 79 rows that train; rows are a class centre in 32
 dimensions plus unit noise.  Where sites "flip", 8 of them mirror their labels, and scores are over
-the other 12.  Measured over seeds 0 and 1, in percent:
+the other 12.  Measured over seeds 0 and 1, in percent; `make soak` runs both, and every run of the
+tests the first, whose numbers stand in the code:
 
 ================================  =====  =====  =========================
 method                            plain  flip   share of flipped senders
@@ -20,6 +21,7 @@ hardly matters.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import fmean
@@ -37,7 +39,12 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.training.personal.parts.graphs import share_from
 
-SITES, CLASSES, WIDTH, TEST_ROWS, SEEDS = 20, 10, 32, 300, (0, 1)
+SITES, CLASSES, WIDTH, TEST_ROWS = 20, 10, 32, 300
+SEEDS: tuple[int, ...] = (0,)
+LOCAL, FEDAVG, DPFL, DPFL_FLIP, STATIC_FLIP = 92.4, 83.1, 93.8, 93.3, 90.7
+if os.environ.get("FALLOW_SOAK"):
+    SEEDS = (0, 1)
+    LOCAL, FEDAVG, DPFL, DPFL_FLIP, STATIC_FLIP = 90.5, 77.7, 92.1, 92.3, 89.7
 NAMES = tuple(f"site-{k:02d}" for k in range(SITES))
 BASE = 8 / 19  # of a site's peers that flip, where 8 of 20 do
 RECIPE = Recipe(
@@ -121,7 +128,7 @@ def mean(method: str, flip: int = 0) -> Ended:
 
 
 def test_dpfl_is_better_than_training_alone_and_than_one_model_for_all() -> None:
-    measured = {"local": 90.5, "fedavg": 77.7, "dpfl": 92.1}
+    measured = {"local": LOCAL, "fedavg": FEDAVG, "dpfl": DPFL}
     found = {method: mean(method).accuracy for method in measured}
     assert found == pytest.approx(measured, abs=1.5)
     assert found["dpfl"] >= found["local"] + 0.5
@@ -130,8 +137,8 @@ def test_dpfl_is_better_than_training_alone_and_than_one_model_for_all() -> None
 
 def test_where_labels_conflict_dpfl_is_better_than_a_static_random_graph() -> None:
     dpfl, static = mean("dpfl", 8), mean("static", 8)
-    assert dpfl.accuracy == pytest.approx(92.3, abs=1.5)
-    assert static.accuracy == pytest.approx(89.7, abs=1.5)
+    assert dpfl.accuracy == pytest.approx(DPFL_FLIP, abs=1.5)
+    assert static.accuracy == pytest.approx(STATIC_FLIP, abs=1.5)
     assert dpfl.accuracy >= static.accuracy + 0.5
     assert dpfl.chosen <= BASE / 2 < static.chosen
 

@@ -170,7 +170,8 @@ def test_the_shipped_table_is_the_published_one() -> None:
     pytest.importorskip("pyarrow")
     published = pd.read_parquet("docs/results/benchmark.parquet", engine="pyarrow")
     shipped = pd.read_csv(SCORES)
-    published = published[~published["task"].isin(TUNED)].reset_index(drop=True)
+    solved = {task.name for task in SOLVED} - set(TUNED)
+    published = published[published["task"].isin(solved)].reset_index(drop=True)
     columns = ["task", "query", "seed", "labels"]
     pd.testing.assert_frame_equal(shipped[columns], published[columns], check_dtype=False)
     assert shipped["accuracy"].to_numpy() == pytest.approx(published["accuracy"], abs=1e-5)

@@ -16,6 +16,7 @@ from fallow.report.columns import NOTHING
 from fallow.report.final_table import label_of
 from fallow.report.live import read_live
 from fallow.settings.spec import Spec
+from fallow.storage.plain import one_line
 from fallow.study.names import heading
 from fallow.study.reading import RunRecords, StudyRecords
 
@@ -293,7 +294,8 @@ def run_details(study: StudyRecords, key: str) -> Blocks:
     """How it was run: the command, what it cost, what is missing, and the settings."""
     blocks: list[Block] = []
     if study.study.command:
-        blocks.append(Command(study.study.command))
+        # one line: a second one would run as soon as somebody pastes what is here into a shell
+        blocks.append(Command(one_line(study.study.command)))
     blocks.append(_costs(study))
     blocks += _gaps(study)
     blocks.append(Fold("Settings", [_settings(study)]))

@@ -1,4 +1,8 @@
-"""What leaves a site over the real wire: a planted row, planted names and labels are looked for."""
+"""What leaves a site over the real wire: a planted row, planted names and labels are looked for.
+
+Over HTTPS in every run of the tests; over Flower, which starts a process for each message, in
+`make soak`.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.site.folder import SiteFolder
 from fallow.network.envelope import Reply, open_reply
 from fallow.network.flower.processes import free_port
+from fallow.network.links import FLOWER, HTTPS, LINKS
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from tests.federation.planted import (
@@ -117,6 +122,7 @@ def captured(
     recipe: Recipe,
     until: str | None = None,
     policy: NamePolicy = BUILT_IN,
+    link: str = FLOWER,
 ) -> Iterator[Captured]:
     """A study of two sites, each a process that reaches its coordinator through a tap.
 
@@ -131,7 +137,7 @@ def captured(
     done = Event()
     waits = replace(alike.agreement.waits, timeout=2 * LONG, patience=2 * LONG)
     plan = coordinator.folder.StudyPlan(
-        "alps", recipe, schema, (OTHER, PLANTED), 0, waits, 1
+        "alps", recipe, schema, (OTHER, PLANTED), 0, waits, 1, link=link
     )
     office = CoordinatorFolder.create(
         folder / LEADER, plan, f"127.0.0.1:{port}", ["127.0.0.1"]
@@ -170,8 +176,8 @@ def joined(study: Real, name: str, address: str) -> SiteFolder:
         name=name,
         data=data,
         test=test,
-        superlink=address,
         allow=study.office.names.allowed,
+        **{LINKS[study.office.agreement.link].setting: address},
     )
     study.office.admit(site.path / "join.json")
     return site
@@ -185,10 +191,15 @@ def label_all(study: Real, done: Event) -> None:
                     label(name, ledger, study.alike.agreement.schema)
 
 
-@pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captured]:
+@pytest.fixture(
+    scope="module", params=[HTTPS, pytest.param(FLOWER, marks=pytest.mark.soak)]
+)
+def quiet(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Captured]:
     """One cycle, until its labels are entered: what comes then has come before."""
-    with captured(tmp_path_factory.mktemp("capture"), STUDY, "0/query/close/0") as found:
+    folder = tmp_path_factory.mktemp("capture")
+    with captured(folder, STUDY, "0/query/close/0", link=request.param) as found:
         yield found
 
 
@@ -218,6 +229,9 @@ def test_every_answer_of_the_site_was_on_the_wire_and_nobody_outside_reads_it(
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize(
+    "quiet", [pytest.param(FLOWER, marks=pytest.mark.soak)], indirect=True
+)
 def test_flower_itself_says_of_a_site_what_the_documents_name(quiet: Captured) -> None:
     sent = [part for stream in quiet.taps[PLANTED].up() for part in parts(stream)]
     assert {part.line for part in sent} <= {

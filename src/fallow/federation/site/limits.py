@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import final
 
 from torch import Tensor
@@ -71,7 +72,7 @@ class SiteLimits:
     width: int
     scores: int | None = None
 
-    @property
+    @cached_property
     def schedule(self) -> RunSchedule:
         """The orders that the agreed recipe leads to."""
         return RunSchedule(self.agreement.recipe)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, final
 
 from fallow.core.messages import Request
@@ -251,9 +252,12 @@ class RunSchedule:
             first = last
         return first, last
 
-    @property
+    @cached_property
     def is_one_pass(self) -> bool:
-        """Whether rows are chosen once, for the budget of every cycle."""
+        """Whether rows are chosen once, for the budget of every cycle.
+
+        Asked for every order, and found by building the methods of the recipe: kept.
+        """
         return is_one_pass(self.recipe)
 
     def _phase(self, kind: Part, *, cycle: int, round_: int, part: int) -> tuple[int, int]:

@@ -1,0 +1,82 @@
+"""Pages of results hold what their commands write from the published scores."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+import pytest
+
+from fallow.papers.own.few_labels import DIGITS, FEDAVG, SOLVED, TRAINED
+from fallow.study.benchmark import COLUMNS
+
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+SOLVED_DIGITS = DIGITS.name.removesuffix(FEDAVG)
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    pytest.importorskip("pyarrow")
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return import_module("benchmark_page")
+
+
+def scores_of(task: str, lift: float, seeds: int = 12) -> pd.DataFrame:
+    """Two budgets of two strategies: ``typical_unsure`` is ``lift`` above margin at the first and as
+    far below it at the second, by a little more with each seed."""
+    rows = []
+    for seed in range(seeds):
+        step = lift * (1 + seed / 100)
+        for cycle, sign in ((1, 1), (2, -1)):
+            for query, score in (("margin", 0.5), ("typical_unsure", 0.5 + sign * step)):
+                labels = 20 * cycle
+                rows.append((task, "d", query, seed, cycle, labels, score, score, score, 7))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def test_a_budget_that_is_won_and_one_that_is_lost_are_counted(page: ModuleType) -> None:
+    outcomes = page.judge_cells(scores_of(SOLVED_DIGITS, 0.02))
+    assert outcomes == {"better": 1, "not worse": 0, "open": 0, "worse": 1}
+    # a difference that every seed shows may still be smaller than what counts as worse
+    outcomes = page.judge_cells(scores_of(SOLVED_DIGITS, 0.001))
+    assert outcomes == {"better": 1, "not worse": 0, "open": 0, "worse": 1}
+
+
+def test_a_rival_with_few_seeds_is_not_the_best_one_of_a_budget(page: ModuleType) -> None:
+    few = scores_of(SOLVED_DIGITS, 0.02, seeds=5)
+    few = few[few["query"] == "margin"].assign(query="entropy", accuracy=0.9)
+    both = pd.concat([scores_of(SOLVED_DIGITS, 0.02), few], ignore_index=True)
+    assert page.judge_cells(both)["better"] == 1
+
+
+def test_trainers_are_never_mixed(page: ModuleType) -> None:
+    solved = scores_of(SOLVED_DIGITS, 0.02)
+    trained = scores_of(DIGITS.name, 0.05)
+    both = pd.concat([solved, trained], ignore_index=True)
+    (rows,) = page.rows_by_task(both, SOLVED).values()
+    pd.testing.assert_frame_equal(rows, solved)
+    (rows,) = page.rows_by_task(both, TRAINED).values()
+    pd.testing.assert_frame_equal(rows.reset_index(drop=True), trained)
+
+
+def test_a_section_is_replaced_between_its_marks(page: ModuleType) -> None:
+    old = "# A\n\n<!-- begin one -->\nold\n<!-- end one -->\n\nafter\n"
+    new = page.replace_section(old, "one", "new")
+    assert new == "# A\n\n<!-- begin one -->\n\nnew\n\n<!-- end one -->\n\nafter\n"
+    assert page.replace_section(new, "one", "new") == new
+    with pytest.raises(ValueError, match="is to have one section two"):
+        page.replace_section(old, "two", "new")
+
+
+def test_the_page_is_of_the_published_scores(
+    page: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(SCRIPTS.parent)
+    written = page.PAGE.read_text(encoding="utf-8")
+    scores = pd.read_parquet(page.PUBLISHED, engine="pyarrow")
+    seeds = page.replace_section(written, "seeds", page.count_seeds(scores))
+    assert seeds == written
+    levels = page.replace_section(written, "levels", page.compare_levels(scores))
+    assert levels == written
