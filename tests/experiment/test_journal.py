@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -180,3 +181,20 @@ def test_a_file_that_is_no_journal_is_reported_as_damage(
 def test_a_journal_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(Failed, match=r"cannot be written .*: free some space"):
         Journal(tmp_path / "nowhere" / "journal.sqlite")
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "CREATE VIEW finished AS WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k FROM n) "
+        "SELECT k FROM n",
+        "CREATE TRIGGER t AFTER INSERT ON finished BEGIN DELETE FROM kept; END",
+    ],
+)
+def test_a_file_that_would_run_something_is_refused(path: Path, hidden: str) -> None:
+    if "TRIGGER" in hidden:
+        Journal(path).close()
+    with closing(sqlite3.connect(path)) as received:
+        received.execute(hidden)
+    with pytest.raises(Failed, match="which no journal has"):
+        Journal(path)

@@ -68,10 +68,19 @@ class Journal:
         if is_durable:
             durability = DURABLE
         self._file = Database(path, words, durability, is_private=is_durable)
+        self._refuse_what_runs()
         self._file.create(TABLES)
         columns = [name for _, name, *_ in self._read("PRAGMA table_info(label)")]
         if "held" not in columns:
             self._write(ADD_HELD)
+
+    def _refuse_what_runs(self) -> None:
+        """Raise Failed where the file, which somebody else may have sent, has views or triggers: no
+        journal has any, and they run whenever it is read or written."""
+        kinds = self._read("SELECT type, name FROM sqlite_schema")
+        for kind, name in kinds:
+            if kind not in ("table", "index"):
+                raise self._damaged(f"it has a {kind}, {name:.40}, which no journal has")
 
     def _unwritable(self, why: str) -> Failed:
         return Failed(

@@ -27,6 +27,7 @@ from fallow.queries.parts import (
     OFTEN,
     add_digit,
     bids_of,
+    check_labels,
     check_turns,
     cluster_sites,
     count_nearest,
@@ -40,7 +41,6 @@ from fallow.queries.parts import (
 )
 
 TURNS = 3  # in which sites bid for clusters
-MOST_LABELS = 10**7  # of all sites, of which a site keeps a list
 
 
 @final
@@ -220,8 +220,7 @@ class Typical:
             best.append(rows[:1])
         first = torch.cat([torch.empty(0, dtype=torch.int64), *best])[:n]
 
-        if float(covered.sum()) > MOST_LABELS:
-            raise ValueError(f"{float(covered.sum()):g} labels are said to cover clusters")
+        check_labels(float(covered.sum()))
         is_left = cluster >= 0
         is_left[first] = False
         left = is_left.nonzero().squeeze(1)

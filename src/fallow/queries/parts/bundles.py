@@ -27,6 +27,7 @@ LEAST = 5  # rows of a bundle
 MOST_CENTRES = 500  # as many clusters as TypiClust has at most
 MOST_ROWS = 10_000  # of a site that are tied into bundles; larger sites leave some out
 MORE = 0.25  # clusters beyond those wanted, which are joined in the end
+MOST_LABELS = 10**7  # of all sites, of which a site keeps a list
 MOST_ASKED = MOST_CENTRES + math.ceil(MORE * MOST_CENTRES)  # that an exchange names
 GROWTH = 0.6  # so many more clusters after each exchange
 TURNS = 18  # exchanges in which clusters are split: 625 need 15
@@ -286,6 +287,12 @@ def check_clusters(clusters: int) -> None:
         raise ValueError(
             f"{clusters} centres of clusters were named, and no query finds more than {MOST_ASKED}"
         )
+
+
+def check_labels(labels: float) -> None:
+    """Raise ValueError where more labels are said to cover clusters than a site can keep a list of."""
+    if labels > MOST_LABELS:
+        raise ValueError(f"{labels:g} labels are said to cover clusters")
 
 
 def check_turns(turns: Tensor, most: int) -> None:
