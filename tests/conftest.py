@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and numpy start their threads
@@ -56,6 +57,15 @@ def pytest_collect_file(
     if ">>> " in file_path.read_text(encoding="utf-8"):
         return found
     return [collector for collector in found if type(collector) is pytest.Module]
+
+
+@pytest.fixture(autouse=True)
+def places_of_modules() -> Iterator[None]:
+    """Where modules are found stays as it was: commands that run in this process leave the current
+    folder out."""
+    before = sys.path.copy()
+    yield
+    sys.path[:] = before
 
 
 @pytest.fixture(scope="session")

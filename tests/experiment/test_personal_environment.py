@@ -285,7 +285,7 @@ def test_scores_over_sites_by_hand() -> None:
         ({"flip": 4}, "flip is 4 of 4 sites"),
         ({"flip": -1}, "flip is -1"),
         ({"plan": {"start": "warm"}}, "plan.start is 'warm'"),
-        ({"test": "mine"}, "test: .*'common' or 'own', not 'mine'"),
+        ({"test": "mine"}, "test is 'mine'; it must be 'common' or 'own'"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], words: str) -> None:

@@ -93,7 +93,7 @@ semicolons or tabs, as some countries have it: quotes around the whole do not co
 
 
 def cell(value: object) -> object:
-    """A value as a cell of a CSV file: a text that a spreadsheet would run as a formula is led by an
+    r"""A value as a cell of a CSV file: a text that a spreadsheet would run as a formula is led by an
     apostrophe, which `cell_text` takes away again; so is what stands behind a semicolon in it, where
     some spreadsheets begin another cell.  Numbers stay as they are.
 

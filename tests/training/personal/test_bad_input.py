@@ -168,14 +168,12 @@ def test_a_mask_that_isolates_a_site_leaves_it_to_local_training_and_nobody_sees
 
 @pytest.mark.parametrize("budget", [2.5, "5", True, [2, 2.0, 2, 2], [2, 0, 2, 2]])
 def test_a_budget_that_is_no_number_of_models_is_named(budget: Any) -> None:
-    with pytest.raises(
-        ValueError, match=r"DPFL's budget is .* models; it must be 1 or more"
-    ):
+    with pytest.raises(ValueError, match=r"(?i)dpfl's budget is .*; it must be"):
         build(fallow.training.personal, "dpfl", budget=budget)
 
 
 def test_parts_of_epochs_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"a segment of 1\.5 epochs cannot be trained"):
+    with pytest.raises(ValueError, match=r"tau_init is 1\.5; it must be a whole number"):
         run_recipe(odd(), "dpfl", {"tau_init": 1.5})
 
 
