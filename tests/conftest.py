@@ -28,6 +28,7 @@ else:
     hypothesis.settings.load_profile("fallow")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+PLACES = sys.path.copy()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -61,8 +62,9 @@ def pytest_collect_file(
 
 @pytest.fixture(autouse=True)
 def places_of_modules() -> Iterator[None]:
-    """Where modules are found stays as it was: commands that run in this process leave the current
-    folder out."""
+    """Where modules are found stays as it was: commands that run in this process, also for what
+    several tests share, leave the current folder out."""
+    sys.path[:0] = [place for place in PLACES if place not in sys.path]
     before = sys.path.copy()
     yield
     sys.path[:] = before
