@@ -25,9 +25,8 @@ HEAD = (
     10.0  # seconds from there, or from the last answer, until the head of a request is read
 )
 HEAD_BYTES = 16_384  # of the head of a request
-STEPS = (
-    8  # of the event loop, in which what was accepted last becomes a connection and ends
-)
+STEPS = 8
+"""Turns of the event loop in which what was accepted last becomes a connection, and ends."""
 GATE = "gate"
 """Under this name a request finds the connection on which it came."""
 
@@ -86,7 +85,7 @@ class Connections:
         for group in self._sites.values():
             group.pop(gate, None)
 
-    def await_handshake(self, handshake: asyncio.Task[None]) -> None:
+    def keep_handshake(self, handshake: asyncio.Task[None]) -> None:
         """Keep what begins TLS on a connection until it has ended."""
         self._handshakes.add(handshake)
         handshake.add_done_callback(self._handshakes.discard)
@@ -126,7 +125,7 @@ class Gate(asyncio.Protocol):
             return
         loop = asyncio.get_running_loop()
         handshake = loop.create_task(self._secure(bare, requests, self.connections.context))
-        self.connections.await_handshake(handshake)
+        self.connections.keep_handshake(handshake)
 
     def connection_lost(self, error: Exception | None) -> None:
         """It ended before TLS was begun."""
