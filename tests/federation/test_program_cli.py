@@ -67,6 +67,25 @@ def begun(fallow: Said, tmp_path: Path) -> Said:
     return fallow
 
 
+def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
+    fallow: Said, tmp_path: Path
+) -> None:
+    table(tmp_path / "example.csv")
+    (tmp_path / "real.toml").write_text('query = "margin"\n')
+    about = ["--recipe", "real.toml", "--example", "example.csv", "--label", "disease"]
+    sites = ["--sites", "east,north,south"]
+    code, out, err = fallow("coordinate", "init", "study", *about, *sites)
+    assert (code, err) == (0, "")
+    assert "Sums are secure sums" in out
+    recipe = read_agreement(tmp_path / "study" / "study.toml").recipe
+    assert recipe.training.name == "closed-form"
+    assert recipe.privacy.secure_sum
+
+    code, _, err = fallow("coordinate", "init", "two", *about, "--sites", "north,south")
+    assert code != 0
+    assert "set privacy.secure_sum = true (three sites or more)" in err
+
+
 def test_init_writes_an_agreement_that_names_this_coordinator(
     begun: Said, tmp_path: Path
 ) -> None:

@@ -74,6 +74,8 @@ def run(
 
     world: a `Federation`, a data set, or the name of one.
     query, training, model: objects, classes, or names ("ahfal:tau=15", "fedprox:mu=0.01").
+    training: by default `ClosedForm`, or `FedAvg` where you give a model or a setting of its
+    training (``rounds``, ``plan``, ``head``, ...), or a query that looks at one.
     budget: what a cycle may buy: a fraction of all rows (0.05) or labels per site (20).
     initial: the first labels, in the same units.  cycles: queries after the first training.
     rounds: exchanges of models in a training phase.  seed: everything that is drawn follows from it.
@@ -103,7 +105,8 @@ def run(
         "cycles": cycles,
         "rounds": rounds,
     }
-    request = read_request(world, recipe, {"bounds": (), **given, **settings})
+    strategies = [query for query in [query] if query is not None]
+    request = read_request(world, recipe, {"bounds": (), **given, **settings}, strategies)
     classes = request.collected.classes
     is_kept = out is not None
     folder = make_folder(out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from fallow.core.own import lend
 from fallow.data import Dataset
 from fallow.papers import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
+from fallow.study.default_training import default_training
 
 RENAMED = {"budget": "per_cycle", "policy": "budget"}
 """Arguments whose setting has another name: ``budget=0.05`` is what a cycle may buy, and ``policy``
@@ -37,14 +38,16 @@ def read_request(
     world: Federation | Dataset | str | Path | None,
     recipe: Recipe | Mapping[str, Any] | str | Path | None,
     settings: Mapping[str, Any],
+    strategies: Sequence[object] = (),
 ) -> RunRequest:
     """The recipe that the arguments describe.
 
+    strategies: those that will be run, where they are not the recipe's: they have a say in how
+    models are trained where nobody says it (`default_training`).
     Settings that are None are left to ``recipe``.  Raises ValueError with the nearest name for an
     unknown setting, and with the setting for a bad value.
     """
     collected = Collected()
-    start = _start(recipe)
     found = _world(world)
     words: dict[str, Any] = {}
     dataset = None
@@ -66,16 +69,22 @@ def read_request(
         words[name] = collected.setting(name, value)
     if found is not None and recipe is None:
         words.setdefault("name", found.dataset.name)
+    texts = [collected.text(strategy) for strategy in strategies]
     with lend(collected.classes):
+        start = None
+        if recipe is None:
+            words.setdefault("training", default_training(words, texts))
+        elif isinstance(recipe, Recipe):
+            start = recipe
+        elif isinstance(recipe, Mapping):
+            written = {"name": "own", **recipe}
+            if "training" not in words:
+                usual = default_training({**written, **words}, texts)
+                written.setdefault("training", usual)
+            start = recipe_from(written)
+        else:
+            start = find_recipe(str(recipe))
         return RunRequest(recipe_from(words, start), dataset, collected)
-
-
-def _start(recipe: Recipe | Mapping[str, Any] | str | Path | None) -> Recipe | None:
-    if recipe is None or isinstance(recipe, Recipe):
-        return recipe
-    if isinstance(recipe, Mapping):
-        return recipe_from({"name": "own", **recipe})
-    return find_recipe(str(recipe))
 
 
 def _world(world: Federation | Dataset | str | Path | None) -> Federation | None:

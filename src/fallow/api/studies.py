@@ -94,11 +94,12 @@ def compare(
     defaults: dict[str, object] = {}
     if recipe is None:
         defaults["bounds"] = ()  # upper bounds are for those who ask for them
-    request = read_request(world, recipe, {**defaults, **settings})
-    collected = request.collected
-    asked: Sequence[object] = request.recipe.queries
+    given: list[object] = []
     if queries is not None:
-        asked = _list_queries(queries)
+        given = _list_queries(queries)
+    request = read_request(world, recipe, {**defaults, **settings}, given)
+    collected = request.collected
+    asked = given or request.recipe.queries
     texts = list(dict.fromkeys(collected.text(query) for query in asked))
     wanted = _seeds(seeds)
     chosen = request.recipe

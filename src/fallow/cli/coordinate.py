@@ -72,8 +72,9 @@ def init(
     fallow coordinate init heart --recipe demo --sites basel,bern \\
     --example rows.csv --label disease --host fallow.example.org
     """
-    from fallow.cli.coordinate_words import after_init
+    from fallow.cli.coordinate_words import SECURE_SUMS, after_init
     from fallow.federation.agreement import Waits, read_guideline
+    from fallow.federation.building import with_secure_sums
     from fallow.federation.coordinator.folder import CoordinatorFolder, Server, StudyPlan
     from fallow.federation.schema import schema_of
     from fallow.federation.toml import seconds_of
@@ -84,7 +85,9 @@ def init(
     listed = opt.split_names(classes)
     base = find_recipe(recipe)
     changes = expand(base, opt.settings(set_, None, None, None))
-    chosen = with_settings(base, changes)
+    named = opt.split_names(sites)
+    written = with_settings(base, changes)
+    chosen = with_secure_sums(written, len(named))
     # rows with empty cells are left out, or a frozen model cannot take them
     needs_whole = chosen.drop_rows or chosen.features is not None
     left_out: list[str] = []  # sentences on columns of the example
@@ -110,7 +113,7 @@ def init(
         name=name or folder.resolve().name,
         recipe=chosen,
         schema=schema,
-        sites=opt.split_names(sites),
+        sites=named,
         seed=seed,
         waits=waits,
         smallest=smallest,
@@ -137,7 +140,10 @@ def init(
     called = None  # how sites call this machine
     if host:
         called = host[0]
-    lines = [*left_out, *after_init(made, called)]
+    lines = list(left_out)
+    if chosen != written:
+        lines.append(SECURE_SUMS)
+    lines += after_init(made, called)
     opt.tell(lines, about, quiet=quiet, as_json=as_json)
 
 

@@ -29,6 +29,10 @@ from fallow.report.live import (
     site_columns,
 )
 
+SECURE_SUMS = (
+    "Sums are secure sums (privacy.secure_sum): you see totals of all sites, and no site's part. Whoever "
+    "wants them plain says so in the settings, and sites are told."
+)
 WIDE = 110  # characters that the table of sites takes
 SAME = ("Rows", "Test rows")
 """Columns that stay the same in a run."""

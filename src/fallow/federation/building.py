@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 import torch
@@ -14,6 +14,7 @@ from fallow import encoders
 from fallow.core.banks import Layout
 from fallow.core.build import find
 from fallow.core.methods import Encoder, Method, Methods, Showing
+from fallow.core.names import BUILT_IN
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.engine import row_loss
@@ -25,10 +26,16 @@ from fallow.experiment.scale import is_standardised
 from fallow.federation.agreement import Agreement
 from fallow.federation.people import People
 from fallow.models import check_model
+from fallow.privacy import Privacy
+from fallow.privacy.settings import SMALLEST
+from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.study.opening import check_task
 from fallow.training.scaling import Scaling
 
+LARGE = 1e9
+"""No site adds more than this to a total, where nobody says what it adds at most; squares of
+measurements are large."""
 PINNED = ("weights", "sha256", "context", "context_sha256")
 """Fields of encoders that name files and their digests."""
 
@@ -153,6 +160,26 @@ def _check_weights(agreement: Agreement) -> None:
             f"{agreement.name}: the encoder {spec.name} has no {' and no '.join(lacking)}; at real "
             "sites name the file of weights and its SHA-256, so that all have the same"
         )
+
+
+def with_secure_sums(recipe: Recipe, sites: int) -> Recipe:
+    """The recipe with secure sums where its training method or query needs them at real sites, there
+    are sites enough for them, and nothing is said of privacy; else the recipe as it is."""
+    if sites < SMALLEST or recipe.privacy != Privacy():
+        return recipe
+    try:
+        methods = methods_of(recipe, policy=BUILT_IN)
+    except ValueError:  # who builds the study says why
+        return recipe
+    if any(_shows_parts(methods[name]) for name in ("training", "query")):
+        return replace(recipe, privacy=Privacy(secure_sum=True, bound=LARGE))
+    return recipe
+
+
+def _shows_parts(method: Method) -> bool:
+    """Whether the coordinator would see what a site did not agree to show, in sums that are plain."""
+    is_asked = isinstance(method, Showing) and method.shown != "parts"
+    return is_asked and bool(method.contract.parts_show)
 
 
 def _check_shown(agreement: Agreement, method: Method, setting: str, spec: Spec) -> None:

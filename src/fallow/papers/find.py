@@ -16,6 +16,7 @@ from fallow.papers.logo.paper import LOGO
 from fallow.papers.own.paper import OWN
 from fallow.report.paper import Paper, known_of, recipes_of
 from fallow.settings.recipe import Recipe, recipe_from
+from fallow.study.default_training import default_training
 
 PAPERS: tuple[Paper, ...] = (OWN, AHFAL, FAIRFAL, FALE, DPFL, KAFAL, LOGO)
 """Every paper.  A new one is a folder beside the others and a name here."""
@@ -32,7 +33,8 @@ QUERIES = ("random", "entropy", "ahfal")
 def find_recipe(name: str) -> Recipe:
     """The recipe called ``name``, or the one in the file ``name`` ends in ``.toml``.
 
-    A file may name a recipe to start from: ``base = "demo"``.  Raises ValueError for an unknown
+    A file may name a recipe to start from: ``base = "demo"``.  One that names neither that nor a
+    training method has a usual one (`default_training`).  Raises ValueError for an unknown
     name (with the nearest), a missing or unreadable file, and a bad setting (with its key).
     Paths in a file are relative to it.
 
@@ -61,6 +63,7 @@ def find_recipe(name: str) -> Recipe:
     else:
         start = None
         usual = {"name": path.stem, "queries": QUERIES}
+        usual["training"] = default_training({**usual, **settings}, ())
     data = settings.get("data")
     if isinstance(data, str):
         settings["data"] = _beside(path, data, is_file=data not in CATALOGUE)

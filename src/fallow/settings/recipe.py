@@ -68,6 +68,9 @@ MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 class Recipe:
     """Everything that decides a run but its seed.  All fields travel into ``study.json``.
 
+    Built by hand it trains with FedAvg unless ``training`` says otherwise; `fallow.run`,
+    `fallow.compare` and files without a recipe to start from train in closed form where nothing in
+    them is about a network.
     Raises ValueError for a value that cannot be, with the name of the setting.
 
     >>> import fallow as fl
@@ -501,9 +504,24 @@ def _start_settings(base: Recipe | None, settings: Mapping[str, object]) -> Sett
         if data != base.data:
             start |= {"name": Path(str(data)).stem, "title": "", "published": None}
     if "training" in settings:
-        brought = settings_of_training(settings["training"])
-        start = _merge_settings(start, brought, Recipe, "")
+        start = _change_training(start, settings["training"])
     return start
+
+
+def _change_training(start: Settings, training: object) -> Settings:
+    """With what a training method brings along, and without what the method before it had brought;
+    the same method with other fields changes nothing."""
+    before = start.get("training")
+    if _name_of(training) == _name_of(before):
+        return start
+    left = dict(start)
+    if before is not None:
+        had = _merge_settings(start, settings_of_training(before), Recipe, "")
+        usual = {field.name: field.default for field in fields(Recipe)}
+        for name in settings_of_training(before):
+            if start[name] == had[name]:
+                left[name] = usual[name]
+    return _merge_settings(left, settings_of_training(training), Recipe, "")
 
 
 def settings_of_training(training: object) -> Mapping[str, object]:
@@ -516,17 +534,25 @@ def settings_of_training(training: object) -> Mapping[str, object]:
     >>> settings_of_training("closed-form:penalty=0.1")["rounds"]
     1
     """
-    name: object = None
-    if isinstance(training, str):
-        name = Spec.parse(training).name
-    elif isinstance(training, Mapping):
-        name = training.get("name")
-    if not isinstance(name, str):
+    name = _name_of(training)
+    if name is None:
         return {}
     contract = contract_of_training(name)
     if contract is None:
         return {}
     return contract.settings
+
+
+def _name_of(training: object) -> str | None:
+    """The name of a training method as it stands in settings, in words or by its ``name``."""
+    name: object = None
+    if isinstance(training, str):
+        name = Spec.parse(training).name
+    elif isinstance(training, Mapping):
+        name = training.get("name")
+    if isinstance(name, str):
+        return name
+    return None
 
 
 def contract_of_training(name: str) -> Contract | None:

@@ -19,6 +19,8 @@ NUMBERS = (
 )
 """For numbers to predict: of the strategies that choose by them, BADGE alone held its own against
 random rows on tables (docs/results/fale.md); each in rounds of FedAvg, and solved for at once."""
+SOLVED = NUMBERS[:2]
+"""The same where a study solves for all its models."""
 
 
 def suit_strategies(
@@ -33,11 +35,13 @@ def suit_strategies(
     ('badge',)
     """
     chosen = tuple(queries)
-    if any(not _is_for(variant(recipe, query), found) for query in chosen):
-        if len(chosen) == 1:
-            return NUMBERS[1:2]
-        return NUMBERS
-    return chosen
+    if all(_is_for(variant(recipe, query), found) for query in chosen):
+        return chosen
+    if len(chosen) == 1:
+        return NUMBERS[1:2]
+    if "least-squares" in methods_of(recipe)["training"].contract.tags:
+        return SOLVED
+    return NUMBERS
 
 
 def describe_change(before: Sequence[str], after: Sequence[str], found: Dataset) -> str:
