@@ -109,12 +109,17 @@ def grow(
     exchanges: int,
     report: Callable[[list[Numbers]], None] = lambda rows: None,
 ) -> list[Numbers]:
-    """A row for each number of processes of sites over HTTPS, as long as memory lasts."""
+    """A row for each number of processes of sites over HTTPS; the last is the largest multiple of ten
+    that memory holds."""
     rows: list[Numbers] = []
-    for count in counts:
-        each = float(rows[-1]["megabytes_each"]) / 1000 if rows else 0.0
-        if free() - each * count < ROOM:
-            break
+    for wanted in counts:
+        count = wanted
+        if rows:
+            each = float(rows[-1]["megabytes_each"]) / 1000
+            fits = int((free() - ROOM) / each) // 10 * 10
+            count = min(wanted, fits)
+            if count <= rows[-1]["sites"]:
+                break
         sites = [f"site-{number}" for number in range(count)]
         with (
             tempfile.TemporaryDirectory() as folder,
@@ -133,6 +138,8 @@ def grow(
                 }
             )
             report(rows)
+        if count < wanted:
+            break
     return rows
 
 
