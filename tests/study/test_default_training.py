@@ -83,7 +83,7 @@ def test_what_is_said_is_done(tmp_path: Path) -> None:
     file.write_text('base = "demo"\n')
     assert find_recipe(str(file)).training == RECIPES["demo"].training
     prox = fl.FedProx(mu=0.1)
-    assert read_request(WORLD, None, {"training": prox}).recipe.training.name == "FedProx"
+    assert read_request(WORLD, None, {"training": prox}).recipe.training.name == "fedprox"
     mapped = read_request(WORLD, {"training": "fedprox"}, {"cycles": 1}).recipe
     assert mapped.training.name == "fedprox"
     assert read_request(WORLD, "demo", {}).recipe.training == RECIPES["demo"].training
