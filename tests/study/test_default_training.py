@@ -16,7 +16,7 @@ from fallow.settings.variants import variant
 from fallow.study.default_training import CLOSED_FORM, FEDAVG, default_training
 from tests.toys import First
 
-WORLD = fl.Federation("digits", "iid", sites=4)
+WORLD = fl.Federation(fl.load("digits"), "iid", sites=4)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_query_of_ones_own_that_looks_at_networks_has_one_trained() -> None:
     with lend({name: First}):
         assert default_training({}, [name]) == CLOSED_FORM
 
-    class Deep(First):
+    class Deep(fl.Query):
         contract = fl.Contract(
             "Deep", keep={"select": "a count"}, not_solved="it looks at layers"
         )
