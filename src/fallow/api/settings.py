@@ -12,8 +12,8 @@ from fallow.api.objects import Collected
 from fallow.core.own import lend
 from fallow.data import Dataset
 from fallow.papers import find_recipe
+from fallow.papers.own.default_training import default_training
 from fallow.settings.recipe import Recipe, recipe_from
-from fallow.study.default_training import default_training
 
 RENAMED = {"budget": "per_cycle", "policy": "budget"}
 """Arguments whose setting has another name: ``budget=0.05`` is what a cycle may buy, and ``policy``

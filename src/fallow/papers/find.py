@@ -13,10 +13,10 @@ from fallow.papers.fairfal.paper import FAIRFAL
 from fallow.papers.fale.paper import FALE
 from fallow.papers.kafal.paper import KAFAL
 from fallow.papers.logo.paper import LOGO
+from fallow.papers.own.default_training import default_training
 from fallow.papers.own.paper import OWN
 from fallow.report.paper import Paper, known_of, recipes_of
 from fallow.settings.recipe import Recipe, recipe_from
-from fallow.study.default_training import default_training
 
 PAPERS: tuple[Paper, ...] = (OWN, AHFAL, FAIRFAL, FALE, DPFL, KAFAL, LOGO)
 """Every paper.  A new one is a folder beside the others and a name here."""

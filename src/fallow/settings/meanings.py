@@ -25,8 +25,8 @@ MEANINGS: dict[str, str] = {
     "flip": "So many sites have wrong labels; scores are over the others.",
     # model and training
     "model": "The model that is trained ('fallow models').",
-    "training": "How sites train together ('fallow methods'); a file or call without it has "
-    "closed-form, or fedavg where it speaks of a network (model, rounds, plan, ...).",
+    "training": "How sites train together ('fallow methods'). A file or call without it has the "
+    "default where it speaks of a network (model, rounds, plan, ...); else a head is solved for.",
     "head": "How the last layer is found; exact: it is solved for after the last round.",
     "plan.segments": "Epochs of local training, on parts of the model; 2 means two epochs of all.",
     "plan.batch": "Rows of a step of local training.",

@@ -11,9 +11,9 @@ import fallow as fl
 from fallow.api.settings import read_request
 from fallow.core.own import lend
 from fallow.papers import RECIPES, find_recipe
+from fallow.papers.own.default_training import CLOSED_FORM, FEDAVG, default_training
 from fallow.settings.recipe import recipe_from
 from fallow.settings.variants import variant
-from fallow.study.default_training import CLOSED_FORM, FEDAVG, default_training
 from tests.toys import First
 
 WORLD = fl.Federation(fl.load("digits"), "iid", sites=4)
@@ -56,6 +56,9 @@ def test_a_query_of_ones_own_that_looks_at_networks_has_one_trained() -> None:
         contract = fl.Contract(
             "Deep", keep={"select": "a count"}, not_solved="it looks at layers"
         )
+
+        def select(self, view: Any, n: int) -> Any:
+            return range(n)
 
     with lend({"mine:Deep": Deep}):
         assert default_training({}, ["mine:Deep"]) == FEDAVG
