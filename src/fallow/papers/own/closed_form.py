@@ -2,8 +2,8 @@
 
 Both share first labels, budgets and test rows.  FedAvg trains a network with one hidden layer on the
 numbers of a row; the closed form solves on random Fourier features of them, or on the numbers
-themselves.  The rates of FedAvg were chosen of 0.01, 0.05 and 0.2, by the final score of random rows
-under seeds that are not among those of the recipes.
+themselves.  The rates of FedAvg were chosen of those that docs/results/closed-form.md lists, by the
+final score of random rows under seeds that are not among those of the recipes.
 """
 
 from __future__ import annotations
