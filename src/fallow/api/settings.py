@@ -91,7 +91,7 @@ def _world(world: Federation | Dataset | str | Path | None) -> Federation | None
     if world is None or isinstance(world, Federation):
         return world
     if isinstance(world, Dataset | str | Path):
-        return Federation(world)  # type: ignore[arg-type]
+        return Federation(world)
     if _is_table(world):
         raise ValueError(OF_A_TABLE)
     raise ValueError(
