@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, assert_type, get_args, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from scipy.sparse import csr_matrix
 from torch import nn
 
 import fallow as fl
+from fallow.data import Dataset
 
 Arrays = dict[str, np.ndarray]
 HEAD = nn.Sequential(nn.Linear(4, 3))
@@ -443,6 +446,23 @@ def test_a_frame_that_cannot_be_read_is_said_in_one_sentence(
 
 
 # -- worlds and settings --------------------------------------------------------------------------
+
+
+def test_a_world_may_be_made_from_a_name_or_a_path_and_then_holds_the_data_set(
+    tmp_path: Path,
+) -> None:
+    x = np.arange(20.0).reshape(10, 2)
+    np.savez(tmp_path / "mine.npz", x=x, y=np.arange(10) % 2)
+    # a type checker reads these lines as well
+    named = fl.Federation("iris")
+    opened = fl.Federation(tmp_path / "mine.npz", fl.IID(), sites=2)
+    assert_type(named.dataset, Dataset)
+    assert_type(opened.sites, int)
+    assert (named.dataset.name, opened.dataset.name) == ("iris", "mine")
+    taken = get_type_hints(fl.Federation.__init__)["dataset"]
+    assert set(get_args(taken)) == {Dataset, str, Path}
+    fewer = replace(named, sites=3)
+    assert (fewer.dataset, fewer.sites) == (named.dataset, 3)
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,22 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
         ({"model": "5"}, "model is 5; it must be a name"),
         ({"rows": "many"}, "rows is 'many'; it must be a whole number or none"),
         ({"rounds": "null"}, "rounds is none; it must be a whole number"),
+        ({"rounds": "true"}, "rounds is True; it must be a whole number$"),
+        ({"rows": "false"}, "rows is False; it must be a whole number or none"),
+        ({"participation": "true"}, "participation is True; it must be a number$"),
+        (
+            {"per_cycle": "true"},
+            "per_cycle is True; it must be a number, a whole number or",
+        ),
+        ({"per_cycle": "[1, true, 1]"}, "per_cycle.1 is True; it must be a number or"),
+        ({"plan.batch": "true"}, "plan.batch is True; it must be a whole number$"),
+        ({"plan.segments": "true"}, "plan.segments is True; it must be a list of tables"),
+        (
+            {"plan.segments": '[{"epochs": true}]'},
+            "segments.0.epochs is True; it must be a",
+        ),
+        ({"plan.optimiser.betas": "[0.9, true]"}, "betas.1 is True; it must be a number$"),
+        ({"privacy.epsilon": "true"}, "privacy.epsilon is True; it must be a number or"),
         ({"drop_rows": "maybe"}, "drop_rows is 'maybe'; it must be true or false"),
         ({"initial": "few"}, "initial is 'few'; it must be a number or a whole number$"),
         ({"per_cycle": "few"}, "per_cycle is 'few'; it must be .* or a list of"),
@@ -188,6 +204,7 @@ def test_a_toml_file_starts_from_a_recipe_and_changes_it(tmp_path: Path) -> None
             "mine.toml: round is not a setting; did you mean 'rounds'?",
         ),
         ("[model]\nhidden = [3]", "names no class"),
+        ("rounds = true", "mine.toml: rounds is True; it must be a whole number"),
     ],
 )
 def test_a_bad_toml_file_says_what_is_wrong(

@@ -15,14 +15,16 @@ from fallow.data import Dataset, open_dataset, partition_report
 from fallow.data.partition import partitions
 from fallow.experiment.rows import split_rows
 from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.spec import Spec
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class Federation:
     """Rows at sites: what `fallow.run` and `fallow.compare` call a world.
 
-    dataset: of `fallow.load`, `fallow.from_arrays` or `fallow.from_frame`, or a name.
+    dataset: of `fallow.load`, `fallow.from_arrays` or `fallow.from_frame`, or the name or path of
+    one, which is opened.
     partition: which rows each site holds, such as ``fallow.Dirichlet(alpha=0.1)``, or its name;
     None: the sites that the data names, else equal parts at random.
     sites: how many; 0 with the natural partition: every site that the data names.  None: 10, or
@@ -39,12 +41,17 @@ class Federation:
     """
 
     dataset: Dataset
-    partition: Any = None
-    sites: int | None = None
-    collected: Collected = field(default_factory=Collected, init=False)
+    partition: Spec
+    sites: int
+    collected: Collected = field(init=False)
 
-    def __post_init__(self) -> None:
-        found = self.dataset
+    def __init__(
+        self,
+        dataset: Dataset | str | Path,
+        partition: object = None,  # an object, a class or its name, as `Spec.of` takes them
+        sites: int | None = None,
+    ) -> None:
+        found = dataset
         if isinstance(found, str | Path):
             found = open_dataset(found)
         if not isinstance(found, Dataset):
@@ -52,21 +59,23 @@ class Federation:
                 f"a federation is made from a data set, not from {type(found).__name__}; make one "
                 "with fl.load, fl.from_arrays or fl.from_frame"
             )
-        rule = self.partition
-        sites = plain(self.sites)
+        rule = partition
         if rule is None:
             rule = "iid" if found.groups is None else "natural"
-        spec = self.collected.spec(rule, "partition")
-        if sites is None:
+        collected = Collected()
+        spec = collected.spec(rule, "partition")
+        count = plain(sites)
+        if count is None:
             # every one that the data names, or the usual number
-            sites = 0 if spec.name == "natural" else 10
-        if isinstance(sites, bool) or not isinstance(sites, int) or sites < 0:
-            raise ValueError(f"sites is {self.sites!r}; give a whole number of sites")
+            count = 0 if spec.name == "natural" else 10
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise ValueError(f"sites is {sites!r}; give a whole number of sites")
         object.__setattr__(self, "dataset", found)
         object.__setattr__(self, "partition", spec)
-        object.__setattr__(self, "sites", sites)
-        with lend(self.collected.classes):
-            build(partitions, self.partition.name, **self.partition.fields)
+        object.__setattr__(self, "sites", count)
+        object.__setattr__(self, "collected", collected)
+        with lend(collected.classes):
+            build(partitions, spec.name, **spec.fields)
 
     def __repr__(self) -> str:
         rows = len(self.dataset.x)

@@ -83,7 +83,7 @@ def read_request(
                 written.setdefault("training", usual)
             start = recipe_from(written)
         else:
-            start = find_recipe(str(recipe))
+            start = find_recipe(str(recipe), words, texts)
         return RunRequest(recipe_from(words, start), dataset, collected)
 
 
@@ -91,7 +91,7 @@ def _world(world: Federation | Dataset | str | Path | None) -> Federation | None
     if world is None or isinstance(world, Federation):
         return world
     if isinstance(world, Dataset | str | Path):
-        return Federation(world)  # type: ignore[arg-type]
+        return Federation(world)
     if _is_table(world):
         raise ValueError(OF_A_TABLE)
     raise ValueError(

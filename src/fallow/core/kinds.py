@@ -97,6 +97,56 @@ def is_of_kind(value: object, hint: Any) -> bool:
     return True
 
 
+def refuse_truth(value: object, hint: Any, place: str) -> None:
+    """Raise ValueError for true or false where a number or a text is declared, also in the parts of
+    a value as TOML has them: Python counts true as 1, and so does what reads the kinds of values.
+
+    hint: the type that is declared; place: the name of the value, for the sentence.
+
+    >>> refuse_truth(True, bool | int, "drop_rows")
+    >>> refuse_truth([1, True], tuple[int, ...], "milestones")
+    Traceback (most recent call last):
+    ValueError: milestones.1 is True; it must be a whole number
+    """
+    if isinstance(value, bool):
+        if not is_of_kind(value, hint):
+            raise ValueError(f"{place} is {value}; it must be {describe_kind(hint)}")
+    elif isinstance(value, Mapping):
+        part = _drop_none(hint)
+        if is_dataclass(part):
+            _refuse_truth_in_parts(value, get_type_hints(part), place)
+    elif isinstance(value, list | tuple):
+        for at, each in enumerate(value):
+            refuse_truth(each, _element_at(hint, at), f"{place}.{at}")
+
+
+def _refuse_truth_in_parts(
+    parts: Mapping[Any, object], hints: Mapping[str, Any], place: str
+) -> None:
+    for name, value in parts.items():
+        if name in hints:
+            refuse_truth(value, hints[name], f"{place}.{name}")
+
+
+def _element_at(hint: Any, at: int) -> Any:
+    """The declared type of an element of a list; of anything that is no list: any type."""
+    parts = get_args(hint)
+    origin = get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        lists = [part for part in parts if get_origin(part) in LISTS]
+        if not lists:
+            return Any
+        return _element_at(lists[0], at)
+    if origin not in LISTS:
+        return Any
+    is_fixed = origin is tuple and parts[-1] is not Ellipsis
+    if not is_fixed:
+        return parts[0]
+    if at < len(parts):
+        return parts[at]
+    return Any
+
+
 def show_value(value: object) -> str:
     """A value that somebody gave, cut where it is long.
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
+from fallow.core.kinds import describe_wrong_value
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId, Tree
 from fallow.network.release import HERE
@@ -59,14 +60,16 @@ class Reply:
 @dataclass(frozen=True)
 class Form:
     """How a kind of message is read: its ``head`` is plain words, by an adapter that knows the type
-    of each; ``rest`` is the one field that may be anything."""
+    of each field of its ``kind``; ``rest`` is the one field that may be anything."""
 
-    adapter: TypeAdapter[Any]  # of the class: pydantic's own type says no more
+    kind: type[Order | Reply]
+    adapter: TypeAdapter[Any]  # of the kind: pydantic's own type says no more
     head: tuple[str, ...]
     rest: str
 
 
 ORDER = Form(
+    kind=Order,
     adapter=TypeAdapter(Order),
     head=(
         "study",
@@ -82,6 +85,7 @@ ORDER = Form(
     rest="body",
 )
 REPLY = Form(
+    kind=Reply,
     adapter=TypeAdapter(Reply),
     head=("run", "site", "key", "refused", "version", "life"),
     rest="answer",
@@ -131,11 +135,8 @@ def _open_message(form: Form, public: bytes, blob: bytes, whose: str) -> Tree:
     except (TypeError, RecursionError) as error:  # a tensor, or lists in lists in lists
         raise Refusal(f"a message from {whose} has no plain words at its head") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        field_name = ".".join(str(part) for part in first["loc"])
-        raise Refusal(
-            f"a message from {whose} has a wrong {field_name}: {first['msg']}"
-        ) from error
+        sentence = describe_wrong_value(form.kind, error.errors())
+        raise Refusal(f"in a message from {whose} {sentence}") from error
     head[form.rest] = tree[form.rest]
     return head
 

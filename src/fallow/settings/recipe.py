@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
 
 from fallow.core.build import find, nearest
 from fallow.core.contract import Contract
-from fallow.core.kinds import describe_wrong_value
+from fallow.core.kinds import describe_wrong_value, refuse_truth
 from fallow.core.names import BUILT_IN, OWN, NamePolicy
 from fallow.core.own import own_class
 from fallow.core.plan import Plan, Segment
@@ -578,6 +578,9 @@ def _adapter() -> TypeAdapter[Recipe]:
 
 
 def _validate_settings(merged: Settings) -> Recipe:
+    hints = get_type_hints(Recipe)
+    for name, value in merged.items():
+        refuse_truth(value, hints[name], name)
     try:
         from pydantic import ValidationError
     except ModuleNotFoundError:  # a bare machine
@@ -638,11 +641,12 @@ def _merge_value(*, old: object, value: object, kind: object, where: str) -> obj
         if not isinstance(old, Mapping):  # the part was not set
             old = {}
         return _merge_settings(old, value, kind, where)
-    if where == "plan.segments." and isinstance(value, int):
+    is_truth = isinstance(value, bool)  # which Python counts among the whole numbers
+    if where == "plan.segments." and isinstance(value, int) and not is_truth:
         return [{"epochs": value}]  # plan.segments=2: two epochs of all
     if where.endswith(".segments.") and isinstance(value, list):
         _check_segments(value, where)
-    if where == "audit." and isinstance(value, bool):  # true: the usual share
+    if where == "audit." and is_truth:  # true: the usual share
         return USUAL_AUDIT if value else 0.0
     if where == "bounds." and value is True:
         return ("all-labels", "pooled")
