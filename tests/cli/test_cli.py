@@ -147,6 +147,21 @@ def test_a_recipe_says_which_strategy_runs_by_itself(fallow: Command, folder: Pa
     assert made == [["entropy"], ["margin"], ["random"]]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("--set", "batch=8"), ("--query", "ifal")],
+    ids=["a short name", "a query of networks"],
+)
+def test_a_file_that_says_nothing_of_training_takes_what_needs_a_network(
+    fallow: Command, folder: Path, words: tuple[str, ...]
+) -> None:
+    (folder / "own.toml").write_text('data = "blobs.npz"\nsites = 3\ncycles = 0\n')
+    said = fallow("run", "own.toml", *words, "--out", "study")
+    assert said.code == 0, said.err
+    kept = json.loads((folder / "study" / "study.json").read_text())
+    assert kept["recipe"]["training"]["name"] == "fedavg"
+
+
 def test_a_model_in_the_current_directory_is_found(fallow: Command, folder: Path) -> None:
     (folder / "mymodel.py").write_text((Path(__file__).parent / "models.py").read_text())
     said = fallow("run", "tiny.toml", "--set", "model=mymodel:Own", "--out", "study")

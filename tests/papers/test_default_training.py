@@ -28,9 +28,18 @@ WORLD = fl.Federation(fl.load("digits"), "iid", sites=4)
         {"head": "exact"},
         {"features": "resnet18"},
         {"query": "ifal"},
+        {"query": {"name": "ifal", "epochs": 5}},
         {"queries": ["random", "noise-stability"]},
+        {"queries": "random,noise-stability"},
         {"queries": ["random", "margin@rounds=5"]},
+        {"queries": ["random", "margin@trainer=3x2"]},
+        {"queries": ["random", "margin@privacy.epsilon=1.0"]},
+        {"queries": ["random", "ksas"]},
+        {"fresh_first": True},
+        {"plan.batch": "8"},
         {"privacy": {"epsilon": 1.0}},
+        {"privacy": fl.Privacy(epsilon=1.0)},
+        {"privacy.epsilon": "1.0"},
     ],
 )
 def test_whoever_speaks_of_a_network_or_of_noise_has_one_trained(
@@ -45,6 +54,21 @@ def test_whoever_speaks_of_a_network_or_of_noise_has_one_trained(
 )
 def test_all_else_is_solved_for(strategies: list[str]) -> None:
     assert default_training({"cycles": 3, "encoder": "fourier"}, strategies) == CLOSED_FORM
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"features": None},
+        {"privacy": fl.Privacy(secure_sum=True)},
+        {"privacy.epsilon": "null"},
+        {"fresh_first": False},
+    ],
+)
+def test_a_setting_that_changes_nothing_trains_nothing_by_steps(
+    settings: dict[str, Any],
+) -> None:
+    assert default_training(settings, []) == CLOSED_FORM
 
 
 def test_a_query_of_ones_own_that_looks_at_networks_has_one_trained() -> None:
@@ -77,6 +101,34 @@ def test_calls_and_files_mean_the_same(tmp_path: Path) -> None:
     file.write_text('queries = ["random", "margin"]\nrounds = 4\n')
     mixed = read_request(WORLD, {"cycles": 1}, {"model": "mlp"}).recipe
     assert mixed.training.name == find_recipe(str(file)).training.name == FEDAVG
+
+
+@pytest.mark.parametrize(
+    ("changes", "strategies"),
+    [({"model": "mlp"}, []), ({"privacy.epsilon": "1.0"}, []), ({}, ["random", "ifal"])],
+)
+def test_what_is_said_on_top_of_a_file_is_about_its_training_too(
+    tmp_path: Path, changes: dict[str, Any], strategies: list[str]
+) -> None:
+    below = tmp_path / "below.toml"
+    below.write_text("cycles = 1\n")
+    file = tmp_path / "own.toml"
+    file.write_text('base = "below.toml"\n')
+    assert find_recipe(str(file)).training.name == CLOSED_FORM
+    changed = find_recipe(str(file), changes, strategies)
+    assert changed.training.name == FEDAVG
+
+
+def test_a_call_on_top_of_a_file_means_what_the_file_would_say(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text("cycles = 1\n")
+    called = read_request(WORLD, file, {"model": "mlp"}).recipe
+    queried = read_request(WORLD, file, {}, [fl.IFAL()]).recipe
+    assert called.training.name == queried.training.name == FEDAVG
+    # the encoder is the file's own, not one that the closed form had brought
+    file.write_text('encoder = "auto"\n')
+    prox = read_request(WORLD, file, {"training": "fedprox"}).recipe
+    assert (str(prox.encoder), prox.rounds) == ("auto", 15)
 
 
 def test_what_is_said_is_done(tmp_path: Path) -> None:

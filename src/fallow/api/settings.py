@@ -83,7 +83,7 @@ def read_request(
                 written.setdefault("training", usual)
             start = recipe_from(written)
         else:
-            start = find_recipe(str(recipe))
+            start = find_recipe(str(recipe), words, texts)
         return RunRequest(recipe_from(words, start), dataset, collected)
 
 

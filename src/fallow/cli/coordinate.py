@@ -78,13 +78,10 @@ def init(
     from fallow.federation.coordinator.folder import CoordinatorFolder, Server, StudyPlan
     from fallow.federation.schema import schema_of
     from fallow.federation.toml import seconds_of
-    from fallow.papers import find_recipe
     from fallow.settings.recipe import with_settings
-    from fallow.settings.shortcuts import expand
 
     listed = opt.split_names(classes)
-    base = find_recipe(recipe)
-    changes = expand(base, opt.settings(set_, None, None, None))
+    base, changes = opt.read_recipe(recipe, opt.settings(set_, None, None, None))
     named = opt.split_names(sites)
     written = with_settings(base, changes)
     chosen = with_secure_sums(written, len(named))

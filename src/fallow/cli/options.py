@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,6 +17,9 @@ from fallow.cli.log_lines import LogFormat
 from fallow.cli.tables import print_lines
 from fallow.storage.plain import printable
 from fallow.storage.private import OTHERS
+
+if TYPE_CHECKING:
+    from fallow.settings.recipe import Recipe
 
 RecipeName = Annotated[
     str,
@@ -179,6 +182,23 @@ def named_recipe(recipe: str, data: str | None) -> tuple[str, str | None]:
     if data is None and is_data:
         return "demo", recipe
     return recipe, data
+
+
+def read_recipe(
+    name: str, settings: Mapping[str, str], strategies: Iterable[str] = ()
+) -> tuple[Recipe, dict[str, str]]:
+    """The recipe of a command, and its ``settings`` with their full names, which are still to be put
+    on top: they and the ``strategies`` have a say in how a file trains that does not say it.
+
+    >>> read_recipe("demo", {"lr": "0.1"})[1]
+    {'plan.optimiser.lr': '0.1'}
+    """
+    from fallow.papers import find_recipe
+    from fallow.settings.shortcuts import expand
+
+    changes = expand(find_recipe(name), settings)  # what short names stand for
+    found = find_recipe(name, changes, strategies)
+    return found, expand(found, settings)
 
 
 def named_queries(text: str | None) -> list[str] | None:

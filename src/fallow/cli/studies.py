@@ -78,17 +78,19 @@ def run(
 ) -> None:
     """Run one strategy of a recipe under one seed."""
     from fallow.cli.paths import use_current_folder
-    from fallow.papers import find_recipe
     from fallow.settings.recipe import with_settings
-    from fallow.settings.shortcuts import expand
     from fallow.study.cell import Setup
 
     use_current_folder()
     recipe, data = opt.named_recipe(recipe, data)
     settings = opt.settings(set_, data, label, site, id=id_, drop=drop, columns=columns)
-    base = find_recipe(recipe)
-    changes = {"bounds": "false", **expand(base, settings)}
-    chosen = with_settings(base, changes)
+    if query is not None and not query.strip():
+        opt.named_queries(query)  # says that it names none
+    named: list[str] | None = None
+    if query is not None:
+        named = [query]
+    base, changes = opt.read_recipe(recipe, settings, named or ())
+    chosen = with_settings(base, {"bounds": "false", **changes})
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     options = StudyOptions(
         jobs=1,
@@ -98,11 +100,6 @@ def run(
         as_json=as_json,
         track=tuple(track or ()),
     )
-    if query is not None and not query.strip():
-        opt.named_queries(query)  # says that it names none
-    named: list[str] | None = None
-    if query is not None:
-        named = [query]
     _study(setup, named, [seed], options, usual=[str(chosen.query)])
 
 
@@ -131,22 +128,19 @@ def compare(
 ) -> None:
     """Run several strategies under the same seeds, with paired tests and a report page."""
     from fallow.cli.paths import use_current_folder
-    from fallow.papers import find_recipe
     from fallow.settings.recipe import with_settings
-    from fallow.settings.shortcuts import expand
     from fallow.study.cell import Setup
 
     use_current_folder()
     recipe, data = opt.named_recipe(recipe, data)
     settings = opt.settings(set_, data, label, site, id=id_, drop=drop, columns=columns)
-    base = find_recipe(recipe)
-    changes = expand(base, settings)
+    queries = opt.named_queries(query)
+    base, changes = opt.read_recipe(recipe, settings, queries or ())
     if any(key.split(".")[0] == "query" for key in changes):
         raise ValueError(
             "compare runs several strategies; name them with --query, not --set query"
         )
     chosen = with_settings(base, changes)
-    queries = opt.named_queries(query)
     wanted = range(first_seed, first_seed + (seeds or chosen.seeds))
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     if cluster is not None and jobs is not None:

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 Operation = Literal["sum", "each", "keep", "relay"]
 Words = Mapping[str, str]
-Tag = Literal["alone", "least-squares"]
-"""What some methods have in common and others ask about: they train every site by itself, or they
-solve for a model instead of stepping towards it."""
+Tag = Literal["alone", "least-squares", "disagreement"]
+"""What some methods have in common and others ask about: they train every site by itself; they
+solve for a model instead of stepping towards it; they choose by where the local model and the
+common one disagree, and so by chance where these are the same."""
 
 
 @dataclass(frozen=True)

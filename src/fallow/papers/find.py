@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fallow.core.build import nearest
@@ -30,13 +31,19 @@ QUERIES = ("random", "entropy", "ahfal")
 """What is compared where a file names no strategies."""
 
 
-def find_recipe(name: str) -> Recipe:
+def find_recipe(
+    name: str,
+    changes: Mapping[str, object] | None = None,
+    strategies: Iterable[str] = (),
+) -> Recipe:
     """The recipe called ``name``, or the one in the file ``name`` ends in ``.toml``.
 
     A file may name a recipe to start from: ``base = "demo"``.  One that names neither that nor a
-    training method has a usual one (`default_training`).  Raises ValueError for an unknown
-    name (with the nearest), a missing or unreadable file, and a bad setting (with its key).
-    Paths in a file are relative to it.
+    training method has a usual one (`default_training`).
+    changes, strategies: what the caller will change in the recipe, and run beside what it names.
+    They are not in the recipe, but have a say in that usual training method.
+    Paths in a file are relative to it.  Raises ValueError for an unknown name (with the nearest), a
+    missing or unreadable file, and a bad setting (with its key).
 
     >>> demo = find_recipe("demo")
     >>> demo.data, demo.sites, demo.queries[:2]
@@ -57,13 +64,17 @@ def find_recipe(name: str) -> Recipe:
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from error
     base = settings.pop("base", None)
+    said = {**settings, **(changes or {})}
+    named = list(strategies)
     if base:
-        start = find_recipe(_beside(path, base, is_file=base.endswith(".toml")))
+        found = _beside(path, base, is_file=base.endswith(".toml"))
+        start = find_recipe(found, said, named)
         usual: dict[str, object] = {"name": path.stem}
     else:
         start = None
         usual = {"name": path.stem, "queries": QUERIES}
-        usual["training"] = default_training({**usual, **settings}, ())
+        if "training" not in said:
+            usual["training"] = default_training(said, named)
     data = settings.get("data")
     if isinstance(data, str):
         settings["data"] = _beside(path, data, is_file=data not in CATALOGUE)

@@ -42,6 +42,7 @@ class KSAS:
         year=2023,
         keep={"select": "number of picks"},
         needs=("local", "global"),
+        tags=("disagreement",),
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
