@@ -256,7 +256,9 @@ class Run:
     def model(self) -> nn.Module | dict[str, nn.Module]:
         """The trained module in evaluation mode; one per site where sites deploy different ones.
 
-        Rows are encoded, and features standardised, outside of it: `predict` does that.
+        Rows are encoded, and features standardised, outside of it: `predict` does that.  So a head
+        that was solved for takes features of the encoder, not rows; for a module that takes rows
+        themselves train one: ``fallow.run(world, model="mlp")``.
         """
         if self.saved["state"] is not None:
             return self._load(self.saved["state"])
