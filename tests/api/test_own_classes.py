@@ -64,6 +64,17 @@ def test_a_class_becomes_a_frozen_dataclass_by_itself() -> None:
         del given.power
 
 
+def test_rows_that_are_not_handed_back_as_picks_are_refused_in_words() -> None:
+    class Bare(fl.Query):
+        contract = fl.Contract(title="Bare", keep={"select": "number of picks"})
+
+        def select(self, view: Any, n: int) -> Any:
+            return torch.arange(n)
+
+    with pytest.raises(TypeError, match=r"Bare.select returned a Tensor; .* Picks\(rows\)"):
+        fl.select(Bare(), pool=[[1.0], [2.0]], n=1)
+
+
 def test_a_decorator_of_ones_own_does_no_harm() -> None:
     @dataclass(frozen=True)
     class Decorated(fl.Query):

@@ -153,19 +153,71 @@ def test_scores_of_others_are_looked_at_before_anything_runs(
     assert sentence in ended.says()
 
 
-def test_a_file_of_few_bytes_and_many_rows_is_not_read(tmp_path: Path) -> None:
+def write_equal_rows(file: Path, n: int) -> None:
+    """A file of scores that are all the same."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    n = 1_000_001
     columns: dict[str, pa.Array] = {}
     for name, cell in SCORE.items():
         code = pa.array(np.zeros(n, dtype=np.int32))
         columns[name] = pa.DictionaryArray.from_arrays(code, pa.array([cell]))
-    file = tmp_path / "theirs.parquet"
     parquet.write_table(pa.table(columns), file, compression="zstd")
+
+
+def write_number(value: int, n_bytes: int) -> bytes:
+    """A number as the end of a Parquet file has it, in so many bytes."""
+    twice = 2 * value
+    digits = [(twice >> 7 * at) & 127 for at in range(n_bytes)]
+    return bytes([128 + digit for digit in digits[:-1]] + digits[-1:])
+
+
+def test_a_file_of_few_bytes_and_many_rows_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "theirs.parquet"
+    write_equal_rows(file, 1_000_001)
     assert file.stat().st_size < 1 << 16
     with pytest.raises(ValueError, match="has 1000001 rows of"):
+        _read_scores(file)
+
+
+def test_a_file_that_says_it_has_one_row_is_not_believed(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    n = 1_000_001
+    file = tmp_path / "theirs.parquet"
+    write_equal_rows(file, n)
+    whole = file.read_bytes()
+    end = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    # of the file: the first in its end; those of columns and groups come later
+    said = whole[end:].replace(write_number(n, 3), write_number(1, 3), 1)
+    file.write_bytes(whole[:end] + said)
+    assert parquet.read_metadata(file).num_rows == 1
+    with pytest.raises(ValueError, match="has 1000001 rows of"):
+        _read_scores(file)
+
+
+def test_texts_that_grow_from_one_to_the_next_are_not_read(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    file = tmp_path / "theirs.parquet"
+    plain = [name for name in SCORE if name != "query"]
+    rows = [SCORE | {"cycle": cycle} for cycle in range(3)]
+    parquet.write_table(
+        pa.Table.from_pylist(rows),
+        file,
+        use_dictionary=plain,
+        column_encoding={"query": "DELTA_BYTE_ARRAY"},
+    )
+    with pytest.raises(ValueError, match="encoded in another way than Fallow writes"):
+        _read_scores(file)
+
+
+def test_a_file_with_a_gap_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "theirs.parquet"
+    with file.open("wb") as opened:
+        opened.truncate(2**40)
+    with pytest.raises(ValueError, match="has more than 67108864 bytes"):
         _read_scores(file)
 
 

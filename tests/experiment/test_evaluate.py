@@ -70,3 +70,14 @@ def test_pseudo_labels_are_judged_by_the_hidden_ones() -> None:
 def test_numbers_to_predict_have_no_pseudo_labels() -> None:
     (row, _) = records(data="diabetes", model="linear", cycles=1, partition="iid")
     assert row["pseudo_labels"] is None
+
+
+def test_where_nothing_is_trained_before_rows_are_chosen_there_are_no_pseudo_labels() -> (
+    None
+):
+    journal = Journal()
+    recipe = recipe_from({**TINY, "model": "linear", "cycles": 1, "query": "typical"})
+    world = build_world(recipe, 0, journal)
+    row = Run(world, journal).one_pass(1)[0]
+    assert row["labelled"] > 0
+    assert row["pseudo_labels"] is None

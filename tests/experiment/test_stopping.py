@@ -155,3 +155,12 @@ def test_the_first_scores_that_make_a_curve_are_taken() -> None:
 def test_a_budget_that_is_chosen_from_nothing_has_no_cycle_to_stop_after() -> None:
     with pytest.raises(ValueError, match="there is no cycle to stop after"):
         is_one_pass(Recipe("a", query=Spec("fale"), stop=SOON))
+
+
+def test_a_record_without_its_labels_or_its_score_is_no_point_of_a_curve() -> None:
+    whole = record(0, accuracy=0.5)
+    assert len(scores_of([whole], "test")) == 1
+    assert scores_of([record(0, accuracy=0.5, labelled=None)], "test") == []
+    scoreless = record(0)
+    del scoreless["mse"]
+    assert scores_of([scoreless], "test") == []

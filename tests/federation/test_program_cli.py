@@ -81,6 +81,11 @@ def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
     assert recipe.training.name == "closed-form"
     assert recipe.privacy.secure_sum
 
+    plain = ["--set", "privacy.secure_sum=false"]
+    code, _, err = fallow("coordinate", "init", "plain", *about, *sites, *plain)
+    assert code != 0
+    assert 'agree to that with training = "closed-form:shown=parts"' in err
+
     code, _, err = fallow("coordinate", "init", "two", *about, "--sites", "north,south")
     assert code != 0
     assert "set privacy.secure_sum = true (three sites or more)" in err

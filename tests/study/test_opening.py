@@ -47,7 +47,7 @@ NUMBERS = Recipe("n", data="diabetes", partition=Spec("iid"), sites=3)
         (
             NUMBERS,
             "random@training=server-solve@model=mlp",
-            "this one is mlp; set model=linear",
+            "this one is mlp; set model=linear, or train it by steps, such as training=fedavg",
         ),
         (
             NUMBERS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +102,86 @@ def test_a_description_that_is_no_json_is_refused_in_a_sentence(
 
 def _with(**values: Any) -> Callable[[dict[str, Any]], str]:
     return lambda record: json.dumps(record | values)
+
+
+SITES = {"a": [1, 2], "b": [0, 4]}
+SENT = {"kind": "relay", "verb": "pass", "bytes": 8}
+AUDIT = {"score": 0.5, "low": 0.4, "high": 0.6}
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        ({"audit": {"score": "0.5"}}, "audit.low is missing"),
+        (
+            {"audit": AUDIT | {"score": "0.5"}},
+            "audit.score is '0.5'; it must be a number or none",
+        ),
+        (
+            {"audit": AUDIT | {"per_site": {"a": 3}}},
+            "audit.per_site.a is 3; it must be a table of names and values",
+        ),
+        ({"revealed": [1]}, "revealed.0 is 1; it must be a table of names and values"),
+        ({"revealed": [{"kind": "sum"}]}, "revealed.0.verb is missing"),
+        (
+            {"revealed": [SENT | {"bytes": "8"}]},
+            "revealed.0.bytes is '8'; it must be a whole number",
+        ),
+        (
+            {"revealed": [SENT | {"received": {"z": 1}}]},
+            "revealed.0.received names 'z', which",
+        ),
+        (
+            {"per_class": [0.5, "high"]},
+            "per_class.1 is 'high'; it must be a number or none",
+        ),
+        ({"per_class": [10**40]}, f"per_class.0 is {10**40}; it must be a number or none"),
+        (
+            {"labelled_per_class": {"a": 1}},
+            "labelled_per_class is {'a': 1}; it must be a list or none",
+        ),
+        ({"labelled_per_site": {"a": 3}}, "labelled_per_site.a is 3; it must be a list"),
+        ({"labelled_per_site": {"a": [1], "b": []}}, "has lists of 0 and 1 numbers"),
+        ({"graph": {"a": "b"}}, "graph.a is 'b'; it must be a list"),
+        ({"graph": {"a": ["z"]}}, "graph names 'z', which labelled_per_site has not"),
+        ({"omega": {"a\x1b[2J": 1}}, "omega.a[2J is 1; it must be a list"),
+        ({"variance": 3.0, "per_site": None}, "per_site is missing beside variance"),
+        ({"versions": {"torch": 2}}, "versions.torch is 2; it must be a text"),
+    ],
+)
+def test_a_wrong_part_of_a_record_is_named_with_its_file_line_and_field(
+    part: dict[str, Any], sentence: str, sent: Path
+) -> None:
+    file = sent / RUN / "records.jsonl"
+    lines = file.read_text().splitlines()
+    record = json.loads(lines[1]) | {"labelled_per_site": SITES}
+    lines[1] = json.dumps(record | part)
+    file.write_text("\n".join(lines))
+    with pytest.raises(ValueError) as refused:
+        read_study(sent)
+    said = str(refused.value)
+    assert said.startswith(f"{file}, line 2: ")
+    assert sentence in said
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"per_class": [None, math.nan, 1]},
+        {"per_site": {"a": None, "b": 0.5}, "variance": 0.1},
+        {"revealed": [SENT | {"received": {"a": 1}, "more": "of a later version"}]},
+        {"audit": AUDIT | {"score": None}},
+        {"graph": {"a": ["b"]}, "omega": {}},
+        {"notes": {"sigma": "what a query likes"}},
+    ],
+)
+def test_a_record_may_have_what_runs_write(part: dict[str, Any], sent: Path) -> None:
+    file = sent / RUN / "records.jsonl"
+    first, *rest = file.read_text().splitlines()
+    record = json.loads(first) | {"labelled_per_site": SITES}
+    file.write_text("\n".join([json.dumps(record | part), *rest]))
+    found = read_study(sent)
+    assert (found.damaged, len(found.cells[0].records)) == (0, 1 + len(rest))
 
 
 @pytest.mark.parametrize(

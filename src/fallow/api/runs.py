@@ -74,8 +74,10 @@ def run(
 
     world: a `Federation`, a data set, or the name of one.
     query, training, model: objects, classes, or names ("ahfal:tau=15", "fedprox:mu=0.01").
-    training: by default `ClosedForm`, or `FedAvg` where you give a model or a setting of its
-    training (``rounds``, ``plan``, ``head``, ...), or a query that looks at one.
+    training: by default `ClosedForm`, which solves for a linear head on features of an encoder, or
+    `FedAvg` where you give a model or a setting of its training (``rounds``, ``plan``, ``head``,
+    ...), a query that looks at one, or noise (``privacy.epsilon``).  What you give beside a file
+    counts as if the file said it; a `Recipe` and a named one ("demo") keep their own.
     budget: what a cycle may buy: a fraction of all rows (0.05) or labels per site (20).
     initial: the first labels, in the same units.  cycles: queries after the first training.
     rounds: exchanges of models in a training phase.  seed: everything that is drawn follows from it.
@@ -254,7 +256,9 @@ class Run:
     def model(self) -> nn.Module | dict[str, nn.Module]:
         """The trained module in evaluation mode; one per site where sites deploy different ones.
 
-        Rows are encoded, and features standardised, outside of it: `predict` does that.
+        Rows are encoded, and features standardised, outside of it: `predict` does that.  So a head
+        that was solved for takes features of the encoder, not rows; for a module that takes rows
+        themselves train one: ``fallow.run(world, model="mlp")``.
         """
         if self.saved["state"] is not None:
             return self._load(self.saved["state"])

@@ -75,7 +75,9 @@ def compare(
     beside a GPU, a study with classes of your own goes on one run after the other.
     recipe: where settings that are not given come from.  reference: whom the others are tested
     against; random, where it is among them.
-    progress, callbacks and settings: as in `fallow.run`.
+    progress, callbacks and settings: as in `fallow.run`, ``training`` among them.  One strategy
+    that needs a network, "margin@rounds=5", has all trained by `FedAvg`; one that names its method,
+    "margin@training=fedavg", leaves the others in closed form.
     Raises ValueError for whatever cannot work before anything is trained, and Failed when every run
     failed.  When some did, a warning names the first, and ``Study.failures`` has all.
 

@@ -36,6 +36,7 @@ MAY_LACK = ("balanced_accuracy", "worst_class")
 # what is read of a file of others
 MOST_ROWS = 1_000_000
 MOST_BYTES = 2**28
+LARGEST_FILE = 2**26  # bytes as it is packed
 LONGEST = 500  # letters of a name
 FARTHEST = 1e15  # of a number from 0
 WIDEST = 120  # columns, so that an interval stays on its line
@@ -199,6 +200,10 @@ def _read_scores(file: Path | None) -> pd.DataFrame | None:
 
     if not file.is_file():
         raise ValueError(f"there is no file {file}; give the scores.parquet of a benchmark")
+    if file.stat().st_size > LARGEST_FILE:
+        raise ValueError(
+            f"{file} has more than {LARGEST_FILE} bytes; give the scores.parquet of a benchmark"
+        )
     try:
         import pyarrow
         from pyarrow import parquet
@@ -230,13 +235,20 @@ def _read_scores(file: Path | None) -> pd.DataFrame | None:
 
 
 def _check_size(file: Path, metadata: FileMetaData) -> None:
-    """Raise ValueError for a file that fills memory: equal cells take no bytes in it."""
-    n_bytes = 0
-    for group in range(metadata.num_row_groups):
-        n_bytes += metadata.row_group(group).total_byte_size
-    if metadata.num_rows > MOST_ROWS or n_bytes > MOST_BYTES:
+    """Raise ValueError for a file that fills memory: equal cells take no bytes in it, and what it
+    says of itself need not be so."""
+    from fallow.storage.parquet_pages import measure_columns
+    from fallow.study.benchmark import COLUMNS
+
+    try:
+        found = measure_columns(file, metadata, COLUMNS)
+    except ValueError as error:
         raise ValueError(
-            f"{file} has {metadata.num_rows} rows of {n_bytes} bytes, more than a benchmark; give "
+            f"{file} is not read: {error}; give the scores.parquet of a benchmark"
+        ) from error
+    if found.rows > MOST_ROWS or found.n_bytes > MOST_BYTES:
+        raise ValueError(
+            f"{file} has {found.rows} rows of {found.n_bytes} bytes, more than a benchmark; give "
             "the scores.parquet of one"
         )
 

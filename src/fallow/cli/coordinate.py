@@ -84,7 +84,9 @@ def init(
     base, changes = opt.read_recipe(recipe, opt.settings(set_, None, None, None))
     named = opt.split_names(sites)
     written = with_settings(base, changes)
-    chosen = with_secure_sums(written, len(named))
+    chosen = written
+    if not any(key.partition(".")[0] == "privacy" for key in changes):
+        chosen = with_secure_sums(written, len(named))
     # rows with empty cells are left out, or a frozen model cannot take them
     needs_whole = chosen.drop_rows or chosen.features is not None
     left_out: list[str] = []  # sentences on columns of the example

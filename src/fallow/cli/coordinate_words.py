@@ -31,7 +31,8 @@ from fallow.report.live import (
 
 SECURE_SUMS = (
     "Sums are secure sums (privacy.secure_sum): you see totals of all sites, and no site's part. "
-    "Whoever wants them plain says so in the settings, and sites are told."
+    "Whoever wants them plain agrees to show parts, by shown=parts as a field of the training "
+    "method or of the query, and sites are told."
 )
 WIDE = 110  # characters that the table of sites takes
 SAME = ("Rows", "Test rows")

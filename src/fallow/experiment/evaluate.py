@@ -120,11 +120,15 @@ def pseudo_labels(world: Simulation) -> PseudoLabels | None:
     over all pools and recall of each class.  It reads hidden labels, so only a simulation has it.
     With them stands the `redundancy` of what was picked.
 
-    None for regression, and where every pool is empty.
+    None for regression, where every pool is empty, and where rows are chosen from nothing
+    (``protocol=one_pass``): then no site with labels has a model yet.
     """
     if world.dataset.task == "regression":
         return None
     sites = {name: site for name, site in world.members.items() if len(site.pool)}
+    for site in sites.values():
+        if len(site.labelled) and "local" not in site.memory:
+            return None
     guess = [SiteView(site, 0).logits("local").argmax(1) for site in sites.values()]
     if not guess:
         return None

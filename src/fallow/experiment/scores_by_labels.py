@@ -81,7 +81,10 @@ def choose_source(points: Mapping[Source, Sequence[Point]]) -> Source:
 def _score_of(records: Sequence[Record], source: Source) -> Point | None:
     """The score of a cycle, from the records of its rounds that count; None where there is none."""
     last = records[-1]
-    labels = float(last["labelled"])
+    bought = last.get("labelled")
+    if bought is None:
+        return None
+    labels = float(bought)
     is_classes = last.get("accuracy") is not None
     if source == "audit":
         audit = last.get("audit")
@@ -103,7 +106,7 @@ def _score_of(records: Sequence[Record], source: Source) -> Point | None:
     name: Literal["accuracy", "mse"] = "mse"
     if is_classes:
         name = "accuracy"
-    scores = [record[name] for record in records]
+    scores = [record.get(name) for record in records]
     known = [score for score in scores if score is not None]
     if not known:
         return None

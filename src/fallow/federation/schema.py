@@ -18,6 +18,7 @@ from fallow.core.build import nearest
 from fallow.core.kinds import describe_wrong_value
 from fallow.core.missing import Missing, name_marks
 from fallow.data.dataset import Dataset, Task
+from fallow.data.own.archive import read_arrays
 from fallow.data.own.cells import number_in
 from fallow.data.own.columns import (
     ENOUGH,
@@ -25,7 +26,6 @@ from fallow.data.own.columns import (
     describe_dates,
     explain_many_texts,
 )
-from fallow.data.own.features import read_arrays
 from fallow.data.own.labels import TaskChoice, encode_labels
 from fallow.data.own.table import EMPTY, read_cells
 from fallow.experiment.finished import RowsAbout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import torch
@@ -46,6 +47,11 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
         ) from error
     if isinstance(result, Picks):
         return _keep_picks(site, step, result)
+    if not isinstance(result, Mapping | Release):
+        raise TypeError(
+            f"{type(method).__name__}.{step.verb} returned a {type(result).__name__}; return "
+            "Picks(rows) to pick rows of the pool, or a dictionary of tensors"
+        )
     if step.kind != "keep":
         return site.guard.protect(step, request, result)
     if isinstance(result, Release):

@@ -186,7 +186,7 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
     if trainer.linear and not is_linear:
         raise ValueError(
             f"{recipe.training} solves for a linear model and this one is {recipe.model}; set "
-            "model=linear"
+            "model=linear, or train it by steps, such as training=fedavg"
         )
 
 

@@ -19,6 +19,7 @@ from fallow.experiment.record import Record
 from fallow.storage.plain import one_line
 from fallow.storage.received import check_no_links_below, parse_json, read_regular
 from fallow.study.known import Known
+from fallow.study.record_parts import HUGE, LARGEST, find_wrong_part
 from fallow.study.records import (
     BOUND,
     ClassCounts,
@@ -46,11 +47,6 @@ NOTHING = Known()
 
 MOST_RUNS = 1_000_000
 """Strategies times seeds of a study: each is looked for in a file of its own."""
-LARGEST = 2**53
-"""No whole number in a record is beyond it."""
-HUGE = 1e100
-"""A score beyond it, whose square is not finite, is none; NaN and infinity are those of a model that
-diverged."""
 LONGEST = 500
 """Letters of a name of a site or class that are shown."""
 LISTS = ("cohort", "per_class", "refused", "revealed")
@@ -100,23 +96,34 @@ NUMBERS = (
 
 
 def _records(path: Path) -> tuple[tuple[Record, ...], int]:
-    """The readable records of a file, and how many lines were not."""
+    """The readable records of a file, and how many lines were not.
+
+    Raises ValueError for a record that no run wrote: of a line that was only begun nothing is read,
+    but this one is whole, and means something else than it should.
+    """
     try:
         content = read_regular(path)
     except FileNotFoundError:
         return (), 0
     rows: list[Record] = []
     damaged = 0
-    for line in content.decode(errors="replace").splitlines():
+    lines = content.decode(errors="replace").splitlines()
+    for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
             damaged += bool(line.strip())
             continue
-        if _is_record(row):
-            rows.append(cast("Record", row))
-        else:
+        if not _is_record(row):
             damaged += 1
+            continue
+        wrong = find_wrong_part(row)
+        if wrong is not None:
+            raise ValueError(
+                f"{path}, line {number}: {wrong}; restore the file, or ask whoever sent it for "
+                "the one that was written"
+            )
+        rows.append(cast("Record", row))
     return tuple(rows), damaged
 
 
@@ -213,8 +220,9 @@ def _check_manifest(study: StudyManifest) -> None:
 def read_study(path: Path | str, known: Known = NOTHING) -> StudyRecords:
     """Everything a study directory holds so far; ``known``: what papers say of its strategies.
 
-    Raises ValueError when the folder is no study, and for links in it.  Missing cells and damaged
-    lines are no error: see ``StudyRecords.missing`` and ``StudyRecords.damaged``.
+    Raises ValueError when the folder is no study, for links in it, and for a record with a wrong
+    part, whose file, line and field it names.  Missing cells and damaged lines are no error: see
+    ``StudyRecords.missing`` and ``StudyRecords.damaged``.
     """
     root = Path(path)
     study = _study(root, known)

@@ -98,6 +98,13 @@ def test_decisions_by_a_coin_are_counted_among_all_visits(run: Graphs) -> None:
     assert run.conflicts == pytest.approx(2 / 10)
     without = graphs_of(RunRecords(DPFL, 0, (record(FIRST, 0),), None, 0), True)
     assert without is not None and math.isnan(without.conflicts)
+    # a file of somebody else may lack the counts of a round
+    uncounted = record(FIRST, 0)
+    del uncounted["evaluations"], uncounted["conflicts"]
+    rows = (uncounted, record(THEN, 1, omega=OMEGA, evaluations=36))
+    found = graphs_of(RunRecords(DPFL, 0, rows, None, 0), True)
+    assert found is not None
+    assert found.conflicts == pytest.approx(1 / 10)
 
 
 def test_what_is_dropped_are_candidates_without_a_link(run: Graphs) -> None:

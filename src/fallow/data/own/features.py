@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.build import nearest
+from fallow.data.own.archive import read_arrays
 from fallow.data.own.images import list_files, read_images
 from fallow.data.own.pixels import as_features
 from fallow.data.own.table import EMPTY, Columns, read_cells
@@ -132,19 +132,6 @@ def list_images(folder: Path) -> list[Path]:
     if files := list_files(folder, "**/*"):
         return files
     raise ValueError(f"{folder} holds no images")
-
-
-def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """All arrays of a .npz file, by name.  Raises ValueError when it is no such file."""
-    try:
-        # a file that was opened here is closed, whatever is wrong with it
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, zipfile.BadZipFile, EOFError, AttributeError) as error:
-        raise ValueError(
-            f"{path} could not be read: it is no .npz file, or an array in it holds Python objects; "
-            "write arrays of numbers and texts with numpy.savez"
-        ) from error
 
 
 def _check_levels(path: Path, cells: Columns, columns: Sequence[str]) -> None:

@@ -16,8 +16,8 @@ from fallow.core.build import nearest
 from fallow.core.missing import Missing
 from fallow.data.catalogue.named import CATALOGUE, load, load_outline
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak
+from fallow.data.own.archive import read_arrays
 from fallow.data.own.cells import TABLES, Say, say_nothing
-from fallow.data.own.features import read_arrays
 from fallow.data.own.images import read_folder
 from fallow.data.own.labels import TaskChoice, encode_labels, encode_test_labels
 from fallow.data.own.pixels import as_features

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from fallow.core.build import nearest
+from fallow.data.own.archive import read_arrays
 from fallow.data.own.cells import TABLES, number_in
-from fallow.data.own.features import read_arrays
 from fallow.data.own.pixels import as_features
 from fallow.data.own.table import EMPTY, Columns, read_all_cells
 from fallow.data.reading import ColumnRead

@@ -111,10 +111,10 @@ def _conflicts(rows: Sequence[Record], omega: Tensor | None) -> float:
     if omega is None or not any(r.get("evaluations") for r in rows):
         return NAN
     to_begin_with = 2 * int(omega.any(1).sum()) * len(rows)
-    visited = (sum(r["evaluations"] for r in rows) - to_begin_with) / 2
+    visited = (sum(r.get("evaluations") or 0 for r in rows) - to_begin_with) / 2
     if visited <= 0:
         return NAN
-    return sum(r["conflicts"] for r in rows) / visited
+    return sum(r.get("conflicts") or 0 for r in rows) / visited
 
 
 def all_graphs(study: StudyRecords) -> dict[str, list[Graphs]]:

@@ -182,7 +182,7 @@ def bytes_received(row: Record) -> dict[str, float]:
     sites = row["labelled_per_site"]
     relays = []
     for entry in row.get("revealed") or ():
-        if entry.get("received"):
+        if any((entry.get("received") or {}).values()):
             relays.append(entry)
     relayed = sum(entry["bytes"] for entry in relays)
     from_server = (row["bytes_down"] - relayed) / len(sites)
@@ -303,7 +303,7 @@ def over_rounds(study: StudyRecords, query: str) -> dict[int, list[float]]:
     found: dict[int, list[float]] = {}
     for cell in study.of(query):
         for row in cell.records:
-            accuracy = row["accuracy"]
+            accuracy = row.get("accuracy")
             is_of_last_cycle = row["cycle"] == cell.cycles[-1]
             if is_of_last_cycle and row.get("per_site") and accuracy is not None:
                 found.setdefault(int(row["round"]), []).append(100 * accuracy)

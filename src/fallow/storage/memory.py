@@ -1,0 +1,42 @@
+"""How much memory there is for what a file unpacks to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+AVAILABLE = Path("/proc/meminfo")  # of Linux
+CONTAINER = Path("/sys/fs/cgroup/memory.max")  # of a container, which may have less
+UNKNOWN = 2**34
+"""Bytes that are taken to be there where a system does not say."""
+
+
+def count_available_bytes() -> int:
+    """Bytes that can be filled without putting others out of memory: those that Linux calls
+    available, elsewhere all of the machine's; no more than a container may have."""
+    found = _read_available() or _count_physical() or UNKNOWN
+    try:
+        most = int(CONTAINER.read_text())
+    except (OSError, ValueError):  # no container, or one without a limit
+        return found
+    return min(found, most)
+
+
+def _read_available() -> int:
+    """What Linux calls available; 0 where nothing says it."""
+    try:
+        lines = AVAILABLE.read_text().splitlines()
+    except OSError:
+        return 0
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _count_physical() -> int:
+    """All memory of the machine; 0 where nothing says it."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 0

@@ -1,0 +1,237 @@
+"""What stands inside the fields of a record, looked at before tables and figures are made of it."""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from fallow.core.kinds import PLAIN, show_value
+from fallow.core.words import join_words
+from fallow.experiment.record import Record
+from fallow.storage.plain import plain
+
+CHECKED = (
+    "cohort",
+    "per_class",
+    "per_site",
+    "retained",
+    "graph",
+    "omega",
+    "refused",
+    "labelled_per_site",
+    "labelled_per_class",
+    "revealed",
+    "versions",
+    "pseudo_labels",
+    "audit",
+    "relayed",
+)
+"""Fields that have parts.  What a query notes is not among them: it has a form of its own, and
+whoever shows it looks at it first."""
+NEEDED: Mapping[str, tuple[str, ...]] = {
+    "DisclosureEntry": ("kind", "verb", "bytes"),
+    "Audited": ("score", "low", "high"),
+}
+"""Parts that no version left out, by the class of what has them."""
+BESIDE = {
+    "variance": ("per_site", "labelled_per_site", "bytes_down"),
+    "per_site": ("round",),
+    "graph": ("labelled_per_site", "round"),
+}
+"""Fields that no version left out where another one is given."""
+LARGEST = 2**53
+"""No whole number in a record is beyond it."""
+HUGE = 1e100
+"""A score beyond it, whose square is not finite, is none; NaN and infinity are those of a model that
+diverged."""
+WIDEST = 80  # letters of a name in a sentence
+
+
+def find_wrong_part(row: Mapping[str, object]) -> str | None:
+    """What is wrong inside the fields of a record, with its place; None where nothing is.
+
+    >>> find_wrong_part({"cycle": 0, "per_site": {"a": 0.5, "b": None}, "round": 2})
+    >>> find_wrong_part({"cycle": 0, "per_site": {"a": "high"}, "round": 2})
+    "per_site.a is 'high'; it must be a number or none"
+    """
+    hints = _hints_of(Record)
+    for name in CHECKED:
+        value = row.get(name)
+        if value is None:
+            continue
+        wrong = _find_wrong(value, hints[name])
+        if wrong is not None:
+            return str(wrong.within(name))
+    return _find_missing(row) or _find_unequal(row) or _find_stranger(row)
+
+
+def _find_missing(row: Mapping[str, object]) -> str | None:
+    """A field that is not given beside another one that is."""
+    for name, others in BESIDE.items():
+        if not row.get(name):
+            continue
+        for other in others:
+            if row.get(other) in (None, {}):
+                return f"{other} is missing beside {name}"
+    return None
+
+
+def _find_unequal(row: Mapping[str, Any]) -> str | None:
+    """Sites whose labels are counted in another number of classes than those of others."""
+    counts = row.get("labelled_per_site") or {}
+    lengths = {len(of_site) for of_site in counts.values()}
+    if len(lengths) > 1:
+        said = join_words([str(length) for length in sorted(lengths)])
+        return f"labelled_per_site has lists of {said} numbers; all sites have as many"
+    return None
+
+
+def _find_stranger(row: Mapping[str, Any]) -> str | None:
+    """A site that is named and is none of those with labels."""
+    known = row.get("labelled_per_site")
+    if not known:
+        return None
+    named: dict[str, set[str]] = {}
+    for name in ("graph", "omega"):
+        links = row.get(name) or {}
+        named[name] = set(links).union(*links.values())
+    for at, entry in enumerate(row.get("revealed") or ()):
+        named[f"revealed.{at}.received"] = set(entry.get("received") or ())
+    for place, sites in named.items():
+        for site in sorted(sites - set(known)):
+            return f"{place} names {plain(site, WIDEST)!r}, which labelled_per_site has not"
+    return None
+
+
+@dataclass(frozen=True)
+class _Wrong:
+    """A part that is wrong: the names that lead to it, and what is said of it."""
+
+    way: tuple[str | int, ...]
+    words: str
+
+    def within(self, name: str | int) -> _Wrong:
+        """The same part, of what has it as ``name``."""
+        return _Wrong((name, *self.way), self.words)
+
+    def __str__(self) -> str:
+        names = [plain(name, WIDEST) for name in self.way]
+        return f"{'.'.join(names)} {self.words}"
+
+
+def _find_wrong(value: object, hint: Any) -> _Wrong | None:
+    """The first part of a value that is not of its declared type."""
+    if hint in (str, int) and type(value) is hint and _is_plain(value, hint):
+        return None  # most parts of an exchange, which records have most of
+    kind, may_be_none = _without_none(hint)
+    if value is None and may_be_none:
+        return None
+    if is_typeddict(kind):
+        return _find_wrong_in_table(value, kind)
+    origin = get_origin(kind)
+    if origin is dict and isinstance(value, dict):
+        of_parts = get_args(kind)[1]
+        if _are_plain(value.values(), of_parts):
+            return None
+        return _find_wrong_among(value.items(), of_parts)
+    if origin is list and isinstance(value, list):
+        of_parts = get_args(kind)[0]
+        if _are_plain(value, of_parts):
+            return None
+        return _find_wrong_among(enumerate(value), of_parts)
+    if origin is None and _is_plain(value, kind):
+        return None
+    return _Wrong((), f"is {show_value(value)}; it must be {_describe(hint)}")
+
+
+def _find_wrong_among(
+    parts: Iterable[tuple[str | int, object]], hint: Any
+) -> _Wrong | None:
+    """The first of many values of one declared type that is not of it."""
+    for name, part in parts:
+        wrong = _find_wrong(part, hint)
+        if wrong is not None:
+            return wrong.within(name)
+    return None
+
+
+def _find_wrong_in_table(value: object, kind: type) -> _Wrong | None:
+    """The first wrong part of a value that is declared with the name of each part."""
+    if not isinstance(value, dict):
+        return _Wrong((), f"is {show_value(value)}; it must be {_describe(kind)}")
+    for name in NEEDED.get(kind.__name__, ()):
+        if name not in value:
+            return _Wrong((name,), "is missing")
+    hints = _hints_of(kind)
+    for name, part in value.items():
+        if name in hints:
+            wrong = _find_wrong(part, hints[name])
+            if wrong is not None:
+                return wrong.within(name)
+    return None
+
+
+@cache
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """What a field holds, and whether it may hold nothing."""
+    if get_origin(hint) not in (Union, types.UnionType):
+        return hint, False
+    (some,) = [part for part in get_args(hint) if part is not types.NoneType]
+    return some, True
+
+
+def _describe(hint: Any) -> str:
+    """What a value of a declared type is, with its article."""
+    kind, may_be_none = _without_none(hint)
+    words = "a table of names and values"
+    if get_origin(kind) is list:
+        words = "a list"
+    elif get_origin(kind) is None and not is_typeddict(kind):
+        words = PLAIN[kind.__name__]
+    if may_be_none:
+        return f"{words} or none"
+    return words
+
+
+def _are_plain(values: Collection[object], hint: Any) -> bool:
+    """Whether values are texts, or numbers of no great size: so nearly all are, and one look at all
+    together takes a tenth of the time of one at each."""
+    kind, may_be_none = _without_none(hint)
+    types_there = set(map(type, values))
+    if may_be_none:
+        types_there.discard(types.NoneType)
+    if kind is str:
+        return types_there <= {str}
+    if kind is int and types_there <= {int}:
+        numbers: list[Any] = [value for value in values if value is not None]
+        return max(map(abs, numbers), default=0) <= LARGEST
+    if kind is float and types_there <= {float}:
+        numbers = [value for value in values if value is not None]
+        # NaN at the head is the largest, and equal to nothing; elsewhere it is passed over
+        return max(map(abs, numbers), default=0) <= HUGE
+    return False
+
+
+def _is_plain(value: object, kind: type) -> bool:
+    """Whether a value is a text, a truth or a number that can be computed with."""
+    if kind in (str, bool):
+        return isinstance(value, kind)
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, int):
+        return abs(value) <= LARGEST
+    if not isinstance(value, float):
+        return False
+    if not math.isfinite(value):
+        return kind is float
+    return abs(value) <= HUGE
+
+
+@cache
+def _hints_of(kind: type) -> dict[str, Any]:
+    """The declared type of each field; reading them takes longer than using them."""
+    return get_type_hints(kind)
