@@ -166,12 +166,14 @@ def test_sites_that_tell_no_classes_leave_those_facts_unknown(
 # -- the table that is shipped ---------------------------------------------------------------------
 
 
-def test_the_shipped_table_is_the_published_one() -> None:
+def test_the_shipped_table_is_the_published_one_of_strategies_with_enough_seeds() -> None:
     pytest.importorskip("pyarrow")
     published = pd.read_parquet("docs/results/benchmark.parquet", engine="pyarrow")
     shipped = pd.read_csv(SCORES)
     solved = {task.name for task in SOLVED} - set(TUNED)
-    published = published[published["task"].isin(solved)].reset_index(drop=True)
+    seeds = published.groupby(["task", "query"])["seed"].transform("nunique")
+    enough = published["task"].isin(solved) & (seeds >= 15)
+    published = published[enough].reset_index(drop=True)
     columns = ["task", "query", "seed", "labels"]
     pd.testing.assert_frame_equal(shipped[columns], published[columns], check_dtype=False)
     assert shipped["accuracy"].to_numpy() == pytest.approx(published["accuracy"], abs=1e-5)
