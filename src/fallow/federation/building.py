@@ -14,7 +14,7 @@ from fallow import encoders
 from fallow.core.banks import Layout
 from fallow.core.build import find
 from fallow.core.methods import Encoder, Method, Methods, Showing
-from fallow.core.names import BUILT_IN
+from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.engine import row_loss
@@ -162,13 +162,16 @@ def _check_weights(agreement: Agreement) -> None:
         )
 
 
-def with_secure_sums(recipe: Recipe, sites: int) -> Recipe:
+def with_secure_sums(recipe: Recipe, sites: int, names: NamePolicy = BUILT_IN) -> Recipe:
     """The recipe with secure sums where its training method or query needs them at real sites, there
-    are sites enough for them, and nothing is said of privacy; else the recipe as it is."""
+    are sites enough for them, and nothing is said of privacy; else the recipe as it is.
+
+    names: whose classes are imported to find out; of others nothing is known and nothing changed.
+    """
     if sites < SMALLEST or recipe.privacy != Privacy():
         return recipe
     try:
-        methods = methods_of(recipe, policy=BUILT_IN)
+        methods = methods_of(recipe, policy=names)
     except ValueError:  # who builds the study says why
         return recipe
     if any(_shows_parts(methods[name]) for name in ("training", "query")):
