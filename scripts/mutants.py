@@ -272,26 +272,27 @@ class Copy:
     def run(self, tests: Iterable[str], limit: float) -> tuple[int | None, str]:
         """The exit code of pytest, None where it did not end in time, and what it wrote."""
         line = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-        process = subprocess.Popen(
-            [*line, *tests],
-            cwd=self.folder,
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        try:
-            told, _ = process.communicate(timeout=limit)
-            return process.returncode, told
-        except subprocess.TimeoutExpired:
-            return None, f"not ended after {limit:g} seconds"
-        finally:
-            with suppress(ProcessLookupError):  # of tests that left something behind
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        # a file and no pipe: what tests left behind may hold on to it for ever
+        with tempfile.TemporaryFile() as told:
+            process = subprocess.Popen(
+                [*line, *tests],
+                cwd=self.folder,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=told,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                process.wait(limit)
+            except subprocess.TimeoutExpired:
+                return None, f"not ended after {limit:g} seconds"
+            finally:
+                with suppress(ProcessLookupError):  # of tests that left something behind
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            told.seek(0)
+            return process.returncode, told.read().decode(errors="replace")
 
     def try_fault(self, fault: Fault) -> Outcome:
         """Plant a fault, run its tests, and take it out again."""
@@ -301,6 +302,8 @@ class Copy:
         path.write_text(plant(fault, self.folder), encoding="utf-8")
         try:
             code, told = self.run(fault.tests, LIMIT)
+            if code is None:  # of a machine that was busy as of tests that wait for ever
+                code, told = self.run(fault.tests, LIMIT)
         finally:
             path.write_bytes(whole)
         if code is None:
