@@ -34,15 +34,15 @@ def default_training(settings: Mapping[str, object], strategies: Iterable[str]) 
     >>> default_training({"model": "mlp"}, ["random"]), default_training({}, ["ifal"])
     ('fedavg', 'fedavg')
     """
-    if _is_of_networks(settings) or _adds_noise(settings):
+    if _speaks_of_networks(settings) or _adds_noise(settings):
         return FEDAVG
     named = [*strategies, *_named_in(settings)]
-    if any(_is_about_networks(Strategy.parse(text)) for text in named):
+    if any(_is_for_networks(Strategy.parse(text)) for text in named):
         return FEDAVG
     return CLOSED_FORM
 
 
-def _is_of_networks(settings: Mapping[str, object]) -> bool:
+def _speaks_of_networks(settings: Mapping[str, object]) -> bool:
     """Whether one of the settings is about a network or its training."""
     for name, value in settings.items():
         if name.partition(".")[0] in OF_NETWORKS and value not in UNSAID:
@@ -75,15 +75,16 @@ def _named_in(settings: Mapping[str, object]) -> list[str]:
     return [text for text in found if isinstance(text, str)]
 
 
-def _is_about_networks(strategy: Strategy) -> bool:
-    """Whether a strategy means nothing, or something else, where a model is solved for."""
+def _is_for_networks(strategy: Strategy) -> bool:
+    """Whether a strategy means nothing, or something else, where a model is solved for, and does not
+    say itself how its models are trained."""
     changed: dict[str, object] = {}
     for setting in strategy.settings:
         key, _, value = setting.partition("=")
         changed[key] = value
     if "training" in changed:
-        return False  # it says itself how it is trained
-    if _is_of_networks(changed) or _adds_noise(changed):
+        return False
+    if _speaks_of_networks(changed) or _adds_noise(changed):
         return True
     name = strategy.spec.name
     try:
