@@ -23,7 +23,8 @@ FEW = 10
 @dataclass(frozen=True)
 class Found:
     """What is known of somebody's data.  ``classes``: empty for numbers to predict; ``sites``: empty
-    where no column names them; ``queries``: strategies to compare; ``seeds``: how often each."""
+    where no column names them; ``training``: how models are trained where a strategy does not say;
+    ``queries``: strategies to compare; ``seeds``: how often each."""
 
     data: str
     label: str | None
@@ -32,6 +33,7 @@ class Found:
     test_rows: int
     classes: tuple[str, ...]
     sites: tuple[str, ...]
+    training: str
     queries: tuple[str, ...]
     seeds: int
 
@@ -49,7 +51,7 @@ def starter_text(found: Found, file: Path) -> str:
         "Who holds what": _choose_partition(found, usual),
         "Model and training": {
             "model": str(usual.model),
-            "training": str(usual.training),
+            "training": found.training,
             "rounds": usual.rounds,
             "plan.batch": usual.plan.batch,
             "plan.optimiser.lr": usual.plan.optimiser.lr,
