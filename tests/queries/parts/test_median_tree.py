@@ -51,7 +51,9 @@ def test_places_along_a_direction_are_those_of_the_first_principal_component() -
     x = draws(400, 6).double() @ torch.diag(torch.tensor([1, 5, 2, 1, 0.5, 3]).double())
     x = x @ torch.linalg.qr(draws(6, 6).double()).Q
     first = torch.linalg.svd(x - x.mean(dim=0)).Vh[0]
-    found = torch.stack([places_along_direction(x, torch.ones(6)), x @ first])
+    is_row = torch.ones(1, 400, dtype=torch.bool)
+    places = places_along_direction(x[None], is_row, unit=torch.ones(6))[0]
+    found = torch.stack([places, x @ first])
     assert abs(float(torch.corrcoef(found)[0, 1])) > 0.99
 
 
