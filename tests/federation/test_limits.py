@@ -123,7 +123,23 @@ def test_questions_are_asked_for_the_step_that_the_key_names(leader: Leader) -> 
     assert leader.ledger.questions() == []
 
 
-@pytest.mark.parametrize("deadline", ["soon", 3, "x" * 5000, torch.zeros(1)])
+@pytest.mark.parametrize(
+    "deadline",
+    [
+        "soon",
+        3,
+        "x" * 5000,
+        torch.zeros(1),
+        "2026-02-30T10:00:00+00:00",
+        # without a local time in some time zone, so that no page could be shown there
+        "9999-12-31T23:59:59-23:59",
+        "9999-12-31T23:59:59+00:00",
+        "0001-01-01T00:00:00+23:59",
+        "0001-01-01T00:00:00+00:00",
+        # with a sign that a terminal obeys
+        "2026-11-23\x1b10:00:00+00:00",
+    ],
+)
 def test_a_deadline_is_a_time_of_day(leader: Leader, deadline: Any) -> None:
     order_picks(leader)
     request = about("ask", "0/query", **ASK, deadline=deadline)

@@ -99,6 +99,10 @@ STUDIES: dict[str, dict[str, Any]] = {
         "training": Spec("server-solve"),
         "initial_by": "query",
     },
+    "a pivotal sample by leverage after first labels that each site draws": {
+        "query": Spec("pivotal"),
+        "training": Spec("server-solve"),
+    },
     "leverage in triangles": {
         "query": Spec("fale", {"mode": "tsqr"}),
         "training": Spec("server-solve", {"passes": 1}),

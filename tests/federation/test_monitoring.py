@@ -135,6 +135,18 @@ def test_a_coordinator_that_hangs_is_not_well_and_a_finished_one_is(
     assert watch(coordinator).check().is_well
 
 
+def test_a_state_that_no_coordinator_wrote_is_no_health_and_no_number(
+    coordinator: Path,
+) -> None:
+    tell(coordinator, time.time(), cycle="2")
+    health = watch(coordinator).check()
+    assert not health.is_well
+    assert "cycle is '2'; it must be a whole number" in health.why
+    samples = parse(metrics_text(watch(coordinator)))
+    assert value(samples, "fallow_healthy") == 0
+    assert value(samples, "fallow_waiting_sites") == 0
+
+
 def test_a_coordinator_that_has_ended_is_not_well(begun: Said, tmp_path: Path) -> None:
     health = watch(tmp_path / "study").check()
     assert (health.is_well, "no coordinator works" in health.why) == (False, True)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fallow.report.live import describe_standing
+from fallow.federation.coordinator.live import read_last
+from fallow.report.live import describe_standing, read_live
 from fallow.report.page import write_report
 from tests.federation.browser import NEEDS, chromium
 from tests.report.conftest import rewrite, write_study
@@ -152,3 +153,80 @@ class TestInABrowser:
             assert shown.evaluate("document.documentElement.scrollWidth") <= 390
             inside, room = shown.evaluate(box)
             assert inside > room
+
+
+COUNTED = {"site": "basel", "at": THEN, "why": "too late"}
+STATE = {"online": True, "seen": THEN, "labels": COUNTS}
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"sites": []}, r"sites is \[\]; it must be a table"),
+        ({"sites": {"basel": 7}}, "sites.basel is 7; it must be a table"),
+        (
+            {"sites": {"basel": STATE | {"seen": "soon"}}},
+            "seen is 'soon'; it must be a moment",
+        ),
+        (
+            {"sites": {"basel": STATE | {"labels": {"asked": "9", "answered": 1}}}},
+            "labels.asked is '9'; it must be a whole number, 0 or more",
+        ),
+        (
+            {"sites": {"basel": STATE | {"labels": {"asked": 9}}}},
+            "sites.basel.labels.answered is missing",
+        ),
+        (
+            {"sites": {"basel": STATE | {"rows": -1}}},
+            "rows is -1; it must be a whole number",
+        ),
+        (
+            {"refusals": [COUNTED | {"at": "0001-01-01T00:00:00+00:00"}]},
+            "refusals.0.at is ",
+        ),
+        ({"refusals": [{"site": "basel"}]}, "refusals.0.at is missing"),
+        ({"step": f"0/query-{'9' * 5000}"}, "step is .*; it must be a step"),
+        ({"round": True}, "round is True; it must be a whole number or none"),
+        ({"cycle": 10**400}, "cycle is "),
+        ({"waiting": {"sites": ["basel"]}}, "waiting.key is missing"),
+        ({"left": {"basel": 7}}, "left.basel is 7; it must be a moment"),
+        ({"struck": ["basel"]}, "struck.0 is 'basel'; it must be a table"),
+        ({"more": float("nan")}, "more is nan; it must be a number"),
+        ({"state": None}, "state is none; it must be a text"),
+    ],
+)
+def test_a_state_that_no_coordinator_wrote_is_refused_with_its_part(
+    part: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "live.json").write_text(json.dumps(about(**part)))
+    with pytest.raises(
+        ValueError, match=rf"live\.json is not the state of a run \(.*{said}"
+    ):
+        read_live(tmp_path)
+    assert read_last(tmp_path) is None  # a coordinator that is started writes it anew
+
+
+def test_a_state_of_another_version_and_all_that_one_may_say_are_read(
+    tmp_path: Path,
+) -> None:
+    waiting = {
+        "key": "0/train/0/0",
+        "sites": ["bern"],
+        "needed": 2,
+        "since": THEN,
+        "until": THEN,
+        "can_advance": True,
+        "is_of_all": False,
+    }
+    found = about(
+        more={"of": ["another", "version"]},
+        refusals=[COUNTED],
+        struck=[{"site": "bern", "what": "round 1 of cycle 0", "at": THEN}],
+        left={"bern": THEN},
+        silent={"basel": None},
+        ended={"step": "0/query-1", "why": "advance", "open": 2},
+        waiting=waiting,
+    )
+    (tmp_path / "live.json").write_text(json.dumps(found))
+    assert read_live(tmp_path) == found
+    assert read_live(tmp_path / "elsewhere") is None

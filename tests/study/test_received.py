@@ -80,6 +80,32 @@ def test_a_pipe_and_a_file_with_a_gap_are_not_read(sent: Path) -> None:
         ({"published": "x"}, "published"),
         ({"versions": [1]}, "versions"),
         ({"command": 7}, "command"),
+        ({"name": ["x"]}, "name is .*; it must be a text"),
+        ({"classes": "ab"}, "classes is 'ab'; it must be a list or none"),
+        ({"versions": {"fallow": [1]}}, "versions.fallow is "),
+        ({"queries": "random"}, "queries is no list"),
+        ({"recipe": {"cycles": "3"}}, "recipe.cycles is '3'; it must be a whole number"),
+        ({"recipe": {"title": 7}}, "recipe.title is 7; it must be a text"),
+        ({"recipe": {"training": {"fields": {}}}}, "recipe.training.name is missing"),
+        (
+            {"recipe": {"training": {"name": "x", "fields": 2}}},
+            "recipe.training.fields is 2",
+        ),
+        (
+            {"recipe": {"partition": {"name": "x", "fields": {"alpha": math.nan}}}},
+            "recipe.partition.fields.alpha is nan; it must be a number",
+        ),
+        (
+            {"recipe": {"partition": {"name": "x", "fields": {"alpha": 10**400}}}},
+            "recipe.partition.fields.alpha is ",
+        ),
+        ({"recipe": {"plan": {"segments": [7]}}}, "recipe.plan.segments.0 is 7"),
+        ({"recipe": {"another": "x" * 10_001}}, "recipe.another has 10,001 letters"),
+        ({"published": {"setting": ""}}, "published.table is missing"),
+        (
+            {"published": {"table": "x", "setting": "", "names": {"random": 7}}},
+            "published.names.random is 7; it must be a text",
+        ),
     ],
 )
 def test_a_description_that_no_study_wrote_is_refused(
@@ -97,6 +123,31 @@ def test_a_description_that_is_no_json_is_refused_in_a_sentence(
 ) -> None:
     (sent / "study.json").write_bytes(text.encode(errors="surrogatepass"))
     with pytest.raises(ValueError, match=r"study\.json is damaged"):
+        read_study(sent)
+
+
+def _nest(n: int) -> list[Any]:
+    """Lists in lists in lists."""
+    nested: list[Any] = []
+    for _ in range(n):
+        nested = [nested]
+    return nested
+
+
+@pytest.mark.parametrize("n", [60, 900])
+def test_lists_in_lists_in_lists_are_read_nowhere(n: int, sent: Path) -> None:
+    """Fewer than the parser of JSON refuses, and more than whoever writes them out can."""
+    records = sent / RUN / "records.jsonl"
+    first, *others = records.read_text().splitlines()
+    changed = json.dumps(json.loads(first) | {"extra": _nest(n)})
+    records.write_text("\n".join([changed, *others]))
+    with pytest.raises(
+        ValueError, match=r"records\.jsonl, line 1: extra cannot be read: it"
+    ):
+        read_study(sent)
+    about = json.loads((sent / "study.json").read_text())
+    (sent / "study.json").write_text(json.dumps(about | {"recipe": {"extra": _nest(n)}}))
+    with pytest.raises(ValueError, match=r"study\.json is damaged \(it has lists in lists"):
         read_study(sent)
 
 

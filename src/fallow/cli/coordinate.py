@@ -288,13 +288,11 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     from fallow.report.live import read_live
 
     office = CoordinatorFolder.open(folder)
-    about: dict[str, object] = {
-        "name": office.agreement.name,
-        "digest": office.agreement.digest,
-    }
+    agreed = {"name": office.agreement.name, "digest": office.agreement.digest}
+    about: dict[str, object] = {**agreed}
     found = read_live(folder)
     if found is not None:
-        about |= found
+        about |= {**found, **agreed}
     elif is_running(folder):
         about |= {"state": "running", "sites": {}, "refusals": []}
     else:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from fallow.core.types import Tree
 from fallow.federation.coordinator.folder import CoordinatorFolder
-from fallow.federation.coordinator.live import seconds_of
+from fallow.federation.coordinator.live import read_last, seconds_of
 from fallow.federation.coordinator.program import is_running
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.serve import read_status
@@ -158,7 +158,10 @@ class WatchedCoordinator:
     def check(self) -> Health:
         """Well while a process works on the run, or after the run is finished."""
         name = self.folder.agreement.name
-        found = read_live(self.folder.path) or {}
+        try:
+            found = read_live(self.folder.path) or {}
+        except ValueError as error:
+            return Health(False, str(error))
         if found.get("state") == "finished":
             return Health(True, f"study {name} is finished")
         if not is_running(self.folder.path):
@@ -182,7 +185,7 @@ class WatchedCoordinator:
         from prometheus_client.core import GaugeMetricFamily
 
         study = self.folder.agreement.name
-        found = read_live(self.folder.path) or {}
+        found = read_last(self.folder.path) or {}  # `check` says what is wrong
         sites: Mapping[str, Tree] = found.get("sites") or {}
         waiting = sum(bool(about.get("awaited")) for about in sites.values())
         yield GaugeMetricFamily(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fallow.core.words import count_noun, was_or_were
 from fallow.report.blocks import Block, Blocks, Note, Table, Text
+from fallow.report.live_state import LiveState
 from fallow.storage.received import parse_json, read_regular
+from fallow.study.record_parts import find_wrong
 from fallow.study.records import StudyRecords
 
 REFRESH = 30  # seconds after which a page about an open run looks again
@@ -20,6 +22,9 @@ STATES = {
     "finished": "The run is finished.",
     "failed": "The coordinator ended with an error; started again, the run goes on.",
 }
+FILE = "live.json"
+MOST_BYTES = 2**24
+"""Of the state of a run: so many are what tens of thousands of sites have."""
 NOTHING = "–"
 Live = Mapping[str, Any]
 """``live.json`` as it was read: `fallow.federation.coordinator.tell` writes it."""
@@ -35,14 +40,26 @@ CLOSED = {"advance": REQUEST, "deadline": "when their time was up"}
 
 
 def read_live(folder: Path) -> Live | None:
-    """How a run at real sites stands; None in the folder of a simulation."""
+    """How a run at real sites stands; None in the folder of a simulation.
+
+    Raises ValueError for a file that no coordinator wrote, and for links.
+    """
+    path = folder / FILE
     try:
-        found = parse_json(read_regular(folder / "live.json"))
-    except (OSError, ValueError):
+        content = read_regular(path, MOST_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("sites"), dict):
-        return None
-    return found
+    try:
+        found = parse_json(content)
+        wrong = find_wrong(found, LiveState)
+    except ValueError as error:
+        wrong = str(error)
+    if wrong is not None:
+        raise ValueError(
+            f"{path} is not the state of a run ({wrong}): a coordinator that is started writes it "
+            "anew; of a study that was sent, ask for the one that was written, or delete it"
+        )
+    return cast(Live, found)
 
 
 def live(study: StudyRecords, key: str) -> Blocks:

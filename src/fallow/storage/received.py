@@ -10,6 +10,9 @@ from pathlib import Path
 MOST_BYTES = 2**30
 """Of a file that is read as a whole: the records of a long run have some tens of MB."""
 
+DEEPEST = 50  # lists and tables in one another
+NESTED = "it has lists in lists in lists"
+
 
 def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
     """What a file holds.  A link could lead anywhere, a pipe has no end, and a file with a gap in it
@@ -50,6 +53,24 @@ def check_no_links_below(folder: Path) -> None:
 def parse_json(content: bytes) -> object:
     """A value of JSON; ValueError for anything else, also for lists in lists in lists."""
     try:
-        return json.loads(content)
+        found: object = json.loads(content)
     except RecursionError as error:
-        raise ValueError("it has lists in lists in lists") from error
+        raise ValueError(NESTED) from error
+    check_depth(found)
+    return found
+
+
+def check_depth(value: object) -> None:
+    """Raise ValueError for lists in lists in lists: whoever goes into each would not come back."""
+    level = [value]
+    for _ in range(DEEPEST):
+        below: list[object] = []
+        for each in level:
+            if isinstance(each, dict):
+                below += each.values()
+            elif isinstance(each, list):
+                below += each
+        level = below
+        if not level:
+            return
+    raise ValueError(NESTED)

@@ -12,14 +12,29 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from fallow.experiment.record import Record
-from fallow.storage.plain import one_line
-from fallow.storage.received import check_no_links_below, parse_json, read_regular
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Published
+from fallow.storage.plain import one_line, plain
+from fallow.storage.received import (
+    check_depth,
+    check_no_links_below,
+    parse_json,
+    read_regular,
+)
 from fallow.study.known import Known
-from fallow.study.record_parts import HUGE, LARGEST, find_wrong_part
+from fallow.study.record_parts import (
+    CHECKED,
+    HUGE,
+    LARGEST,
+    WIDEST,
+    find_wrong,
+    find_wrong_part,
+)
 from fallow.study.records import (
     BOUND,
     ClassCounts,
@@ -45,6 +60,8 @@ NOTHING = Known()
 """No paper says anything."""
 
 
+MOST_BYTES = 2**26
+"""Of a study's description, which names each strategy and seed once."""
 MOST_RUNS = 1_000_000
 """Strategies times seeds of a study: each is looked for in a file of its own."""
 LONGEST = 500
@@ -93,6 +110,16 @@ NUMBERS = (
     "target_variance",
 )
 """Fields of a record by the kind of their values; each may be None."""
+PARTS: Mapping[str, object] = {
+    "name": str,
+    "recipe": Recipe | None,
+    "reference": str | None,
+    "command": str | None,
+    "published": Published | None,
+    "versions": dict[str, str] | None,
+    "classes": list[str] | None,
+}
+"""The types of what is read of a study's description."""
 
 
 def _records(path: Path) -> tuple[tuple[Record, ...], int]:
@@ -117,7 +144,7 @@ def _records(path: Path) -> tuple[tuple[Record, ...], int]:
         if not _is_record(row):
             damaged += 1
             continue
-        wrong = find_wrong_part(row)
+        wrong = find_wrong_part(row) or _find_depth(row)
         if wrong is not None:
             raise ValueError(
                 f"{path}, line {number}: {wrong}; restore the file, or ask whoever sent it for "
@@ -125,6 +152,19 @@ def _records(path: Path) -> tuple[tuple[Record, ...], int]:
             )
         rows.append(cast("Record", row))
     return tuple(rows), damaged
+
+
+def _find_depth(row: Mapping[str, object]) -> str | None:
+    """What is wrong with a part of a record that has lists in lists in lists; None where none has."""
+    for name, value in row.items():
+        # the depth of others follows from their types
+        if name in CHECKED or not isinstance(value, (dict, list)):
+            continue
+        try:
+            check_depth(value)
+        except ValueError as error:
+            return f"{plain(name, WIDEST)} cannot be read: {error}"
+    return None
 
 
 def _is_record(row: object) -> bool:
@@ -166,14 +206,15 @@ def _study(path: Path, known: Known) -> StudyManifest:
             "'fallow compare --out' wrote"
         )
     try:
-        raw: Any = parse_json(read_regular(file))  # Any: looked at below
+        raw: Any = parse_json(read_regular(file, MOST_BYTES))  # Any: looked at below
     except ValueError as error:
         raise ValueError(
             f"{file} is damaged ({error}); restore it, or run the study again in another folder"
         ) from error
     try:
+        _check_parts(raw)
         found = StudyManifest(
-            name=str(raw["name"]),
+            name=raw["name"],
             recipe=raw.get("recipe") or {},
             reference=raw.get("reference"),
             queries=tuple(raw["queries"]),
@@ -181,7 +222,7 @@ def _study(path: Path, known: Known) -> StudyManifest:
             command=raw.get("command") or "",
             published=raw.get("published"),
             versions=raw.get("versions") or {},
-            classes=tuple(map(str, raw.get("classes") or ())),
+            classes=tuple(raw.get("classes") or ()),
             known=known,
         )
         _check_manifest(found)
@@ -191,6 +232,19 @@ def _study(path: Path, known: Known) -> StudyManifest:
             "give the directory that 'fallow compare --out' wrote"
         ) from error
     return found
+
+
+def _check_parts(raw: object) -> None:
+    """Raise ValueError for a description with a part of a type that no study wrote."""
+    if not isinstance(raw, dict):
+        raise ValueError("it is no table of names and values")
+    for name in ("queries", "seeds"):  # which are looked at one by one
+        if not isinstance(raw.get(name), list):
+            raise ValueError(f"{name} is no list")
+    for name, kind in PARTS.items():
+        wrong = find_wrong(raw.get(name), kind, name)
+        if wrong is not None:
+            raise ValueError(wrong)
 
 
 def _check_manifest(study: StudyManifest) -> None:
@@ -205,16 +259,6 @@ def _check_manifest(study: StudyManifest) -> None:
             raise ValueError(f"seeds: {seed!r:.80} is no seed")
     if len(study.queries) * len(study.seeds) > MOST_RUNS:
         raise ValueError(f"queries and seeds: more than {MOST_RUNS:,} runs")
-    kinds = {
-        "recipe": (study.recipe, dict),
-        "reference": (study.reference or "", str),
-        "command": (study.command, str),
-        "published": (study.published or {}, dict),
-        "versions": (study.versions, dict),
-    }
-    for name, (value, kind) in kinds.items():
-        if not isinstance(value, kind):
-            raise ValueError(f"{name}: {value!r:.80}")
 
 
 def read_study(path: Path | str, known: Known = NOTHING) -> StudyRecords:

@@ -1,15 +1,27 @@
-"""What stands inside the fields of a record, looked at before tables and figures are made of it."""
+"""What stands inside the fields of a record, or of another file of a study, looked at before tables
+and figures are made of it."""
 
 from __future__ import annotations
 
 import math
 import types
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import cache, reduce
+from operator import or_
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
-from fallow.core.kinds import PLAIN, show_value
+from fallow.core.kinds import PLAIN, describe_kind, show_value
 from fallow.core.words import join_words
 from fallow.experiment.record import Record
 from fallow.storage.plain import plain
@@ -35,6 +47,22 @@ whoever shows it looks at it first."""
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "DisclosureEntry": ("kind", "verb", "bytes"),
     "Audited": ("score", "low", "high"),
+    "Spec": ("name", "fields"),
+    "Published": ("table", "setting"),
+    "Refusal": ("site", "at", "why"),
+    "StruckAnswer": ("site", "what", "at"),
+    "WaitingState": (
+        "key",
+        "sites",
+        "needed",
+        "since",
+        "until",
+        "can_advance",
+        "is_of_all",
+    ),
+    "LabelCounts": ("asked", "answered"),
+    "EndedLabels": ("step", "why"),
+    "LiveState": ("state", "sites"),
 }
 """Parts that no version left out, by the class of what has them."""
 BESIDE = {
@@ -48,7 +76,35 @@ LARGEST = 2**53
 HUGE = 1e100
 """A score beyond it, whose square is not finite, is none; NaN and infinity are those of a model that
 diverged."""
+UNIONS = (Union, types.UnionType)
 WIDEST = 80  # letters of a name in a sentence
+MANY = 10_000
+"""Letters of a setting."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a part has to be beside of its type: ``Annotated[str, Rule(is_moment, "a moment")]``."""
+
+    is_kept: Callable[[Any], bool]  # Any: what it is annotated beside
+    words: str
+
+
+def find_wrong(value: object, hint: Any, name: str = "") -> str | None:
+    """What is wrong with a value that is declared as ``hint``, with its place; None where nothing
+    is.  A part that no declaration names is of another version: it may be any setting.
+
+    name: what the value is called; nothing: its parts alone are.
+
+    >>> find_wrong({"a": [1, "x"]}, dict[str, list[int]], "counts")
+    "counts.a.1 is 'x'; it must be a whole number"
+    """
+    wrong = _find_wrong(value, hint)
+    if wrong is None:
+        return None
+    if name:
+        wrong = wrong.within(name)
+    return str(wrong)
 
 
 def find_wrong_part(row: Mapping[str, object]) -> str | None:
@@ -120,7 +176,8 @@ class _Wrong:
 
     def __str__(self) -> str:
         names = [plain(name, WIDEST) for name in self.way]
-        return f"{'.'.join(names)} {self.words}"
+        place = ".".join(names) or "it"
+        return f"{place} {self.words}"
 
 
 def _find_wrong(value: object, hint: Any) -> _Wrong | None:
@@ -130,22 +187,57 @@ def _find_wrong(value: object, hint: Any) -> _Wrong | None:
     kind, may_be_none = _without_none(hint)
     if value is None and may_be_none:
         return None
-    if is_typeddict(kind):
+    if kind in (Any, object):
+        return _find_unfit_setting(value)
+    if is_typeddict(kind) or is_dataclass(kind):
         return _find_wrong_in_table(value, kind)
     origin = get_origin(kind)
-    if origin is dict and isinstance(value, dict):
+    if origin is Annotated:
+        return _find_broken_rule(value, kind)
+    if origin in (dict, Mapping) and isinstance(value, dict):
         of_parts = get_args(kind)[1]
         if _are_plain(value.values(), of_parts):
             return None
         return _find_wrong_among(value.items(), of_parts)
-    if origin is list and isinstance(value, list):
+    if origin in (list, tuple) and isinstance(value, list):
         of_parts = get_args(kind)[0]
         if _are_plain(value, of_parts):
             return None
         return _find_wrong_among(enumerate(value), of_parts)
+    if origin in UNIONS and any(
+        _find_wrong(value, part) is None for part in get_args(kind)
+    ):
+        return None
+    # another version may have had other words
+    if origin is Literal and isinstance(value, str):
+        return None
     if origin is None and _is_plain(value, kind):
         return None
     return _Wrong((), f"is {show_value(value)}; it must be {_describe(hint)}")
+
+
+def _find_broken_rule(value: object, hint: Any) -> _Wrong | None:
+    """What is wrong with a value of a type that has a rule, too."""
+    kind, rule = get_args(hint)
+    if _find_wrong(value, kind) is None and rule.is_kept(value):
+        return None
+    return _Wrong((), f"is {show_value(value)}; it must be {rule.words}")
+
+
+def _find_unfit_setting(value: object) -> _Wrong | None:
+    """The first part of a setting of any type, as a method may have it, that cannot be shown or
+    computed with."""
+    if isinstance(value, dict):
+        return _find_wrong_among(value.items(), object)
+    if isinstance(value, list):
+        return _find_wrong_among(enumerate(value), object)
+    if isinstance(value, str) and len(value) > MANY:
+        return _Wrong((), f"has {len(value):,} letters; it must have {MANY:,} or fewer")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        is_number = value in (math.inf, -math.inf) or abs(value) <= HUGE
+        if not is_number:
+            return _Wrong((), f"is {show_value(value)}; it must be a number")
+    return None
 
 
 def _find_wrong_among(
@@ -168,29 +260,36 @@ def _find_wrong_in_table(value: object, kind: type) -> _Wrong | None:
             return _Wrong((name,), "is missing")
     hints = _hints_of(kind)
     for name, part in value.items():
-        if name in hints:
-            wrong = _find_wrong(part, hints[name])
-            if wrong is not None:
-                return wrong.within(name)
+        wrong = _find_wrong(part, hints.get(name, object))
+        if wrong is not None:
+            return wrong.within(name)
     return None
 
 
 @cache
 def _without_none(hint: Any) -> tuple[Any, bool]:
     """What a field holds, and whether it may hold nothing."""
-    if get_origin(hint) not in (Union, types.UnionType):
+    if get_origin(hint) is NotRequired:
+        (hint,) = get_args(hint)
+    if get_origin(hint) not in UNIONS:
         return hint, False
-    (some,) = [part for part in get_args(hint) if part is not types.NoneType]
-    return some, True
+    some = [part for part in get_args(hint) if part is not types.NoneType]
+    may_be_none = len(some) < len(get_args(hint))
+    return reduce(or_, some), may_be_none
 
 
 def _describe(hint: Any) -> str:
     """What a value of a declared type is, with its article."""
     kind, may_be_none = _without_none(hint)
+    origin = get_origin(kind)
     words = "a table of names and values"
-    if get_origin(kind) is list:
+    if origin in (list, tuple):
         words = "a list"
-    elif get_origin(kind) is None and not is_typeddict(kind):
+    elif origin is Annotated:
+        words = get_args(kind)[1].words
+    elif origin is Literal or origin in UNIONS:
+        words = describe_kind(kind)
+    elif origin is None and not is_typeddict(kind) and not is_dataclass(kind):
         words = PLAIN[kind.__name__]
     if may_be_none:
         return f"{words} or none"
@@ -234,4 +333,4 @@ def _is_plain(value: object, kind: type) -> bool:
 @cache
 def _hints_of(kind: type) -> dict[str, Any]:
     """The declared type of each field; reading them takes longer than using them."""
-    return get_type_hints(kind)
+    return get_type_hints(kind, include_extras=True)

@@ -12,6 +12,7 @@ from typing import Any, Literal, final
 
 from fallow.core.types import SiteId, Tree
 from fallow.network.envelope import Link
+from fallow.report.live import read_live
 from fallow.storage.errors import Failed
 from fallow.storage.files import write_json
 from fallow.storage.private import FILE, private_folder
@@ -130,6 +131,14 @@ class Live:
                 self.path,
                 self.about | now | {"sites": self.sites, "refusals": self.refusals},
             )
+
+
+def read_last(folder: Path) -> Mapping[str, Any] | None:
+    """The state that a coordinator left in its folder; None where there is none, or none that can be
+    read: it is written anew."""
+    with suppress(ValueError):
+        return read_live(folder)
+    return None
 
 
 @final

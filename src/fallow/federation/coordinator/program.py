@@ -31,6 +31,7 @@ from fallow.federation.coordinator.live import (
     Live,
     StopRequested,
     WatchedLink,
+    read_last,
     utc,
 )
 from fallow.federation.coordinator.news import describe_leaving, list_news
@@ -51,7 +52,6 @@ from fallow.network.checks import ResponseCheck
 from fallow.network.envelope import Link
 from fallow.network.gathering import Keys
 from fallow.network.remote import Remote
-from fallow.report.live import read_live
 from fallow.storage import locks
 from fallow.storage.errors import Failed, sentence
 from fallow.storage.files import sweep, write_json, write_lines
@@ -376,7 +376,7 @@ def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None
         now = utc(time.time())
         found = strike(journal, agreement, contracts, site=site, key=key, at=now)
         live = Live(folder / "live.json")
-        before = read_live(folder)
+        before = read_last(folder)
         if before is not None:  # so that 'status' shows it before the next start
             live.resume(before)
             absences = describe_absences(load_strikes(journal), load_left(journal))

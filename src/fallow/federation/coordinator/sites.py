@@ -265,12 +265,12 @@ class RealSites:
         shown = Disclosure.of(done["revealed"])
         if cycle < 0:
             shown = shown.plus(Disclosure.of(self.greeted["revealed"]))
-        allowed = self._find_limits(budget)
+        allowed = self._find_limits(cycle, budget)
         most = {site: n + allowed.get(site, 0) for site, n in self.most_labels.items()}
         self.border.allowed = {site: allowed.get(site, 0) for site in most}
         self.border.labels |= most
         self.border.shared = None
-        if self.is_shared:
+        if self._is_shared_in(cycle):
             self.border.shared = sum(budget.values())
         asked = self._ask_people(cycle, step, budget, shown)
         done["ended"] = self.label_wait.wait(step, asked)
@@ -298,7 +298,7 @@ class RealSites:
         if not any(budget.values()):
             return {}
         to: dict[SiteId, Answer] = {
-            site: {"allowed": n} for site, n in self._find_limits(budget).items()
+            site: {"allowed": n} for site, n in self._find_limits(cycle, budget).items()
         }
         ask = self._ask(f"{step}/ask", cycle, shown)
         deadline = self.label_wait.deadline(step)
@@ -307,11 +307,16 @@ class RealSites:
         check_picked(self, cycle, budget, asked)
         return asked
 
-    def _find_limits(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
+    def _find_limits(self, cycle: int, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
         """The most questions that each site may ask: where they share a budget, all of it."""
-        if self.is_shared:
+        if self._is_shared_in(cycle):
             return dict.fromkeys(budget, sum(budget.values()))
         return dict(budget)
+
+    def _is_shared_in(self, cycle: int) -> bool:
+        """Whether the labels of a cycle are one budget of all sites.  The first ones never are: of
+        these each site draws its own."""
+        return self.is_shared and cycle >= 0
 
     def _ask(
         self,

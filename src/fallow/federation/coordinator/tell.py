@@ -13,7 +13,7 @@ from fallow.core.events import Event, Say
 from fallow.core.types import Answer, SiteId
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.arrivals import ARRIVALS, Arrival, add_arrival
-from fallow.federation.coordinator.live import LABELLING, Live, utc
+from fallow.federation.coordinator.live import LABELLING, Live, read_last, utc
 from fallow.federation.coordinator.strikes import (
     Strike,
     can_advance,
@@ -21,7 +21,6 @@ from fallow.federation.coordinator.strikes import (
     is_of_all,
 )
 from fallow.papers import PAPERS
-from fallow.report.live import read_live
 from fallow.report.page import write_report
 
 SELDOM = 30.0  # seconds between pages while people label
@@ -55,7 +54,7 @@ class Teller:
     def begin(self) -> None:
         """The coordinator has started, perhaps again: what lasts is taken over."""
         recipe = self.agreement.recipe
-        before = read_live(self.folder) or {"sites": {}}
+        before = read_last(self.folder) or {"sites": {}}
         for site in self.agreement.sites:
             known = before["sites"].get(site, {})
             lasting = {name: known.get(name) for name in LASTING}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,7 +43,10 @@ FILLED_BY = ("fill", "features", "spread")
 PARTS = ("w", "stats")
 """Of a common model."""
 FITS = 6  # of one order: models that are trained or handed over
-DEADLINE = 40  # letters of a time of day
+DEADLINE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\+00:00")
+"""A time of day as coordinators write it."""
+YEARS = range(2000, 3000)
+"""Of a deadline: years that every time zone can show."""
 
 
 @dataclass(frozen=True)
@@ -578,12 +582,14 @@ def _brings_common_model(step: Step) -> bool:
 
 
 def _check_deadline(key: str, deadline: object) -> None:
+    """Raise Refusal unless it is a time that can be shown to people, wherever they are."""
     if deadline is None:
         return
     try:
-        if not isinstance(deadline, str) or len(deadline) > DEADLINE:
+        if not isinstance(deadline, str) or DEADLINE.fullmatch(deadline) is None:
             raise ValueError
-        datetime.fromisoformat(deadline)
+        if datetime.fromisoformat(deadline).year not in YEARS:
+            raise ValueError
     except ValueError as error:
         raise Refusal(
             f"the order {key} has the deadline {deadline!r:.60}, which is no time of day"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from threading import Event
 from time import time
+from typing import Any, TypedDict
 from urllib.request import getproxies
 
 from fallow.core.events import Say
@@ -25,11 +25,21 @@ from fallow.network.links import is_loopback
 from fallow.storage.errors import Failed
 from fallow.storage.files import write_json
 from fallow.storage.locks import alone, is_held
+from fallow.storage.received import parse_json, read_regular
+from fallow.study.record_parts import find_wrong
 
 LOOK = 10.0  # seconds between two looks at the coordinator
 COPIES = 3600.0  # seconds between two copies of the ledger
 LOCK = "site.lock"
 REACH = 3.0  # seconds to connect
+
+
+class ServerState(TypedDict):
+    """What a site's ``live.json`` says of its process."""
+
+    pid: int
+    since: str | None
+    problem: str | None
 
 
 def serve(
@@ -167,10 +177,11 @@ def read_status(folder: SiteFolder) -> ServerStatus:
     """Whether a process serves the site now, and what it says of the coordinator."""
     if not is_held(folder.path / LOCK):
         return ServerStatus(pid=None, since=None, problem=unreachable(folder))
-    try:
-        said = json.loads((folder.path / "live.json").read_bytes())
-    except (OSError, ValueError):
-        said = {}  # it has just started
+    said: Mapping[str, Any] = {}  # it has just started
+    with suppress(OSError, ValueError):
+        found = parse_json(read_regular(folder.path / "live.json"))
+        if isinstance(found, dict) and find_wrong(found, ServerState) is None:
+            said = found
     return ServerStatus(
         pid=said.get("pid", 0), since=said.get("since"), problem=said.get("problem")
     )
