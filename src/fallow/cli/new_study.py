@@ -101,7 +101,7 @@ def _write_study(
 ) -> tuple[Found, tuple[str, ...]]:
     """Read the data and write the file of a study of them; what was found, and notes of reading."""
     from fallow.experiment.rows import open_data
-    from fallow.papers.own.default_training import CLOSED_FORM
+    from fallow.papers.own.default_training import default_training
     from fallow.settings.recipe import Recipe
     from fallow.settings.starter import Found, starter_text
     from fallow.storage.files import write_whole
@@ -122,7 +122,7 @@ def _write_study(
         test_rows=len(dataset.x_test),
         classes=dataset.classes,
         sites=sites,
-        training=CLOSED_FORM,
+        training=default_training({}, strategies),
         queries=strategies,
         seeds=seeds_needed(len(strategies) - 1),
     )

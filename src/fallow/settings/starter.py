@@ -49,13 +49,7 @@ def starter_text(found: Found, file: Path) -> str:
     parts: dict[str, dict[str, Value]] = {
         "Data": {**about},
         "Who holds what": _choose_partition(found, usual),
-        "Model and training": {
-            "model": str(usual.model),
-            "training": found.training,
-            "rounds": usual.rounds,
-            "plan.batch": usual.plan.batch,
-            "plan.optimiser.lr": usual.plan.optimiser.lr,
-        },
+        "Training": {"training": found.training},
         "Labels": {
             "initial": usual.initial,
             "per_cycle": usual.share_of(0),
