@@ -51,7 +51,8 @@ def places_of(x: Tensor, parts: Tensor, find: Places) -> Tensor:
     is_row = parts >= 0
     at_once = max(1, AT_ONCE // (parts.shape[1] * x.shape[1]))
     found = []
-    for some, are_rows in zip(parts.split(at_once), is_row.split(at_once), strict=True):
+    chunks = zip(torch.split(parts, at_once), torch.split(is_row, at_once), strict=True)
+    for some, are_rows in chunks:
         found.append(find(x[some.clamp(min=0)], are_rows))
     places = torch.cat(found).double()
     places[is_row.sum(dim=1) <= LEAF] = 0.0
@@ -130,4 +131,5 @@ def first_direction(near: Tensor) -> Tensor:
 
 def scale(vectors: Tensor) -> Tensor:
     """Vectors of length 1; zeros stay.  (parts, n, 1)"""
-    return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=TINY)
+    length: Tensor = vectors.norm(dim=1, keepdim=True)
+    return vectors / length.clamp(min=TINY)
