@@ -44,6 +44,7 @@ from fallow.network.plausible import (
 )
 from fallow.network.tallies import TALLY, are_tallies, find_fault_in_tallies
 from fallow.network.wire import KEY
+from fallow.privacy.masks import is_usable
 from fallow.privacy.secure_sum import CHECK
 from fallow.sites.site import Parts
 
@@ -663,6 +664,8 @@ def _check_masked(step: Step, answer: Received) -> Answer:
         is_row_of_bytes = isinstance(key, Tensor) and key.dtype == torch.uint8
         if not is_row_of_bytes or key.shape != (KEY,):
             raise Refusal(f"key is not a public key of {KEY} bytes")
+        if not is_usable(key.numpy().tobytes()):
+            raise Refusal("key is a public key with which nobody can share a secret")
     elif step.kind == "sum":
         check_number_of_fields(answer)
         for name, value in answer.items():
