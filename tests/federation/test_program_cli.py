@@ -216,7 +216,7 @@ LIVE = {
     "phase": "people label",
     "cycle": 0,
     "cycles": 1,
-    "deadline": "2030-01-01",
+    "deadline": "2030-01-01T00:00:00+00:00",
     "sites": {
         "north": {
             "rows": 4,
