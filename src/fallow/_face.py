@@ -77,10 +77,23 @@ def __getattr__(name: str) -> Any:
     # The version is asked of what is installed, which takes longer than all else here.
     home = "fallow._version" if name == "__version__" else WHERE.get(name)
     if home is None:
-        raise AttributeError(f"module 'fallow' has no attribute {name!r}")
+        raise AttributeError(f"module 'fallow' has no attribute {name!r}{_hint(name)}")
     found = getattr(import_module(home), name)
     setattr(sys.modules["fallow"], name, found)
     return found
+
+
+def _hint(name: str) -> str:
+    """The public name that was probably meant; nothing for what Python itself looks for."""
+    if name.startswith("_"):
+        return ""
+    from difflib import get_close_matches  # slow to import, and seldom needed
+
+    known = {word.lower(): word for word in WHERE}
+    close = get_close_matches(name.lower(), known, n=1, cutoff=0.7)
+    if not close:
+        return "; help(fallow) lists what it has"
+    return f"; did you mean {known[close[0]]!r}?"
 
 
 def __dir__() -> list[str]:

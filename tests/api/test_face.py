@@ -38,6 +38,17 @@ def test_an_unknown_name_is_an_attribute_error_like_any_other() -> None:
     assert not hasattr(fl, "nothing")
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("Marign", "Margin"), ("coreset", "CoreSet"), ("compre", "compare")],
+)
+def test_a_misspelt_name_is_answered_with_the_one_that_was_meant(
+    typed: str, meant: str
+) -> None:
+    with pytest.raises(AttributeError, match=f"did you mean '{meant}'?"):
+        getattr(fl, typed)
+
+
 def test_type_checkers_see_the_names_that_python_sees() -> None:
     tree = ast.parse((SOURCE / "__init__.pyi").read_text(encoding="utf-8"))
     seen = {

@@ -445,6 +445,43 @@ def test_a_frame_that_cannot_be_read_is_said_in_one_sentence(
     assert words in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "about", "words"),
+    [
+        (frame().to_dict("list"), {}, "frame is a dict, not a DataFrame; make one"),
+        (frame(), {"test": [1]}, "the test frame of frame is a list, not a DataFrame"),
+        (frame(), {"label": ["sick"]}, "['sick'] is a list; give the name of a column"),
+        (frame().iloc[:0], {}, "frame has 0 rows and "),
+    ],
+)
+def test_what_is_no_frame_and_no_column_is_said_in_one_sentence(
+    given: Any, about: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError) as error:
+        fl.from_frame(given, **{"label": "sick", **about})
+    assert words in str(error.value)
+
+
+def test_a_path_in_the_place_of_a_name_is_told_where_to_go(tmp_path: Path) -> None:
+    table = tmp_path / "mine.csv"
+    frame().to_csv(table, index=False)
+    with pytest.raises(ValueError, match=r"mine\.csv is a path, and fl\.load takes names"):
+        fl.load(str(table))
+    with pytest.raises(ValueError, match=r"read it with pandas and give fl\.from_frame"):
+        fl.Federation(table)
+
+
+def test_texts_in_the_place_of_numbers_are_told_where_to_go() -> None:
+    with pytest.raises(ValueError, match=r"x holds texts .*fl\.texts_to_rows"):
+        fl.from_arrays(["good day", "bad night"] * 5, [0, 1] * 5)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "one", True])
+def test_a_seed_that_is_none_is_refused_before_anything_runs(seed: Any) -> None:
+    with pytest.raises(ValueError, match="give a whole number, 0 or more"):
+        fl.run("iris", "random", seed=seed, cycles=0, rounds=1, progress=False)
+
+
 # -- worlds and settings --------------------------------------------------------------------------
 
 

@@ -54,6 +54,20 @@ class Halves:
         ]
 
 
+def test_picks_that_are_none_are_said_with_whose_they_are() -> None:
+    class Twice(fl.Query):
+        contract = fl.Contract(title="Twice", keep={"select": "number of picks"})
+
+        def select(self, view: Any, n: int) -> fl.Picks:
+            return fl.Picks(torch.zeros(n, dtype=torch.int64))
+
+    with pytest.raises(ValueError) as error:
+        fl.select(Twice(), pool=[[0.0], [1.0], [2.0]], n=2)
+    assert str(error.value) == (
+        "Twice.select at site site-0: picks must be different positions in the pool of 3 rows"
+    )
+
+
 def test_a_class_becomes_a_frozen_dataclass_by_itself() -> None:
     given = Widest(power=2)
     assert given == Widest(2)

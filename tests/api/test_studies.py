@@ -132,7 +132,12 @@ def test_a_world_in_the_place_of_strategies_is_told_apart(world: fl.Federation) 
     ("about", "words"),
     [
         ({"seeds": 0}, "seeds is 0; it must be at least 1"),
-        ({"seeds": ["a"]}, "give a number of seeds, or whole numbers"),
+        ({"seeds": ["a"]}, "one of seeds is 'a'; give a whole number, 0 or more"),
+        ({"seeds": [0, -1]}, "one of seeds is -1; give a whole number, 0 or more"),
+        ({"seeds": [True]}, "one of seeds is True; give a whole number"),
+        ({"seeds": []}, "give a number of seeds, or whole numbers"),
+        ({"seeds": 2.5}, "seeds is 2.5; give a number of seeds, or whole numbers"),
+        ({"seeds": "ab"}, "seeds is 'ab'; give a number of seeds, or whole numbers"),
         ({"jobs": 0}, "jobs is 0; give a whole number"),
         ({"queries": []}, "there is no strategy to compare"),
         ({"queries": ["entrpy"]}, "did you mean 'entropy'?"),

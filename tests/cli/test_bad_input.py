@@ -44,6 +44,7 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ([*RUN, "--seed", "three"], "'three' is not a valid int"),
         (["run"], "Missing argument 'RECIPE'"),
         (["run", "dmo"], "'dmo' is not a recipe; did you mean 'demo'?"),
+        (["run", "nowhere.txt"], "a file of settings ends in .toml"),
         (["run", "nowhere.toml"], "nowhere.toml cannot be read: No such file or directory"),
         (
             [*RUN, "--query", "ahfl"],
@@ -51,6 +52,7 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ),
         ([*RUN, "--query", "ahfal:tua=3"], "ahfal has no field 'tua'; did you mean 'tau'?"),
         ([*RUN, "--query", "ahfal:tau"], "'ahfal:tau' could not be loaded"),
+        ([*RUN, "--query", "ahfal:tau"], "a setting is name:setting=value"),
         ([*RUN, "--query", "ahfal:tau=-1"], "tau is -1; it must be 0 or more"),
         (["compare", "tiny.toml", "-q", "random,entrpy"], "did you mean 'entropy'?"),
         (["compare", "tiny.toml", "--set", "query=ahfal"], "name them with --query"),

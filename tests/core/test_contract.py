@@ -58,6 +58,16 @@ def test_a_verb_is_answered_by_the_operations_that_list_it(
     assert TWO.refusal(verb, kind) == why
 
 
+def test_a_model_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError) as error:
+        Contract("Mine", keep={"select": "a count"}, needs=["locl"])
+    assert str(error.value) == (
+        "the contract of Mine needs 'locl', which is no model; it is one of local, global"
+    )
+    with_own = Contract("Mine", keep={"select": "a count"}, models=["twin"], needs=["twin"])
+    assert with_own.needs == ("twin",)
+
+
 def test_a_contract_without_verbs_says_so() -> None:
     bare = Contract("Bare", "-", 0)
     assert bare.refusal("a", "sum") == "the contract of Bare allows no verb; nothing else"

@@ -130,6 +130,24 @@ def test_a_broken_png_is_named(tmp_path: Path) -> None:
         from_folder(tmp_path)
 
 
+def test_what_a_file_manager_leaves_in_a_folder_is_passed_over(tmp_path: Path) -> None:
+    for i in range(10):
+        save(
+            tmp_path / ("cat", "dog")[i % 2] / f"{i}.png", np.full((4, 4), 20 * i, np.uint8)
+        )
+    (tmp_path / "cat" / "Thumbs.db").write_bytes(b"no image")
+    (tmp_path / "dog" / "desktop.ini").write_text("no image")
+    found = from_folder(tmp_path)
+    assert len(found.x) + len(found.x_test) == 10
+
+
+def test_a_folder_of_texts_is_told_where_to_go(tmp_path: Path) -> None:
+    (tmp_path / "good").mkdir()
+    (tmp_path / "good" / "a.txt").write_text("a good day")
+    with pytest.raises(ValueError, match=r"nothing else .*fl\.texts_to_rows"):
+        from_folder(tmp_path)
+
+
 def test_a_few_bytes_that_name_a_huge_picture_are_not_unpacked(tmp_path: Path) -> None:
     save(tmp_path / "north" / "cat" / "a.png", np.zeros((4, 4), np.uint8))
     whole = (tmp_path / "north" / "cat" / "a.png").read_bytes()

@@ -48,7 +48,7 @@ def request(kind: Any = "each", verb: str = "share", **more: Any) -> Request:
         ("keep", None, {"count": 9}),
         ("fit", None, {}),
         ("sum", MASKED, {"w": PART.repeat(2), CHECK: PART[0]}),
-        ("each", MASKED, {"key": torch.zeros(32, dtype=torch.uint8)}),
+        ("each", MASKED, {"key": torch.tensor([9] + 31 * [0], dtype=torch.uint8)}),
     ],
 )
 def test_what_methods_answer_is_taken_as_it_is(kind: Any, masked: Any, answer: Any) -> None:
@@ -66,6 +66,18 @@ def test_what_methods_answer_is_taken_as_it_is(kind: Any, masked: Any, answer: A
         ("sum", None, {"x": W.half()}, "x is of torch.float16"),
         ("sum", None, {"x": PART}, "x is of torch.int64, and an addend"),
         ("sum", None, {"x": None}, "x is None, and only numbers"),
+        (
+            "sum",
+            None,
+            {"rows": torch.ones(2), "columns": torch.ones(3), "squares": torch.ones(3)},
+            "rows is no single number",
+        ),
+        (
+            "sum",
+            None,
+            {"rows": torch.ones(2), "patches": torch.ones(2), "moments": torch.ones(3)},
+            "rows is no single number",
+        ),
         ("sum", None, {"n": 10.0}, "n is 10.0, and the site has 9 rows"),
         ("sum", None, {"n": torch.tensor(-1.0)}, r"n is tensor\(-1.\), and the site has 9"),
         ("each", None, {"n": None}, "n is None, and the site has 9"),
@@ -142,6 +154,13 @@ def test_an_addend_beyond_the_bound_of_a_request_is_refused() -> None:
     for value in (2.5, torch.tensor([0.0, -2.5])):
         with pytest.raises(ValueError, match=r"^x is beyond the bound 2 of an addend"):
             BORDER.check("a", bounded, {"x": value})
+
+
+def test_a_truth_value_is_a_number_below_a_bound() -> None:
+    """It has no absolute value by itself, over which the whole exchange stumbled."""
+    answer = {"x": True}
+    bounded = replace(request("sum"), bound=2.0)
+    assert BORDER.check("a", bounded, answer) == answer
 
 
 def test_a_site_that_has_asked_more_than_it_was_allowed_is_refused() -> None:

@@ -3,18 +3,21 @@ that say what is shown."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fallow.federation.building import build_study
 from fallow.federation.site.terms import describe_study, list_disclosures
-from fallow.privacy import Privacy
+from fallow.network.envelope import open_reply
+from fallow.privacy import Privacy, SecureSum
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from tests.federation.worlds import Federation, federation, rows
+from tests.federation.worlds import NAMES, Federation, federation, rows
 
 SECURE = Privacy(secure_sum=True)
 CLOSED: dict[str, Any] = {
@@ -80,3 +83,81 @@ def test_what_an_exact_head_asks_is_listed(tmp_path: Path) -> None:
     assert listed == {"columns", "spread", "totals", "left_out"}
     told = describe_study(world.sites["basel"])
     assert any("without secure sums the coordinator sees" in line for line in told)
+
+
+# -- what masks do not hide ---------------------------------------------------------------------
+
+
+def listen(world: Federation) -> dict[str, dict[str, Any]]:
+    """From now on, what the coordinator receives: answers by the key of their exchange and site."""
+    heard: dict[str, dict[str, Any]] = {}
+
+    def listening_to(site: str) -> Callable[[bytes], bytes | None]:
+        honest = world.link.alive[site]
+
+        def handle(blob: bytes) -> bytes | None:
+            sent = honest(blob)
+            reply = open_reply(world.sites[site].keys.verify, sent or b"", site)
+            heard.setdefault(reply.key, {})[site] = reply.answer
+            return sent
+
+        return handle
+
+    for site in world.sites:
+        world.link.alive[site] = listening_to(site)
+    return heard
+
+
+def add_up(parts: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The totals of masked parts, which is all that these tell."""
+    total = SecureSum().total(parts, "totals", None)
+    return {name: torch.as_tensor(value) for name, value in total.items()}
+
+
+@pytest.mark.parametrize("change", ["label", "withdrawal"])
+def test_the_totals_of_two_closes_show_the_one_row_that_changed(
+    change: str, tmp_path: Path
+) -> None:
+    """This attack succeeds, behind secure sums and by a coordinator that only looks: of all sites
+    together one row got a label between two closes, or was withdrawn."""
+    recipe = Recipe(
+        "hospitals",
+        **{**CLOSED, "encoder": Spec("identity"), "query": Spec("random")},
+        training=Spec("closed-form"),
+        privacy=SECURE,
+    )
+    world = federation(tmp_path, recipe, rows(NAMES[:3], classes=3))
+    ledger = world.ledgers["chur"]
+    changed: list[int] = []
+
+    def answer(site: str, row: int) -> float | None:
+        is_first = world.ledgers[site].cycles()[-1] < 0
+        if is_first:
+            return world.truth(site, row)
+        if site == "chur" and not changed:
+            changed.append(row)
+            if change == "label":
+                return world.truth(site, row)
+            labelled = ledger.store.load_labels("chur")[0].row
+            changed[0] = labelled
+            ledger.withdraw(labelled, "Ann", "the patient asked for it")
+        return None  # "cannot tell"
+
+    world.who = answer
+    heard = listen(world)
+    assert world.program().go()
+
+    before = add_up(heard["0/train/0/1"])
+    after = add_up(heard["1/train/0/1"])
+    (row,) = changed
+    sign = 1.0 if change == "label" else -1.0
+    assert float(after["n"] - before["n"]) == sign
+    # the sites' own rows, in units that the coordinator knows
+    x = world.sites["chur"].rows.x[row].double()
+    shown = sign * (after["features"] - before["features"])
+    known = ledger.store.load_states("chur")["features"]
+    expected = (x - known["mean"]) / known["std"]
+    torch.testing.assert_close(shown, expected.double(), rtol=0, atol=1e-4)
+    told = sign * (after["answers"] - before["answers"])
+    assert int(told.argmax()) == int(world.truth("chur", row))
+    world.close()

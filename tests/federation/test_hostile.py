@@ -264,6 +264,7 @@ TALLY = {
         ({"doubt": 7.0}, "doubt is 7, more than left, 6"),
         ({"drawn": 5.0}, "drawn is 5, and there are 4 labels at most"),
         ({"beyond": 5.0}, "beyond is more than its squares allow"),
+        ({"beyond": 1e300}, "beyond is more than its squares allow"),
         ({"chosen": torch.tensor([3.0])}, "chosen is no single number"),
     ],
 )
@@ -335,6 +336,11 @@ def test_honest_counts_are_taken(verb: str, answer: dict[str, Any]) -> None:
             "class_rows is 11 together, and rows is 4",
         ),
         ("score", {"rows": 4.0, "squares": -1.0}, "squares is -1.0, which is below 0"),
+        (
+            "score",
+            {"rows": 4.0, "squares": torch.ones(2)},
+            "squares is .* no single number",
+        ),
     ],
 )
 def test_counts_that_cannot_be_are_refused(

@@ -15,7 +15,7 @@ from fallow.network.plausible_sums import PlausibleSums
 from fallow.privacy import Privacy, SecureSum
 from fallow.queries import AHFAL
 from tests.federation.hostile import turn
-from tests.federation.remotes import Federation, federation
+from tests.federation.remotes import Federation, Waits, federation
 from tests.federation.worlds import TINY, tiny
 from tests.privacy.federation import SECURE
 from tests.worlds import tables
@@ -59,6 +59,21 @@ def test_a_total_that_cannot_be_is_asked_for_again_and_does_not_count(
     torch.testing.assert_close(train_round(there), honest, rtol=0, atol=1e-9)
     (event,) = [event for event in there.said if event["event"] == "implausible"]
     assert "cannot be" in event["why"]
+
+
+def test_a_key_that_gives_no_secret_is_held_against_its_site_and_the_sum_goes_on() -> None:
+    """All others would fail to mask their parts, and be left out in its place."""
+    there = federation(AHFAL(), FOUR, Waits(2.0, quorum=3), privacy=SECURE)
+
+    def change(order: Any, answer: Any) -> Any:
+        if "key" not in answer:
+            return answer
+        return {"key": torch.zeros(32, dtype=torch.uint8)}
+
+    there.signing["c"].change = change
+    assert bool(train_round(there)["w"].isfinite().all())
+    assert set(there.refusals) == {"c"}
+    assert "with which nobody can share a secret" in there.refusals["c"]
 
 
 def test_a_total_that_is_never_one_ends_in_a_sentence_and_is_never_journaled() -> None:

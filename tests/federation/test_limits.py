@@ -351,6 +351,17 @@ def test_a_number_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
     leader.ledger.close()
 
 
+def test_seats_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
+    """A pivotal sample has a seat for each site, and no more."""
+    agreed = agreement("query=pivotal", "initial_by=query", "protocol=one_pass", "cycles=1")
+    leader = Leader(folder(tmp_path, agreed))
+    args: dict[str, Value] = {"factor": 1.0, "mass": 1.0, "rows": 9, "seat": 0}
+    step = Step("keep", "draw", {**args, "seats": 2**40})
+    why = expect_refusal(leader, Request("0/query/0", "query", 0, 0, (step,)))
+    assert "says seats=1099511627776, and it is a whole number of at most 3" in why
+    leader.ledger.close()
+
+
 def test_letters_of_a_verb_that_nobody_relays_are_refused(leader: Leader) -> None:
     """A delivery takes the place of what stood under the name of its verb."""
     from fallow.network.relays import DELIVER, delivery_body

@@ -132,6 +132,16 @@ def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
     assert set(there.refusals) <= {"b"}
 
 
+def test_an_answer_over_which_a_check_stumbles_ends_no_exchange() -> None:
+    """What nobody foresaw is held against its site, and the others go on."""
+    there = federation(Asker(), THREE, Waits(2.0, quorum=2))
+    there.remote.border.rows = {"b": torch.ones(2)}  # type: ignore[dict-item]  # in no order
+    there.signing["b"].change = lambda order, answer: {**answer, "n": 1.0}
+    total = there.ask("0/train/0").sum("plain")
+    assert int(total["sites"]) == 2
+    assert "has another form than those of this version" in there.refusals["b"]
+
+
 def test_no_reply_of_a_site_is_taken_for_another_ones() -> None:
     there = federation(Asker(), THREE, Waits(2.0, quorum=2))
     a = there.signing["a"]

@@ -6,9 +6,12 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import httpx
 import pytest
@@ -41,9 +44,29 @@ def make_site(folder: Path) -> SiteFolder:
     return site
 
 
+def make_browser(folder: Path) -> Path:
+    """A program in the place of a browser: it writes down what it is started with."""
+    browser = folder / "browser.sh"
+    browser.write_text('#!/bin/sh\nprintf "%s" "$*" > "$0.part"; mv "$0.part" "$0.saw"\n')
+    browser.chmod(0o700)
+    return browser
+
+
+def wait_for(file: Path) -> str:
+    """The text of a file that another process writes."""
+    end = time.monotonic() + WAIT
+    while not file.exists():
+        assert time.monotonic() < end, f"{file} was never written"
+        time.sleep(0.05)
+    return file.read_text()
+
+
 @pytest.mark.processes
 def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> None:
+    """It leads a browser there without telling other accounts of the machine the token: these see
+    with what a program was started."""
     site = make_site(tmp_path)
+    browser = make_browser(tmp_path)
     line = [
         sys.executable,
         "-c",
@@ -52,10 +75,11 @@ def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> 
         str(site.path),
     ]
     process = subprocess.Popen(
-        [*line, "--who", "Ann", "--no-open"],
+        [*line, "--who", "Ann"],
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        env=os.environ
+        | {"PYTHONUNBUFFERED": "1", "DISPLAY": ":99", "BROWSER": f"{browser} %s"},
     )
     try:
         assert process.stdout is not None
@@ -65,9 +89,19 @@ def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> 
         with httpx.Client(timeout=WAIT, trust_env=False) as client:
             client.get(found[0])
             assert "Sample p3" in client.get(found[0].split("/enter")[0]).text
+
+        started_with = wait_for(tmp_path / "browser.sh.saw")
+        assert started_with.startswith("file://")
+        assert "token" not in started_with
+        way = Path(unquote(urlsplit(started_with).path))
+        assert stat.S_IMODE(way.stat().st_mode) == 0o600
+        assert stat.S_IMODE(way.parent.stat().st_mode) == 0o700
+        assert f'content="0; url={found[0]}"' in way.read_text()
+
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=WAIT)
         assert process.returncode == 0 and "All labels are kept" in rest
+        assert not way.exists()
     finally:
         process.kill()
         process.wait()

@@ -173,6 +173,8 @@ def test_nobody_starts_before_all_sites_are_admitted(begun: Said) -> None:
         ({"study": "0" * 32}, "another version of the study"),
         ({"verify": "c2hvcnQ="}, "verify is not 32 bytes"),
         ({"seal": "%"}, "seal is not 32 bytes"),
+        # a key that shares no secret with any other: whoever seals for it would fail
+        ({"seal": 43 * "A" + "="}, "seal is a key for which nothing can be sealed"),
         ({"node": 3}, "not all of it is text"),
     ],
 )

@@ -224,3 +224,11 @@ def test_a_damaged_request_is_a_value_error_or_still_a_request(blob: bytes) -> N
         assert isinstance(unpack_request(blob), Request)
     except ValueError as error:
         assert "could not be read" in str(error)
+
+
+def test_a_tensor_without_numbers_is_no_longer_than_any_of_ours() -> None:
+    """It costs nothing to send, and who makes a row of its length fills the memory."""
+    usual = {"x": torch.zeros(0, 784)}
+    assert unpack(pack(usual))["x"].shape == (0, 784)
+    with pytest.raises(ValueError, match=r"has no numbers and the shape \(0, 1000000000\)"):
+        unpack(pack({"x": torch.zeros(0, 10**9)}))

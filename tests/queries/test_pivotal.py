@@ -15,14 +15,7 @@ from fallow.core import Delivered, stream
 from fallow.core.messages import Request, Step
 from fallow.network.checks import ResponseCheck
 from fallow.privacy.settings import noise_refusal
-from fallow.queries.pivotal import (
-    CLOSER,
-    LEAF,
-    Pivotal,
-    count_capped,
-    meet,
-    order_by_neighbours,
-)
+from fallow.queries.pivotal import CLOSER, Pivotal, count_capped, meet
 from fallow.sites.store import Label
 from tests.privacy.federation import SECURE, asking
 from tests.queries.regression import (
@@ -227,26 +220,6 @@ def test_what_is_left_is_the_part_of_a_whole_number() -> None:
 
 
 # -- neighbours -----------------------------------------------------------------------------------
-
-
-def test_leaves_are_neighbours_on_the_widest_column() -> None:
-    x = draws(64, 3) * torch.tensor([1.0, 5.0, 0.2])
-    order = order_by_neighbours(x, torch.ones(3))
-    assert sorted(order.tolist()) == list(range(64))
-    lower, upper = x[order[:32], 1], x[order[32:], 1]
-    assert float(lower.max()) <= float(upper.min())
-    other = order_by_neighbours(
-        x, torch.tensor([1.0, 0.01, 50.0])
-    )  # units decide what is wide
-    lower, upper = x[other[:32], 2], x[other[32:], 2]
-    assert float(lower.max()) <= float(upper.min())
-
-
-def test_rows_that_are_alike_or_alone_have_an_order_too() -> None:
-    for n in (0, 1, LEAF, 3 * LEAF + 1):
-        assert order_by_neighbours(torch.zeros(n, 2), torch.ones(2)).tolist() == list(
-            range(n)
-        )
 
 
 def test_neighbours_that_compete_give_steadier_totals_of_what_is_smooth() -> None:

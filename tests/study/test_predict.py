@@ -130,6 +130,15 @@ def test_predictions_are_written_as_parquet_too(trained: Path, tmp_path: Path) -
     assert found.iloc[2, 1:].isna().all()
 
 
+def test_no_file_is_written_that_is_not_what_its_ending_says(
+    trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "new.csv").write_text("age,kind,ward\n75,b,7\n")
+    with pytest.raises(ValueError, match=r"not as \.xlsx; give --out said\.csv"):
+        predict_file(trained, tmp_path / "new.csv", out=tmp_path / "said.xlsx")
+    assert not (tmp_path / "said.xlsx").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -582,6 +582,23 @@ def test_a_leverage_that_is_none_is_refused(leverage: float) -> None:
         ClosedForm(reveal="head").fitted(view, weight, bias, torch.tensor(leverage))
 
 
+def test_no_head_makes_one_row_outweigh_all_others() -> None:
+    """A head of the asker's choice, under which only the outermost row is far off, by as much as
+    the asker likes."""
+    method = ClosedForm(reveal="head")
+    world = hospitals(rows_with_classes(), method, HALVES)
+    view = SiteView(world.members["a"], 0)
+    n = len(view.labels)
+    weight = torch.zeros(FEATURES, CLASSES, dtype=torch.float64)
+    weight[0] = 1e9
+    bias = torch.zeros(CLASSES, dtype=torch.float64)
+    told = method.fitted(view, weight, bias, torch.tensor(0.0))
+    assert float(torch.as_tensor(told["squared"])) <= n * CLASSES * 100.0
+    hottest = 1000.0
+    most = n * (hottest * 21.0 + 10.0)
+    assert float(torch.as_tensor(told["log"]).max()) <= most
+
+
 def test_a_site_without_labels_has_a_head_of_its_own_that_is_0() -> None:
     world = hospitals(rows_with_classes(), ClosedForm(local_head="own"), [[], range(60)])
     world.solve()

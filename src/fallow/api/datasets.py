@@ -14,6 +14,7 @@ from fallow.api.objects import plain
 from fallow.data import Dataset
 from fallow.data import from_arrays as from_plain_arrays
 from fallow.data import load as load_named
+from fallow.data.catalogue.named import CATALOGUE
 from fallow.data.own.labels import TaskChoice
 
 
@@ -29,6 +30,12 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
     >>> tuple(digits.x.shape), digits.task
     ((1438, 1, 8, 8), 'classification')
     """
+    is_path = bool(Path(name).suffix) or Path(name).exists()
+    if is_path and name not in CATALOGUE:
+        raise ValueError(
+            f"{name} is a path, and fl.load takes names; give fl.Federation a folder of images or a "
+            ".npz file, and a table, read with pandas, to fl.from_frame(table, label='...')"
+        )
     return load_named(name, data_dir)
 
 

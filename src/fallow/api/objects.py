@@ -14,6 +14,7 @@ import torch
 from fallow.core.plan import Plan
 from fallow.encoders.module import Network, encoder_class
 from fallow.settings.spec import Spec, name_of
+from fallow.study.record_parts import LARGEST
 
 PARTS = ("partition", "model", "training", "query", "features", "encoder")
 """The settings of a recipe that name a class."""
@@ -111,6 +112,19 @@ def _as_lists(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_as_lists(part) for part in value]
     return value
+
+
+def read_seed(given: object, what: str = "seed") -> int:
+    """A seed as a Python number; ValueError for what is none.
+
+    >>> read_seed(np.int64(3))
+    3
+    """
+    found = plain(given)
+    is_whole = isinstance(found, int) and not isinstance(found, bool)
+    if not is_whole or not 0 <= found <= LARGEST:
+        raise ValueError(f"{what} is {given!r}; give a whole number, 0 or more")
+    return int(found)
 
 
 def plain(value: Any) -> Any:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.api.federation import Federation
+from fallow.api.objects import read_seed
 from fallow.api.progress import Progress
 from fallow.api.remembered import open_kept
 from fallow.api.settings import read_request
@@ -110,13 +111,14 @@ def run(
     strategies = [query for query in [query] if query is not None]
     request = read_request(world, recipe, {"bounds": (), **given, **settings}, strategies)
     classes = request.collected.classes
+    seed = read_seed(seed)
     is_kept = out is not None
     folder = make_folder(out)
     try:
         text = str(request.recipe.query)
         if query is not None:
             text = request.collected.text(query)
-        cell = StudyRun(text, int(seed))
+        cell = StudyRun(text, seed)
         setup = Setup(request.recipe, folder, dataset=request.dataset, classes=classes)
         with lend(classes):
             setup, first = prepare_study(

@@ -11,7 +11,7 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Any, final
 
 from fallow.api.federation import Federation
-from fallow.api.objects import plain
+from fallow.api.objects import plain, read_seed
 from fallow.api.progress import Progress
 from fallow.api.remembered import open_kept
 from fallow.api.runs import (
@@ -163,10 +163,12 @@ def _seeds(seeds: Any) -> list[int]:
         if given < 1:
             raise ValueError(f"seeds is {given}; it must be at least 1")
         return list(range(given))
-    found = [plain(seed) for seed in given]
-    if not found or not all(isinstance(seed, int) for seed in found):
+    if isinstance(given, str) or not isinstance(given, Iterable):
         raise ValueError(f"seeds is {seeds!r}; give a number of seeds, or whole numbers")
-    return found
+    found = list(given)
+    if not found:
+        raise ValueError(f"seeds is {seeds!r}; give a number of seeds, or whole numbers")
+    return [read_seed(seed, "one of seeds") for seed in found]
 
 
 def _jobs(jobs: object) -> int:

@@ -109,7 +109,10 @@ def label(
             if door is not None and login is not None:
                 serve_behind_proxy(queue, say, door, login.listen)
             else:
-                serve(queue, say, port, who, open_)
+                opened_from = None
+                if open_:
+                    opened_from = folder.path
+                serve(queue, say, port, who, opened_from)
         console.print("The page has ended. All labels are kept.")
     finally:
         ledger.close()

@@ -101,6 +101,7 @@ def _write_study(
 ) -> tuple[Found, tuple[str, ...]]:
     """Read the data and write the file of a study of them; what was found, and notes of reading."""
     from fallow.experiment.rows import open_data
+    from fallow.papers.own.default_training import default_training
     from fallow.settings.recipe import Recipe
     from fallow.settings.starter import Found, starter_text
     from fallow.storage.files import write_whole
@@ -121,6 +122,7 @@ def _write_study(
         test_rows=len(dataset.x_test),
         classes=dataset.classes,
         sites=sites,
+        training=default_training({}, strategies),
         queries=strategies,
         seeds=seeds_needed(len(strategies) - 1),
     )
@@ -132,9 +134,8 @@ def _write_study(
 def _strategies(task: str) -> tuple[str, ...]:
     """What a first study compares: the strategies of the demo, or, for numbers to predict, random
     picks and the strategy that chooses best by them."""
-    from fallow.papers.own.demo import DEMO
-    from fallow.papers.own.suited import NUMBERS
+    from fallow.papers.own import demo, suited
 
     if task == "regression":
-        return NUMBERS[:2]
-    return DEMO.queries
+        return suited.SOLVED
+    return demo.SOLVED

@@ -12,6 +12,8 @@ Tag = Literal["alone", "least-squares", "disagreement"]
 """What some methods have in common and others ask about: they train every site by itself; they
 solve for a model instead of stepping towards it; they choose by where the local model and the
 common one disagree, and so by chance where these are the same."""
+PREDICTING = ("local", "global")
+"""Models whose predictions every query may read: a site's own, and the common one."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,13 @@ class Contract:
             if isinstance(given, str):  # one name alone
                 given = [given]
             object.__setattr__(self, name, tuple(given))
+        known_models = (*PREDICTING, *self.models)
+        for model in self.needs:
+            if model not in known_models:
+                raise ValueError(
+                    f"the contract of {self.title} needs {model!r}, which is no model; it is one of "
+                    f"{', '.join(known_models)}"
+                )
         known: dict[str, str] = {}
         for words in self.asked.values():
             known |= words

@@ -319,7 +319,13 @@ def load_class(name: str, policy: NamePolicy, kind: ClassKind | None) -> Any:
         loaded = importlib.import_module(module)
         found = getattr(loaded, attribute)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"{name!r} could not be loaded: {error}") from error
+        hint = ""
+        if isinstance(error, ModuleNotFoundError) and error.name == module:
+            hint = (
+                f"; a class of your own is module:Class, with {module}.py beside you or installed, "
+                "and a setting is name:setting=value"
+            )
+        raise ValueError(f"{name!r} could not be loaded: {error}{hint}") from error
     if policy.any_module:
         return found
     is_own = OWN_MODULE.fullmatch(module) is not None

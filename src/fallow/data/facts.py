@@ -197,7 +197,10 @@ def format_facts(facts: DataFacts) -> list[str]:
     across = "none across training and test rows"
     if crossing:
         across = f"{crossing:,} of them across training and test rows"
-    lines.append(f"  duplicates: {facts['duplicates']:,} rows, {across}")
+    noun = "rows"
+    if facts["duplicates"] == 1:
+        noun = "row"
+    lines.append(f"  duplicates: {facts['duplicates']:,} {noun}, {across}")
     lines += [f"  look at this: {said}" for said in facts["warnings"]]
     return lines
 

@@ -13,6 +13,7 @@ from fallow.core.build import nearest
 from fallow.core.types import SiteId
 from fallow.federation.agreement import Agreement
 from fallow.federation.received import check_texts, read_bytes
+from fallow.privacy.masks import is_usable
 
 KEY = 32  # bytes of each public key of a site
 JOINING = ("name", "study", "verify", "seal", "node")
@@ -51,6 +52,8 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
         )
     for name in ("verify", "seal"):
         _check_key(file, name, about[name])
+    if not is_usable(b64decode(about["seal"])):
+        raise ValueError(f"{file}: seal is a key for which nothing can be sealed; {ASK}")
     if not NODE.fullmatch(about["node"].strip()):
         raise ValueError(f"{file}: node is no public key of a Flower node; {ASK}")
     return about

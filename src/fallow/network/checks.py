@@ -44,6 +44,7 @@ from fallow.network.plausible import (
 )
 from fallow.network.tallies import TALLY, are_tallies, find_fault_in_tallies
 from fallow.network.wire import KEY
+from fallow.privacy.masks import is_usable
 from fallow.privacy.secure_sum import CHECK
 from fallow.sites.site import Parts
 
@@ -319,8 +320,8 @@ class ResponseCheck:
                 )
             if "hits" in answer:
                 _check_hits(answer)
-            elif answer["squares"] < 0:
-                raise ValueError(f"squares is {answer['squares']}, which is below 0")
+            else:
+                _check_squares(answer)
 
     def _check_close(self, site: SiteId, answer: Received) -> None:
         settled = answer["answered"] + answer["declined"]
@@ -520,7 +521,10 @@ def _check_addend(name: str, value: object, bound: float | None = None) -> None:
         raise Refusal(f"{name} is of {value.dtype}, and an addend is float32 or float64")
     if not isinstance(value, Tensor | float | int):
         raise Refusal(f"{name} is {value!r:.40}, and only numbers can be added up")
-    if bound is not None and bool((torch.as_tensor(value).abs() > bound).any()):
+    if bound is None:
+        return
+    sizes = torch.as_tensor(value, dtype=torch.float64).abs()
+    if bool((sizes > bound).any()):
         raise Refusal(f"{name} is beyond the bound {bound:g} of an addend")
 
 
@@ -576,6 +580,15 @@ def _check_hits(answer: Received) -> None:
             raise ValueError(
                 f"{by_class} is {together:g} together, and {in_all} is {most:g}"
             )
+
+
+def _check_squares(answer: Received) -> None:
+    """Raise ValueError unless a sum of squared errors is one number, 0 or more."""
+    squares = number_of(answer["squares"])
+    if squares is None:
+        raise ValueError(f"squares is {answer['squares']!r:.40}, which is no single number")
+    if squares < 0:
+        raise ValueError(f"squares is {answer['squares']}, which is below 0")
 
 
 def _describe_numbers(value: Tensor) -> str:
@@ -651,6 +664,8 @@ def _check_masked(step: Step, answer: Received) -> Answer:
         is_row_of_bytes = isinstance(key, Tensor) and key.dtype == torch.uint8
         if not is_row_of_bytes or key.shape != (KEY,):
             raise Refusal(f"key is not a public key of {KEY} bytes")
+        if not is_usable(key.numpy().tobytes()):
+            raise Refusal("key is a public key with which nobody can share a secret")
     elif step.kind == "sum":
         check_number_of_fields(answer)
         for name, value in answer.items():

@@ -207,7 +207,7 @@ class ReplyCollector:
                 raise ValueError(
                     f"{EPSILON} is {cost!r:.40}, which is not what noise can cost"
                 )
-            self.found[site] = self.accept(site, answer)
+            self.found[site] = self._look_at(site, answer)
             self.costs[site] = float(cost)
         except ValueError as error:
             self._refuse(site, str(error))
@@ -221,6 +221,22 @@ class ReplyCollector:
                     "epsilon": float(cost),
                 }
             )
+
+    def _look_at(self, site: SiteId, answer: Answer) -> Answer:
+        """The answer, which is one to the request.  Raises ValueError for any other.
+
+        A site may send anything.  What a check stumbles over in a way that nobody foresaw is no
+        answer either, and must not end the exchange for all.
+        """
+        try:
+            return self.accept(site, answer)
+        except ValueError:
+            raise
+        except Exception as error:
+            raise ValueError(
+                "its answer has another form than those of this version of Fallow "
+                f"({type(error).__name__}: {error})"
+            ) from error
 
     def _compare(self, site: SiteId, version: str) -> None:
         """ValueError for an answer of another release; a word, once, for one with corrections."""

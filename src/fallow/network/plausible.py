@@ -356,6 +356,8 @@ def find_fault_in_moments(
     names = answer.keys() - {"sites"}
     if names == COLUMNS:
         rows, first, second = _read_moments(answer, "columns", "squares")
+        if rows.ndim:
+            return "rows is no single number"
         if first.shape != second.shape:
             return "columns and squares are not of one shape"
         room = tolerance * (1 + rows * second.abs())
@@ -363,6 +365,8 @@ def find_fault_in_moments(
             return "squares are less than those of the mean, which no rows have"
     if names == PATCHES:
         rows, first, upper = _read_moments(answer, "patches", "moments")
+        if rows.ndim:
+            return "rows is no single number"
         size = first.numel()
         if first.ndim != 1 or upper.shape != (size * (size + 1) // 2,):
             return f"moments do not have the shape of {size} numbers in a patch"

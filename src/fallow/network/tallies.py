@@ -46,6 +46,9 @@ def find_fault_in_tallies(
     if labels is not None and values["drawn"] > labels + room:
         return f"drawn is {values['drawn']:g}, and there are {labels:g} labels at most"
     most = values["drawn"] * values["squares"]  # by Cauchy and Schwarz
-    if values["beyond"] ** 2 > most * (1 + 1e-6) + room * (1 + values["drawn"]):
+    beyond = (
+        values["beyond"] * values["beyond"]
+    )  # infinite where a power would not be a number
+    if beyond > most * (1 + 1e-6) + room * (1 + values["drawn"]):
         return "beyond is more than its squares allow"
     return None

@@ -50,6 +50,11 @@ def find_recipe(
     ('digits', 10, ('random', 'margin'))
     """
     if not name.endswith(".toml"):
+        if name not in RECIPES and Path(name).suffix:
+            raise ValueError(
+                f"{name!r} is not a recipe: a file of settings ends in .toml, a table of your own "
+                "in .csv or another ending of docs/own-data.md; 'fallow recipes' lists names"
+            )
         if name not in RECIPES:
             raise ValueError(
                 f"{name!r} is not a recipe{nearest(name, list(RECIPES))}; "

@@ -47,6 +47,20 @@ def pair_key(secret: bytes, other: bytes, purpose: str) -> bytes:
     return key
 
 
+def is_usable(public: bytes) -> bool:
+    """Whether a public half gives a key with other halves.  A few do not, whoever holds them; then
+    all who would share one fail, and not who has sent it.
+
+    >>> is_usable(public_half(new_secret())), is_usable(bytes(32))
+    (True, False)
+    """
+    try:
+        pair_key(new_secret(), public, "a look at a public half")
+    except ValueError:
+        return False
+    return True
+
+
 def key_stream(key: bytes, length: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """(length,) uniform words of 64 bits.  A key is used once, so the nonce is zero."""
     ciphers = need("cryptography.hazmat.primitives.ciphers", PURPOSE)

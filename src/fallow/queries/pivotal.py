@@ -1,8 +1,8 @@
 """Pivotal samples of all sites, spread by half leverage, for numbers to predict.
 
 Rows have chances that follow their leverage by half, and neighbours compete for a place in the
-sample: the pivotal method of Deville and Tillé (1998) along the leaves of a k-d tree.  No row is
-drawn twice, and a label weighs 1 / its chance, so that a weighted fit stands for the whole pool.
+sample: the pivotal method of Deville and Tillé (1998) along the leaves of a tree.  No row is drawn
+twice, and a label weighs 1 / its chance, so that a weighted fit stands for the whole pool.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from fallow.core.types import Answer, SiteId
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
 from fallow.queries.parts import leverage
+from fallow.queries.parts.median_tree import Split, order_by_neighbours
 
 RIDGE = 1e-6  # λ of leverage scores, for columns of unit variance
-LEAF = 8  # rows of a leaf of the tree
 CLOSER = 30  # steps towards the factor; six are usual
 TINY = 1e-12  # a chance so close to 0 or 1 is rounding
 HUGE = 1e100  # a total of a column beyond it, whose square would not be finite
@@ -67,10 +67,11 @@ class Pivotal:
        the total of products of columns; q = N h / 2 Σh + 1/2, which is 1 in the mean.
     2. π = min(1, c q), Σπ = the budget.  The server finds c by Newton's steps from totals of the
        rows that are certain (π = 1) and of q of the others.
-    3. Each site puts its rows in an order of neighbours: the widest column is split at the median
-       until 8 rows are left.  Along it two rows with chances a and b in (0, 1) meet.  If a + b < 1
-       one has a + b from then on, the other 0; else one is taken and the other has a + b - 1.  So π
-       is kept, and who has won near by makes it less likely for neighbours.
+    3. Each site puts its rows in an order of neighbours: they are split at the median of the
+       direction in which they vary most, again and again, until 8 rows are left.  Along that order
+       two rows with chances a and b in (0, 1) meet.  If a + b < 1 one has a + b from then on, the
+       other 0; else one is taken and the other has a + b - 1.  So π is kept, and who has won near
+       by makes it less likely for neighbours.
     4. What is left at a site is one undecided row.  These meet in an order, and by numbers, that
        the sites have drawn.
 
@@ -80,12 +81,16 @@ class Pivotal:
 
     *Labels bought before* are outside the pool and weigh what they weighed; first labels weigh 1.
     So each budget is a selection of its own (``protocol=one_pass``) where nothing else is said.
-    Rows that are not finite are never drawn; with ``"site"`` they come last.  ``tree=False`` is there
-    for comparison.
+    Rows that are not finite are never drawn; with ``"site"`` they come last.
+
+    *The tree.*  A site of 30 labels splits some five times before every part has one, so it matters
+    where.  ``split="column"`` takes the widest column, as k-d trees do; ``tree=False`` leaves the
+    order to chance.  Both are there for comparison (docs/results/pivotal.md).
     """
 
     allot: Literal["site", "federation"] = "federation"
     tree: bool = True  # False: rows meet in a random order
+    split: Split = "direction"  # what a part of the tree is split along
 
     contract: ClassVar[Contract] = Contract(
         title="Half leverage, pivotal sample",
@@ -205,7 +210,7 @@ class Pivotal:
         score[good] = found
         order = torch.randperm(len(x), generator=view.stream("order"))
         if self.tree:
-            order = order_by_neighbours(x.flatten(1), unit[: len(mean)])
+            order = order_by_neighbours(x.flatten(1), unit[: len(mean)], self.split)
         return {"score": score, "order": good.nonzero().squeeze(1)[order]}
 
     def mass(self, view: View) -> Answer:
@@ -371,29 +376,3 @@ def meet(chances: Sequence[float], numbers: Sequence[float]) -> Round:
     if last < 0:
         a = 0.0
     return Round(taken, last, a)
-
-
-def order_by_neighbours(x: Tensor, unit: Tensor) -> Tensor:
-    """Rows along the leaves of a k-d tree: (n,) positions.  x: (n, d); unit: (d,), what a column is
-    multiplied by before columns are compared.
-
-    >>> order_by_neighbours(torch.tensor([[5.0], [0.0], [6.0]]), torch.ones(1))
-    tensor([0, 1, 2])
-    >>> order_by_neighbours(torch.arange(10.0).flip(0)[:, None], torch.ones(1))
-    tensor([9, 8, 7, 6, 5, 4, 3, 2, 1, 0])
-    """
-    leaves: list[Tensor] = []
-
-    def split(rows: Tensor) -> None:
-        if len(rows) <= LEAF:
-            leaves.append(rows)
-            return
-        low, high = x[rows].aminmax(dim=0)
-        widest = ((high - low) * unit).argmax()
-        rows = rows[x[rows, widest].argsort(stable=True)]
-        half = len(rows) // 2
-        split(rows[:half])
-        split(rows[half:])
-
-    split(torch.arange(len(x)))
-    return torch.cat(leaves)

@@ -36,10 +36,13 @@ MASKED = "the server: totals only; every part was masked"
 EDGES = "the server: totals of {} branches; their edges: each addend of their own sites"
 MASKED_EDGES = "the server and {} edges: totals of branches only; every part was masked"
 NOISE = (
-    "ε is the most that one site spent on noise in a run; releases add up. It covers the class "
-    "counts that a query releases, where one labelled row is replaced by another. It does not "
-    "cover model weights (which tell much about class counts), the number of labelled rows of a "
-    "site (which weights its model), who took part, or which rows a label made a site buy later. "
+    "ε is the most that one site spent on noise in a run; releases add up. It covers what leaves "
+    "with noise, where one labelled row is replaced by another: the class counts that a query "
+    "releases, and totals with Gaussian noise, for which it holds but for the δ of their training "
+    "method, with the model that is made of them. It does not cover the weights of any other model "
+    "(which tell much about class counts), totals to which units of columns or an encoder are "
+    "fitted, scores on test rows, the number of labelled rows of a site (which weights its model), "
+    "who took part, or which rows a label made a site buy later. "
 )
 SOURCE = {
     True: "The noise came from the operating systems of the sites.",

@@ -121,10 +121,13 @@ def describe_standing(found: Live) -> str:
     ...     {"state": "running", "phase": "people label", "cycle": 0, "step": "0/initial"}
     ... )
     'The run is going on. Now: people label, first labels.'
+    >>> describe_standing({"state": "stopped", "why": "its process has ended"})
+    'The coordinator was stopped; started again, the run goes on. Its process has ended.'
     """
     sentences = [STATES.get(str(found.get("state")), "Nobody knows how the run stands.")]
     if found.get("why"):
-        sentences.append(f"{found['why']}.")
+        why = str(found["why"])
+        sentences.append(f"{why[:1].upper()}{why[1:]}.")
     if found.get("state") == OPEN:
         sentences.append(f"Now: {', '.join(_place(found))}.")
     sentences += _about_labels(found)

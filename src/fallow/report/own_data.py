@@ -60,7 +60,10 @@ def summarise_data(facts: DataFacts) -> str:
     if facts["lost"]:
         sentences.append(f"No row is left of {join_some(facts['lost'])}.")
     if facts["crossing"]:
-        sentences.append(f"{facts['crossing']:,} test rows are also training rows.")
+        said = f"{facts['crossing']:,} test rows are also training rows."
+        if facts["crossing"] == 1:
+            said = "1 test row is also a training row."
+        sentences.append(said)
     else:
         sentences.append(
             f"{facts['duplicates']:,} rows equal one above them, and none of those is both a "

@@ -23,7 +23,8 @@ FEW = 10
 @dataclass(frozen=True)
 class Found:
     """What is known of somebody's data.  ``classes``: empty for numbers to predict; ``sites``: empty
-    where no column names them; ``queries``: strategies to compare; ``seeds``: how often each."""
+    where no column names them; ``training``: how models are trained where a strategy does not say;
+    ``queries``: strategies to compare; ``seeds``: how often each."""
 
     data: str
     label: str | None
@@ -32,6 +33,7 @@ class Found:
     test_rows: int
     classes: tuple[str, ...]
     sites: tuple[str, ...]
+    training: str
     queries: tuple[str, ...]
     seeds: int
 
@@ -47,13 +49,7 @@ def starter_text(found: Found, file: Path) -> str:
     parts: dict[str, dict[str, Value]] = {
         "Data": {**about},
         "Who holds what": _choose_partition(found, usual),
-        "Model and training": {
-            "model": str(usual.model),
-            "training": str(usual.training),
-            "rounds": usual.rounds,
-            "plan.batch": usual.plan.batch,
-            "plan.optimiser.lr": usual.plan.optimiser.lr,
-        },
+        "Training": {"training": found.training},
         "Labels": {
             "initial": usual.initial,
             "per_cycle": usual.share_of(0),

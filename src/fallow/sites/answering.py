@@ -46,7 +46,12 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
             f"{request.cycle}, round {request.round}: {error}"
         ) from error
     if isinstance(result, Picks):
-        return _keep_picks(site, step, result)
+        try:
+            return _keep_picks(site, step, result)
+        except ValueError as error:
+            raise ValueError(
+                f"{type(method).__name__}.{step.verb} at site {site.id}: {error}"
+            ) from error
     if not isinstance(result, Mapping | Release):
         raise TypeError(
             f"{type(method).__name__}.{step.verb} returned a {type(result).__name__}; return "

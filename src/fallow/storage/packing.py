@@ -26,6 +26,11 @@ UNREADABLE = (
 )
 
 
+MOST_EMPTY = 2**24
+"""The longest side of a tensor without numbers.  Any other is as long as what was sent; this one
+costs nothing to send, and what is made of it can fill the memory."""
+
+
 def pack(tree: object) -> bytes:
     """A nested structure of dicts, lists, tensors and plain values as bytes.  A tensor that stands
     in several places is written once, and is one tensor again when it is read.
@@ -62,11 +67,22 @@ def unpack(blob: bytes) -> Any:  # whoever packed it knows what it is
         size = int.from_bytes(blob[:8], "little")  # of the header, as safetensors has it
         header = json.loads(blob[8 : 8 + size])
         tree = json.loads(header["__metadata__"]["tree"])
-        return _rebuild(tree, tensors=load(blob))
+        tensors = load(blob)
+        for name, tensor in tensors.items():
+            _check_empty(name, tensor)
+        return _rebuild(tree, tensors=tensors)
     except UNREADABLE as error:
         raise ValueError(
             f"a message of {len(blob)} bytes could not be read: {error}"
         ) from error
+
+
+def _check_empty(name: str, tensor: Tensor) -> None:
+    """Raise ValueError for a tensor that has no numbers and a side longer than any of ours."""
+    if not tensor.numel() and max(tensor.shape) > MOST_EMPTY:
+        raise ValueError(
+            f"tensor {name} has no numbers and the shape {tuple(tensor.shape)}"
+        )
 
 
 def _rebuild(node: Any, tensors: Mapping[str, Tensor]) -> Any:  # any value of JSON

@@ -16,6 +16,7 @@ from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.core.words import join_some
 from fallow.data import read_rows
+from fallow.data.own.cells import EXCEL_FILES, FEATHER_FILES
 from fallow.data.own.features import NewRows
 from fallow.engine import predict
 from fallow.experiment.encoding import encode_as_trained, shape_seen
@@ -31,6 +32,8 @@ from fallow.storage.plain import cell_text
 from fallow.study.cell import StudyRun
 from fallow.study.reading import read_study
 
+NOT_WRITTEN = (*EXCEL_FILES, *FEATHER_FILES, ".json", ".html", ".pdf")
+"""Endings that promise a file of another kind than predictions are written as."""
 LONGEST = 2000
 """Letters of a model's settings: each is a layer where a list of widths is long."""
 
@@ -90,6 +93,12 @@ def predict_with(
 ) -> Predicted:
     """`predict_file` with what `save_model` or a real site has saved; ``folder`` is for errors,
     ``mode`` the rights of the file, less those that the umask takes."""
+    target = out or data.with_name(f"{data.stem}-predictions.csv")
+    if target.suffix.lower() in NOT_WRITTEN:
+        raise ValueError(
+            f"predictions are written as CSV or as .parquet, not as {target.suffix}; give --out "
+            f"{target.stem}.csv"
+        )
     own = saved.get("sites", {})
     state = saved["state"]
     if site is not None:
@@ -105,7 +114,6 @@ def predict_with(
     rows = read_rows(data, about["columns"], about["shape"], about.get("marks"))
     x = rows.x[rows.whole]
     outputs = outputs_of(recipe, saved, state, x, policy)
-    target = out or data.with_name(f"{data.stem}-predictions.csv")
     content = _write_csv(rows, _columns(outputs, about["classes"]))
     if target.suffix == ".parquet":
         content = _turn_into_parquet(

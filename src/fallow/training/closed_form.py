@@ -51,6 +51,7 @@ from fallow.training.parts.heads import (
     totals_of,
 )
 from fallow.training.parts.ridge import (
+    MOST_AWAY,
     TEMPERATURES,
     Head,
     Path,
@@ -353,8 +354,10 @@ class ClosedForm:
         are_right = []
         log = torch.zeros(len(TEMPERATURES), dtype=torch.float64)
         for z, y, s in row_blocks(rows.z, rows.y, rows.s):
-            outputs = y - (y - predict(z, head)) / (1 - leverage)
-            squares.append((y - outputs).square().sum(1))
+            away = (y - predict(z, head)) / (1 - leverage)
+            away = away.clamp(-MOST_AWAY, MOST_AWAY)
+            outputs = y - away
+            squares.append(away.square().sum(1))
             if view.classes:
                 are_right.append(outputs.argmax(1) == y.argmax(1))
                 log = log_losses(outputs, y, s, before=log)

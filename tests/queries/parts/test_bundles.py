@@ -198,6 +198,10 @@ def test_turns_and_clusters_that_no_query_has_are_refused() -> None:
         TypicalUnsure().find_taken(kept, many.T)
     with pytest.raises(ValueError, match="no query finds more than 625"):
         next_digits(many.flatten(), many.flatten(), 0)
+    bids = torch.zeros(1, dtype=torch.int64)
+    for digit in (-1, 2, -(10**9)):  # of the last a number of 900 MB would be computed
+        with pytest.raises(ValueError, match="of a bid was asked for, and bids have 2"):
+            next_digits(bids, bids, digit)
 
 
 def test_landmarks_of_the_askers_choice_are_bounded_too() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,6 +59,9 @@ def from_frame(
     >>> d.classes, d.columns
     (('no', 'yes'), ('age',))
     """
+    _check_frame(df, name)
+    if test is not None:
+        _check_frame(test, f"the test frame of {name}")
     wanted = Wanted(
         label=label,
         site=site,
@@ -214,7 +217,27 @@ def _read_sites(df: pd.DataFrame, column: str, name: str) -> npt.NDArray[np.str_
     return np.array([str(value) for value in df[column]], dtype=np.str_)
 
 
-def _check_column(df: pd.DataFrame, column: str, name: str) -> None:
+def _check_frame(df: object, name: str) -> None:
+    import pandas as pd
+
+    if not isinstance(df, pd.DataFrame):
+        raise ValueError(
+            f"{name} is a {type(df).__name__}, not a DataFrame; make one, such as "
+            "pandas.DataFrame(columns) or pandas.read_csv(path)"
+        )
+    if df.empty:
+        raise ValueError(
+            f"{name} has {len(df)} rows and {len(df.columns)} columns; give some"
+        )
+
+
+def _check_column(df: pd.DataFrame, column: object, name: str) -> None:
+    if not isinstance(column, Hashable):
+        raise ValueError(
+            f"{column!r} is a {type(column).__name__}; give the name of a column"
+        )
     if column not in df.columns:
         known = [str(each) for each in df.columns]
-        raise ValueError(f"{name} has no column {column!r}{nearest_column(column, known)}")
+        raise ValueError(
+            f"{name} has no column {column!r}{nearest_column(str(column), known)}"
+        )

@@ -21,6 +21,8 @@ COLOUR = ("P", "LA", "RGB", "RGBA", "CMYK", "YCbCr")
 DEEP = ("I;16", "I;16B", "I;16L", "I")
 """Kinds of pixels: what pillow calls grey, coloured, and grey of 16 bits."""
 DICOM_FILES = (".dcm", ".dicom")
+LEFT_BY_WINDOWS = ("thumbs.db", "desktop.ini")
+"""Files that a file manager leaves in folders of images; they are hidden there, too."""
 Pixels = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
 
 
@@ -111,6 +113,7 @@ def list_files(folder: Path, pattern: str) -> list[Path]:
     for file in sorted(folder.glob(pattern)):
         parts = file.relative_to(folder).parts
         is_hidden = any(part.startswith(".") for part in parts)
+        is_hidden = is_hidden or parts[-1].lower() in LEFT_BY_WINDOWS
         if file.is_file() and not is_hidden:
             files.append(file)
     return files
@@ -179,7 +182,17 @@ def _read_pixels(file: Path, channels: int | None) -> Pixels:
     except image.DecompressionBombError as error:  # a few bytes can name any size
         raise ValueError(f"{file} is not read as an image: {error}") from error
     except (OSError, ValueError, SyntaxError) as error:  # pillow's errors for broken files
-        raise ValueError(f"{file} could not be read as an image: {error}") from error
+        raise ValueError(
+            f"{file} could not be read as an image: {error}; a folder of images holds nothing else"
+            f"{_say_of_texts(file)}"
+        ) from error
+
+
+def _say_of_texts(file: Path) -> str:
+    """What else there is for a folder of texts, which somebody may take for one of images."""
+    if file.suffix.lower() not in (".txt", ".md", ".html"):
+        return ""
+    return " (texts become rows in Python: fl.from_arrays(fl.texts_to_rows(texts), y))"
 
 
 def _is_dicom(file: Path) -> bool:

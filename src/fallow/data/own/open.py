@@ -521,6 +521,11 @@ def _check_rows(
     """The rows with what belongs to each; ValueError where types or numbers of rows disagree."""
     features = _to_array(x)
     if features.dtype.kind not in "biuf":
+        if features.dtype.kind in "USTO":
+            raise ValueError(
+                f"{name}: x holds texts or other objects; give numbers (rows of texts: "
+                "fl.texts_to_rows, columns of texts: fl.from_frame)"
+            )
         raise ValueError(f"{name}: x holds {features.dtype} values; give numbers")
     if features.ndim < 2:
         raise ValueError(f"{name}: x has shape {features.shape}; give (n, features)")

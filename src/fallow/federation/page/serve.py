@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import os
 import sys
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from threading import Timer
 
 from fallow.federation.page.app import create_app
@@ -13,6 +16,21 @@ from fallow.federation.page.desk import LabelQueue
 from fallow.federation.page.door import Door
 from fallow.federation.page.local_server import build_server, listen
 from fallow.federation.page.login import ProxyDoor
+from fallow.storage.files import write_whole
+from fallow.storage.private import FILE
+
+WAY_IN = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={address}">
+<title>To the samples</title>
+</head>
+<body><p><a href="{address}">To the samples</a></p></body>
+</html>
+"""
+"""A file that leads a browser to the page."""
 
 
 def serve(
@@ -20,19 +38,40 @@ def serve(
     say: Callable[[str], None],
     port: int = 0,
     who: str | None = None,
-    opens_browser: bool = True,
+    opened_from: Path | None = None,
 ) -> None:
     """Serve until Ctrl-C.  ``say`` is told the address first; port 0: any that is free.
 
+    opened_from: a folder of the account alone, from which a browser is led to the page where this
+    machine has a screen; None: nothing is opened.
+
     Raises Failed when the port is taken.
     """
-    with listen(port) as listener:
+    with ExitStack() as stack:
+        listener = stack.enter_context(listen(port))
         door = Door(listener.getsockname()[1])
         server = build_server(create_app(desk, door, who))
         say(door.address)
-        if opens_browser and _has_screen():
-            Timer(0.3, webbrowser.open, (door.address,)).start()
+        if opened_from is not None and _has_screen():
+            file = opened_from / f"label-{door.port}.html"
+            way = stack.enter_context(_way_in(file, door.address))
+            Timer(0.3, webbrowser.open, (way,)).start()
         server.run(sockets=[listener])
+
+
+@contextmanager
+def _way_in(file: Path, address: str) -> Iterator[str]:
+    """What a browser is started with: a file for its owner alone, while the page is there.
+
+    Every account of a machine sees with which arguments a program was started, so the address
+    with its token is none of them.
+    """
+    page = WAY_IN.format(address=html.escape(address))
+    write_whole(file, page.encode(), mode=FILE)
+    try:
+        yield file.absolute().as_uri()
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def serve_behind_proxy(

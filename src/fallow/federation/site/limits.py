@@ -320,6 +320,7 @@ class SiteLimits:
             "size": self.width + 1,
             "width": self.width + 1,
             "candidates": self.sites,
+            "seats": self.sites,
             "room": self.rows + self.sites,
         }
         for name, most in sizes.items():

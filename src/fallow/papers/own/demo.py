@@ -31,6 +31,13 @@ DEMO = Recipe(
     seeds=7,  # as few as let the exact test over three comparisons reach 0.05
     bounds=("all-labels",),
 )
+SOLVED = (
+    "random@training=fedavg",
+    "margin@training=fedavg",
+    "random",
+    "margin",
+)
+"""The strategies of the demo where a study trains in closed form unless one of them says otherwise."""
 
 RECIPES = (DEMO,)
 ABOUT = (
