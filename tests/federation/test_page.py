@@ -33,6 +33,12 @@ def test_a_row_is_shown_in_the_agreed_words_and_units(tmp_path: Path) -> None:
     assert "disease 1 healthy 2 ill x Cannot tell" in text
 
 
+def test_an_address_without_a_page_is_said_in_words(tmp_path: Path) -> None:
+    browser = enter(make_desk(tmp_path))
+    assert "There is no page at this address" in browser.get("/sampel/3")
+    assert browser.shown.status_code == 404
+
+
 def test_an_empty_cell_is_shown_as_empty_and_with_no_unit(tmp_path: Path) -> None:
     desk = make_desk(tmp_path)
     rows = desk.rows

@@ -56,6 +56,12 @@ def create_app(desk: LabelQueue, door: Entrance, who: str | None = None) -> Fast
     def ask_for_name(request: Request, error: Nameless) -> Response:
         return RedirectResponse("/name", status_code=303)
 
+    @app.exception_handler(404)
+    def show_no_page(request: Request, error: Exception) -> Response:
+        return views.plain(
+            404, "There is no page at this address. The first one has the samples."
+        )
+
     @app.exception_handler(ValueError)
     def show_mistake(request: Request, error: ValueError) -> Response:
         return views.page("message", person(request), 400, alert=str(error))
