@@ -240,3 +240,19 @@ def test_the_fields_of_a_recipe_are_plain_values() -> None:
 def test_a_machine_that_cannot_check_kinds_builds_the_same_recipes(name: str) -> None:
     recipe = RECIPES[name]
     assert _build_unchecked(recipe.to_dict()) == recipe
+
+
+def test_a_toml_file_may_begin_with_the_mark_that_editors_of_windows_write(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "größe.toml"
+    file.write_bytes("\ufeffbase = 'demo'\ntitle = 'Größe'\n".encode())
+    assert find_recipe(str(file)).title == "Größe"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_a_toml_file_of_another_encoding_is_named(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_bytes("title = 'Größe'".encode(encoding))
+    with pytest.raises(ValueError, match=r"mine\.toml is not UTF-8, .*save it with that"):
+        find_recipe(str(file))

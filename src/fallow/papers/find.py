@@ -63,9 +63,15 @@ def find_recipe(
         return RECIPES[name]
     path = Path(name)
     try:
-        settings = tomllib.loads(path.read_text())
+        # editors of Windows begin a file with a mark of its encoding
+        settings = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8, as TOML is; save it with that encoding (byte "
+            f"{error.start + 1:,} is none)"
+        ) from error
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from error
     base = settings.pop("base", None)
