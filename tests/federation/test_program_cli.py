@@ -282,7 +282,7 @@ def test_the_status_of_labels_that_are_being_cut_short(begun: Said, tmp_path: Pa
 def test_the_status_of_a_study_whose_process_died(begun: Said, tmp_path: Path) -> None:
     write_json(tmp_path / "study" / "live.json", LIVE)
     _, out, _ = begun("coordinate", "status", "study")
-    assert "its process has ended" in out
+    assert "Its process has ended" in out
 
 
 def test_a_running_coordinator_is_told_to_advance_and_to_stop(
