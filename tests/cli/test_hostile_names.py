@@ -42,8 +42,8 @@ NAMED = re.sub(r"[^\x20-\x7e]", "", EVIL.replace("/", "_"))[:150]
 
 def _write_evil_study(root: Path) -> Path:
     """Two strategies over two seeds; names of all else mean harm."""
-    recipe = {"data": EVIL, "title": EVIL, "training": EVIL, EVIL: EVIL}
-    recipe["model"] = {"name": EVIL, "fields": {EVIL: EVIL}}  # type: ignore[assignment]
+    named = {"name": EVIL, "fields": {EVIL: EVIL}}
+    recipe = {"data": EVIL, "title": EVIL, "training": named, "model": named, EVIL: EVIL}
     write_study(
         root,
         queries=("random", f"-2+cmd|' _C'!A{NAMED}"),

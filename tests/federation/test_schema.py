@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,6 +106,43 @@ def test_a_schema_from_settings_counts_the_features_of_a_table() -> None:
     ]
     about = {"kind": "table", "task": "classification", "label": "disease"}
     assert schema_from({**about, "classes": ["no", "yes"], "columns": columns}) == TABLE
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"shape": [True, 2.0]}, "schema.shape.0 is True; it must be a whole number"),
+        ({"shape": [3.0]}, "schema.shape.0 is 3.0; it must be a whole number"),
+        ({"shape": ["3"]}, "schema.shape.0 is '3'; it must be a whole number"),
+        ({"unit": date(2026, 1, 1)}, "schema: a value is a date or a time"),
+    ],
+)
+def test_a_number_of_a_schema_is_neither_a_truth_nor_a_text(
+    part: dict[str, Any], said: str
+) -> None:
+    about = {"kind": "arrays", "task": "regression", "shape": [3]}
+    assert schema_from(about).shape == (3,)
+    with pytest.raises(ValueError, match=said):
+        schema_from({**about, **part})
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"low": True}, "low is True; it must be a number or none"),
+        ({"high": "120"}, "high is '120'; it must be a number or none"),
+        ({"may_be_empty": 1}, "may_be_empty is 1; it must be true or false"),
+        ({"may_be_empty": "no"}, "may_be_empty is 'no'; it must be true or false"),
+        ({"values": "ab"}, "values is 'ab'; it must be a list of texts"),
+        ({"low": math.nan}, "column 'age' has low = nan; give a number"),
+    ],
+)
+def test_a_column_of_a_schema_is_taken_as_it_is_declared(
+    part: dict[str, Any], said: str
+) -> None:
+    about = {"kind": "table", "task": "regression", "label": "disease"}
+    with pytest.raises(ValueError, match=said):
+        schema_from({**about, "columns": [{"name": "age", **part}]})
 
 
 def test_limits_of_columns_are_no_part_of_the_digest_and_units_are() -> None:

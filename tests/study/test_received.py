@@ -157,6 +157,14 @@ def _with(**values: Any) -> Callable[[dict[str, Any]], str]:
 
 SITES = {"a": [1, 2], "b": [0, 4]}
 SENT = {"kind": "relay", "verb": "pass", "bytes": 8}
+SCORED = {
+    "per_site": {"a": 0.5, "b": None},
+    "variance": 0.0,
+    "accuracy_weighted": 0.5,
+    "worst_tenth": 0.5,
+    "labelled_per_site": SITES,
+    "bytes_down": 8,
+}
 AUDIT = {"score": 0.5, "low": 0.4, "high": 0.6}
 
 
@@ -218,8 +226,8 @@ def test_a_wrong_part_of_a_record_is_named_with_its_file_line_and_field(
 @pytest.mark.parametrize(
     "part",
     [
-        {"per_class": [None, math.nan, 1]},
-        {"per_site": {"a": None, "b": 0.5}, "variance": 0.1},
+        {"per_class": [None, math.nan, 1, 0]},
+        SCORED,
         {"revealed": [SENT | {"received": {"a": 1}, "more": "of a later version"}]},
         {"audit": AUDIT | {"score": None}},
         {"graph": {"a": ["b"]}, "omega": {}},
@@ -262,3 +270,76 @@ def test_a_line_that_is_no_record_is_left_out_and_counted(
     found = read_study(sent)
     assert found.damaged == 1
     assert len(found.cells[0].records) == len(good.splitlines())
+
+
+def _change_records(sent: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    path = sent / RUN / "records.jsonl"
+    rows = [change(json.loads(line)) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        (
+            {"accuracy_weighted": None},
+            "line 1: accuracy_weighted is missing beside variance",
+        ),
+        ({"worst_tenth": None}, "line 1: worst_tenth is missing beside variance"),
+        ({"per_site": {"a": None}}, "line 1: per_site has no score beside variance"),
+    ],
+)
+def test_a_mean_over_sites_of_which_none_has_a_score_is_refused(
+    part: dict[str, Any], sentence: str, sent: Path
+) -> None:
+    _change_records(sent, lambda row: row | SCORED)
+    read_study(sent)
+    _change_records(sent, lambda row: row | SCORED | part)
+    with pytest.raises(ValueError, match=rf"records\.jsonl, {sentence}; restore the file"):
+        read_study(sent)
+
+
+def test_a_last_record_that_says_not_what_sites_were_sent_is_refused(sent: Path) -> None:
+    _change_records(sent, lambda row: row | SCORED)
+    with (sent / RUN / "records.jsonl").open("a") as file:
+        file.write(json.dumps({"cycle": 9, "round": 0}) + "\n")
+    with pytest.raises(
+        ValueError, match=r"records\.jsonl: labelled_per_site is missing in"
+    ):
+        read_study(sent)
+
+
+def test_accuracies_of_another_number_of_classes_are_refused(sent: Path) -> None:
+    part = json.loads((sent / RUN / "partition.json").read_text())
+    n = len(part["classes"])
+    _change_records(sent, lambda row: row | {"per_class": [0.5] * n})
+    read_study(sent)
+    _change_records(sent, lambda row: row | {"per_class": [0.5] * (n + 1)})
+    said = rf"records\.jsonl \(per_class in cycle 0\) has {n + 1} classes, and there are {n} in"
+    with pytest.raises(ValueError, match=said):
+        read_study(sent)
+    (sent / RUN / "partition.json").unlink()
+    read_study(sent)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "sentence"),
+    [
+        ([[1, 2]], "matrix has 1 rows, and there are 2 sites"),
+        ([[1, 2], [3]], "matrix.1 has 1 counts, and there are 2 classes"),
+        ([[1, 2], [3, -4]], "matrix.1 has a count below 0"),
+        ([[0, 0], [0, 0]], "matrix says that no site holds a row"),
+        ([[1, 2], [3, "4"]], "matrix.1.1 is '4'; it must be a whole number"),
+        ([[1, 2], [3, 10**20]], "matrix.1.1 is 100000000000000000000; it must be"),
+        ("12", "matrix is '12'; it must be a list"),
+    ],
+)
+def test_counts_of_rows_that_no_run_wrote_are_refused(
+    matrix: object, sentence: str, sent: Path
+) -> None:
+    about = {"sites": ["a", "b"], "classes": ["no", "yes"], "matrix": matrix}
+    (sent / RUN / "partition.json").write_text(json.dumps(about))
+    with pytest.raises(
+        ValueError, match=rf"partition\.json: {sentence}.*; restore the file"
+    ):
+        read_study(sent)

@@ -57,6 +57,9 @@ class Column:
                 f"column {self.name!r} has the values {list(self.values)}; give each text once, "
                 "and none that is empty"
             )
+        for name, limit in (("low", self.low), ("high", self.high)):
+            if limit is not None and math.isnan(limit):
+                raise ValueError(f"column {self.name!r} has {name} = nan; give a number")
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -256,7 +259,7 @@ def schema_from(settings: Mapping[str, object]) -> Schema:
         for key in found:
             if key not in known:
                 raise ValueError(f"schema.{key} is not a setting{nearest(key, known)}")
-        schema: Schema = TypeAdapter(Schema).validate_python(found)
+        schema: Schema = TypeAdapter(Schema).validate_json(_as_json(found), strict=True)
     except ValidationError as error:
         said = describe_wrong_value(Schema, error.errors(), whole="schema")
         raise ValueError(said) from error
@@ -272,8 +275,20 @@ class _Columns:
 
 def _read_columns(given: object) -> tuple[Column, ...]:
     """The columns from plain settings.  Raises pydantic's ValidationError."""
-    checked: _Columns = TypeAdapter(_Columns).validate_python({"columns": given})
+    settings = _as_json({"columns": given})
+    checked: _Columns = TypeAdapter(_Columns).validate_json(settings, strict=True)
     return checked.columns
+
+
+def _as_json(settings: Mapping[str, object]) -> str:
+    """Plain settings as JSON, of which pydantic's strict mode takes lists and tables; it takes no
+    truth for a number, and no text for one."""
+    try:
+        return json.dumps(settings)
+    except TypeError as error:  # TOML has dates and times, too
+        raise ValueError(
+            "schema: a value is a date or a time; write it in quotes, as a text"
+        ) from error
 
 
 def _say_nothing(sentence: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from fallow.core.words import size
+
 AVAILABLE = Path("/proc/meminfo")  # of Linux
 CONTAINER = Path("/sys/fs/cgroup/memory.max")  # of a container, which may have less
 UNKNOWN = 2**34
@@ -20,6 +22,22 @@ def count_available_bytes() -> int:
     except (OSError, ValueError):  # no container, or one without a limit
         return found
     return min(found, most)
+
+
+def describe_lack(n_bytes: int, most: int | None = None) -> str | None:
+    """What is said of a file that unpacks to so many bytes, without its name; None where they fit.
+
+    most: bytes that there may be; None: the memory that is available.
+    """
+    room = most
+    if room is None:
+        room = count_available_bytes()
+    if n_bytes <= room:
+        return None
+    return (
+        f"unpacks to {size(n_bytes)}, and {size(room)} of memory are available; give fewer rows, "
+        "or read it where there is more"
+    )
 
 
 def _read_available() -> int:

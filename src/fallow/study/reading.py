@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 from fallow.experiment.record import Record
 from fallow.settings.recipe import Recipe
@@ -60,6 +60,9 @@ NOTHING = Known()
 """No paper says anything."""
 
 
+RECORDS = "records.jsonl"
+PARTITION = "partition.json"
+RESTORE = "restore the file, or ask whoever sent it for the one that was written"
 MOST_BYTES = 2**26
 """Of a study's description, which names each strategy and seed once."""
 MOST_RUNS = 1_000_000
@@ -146,10 +149,7 @@ def _records(path: Path) -> tuple[tuple[Record, ...], int]:
             continue
         wrong = find_wrong_part(row) or _find_depth(row)
         if wrong is not None:
-            raise ValueError(
-                f"{path}, line {number}: {wrong}; restore the file, or ask whoever sent it for "
-                "the one that was written"
-            )
+            raise ValueError(f"{path}, line {number}: {wrong}; {RESTORE}")
         rows.append(cast("Record", row))
     return tuple(rows), damaged
 
@@ -186,16 +186,97 @@ def _is_record(row: object) -> bool:
     return has_lists and has_mappings
 
 
+class _Counts(TypedDict):
+    """What stands in ``partition.json``; of numbers to predict there is no matrix."""
+
+    sites: list[str]
+    classes: list[str]
+    matrix: list[list[int]]
+
+
 def _partition(path: Path) -> ClassCounts | None:
+    """Who held what; None where nothing says it: the cell is still running, or predicts numbers.
+
+    Raises ValueError for counts that no run wrote.
+    """
     try:
         raw: Any = parse_json(read_regular(path))  # Any: looked at below
-        return ClassCounts(
-            sites=tuple(str(name)[:LONGEST] for name in raw["sites"]),
-            classes=tuple(str(name)[:LONGEST] for name in raw["classes"]),
-            matrix=tuple(tuple(map(int, row)) for row in raw["matrix"]),
-        )
-    except (FileNotFoundError, KeyError, TypeError, ValueError, OverflowError):
-        return None  # half-written: the cell is still running
+    except (FileNotFoundError, ValueError):
+        return None  # half-written
+    if not isinstance(raw, dict) or not raw.keys() >= _Counts.__required_keys__:
+        return None
+    wrong = find_wrong(raw, _Counts) or _find_wrong_counts(raw["matrix"], raw)
+    if wrong is not None:
+        raise ValueError(f"{path}: {wrong}; {RESTORE}")
+    return ClassCounts(
+        sites=tuple(name[:LONGEST] for name in raw["sites"]),
+        classes=tuple(name[:LONGEST] for name in raw["classes"]),
+        matrix=tuple(tuple(map(int, row)) for row in raw["matrix"]),
+    )
+
+
+def _find_wrong_counts(matrix: list[list[int]], raw: Mapping[str, Sized]) -> str | None:
+    """What is wrong with counts of rows, sites down and classes across; None where nothing is."""
+    n_sites = len(raw["sites"])
+    n_classes = len(raw["classes"])
+    if len(matrix) != n_sites:
+        return f"matrix has {len(matrix)} rows, and there are {n_sites} sites"
+    for at, of_site in enumerate(matrix):
+        if len(of_site) != n_classes:
+            return (
+                f"matrix.{at} has {len(of_site)} counts, and there are {n_classes} classes"
+            )
+        if min(of_site, default=0) < 0:
+            return f"matrix.{at} has a count below 0"
+    if not any(map(any, matrix)):
+        return "matrix says that no site holds a row"
+    return None
+
+
+def _check_classes(root: Path, cells: Sequence[RunRecords]) -> None:
+    """Raise ValueError for runs of strategies that tell of other numbers of classes: figures and
+    means take them class by class."""
+    known = 0
+    for cell in cells:
+        if is_bound(cell.query):  # which may have a partition of its own
+            continue
+        folder = _folder(root, cell.query, cell.seed)
+        for file, n_classes in _count_classes(cell):
+            known = known or n_classes
+            if n_classes != known:
+                raise ValueError(
+                    f"{folder / file} has {n_classes} classes, and there are {known} in the files "
+                    f"of the study before; {RESTORE}"
+                )
+
+
+def _count_classes(cell: RunRecords) -> Iterator[tuple[str, int]]:
+    """The files of a run that say how many classes there are, each with that number."""
+    if cell.partition is not None and cell.partition.classes:
+        yield PARTITION, len(cell.partition.classes)
+    for record in cell.records:
+        scores = record.get("per_class")
+        if scores:
+            yield f"{RECORDS} (per_class in cycle {record['cycle']})", len(scores)
+
+
+def _check_last(root: Path, cell: RunRecords) -> None:
+    """Raise ValueError for a run with scores of sites whose last record says not what each site was
+    sent until then."""
+    if not any(record.get("variance") is not None for record in cell.records):
+        return
+    last = cell.records[-1]
+    for name in ("labelled_per_site", "bytes_down"):
+        if not last.get(name) and last.get(name) != 0:
+            raise ValueError(
+                f"{_folder(root, cell.query, cell.seed) / RECORDS}: {name} is missing in the last "
+                f"record, and there are scores of sites; {RESTORE}"
+            )
+
+
+def _folder(root: Path, query: str, seed: int) -> Path:
+    """Where a run's files are in the folder of a study."""
+    return root / "cells" / query.replace("/", "_") / f"seed-{seed}"
 
 
 def _study(path: Path, known: Known) -> StudyManifest:
@@ -274,16 +355,19 @@ def read_study(path: Path | str, known: Known = NOTHING) -> StudyRecords:
     cells = []
     for query in study.queries:
         for seed in study.seeds:
-            folder = root / "cells" / query.replace("/", "_") / f"seed-{seed}"
-            records, damaged = _records(folder / "records.jsonl")
+            folder = _folder(root, query, int(seed))
+            records, damaged = _records(folder / RECORDS)
             if records or damaged:
                 cells.append(
                     RunRecords(
                         query,
                         int(seed),
                         records,
-                        _partition(folder / "partition.json"),
+                        _partition(folder / PARTITION),
                         damaged,
                     )
                 )
+    _check_classes(root, cells)
+    for cell in cells:
+        _check_last(root, cell)
     return StudyRecords(root, study, tuple(cells))

@@ -66,7 +66,10 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
 }
 """Parts that no version left out, by the class of what has them."""
 BESIDE = {
-    "variance": ("per_site", "labelled_per_site", "bytes_down"),
+    "variance": (
+        *("per_site", "accuracy_weighted", "worst_tenth"),
+        *("labelled_per_site", "bytes_down"),
+    ),
     "per_site": ("round",),
     "graph": ("labelled_per_site", "round"),
 }
@@ -122,17 +125,31 @@ def find_wrong_part(row: Mapping[str, object]) -> str | None:
         wrong = _find_wrong(value, hints[name])
         if wrong is not None:
             return str(wrong.within(name))
-    return _find_missing(row) or _find_unequal(row) or _find_stranger(row)
+    return (
+        _find_missing(row)
+        or _find_unscored(row)
+        or _find_unequal(row)
+        or _find_stranger(row)
+    )
 
 
 def _find_missing(row: Mapping[str, object]) -> str | None:
     """A field that is not given beside another one that is."""
     for name, others in BESIDE.items():
-        if not row.get(name):
+        if row.get(name) in (None, {}):
             continue
         for other in others:
             if row.get(other) in (None, {}):
                 return f"{other} is missing beside {name}"
+    return None
+
+
+def _find_unscored(row: Mapping[str, Any]) -> str | None:
+    """Scores of sites of which none is one, beside how far they are apart."""
+    if row.get("variance") is None:
+        return None
+    if all(score is None for score in row["per_site"].values()):
+        return "per_site has no score beside variance"
     return None
 
 

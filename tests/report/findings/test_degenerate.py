@@ -42,11 +42,11 @@ def test_a_model_that_predicts_one_class_is_flagged_in_table_sentence_and_page(
 @pytest.mark.parametrize(
     "per_class",
     [
-        [0.0, 0.99, 0.0],
-        [0.01, 1.0, 0.0],
-        [1.0, 1.0, 0.0],
-        [None, 1.0, None],
-        [0.0, 0.0],
+        [0.0, 0.99, 0.0, 0.0],
+        [0.01, 1.0, 0.0, 0.0],
+        [1.0, 1.0, 0.0, 0.0],
+        [None, 1.0, None, None],
+        [0.0, 0.0, 0.0, 0.0],
         None,
     ],
 )

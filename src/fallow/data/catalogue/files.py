@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,10 @@ from torch import Tensor
 
 from fallow.data.catalogue.bundled import Reader
 from fallow.data.dataset import Dataset, drop_leaks, repeat_row
+from fallow.data.own.archive import check_arrays_fit, read_header
 from fallow.data.partition.holdout import hold_out
 from fallow.data.tables import fill_missing, standardise
+from fallow.storage.memory import describe_lack
 
 Array = npt.NDArray[Any]
 
@@ -31,8 +33,12 @@ HAR_TEST_PERSONS = (1, 3, 8, 9, 11, 12, 17, 19, 23)  # the official ones, counte
 
 def read_array(folder: Path | None, file: str) -> Array:
     """The one array of a .npy.xz file."""
-    with unpacking(find_file(folder, file)) as path, lzma.open(path) as stream:
-        array: Array = np.lib.format.read_array(stream, allow_pickle=False)
+    with unpacking(find_file(folder, file)) as path:
+        with lzma.open(path) as stream:
+            shape, _, dtype = _read_checked_header(stream, path)
+            _check_fits(path, math.prod(shape) * dtype.itemsize)
+        with lzma.open(path) as stream:
+            array: Array = np.lib.format.read_array(stream, allow_pickle=False)
     return array
 
 
@@ -40,28 +46,42 @@ def read_first(folder: Path | None, file: str, n: int) -> tuple[Array, int]:
     """The first ``n`` rows of the one array of a .npy.xz file, and how many it has: what comes after
     them is not unpacked."""
     with unpacking(find_file(folder, file)) as path, lzma.open(path) as stream:
-        version = np.lib.format.read_magic(stream)
-        read_header = np.lib.format.read_array_header_1_0
-        if version >= (2, 0):
-            read_header = np.lib.format.read_array_header_2_0
-        shape, is_by_columns, dtype = read_header(stream)
+        shape, is_by_columns, dtype = _read_checked_header(stream, path)
         if is_by_columns or dtype.hasobject:
             raise ValueError(f"{file} is no plain array that is kept row by row")
         row_shape = shape[1:]
         wanted = min(n, shape[0])
-        raw = stream.read(wanted * math.prod(row_shape) * dtype.itemsize)
+        n_bytes = wanted * math.prod(row_shape) * dtype.itemsize
+        _check_fits(path, n_bytes)
+        raw = stream.read(n_bytes)
     first: Array = np.frombuffer(raw, dtype).reshape(wanted, *row_shape).copy()
     return first, shape[0]
 
 
+def _read_checked_header(
+    stream: IO[bytes], path: Path
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """What `read_header` reads, where the shape is one: of a length below 0 all would be read."""
+    shape, is_by_columns, dtype = read_header(stream)
+    if not shape or min(shape) < 0:
+        raise ValueError(f"{path} is damaged: its array has the shape {shape}")
+    return shape, is_by_columns, dtype
+
+
+def _check_fits(path: Path, n_bytes: int) -> None:
+    """Raise ValueError for an array that does not fit into memory: zeros are packed to a
+    ten-thousandth."""
+    lack = describe_lack(n_bytes)
+    if lack is not None:
+        raise ValueError(f"{path} {lack}")
+
+
 def read_arrays(folder: Path | None, file: str) -> dict[str, Array]:
     """The arrays of a .npz file by name."""
-    with (
-        unpacking(find_file(folder, file)) as path,
-        path.open("rb") as stream,
-        np.load(stream, allow_pickle=False) as arrays,
-    ):
-        return {name: arrays[name] for name in arrays.files}
+    with unpacking(find_file(folder, file)) as path:
+        check_arrays_fit(path)
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
 
 
 @contextmanager

@@ -13,8 +13,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.words import size
-from fallow.storage.memory import count_available_bytes
+from fallow.storage.memory import describe_lack
 
 Array = npt.NDArray[Any]
 LONGEST = 1 << 14  # bytes of a header; NumPy takes fewer
@@ -59,16 +58,21 @@ def read_arrays(path: Path, most: int | None = None) -> dict[str, Array]:
         ) from error
 
 
+def check_arrays_fit(path: Path, most: int | None = None) -> None:
+    """Raise ValueError for a .npz file whose arrays do not fit into memory, by their headers; nothing
+    behind one is unpacked.  Raises any of `DAMAGED` where it is no such file."""
+    try:
+        with path.open("rb") as opened, zipfile.ZipFile(opened) as members:
+            _check_size(_count_bytes(members), most)
+    except _Unfit as error:
+        raise ValueError(f"{path} {error}") from error
+
+
 def _check_size(n_bytes: int, most: int | None) -> None:
     """Raise where arrays of so many bytes do not fit into memory."""
-    room = most
-    if room is None:
-        room = count_available_bytes()
-    if n_bytes > room:
-        raise _Unfit(
-            f"unpacks to {size(n_bytes)}, and {size(room)} of memory are available; give fewer rows, "
-            "or read it where there is more"
-        )
+    lack = describe_lack(n_bytes, most)
+    if lack is not None:
+        raise _Unfit(lack)
 
 
 def _count_bytes(members: zipfile.ZipFile) -> int:
@@ -88,10 +92,6 @@ def _count_bytes_of_one(stream: IO[bytes], member: zipfile.ZipInfo) -> int:
     ):  # bytes, which are read as they are
         return member.file_size
     head = io.BytesIO(start)
-    version = np.lib.format.read_magic(head)
-    read_header = np.lib.format.read_array_header_1_0
-    if version >= (2, 0):
-        read_header = np.lib.format.read_array_header_2_0
     shape, _, dtype = read_header(head)
     if (
         dtype.hasobject
@@ -107,3 +107,13 @@ def _count_bytes_of_one(stream: IO[bytes], member: zipfile.ZipInfo) -> int:
             f"{n_held:,} in the file; write it again with numpy.savez"
         )
     return n_held
+
+
+def read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """The shape of an array, whether it is kept by columns, and its type, as the head of a .npy file
+    has them.  Raises ValueError for anything else."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0
+    if version >= (2, 0):
+        read = np.lib.format.read_array_header_2_0
+    return read(stream)

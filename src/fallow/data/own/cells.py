@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import csv
+import lzma
 import math
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
@@ -16,6 +20,7 @@ import numpy.typing as npt
 
 from fallow.core.optional import import_optional
 from fallow.data.own.dialect import BLOCK, Dialect, detect
+from fallow.data.own.workbook import check_workbook_fits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +33,8 @@ TABLES = (*TEXT_FILES, *PARQUET_FILES, *FEATHER_FILES, *EXCEL_FILES)
 """Endings of files that hold a table."""
 EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 """What stands for a missing feature, in lower case."""
+UNPACKING = (zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
+"""What unpacking a damaged or locked archive raises."""
 CHUNK = 20_000  # rows that are texts at one time
 SNIFFED = 500  # rows of the head that say which columns are numbers
 
@@ -360,6 +367,8 @@ def _read_excel(path: Path, is_text: IsText) -> ReadTable:
     import pandas as pd
 
     import_optional("openpyxl", "openpyxl", "reading an Excel file")
+    with suppress(OSError, zipfile.BadZipFile, *UNPACKING):  # said where it is read
+        check_workbook_fits(path)
     try:
         with pd.ExcelFile(path, engine="openpyxl") as book:
             sheets = book.sheet_names

@@ -1,0 +1,117 @@
+"""How much memory the cells of an Excel file take, before any of them is kept.
+
+Such a file is a zip of XML.  A row may say that it is the millionth, and a cell that it stands in the
+last column of all; whoever reads them makes every row as wide as the widest.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from xml.parsers import expat
+
+from fallow.storage.memory import count_available_bytes, describe_lack
+
+CELL = 40
+"""Bytes of a cell: measured are 45 to 60 of one with a number, 16 of one that is only filled up."""
+ROW = 120
+ELEMENT = 60  # bytes of any other element, such as a text that cells share
+LETTERS = re.compile(r"[A-Za-z]{1,3}")
+BLOCK = 1 << 20
+
+
+def check_workbook_fits(path: Path, most: int | None = None) -> None:
+    """Raise ValueError for an Excel file whose largest sheet, with all else in it, does not fit.
+
+    most: bytes that there may be; None: the memory that is available.  Raises BadZipFile for what is
+    no zip; what is no XML in it is passed over, as whoever reads the sheets says so.
+    """
+    room = most
+    if room is None:
+        room = count_available_bytes()
+    largest = 0
+    others = 0
+    with path.open("rb") as opened, zipfile.ZipFile(opened) as archive:
+        for member in archive.infolist():
+            # of a member no more is unpacked than it says
+            lack = describe_lack(member.file_size, room)
+            if lack is None:
+                found = _Counter()
+                found.read(archive, member)
+                largest = max(largest, found.cells_bytes)
+                others += found.others_bytes
+                lack = describe_lack(largest + others, room)
+            if lack is not None:
+                raise ValueError(f"{path.name} {lack}")
+
+
+class _Counter:
+    """Counts the rows and cells of one member of the zip as they go by."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.cells = 0
+        self.widest = 0
+        self.others = 0
+        self._column = 0
+
+    @property
+    def cells_bytes(self) -> int:
+        """Bytes of all cells, every row as wide as the widest."""
+        return self.rows * (self.widest * 2 * 8 + ROW) + self.cells * CELL
+
+    @property
+    def others_bytes(self) -> int:
+        """Bytes of what is no cell."""
+        return self.others * ELEMENT
+
+    def read(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+        """Take a member in, up to where it is no XML any more."""
+        parser = expat.ParserCreate(namespace_separator=" ")
+        parser.StartElementHandler = self._begin
+        parser.StartDoctypeDeclHandler = _refuse_entities
+        try:
+            with archive.open(member) as stream:
+                while block := stream.read(BLOCK):
+                    parser.Parse(block)
+        except expat.ExpatError:
+            return
+
+    def _begin(self, name: str, attributes: Mapping[str, str]) -> None:
+        tag = name.rpartition(" ")[2]
+        if tag == "c":
+            self.cells += 1
+            self._column = _column_of(attributes.get("r"), self._column)
+            self.widest = max(self.widest, self._column)
+        elif tag == "row":
+            self._column = 0
+            self.rows = _row_of(attributes.get("r"), self.rows)
+        elif tag not in ("v", "f", "is"):
+            self.others += 1
+
+
+def _refuse_entities(*about: object) -> None:
+    """Excel writes none; a few of them unfold to all memory."""
+    raise expat.ExpatError("a document type")
+
+
+def _column_of(place: str | None, before: int) -> int:
+    """The number of a cell's column, from 1: what it says, or the next one."""
+    found = LETTERS.match(place or "")
+    if found is None:
+        return before + 1
+    number = 0
+    for letter in found[0].upper():
+        number = 26 * number + ord(letter) - ord("A") + 1
+    return number
+
+
+def _row_of(said: str | None, before: int) -> int:
+    """The number of a row, from 1: what it says, or the next one; rows before it are empty."""
+    if said is None or not said.isdecimal():
+        return before + 1
+    if len(said) > 18:
+        said = "9" * 18
+    return max(before, int(said))

@@ -1,0 +1,101 @@
+"""Files that unpack to more than any memory: named, with how much, before it is filled."""
+
+from __future__ import annotations
+
+import lzma
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fallow.data.catalogue.files import read_array, read_arrays, read_first
+from fallow.data.own.cells import read_file
+from fallow.data.own.workbook import check_workbook_fits
+from tests.data.test_own_archive import write_header
+
+HUGE = 10**13  # numbers of 4 bytes
+LACK = "unpacks to .* TB, and .* of memory are available; give fewer rows"
+
+
+def test_named_arrays_beyond_the_memory_there_is_are_not_unpacked(tmp_path: Path) -> None:
+    file = tmp_path / "a.npy.xz"
+    file.write_bytes(lzma.compress(write_header((HUGE,))))
+    with pytest.raises(ValueError, match=rf"a\.npy\.xz {LACK}"):
+        read_array(tmp_path, "a.npy.xz")
+    with pytest.raises(ValueError, match=rf"a\.npy\.xz {LACK}"):
+        read_first(tmp_path, "a.npy.xz", HUGE)
+    file.write_bytes(lzma.compress(write_header((2, -1)) + bytes(64)))
+    with pytest.raises(ValueError, match=r"is damaged: its array has the shape \(2, -1\)"):
+        read_first(tmp_path, "a.npy.xz", 1)
+
+
+def test_a_named_archive_that_says_another_size_than_it_has_is_not_read(
+    tmp_path: Path,
+) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", write_header((HUGE,)))
+    with pytest.raises(ValueError, match=r"a\.npz is damaged: its array 'x'"):
+        read_arrays(tmp_path, "a.npz")
+    np.savez(tmp_path / "b.npz", x=np.arange(3))
+    assert read_arrays(tmp_path, "b.npz")["x"].tolist() == [0, 1, 2]
+
+
+SHEET = "xl/worksheets/sheet1.xml"
+MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+
+
+def write_book(path: Path, rows: str) -> Path:
+    """An Excel file whose first sheet has these rows, as XML."""
+    openpyxl = pytest.importorskip("openpyxl")
+    whole = path.with_name("whole.xlsx")
+    book = openpyxl.Workbook()
+    for row in (["age", "label"], [61, "no"], [58, "yes"]):
+        book.active.append(row)
+    book.save(whole)
+    with zipfile.ZipFile(whole) as archive, zipfile.ZipFile(path, "w") as changed:
+        for member in archive.namelist():
+            content = archive.read(member)
+            if member == SHEET and rows:
+                sheet = (
+                    f'<worksheet xmlns="{MAIN}"><sheetData>{rows}</sheetData></worksheet>'
+                )
+                content = sheet.encode()
+            changed.writestr(member, content)
+    return path
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        '<row r="1"><c r="XFD1"><v>1</v></c></row><row r="9999999"><c r="A9999999"/></row>',
+        '<x:row xmlns:x="' + MAIN + '" r="99999999999999999999"/>',
+        '<row><c r="ZZZ1"/></row>' + '<row r="1048576"><c><v>1</v></c></row>' * 2,
+    ],
+)
+def test_a_sheet_of_few_letters_and_many_cells_is_not_read(
+    rows: str, tmp_path: Path
+) -> None:
+    path = write_book(tmp_path / "rows.xlsx", rows)
+    most = 2**33  # whatever the machine has
+    with pytest.raises(ValueError, match=r"rows\.xlsx unpacks to .*, and .* of memory are"):
+        check_workbook_fits(path, most)
+
+
+def test_a_sheet_beyond_the_memory_there_is_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_book(tmp_path / "rows.xlsx", "")
+    allowed = tmp_path / "memory.max"
+    allowed.write_text("1000")
+    monkeypatch.setattr("fallow.storage.memory.CONTAINER", allowed)
+    with pytest.raises(ValueError, match=r"rows\.xlsx unpacks to .*, and .* of memory are"):
+        read_file(path)
+
+
+def test_a_sheet_that_fits_is_read_as_it_is(tmp_path: Path) -> None:
+    path = write_book(tmp_path / "rows.xlsx", "")
+    check_workbook_fits(path, 100_000)
+    assert read_file(path).rows == 2
+    with pytest.raises(ValueError, match="unpacks to"):
+        check_workbook_fits(path, 100)
