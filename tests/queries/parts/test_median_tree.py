@@ -62,3 +62,14 @@ def test_rows_that_are_alike_or_alone_have_an_order_too(split: Split) -> None:
     for n in (0, 1, LEAF, 3 * LEAF + 1):
         order = order_by_neighbours(torch.zeros(n, 2), torch.ones(2), split)
         assert order.tolist() == list(range(n))
+
+
+def test_of_many_columns_the_principal_directions_are_looked_at() -> None:
+    """A number that a hundred columns follow, among a hundred that do not."""
+    number = draws(900, 1)
+    x = torch.cat([number.expand(-1, 100), 1.5 * draws(900, 100, name="others")], dim=1)
+    order = order_by_neighbours(x, torch.ones(200))
+    assert sorted(order.tolist()) == list(range(900))
+    assert overlap(number[:, 0], order) < 0.3
+    again = order_by_neighbours(100 * x, torch.full((200,), 0.01))
+    assert order.tolist() == again.tolist()

@@ -15,6 +15,8 @@ Split = Literal["direction", "column"]
 LEAF = 8  # rows that are not split any more
 SAMPLE = 512  # rows by which a direction is found
 STEPS = 8  # towards the direction; it need not be exact
+WIDE = 64  # columns; of more, so many principal directions are looked at
+SKETCH = 4096  # rows by which these are found
 STEADY = 2.0**30  # places apart by less than 1 / STEADY of the widest are the same place
 TINY = torch.finfo(torch.float64).tiny
 AT_ONCE = 2**22  # numbers of the parts that are looked at together
@@ -34,6 +36,9 @@ def order_by_neighbours(x: Tensor, unit: Tensor, split: Split = "direction") -> 
     >>> order_by_neighbours(torch.arange(10.0).flip(0)[:, None], torch.ones(1))
     tensor([9, 8, 7, 6, 5, 4, 3, 2, 1, 0])
     """
+    if split == "direction" and x.shape[1] > WIDE:
+        x = narrow(x, unit)
+        unit = torch.ones(WIDE)
     find_places = {"direction": places_along_direction, "column": places_along_column}
     parts = torch.arange(len(x))[
         None
@@ -43,6 +48,18 @@ def order_by_neighbours(x: Tensor, unit: Tensor, split: Split = "direction") -> 
         parts = parts.gather(1, places.argsort(dim=1, stable=True))
         parts = halve(parts)
     return parts[parts >= 0]
+
+
+def narrow(x: Tensor, unit: Tensor) -> Tensor:
+    """Rows along the first principal directions of at most ``SKETCH`` of them, (n, WIDE)."""
+    step = -(-len(x) // SKETCH)
+    near = x[::step] * unit.double()
+    near -= near.mean(dim=0)
+    directions = torch.linalg.eigh(near.T @ near).eigenvectors[:, -WIDE:]
+    largest = directions.abs().argmax(dim=0)  # which decides where they point to
+    directions = directions * directions.gather(0, largest[None]).sign()
+    narrowed: Tensor = x @ (unit[:, None] * directions).to(x.dtype)
+    return narrowed
 
 
 def places_of(x: Tensor, parts: Tensor, find: Places) -> Tensor:
@@ -96,12 +113,17 @@ def places_along_direction(x: Tensor, is_row: Tensor, *, unit: Tensor) -> Tensor
     tensor([[0.0000, 1.0000, 0.5000]], dtype=torch.float64)
     """
     step = -(-x.shape[1] // SAMPLE)
+    near = x[:, ::step] * unit.double()
     counts = is_row[:, ::step, None].double()
-    near = x[:, ::step].double() * unit  # a copy
-    mean = (near * counts).sum(dim=1, keepdim=True) / counts.sum(dim=1, keepdim=True)
-    direction = first_direction(near.sub_(mean).mul_(counts))
+    near -= (counts.mT @ near) / counts.sum(dim=1, keepdim=True)
+    if not bool(is_row.all()):
+        near *= counts
+    direction = first_direction(near)
 
-    places = (x @ (direction * unit[:, None]).to(x.dtype)).squeeze(2).double()
+    if step == 1:
+        places = (near @ direction).squeeze(2)
+    else:
+        places = (x @ (direction * unit[:, None]).to(x.dtype)).squeeze(2).double()
     lowest = places.masked_fill(~is_row, torch.inf).amin(dim=1, keepdim=True)
     highest = places.masked_fill(~is_row, -torch.inf).amax(dim=1, keepdim=True)
     width = (highest - lowest).clamp(min=TINY)
