@@ -23,6 +23,7 @@ from fallow.federation.study_file import (
 from fallow.network.tls import new_tls
 from fallow.papers import RECIPES
 from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.spec import Spec
 from fallow.sites.store import MemoryStore
 from tests.federation.agreed import TABLE, agreed
 
@@ -48,6 +49,19 @@ def test_what_is_written_is_read_again_for_every_recipe() -> None:
         again = agreement_from(tomllib.loads(agreement_text(about)))
         assert again == about
         assert again.digest == about.digest
+
+
+def test_what_a_training_method_brings_along_is_written_where_it_is_otherwise() -> None:
+    """Who reads ``training`` alone has one round, and features of an encoder."""
+    solved = agreed("training=closed-form")
+    recipe = replace(solved.recipe, encoder=Spec("identity"), score_rounds=5)
+    other = replace(solved, recipe=recipe)
+    for about in (solved, other):
+        again = agreement_from(tomllib.loads(agreement_text(about)))
+        assert again.digest == about.digest
+    without = replace(solved, recipe=replace(recipe, encoder=None))
+    with pytest.raises(ValueError, match=r"encoder is None, which no line .* 'auto'"):
+        agreement_text(without)
 
 
 def test_a_file_has_the_whole_agreement(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tomlkit import TOMLDocument
 from tomlkit.items import Item, Table
 
 from fallow.federation.schema import Schema
-from fallow.settings.recipe import Recipe
+from fallow.settings.recipe import Recipe, settings_of_training
 
 UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 PLACED = (
@@ -101,15 +101,26 @@ def duration(seconds: float) -> str:
 
 
 def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
-    """Settings of a recipe: the usual ones with a word on each, and all that are not at their
-    default, but for those that real sites have in one form."""
+    """Settings of a recipe: the usual ones with a word on each, and all that a reader would not have
+    by himself, but for those that real sites have in one form.
+
+    Raises ValueError for a setting that is None where the training method brings one along, since
+    no line of a file can say so.
+    """
     hints = get_type_hints(Recipe)
+    brought = settings_of_training(str(recipe.training))
     for field in fields(recipe):
         value = getattr(recipe, field.name)
         is_usual = field.name in SAID
-        is_changed = value != field.default and field.name not in PLACED
-        if not (is_usual or is_changed):
+        is_changed = value != field.default or field.name in brought
+        if not (is_usual or (is_changed and field.name not in PLACED)):
             continue
+        if value is None:
+            raise ValueError(
+                f"{field.name} is None, which no line of a study's file can say, and with "
+                f"training={recipe.training.name} who reads the file would have "
+                f"{brought[field.name]!r}; give it a value"
+            )
         briefly = field.name != "privacy"  # of which everybody should see what is off, too
         shown = TypeAdapter(hints[field.name]).dump_python(
             value, mode="json", exclude_defaults=briefly
