@@ -53,8 +53,8 @@ def test_the_strategy_that_gained_on_tasks_like_the_study_is_advised() -> None:
     near = {"plain": 0.01, "mine": 0.05, "other": -0.02}
     far = {"plain": 0.01, "mine": -0.05, "other": 0.08}
     table = table_of(
-        {"a": near, "b": near, "c": far, "d": far},
-        {"a": ALIKE, "b": ALIKE, "c": apart, "d": apart},
+        dict.fromkeys("abcd", near) | dict.fromkeys("efgh", far),
+        dict.fromkeys("abcd", ALIKE) | dict.fromkeys("efgh", apart),
     )
     found = advise(table, ALIKE, 2, PLAIN)
     assert (found.query, found.is_known, found.trainer) == ("mine", True, "solver")
@@ -77,6 +77,18 @@ def test_where_tasks_do_not_agree_the_usual_strategy_is_advised_and_that_is_said
     assert found.sentences()[0] == (
         "From 2 to 8 labels a class the table cannot tell: plain, trained by solver."
     )
+
+
+def test_a_strategy_that_is_ahead_by_what_chance_may_give_is_not_gone_by() -> None:
+    """On three tasks of four ahead of the usual one, which an interval cannot tell from nothing."""
+    ahead = {"plain": 0.02, "mine": 0.03}
+    behind = {"plain": 0.02, "mine": 0.015}
+    table = table_of(
+        {"a": ahead, "b": ahead, "c": ahead, "d": behind}, dict.fromkeys("abcd", ALIKE)
+    )
+    found = advise(table, ALIKE, 2, PLAIN)
+    assert (found.query, found.is_known) == ("plain", False)
+    assert found.expected[0].query == "mine"
 
 
 @pytest.mark.parametrize("labels", [16.0, 1000.0])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -329,7 +329,7 @@ def advise(table: AdviceTable, facts: WorldFacts, labels: float, rules: Rules) -
     """What suits a world of which ``facts`` are known, with so many ``labels`` a class so far.
 
     The strategy with the largest expected gain is advised where the table knows it: at least two
-    tasks count, and it gained over the usual strategy on most of their weight.  Else the usual one.
+    tasks count, and it gained more than the usual strategy beyond doubt.  Else the usual one.
     """
     start = max(labels, FIRST)
     end = AHEAD * start
@@ -385,17 +385,18 @@ def _expect(
     return Expected(query, mean, mean - half, mean + half, tuple(tasks))
 
 
-MOST = 2 / 3
-"""The share of the tasks' weight on which a strategy must have gained over the usual one."""
-
-
 def _is_above(
     found: Mapping[str, TaskGain],
     usual: Mapping[str, TaskGain],
     weights: Mapping[str, float],
 ) -> bool:
-    """Whether a strategy gained over the usual one on most of the weight of tasks with both."""
-    both = [task for task in found if task in usual]
-    total = sum(weights[task] for task in both)
-    above = sum(weights[task] for task in both if found[task].gain > usual[task].gain)
-    return len(both) >= 2 and above >= MOST * total
+    """Whether a strategy gained more than the usual one beyond doubt: the interval of the difference
+    over tasks with both, two at least, lies above 0."""
+    apart: dict[str, TaskGain] = {}
+    for task, gain in found.items():
+        if task in usual:
+            apart[task] = replace(gain, gain=gain.gain - usual[task].gain)
+    if len(apart) < 2:
+        return False
+    mean, half = weigh_tasks(apart, weights)
+    return half is not None and mean > half
