@@ -116,10 +116,11 @@ def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
         if not (is_usual or (is_changed and field.name not in PLACED)):
             continue
         if value is None:
+            usual = brought.get(field.name, field.default)
             raise ValueError(
                 f"{field.name} is None, which no line of a study's file can say, and with "
-                f"training={recipe.training.name} who reads the file would have "
-                f"{brought[field.name]!r}; give it a value"
+                f"training={recipe.training.name} who reads the file would have {usual!r}; give it "
+                "a value"
             )
         briefly = field.name != "privacy"  # of which everybody should see what is off, too
         shown = TypeAdapter(hints[field.name]).dump_python(
