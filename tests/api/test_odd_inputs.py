@@ -347,7 +347,7 @@ def test_a_label_that_is_none_is_named(arrays: Arrays, labels: Any, words: str) 
         ),
         ({"outputs": None}, "give outputs={'local': p} or model=module"),
         ({"model": "mlp"}, "the model of site site-0 is str; give a torch.nn.Module"),
-        ({"model": nn.ReLU()}, "needs a method embed(x)"),
+        ({"model": nn.ReLU()}, "ReLU calls no torch.nn.Linear"),
         ({"labelled": [[1.0]]}, "labelled of site site-0 must be a pair (x, y)"),
         (
             {"labelled": ([[1.0]], [0])},
