@@ -188,7 +188,8 @@ def test_candidates_limit_the_choice(iris: Any) -> None:
     x, y = partly(iris)
     strategy = fl.PoolStrategy(fl.CoreSet())
     assert set(strategy.query(x, y, candidates=[3, 5, 7], batch_size=2)) <= {3, 5, 7}
-    assert strategy.query(x, y, candidates=[], batch_size=2).tolist() == []
+    with pytest.warns(UserWarning, match="n=2 exceeds the 0 unlabeled examples"):
+        assert strategy.query(x, y, candidates=[], batch_size=2).tolist() == []
     with pytest.raises(ValueError, match="candidates must be row numbers of X, 0 to 149"):
         strategy.query(x, y, candidates=[150])
 

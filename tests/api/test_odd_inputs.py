@@ -112,10 +112,31 @@ def test_a_selection_changes_nothing_that_it_was_given(arrays: Arrays) -> None:
 # -- how many -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "found"), [(0, 0), (30, 30), (999, 30), (np.int64(2), 2)])
+@pytest.mark.parametrize(("n", "found"), [(0, 0), (30, 30), (np.int64(2), 2)])
 def test_any_number_of_rows_can_be_asked_for(arrays: Arrays, n: Any, found: int) -> None:
     picks = entropy(arrays, n=n)
     assert len(set(picks)) == len(picks) == found
+
+
+def test_more_than_the_pool_holds_is_selected_with_a_warning(arrays: Arrays) -> None:
+    with pytest.warns(
+        UserWarning, match="n=999 exceeds the 30 unlabeled examples of site-0"
+    ):
+        assert len(entropy(arrays, n=999)) == 30
+    sites = {name: fl.Site(arrays["pool"], outputs=arrays["p"]) for name in "ab"}
+    with pytest.warns(
+        UserWarning, match="n=31 exceeds the 30 unlabeled examples of b; 30 are"
+    ):
+        chosen = fl.select(fl.Entropy(), sites=sites, n={"a": 1, "b": 31})
+    assert {name: len(rows) for name, rows in chosen.items()} == {"a": 1, "b": 30}
+
+
+def test_a_budget_of_all_sites_is_compared_with_all_their_pools(arrays: Arrays) -> None:
+    sites = {"a": fl.Site(arrays["pool"][:2]), "b": fl.Site(arrays["pool"][2:])}
+    chosen = fl.select(fl.Pivotal(), sites=sites, n=4)  # site a has two
+    assert sum(map(len, chosen.values())) == 8
+    with pytest.warns(UserWarning, match="n=62 exceeds the 30 unlabeled examples of all"):
+        fl.select(fl.Pivotal(), sites=sites, n=31)
 
 
 @pytest.mark.parametrize("n", [-1, 2.5, "3", True, None])
@@ -127,7 +148,9 @@ def test_a_number_that_is_none_is_refused(arrays: Arrays, n: Any) -> None:
 @pytest.mark.parametrize("pool", [[], np.empty((0, 4)), torch.empty(0, 4)])
 def test_an_empty_pool_gives_no_picks(arrays: Arrays, pool: Any) -> None:
     labelled = (arrays["x"], arrays["y"])
-    assert fl.select(fl.Random(), pool=pool, labelled=labelled, n=3).tolist() == []
+    assert fl.select(fl.Random(), pool=pool, labelled=labelled, n=0).tolist() == []
+    with pytest.warns(UserWarning, match="n=3 exceeds the 0 unlabeled examples"):
+        assert fl.select(fl.Random(), pool=pool, labelled=labelled, n=3).tolist() == []
 
 
 def test_each_site_has_its_own_number(arrays: Arrays) -> None:
@@ -150,6 +173,89 @@ def test_labels_that_do_not_begin_at_zero_are_the_outputs_in_order(arrays: Array
     plain = fl.select(fl.KSAS(), labelled=(arrays["x"], arrays["y"]), **about)
     found = fl.select(fl.KSAS(), labelled=(arrays["x"], arrays["y"] + 1), **about)
     assert found.tolist() == plain.tolist()
+
+
+# -- outputs --------------------------------------------------------------------------------------
+
+
+def margins_of(p: np.ndarray) -> np.ndarray:
+    two = np.sort(p, axis=1)[:, -2:]
+    gaps: np.ndarray = two[:, 1] - two[:, 0]
+    return gaps
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda p: p.round(2),
+        lambda p: p.round(3),
+        lambda p: p.astype(np.float16),
+        lambda p: p.astype(np.longdouble),
+        lambda p: torch.from_numpy(p).to(torch.bfloat16),
+        lambda p: torch.from_numpy(p).half(),
+        lambda p: p - 1e-9 * (p == p.min(1, keepdims=True)),
+    ],
+    ids=["2 digits", "3 digits", "float16", "longdouble", "bfloat16", "half", "below 0"],
+)
+@pytest.mark.parametrize("by_site", [False, True])
+def test_rounded_probabilities_are_probabilities(form: Any, by_site: bool) -> None:
+    rng = np.random.default_rng(7)
+    rounded = form(rng.dirichlet(np.ones(4), size=200))
+    plain = rounded
+    if not isinstance(plain, np.ndarray):
+        plain = plain.double().numpy()
+    pool = rng.normal(size=(200, 2))
+    if by_site:
+        sites = {"site-0": fl.Site(pool, outputs=rounded)}
+        rows = fl.select("margin", sites=sites, n=10)["site-0"]
+    else:
+        rows = fl.select("margin", pool, outputs=rounded, n=10)
+    shares = plain / plain.sum(1, keepdims=True)
+    chosen = np.sort(margins_of(shares)[rows].astype(float))
+    assert chosen == pytest.approx(np.sort(margins_of(shares))[:10].astype(float), abs=1e-6)
+
+
+def test_outputs_that_may_be_either_are_refused_until_they_are_declared() -> None:
+    pool = [[0.0], [1.0], [2.0]]
+    positive = [[2.0, 1.0], [3.0, 2.9], [9.0, 1.0]]
+    with pytest.raises(ValueError, match="row 0 sums to 3, not 1; say which they are with"):
+        fl.select("margin", pool, outputs=positive, n=1)
+    logits = fl.select("margin", pool, outputs=positive, n=1, outputs_are="logits")
+    assert logits.tolist() == [1]
+    counts = fl.select("margin", pool, outputs=positive, n=1, outputs_are="probabilities")
+    assert counts.tolist() == [1]
+    mixed = [[0.5, 0.5], [0.1, 0.9], [-3.0, 1.0]]
+    with pytest.raises(ValueError, match="2 of 3 rows are probabilities and the others"):
+        fl.select("margin", pool, outputs=mixed, n=1)
+    with pytest.raises(ValueError, match="row 2 has a negative value or sums to 0"):
+        fl.select("margin", pool, outputs=mixed, n=1, outputs_are="probabilities")
+    unknown: Any = "proba"
+    with pytest.raises(ValueError, match="outputs_are is 'proba'; give 'probabilities'"):
+        fl.select("margin", pool, outputs=mixed, n=1, outputs_are=unknown)
+    with pytest.raises(ValueError, match=r"give outputs_are in each fl\.Site"):
+        fl.select("margin", sites={"a": fl.Site(pool)}, n=1, outputs_are="logits")
+    site = fl.Site(pool, outputs=positive, outputs_are="logits")
+    assert fl.select("margin", sites={"a": site}, n=1)["a"].tolist() == [1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_short_floats_are_numbers_everywhere(arrays: Arrays, dtype: torch.dtype) -> None:
+    def short(values: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(values).to(dtype)
+
+    labelled = (short(arrays["x"]), short(arrays["y"]))
+    logits = short(np.log(arrays["p"]) - 1)
+    rows = fl.select(
+        "badge",
+        short(arrays["pool"]),
+        labelled=labelled,
+        outputs=logits,
+        features=(short(arrays["pool"]), short(arrays["x"])),
+        n=3,
+    )
+    assert len(rows) == 3
+    data = fl.from_arrays(short(arrays["pool"]), arrays["p"].argmax(1))
+    assert data.x.dtype == torch.float32
 
 
 # -- labels ---------------------------------------------------------------------------------------

@@ -94,6 +94,7 @@ class PoolStrategy:
             labelled=(x[known], np.array(known_labels)),
             model=model,
             outputs=outputs,
+            outputs_are="probabilities",  # of `predict_proba`
         )
         found: Selection = select(
             self.strategy,

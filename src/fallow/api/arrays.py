@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+OutputKind = Literal["probabilities", "logits"]
+OUTPUT_KINDS: tuple[OutputKind, ...] = ("probabilities", "logits")
+TOLERANCE = 0.02
+"""How far the sum of probabilities may be from 1: they may be rounded to two digits."""
+ROUNDING = 1e-4
+"""How far below 0 a probability may be by rounding."""
 
 
 def as_rows(given: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
@@ -43,41 +50,87 @@ def as_rows(given: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
     return found
 
 
-def as_outputs(given: Any, what: str) -> Tensor:
-    """What a model says of rows, as logits: (n, c) floats.
+def as_outputs(values: Any, what: str, kind: OutputKind | None = None) -> Tensor:
+    """Model outputs as logits: (n, c) floats.
 
-    Rows that are nowhere negative and sum to 1 are probabilities and become their logarithms; all
-    others are logits already.  A row may be NaN: nothing is known about it, and it comes last.
+    Probabilities become their logarithms.  ``kind`` says which of the two ``values`` are; None: rows
+    that are nowhere negative and sum to 1 up to rounding (2 %) are probabilities, and rows with
+    negative values are logits.  A row may be NaN: it is unknown and comes last.
+    Raises ValueError, which names ``what``, for outputs that are neither.
 
     >>> as_outputs([[0.25, 0.75]], "outputs").softmax(1)
     tensor([[0.2500, 0.7500]], dtype=torch.float64)
     """
-    found = _tensor(given, what)
-    if found.ndim != 2:
+    outputs = _tensor(values, what)
+    if outputs.ndim != 2:
         raise ValueError(
-            f"{what} has shape {tuple(found.shape)}; give one row of outputs for each row of the "
+            f"{what} has shape {tuple(outputs.shape)}; give one row of outputs for each row of the "
             "pool, (n, classes)"
         )
-    if not found.is_floating_point():
-        found = found.float()
-    known = found[found.isfinite().all(1)]
-    if _are_probabilities(known):
-        return found.clamp_min(torch.finfo(found.dtype).tiny).log()
-    return found
+    if outputs.dtype not in (torch.float32, torch.float64):
+        outputs = outputs.float()
+    known = outputs[outputs.isfinite().all(1)]
+    if kind is None:
+        kind = _recognize_outputs(known, what)
+    elif kind == "probabilities":
+        _check_probabilities(known, what)
+    if kind == "probabilities":
+        return outputs.clamp_min(torch.finfo(outputs.dtype).tiny).log()
+    return outputs
 
 
-def _are_probabilities(rows: Tensor) -> bool:
-    """Whether there are rows (n, c), all of them on the simplex."""
-    if len(rows) == 0 or rows.shape[1] < 2 or bool((rows < 0).any()):
-        return False
-    away = rows.double().sum(1) - 1
-    return bool((away.abs() < 1e-3).all())
+def check_output_kind(value: object) -> None:
+    """Raise ValueError where ``outputs_are`` is neither of its values."""
+    if value not in (None, *OUTPUT_KINDS):
+        raise ValueError(
+            f"outputs_are is {value!r}; give 'probabilities' or 'logits', or leave it out"
+        )
+
+
+def _recognize_outputs(rows: Tensor, what: str) -> OutputKind:
+    """What finite outputs (n, c) are.  One column holds predicted numbers, which are left as they
+    are."""
+    if len(rows) == 0 or rows.shape[1] < 2:
+        return "logits"
+    is_negative = (rows < -ROUNDING).any(1)
+    sums = rows.double().sum(1)
+    is_simplex = ((sums - 1).abs() <= TOLERANCE) & ~is_negative
+    if bool(is_simplex.all()):
+        return "probabilities"
+    way_out = "say which they are with outputs_are='probabilities' or outputs_are='logits'"
+    n_simplex = int(is_simplex.sum())
+    if bool(is_negative.any()):
+        if n_simplex > len(rows) / 2:
+            raise ValueError(
+                f"{what}: {n_simplex} of {len(rows)} rows are probabilities and the others are not; "
+                f"{way_out}"
+            )
+        return "logits"
+    row = int((~is_simplex).nonzero()[0])
+    raise ValueError(
+        f"{what} are nowhere negative, as probabilities are, but row {row} sums to "
+        f"{float(sums[row]):.4g}, not 1; {way_out}"
+    )
+
+
+def _check_probabilities(rows: Tensor, what: str) -> None:
+    """Raise ValueError where finite rows (n, c) cannot be probabilities, up to a factor."""
+    is_wrong = (rows < -ROUNDING).any(1) | (rows.sum(1) <= 0)
+    if bool(is_wrong.any()):
+        row = int(is_wrong.nonzero()[0])
+        raise ValueError(
+            f"{what}: row {row} has a negative value or sums to 0, so these are no probabilities; "
+            "give outputs_are='logits', or leave it out"
+        )
 
 
 def as_array(given: Any, what: str) -> npt.NDArray[Any]:
     """One value a row: (n,) of any kind; the index of a Series means nothing."""
     if isinstance(given, Tensor):
-        given = given.detach().cpu().numpy()
+        given = given.detach().cpu()
+        if given.dtype == torch.bfloat16:  # a type that NumPy lacks
+            given = given.float()
+        given = given.numpy()
     if hasattr(given, "to_numpy"):
         given = given.to_numpy()
     found = np.asarray(given)
@@ -96,6 +149,8 @@ def _tensor(given: Any, what: str) -> Tensor:
     if isinstance(given, Tensor):
         if given.is_sparse:
             given = given.to_dense()
+        if given.is_complex():
+            raise ValueError(f"{what} holds {given.dtype} values; give numbers")
         return cast(Tensor, given.detach().cpu())
     if hasattr(given, "to_numpy"):  # a DataFrame
         given = given.to_numpy()
@@ -110,6 +165,8 @@ def _tensor(given: Any, what: str) -> Tensor:
             raise ValueError(f"{what} holds values that are no numbers: {error}") from error
     if found.dtype.kind not in "biuf":
         raise ValueError(f"{what} holds {found.dtype} values; give numbers")
+    if found.dtype.kind == "f" and found.dtype.itemsize > 8:  # longer than torch's longest
+        found = found.astype(np.float64)
     is_plain = found.dtype.isnative and all(step >= 0 for step in found.strides)
     if not is_plain:  # torch has no other byte order and no steps backwards
         found = np.ascontiguousarray(found.astype(found.dtype.newbyteorder("=")))

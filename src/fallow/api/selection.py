@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from fallow import queries, training
-from fallow.api.arrays import JoinedRows, as_array, as_outputs, as_rows
+from fallow.api.arrays import (
+    JoinedRows,
+    OutputKind,
+    as_array,
+    as_outputs,
+    as_rows,
+    check_output_kind,
+)
 from fallow.api.given import GivenView, Lacking, Parts, Said
 from fallow.api.objects import Collected, plain
 from fallow.core.ask import Ask
@@ -51,8 +59,9 @@ class Site:
     model: a module with ``embed`` and a linear ``head``, or an ``nn.Sequential`` that ends in a
     linear layer: the one that every name stands for, or ``{"local": ..., "global": ...}``.
     outputs: what models say of the pool, (m, classes): logits, or probabilities (rows that are
-    nowhere negative and sum to 1); an array, or one by name; a pair ``(pool, labelled)`` where a
-    strategy reads both.
+    nowhere negative and sum to 1 within 2 %); an array, or one by name; a pair ``(pool, labelled)``
+    where a strategy reads both.
+    outputs_are: "probabilities" or "logits", where the values alone do not tell; None: told by them.
     features: what the last layer sees, (m, h), in the same forms; without it and without a model
     the rows themselves.
     validation: (x, y): labelled rows that train nothing.
@@ -73,6 +82,7 @@ class Site:
     features: Any = None
     validation: tuple[Any, Any] | None = None
     hidden: Any = None
+    outputs_are: OutputKind | None = None
 
     def __repr__(self) -> str:
         said = [f"pool of {len(self.pool)}"]
@@ -117,6 +127,7 @@ def select(
     features: Any = None,
     validation: tuple[Any, Any] | None = None,
     hidden: Any = None,
+    outputs_are: OutputKind | None = None,
     sites: Mapping[Any, Site] | None = None,
     classes: int | Sequence[Any] | None = None,
     seed: int = 0,
@@ -130,9 +141,10 @@ def select(
     The same picks as in a run whose sites hold the same rows, labels and models, under the same
     ``seed``, ``cycle`` and names of sites.
 
-    query: an object, a class or a name.  n: labels to buy (0 and more than there are both work), or
-    how many at each site.
-    One site: pool, labelled, model, outputs, features, validation and hidden as in `Site`; ``site``
+    query: an object, a class or a name.  n: labels to buy, 0 or more, or how many at each site; where
+    the pool holds fewer, all of it is selected, with a warning.
+    One site: pool, labelled, model, outputs (and outputs_are), features, validation and hidden as in
+    `Site`; ``site``
     is its name, which its random streams go by.  A federation: ``sites``, by name (a text or a
     number); the strategy's server half runs too, and what a site reveals to it is what the contract
     says.
@@ -162,6 +174,7 @@ def select(
             "features": features,
             "validation": validation,
             "hidden": hidden,
+            "outputs_are": outputs_are,
         }
         for name, value in alone.items():
             if value is not None:
@@ -203,6 +216,7 @@ def select(
         features=features,
         validation=validation,
         hidden=hidden,
+        outputs_are=outputs_are,
     )
     chosen = _choose(
         query,
@@ -259,8 +273,11 @@ def _choose(
         cycle=cycle,
         reveals=verbs,
     )
+    shared = is_shared(strategy)
+    pools = {name: len(site.pool) for name, site in world.members.items()}
+    _warn_of_small_pools(budget, pools, shared)
     try:
-        strategy.query(ask, world.within(budget, is_shared(strategy)), {})
+        strategy.query(ask, world.within(budget, shared), {})
         ask.flush()
     except RuntimeError as error:
         cause = error.__cause__
@@ -313,6 +330,27 @@ def _budget(n: Any, sites: Mapping[str, Site]) -> dict[SiteId, int]:
         if isinstance(share, bool) or not isinstance(share, int) or share < 0:
             raise ValueError(f"n is {share!r}; give a whole number of rows, 0 or more")
     return {name: shares.get(name, 0) for name in sites}
+
+
+def _warn_of_small_pools(
+    budget: Mapping[SiteId, int], pools: Mapping[SiteId, int], shared: bool
+) -> None:
+    """Warn where ``n`` asks for more examples than there are.
+
+    shared: only the total counts, because sites spend one budget together.
+    """
+    wanted = dict(budget)
+    available = dict(pools)
+    if shared:
+        wanted = {"all sites together": sum(budget.values())}
+        available = {"all sites together": sum(pools.values())}
+    for name, n in wanted.items():
+        if n > available[name]:
+            warnings.warn(
+                f"n={n} exceeds the {available[name]} unlabeled examples of {name}; "
+                f"{available[name]} are selected",
+                stacklevel=4,  # the caller of `select`
+            )
 
 
 class _Forgetful:
@@ -499,7 +537,8 @@ class _Read:
         x, y = _pair(site.labelled, "labelled", name, pool)
         held_x, held_y = _pair(site.validation, "validation", name, pool)
         rows: dict[Rows, int] = {"pool": len(pool), "labelled": len(x)}
-        outputs = _read_outputs(site.outputs, "outputs", name, rows)
+        check_output_kind(site.outputs_are)
+        outputs = _read_outputs(site.outputs, "outputs", name, rows, site.outputs_are)
         features = _read_outputs(site.features, "features", name, rows)
         hidden = None
         if site.hidden is not None:
@@ -587,7 +626,7 @@ def _pair(
     return x, y
 
 
-def _check_length(values: npt.NDArray[Any], rows: int, what: str, of: str) -> None:
+def _check_length(values: Sized, rows: int, what: str, of: str) -> None:
     if len(values) != rows:
         raise ValueError(f"{what} are {len(values)} for {rows} {of} rows; give one a row")
 
@@ -602,7 +641,11 @@ def _by_name(given: Any) -> dict[str, Any]:
 
 
 def _read_outputs(
-    given: Any, what: str, name: str, rows: Mapping[Rows, int]
+    given: Any,
+    what: str,
+    name: str,
+    rows: Mapping[Rows, int],
+    kind: OutputKind | None = None,
 ) -> dict[str, Parts]:
     found: dict[str, Parts] = {}
     for model, value in _by_name(given).items():
@@ -615,18 +658,18 @@ def _read_outputs(
         names: tuple[Rows, ...] = ("pool", "labelled")
         for which, part in zip(names, pair, strict=False):
             words = f"{what} of site {name} ({which} rows)"
-            tensor = _read_part(part, what, words)
-            _check_length(tensor.numpy(), rows[which], words, which)
+            tensor = _read_part(part, what, words, kind)
+            _check_length(tensor, rows[which], words, which)
             parts[which] = tensor
         found[model] = parts
     return found
 
 
-def _read_part(given: Any, what: str, words: str) -> Tensor:
+def _read_part(given: Any, what: str, words: str, kind: OutputKind | None) -> Tensor:
     """Outputs as logits, (n, classes), or features, (n, h)."""
     if what != "outputs":
         return as_rows(given, words).flatten(1)
-    found = as_outputs(given, words)
+    found = as_outputs(given, words, kind)
     is_known = found.isfinite().any(1)
     if len(found) and not bool(is_known.any()):
         raise ValueError(

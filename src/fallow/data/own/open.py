@@ -372,7 +372,10 @@ def _existing(path: str | Path) -> Path:
 
 def _to_array(values: Arrayish) -> npt.NDArray[Any]:
     if isinstance(values, Tensor):
-        return values.detach().cpu().numpy()
+        values = values.detach().cpu()
+        if values.dtype == torch.bfloat16:  # a type that NumPy lacks
+            values = values.float()
+        return values.numpy()
     return np.asarray(values)
 
 
