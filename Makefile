@@ -1,4 +1,5 @@
-# Every target sets up what it needs: .venv, filled once from constraints.txt.
+# Every target sets up what it needs in .venv, with the versions of constraints.txt: `make demo` Fallow
+# alone, the others the extra `dev` as well.
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-locked lock demo test adapters soak mutants coverage check lint format bench house sbom audit release docs clean
 
@@ -7,6 +8,7 @@ PIP_FLAGS ?= -qq
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	-c constraints.txt
 
@@ -26,7 +28,7 @@ help:  ## list the targets
 # of processes, so what Python compiles is kept, whatever the shell says.
 WORKERS = -n $$($(PY) -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
 
-setup: $(STAMP)  ## the virtual environment; the other targets do it by themselves
+setup: $(DEV_STAMP)  ## the virtual environment for development; the other targets do it by themselves
 
 # Nothing is resolved: the lock files name every package.  PyTorch may be another build than theirs,
 # such as one without CUDA; it is then taken by its version alone, which is said.
@@ -40,22 +42,22 @@ else
 	$(PY) -m pip install $(PIP_LOCKED) --require-hashes -r requirements-torch.lock
 endif
 	$(PY) -m pip install $(PIP_LOCKED) --no-build-isolation -e .
-	@touch $(STAMP)
+	@touch $(STAMP) $(DEV_STAMP)
 
-lock: $(STAMP)  ## write the lock files anew from pyproject.toml and constraints.txt
+lock: $(DEV_STAMP)  ## write the lock files anew from pyproject.toml and constraints.txt
 	$(PY) scripts/lock.py
 
-demo: $(STAMP)  ## a federated active learning run on bundled digits, with a report page
+demo: $(STAMP)  ## a federated active learning run on bundled digits, with a report page; installs Fallow alone
 	@$(VENV)/bin/fallow demo
 
-test: $(STAMP)  ## tests, docstring examples and the code blocks of the documents
+test: $(DEV_STAMP)  ## tests, docstring examples and the code blocks of the documents
 	env -u PYTHONDONTWRITEBYTECODE $(PY) -m pytest $(WORKERS)
 
 adapters: $(ADAPTERS_STAMP)  ## trackers, Hugging Face and notebooks, against the real packages
 	$(ADAPTERS)/bin/python -m pytest -q tests/integrations src/fallow/integrations
 
 soak: export FALLOW_SOAK := 1
-soak: $(STAMP)  ## a study killed at 40 moments, then the long form of the tests of real sites
+soak: $(DEV_STAMP)  ## a study killed at 40 moments, then the long form of the tests of real sites
 	$(PY) -m pytest -s tests/network/flower/test_kill_study.py -m soak
 	$(PY) -m pytest tests/engine tests/sites tests/test_bare.py -m soak
 	$(PY) -m pytest tests/experiment/test_resume.py tests/experiment/test_personal_resume.py \
@@ -63,33 +65,33 @@ soak: $(STAMP)  ## a study killed at 40 moments, then the long form of the tests
 	$(PY) -m pytest tests/federation tests/network/flower tests/network/nvflare -m 'soak or processes or not soak' \
 		--ignore tests/network/flower/test_kill_study.py
 
-mutants: $(STAMP)  ## plant faults one at a time: does a test fail? MUTANTS='--sample 10' tries ten
+mutants: $(DEV_STAMP)  ## plant faults one at a time: does a test fail? MUTANTS='--sample 10' tries ten
 	$(PY) scripts/mutants.py $(MUTANTS)
 
-coverage: $(STAMP)  ## what tests/core reaches of src/fallow/core, with a floor; COVERED names another room
+coverage: $(DEV_STAMP)  ## what tests/core reaches of src/fallow/core, with a floor; COVERED names another room
 	$(PY) -m coverage run -m pytest -q tests/$(COVERED)
 	$(PY) -m coverage report --include 'src/fallow/$(COVERED)/*'
 
 check: lint  ## format, lint, types, layers and house rules, docstring examples
 	$(PY) -m pytest -q $(WORKERS) tests/test_layers.py tests/test_house.py src/fallow
 
-lint: $(STAMP)  ## format, lint and types alone
+lint: $(DEV_STAMP)  ## format, lint and types alone
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 
-format: $(STAMP)  ## put the files into shape
+format: $(DEV_STAMP)  ## put the files into shape
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-bench: $(STAMP)  ## speed beside the reference; writes bench/results.json
+bench: $(DEV_STAMP)  ## speed beside the reference; writes bench/results.json
 	$(PY) -m bench
 	$(PY) -m bench.query_seconds
 	$(PY) -m bench.regression_run
 	$(PY) -m bench.links
 	$(PY) -m bench.features
 
-sbom: $(STAMP) $(TOOLS_STAMP)  ## what the environment consists of (CycloneDX) and its licences, in build/
+sbom: $(DEV_STAMP) $(TOOLS_STAMP)  ## what the environment consists of (CycloneDX) and its licences, in build/
 	mkdir -p build
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 	--of JSON --output-file build/sbom.json $(PY)
@@ -99,39 +101,48 @@ sbom: $(STAMP) $(TOOLS_STAMP)  ## what the environment consists of (CycloneDX) a
 audit: $(TOOLS_STAMP)  ## bandit's look at the source, beside ruff's S rules in make check
 	$(TOOLS)/bin/bandit -q -c pyproject.toml -r src
 
-release: $(STAMP) $(TOOLS_STAMP)  ## build packages, try them as a stranger would, stop before sending
+release: $(DEV_STAMP) $(TOOLS_STAMP)  ## build packages, try them as a stranger would, stop before sending
 	$(PY) scripts/release.py $(RELEASE)
 
 docs: export OMP_NUM_THREADS := 1
-docs: $(STAMP)  ## the site of documents, build/docs/index.html; tutorials are run; warnings are errors
+docs: $(DEV_STAMP)  ## the site of documents, build/docs/index.html; tutorials are run; warnings are errors
 	$(PY) -m sphinx -W -q -b html docs build/docs
 	@echo "Wrote build/docs/index.html"
 
-house: $(STAMP)  ## draw the rooms of the package, docs/house.svg
+house: $(DEV_STAMP)  ## draw the rooms of the package, docs/house.svg
 	$(PY) scripts/draw_house.py
 
 clean:  ## remove the environment and every cache; results in runs/ stay
 	rm -rf $(VENV) $(TOOLS) $(ADAPTERS) .coverage build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-# The stamp is written last, so an interrupted installation goes on the next time.
-# setuptools comes first and builds without isolation: a build environment would not be pinned.
+# What to install, as pip names it.  A stamp is written last, so an interrupted installation goes on
+# the next time.  setuptools comes first and builds without isolation: a build environment would not
+# be pinned.
+define INSTALL
+@command -v $(PYTHON) >/dev/null || { echo "Fallow needs Python 3.11, 3.12 or 3.13, and \
+'$(PYTHON)' was not found: name one, for example PYTHON=python3.12." >&2; exit 1; }
+@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v < (3, 14) or sys.exit( \
+"Fallow needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is %d.%d: " % v + \
+"name another, for example PYTHON=python3.12.")'
+@echo "Installing $(2) into $(VENV): once, $(3)."
+@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+@begin=$$(date +%s); stopped=; trap 'stopped=yes' INT TERM; \
+{ $(PIP_INSTALL) setuptools && $(PIP_INSTALL) --no-build-isolation -e '$(1)'; }; code=$$?; \
+if [ -n "$$stopped" ] || [ $$code -gt 128 ]; then \
+echo "The installation was stopped before its end; the same command goes on with it." >&2; exit 1; fi; \
+if [ $$code -ne 0 ]; then \
+echo "The installation failed; 'make setup PIP_FLAGS=' shows all that pip does." >&2; exit 1; fi; \
+echo "Installed in $$(($$(date +%s) - begin)) s."
+endef
+
 $(STAMP): pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "Fallow needs Python 3.11, 3.12 or 3.13, and \
-	'$(PYTHON)' was not found: name one, for example PYTHON=python3.12." >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v < (3, 14) or sys.exit( \
-	"Fallow needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is %d.%d: " % v + \
-	"name another, for example PYTHON=python3.12.")'
-	@echo "Installing Fallow and its pinned dependencies into $(VENV): once, about one to five minutes."
-	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	@begin=$$(date +%s); stopped=; trap 'stopped=yes' INT TERM; \
-	{ $(PIP_INSTALL) setuptools && $(PIP_INSTALL) --no-build-isolation -e '.[dev]'; }; code=$$?; \
-	if [ -n "$$stopped" ] || [ $$code -gt 128 ]; then \
-	echo "The installation was stopped before its end; the same command goes on with it." >&2; exit 1; fi; \
-	if [ $$code -ne 0 ]; then \
-	echo "The installation failed; 'make setup PIP_FLAGS=' shows all that pip does." >&2; exit 1; fi; \
-	echo "Installed in $$(($$(date +%s) - begin)) s."
+	$(call INSTALL,.,Fallow and its pinned dependencies,about a minute)
 	@touch $@
+
+$(DEV_STAMP): pyproject.toml constraints.txt
+	$(call INSTALL,.[dev],Fallow with its tools for development,about one to five minutes)
+	@touch $(STAMP) $@
 
 # Tools that look at the environment and are no part of it.
 $(TOOLS_STAMP): pyproject.toml constraints.txt

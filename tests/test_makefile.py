@@ -43,3 +43,38 @@ def test_who_stops_the_installation_is_not_told_that_it_failed(
     assert said in done.stderr, done
     assert done.stderr.count("The installation") == 1
     assert not (tmp_path / ".venv" / ".installed").exists()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_the_demo_installs_fallow_alone_and_tests_add_the_tools_of_development(
+    tmp_path: Path,
+) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for program in ("python", "fallow"):
+        (programs / program).write_text(f'#!/bin/sh\necho "$0 $*" >> {tmp_path}/log\n')
+        (programs / program).chmod(0o755)
+
+    def find_installed(target: str) -> list[str]:
+        log = tmp_path / "log"
+        log.write_text("")
+        subprocess.run(
+            ["make", target, f"PYTHON={sys.executable}"],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+        lines = log.read_text().splitlines()
+        return [line.rpartition(" -e ")[2] for line in lines if " -e " in line]
+
+    assert find_installed("demo") == ["."]
+    assert find_installed("demo") == []
+    assert find_installed("test") == [".[dev]"]
+    assert find_installed("lint") == []
+    (tmp_path / ".venv" / ".installed").unlink()
+    (tmp_path / ".venv" / ".installed-dev").unlink()
+    assert find_installed("test") == [".[dev]"]
+    assert find_installed("demo") == []

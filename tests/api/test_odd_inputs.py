@@ -637,7 +637,7 @@ def test_a_world_that_cannot_be_is_refused(given: Any, words: str) -> None:
         ({"budget": 0.9}, "beyond the pool"),
         ({"query": "entrpy"}, "did you mean 'entropy'?"),
         ({"query": nn.Linear(2, 2)}, "query is a module with weights"),
-        ({"model": nn.Linear(2, 2)}, "give its class, such as model=Linear"),
+        ({"model": nn.Linear(2, 2)}, "Linear has 2 outputs, and needs 3 outputs"),
         ({"model": fl.LeNet()}, "LeNet needs rows of shape"),
         ({"training": fl.Entropy()}, "is not one of the training methods"),
         ({"query": fl.BAIT()}, "bait is for numbers to predict"),

@@ -148,11 +148,9 @@ def test_what_names_nothing_is_refused_with_what_to_give(given: Any) -> None:
         fl.Spec.of(given)
 
 
-def test_a_module_with_weights_is_no_model_of_a_run() -> None:
-    with pytest.raises(
-        ValueError, match="a module with weights, and every run draws its own"
-    ):
-        Collected().spec(nn.Linear(2, 2), "model")
+def test_a_module_with_weights_is_no_query() -> None:
+    with pytest.raises(ValueError, match="query is a module with weights"):
+        Collected().spec(nn.Linear(2, 2), "query")
 
 
 def test_the_tables_hold_dataclasses() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Positional(nn.Module):
-    """Takes a number of columns where Fallow gives the shape of a row."""
+    """A module without forward."""
 
     def __init__(self, in_dim: int, n_classes: int) -> None:
         super().__init__()

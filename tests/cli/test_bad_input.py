@@ -128,7 +128,7 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ),
         (
             [*RUN, "--set", "model=own:Positional"],
-            r"called with the shape of a row, \(6,\), and with the number of outputs, 3, and raised",
+            r"Positional does not take rows of shape \(6,\)",
         ),
         (["report", "nowhere"], "nowhere is no study"),
         (["export", "nowhere"], "nowhere is no study"),

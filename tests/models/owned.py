@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 
 class Own(nn.Module):
-    def __init__(self, row: tuple[int, ...], classes: int, width: int = 3) -> None:
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int = 3) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Flatten(), nn.Linear(row[0], width), nn.Dropout(0.5))
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(shape[0], width), nn.Dropout(0.5))
         self.norm = nn.BatchNorm1d(width)
         self.head = nn.Linear(width, classes)
 
@@ -23,8 +23,8 @@ class Own(nn.Module):
 
 
 class TwoTooMany(Own):
-    def __init__(self, row: tuple[int, ...], classes: int) -> None:
-        super().__init__(row, classes + 2)
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__(shape, classes + 2)
 
 
 class Softmaxed(Own):
@@ -43,14 +43,14 @@ class Pair(Own):
 
 
 class NoEmbed(nn.Module):
-    def __init__(self, row: tuple[int, ...], classes: int) -> None:
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
-        self.head = nn.Linear(row[0], classes)
+        self.head = nn.Linear(shape[0], classes)
 
 
 class ConvHead(Own):
-    def __init__(self, row: tuple[int, ...], classes: int) -> None:
-        super().__init__(row, classes)
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__(shape, classes)
         self.head = nn.Conv1d(3, classes, 1)  # type: ignore[assignment]
 
 
@@ -59,5 +59,5 @@ class NoRoom(nn.Module):
         super().__init__()
 
 
-def not_a_module(row: tuple[int, ...], classes: int) -> Tensor:
-    return torch.zeros(row[0], classes)
+def not_a_module(shape: tuple[int, ...], classes: int) -> Tensor:
+    return torch.zeros(shape[0], classes)

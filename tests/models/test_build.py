@@ -73,8 +73,8 @@ def test_what_cannot_be_built_is_refused_with_the_reason(
     ("name", "fields", "sentence"),
     [
         ("TwoTooMany", {}, "the head has 12 outputs but the data has 10 classes"),
-        ("NoEmbed", {}, "NoEmbed needs a method embed(x)"),
-        ("ConvHead", {}, "head that is a torch.nn.Linear, not Conv1d"),
+        ("NoEmbed", {}, "NoEmbed does not take rows of shape (64,)"),
+        ("ConvHead", {}, "ConvHead does not take rows of shape (64,)"),
         ("Softmaxed", {}, "forward(x) of Softmaxed is not head(embed(x))"),
         ("Tall", {}, "Tall does not take rows of shape (64,)"),
         (
@@ -82,8 +82,8 @@ def test_what_cannot_be_built_is_refused_with_the_reason(
             {},
             "forward(x) of Pair must give a tensor of shape (2, 10) for 2 rows, not tuple",
         ),
-        ("NoRoom", {}, "must take (shape, outputs)"),
-        ("Own", {"depth": 3}, "unexpected keyword argument 'depth'"),
+        ("NoRoom", {}, "NoRoom does not take rows of shape (64,)"),
+        ("Own", {"witdh": 3}, "has no field 'witdh'; did you mean 'width'?"),
         ("Missing", {}, "could not be loaded"),
         ("not_a_module", {}, "a model must be a torch.nn.Module, not Tensor"),
     ],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import partial
 from typing import Any, cast
@@ -13,6 +15,7 @@ import torch
 
 from fallow.core.training_config import TrainingConfig
 from fallow.encoders.module import Network, encoder_class
+from fallow.models.custom import Template
 from fallow.settings.spec import Spec, name_of
 from fallow.study.record_parts import LARGEST
 
@@ -29,16 +32,17 @@ class Collected:
     (`fallow.core.own`) while the study runs.
     """
 
-    classes: dict[str, type[Any]] = field(default_factory=dict)
+    classes: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     def spec(self, given: object, what: str) -> Spec:
         """What names ``given``; its class is kept where it is not Fallow's own."""
         if what == "encoder" and _is_network(given):
             given = encoder_class(cast(Network, given))
+        if what == "model" and is_factory(given):
+            return self._lend_factory(given)
         if isinstance(given, torch.nn.Module):
             raise ValueError(
-                f"{what} is a module with weights, and every run draws its own; give its class, "
-                f"such as model={type(given).__name__}, or functools.partial with its settings"
+                f"{what} is a module with weights; give the name or the class of a model"
             )
         if isinstance(given, Mapping):
             name = given.get("name")
@@ -52,12 +56,34 @@ class Collected:
         spec = Spec.of(given)
         cls = _class_of(given)
         if cls is not None and ":" in spec.name:
-            known = self.classes.setdefault(spec.name, cls)
-            if known is not cls:
-                raise ValueError(
-                    f"two different classes are called {cls.__name__}; rename one of them"
-                )
+            self._lend(spec.name, cls)
         return spec
+
+    def _lend(self, name: str, cls: Callable[..., Any]) -> None:
+        known = self.classes.setdefault(name, cls)
+        if known is not cls:
+            raise ValueError(
+                f"two different classes are called {name.rpartition(':')[2]}; rename one of them"
+            )
+
+    def _lend_factory(self, given: Any) -> Spec:
+        """The name under which a custom model is built while a study runs."""
+        if isinstance(given, torch.nn.Module):
+            name = f"{UNNAMED}:{type(given).__name__}"
+            self._lend(name, Template(copy.deepcopy(given)))
+            return Spec(name)
+        if isinstance(given, partial) and not given.args and _is_written(given.keywords):
+            spec = self._lend_factory(given.func)
+            return Spec(spec.name, given.keywords)
+        title = getattr(given, "__name__", type(given).__name__)
+        if isinstance(given, partial):
+            title = getattr(given.func, "__name__", "partial")
+        home = UNNAMED
+        if title.isidentifier() and not isinstance(given, partial):
+            home = given.__module__
+        name = f"{home}:{title.strip('<>')}"
+        self._lend(name, given)
+        return Spec(name)
 
     def text(self, given: object, what: str = "query") -> str:
         """`spec` as the text that calls it in a study and on the command line."""
@@ -85,6 +111,30 @@ class Collected:
         if is_dataclass(value) and not isinstance(value, type):
             return asdict(value)
         return plain(value)
+
+
+UNNAMED = "given"
+"""Stands for the module of what cannot be imported by its name: instances and lambdas."""
+
+
+def is_factory(given: object) -> bool:
+    """Whether a model is made by this object: a module, a class of modules, or a function."""
+    if isinstance(given, partial):
+        return is_factory(given.func)
+    if isinstance(given, type):
+        is_own = not given.__module__.startswith("fallow.")
+        return is_own and issubclass(given, torch.nn.Module)
+    if isinstance(given, str | Spec | Mapping) or is_dataclass(given):
+        return False
+    return callable(given)
+
+
+def _is_written(fields: Mapping[str, Any]) -> bool:
+    """Whether fields can be written down as settings."""
+    try:
+        return bool(json.loads(json.dumps(fields)) == _as_lists(fields))
+    except TypeError:
+        return False
 
 
 def _is_network(given: object) -> bool:

@@ -6,13 +6,17 @@ import dataclasses
 import hashlib
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from types import CodeType
-from typing import Protocol, TypedDict
+from types import CodeType, FunctionType
+from typing import Any, Protocol, TypedDict
+
+from torch import nn
 
 from fallow.core.own import Classes
 from fallow.data import Dataset
+from fallow.models.custom import Template
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, raw, write_json
 from fallow.study.cell import Setup, StudyRun
@@ -82,9 +86,48 @@ def digest_of_rows(dataset: Dataset) -> str:
     return h.hexdigest()
 
 
-def digest_of_class(cls: type[object]) -> str:
-    """The same for classes whose functions do the same, wherever they stand in a file."""
+def digest_of_class(given: Callable[..., Any]) -> str:
+    """The same for classes and functions that do the same, wherever they stand in a file."""
     h = hashlib.blake2b(digest_size=16)
+    _add(h, given)
+    return h.hexdigest()
+
+
+def _add(h: _Hash, given: object) -> None:
+    """Add what a class, a function or a module is made of."""
+    if isinstance(given, Template):
+        _add_module(h, given.module, is_redrawn=True)
+    elif isinstance(given, nn.Module):
+        _add_module(h, given, is_redrawn=False)
+    elif isinstance(given, partial):
+        _add(h, given.func)
+        for value in (*given.args, *sorted(given.keywords.items())):
+            _add(h, value)
+    elif isinstance(given, type):
+        _add_class(h, given)
+    elif isinstance(given, FunctionType):
+        _add_code(h, given.__code__)
+        for value in (*(given.__defaults__ or ()), *(given.__closure__ or ())):
+            _add(h, getattr(value, "cell_contents", value))
+    elif isinstance(given, tuple):
+        for value in given:
+            _add(h, value)
+    elif isinstance(given, PLAIN):
+        h.update(repr(given).encode())
+
+
+def _add_module(h: _Hash, module: nn.Module, *, is_redrawn: bool) -> None:
+    """Add the layers of a module, their classes, and the weights that runs start from."""
+    h.update(repr(module).encode())
+    for cls in dict.fromkeys(type(part) for part in module.modules()):
+        _add_class(h, cls)
+    for name, parameter in module.named_parameters():
+        if not (is_redrawn and parameter.requires_grad):
+            h.update(name.encode())
+            h.update(raw(parameter.detach().cpu().contiguous()))
+
+
+def _add_class(h: _Hash, cls: type[object]) -> None:
     for base in inspect.getmro(cls):
         if base.__module__.startswith(("fallow.", "torch.", "builtins")) or base is object:
             continue
@@ -103,7 +146,6 @@ def digest_of_class(cls: type[object]) -> str:
             elif name not in PLACES and isinstance(value, PLAIN):
                 h.update(repr((name, value)).encode())
         h.update(repr(sorted(inspect.get_annotations(base))).encode())
-    return h.hexdigest()
 
 
 WRITTEN = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__")
@@ -123,7 +165,7 @@ PLAIN = (int, float, str, bool, tuple, type(None))
 class _Hash(Protocol):
     """A digest of `hashlib` in the making."""
 
-    def update(self, data: bytes, /) -> None: ...
+    def update(self, data: bytes | memoryview, /) -> None: ...
 
 
 def _add_code(h: _Hash, code: CodeType) -> None:

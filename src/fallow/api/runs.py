@@ -37,6 +37,7 @@ from fallow.experiment.finished import RowsAbout, TrainedModel
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import methods_of
 from fallow.experiment.model_maker import ModelMaker
+from fallow.models.custom import unwrap_model
 from fallow.papers import KNOWN, PAPERS
 from fallow.papers.own.suited import suit_strategies
 from fallow.report.page import write_report
@@ -276,7 +277,7 @@ class Run:
             shape = shape_seen(self.recipe, tuple(about["shape"]))
             maker = ModelMaker(self.recipe, shape, outputs)
             module = maker.build(stream(0, "template"))  # its weights are replaced
-        return Layout.of(module).load(module, state).eval()
+        return unwrap_model(Layout.of(module).load(module, state)).eval()
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ from fallow.core.view import Rows
 from fallow.engine import Loop, row_loss
 from fallow.experiment.methods import is_shared
 from fallow.models import Linear, check_model
+from fallow.models.custom import adapt_model
 from fallow.sites import LocalSite
 from fallow.sites import Parts as SiteParts
 from fallow.sites.in_process import InProcess
@@ -56,8 +57,8 @@ class Site:
 
     pool: (m, ...) rows to choose from.
     labelled: (x, y): rows with labels; y holds class ids, texts, or numbers to predict.
-    model: a module with ``embed`` and a linear ``head``, or an ``nn.Sequential`` that ends in a
-    linear layer: the one that every name stands for, or ``{"local": ..., "global": ...}``.
+    model: a torch module that ends in an ``nn.Linear``: the one that every name stands for, or
+    ``{"local": ..., "global": ...}``.
     outputs: what models say of the pool, (m, classes): logits, or probabilities (rows that are
     nowhere negative and sum to 1 within 2 %); an array, or one by name; a pair ``(pool, labelled)``
     where a strategy reads both.
@@ -534,6 +535,7 @@ class _Read:
             dtype = next(module.parameters()).dtype
             break
         pool = _pool(site, name, dtype)
+        models = {called: _adapt(module, name, pool) for called, module in models.items()}
         x, y = _pair(site.labelled, "labelled", name, pool)
         held_x, held_y = _pair(site.validation, "validation", name, pool)
         rows: dict[Rows, int] = {"pool": len(pool), "labelled": len(x)}
@@ -544,7 +546,10 @@ class _Read:
         if site.hidden is not None:
             hidden = as_array(site.hidden, f"hidden labels of site {name}")
             _check_length(hidden, len(pool), f"hidden labels of site {name}", "pool")
-        widths = {_head(module).out_features for module in models.values()}
+        widths = set()
+        for module in models.values():
+            assert isinstance(module.head, nn.Linear)  # noqa: S101 - `adapt_model` has looked
+            widths.add(module.head.out_features)
         for parts in outputs.values():
             widths |= {part.shape[1] for part in parts.values()}  # (n, classes)
         if len(widths) > 1:
@@ -678,50 +683,21 @@ def _read_part(given: Any, what: str, words: str, kind: OutputKind | None) -> Te
     return found
 
 
-class Headed(nn.Module):
-    """An ``nn.Sequential`` that ends in a linear layer, with the two halves by name."""
-
-    def __init__(self, layers: nn.Sequential) -> None:
-        super().__init__()
-        self.body = layers[:-1]
-        self.head = layers[-1]
-
-    def embed(self, x: Tensor) -> Tensor:
-        features: Tensor = self.body(x)
-        return features.flatten(1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self.head(self.embed(x))
-        return outputs
-
-
-def _head(module: nn.Module) -> nn.Linear:
-    head = module.head
-    if not isinstance(head, nn.Linear):
-        raise ValueError(
-            f"the head of a model must be a torch.nn.Linear, not {type(head).__name__}"
-        )
-    return head
-
-
 def _module(given: Any, name: str) -> nn.Module:
-    """A module with ``embed`` and ``head``; never the caller's own modes and weights changed."""
+    """A user's module, before its head is known."""
     if not isinstance(given, nn.Module):
         raise ValueError(
             f"the model of site {name} is {type(given).__name__}; give a torch.nn.Module"
         )
-    is_whole = hasattr(given, "embed") and hasattr(given, "head")
-    if is_whole:
-        return given
-    if isinstance(given, nn.Sequential):
-        layers = list(given)
-        if layers and isinstance(layers[-1], nn.Linear):
-            return Headed(given)
-    raise ValueError(
-        f"the model of site {name}, {type(given).__name__}, needs a method embed(x) that returns "
-        "the features before the last layer, and that layer as head, a torch.nn.Linear; an "
-        "nn.Sequential that ends in a linear layer has both"
-    )
+    return given
+
+
+def _adapt(module: nn.Module, name: str, pool: Tensor) -> nn.Module:
+    """A module with ``embed`` and ``head``; the user's own modes and weights never change."""
+    try:
+        return adapt_model(module, pool.shape[1:], None)
+    except ValueError as error:
+        raise ValueError(f"the model of site {name}: {error}") from error
 
 
 def _template(

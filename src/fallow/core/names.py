@@ -104,7 +104,7 @@ TRAINING = ClassKind(
     is_method=True,
     members=("start", "step", "finish", "round", "deploy"),
 )
-MODEL = ClassKind("model", base=nn.Module, members=("embed", "forward"))
+MODEL = ClassKind("model", base=nn.Module, members=("forward",))
 CLASS_KINDS: Mapping[str, ClassKind] = {
     "fallow.queries": ClassKind("query", is_method=True, members=("query",)),
     "fallow.training": TRAINING,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-Classes = Mapping[str, type[Any]]
-"""``"module:Class"`` -> the class itself."""
+Classes = Mapping[str, Callable[..., Any]]
+"""``"module:Class"`` -> the class itself, or the function that makes a model."""
 
 NOBODYS: Classes = MappingProxyType({})
 
@@ -36,7 +36,7 @@ def lend(classes: Classes) -> Iterator[None]:
         _LENT.reset(token)
 
 
-def own_class(name: str) -> type[Any] | None:
+def own_class(name: str) -> Any:
     """The class lent under ``name``; None where nobody lent one.
 
     Only a simulation lends classes: at a real site this is None for every name.

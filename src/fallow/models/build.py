@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +14,7 @@ from fallow.core.names import OWN, NamePolicy
 from fallow.core.own import own_class
 from fallow.models import networks
 from fallow.models.base import row_shape
-from fallow.models.check import check_model
-from fallow.models.init import drawing_from
+from fallow.models.custom import build_custom
 
 
 def build_model(
@@ -30,8 +28,8 @@ def build_model(
 ) -> nn.Module:
     """The model called ``name`` for rows of ``shape``, on the CPU, with fresh weights.
 
-    name       a class of this package ("lenet", "ResNet8"), or a user's own as "module:Class",
-               which is called with ``(shape, outputs, **fields)`` and passes ``check_model``
+    name       a class of this package ("lenet", "ResNet8"), or a custom one as "module:Class", see
+               `build_custom`
     shape      of one row, e.g. ``(1, 28, 28)`` or ``(64,)``
     outputs    classes, or targets of a regression
     generator  a CPU generator; equal generators give equal weights, and PyTorch's global
@@ -91,22 +89,5 @@ def _users_own(
     policy: NamePolicy,
     fields: dict[str, Any],
 ) -> nn.Module:
-    cls = own_class(name) or find(networks, name, policy)
-    try:
-        inspect.signature(cls).bind(shape, outputs, **fields)
-    except TypeError as error:
-        raise ValueError(
-            f"{name!r} must take (shape, outputs) and the given fields {sorted(fields)}: {error}"
-        ) from error
-    with drawing_from(generator):
-        try:
-            model = cls(shape, outputs, **fields)
-        except Exception as error:  # a user's own code may raise anything
-            raise ValueError(
-                f"{name!r} could not be made for these data: it was called with the shape of a row, "
-                f"{tuple(shape)}, and with the number of outputs, {outputs}, and raised "
-                f"{type(error).__name__}: {error}"
-            ) from error
-    check_model(model, shape, outputs)
-    built: nn.Module = model
-    return built
+    factory = own_class(name) or find(networks, name, policy)
+    return build_custom(factory, shape, outputs, generator, fields, name)

@@ -47,7 +47,7 @@ def _check_pass(module: nn.Module, head: nn.Linear, shape: Shape) -> None:
     like = head.weight
     line = torch.linspace(-1, 1, numbers, dtype=like.dtype, device=like.device)
     rows = line.reshape((2, *shape))
-    with _evaluating(module), torch.no_grad():
+    with evaluating(module), torch.no_grad():
         try:
             features = module.embed(rows)  # type: ignore[operator]
             logits = module(rows)
@@ -75,7 +75,8 @@ def _check_shape(what: str, answer: object, expected: Shape) -> None:
 
 
 @contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """A context in which ``module`` is in evaluation mode."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:

@@ -1,0 +1,437 @@
+"""Custom models: PyTorch modules, classes and functions that users supply, as models of the engine.
+
+The engine needs two halves of a model: features (`embed`) and a last linear layer (`head`).  A module
+that has both is used as it is.  In any other module `adapt_model` finds them by one pass: the head is
+the last `nn.Linear` that the module calls, and the features are that layer's input.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from fallow.core.build import nearest
+from fallow.models.base import Shape, row_shape
+from fallow.models.check import check_model, evaluating
+from fallow.models.init import drawing_from
+
+GUIDE = "docs/custom-models.md"
+REQUIREMENT = (
+    "a model takes rows (n, *shape), returns logits (n, classes), and ends in a torch.nn.Linear; "
+    f"see {GUIDE}"
+)
+
+SHAPES = ("shape", "input_shape", "in_shape")
+OUTPUTS = (
+    *("outputs", "n_outputs", "num_outputs", "out_features", "out_dim", "output_dim"),
+    *("classes", "n_classes", "num_classes", "output_size", "n_out"),
+)
+CHANNELS = ("in_channels", "input_channels", "num_channels", "n_channels")
+FEATURES = ("in_features", "in_dim", "input_dim", "input_size")
+"""Names of parameters of a class or function that the data decide."""
+
+ENOUGH = 256  # weights of a parameter whose spread is compared
+APART = 1.25  # times the spread: far beyond chance for so many weights
+
+
+# -- halves -------------------------------------------------------------------------------------
+
+
+@final
+class CustomModel(nn.Module):
+    """A user's module with its head by name; ``embed`` gives what the head is called with.
+
+    ``head`` is registered first, so that its weights are the part "head" of a `Layout`; they stay
+    part of ``module`` as well.  seen: the shape in which the module takes rows.
+    """
+
+    def __init__(self, module: nn.Module, head: nn.Linear, seen: Shape) -> None:
+        super().__init__()
+        self.head = head
+        self.module = module
+        self.seen = seen
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.module(x.reshape((len(x), *self.seen)))
+        return logits
+
+    def embed(self, x: Tensor) -> Tensor:
+        """The input of the head.  x: (n, *shape) -> (n, d)."""
+        inputs: list[Tensor] = []
+
+        def note_input(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            inputs.append(first_argument(args, kwargs))
+
+        handle = self.head.register_forward_pre_hook(note_input, with_kwargs=True)
+        try:
+            self(x)
+        finally:
+            handle.remove()
+        return inputs[-1]
+
+    def reset(self, generator: Generator) -> None:
+        """Draw all weights anew by the ``reset_parameters`` of the layers."""
+        with drawing_from(generator):
+            redraw(self.module)
+
+
+def first_argument(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What a layer is called with, by position or by name."""
+    return (*args, *kwargs.values())[0]
+
+
+def unwrap_model(model: nn.Module) -> nn.Module:
+    """The module as its user wrote it."""
+    if isinstance(model, CustomModel):
+        return model.module
+    return model
+
+
+def adapt_model(module: object, shape: Sequence[int], outputs: int | None) -> nn.Module:
+    """``module`` as a model: itself where it has ``embed`` and a linear ``head``, else with its last
+    `nn.Linear` as the head.
+
+    outputs: classes, or 1 for a regression; None: as many as the module has.  Weights, statistics and
+    modes stay as they are.  Raises ValueError with one sentence for a module that cannot serve.
+
+    >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    >>> adapt_model(net, (4,), 2).head
+    Linear(in_features=3, out_features=2, bias=True)
+    """
+    shape = row_shape(shape)
+    if not isinstance(module, nn.Module):
+        raise ValueError(
+            f"a model must be a torch.nn.Module, not {type(module).__name__}; {REQUIREMENT}"
+        )
+    has_halves = callable(getattr(module, "embed", None))
+    model = module
+    if not has_halves or not isinstance(getattr(module, "head", None), nn.Linear):
+        model = _find_halves(module, shape, outputs)
+    if outputs is None:
+        head: Any = model.head
+        outputs = head.out_features
+    check_model(model, shape, outputs)
+    return model
+
+
+class _Pass(NamedTuple):
+    """What one pass through a module gave: its answer and the linear layers it called, in order."""
+
+    answer: object
+    calls: list[tuple[nn.Linear, Tensor, Tensor]]  # layer, input, output
+
+
+def _find_halves(module: nn.Module, shape: Shape, outputs: int | None) -> CustomModel:
+    name = type(module).__name__
+    errors: list[Exception] = []
+    for seen in dict.fromkeys((shape, (math.prod(shape),), (1, *shape))):
+        try:
+            passed = _run_once(module, seen)
+        except Exception as error:  # a user's own code may raise anything
+            errors.append(error)
+            continue
+        fault = _find_fault(module, passed, outputs)
+        if fault is None:
+            return CustomModel(module, passed.calls[-1][0], seen)
+        raise ValueError(f"{name} {fault}")
+    raise ValueError(f"{name} {_explain_refusal(module, shape, errors[0])}") from errors[0]
+
+
+def _run_once(module: nn.Module, shape: Shape) -> _Pass:
+    """Pass two made-up rows through ``module`` in evaluation mode."""
+    calls: list[tuple[nn.Linear, Tensor, Tensor]] = []
+
+    def note(
+        layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
+    ) -> None:
+        assert isinstance(layer, nn.Linear)  # noqa: S101 - registered below on these alone
+        calls.append((layer, first_argument(args, kwargs), output))
+
+    handles = []
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            handles.append(layer.register_forward_hook(note, with_kwargs=True))
+    try:
+        with evaluating(module), torch.no_grad():
+            return _Pass(module(make_rows(module, shape)), calls)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def make_rows(module: nn.Module, shape: Shape) -> Tensor:
+    """Two made-up rows, of the type and on the device of the module's weights."""
+    like = next(module.parameters(), torch.zeros(()))
+    line = torch.linspace(-1, 1, 2 * math.prod(shape))
+    return line.to(dtype=like.dtype, device=like.device).reshape((2, *shape))
+
+
+def _find_fault(module: nn.Module, passed: _Pass, outputs: int | None) -> str | None:
+    """Why a pass is not that of a model, as the rest of a sentence; None where it is one."""
+    answer, calls = passed
+    classes = "one column for each class"
+    if outputs is not None:
+        classes = f"shape (n, {outputs})"
+    if not isinstance(answer, Tensor):
+        return f"returns a {type(answer).__name__}; return the logits alone, a tensor of {classes}"
+    if not calls:
+        return (
+            "calls no torch.nn.Linear, and the features of an example are the input of the last "
+            f"one; {REQUIREMENT}"
+        )
+    layer, inputs, logits = calls[-1]
+    names = {id(part): name for name, part in module.named_modules()}
+    label = f"nn.Linear {names[id(layer)]!r}"
+    if layer is module:
+        label = "layer"
+    if answer.ndim != 2 or len(answer) != 2:
+        return f"returns a tensor of shape {tuple(answer.shape)} for 2 rows; return logits of {classes}"
+    if answer.shape != logits.shape or inputs.ndim != 2 or not _is_close(answer, logits):
+        return (
+            f"changes the output of its last {label}{_name_change(answer, logits)}; return that "
+            "output itself, the logits"
+        )
+    if sum(part is layer for part, _, _ in calls) > 1:
+        return f"calls its last {label} more than once; use it for the logits alone"
+    if outputs is not None and answer.shape[1] != outputs:
+        need = "1 output, because there are numbers to predict"
+        if outputs > 1:
+            need = f"{outputs} outputs, one for each class of the data"
+        where = "" if layer is module else f" (its last {label})"
+        return f"has {answer.shape[1]} outputs{where}, and needs {need}"
+    return None
+
+
+def _is_close(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def _name_change(answer: Tensor, logits: Tensor) -> str:
+    """Which function was applied to the logits, where it is a usual one."""
+    if answer.shape != logits.shape or logits.ndim != 2:
+        return ""
+    usual = {
+        "softmax": logits.softmax(1),
+        "log_softmax": logits.log_softmax(1),
+        "sigmoid": logits.sigmoid(),
+        "ReLU": logits.relu(),
+    }
+    for name, changed in usual.items():
+        if _is_close(answer, changed):
+            return f" by {name}"
+    return ""
+
+
+def _explain_refusal(module: nn.Module, shape: Shape, error: Exception) -> str:
+    """Why a module does not take rows of ``shape``, as the rest of a sentence."""
+    first_line = (str(error).splitlines() or [type(error).__name__])[0]
+    hint = REQUIREMENT
+    if len(shape) == 3:
+        channels, height, width = shape
+        if _takes(module, (height, width, channels)):
+            hint = (
+                f"it takes images as (height, width, channels) and gets them as {shape}, (channels, "
+                "height, width): leave out its permutation"
+            )
+        elif _takes(module, (width, channels, height)):
+            hint = (
+                f"the images are {shape}, and it takes their last dimension as channels: give them as "
+                "(n, channels, height, width)"
+            )
+    elif any(isinstance(layer, nn.Conv2d) for layer in module.modules()):
+        hint = (
+            "it has convolutions, and the data has no images: give them as (n, channels, height, "
+            "width)"
+        )
+    return f"does not take rows of shape {shape} ({first_line}); {hint}"
+
+
+def _takes(module: nn.Module, shape: Shape) -> bool:
+    try:
+        _run_once(module, shape)
+    except Exception:  # a user's own code may raise anything
+        return False
+    return True
+
+
+# -- construction -------------------------------------------------------------------------------
+
+
+def build_custom(
+    factory: Callable[..., Any],
+    shape: Sequence[int],
+    outputs: int,
+    generator: Generator,
+    fields: Mapping[str, Any],
+    name: str,
+) -> nn.Module:
+    """The model that ``factory`` makes: a class, a function or a `Template`.
+
+    The parameters that the data decide (`SHAPES`, `OUTPUTS`, `CHANNELS`, `FEATURES`) are filled in by
+    their names, unless ``fields`` or a `functools.partial` sets them.  What the factory draws from
+    PyTorch's global random state is drawn from ``generator``, and that state stays as it was.
+    """
+    shape = row_shape(shape)
+    arguments = _fill_arguments(factory, shape, outputs, fields, name)
+    with drawing_from(generator):
+        try:
+            # a function may return one module every time, which runs would share
+            made = copy.deepcopy(factory(**arguments))
+        except Exception as error:  # a user's own code may raise anything
+            if isinstance(factory, Template):
+                raise
+            words = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+            raise ValueError(
+                f"{name!r} could not be made for these data: called as {name}({words}) it raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if isinstance(made, nn.Module):
+            fill_lazy(made, shape)
+    if isinstance(made, nn.Module):
+        made = made.cpu()
+    return adapt_model(made, shape, outputs)
+
+
+def _fill_arguments(
+    factory: Callable[..., Any],
+    shape: Shape,
+    outputs: int,
+    fields: Mapping[str, Any],
+    name: str,
+) -> dict[str, Any]:
+    by_data: dict[str, Any] = dict.fromkeys(SHAPES, shape) | dict.fromkeys(OUTPUTS, outputs)
+    by_data |= dict.fromkeys(FEATURES, math.prod(shape))
+    if len(shape) == 3:
+        by_data |= dict.fromkeys(CHANNELS, shape[0])
+    parameters = inspect.signature(factory).parameters
+    bound = getattr(factory, "keywords", {})  # of a functools.partial
+    arguments = dict(fields)
+    missing = []
+    takes_any = False
+    for key, parameter in parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            takes_any = True
+        elif parameter.kind is parameter.VAR_POSITIONAL or key in bound or key in fields:
+            continue
+        elif key in by_data and parameter.kind is not parameter.POSITIONAL_ONLY:
+            arguments[key] = by_data[key]
+        elif parameter.default is parameter.empty:
+            missing.append(key)
+    for key in fields:
+        if key not in parameters and not takes_any:
+            raise ValueError(f"{name!r} has no field {key!r}{nearest(key, [*parameters])}")
+    if missing:
+        raise ValueError(
+            f"{name!r} needs {', '.join(missing)}, which the data do not decide; set it by "
+            f"functools.partial(..., {missing[0]}=...) (filled in are shape, outputs, num_classes, "
+            f"in_channels, in_features: {GUIDE})"
+        )
+    return arguments
+
+
+def fill_lazy(module: nn.Module, shape: Shape) -> None:
+    """Give the lazy layers of PyTorch their sizes, by one pass."""
+    if any(is_lazy(parameter) for parameter in module.parameters()):
+        with evaluating(module), torch.no_grad():
+            module(torch.linspace(-1, 1, 2 * math.prod(shape)).reshape((2, *shape)))
+
+
+# -- instances ----------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Template:
+    """A user's module as a factory: each call copies it and draws its weights anew.
+
+    Parameters with ``requires_grad=False`` keep their values, and so do constants that no
+    ``reset_parameters`` sets.  Raises ValueError where other weights would not be drawn anew, or
+    would be drawn otherwise than they were: a user who means them gets them by a function.
+    """
+
+    module: nn.Module
+
+    def __call__(self, shape: Shape) -> nn.Module:
+        module = copy.deepcopy(self.module)
+        fill_lazy(module, shape)
+        before = {name: part.detach().clone() for name, part in module.named_parameters()}
+        with _explaining(type(module).__name__):
+            redraw(module)
+            _check_alike(before, dict(module.named_parameters()))
+        return module
+
+
+@contextmanager
+def _explaining(name: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(
+            f"each seed draws the weights of the {name} instance anew, but {error}; give "
+            f"model=lambda: {name}(...) to build a new one for each seed, or model=lambda: net to "
+            f"start each seed from the weights of net ({GUIDE})"
+        ) from error
+
+
+def redraw(module: nn.Module) -> None:
+    """Draw the weights of ``module`` anew, by the ``reset_parameters`` of its parts.
+
+    Frozen parameters keep their values.  A parameter that no ``reset_parameters`` sets keeps its
+    value if it is a constant; ValueError otherwise.
+    """
+    before = {name: part.detach().clone() for name, part in module.named_parameters()}
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.is_floating_point():
+                parameter.fill_(math.nan)  # to see which are set
+    # outer parts last: `nn.MultiheadAttention` sets what its parts have drawn
+    for part in reversed(list(module.modules())):
+        own = list(part.parameters(recurse=False))
+        if own and not any(parameter.requires_grad for parameter in own):
+            continue  # frozen, with its statistics
+        for method in ("reset_parameters", "_reset_parameters"):
+            reset = getattr(part, method, None)
+            if callable(reset):
+                reset()
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if not parameter.requires_grad:
+                parameter.copy_(before[name])
+            elif bool(parameter.isnan().any()):
+                if not is_constant(before[name]):
+                    raise ValueError(f"no reset_parameters() sets its parameter {name!r}")
+                parameter.copy_(before[name])
+
+
+def is_constant(value: Tensor) -> bool:
+    """Whether all numbers are the same."""
+    return value.numel() == 0 or bool((value == value.flatten()[0]).all())
+
+
+def _check_alike(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> None:
+    """Raise ValueError for weights that were not drawn as ``reset_parameters`` draws them: they are
+    trained, or set by hand."""
+    for name, old in before.items():
+        new = now[name].detach()
+        if is_constant(new):
+            is_alike = torch.equal(old, new)
+        elif old.numel() < ENOUGH:
+            continue
+        else:
+            ratio = float(old.double().std() / new.double().std())
+            is_alike = 1 / APART < ratio < APART
+        if not is_alike:
+            raise ValueError(
+                f"its {name!r} does not look as reset_parameters() draws it (mean "
+                f"{float(old.mean()):.2g} and standard deviation {float(old.std()):.2g}, drawn anew "
+                f"{float(new.mean()):.2g} and {float(new.std()):.2g})"
+            )
