@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from bench.query_seconds import Nothing
-from fallow.core import Ask, Disclosure, Layout, Plan, State, stream
+from fallow.core import Ask, Disclosure, Layout, State, TrainingConfig, stream
 from fallow.core.methods import Methods, Training
-from fallow.core.plan import Optimiser, Segment
+from fallow.core.training_config import Optimizer, TrainingStage
 from fallow.engine import Loop, Stacked, row_loss
 from fallow.models import build_model
 from fallow.queries import Random
@@ -84,4 +84,4 @@ def phase(
 
 def fedavg() -> FedAvg:
     """As the recipe strategies/mnist trains."""
-    return FedAvg(Plan((Segment(2),), 16, Optimiser(lr=0.01, momentum=0.9)))
+    return FedAvg(TrainingConfig((TrainingStage(2),), 16, Optimizer(lr=0.01, momentum=0.9)))

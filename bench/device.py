@@ -29,8 +29,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.full_protocol import choose_device
 from fallow.core.banks import Layout
-from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.engine import Job, row_loss
 from fallow.engine.device import Device
@@ -76,9 +76,9 @@ class Task:
     batch: int
 
     @property
-    def plan(self) -> Plan:
-        optimiser = Optimiser("sgd", 0.01, momentum=MOMENTUM)
-        return Plan((Segment(1),), self.batch, optimiser)
+    def training_config(self) -> TrainingConfig:
+        optimizer = Optimizer("sgd", 0.01, momentum=MOMENTUM)
+        return TrainingConfig((TrainingStage(1),), self.batch, optimizer)
 
     @cached_property
     def model(self) -> nn.Module:
@@ -126,13 +126,13 @@ def _stream(site: int, *name: str | int) -> torch.Generator:
 
 
 def plain_loop(task: Task) -> Weights:
-    """A module and an optimiser for each site, one after another."""
+    """A module and an optimizer for each site, one after another."""
     device = task.placement.device
     found = []
     for site, (x, y) in enumerate(task.there):
         model = copy.deepcopy(task.model).to(device).train()
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's
-        lr = task.plan.optimiser.lr
+        lr = task.training_config.optimizer.learning_rate
         opt = torch.optim.SGD(model.parameters(), lr, momentum=MOMENTUM)
         for rows in task.batches(site):
             opt.zero_grad()
@@ -178,7 +178,7 @@ def by_vmap(task: Task) -> Weights:
         g = slopes(w, x[sites, rows], y[sites, rows])
         for name in names:
             moved[name] = MOMENTUM * moved[name] + g[name]
-            w[name] = w[name] - task.plan.optimiser.lr * moved[name]
+            w[name] = w[name] - task.training_config.optimizer.learning_rate * moved[name]
     flat = torch.cat([w[name].flatten(1) for name in names], 1).cpu()
     return list(flat)
 
@@ -206,8 +206,10 @@ class Ours:
         return made
 
     def __call__(self) -> Weights:
-        plan = self.task.plan
-        done = self.executor.fit(FedAvg(plan), plan, 0, self.task.jobs)
+        training_config = self.task.training_config
+        done = self.executor.fit(
+            FedAvg(training_config), training_config, 0, self.task.jobs
+        )
         return [one.sent["w"] for one in done]
 
 

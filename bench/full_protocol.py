@@ -18,7 +18,7 @@ from statistics import mean, stdev
 import torch
 
 from fallow.core.events import Event
-from fallow.core.plan import Segment
+from fallow.core.training_config import TrainingStage
 from fallow.core.words import count_noun, duration
 from fallow.data.catalogue.named import missing_files
 from fallow.papers.ahfal import recipes as ahfal
@@ -133,8 +133,15 @@ def shrink(name: str, recipe: Recipe) -> Recipe:
     small = replace(
         recipe,
         data="digits",
-        plan=replace(recipe.plan, segments=(Segment(1),), batch=16, augment=("flip",)),
-        local_plan=replace(recipe.local_plan, segments=(Segment(1),)),
+        training_config=replace(
+            recipe.training_config,
+            stages=(TrainingStage(1),),
+            batch_size=16,
+            augment=("flip",),
+        ),
+        local_training_config=replace(
+            recipe.local_training_config, stages=(TrainingStage(1),)
+        ),
         rounds=2,
         score_rounds=1,
         cycles=min(recipe.cycles, 1),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from bench.local_training import TEN_SITES, Task
 from bench.timing import Entry
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 
-PLAN = Plan((Segment(2),), 16, Optimiser("sgd", 0.01, momentum=0.9))
+CONFIG = TrainingConfig((TrainingStage(2),), 16, Optimizer("sgd", 0.01, momentum=0.9))
 TASK = Task(
     "lenet",
     (3, 32, 32),
     10,
     tuple(n // 6 for n in TEN_SITES),
-    PLAN,
+    CONFIG,
     "channels_last",
     compared_rows=(150, 41, 16, 3),
     compared_by="channels_last",

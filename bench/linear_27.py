@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from bench.local_training import TEN_SITES, Task
 from bench.timing import Entry
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 
-PLAN = Plan((Segment(3),), 64, Optimiser("adam", 0.01))
+CONFIG = TrainingConfig((TrainingStage(3),), 64, Optimizer("adam", 0.01))
 TASK = Task(
     "linear",
     (27,),
     0,
     TEN_SITES,
-    PLAN,
+    CONFIG,
     "stacked",
     compared_rows=(400, 210, 64, 5, 0),
     compared_by="stacked",

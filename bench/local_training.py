@@ -13,8 +13,8 @@ from bench.numpy_loop import numpy_loop
 from bench.plain_loop import Loss, plain_loop
 from bench.timing import Race
 from fallow.core.banks import Layout
-from fallow.core.plan import Plan
 from fallow.core.streams import stream
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State
 from fallow.engine import Job, Loop, Stacked, row_loss
 from fallow.models import build_model
@@ -36,7 +36,7 @@ class Task:
     shape: tuple[int, ...]
     classes: int
     rows: tuple[int, ...]
-    plan: Plan
+    training_config: TrainingConfig
     executor: Executor
     compared_rows: tuple[int, ...]
     compared_by: Executor
@@ -67,7 +67,7 @@ class Sides:
 
     model: nn.Module
     layout: Layout
-    plan: Plan
+    training_config: TrainingConfig
     jobs: list[Job]
     executor: Loop | Stacked
     loss: Loss
@@ -89,18 +89,22 @@ class Sides:
         executor: Loop | Stacked = Stacked(model, layout, losses)
         if task.executor != "stacked":
             executor = Loop(model, layout, losses, task.executor == "channels_last")
-        return Sides(model, layout, task.plan, jobs, executor, loss, task.reference)
+        return Sides(
+            model, layout, task.training_config, jobs, executor, loss, task.reference
+        )
 
     def reference(self) -> list[State]:
         if self.rival == "numpy":
             start = self.layout.flatten(self.model)
-            trained = numpy_loop(start["w"].numpy(), self.plan, self.jobs)
+            trained = numpy_loop(start["w"].numpy(), self.training_config, self.jobs)
             return [{**start, "w": torch.from_numpy(w)} for w in trained]
-        modules = plain_loop(self.model, self.plan, self.jobs, self.loss)
+        modules = plain_loop(self.model, self.training_config, self.jobs, self.loss)
         return [self.layout.flatten(module) for module in modules]
 
     def ours(self) -> list[State]:
-        fitted = self.executor.fit(FedAvg(self.plan), self.plan, 0, self.jobs)
+        fitted = self.executor.fit(
+            FedAvg(self.training_config), self.training_config, 0, self.jobs
+        )
         return [site.sent for site in fitted]
 
     def differ_by_at_most(self, tolerance: float) -> bool:

@@ -8,15 +8,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.engine import Job
 
 Weights = npt.NDArray[Any]
 
 
-def numpy_loop(start: Weights, plan: Plan, jobs: list[Job]) -> list[Weights]:
+def numpy_loop(
+    start: Weights, training_config: TrainingConfig, jobs: list[Job]
+) -> list[Weights]:
     """Each site's weights after Adam on the squared error.  start: (d + 1,), the bias last."""
-    b1, b2 = plan.optimiser.betas
+    b1, b2 = training_config.optimizer.betas
     trained = []
     for job in jobs:
         ones = np.ones((len(job.y), 1), job.x.numpy().dtype)
@@ -26,17 +28,17 @@ def numpy_loop(start: Weights, plan: Plan, jobs: list[Job]) -> list[Weights]:
         m1 = np.zeros_like(w)
         m2 = np.zeros_like(w)
         t = 0
-        for epoch in range(plan.epochs):
+        for epoch in range(training_config.epochs):
             draw = job.streams("batches", epoch)
             order = torch.randperm(len(y), generator=draw).numpy()
-            for first in range(0, len(y), plan.batch):
-                at = order[first : first + plan.batch]
+            for first in range(0, len(y), training_config.examples_per_step):
+                at = order[first : first + training_config.examples_per_step]
                 rows = x[at]
                 g = (rows @ w - y[at]) @ rows * (2 / len(at))
                 t += 1
                 m1 += (1 - b1) * (g - m1)
                 m2 += (1 - b2) * (g * g - m2)
-                root = np.sqrt(m2 / (1 - b2**t)) + plan.optimiser.eps
-                w -= plan.optimiser.lr / (1 - b1**t) * m1 / root
+                root = np.sqrt(m2 / (1 - b2**t)) + training_config.optimizer.eps
+                w -= training_config.optimizer.learning_rate / (1 - b1**t) * m1 / root
         trained.append(w)
     return trained

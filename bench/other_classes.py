@@ -17,8 +17,8 @@ from rich.console import Console
 from torch import Tensor, nn
 
 import fallow as fl
-from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
 from fallow.models import build_model
 
@@ -26,7 +26,7 @@ ROWS = 2000  # of each half, and as many test rows
 FIRST = 0.05
 MORE = 0.05
 NETWORK = "digitscnn"
-PLAN = Plan((Segment(2),), 32, Optimiser(lr=0.05, momentum=0.9))
+CONFIG = TrainingConfig((TrainingStage(2),), 32, Optimizer(lr=0.05, momentum=0.9))
 ROUNDS = 15
 
 
@@ -63,7 +63,7 @@ def train_body(rows: Dataset, seed: int) -> nn.Module:
         initial=1.0,
         cycles=0,
         rounds=ROUNDS,
-        plan=PLAN,
+        training_config=CONFIG,
         seed=seed,
         progress=False,
     )
@@ -106,7 +106,7 @@ def compare(found: Dataset, seed: int) -> dict[str, list[float]]:
         ),
         "closed form, random filters": score(new, seed, **solved),
         "FedAvg, the same network from scratch": score(
-            new, seed, model=NETWORK, rounds=ROUNDS, plan=PLAN
+            new, seed, model=NETWORK, rounds=ROUNDS, training_config=CONFIG
         ),
     }
 

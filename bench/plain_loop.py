@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
-from fallow.core.plan import Optimiser, Plan
+from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.engine import Job
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -32,24 +32,28 @@ class Shuffled(Sampler[int]):
 
 
 def plain_loop(
-    model: nn.Module, plan: Plan, jobs: list[Job], loss: Loss
+    model: nn.Module, training_config: TrainingConfig, jobs: list[Job], loss: Loss
 ) -> list[nn.Module]:
-    """Each site's own module, DataLoader and optimiser; returns the trained modules."""
+    """Each site's own module, DataLoader and optimizer; returns the trained modules."""
     trained = []
     for job in jobs:
         local = copy.deepcopy(model).train()
-        loader = DataLoader(TensorDataset(job.x, job.y), plan.batch, sampler=Shuffled(job))
-        optimiser = _optimiser(plan.optimiser, local)
-        for _ in range(plan.epochs):
+        loader = DataLoader(
+            TensorDataset(job.x, job.y),
+            training_config.examples_per_step,
+            sampler=Shuffled(job),
+        )
+        optimizer = _optimizer(training_config.optimizer, local)
+        for _ in range(training_config.epochs):
             for x, y in loader:
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss(local(x), y).backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
+                optimizer.step()
         trained.append(local)
     return trained
 
 
-def _optimiser(opt: Optimiser, model: nn.Module) -> torch.optim.Optimizer:
+def _optimizer(opt: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
     if opt.name == "adam":
-        return torch.optim.Adam(model.parameters(), opt.lr, opt.betas, opt.eps)
-    return torch.optim.SGD(model.parameters(), opt.lr, opt.momentum)
+        return torch.optim.Adam(model.parameters(), opt.learning_rate, opt.betas, opt.eps)
+    return torch.optim.SGD(model.parameters(), opt.learning_rate, opt.momentum)

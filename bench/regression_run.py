@@ -24,7 +24,7 @@ from rich.table import Table
 
 from bench.timing import CPU, describe_machine
 from fallow.core import stream
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
@@ -36,7 +36,7 @@ RECIPE = Recipe(
     partition=Spec("target-dirichlet", {"alpha": 5.0}),
     sites=10,
     model=Spec("linear"),
-    plan=Plan((Segment(25),), 32, Optimiser("adam", 0.01)),
+    training_config=TrainingConfig((TrainingStage(25),), 32, Optimizer("adam", 0.01)),
     rounds=1,
     initial=36,
     per_cycle=150,

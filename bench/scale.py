@@ -36,7 +36,7 @@ from bench.timing import describe_machine
 from fallow.core import Layout, stream
 from fallow.core.events import Event
 from fallow.core.methods import Methods
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
@@ -76,7 +76,7 @@ NETWORK = Recipe(
     name="scale",
     partition=Spec("iid"),
     model=Spec("mlp", {"hidden": [8]}),
-    plan=Plan((Segment(1),), 4, Optimiser(lr=0.1)),
+    training_config=TrainingConfig((TrainingStage(1),), 4, Optimizer(lr=0.1)),
     rounds=5,
     initial=2,
     per_cycle=1,

@@ -20,7 +20,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from bench.timing import WALL, Entry, Race
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.study.cell import Setup
@@ -30,7 +30,9 @@ QUERIES = ("random", "entropy", "ahfal")
 RECIPE = Recipe(
     name="two-processes",
     model=Spec("mlp"),
-    plan=Plan((Segment(2),), 16, Optimiser(lr=0.05, momentum=0.9)),
+    training_config=TrainingConfig(
+        (TrainingStage(2),), 16, Optimizer(lr=0.05, momentum=0.9)
+    ),
     initial=0.05,
     per_cycle=0.05,
     rounds=100,

@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 
 import fallow as fl
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.rows import open_data
 from fallow.recipes import find_recipe
 
@@ -25,7 +25,9 @@ RECIPE = "strategies/mnist"
 CONVOLUTIONAL = {
     "model": "digitscnn",
     "rounds": 30,
-    "plan": Plan((Segment(2),), 32, Optimiser(lr=0.02, momentum=0.9)),
+    "training_config": TrainingConfig(
+        (TrainingStage(2),), 32, Optimizer(lr=0.02, momentum=0.9)
+    ),
 }
 TRAINERS: Mapping[str, Mapping[str, Any]] = {
     "closed form, random filters": {"training": "closed-form"},

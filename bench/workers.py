@@ -13,19 +13,19 @@ import torch
 
 from bench.local_training import Sides, Task
 from bench.timing import WALL, Entry, Race
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Fitted, Job
 from fallow.engine.workers import Workers
 from fallow.training import FedAvg
 
-PLAN = Plan((Segment(1),), 32, Optimiser("sgd", 0.01, momentum=0.9))
+CONFIG = TrainingConfig((TrainingStage(1),), 32, Optimizer("sgd", 0.01, momentum=0.9))
 ROWS = tuple(100 + 37 * site % 400 for site in range(100))  # 30,000 in all
 TASK = Task(
     "lenet",
     (3, 32, 32),
     10,
     ROWS,
-    PLAN,
+    CONFIG,
     "channels_last",
     compared_rows=(70, 64, 33, 9, 1),
     compared_by="channels_last",
@@ -54,10 +54,10 @@ class Round:
         return Round(sides, workers)
 
     def alone(self) -> None:
-        self.made["alone"] = self.sides.executor.fit(FedAvg(PLAN), PLAN, 0, self.jobs())
+        self.made["alone"] = self.sides.executor.fit(FedAvg(CONFIG), CONFIG, 0, self.jobs())
 
     def together(self) -> None:
-        self.made["together"] = self.workers.fit(FedAvg(PLAN), PLAN, 0, self.jobs())
+        self.made["together"] = self.workers.fit(FedAvg(CONFIG), CONFIG, 0, self.jobs())
 
     def jobs(self) -> list[Job]:
         """As sites make them for every round: with rows that have to be looked at to be known."""

@@ -17,7 +17,7 @@ from torch import Generator, Tensor, nn
 from fallow.core import Ask, Contract, Picks, View
 from fallow.core.banks import Layout
 from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.engine import Fitted, Job, Loop
 from fallow.queries.base import Budget, Memo, orders
@@ -58,7 +58,7 @@ class First:
 class Halved:
     """A training method: FedAvg whose steps go half as far."""
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
 
     contract: ClassVar[Contract] = Contract(
         title="Half steps",
@@ -69,7 +69,7 @@ class Halved:
     )
 
     def round(self, state: State, ask: Ask) -> State:
-        ask.fit(self.plan, "local", None, **state)
+        ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
     def upload(self, view: View) -> Answer:
@@ -148,9 +148,13 @@ class Backwards:
         return True
 
     def fit(
-        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
+        self,
+        method: LocalTraining,
+        training_config: TrainingConfig,
+        round_: int,
+        jobs: Sequence[Job],
     ) -> list[Fitted]:
-        return self.loop.fit(method, plan, round_, jobs[::-1])[::-1]
+        return self.loop.fit(method, training_config, round_, jobs[::-1])[::-1]
 
 
 def count_runs(study: StudyRecords, key: str) -> Blocks:
@@ -175,7 +179,7 @@ RECIPE = Recipe(
     sites=3,
     model=Spec("tests.toys:Sigmoid", {"width": 3}),
     training=Spec("tests.toys:Halved"),
-    plan=Plan(batch=8),
+    training_config=TrainingConfig(batch_size=8),
     rounds=1,
     initial=8,
     per_cycle=4,

@@ -35,8 +35,8 @@ Runs
     write_report         one page about several studies
     Run, Study           records, tables, curves, models, predictions
     Recipe, Spec         settings in words, as TOML has them
-    Plan, Segment        local training: epochs, batch, and when it ends
-    Optimiser, Schedule  its steps, and how the learning rate falls
+    TrainingConfig, TrainingStage  local training: epochs, batch size, and when it ends
+    Optimizer, Schedule  its steps, and how the learning rate falls
     Privacy              noise and secure sums
 
 Choosing rows from arrays

@@ -27,10 +27,10 @@ from fallow.api.studies import compare as compare
 from fallow.api.studies import read_study as read_study
 from fallow.api.studies import write_report as write_report
 from fallow.core.contract import Contract as Contract
-from fallow.core.plan import Optimiser as Optimiser
-from fallow.core.plan import Plan as Plan
-from fallow.core.plan import Schedule as Schedule
-from fallow.core.plan import Segment as Segment
+from fallow.core.training_config import Optimizer as Optimizer
+from fallow.core.training_config import Schedule as Schedule
+from fallow.core.training_config import TrainingConfig as TrainingConfig
+from fallow.core.training_config import TrainingStage as TrainingStage
 from fallow.core.view import Picks as Picks
 from fallow.core.view import Release as Release
 from fallow.core.view import View as View

@@ -57,7 +57,12 @@ PARTS = {
     "fallow.core.contract": ("Contract",),
     "fallow.core.view": ("Picks", "Release", "View"),
     "fallow.encoders.sentence_transformers": ("texts_to_rows",),
-    "fallow.core.plan": ("Optimiser", "Plan", "Schedule", "Segment"),
+    "fallow.core.training_config": (
+        "Optimizer",
+        "TrainingConfig",
+        "Schedule",
+        "TrainingStage",
+    ),
     "fallow.privacy": ("Privacy",),
     "fallow.settings.recipe": ("Recipe",),
     "fallow.settings.spec": ("Spec",),

@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import fallow as fl
 
-QUICK: dict[str, Any] = {"rounds": 4, "epochs": 5, "lr": 0.1, "batch": 16}
+QUICK: dict[str, Any] = {"rounds": 4, "epochs": 5, "lr": 0.1, "batch_size": 16}
 GENTLE: dict[str, Any] = {**QUICK, "lr": 0.02}
 
 
@@ -116,7 +116,7 @@ def test_sites_that_cannot_be_are_refused(iris: Any, sites: Any, words: str) -> 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"batch": "a"}, "batch is 'a'; give a whole number"),
+        ({"batch_size": "a"}, "batch_size is 'a'; give a whole number"),
         ({"epochs": 1.5}, "epochs is 1.5; give a whole number"),
         ({"lr": "fast"}, "lr is 'fast'; give a number above 0"),
         ({"lr": np.nan}, "learning rate nan must be above 0"),

@@ -641,7 +641,10 @@ def test_a_world_that_cannot_be_is_refused(given: Any, words: str) -> None:
         ({"model": fl.LeNet()}, "LeNet needs rows of shape"),
         ({"training": fl.Entropy()}, "is not one of the training methods"),
         ({"query": fl.BAIT()}, "bait is for numbers to predict"),
-        ({"plan": {"bacth": 3}}, "plan.bacth is not a setting; did you mean 'batch'?"),
+        (
+            {"training_config": {"bacth_size": 3}},
+            "training_config.bacth_size is not a setting; did you mean 'batch_size'?",
+        ),
         ({"recipe": "dmo"}, "'dmo' is not a recipe; did you mean 'demo'?"),
     ],
 )

@@ -80,7 +80,7 @@ def test_nothing_is_left_on_the_disk_unless_asked(
     with pytest.raises(ValueError, match="this run was not kept; give"):
         found.report(tmp_path / "a.html")
     with pytest.raises(ValueError, match="training diverged"):
-        fl.run(world, plan={"optimiser": {"lr": 1e30}}, model="mlp", **quick)
+        fl.run(world, training_config={"optimizer": {"lr": 1e30}}, model="mlp", **quick)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -234,7 +234,7 @@ def test_a_frame_is_predicted_in_its_own_units(quick: Settings) -> None:
         initial=0.9,
         cycles=0,
         rounds=20,
-        plan={"batch": 8},
+        training_config={"batch_size": 8},
     )
     found = run.predict(df.sample(frac=1, random_state=0).drop(columns=["clinic"]))
     assert set(found) <= {"yes", "no"}
@@ -264,7 +264,7 @@ def test_numbers_are_predicted_in_the_units_of_the_data() -> None:
     x = torch.randn(200, 3, generator=draw)
     y = 500 + 100 * x[:, 0] + torch.randn(200, generator=draw)
     world = fl.Federation(fl.from_arrays(x, y), fl.IID(), sites=2)
-    run = fl.run(world, initial=0.5, cycles=0, rounds=10, plan={"batch": 8})
+    run = fl.run(world, initial=0.5, cycles=0, rounds=10, training_config={"batch_size": 8})
     assert np.corrcoef(run.predict(x), y)[0, 1] > 0.95
     assert abs(run.predict(x).mean() - 500) < 50
     assert "mse" in repr(run)

@@ -129,7 +129,7 @@ def test_the_words_of_every_recipe_are_those_of_its_objects(recipe: fl.Recipe) -
         (fl.MLP(hidden=[8]), "mlp:hidden=[8]"),
         (partial(fl.MLP, hidden=[8]), "mlp:hidden=[8]"),
         ("ahfal:tau=15", "ahfal:tau=15"),
-        (fl.FedProx(plan=fl.Plan(batch=1)), "fedprox"),
+        (fl.FedProx(training_config=fl.TrainingConfig(batch_size=1)), "fedprox"),
     ],
 )
 def test_an_object_is_spelled_as_one_types_it(given: Any, text: str) -> None:

@@ -170,7 +170,14 @@ def test_a_model_in_the_current_directory_is_found(fallow: Command, folder: Path
 
 def test_regression_runs_to_its_page(fallow: Command, folder: Path) -> None:
     words = ("--data", "diabetes", "--set", "partition=iid", "--set", "executor=stacked")
-    lr = ("--set", "plan.optimiser.lr=0.001", "--query", "random", "--seeds", "2")
+    lr = (
+        "--set",
+        "training_config.optimizer.lr=0.001",
+        "--query",
+        "random",
+        "--seeds",
+        "2",
+    )
     said = fallow(*COMPARE, *words, *lr, "--out", "study")
     assert said.code == 0, said.err
     assert "squared error" in said.out

@@ -64,7 +64,10 @@ def test_lists_have_names_for_people_and_for_programs(
 def test_a_short_name_sets_and_an_ambiguous_one_says_which(fallow: Command) -> None:
     assert fallow(*RUN, "--set", "lr=0.05", "--dry-run").code == 0
     said = fallow(*RUN, "--set", "query=ifal", "--set", "lr=0.05")
-    assert said.says() == "lr may be plan.optimiser.lr or query.lr; write one of them"
+    assert (
+        said.says()
+        == "lr may be training_config.optimizer.lr or query.lr; write one of them"
+    )
     said = fallow("compare", "tiny.toml", "--set", "query=ahfal", "--set", "tau=3")
     assert "name them with --query" in said.says()
 
@@ -81,7 +84,7 @@ def test_a_shell_gets_its_script(fallow: Command, shell: str) -> None:
     [
         ("fallow rep", "report"),
         ("fallow run dem", "demo"),
-        ("fallow run demo --set plan.opt", "plan.optimiser.lr="),
+        ("fallow run demo --set training_config.opt", "training_config.optimizer.lr="),
         ("fallow compare demo --query random,entr", "random,entropy"),
     ],
 )

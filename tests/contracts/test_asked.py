@@ -24,8 +24,8 @@ from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 from tests.engine.jobs import mlp
 from tests.training.personal.federation import (
+    CONFIG,
     METHODS,
-    PLAN,
     federation,
     first_state,
     rounds,
@@ -42,12 +42,12 @@ EVERY += [People(), People(secure_sum=True), Audit(), Audit(secure_sum=True)]
 LAST = {("keep", "chosen"), ("keep", "tuned")}  # after the last round
 TRAINERS = (
     *METHODS,
-    FedProxFT(PLAN, tune_prox=True),
-    FedAvg(PLAN),
-    FedProx(PLAN),
-    KCFU(PLAN),
-    Evidential(PLAN),
-    Robust(PLAN),
+    FedProxFT(CONFIG, tune_prox=True),
+    FedAvg(CONFIG),
+    FedProx(CONFIG),
+    KCFU(CONFIG),
+    Evidential(CONFIG),
+    Robust(CONFIG),
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from fallow.core import Ask, Contract, Disclosure, Layout, Picks, Plan, Release
+from fallow.core import Ask, Contract, Disclosure, Layout, Picks, Release, TrainingConfig
 from fallow.core.messages import ExchangeEntry, Masked
 from fallow.core.methods import Budget, Memo, Methods
 from fallow.core.types import Answer, SiteId
@@ -280,6 +280,6 @@ def test_a_sum_with_a_bound_that_means_nothing_is_refused() -> None:
 def test_a_fit_without_labels_gives_back_where_it_started() -> None:
     ask, sites, _ = door(owner="query")
     sites["a"].parts.methods["plain"] = FedAvg()
-    ask.fit(Plan(), into="local", w=torch.ones(6), stats=torch.zeros(0))
+    ask.fit(TrainingConfig(), into="local", w=torch.ones(6), stats=torch.zeros(0))
     ask.flush()
     assert sites["a"].memory["local"]["w"].tolist() == [1.0] * 6

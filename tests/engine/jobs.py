@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from fallow.core.banks import Layout
 from fallow.core.local import LocalTraining, TrainState
-from fallow.core.plan import Optimiser, Plan
 from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.core.types import State
 from fallow.engine import Fitted, Job, Loop, Stacked, row_loss
 from fallow.models import MLP, Linear
@@ -226,7 +226,11 @@ def _loss(make: Callable[[], nn.Module]) -> Any:
 
 
 def over_rounds(
-    executor: Any, method: LocalTraining, plan: Plan, given: Sequence[Job], rounds: int
+    executor: Any,
+    method: LocalTraining,
+    training_config: TrainingConfig,
+    given: Sequence[Job],
+    rounds: int,
 ) -> list[list[Fitted]]:
     """Each site trains on from its own model: what executors do, without an average between."""
     history: list[list[Fitted]] = []
@@ -236,32 +240,42 @@ def over_rounds(
             replace(job, start=was.sent, streams=streams(at, r), own=was.own)
             for at, (job, was) in enumerate(zip(given, last, strict=True))
         ]
-        history.append(executor.fit(method, plan, r, now))
+        history.append(executor.fit(method, training_config, r, now))
     return history
 
 
 def by_torch(
-    make: Callable[[], nn.Module], plan: Plan, job: Job, rounds: int = 1, mu: float = 0.0
+    make: Callable[[], nn.Module],
+    training_config: TrainingConfig,
+    job: Job,
+    rounds: int = 1,
+    mu: float = 0.0,
 ) -> State:
     """The outside reference: an ordinary loop with ``torch.optim`` over the same batches.
 
-    One optimiser for all rounds if the plan's persists, else a new one in each.  ``mu`` is
-    FedProx's.
+    One optimizer for all rounds if the training configuration's persists, else a new one in
+    each.  ``mu`` is FedProx's.
     """
     model = make()
     layout = Layout.of(model)
     layout.load(model, job.start).train()
-    optimiser = optimiser_of(plan.optimiser, model)
+    optimizer = optimizer_of(training_config.optimizer, model)
     for r in range(rounds):
-        if not plan.optimiser.persist:
-            optimiser = optimiser_of(plan.optimiser, model)
+        if not training_config.optimizer.persist:
+            optimizer = optimizer_of(training_config.optimizer, model)
         near = [parameter.detach().clone() for parameter in model.parameters()]
-        for epoch in range(plan.epochs):
-            for group in optimiser.param_groups:
-                group["lr"] = plan.optimiser.lr * plan.schedule.at(r, epoch, plan.epochs)
+        for epoch in range(training_config.epochs):
+            for group in optimizer.param_groups:
+                group["lr"] = (
+                    training_config.optimizer.learning_rate
+                    * training_config.schedule.at(r, epoch, training_config.epochs)
+                )
             draw = stream(0, "batches", epoch, r, int(job.site.removeprefix("site-")))
-            for rows in torch.split(torch.randperm(len(job.y), generator=draw), plan.batch):
-                optimiser.zero_grad()
+            for rows in torch.split(
+                torch.randperm(len(job.y), generator=draw),
+                training_config.examples_per_step,
+            ):
+                optimizer.zero_grad()
                 loss = (
                     job.weight[rows] * _losses(make, model(job.x[rows]), job.y[rows])
                 ).sum()
@@ -269,7 +283,7 @@ def by_torch(
                 for parameter, was in zip(model.parameters(), near, strict=True):
                     loss = loss + mu / 2 * (parameter - was).square().sum()
                 loss.backward()  # type: ignore[no-untyped-call]  # torch's
-                optimiser.step()
+                optimizer.step()
     return layout.flatten(model)
 
 
@@ -279,12 +293,18 @@ def _losses(make: Callable[[], nn.Module], outputs: Tensor, y: Tensor) -> Tensor
     return -outputs.log_softmax(1).gather(1, y[:, None])[:, 0]
 
 
-def optimiser_of(opt: Optimiser, model: nn.Module) -> torch.optim.Optimizer:
+def optimizer_of(opt: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
     if opt.name == "adam":
         return torch.optim.Adam(
-            model.parameters(), opt.lr, opt.betas, opt.eps, weight_decay=opt.weight_decay
+            model.parameters(),
+            opt.learning_rate,
+            opt.betas,
+            opt.eps,
+            weight_decay=opt.weight_decay,
         )
-    return torch.optim.SGD(model.parameters(), opt.lr, opt.momentum, 0, opt.weight_decay)
+    return torch.optim.SGD(
+        model.parameters(), opt.learning_rate, opt.momentum, 0, opt.weight_decay
+    )
 
 
 def agree(ours: State, theirs: State, atol: float = 1e-10) -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fallow.core.local import Batch
-from fallow.core.plan import Optimiser, Plan, Schedule, Segment
 from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.engine.batches import Epoch, Job, augment, batches, epochs, mixing, order
 from fallow.engine.stopping import Patience
 from fallow.engine.together import Frame, Joined, Seat
@@ -31,8 +31,10 @@ def test_the_last_batch_may_be_smaller_and_no_rows_are_no_steps() -> None:
 
 
 def test_epochs_are_counted_over_all_segments() -> None:
-    plan = Plan((Segment(2, "head"), Segment(0), Segment(1, "body")))
-    assert [(e.number, e.part) for e in epochs(plan, 0)] == [
+    training_config = TrainingConfig(
+        (TrainingStage(2, "head"), TrainingStage(0), TrainingStage(1, "body"))
+    )
+    assert [(e.number, e.part) for e in epochs(training_config, 0)] == [
         (0, "head"),
         (1, "head"),
         (2, "body"),
@@ -50,8 +52,10 @@ def test_epochs_are_counted_over_all_segments() -> None:
 def test_the_rate_falls_by_epochs_of_all_rounds_or_by_rounds(
     schedule: Schedule, rates: list[list[float]]
 ) -> None:
-    plan = Plan((Segment(1, "head"), Segment(1, "body")), 4, Optimiser(lr=1.0), schedule)
-    assert [[e.lr for e in epochs(plan, r)] for r in range(3)] == [
+    training_config = TrainingConfig(
+        (TrainingStage(1, "head"), TrainingStage(1, "body")), 4, Optimizer(lr=1.0), schedule
+    )
+    assert [[e.lr for e in epochs(training_config, r)] for r in range(3)] == [
         pytest.approx(r) for r in rates
     ]
 

@@ -20,8 +20,8 @@ from fallow import training
 from fallow.core.banks import Layout
 from fallow.core.build import names
 from fallow.core.local import LocalTraining
-from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Fitted, Job, row_loss
 from fallow.engine.device import Device, describe_failure, is_device_error, say_nothing
 from fallow.engine.dropout import check_draws
@@ -50,9 +50,9 @@ from tests.engine.jobs import (
 )
 from tests.engine.methods import Beside, LookAhead, Pupil
 
-SGD = Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.01)
-ADAM = Optimiser("adam", 0.01, weight_decay=0.01)
-PLAN = Plan((Segment(2),), 4, SGD)
+SGD = Optimizer("sgd", 0.05, momentum=0.9, weight_decay=0.01)
+ADAM = Optimizer("adam", 0.01, weight_decay=0.01)
+CONFIG = TrainingConfig((TrainingStage(2),), 4, SGD)
 NORM_ROWS = (12, 6, 4)
 META = Placement(torch.device("meta"))
 
@@ -94,15 +94,15 @@ def check_same(ours: Sequence[Fitted], theirs: Sequence[Fitted]) -> None:
 # -- the same numbers as the loop ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("optimiser", [SGD, ADAM], ids=str)
+@pytest.mark.parametrize("optimizer", [SGD, ADAM], ids=str)
 @pytest.mark.parametrize("make", MODELS)
 def test_it_makes_the_models_of_the_loop(
-    make: Callable[[], nn.Module], optimiser: Optimiser
+    make: Callable[[], nn.Module], optimizer: Optimizer
 ) -> None:
-    plan = replace(PLAN, optimiser=replace(optimiser, persist=True))
+    training_config = replace(CONFIG, optimizer=replace(optimizer, persist=True))
     given = jobs(make, rows_of(make), weighted=True)
-    ours = over_rounds(device(make), FedAvg(), plan, given, 3)
-    theirs = over_rounds(loop(make), FedAvg(), plan, given, 3)
+    ours = over_rounds(device(make), FedAvg(), training_config, given, 3)
+    theirs = over_rounds(loop(make), FedAvg(), training_config, given, 3)
     for mine, others in zip(ours, theirs, strict=True):
         check_same(mine, others)
 
@@ -117,39 +117,41 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_of_training_makes_the_models_of_the_loop(name: str) -> None:
     method = METHODS[name]()
-    plan = replace(PLAN, mix=0.4 if name == "KCFU" else None)
+    training_config = replace(CONFIG, mix=0.4 if name == "KCFU" else None)
     given = with_pools(jobs(norm, (12, 8, 4, 8, 16)))
-    theirs = over_rounds(loop(norm), method, plan, given, 2)
-    check_same(over_rounds(device(norm), method, plan, given, 2)[-1], theirs[-1])
+    theirs = over_rounds(loop(norm), method, training_config, given, 2)
+    check_same(over_rounds(device(norm), method, training_config, given, 2)[-1], theirs[-1])
 
 
 @pytest.mark.parametrize("method", [Beside(), LookAhead(), Pupil()], ids=str)
 def test_methods_of_newcomers_do_too(method: LocalTraining) -> None:
-    plan = replace(PLAN, mix=0.4)
+    training_config = replace(CONFIG, mix=0.4)
     given = with_pools(jobs(mlp))
-    theirs = over_rounds(loop(mlp), method, plan, given, 2)
-    check_same(over_rounds(device(mlp), method, plan, given, 2)[-1], theirs[-1])
+    theirs = over_rounds(loop(mlp), method, training_config, given, 2)
+    check_same(over_rounds(device(mlp), method, training_config, given, 2)[-1], theirs[-1])
 
 
 STOPPING = {
-    "an accuracy": replace(PLAN, stop_at=0.5),
-    "patience": replace(PLAN, segments=(Segment(6),), patience=1),
-    "parts": replace(PLAN, segments=(Segment(1, "head"), Segment(1, "body"))),
-    "crops": replace(PLAN, augment=("flip", "crop2")),
+    "an accuracy": replace(CONFIG, stop_at=0.5),
+    "patience": replace(CONFIG, stages=(TrainingStage(6),), patience=1),
+    "parts": replace(CONFIG, stages=(TrainingStage(1, "head"), TrainingStage(1, "body"))),
+    "crops": replace(CONFIG, augment=("flip", "crop2")),
 }
 
 
-@pytest.mark.parametrize("plan", STOPPING.values(), ids=STOPPING)
-def test_every_kind_of_plan_is_carried_out_as_by_the_loop(plan: Plan) -> None:
+@pytest.mark.parametrize("training_config", STOPPING.values(), ids=STOPPING)
+def test_every_kind_of_training_config_is_carried_out_as_by_the_loop(
+    training_config: TrainingConfig,
+) -> None:
     given = jobs(norm, NORM_ROWS)
-    theirs = loop(norm).fit(FedAvg(), plan, 0, given)
-    check_same(device(norm).fit(FedAvg(), plan, 0, given), theirs)
+    theirs = loop(norm).fit(FedAvg(), training_config, 0, given)
+    check_same(device(norm).fit(FedAvg(), training_config, 0, given), theirs)
 
 
 def test_nothing_is_changed_that_a_job_brought() -> None:
     given = jobs(norm, NORM_ROWS)
     before = [(job.x.clone(), job.start["w"].clone()) for job in given]
-    device(norm).fit(FedAvg(), PLAN, 0, given)
+    device(norm).fit(FedAvg(), CONFIG, 0, given)
     for job, (x, w) in zip(given, before, strict=True):
         assert_close(job.x, x, rtol=0, atol=0)
         assert_close(job.start["w"], w, rtol=0, atol=0)
@@ -206,9 +208,9 @@ def test_no_tensor_of_a_step_stays_behind_on_the_processor(
     make: Callable[[], nn.Module],
 ) -> None:
     given = jobs(make, rows_of(make), weighted=True)
-    for plan in (PLAN, replace(PLAN, optimiser=ADAM), STOPPING["parts"]):
+    for training_config in (CONFIG, replace(CONFIG, optimizer=ADAM), STOPPING["parts"]):
         with pytest.raises(NotImplementedError, match=COMES_BACK):
-            device(make, placement=META).fit(FedAvg(), plan, 0, given)
+            device(make, placement=META).fit(FedAvg(), training_config, 0, given)
 
 
 def test_crops_and_teachers_are_there_too() -> None:
@@ -217,7 +219,7 @@ def test_crops_and_teachers_are_there_too() -> None:
         device(norm, placement=META).fit(FedAvg(), STOPPING["crops"], 0, pictures)
     given = with_pools(jobs(mlp))
     with pytest.raises(NotImplementedError, match=COMES_BACK):
-        device(mlp, placement=META).fit(Pupil(), replace(PLAN, mix=0.4), 0, given)
+        device(mlp, placement=META).fit(Pupil(), replace(CONFIG, mix=0.4), 0, given)
 
 
 @pytest.mark.parametrize("make", MODELS)
@@ -314,19 +316,20 @@ def greedy(*, always: bool) -> tuple[Device, list[Job], list[str]]:
 
 def test_where_memory_is_short_half_of_the_sites_are_trained_at_a_time() -> None:
     ours, given, told = greedy(always=False)
-    found = ours.fit(FedAvg(), PLAN, 0, given)
+    found = ours.fit(FedAvg(), CONFIG, 0, given)
     assert told == [
         "device cpu has not enough memory for 5 sites at once: 2 at a time from here on"
     ]
-    check_same(found, ours.loop.fit(FedAvg(), PLAN, 0, given))
+    check_same(found, ours.loop.fit(FedAvg(), CONFIG, 0, given))
 
 
 def test_where_not_one_site_fits_the_run_says_what_to_do() -> None:
     ours, given, told = greedy(always=True)
     with pytest.raises(
-        DeviceFailed, match=r"even one site \(site site-0\); lower plan\.batch"
+        DeviceFailed,
+        match=r"even one site \(site site-0\); lower training_config\.batch_size",
     ):
-        ours.fit(FedAvg(), PLAN, 0, given)
+        ours.fit(FedAvg(), CONFIG, 0, given)
     assert [sentence.partition(": ")[2] for sentence in told] == [
         "2 at a time from here on",
         "1 at a time from here on",
@@ -387,7 +390,7 @@ def test_a_device_that_fails_ends_the_run_with_the_way_to_go_on() -> None:
         r"\(CUDA error: unspecified launch failure\); what was done is kept: go on with"
     )
     with pytest.raises(DeviceFailed, match=way_out):
-        ours.fit(FedAvg(), PLAN, 0, given)
+        ours.fit(FedAvg(), CONFIG, 0, given)
 
 
 def test_a_mistake_of_a_model_is_left_as_it_is() -> None:
@@ -424,10 +427,12 @@ def test_bfloat16_is_near_to_float32_and_keeps_what_it_promises(
     make: Callable[[], nn.Module],
 ) -> None:
     given = in_single(jobs(make, NORM_ROWS))
-    plan = replace(PLAN, segments=(Segment(1),), optimiser=Optimiser(lr=0.01))
-    fine = rough(make, "float32").fit(FedAvg(), plan, 0, given)
-    ours = rough(make, "bf16").fit(FedAvg(), plan, 0, given)
-    again = rough(make, "bf16").fit(FedAvg(), plan, 0, given)
+    training_config = replace(
+        CONFIG, stages=(TrainingStage(1),), optimizer=Optimizer(lr=0.01)
+    )
+    fine = rough(make, "float32").fit(FedAvg(), training_config, 0, given)
+    ours = rough(make, "bf16").fit(FedAvg(), training_config, 0, given)
+    again = rough(make, "bf16").fit(FedAvg(), training_config, 0, given)
     for a, b, c in zip(ours, fine, again, strict=True):
         assert a.sent["w"].dtype == a.sent["stats"].dtype == torch.float32
         assert torch.equal(a.sent["w"], c.sent["w"])  # the same bits each time

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from fallow.core.banks import Layout
 from fallow.core.local import Batch, Learner, LocalTraining, TrainState, slot
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Stacked, row_loss
 from fallow.engine.batches import epochs
 from fallow.engine.linear import descend, is_linear
@@ -25,47 +25,54 @@ from fallow.training import FedAvg, FedProx
 from tests.engine.jobs import agree, by_torch, jobs, loop, regression, stacked
 from tests.engine.methods import Beside, LookAhead, Pupil, Stepping
 
-ADAM = Plan((Segment(3),), 4, Optimiser("adam", 0.02))
-SGD = replace(ADAM, optimiser=Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.01))
-each = pytest.mark.parametrize("plan", [ADAM, SGD], ids=["adam", "sgd"])
+ADAM = TrainingConfig((TrainingStage(3),), 4, Optimizer("adam", 0.02))
+SGD = replace(ADAM, optimizer=Optimizer("sgd", 0.05, momentum=0.9, weight_decay=0.01))
+each = pytest.mark.parametrize("training_config", [ADAM, SGD], ids=["adam", "sgd"])
 
 
 @each
 @pytest.mark.parametrize("rows", [(11, 5, 0, 8, 1), (1,), (1, 1), (0, 0), (4, 8)], ids=str)
-def test_it_is_each_site_alone_by_torch(plan: Plan, rows: tuple[int, ...]) -> None:
+def test_it_is_each_site_alone_by_torch(
+    training_config: TrainingConfig, rows: tuple[int, ...]
+) -> None:
     given = jobs(regression, rows, weighted=True)
     for job, done in zip(
-        given, stacked(regression).fit(FedAvg(), plan, 0, given), strict=True
+        given, stacked(regression).fit(FedAvg(), training_config, 0, given), strict=True
     ):
-        agree(done.sent, by_torch(regression, plan, job) if len(job.y) else job.start)
+        agree(
+            done.sent,
+            by_torch(regression, training_config, job) if len(job.y) else job.start,
+        )
 
 
 @each
-def test_one_site_and_one_batch_of_all_rows_is_plain_descent_by_torch(plan: Plan) -> None:
+def test_one_site_and_one_batch_of_all_rows_is_plain_descent_by_torch(
+    training_config: TrainingConfig,
+) -> None:
     (job,) = jobs(regression, (30,))
-    plan = replace(plan, batch=30, segments=(Segment(15),))
-    (done,) = stacked(regression).fit(FedAvg(), plan, 0, [job])
-    agree(done.sent, by_torch(regression, plan, job))
+    training_config = replace(training_config, batch_size=30, stages=(TrainingStage(15),))
+    (done,) = stacked(regression).fit(FedAvg(), training_config, 0, [job])
+    agree(done.sent, by_torch(regression, training_config, job))
     assert done.steps == 15
 
 
 @each
-def test_equal_sites_are_one_site(plan: Plan) -> None:
+def test_equal_sites_are_one_site(training_config: TrainingConfig) -> None:
     (job,) = jobs(regression, (11,))
-    (alone,) = stacked(regression).fit(FedAvg(), plan, 0, [job])
-    for done in stacked(regression).fit(FedAvg(), plan, 0, [job] * 4):
+    (alone,) = stacked(regression).fit(FedAvg(), training_config, 0, [job])
+    for done in stacked(regression).fit(FedAvg(), training_config, 0, [job] * 4):
         agree(done.sent, alone.sent)
 
 
 @each
 def test_weights_do_not_depend_on_how_many_epochs_and_sites_are_done_together(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
+    training_config: TrainingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = jobs(regression, (11, 5, 0, 8, 1), weighted=True)
-    together = stacked(regression).fit(FedAvg(), plan, 0, given)
+    together = stacked(regression).fit(FedAvg(), training_config, 0, given)
     monkeypatch.setattr("fallow.engine.stacked.ROWS_AHEAD", 1)  # one epoch
     monkeypatch.setattr("fallow.engine.linear.CACHE", 1)  # one site
-    alone = stacked(regression).fit(FedAvg(), plan, 0, given)
+    alone = stacked(regression).fit(FedAvg(), training_config, 0, given)
     for one, other in zip(together, alone, strict=True):
         assert torch.equal(one.sent["w"], other.sent["w"])
 
@@ -75,8 +82,10 @@ def test_many_epochs_of_one_round_end_at_the_mean_of_what_each_site_would_solve(
     given = [
         replace(job, y=job.y + torch.sin(3 * job.x[:, 0])) for job in given
     ]  # not linear
-    plan = Plan((Segment(400),), 40, Optimiser("sgd", 0.2, momentum=0.5))
-    made = stacked(regression).fit(FedAvg(), plan, 0, given)
+    training_config = TrainingConfig(
+        (TrainingStage(400),), 40, Optimizer("sgd", 0.2, momentum=0.5)
+    )
+    made = stacked(regression).fit(FedAvg(), training_config, 0, given)
     n = torch.tensor([40.0, 25.0, 15.0], dtype=torch.float64)
     mean = (n / n.sum()) @ torch.stack([done.sent["w"] for done in made])
     solved = [torch.linalg.lstsq(affine(job.x), job.y).solution for job in given]
@@ -101,14 +110,16 @@ def test_a_row_that_weighs_nothing_moves_nothing() -> None:
     [
         {"patience": 1},
         {"stop_at": 0.5},
-        {"segments": (Segment(1, "head"), Segment(2))},
-        {"segments": (Segment(1), Segment(1, "body"), Segment(1))},
+        {"stages": (TrainingStage(1, "head"), TrainingStage(2))},
+        {"stages": (TrainingStage(1), TrainingStage(1, "body"), TrainingStage(1))},
         {"mix": 1.0},
     ],
 )
-def test_rules_and_parts_of_a_plan_hold(change: dict[str, Any]) -> None:
-    plan, given = replace(ADAM, **change), jobs(regression, weighted=True)
-    ours, theirs = (e(regression).fit(FedAvg(), plan, 0, given) for e in (stacked, loop))
+def test_rules_and_parts_of_a_training_config_hold(change: dict[str, Any]) -> None:
+    training_config, given = replace(ADAM, **change), jobs(regression, weighted=True)
+    ours, theirs = (
+        e(regression).fit(FedAvg(), training_config, 0, given) for e in (stacked, loop)
+    )
     for a, b in zip(ours, theirs, strict=True):
         agree(a.sent, b.sent)
         assert a.steps == b.steps
@@ -169,9 +180,9 @@ def test_epochs_leave_the_slot_that_they_were_given() -> None:
     start = {
         name: torch.stack([job.start[name] for job in given]) for name in ("w", "stats")
     }
-    at = slot(start, ADAM.optimiser)
+    at = slot(start, ADAM.optimizer)
     kept = [part.clone() for part in at]
-    made = descend(ADAM.optimiser, at, [data.lines(Frame.of(seats, 4), epoch)])
+    made = descend(ADAM.optimizer, at, [data.lines(Frame.of(seats, 4), epoch)])
     assert all(torch.equal(was, now) for was, now in zip(kept, at, strict=True))
     assert made.t.flatten().tolist() == [3, 2, 2, 1, 0]
 
@@ -212,7 +223,7 @@ def test_a_step_that_does_more_than_descend_is_noticed_and_taken(
     method: LocalTraining,
 ) -> None:
     given = jobs(regression)
-    at = slot(given[0].start, ADAM.optimiser)
+    at = slot(given[0].start, ADAM.optimizer)
     batch = Batch(given[0].x, given[0].y, given[0].weight, 0.1)
     assert not is_plain(method, method.start(at, {}), at, batch)
     ours, theirs = (e(regression).fit(method, ADAM, 0, given) for e in (stacked, loop))
@@ -228,9 +239,9 @@ def test_plain_descent_is_asked_once_and_other_plans_at_every_step() -> None:
         return learn.descend(s, b)
 
     fit = partial(stacked(regression).fit, Stepping(step), round_=0, jobs=jobs(regression))
-    fit(plan=ADAM)
+    fit(training_config=ADAM)
     assert len(seen) == 1
-    fit(plan=replace(ADAM, patience=9))
+    fit(training_config=replace(ADAM, patience=9))
     assert len(seen) == 1 + 3 * 3
 
 

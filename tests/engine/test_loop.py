@@ -12,8 +12,8 @@ from torch.testing import assert_close
 
 from fallow.core.banks import Layout
 from fallow.core.local import LocalTraining
-from fallow.core.plan import Optimiser, Plan, Schedule, Segment
 from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.engine import Job, Loop, look, predict, row_loss
 from fallow.training import FedAvg, FedProx
 from tests.engine.jobs import (
@@ -31,78 +31,83 @@ from tests.engine.jobs import (
 )
 from tests.engine.methods import Beside, Hoarder
 
-SGD = Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.01)
-ADAM = Optimiser("adam", 0.01, weight_decay=0.01)
+SGD = Optimizer("sgd", 0.05, momentum=0.9, weight_decay=0.01)
+ADAM = Optimizer("adam", 0.01, weight_decay=0.01)
 ROWS = tuple(n for n in RAGGED if n)  # torch has nothing to say about a site without rows
 NORM_ROWS = (12, 6, 4)  # batches of 4 that are not 1: batch norm over rows needs two
 
 
-def plan_of(optimiser: Optimiser, **more: object) -> Plan:
-    return replace(Plan((Segment(2),), 4, optimiser), **more)  # type: ignore[arg-type]
+def config_of(optimizer: Optimizer, **more: object) -> TrainingConfig:
+    return replace(TrainingConfig((TrainingStage(2),), 4, optimizer), **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("optimiser", [SGD, ADAM, replace(SGD, momentum=0.0)], ids=str)
+@pytest.mark.parametrize("optimizer", [SGD, ADAM, replace(SGD, momentum=0.0)], ids=str)
 @pytest.mark.parametrize("make", [linear, mlp, regression, norm])
 def test_it_is_the_loop_that_everybody_writes(
-    make: Callable[[], nn.Module], optimiser: Optimiser
+    make: Callable[[], nn.Module], optimizer: Optimizer
 ) -> None:
-    plan = plan_of(optimiser)
+    training_config = config_of(optimizer)
     given = jobs(make, NORM_ROWS if make is norm else ROWS, weighted=True)
-    for job, done in zip(given, loop(make).fit(FedAvg(), plan, 0, given), strict=True):
-        agree(done.sent, by_torch(make, plan, job))
+    for job, done in zip(
+        given, loop(make).fit(FedAvg(), training_config, 0, given), strict=True
+    ):
+        agree(done.sent, by_torch(make, training_config, job))
         assert done.steps == 2 * -(-len(job.y) // 4) <= 20
         assert done.own == {}
 
 
 @pytest.mark.parametrize("persist", [True, False])
-@pytest.mark.parametrize("optimiser", [SGD, ADAM], ids=str)
+@pytest.mark.parametrize("optimizer", [SGD, ADAM], ids=str)
 def test_moments_persist_over_rounds_or_begin_anew(
-    optimiser: Optimiser, persist: bool
+    optimizer: Optimizer, persist: bool
 ) -> None:
-    plan = plan_of(replace(optimiser, persist=persist))
+    training_config = config_of(replace(optimizer, persist=persist))
     given = jobs(linear, ROWS)
-    last = over_rounds(loop(linear), FedAvg(), plan, given, 3)[-1]
+    last = over_rounds(loop(linear), FedAvg(), training_config, given, 3)[-1]
     for job, done in zip(given, last, strict=True):
-        agree(done.sent, by_torch(linear, plan, job, rounds=3))
+        agree(done.sent, by_torch(linear, training_config, job, rounds=3))
 
 
 @pytest.mark.parametrize("unit", ["epoch", "round"])
 def test_the_rate_follows_the_schedule(unit: str) -> None:
-    plan = plan_of(SGD, schedule=Schedule((1, 3), 0.3, unit))  # type: ignore[arg-type]
+    training_config = config_of(SGD, schedule=Schedule((1, 3), 0.3, unit))  # type: ignore[arg-type]
     given = jobs(linear, ROWS)
-    last = over_rounds(loop(linear), FedAvg(), plan, given, 3)[-1]
+    last = over_rounds(loop(linear), FedAvg(), training_config, given, 3)[-1]
     for job, done in zip(given, last, strict=True):
-        agree(done.sent, by_torch(linear, plan, job, rounds=3))
+        agree(done.sent, by_torch(linear, training_config, job, rounds=3))
 
 
 @pytest.mark.parametrize("make", [linear, norm])
 def test_a_penalty_pulls_parameters_and_never_statistics(
     make: Callable[[], nn.Module],
 ) -> None:
-    plan = plan_of(SGD)
+    training_config = config_of(SGD)
     given = jobs(make, NORM_ROWS)
     for job, done in zip(
-        given, loop(make).fit(FedProx(mu=0.7), plan, 0, given), strict=True
+        given, loop(make).fit(FedProx(mu=0.7), training_config, 0, given), strict=True
     ):
-        agree(done.sent, by_torch(make, plan, job, mu=0.7))
+        agree(done.sent, by_torch(make, training_config, job, mu=0.7))
 
 
 def test_a_model_that_stays_begins_each_round_without_moments_unless_they_persist() -> None:
     given = jobs(linear, (8,))
     kept = {}
     for persist in (True, False):
-        plan = plan_of(replace(SGD, persist=persist))
+        training_config = config_of(replace(SGD, persist=persist))
         kept[persist] = [
-            h[0] for h in over_rounds(loop(linear), Beside(0.0), plan, given, 2)
+            h[0] for h in over_rounds(loop(linear), Beside(0.0), training_config, given, 2)
         ]
-        agree(kept[persist][-1].own["v"].state, by_torch(linear, plan, given[0], rounds=2))
+        agree(
+            kept[persist][-1].own["v"].state,
+            by_torch(linear, training_config, given[0], rounds=2),
+        )
     assert set(kept[False][0].own) == {"v"}
     assert set(kept[True][0].own) == {"v", "sent"}
 
 
 def test_only_moments_stay_of_the_model_that_is_sent() -> None:
     (done,) = loop(linear).fit(
-        FedAvg(), plan_of(replace(SGD, persist=True)), 0, jobs(linear, (8,))
+        FedAvg(), config_of(replace(SGD, persist=True)), 0, jobs(linear, (8,))
     )
     stays = done.own["sent"]
     assert stays.w.numel() == stays.stats.numel() == 0
@@ -112,8 +117,8 @@ def test_only_moments_stay_of_the_model_that_is_sent() -> None:
 def test_a_part_trains_while_the_other_stands_still() -> None:
     given, layout = jobs(mlp, (8,)), Layout.of(mlp())
     for part in ("head", "body"):
-        plan = plan_of(ADAM, segments=(Segment(2, part),))
-        (done,) = loop(mlp).fit(FedAvg(), plan, 0, given)
+        training_config = config_of(ADAM, stages=(TrainingStage(2, part),))
+        (done,) = loop(mlp).fit(FedAvg(), training_config, 0, given)
         moved = done.sent["w"] != given[0].start["w"]
         is_in = layout.part(part)
         assert is_in is not None
@@ -130,9 +135,9 @@ def test_parameters_that_the_model_has_frozen_stand_still() -> None:
     given = jobs(mlp, (8,))
     is_head = Layout.of(mlp()).part("head")
     assert is_head is not None
-    (done,) = loop(frozen).fit(FedAvg(), plan_of(SGD), 0, given)
+    (done,) = loop(frozen).fit(FedAvg(), config_of(SGD), 0, given)
     (part,) = loop(mlp).fit(
-        FedAvg(), plan_of(SGD, segments=(Segment(2, "head"),)), 0, given
+        FedAvg(), config_of(SGD, stages=(TrainingStage(2, "head"),)), 0, given
     )
     assert torch.equal(done.sent["w"], part.sent["w"])
     assert torch.equal(done.sent["w"] == given[0].start["w"], ~is_head)
@@ -140,13 +145,13 @@ def test_parameters_that_the_model_has_frozen_stand_still() -> None:
 
 def test_training_stops_after_the_epoch_that_reaches_the_accuracy() -> None:
     given = jobs(mlp, (8, 5, 0))
-    plan = plan_of(Optimiser("adam", 0.05), segments=(Segment(60),))
-    whole = loop(mlp).fit(FedAvg(), plan, 0, given)
-    stopped = loop(mlp).fit(FedAvg(), replace(plan, stop_at=0.99), 0, given)
+    training_config = config_of(Optimizer("adam", 0.05), stages=(TrainingStage(60),))
+    whole = loop(mlp).fit(FedAvg(), training_config, 0, given)
+    stopped = loop(mlp).fit(FedAvg(), replace(training_config, stop_at=0.99), 0, given)
     for job, long, short in zip(given, whole, stopped, strict=True):
         epochs = short.steps // max(1, -(-len(job.y) // 4))
         assert short.steps < long.steps or len(job.y) == 0
-        again = replace(plan, segments=(Segment(epochs),))
+        again = replace(training_config, stages=(TrainingStage(epochs),))
         agree(short.sent, loop(mlp).fit(FedAvg(), again, 0, [job])[0].sent, atol=0)
         if len(job.y):
             model = mlp()
@@ -157,13 +162,13 @@ def test_training_stops_after_the_epoch_that_reaches_the_accuracy() -> None:
 def test_a_regression_has_no_accuracy_to_stop_at() -> None:
     given = jobs(regression, (4,))
     given[0].y.zero_()  # the only class of argmax is 0 too
-    (done,) = loop(regression).fit(FedAvg(), plan_of(SGD, stop_at=0.5), 0, given)
+    (done,) = loop(regression).fit(FedAvg(), config_of(SGD, stop_at=0.5), 0, given)
     assert done.steps == 2
 
 
 def test_a_site_without_rows_sends_what_it_was_sent() -> None:
     given = jobs(norm, (0,))
-    (done,) = loop(norm).fit(FedAvg(), plan_of(SGD), 0, given)
+    (done,) = loop(norm).fit(FedAvg(), config_of(SGD), 0, given)
     agree(done.sent, given[0].start, atol=0)
     assert done.steps == 0
 
@@ -171,14 +176,16 @@ def test_a_site_without_rows_sends_what_it_was_sent() -> None:
 def test_a_batch_in_which_nothing_weighs_asks_for_no_step() -> None:
     given = jobs(linear, (4,))
     given[0].weight.zero_()
-    (done,) = loop(linear).fit(FedAvg(), plan_of(replace(SGD, weight_decay=0.0)), 0, given)
+    (done,) = loop(linear).fit(
+        FedAvg(), config_of(replace(SGD, weight_decay=0.0)), 0, given
+    )
     agree(done.sent, given[0].start, atol=0)
 
 
 def test_images_in_the_other_memory_layout_train_the_same_model() -> None:
     given = jobs(norm, NORM_ROWS)
     plain, other = (
-        loop(norm, channels_last=last).fit(FedAvg(), plan_of(SGD), 0, given)
+        loop(norm, channels_last=last).fit(FedAvg(), config_of(SGD), 0, given)
         for last in (False, True)
     )
     for a, b in zip(plain, other, strict=True):
@@ -186,10 +193,10 @@ def test_images_in_the_other_memory_layout_train_the_same_model() -> None:
 
 
 def test_augmented_images_come_from_a_stream_for_each_step() -> None:
-    given, plan = jobs(norm, (8, 4)), plan_of(SGD, augment=("flip", "crop2"))
-    once, twice = (loop(norm).fit(FedAvg(), plan, 0, given) for _ in range(2))
-    alone = loop(norm).fit(FedAvg(), plan, 0, given[1:])
-    plain = loop(norm).fit(FedAvg(), plan_of(SGD), 0, given)
+    given, training_config = jobs(norm, (8, 4)), config_of(SGD, augment=("flip", "crop2"))
+    once, twice = (loop(norm).fit(FedAvg(), training_config, 0, given) for _ in range(2))
+    alone = loop(norm).fit(FedAvg(), training_config, 0, given[1:])
+    plain = loop(norm).fit(FedAvg(), config_of(SGD), 0, given)
     for a, b, c in zip(once, twice, plain, strict=True):
         agree(a.sent, b.sent, atol=0)
         assert not torch.equal(a.sent["w"], c.sent["w"])
@@ -204,34 +211,36 @@ def test_augmented_images_come_from_a_stream_for_each_step() -> None:
 def test_nothing_is_changed_in_place_and_nothing_is_shared(
     method: LocalTraining, rows: tuple[int]
 ) -> None:
-    plan = plan_of(replace(SGD, persist=True))
-    job = in_second_round(method, plan, rows)
+    training_config = config_of(replace(SGD, persist=True))
+    job = in_second_round(method, training_config, rows)
     inputs = [job.x, job.y, job.weight, *job.start.values()]
     inputs += [part for slot in job.own.values() for part in slot]
     before = [part.clone() for part in inputs]
     executor = loop(norm)
-    (done,) = executor.fit(method, plan, 0, [job])
+    (done,) = executor.fit(method, training_config, 0, [job])
     outputs = [*done.sent.values(), *(part for slot in done.own.values() for part in slot)]
     places = [
         part.untyped_storage().data_ptr() for part in (*inputs, *outputs) if part.numel()
     ]
     assert len(set(places)) == len(places)
     kept = [part.clone() for part in outputs]
-    executor.fit(method, plan, 1, [job])
+    executor.fit(method, training_config, 1, [job])
     assert all(torch.equal(a, b) for a, b in zip(before, inputs, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(kept, outputs, strict=True))
 
 
-def in_second_round(method: LocalTraining, plan: Plan, rows: tuple[int]) -> Job:
+def in_second_round(
+    method: LocalTraining, training_config: TrainingConfig, rows: tuple[int]
+) -> Job:
     """A job in its second round, with slots of its own."""
     (job,) = jobs(norm, rows)
-    (done,) = loop(norm).fit(method, plan, 0, [job])
+    (done,) = loop(norm).fit(method, training_config, 0, [job])
     return replace(job, own=done.own)
 
 
 def test_a_method_may_keep_what_it_saw() -> None:
     method = Hoarder([])
-    loop(norm).fit(method, plan_of(SGD), 0, jobs(norm, NORM_ROWS))
+    loop(norm).fit(method, config_of(SGD), 0, jobs(norm, NORM_ROWS))
     assert method.is_unharmed()
 
 
@@ -239,7 +248,7 @@ def test_the_model_it_was_given_stays_as_it_is() -> None:
     model = norm()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     Loop(model, Layout.of(model), row_loss("classification")).fit(
-        FedAvg(), plan_of(SGD), 0, jobs(norm, NORM_ROWS)
+        FedAvg(), config_of(SGD), 0, jobs(norm, NORM_ROWS)
     )
     assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -269,8 +278,8 @@ def forgetful() -> nn.Module:
 def test_what_a_model_draws_comes_from_the_site_s_stream() -> None:
     given, executor = jobs(linear, (8, 5)), loop(forgetful)
     outside = torch.get_rng_state()
-    both = executor.fit(FedAvg(), plan_of(SGD), 0, given)
-    turned = executor.fit(FedAvg(), plan_of(SGD), 0, given[::-1])[::-1]
+    both = executor.fit(FedAvg(), config_of(SGD), 0, given)
+    turned = executor.fit(FedAvg(), config_of(SGD), 0, given[::-1])[::-1]
     for a, b in zip(both, turned, strict=True):
         agree(a.sent, b.sent, atol=0)
     assert torch.equal(outside, torch.get_rng_state())
@@ -285,7 +294,7 @@ def test_batch_norm_that_counts_its_batches_is_refused() -> None:
         return model
 
     with pytest.raises(ValueError, match=r"batch norm 'body\.1' has momentum None"):
-        loop(counting).fit(FedAvg(), plan_of(SGD), 0, jobs(norm, (4,)))
+        loop(counting).fit(FedAvg(), config_of(SGD), 0, jobs(norm, (4,)))
 
 
 # -- evaluation -----------------------------------------------------------------------------------

@@ -11,15 +11,15 @@ from torch.testing import assert_close
 
 from fallow.core.banks import Layout
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
-from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import predict, row_loss
 from fallow.training import FedAvg
-from tests.engine.jobs import agree, jobs, linear, loop, norm, optimiser_of, with_pools
+from tests.engine.jobs import agree, jobs, linear, loop, norm, optimizer_of, with_pools
 from tests.engine.methods import Stepping
 
-SGD = Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.01)
-PLAN = Plan((Segment(2),), 4, SGD)
+SGD = Optimizer("sgd", 0.05, momentum=0.9, weight_decay=0.01)
+CONFIG = TrainingConfig((TrainingStage(2),), 4, SGD)
 ROWS = (12, 6, 4)  # batches of 4 that are not 1: batch norm over rows needs two
 
 
@@ -31,7 +31,7 @@ def test_the_loss_of_the_task_is_an_objective_like_any_other() -> None:
         )
 
     given = jobs(norm, ROWS, weighted=True)
-    ours, plain = (loop(norm).fit(m, PLAN, 0, given) for m in (Stepping(by), FedAvg()))
+    ours, plain = (loop(norm).fit(m, CONFIG, 0, given) for m in (Stepping(by), FedAvg()))
     for a, b in zip(ours, plain, strict=True):
         agree(a.sent, b.sent, atol=0)
 
@@ -41,12 +41,14 @@ def test_an_objective_may_pass_twice_and_both_passes_move_the_statistics() -> No
         return learn.descend(w, b, objective=lambda f: (f(b.x) * f(2 * b.x + 1)).mean())
 
     (job,) = jobs(norm, (4,))
-    (done,) = loop(norm).fit(Stepping(by), replace(PLAN, segments=(Segment(1),)), 0, [job])
+    (done,) = loop(norm).fit(
+        Stepping(by), replace(CONFIG, stages=(TrainingStage(1),)), 0, [job]
+    )
     model = norm().train()
-    optimiser = optimiser_of(SGD, model)
+    optimizer = optimizer_of(SGD, model)
     rows = job.x[torch.randperm(4, generator=stream(0, "batches", 0, 0, 0))]
     (model(rows) * model(2 * rows + 1)).mean().backward()
-    optimiser.step()
+    optimizer.step()
     agree(done.sent, Layout.of(model).flatten(model))
 
 
@@ -67,9 +69,9 @@ def test_a_teacher_is_asked_in_evaluation_mode_and_leaves_no_trace() -> None:
         )
 
     (job,) = jobs(norm, (8,))
-    plan = replace(PLAN, optimiser=replace(SGD, lr=0.01))
+    training_config = replace(CONFIG, optimizer=replace(SGD, lr=0.01))
     with_teacher, without = (
-        loop(norm).fit(Stepping(m), plan, 0, [job]) for m in (by, quiet)
+        loop(norm).fit(Stepping(m), training_config, 0, [job]) for m in (by, quiet)
     )
     agree(with_teacher[0].sent, without[0].sent, atol=0)
     model = norm()
@@ -89,14 +91,14 @@ def test_the_model_that_was_sent_is_not_the_one_that_trains_from_scratch() -> No
         return learn.descend(w, b)
 
     (job,) = with_pools(jobs(linear, (8,)), (0,))
-    (done,) = loop(linear).fit(Stepping(by), PLAN, 0, [job])
+    (done,) = loop(linear).fit(Stepping(by), CONFIG, 0, [job])
     assert job.sent is not None
     assert torch.equal(seen[0][0].w, job.start["w"])
     assert all(torch.equal(w_t.w, job.sent["w"]) for _, w_t in seen)
-    agree(done.sent, loop(linear).fit(FedAvg(), PLAN, 0, [job])[0].sent, atol=0)
+    agree(done.sent, loop(linear).fit(FedAvg(), CONFIG, 0, [job])[0].sent, atol=0)
 
 
-def test_a_batch_carries_the_counts_the_round_and_what_the_plan_mixes_in() -> None:
+def test_a_batch_carries_the_counts_the_round_and_what_training_mixes_in() -> None:
     seen: list[Batch] = []
 
     def by(w: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:
@@ -104,9 +106,9 @@ def test_a_batch_carries_the_counts_the_round_and_what_the_plan_mixes_in() -> No
         return learn.descend(w, b)
 
     given = with_pools(jobs(norm, ROWS), (3, 0, 9))
-    plan = replace(PLAN, mix=2.0, segments=(Segment(1),))
-    mixed = loop(norm).fit(Stepping(by), plan, 5, given)
-    plain = loop(norm).fit(FedAvg(), replace(plan, mix=None), 5, given)
+    training_config = replace(CONFIG, mix=2.0, stages=(TrainingStage(1),))
+    mixed = loop(norm).fit(Stepping(by), training_config, 5, given)
+    plain = loop(norm).fit(FedAvg(), replace(training_config, mix=None), 5, given)
     for a, b in zip(mixed, plain, strict=True):
         agree(a.sent, b.sent, atol=0)  # a second stream changes nothing of the first
     assert {b.round for b in seen} == {5}
@@ -130,9 +132,9 @@ def test_rows_of_the_pool_are_augmented_by_a_stream_of_their_own() -> None:
         return learn.descend(w, b)
 
     given = with_pools(jobs(norm, (8,)), (8,))
-    plan = replace(PLAN, mix=2.0, segments=(Segment(1),))
+    training_config = replace(CONFIG, mix=2.0, stages=(TrainingStage(1),))
     for augments in ((), ("crop2",)):
-        loop(norm).fit(Stepping(by), replace(plan, augment=augments), 0, given)
+        loop(norm).fit(Stepping(by), replace(training_config, augment=augments), 0, given)
     plain, cropped = seen[:2], seen[2:]
     for a, b in zip(plain, cropped, strict=True):
         assert torch.equal(a.mate, b.mate) and torch.equal(a.beta, b.beta)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fallow.core.banks import Layout
 from fallow.core.local import LocalTraining
-from fallow.core.plan import Optimiser, Plan, Schedule, Segment
+from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.engine import Fitted, Job, Loop, row_loss
 from fallow.engine.device import Device, bring_back
 from fallow.engine.placement import Placement
@@ -36,9 +36,9 @@ from tests.engine.jobs import (
 )
 from tests.engine.methods import Beside
 
-SGD = Optimiser("sgd", 0.01, momentum=0.9, weight_decay=0.01)
-ADAM = Optimiser("adam", 0.003, weight_decay=0.01)
-PLAN = Plan((Segment(2),), 4, SGD)
+SGD = Optimizer("sgd", 0.01, momentum=0.9, weight_decay=0.01)
+ADAM = Optimizer("adam", 0.003, weight_decay=0.01)
+CONFIG = TrainingConfig((TrainingStage(2),), 4, SGD)
 CPU = torch.device("cpu")
 
 
@@ -58,9 +58,13 @@ class Returning:
     recorder: Recorder
 
     def fit(
-        self, method: LocalTraining, plan: Plan, round_: int, given: Sequence[Job]
+        self,
+        method: LocalTraining,
+        training_config: TrainingConfig,
+        round_: int,
+        given: Sequence[Job],
     ) -> list[Fitted]:
-        done = self.recorder.fit(method, plan, round_, given)
+        done = self.recorder.fit(method, training_config, round_, given)
         assert done is not None
         return [bring_back(one) for one in done]
 
@@ -84,23 +88,25 @@ def rows_of(make: Callable[[], nn.Module]) -> tuple[int, ...]:
     return (11, 5, 0, 8, 3)
 
 
-PLANS = {
-    "momentum": PLAN,
-    "moments that persist": replace(PLAN, optimiser=replace(SGD, persist=True)),
-    "adam": replace(PLAN, optimiser=replace(ADAM, persist=True)),
-    "a falling rate": replace(PLAN, schedule=Schedule((1, 3), 0.3, "epoch")),
-    "parts": replace(PLAN, segments=(Segment(1, "head"), Segment(1, "body"))),
+CONFIGS = {
+    "momentum": CONFIG,
+    "moments that persist": replace(CONFIG, optimizer=replace(SGD, persist=True)),
+    "adam": replace(CONFIG, optimizer=replace(ADAM, persist=True)),
+    "a falling rate": replace(CONFIG, schedule=Schedule((1, 3), 0.3, "epoch")),
+    "parts": replace(CONFIG, stages=(TrainingStage(1, "head"), TrainingStage(1, "body"))),
 }
 
 
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("training_config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("make", MODELS)
-def test_it_makes_the_models_of_the_loop(make: Callable[[], nn.Module], plan: Plan) -> None:
+def test_it_makes_the_models_of_the_loop(
+    make: Callable[[], nn.Module], training_config: TrainingConfig
+) -> None:
     given = jobs(make, rows_of(make), weighted=True)
     ours, told = recorder(make)
-    assert ours.can_fit(FedAvg(), plan, given)
-    theirs = over_rounds(loop(make), FedAvg(), plan, given, 3)
-    found = over_rounds(Returning(ours), FedAvg(), plan, given, 3)
+    assert ours.can_fit(FedAvg(), training_config, given)
+    theirs = over_rounds(loop(make), FedAvg(), training_config, given, 3)
+    found = over_rounds(Returning(ours), FedAvg(), training_config, given, 3)
     for mine, others in zip(found, theirs, strict=True):
         for a, b in zip(mine, others, strict=True):
             agree(a.sent, b.sent)
@@ -112,11 +118,13 @@ def test_it_makes_the_models_of_the_loop(make: Callable[[], nn.Module], plan: Pl
 
 @pytest.mark.parametrize("make", [norm, resnet, dropout])
 def test_crops_are_those_that_the_loop_draws(make: Callable[[], nn.Module]) -> None:
-    plan = replace(PLAN, augment=("flip", "crop2"))
+    training_config = replace(CONFIG, augment=("flip", "crop2"))
     given = jobs(make, (12, 6, 4))
     ours, _ = recorder(make)
-    found = Returning(ours).fit(FedAvg(), plan, 1, given)
-    for a, b in zip(found, loop(make).fit(FedAvg(), plan, 1, given), strict=True):
+    found = Returning(ours).fit(FedAvg(), training_config, 1, given)
+    for a, b in zip(
+        found, loop(make).fit(FedAvg(), training_config, 1, given), strict=True
+    ):
         agree(a.sent, b.sent)
 
 
@@ -125,8 +133,8 @@ def test_places_grow_with_the_rows_of_a_site_and_are_kept_where_they_suffice() -
     rooms = []
     for n in (5, 7, 9, 10, 3):
         (job,) = jobs(mlp, (n,))
-        (done,) = Returning(ours).fit(FedAvg(), PLAN, 0, [job])
-        (wanted,) = loop(mlp).fit(FedAvg(), PLAN, 0, [job])
+        (done,) = Returning(ours).fit(FedAvg(), CONFIG, 0, [job])
+        (wanted,) = loop(mlp).fit(FedAvg(), CONFIG, 0, [job])
         agree(done.sent, wanted.sent)
         (lane,) = ours.lanes.values()
         rooms.append(len(lane.y))
@@ -136,34 +144,34 @@ def test_places_grow_with_the_rows_of_a_site_and_are_kept_where_they_suffice() -
 def test_rows_that_were_changed_in_place_are_read_again() -> None:
     ours, _ = recorder(mlp)
     (job,) = jobs(mlp, (8,))
-    ours.fit(FedAvg(), PLAN, 0, [job])
+    ours.fit(FedAvg(), CONFIG, 0, [job])
     job.x.mul_(2)
-    (done,) = Returning(ours).fit(FedAvg(), PLAN, 0, [job])
-    agree(done.sent, loop(mlp).fit(FedAvg(), PLAN, 0, [job])[0].sent)
+    (done,) = Returning(ours).fit(FedAvg(), CONFIG, 0, [job])
+    agree(done.sent, loop(mlp).fit(FedAvg(), CONFIG, 0, [job])[0].sent)
 
 
 def test_what_comes_back_is_not_the_fixed_place_itself() -> None:
     ours, _ = recorder(mlp)
     (job,) = jobs(mlp, (8,))
-    (first,) = ours.fit(FedAvg(), PLAN, 0, [job]) or []
+    (first,) = ours.fit(FedAvg(), CONFIG, 0, [job]) or []
     kept = first.sent["w"].clone()
-    ours.fit(FedAvg(), PLAN, 1, [replace(job, streams=streams(0, 1))])
+    ours.fit(FedAvg(), CONFIG, 1, [replace(job, streams=streams(0, 1))])
     assert torch.equal(first.sent["w"], kept)
 
 
 def test_steps_that_do_more_than_descend_are_left_to_the_loop() -> None:
     ours, _ = recorder(mlp)
     given = jobs(mlp)
-    assert ours.can_fit(FedAvg(), PLAN, given)
-    assert not ours.can_fit(Beside(), PLAN, given)
-    assert not ours.can_fit(FedProx(mu=0.1), PLAN, given)
-    for plan in (
-        replace(PLAN, patience=1),
-        replace(PLAN, stop_at=0.9),
-        replace(PLAN, mix=0.4),
+    assert ours.can_fit(FedAvg(), CONFIG, given)
+    assert not ours.can_fit(Beside(), CONFIG, given)
+    assert not ours.can_fit(FedProx(mu=0.1), CONFIG, given)
+    for training_config in (
+        replace(CONFIG, patience=1),
+        replace(CONFIG, stop_at=0.9),
+        replace(CONFIG, mix=0.4),
     ):
-        assert not ours.can_fit(FedAvg(), plan, given)
-    assert not ours.can_fit(FedAvg(), PLAN, jobs(mlp, (4,) * (MOST_LANES + 1)))
+        assert not ours.can_fit(FedAvg(), training_config, given)
+    assert not ours.can_fit(FedAvg(), CONFIG, jobs(mlp, (4,) * (MOST_LANES + 1)))
 
 
 @final
@@ -212,8 +220,8 @@ def of(model: nn.Module) -> tuple[Recorder, list[str], list[Job]]:
 
 def test_steps_that_differ_when_they_are_played_are_not_used() -> None:
     ours, told, given = of(drawn(Moody()))
-    assert ours.fit(FedAvg(), PLAN, 0, given) is None
-    assert not ours.can_fit(FedAvg(), PLAN, given)
+    assert ours.fit(FedAvg(), CONFIG, 0, given) is None
+    assert not ours.can_fit(FedAvg(), CONFIG, given)
     assert ours.lanes == {}
     (sentence,) = told
     assert "could not play recorded steps (it came to other weights)" in sentence
@@ -221,6 +229,6 @@ def test_steps_that_differ_when_they_are_played_are_not_used() -> None:
 
 def test_a_model_that_cannot_be_recorded_is_trained_by_the_loop() -> None:
     ours, told, given = of(drawn(Unrecordable()))
-    assert ours.fit(FedAvg(), PLAN, 0, given) is None
+    assert ours.fit(FedAvg(), CONFIG, 0, given) is None
     (sentence,) = told
     assert "(CUDA error: operation not permitted); sites are trained one after" in sentence

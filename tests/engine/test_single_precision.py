@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fallow.core.banks import Layout
 from fallow.core.local import LocalTraining
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Fitted, Job, row_loss
 from fallow.engine.device import Device, bring_back
 from fallow.engine.placement import Placement
@@ -33,7 +33,7 @@ from tests.engine.jobs import (
     some_cells,
     with_pools,
 )
-from tests.engine.test_device import ADAM, METHODS, PLAN, SGD, STOPPING, resnet, rows_of
+from tests.engine.test_device import ADAM, CONFIG, METHODS, SGD, STOPPING, resnet, rows_of
 
 MODELS = {make.__name__: make for make in (linear, mlp, regression, norm, dropout)}
 ROUNDS = 3
@@ -92,52 +92,54 @@ def largest(x: Tensor) -> float:
 def race(
     make: Callable[[], nn.Module],
     method: LocalTraining,
-    plan: Plan,
+    training_config: TrainingConfig,
     given: Sequence[Job],
     rounds: int,
 ) -> float:
-    theirs = over_rounds(loop(make), method, plan, given, rounds)
-    ours = over_rounds(device(make), method, plan, in_single(given), rounds)
+    theirs = over_rounds(loop(make), method, training_config, given, rounds)
+    ours = over_rounds(device(make), method, training_config, in_single(given), rounds)
     return max(measure(a, b, given) for a, b in zip(ours, theirs, strict=True))
 
 
-@pytest.mark.parametrize("optimiser", [SGD, ADAM], ids=["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", [SGD, ADAM], ids=["sgd", "adam"])
 @pytest.mark.parametrize("name", some_cells(MODELS, few=("mlp",)))
 def test_models_are_near_to_those_of_double_precision(
-    name: str, optimiser: Optimiser
+    name: str, optimizer: Optimizer
 ) -> None:
     make = MODELS[name]
-    plan = replace(PLAN, optimiser=replace(optimiser, persist=True))
+    training_config = replace(CONFIG, optimizer=replace(optimizer, persist=True))
     given = jobs(make, rows_of(make), weighted=True)
-    assert 0 < race(make, FedAvg(), plan, given, ROUNDS) <= APART[optimiser.name]
+    assert 0 < race(make, FedAvg(), training_config, given, ROUNDS) <= APART[optimizer.name]
 
 
 @pytest.mark.parametrize("name", some_cells(METHODS, few=("PerFedAvg",)))
 def test_so_is_what_every_method_of_training_makes(name: str) -> None:
-    plan = replace(PLAN, mix=0.4 if name == "KCFU" else None)
+    training_config = replace(CONFIG, mix=0.4 if name == "KCFU" else None)
     given = with_pools(jobs(norm, (12, 8, 4, 8, 16)))
-    assert 0 < race(norm, METHODS[name](), plan, given, 2) <= APART["sgd"]
+    assert 0 < race(norm, METHODS[name](), training_config, given, 2) <= APART["sgd"]
 
 
 @pytest.mark.parametrize("name", some_cells(STOPPING, few=("crops",)))
-def test_so_is_every_kind_of_plan(name: str) -> None:
+def test_so_is_every_kind_of_training_config(name: str) -> None:
     given = jobs(norm, rows_of(norm))
     assert 0 < race(norm, FedAvg(), STOPPING[name], given, 1) <= APART["sgd"]
 
 
 @pytest.mark.parametrize("name", some_cells(["resnet"], few=()))
 def test_a_deep_network_stays_near_for_an_epoch(name: str) -> None:
-    plan = replace(PLAN, segments=(Segment(1),), optimiser=Optimiser(lr=0.01))
+    training_config = replace(
+        CONFIG, stages=(TrainingStage(1),), optimizer=Optimizer(lr=0.01)
+    )
     given = jobs(resnet, rows_of(resnet))
-    assert 0 < race(resnet, FedAvg(), plan, given, 1) <= DEEP
+    assert 0 < race(resnet, FedAvg(), training_config, given, 1) <= DEEP
 
 
 @pytest.mark.parametrize("name", some_cells(MODELS, few=("dropout",)))
 def test_so_are_steps_on_fixed_places(name: str) -> None:
     make = MODELS[name]
     given = jobs(make, rows_of(make), weighted=True)
-    theirs = loop(make).fit(FedAvg(), PLAN, 0, given)
-    played = device(make).recorder.fit(FedAvg(), PLAN, 0, in_single(given))
+    theirs = loop(make).fit(FedAvg(), CONFIG, 0, given)
+    played = device(make).recorder.fit(FedAvg(), CONFIG, 0, in_single(given))
     assert played is not None
     ours = [bring_back(one) for one in played]
     assert 0 < measure(ours, theirs, given) <= APART["sgd"]
@@ -145,6 +147,6 @@ def test_so_are_steps_on_fixed_places(name: str) -> None:
 
 def test_products_in_fewer_digits_are_farther_away() -> None:
     given = jobs(mlp, rows_of(mlp))
-    theirs = loop(mlp).fit(FedAvg(), PLAN, 0, given)
-    ours = device(mlp, "bf16").fit(FedAvg(), PLAN, 0, in_single(given))
+    theirs = loop(mlp).fit(FedAvg(), CONFIG, 0, given)
+    ours = device(mlp, "bf16").fit(FedAvg(), CONFIG, 0, in_single(given))
     assert measure(ours, theirs, given) > 10 * APART["sgd"]

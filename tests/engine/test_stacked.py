@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fallow.core.banks import Layout
 from fallow.core.local import LocalTraining
-from fallow.core.plan import Optimiser, Plan, Schedule, Segment
+from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.engine import Job, Stacked, can_stack, row_loss
 from fallow.models import MLP, DigitsCNN, LeNet, Linear, ResNet8
 from fallow.training import KCFU, Evidential, FedAvg, FedProx
@@ -31,24 +31,24 @@ from tests.engine.jobs import (
 from tests.engine.jobs import stacked as stack_of
 from tests.engine.methods import Beside, Hoarder, LookAhead, Pupil
 
-SGD = Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.01)
-PLAN = Plan((Segment(2),), 4, SGD)
-PLANS = {
-    "sgd": PLAN,
-    "no momentum": replace(PLAN, optimiser=Optimiser("sgd", 0.05, momentum=0.0)),
-    "adam": replace(PLAN, optimiser=Optimiser("adam", 0.02, weight_decay=0.1)),
-    "persist": replace(PLAN, optimiser=replace(SGD, persist=True)),
-    "adam persists": replace(PLAN, optimiser=Optimiser("adam", 0.02, persist=True)),
-    "epochs": replace(PLAN, schedule=Schedule((1, 3), 0.3)),
-    "rounds": replace(PLAN, schedule=Schedule((1,), 0.3, "round")),
-    "parts": replace(PLAN, segments=(Segment(1, "head"), Segment(1, "body"))),
-    "parts, adam": Plan(
-        (Segment(1, "head"), Segment(1, "body")), 4, Optimiser("adam", 0.02)
+SGD = Optimizer("sgd", 0.05, momentum=0.9, weight_decay=0.01)
+CONFIG = TrainingConfig((TrainingStage(2),), 4, SGD)
+CONFIGS = {
+    "sgd": CONFIG,
+    "no momentum": replace(CONFIG, optimizer=Optimizer("sgd", 0.05, momentum=0.0)),
+    "adam": replace(CONFIG, optimizer=Optimizer("adam", 0.02, weight_decay=0.1)),
+    "persist": replace(CONFIG, optimizer=replace(SGD, persist=True)),
+    "adam persists": replace(CONFIG, optimizer=Optimizer("adam", 0.02, persist=True)),
+    "epochs": replace(CONFIG, schedule=Schedule((1, 3), 0.3)),
+    "rounds": replace(CONFIG, schedule=Schedule((1,), 0.3, "round")),
+    "parts": replace(CONFIG, stages=(TrainingStage(1, "head"), TrainingStage(1, "body"))),
+    "parts, adam": TrainingConfig(
+        (TrainingStage(1, "head"), TrainingStage(1, "body")), 4, Optimizer("adam", 0.02)
     ),
-    "stops": replace(PLAN, segments=(Segment(3),), stop_at=0.5),
-    "stops early": replace(PLAN, segments=(Segment(3),), patience=1),
-    "one big batch": replace(PLAN, batch=64),
-    "no epoch": replace(PLAN, segments=()),
+    "stops": replace(CONFIG, stages=(TrainingStage(3),), stop_at=0.5),
+    "stops early": replace(CONFIG, stages=(TrainingStage(3),), patience=1),
+    "one big batch": replace(CONFIG, batch_size=64),
+    "no epoch": replace(CONFIG, stages=()),
 }
 CASES = [
     (mlp, FedAvg()),
@@ -63,37 +63,39 @@ CASES = [
 ORDERS = [RAGGED, RAGGED[::-1], (3,), (0, 0), (4, 4, 4)]
 
 
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("training_config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize(
     ("make", "method"), CASES, ids=lambda it: getattr(it, "__name__", str(it))
 )
 def test_it_is_the_loop(
-    make: Callable[[], nn.Module], method: LocalTraining, plan: Plan
+    make: Callable[[], nn.Module], method: LocalTraining, training_config: TrainingConfig
 ) -> None:
-    same_history(make, method, plan, jobs(make, weighted=True))
+    same_history(make, method, training_config, jobs(make, weighted=True))
 
 
 @pytest.mark.parametrize("mix", [None, 2.0])
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("training_config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize(
     "method", [Pupil(), Evidential(), KCFU()], ids=lambda method: type(method).__name__
 )
 def test_it_is_the_loop_with_teachers_and_pools(
-    method: LocalTraining, plan: Plan, mix: float | None
+    method: LocalTraining, training_config: TrainingConfig, mix: float | None
 ) -> None:
-    same_history(mlp, method, replace(plan, mix=mix), with_pools(jobs(mlp, weighted=True)))
+    same_history(
+        mlp, method, replace(training_config, mix=mix), with_pools(jobs(mlp, weighted=True))
+    )
 
 
 def test_sites_without_a_pool_are_alone_what_they_are_beside_others() -> None:
-    given, plan = with_pools(jobs(mlp)), replace(PLAN, mix=2.0)
-    together = stack_of(mlp).fit(KCFU(), plan, 1, given)
+    given, training_config = with_pools(jobs(mlp)), replace(CONFIG, mix=2.0)
+    together = stack_of(mlp).fit(KCFU(), training_config, 1, given)
     for job, done in zip(given, together, strict=True):
-        agree(done.sent, stack_of(mlp).fit(KCFU(), plan, 1, [job])[0].sent)
+        agree(done.sent, stack_of(mlp).fit(KCFU(), training_config, 1, [job])[0].sent)
 
 
 def test_a_batch_holds_no_more_rows_than_the_largest_site() -> None:
     hoarder = Hoarder([])
-    stack_of(mlp).fit(hoarder, replace(PLAN, batch=4096), 0, jobs(mlp))
+    stack_of(mlp).fit(hoarder, replace(CONFIG, batch_size=4096), 0, jobs(mlp))
     assert {part.shape[1] for part, _ in hoarder.seen if part.ndim == 3} == {max(RAGGED)}
 
 
@@ -102,13 +104,18 @@ def test_jobs_may_start_where_they_were_sent_or_elsewhere() -> None:
         replace(j, sent=j.sent if at % 2 else None)
         for at, j in enumerate(with_pools(jobs(mlp)))
     ]
-    same_history(mlp, Pupil(), PLAN, given)
+    same_history(mlp, Pupil(), CONFIG, given)
 
 
 def same_history(
-    make: Callable[[], nn.Module], method: LocalTraining, plan: Plan, given: list[Job]
+    make: Callable[[], nn.Module],
+    method: LocalTraining,
+    training_config: TrainingConfig,
+    given: list[Job],
 ) -> None:
-    ours, theirs = (over_rounds(e(make), method, plan, given, 2) for e in (stack_of, loop))
+    ours, theirs = (
+        over_rounds(e(make), method, training_config, given, 2) for e in (stack_of, loop)
+    )
     for together, alone in zip(ours, theirs, strict=True):
         for a, b in zip(together, alone, strict=True):
             agree(a.sent, b.sent)
@@ -123,30 +130,35 @@ def same_history(
 def test_results_come_in_the_order_of_the_jobs(rows: tuple[int, ...]) -> None:
     given = jobs(mlp, rows)
     for a, b in zip(
-        *(e(mlp).fit(FedAvg(), PLAN, 0, given) for e in (stack_of, loop)), strict=True
+        *(e(mlp).fit(FedAvg(), CONFIG, 0, given) for e in (stack_of, loop)), strict=True
     ):
         agree(a.sent, b.sent)
 
 
 def test_training_ends_when_it_has_ended_at_every_site() -> None:
-    given, plan = jobs(linear, (5, 3)), replace(PLAN, segments=(Segment(9),), stop_at=0.0)
-    done = stack_of(linear).fit(FedAvg(), plan, 0, given)
+    given, training_config = (
+        jobs(linear, (5, 3)),
+        replace(CONFIG, stages=(TrainingStage(9),), stop_at=0.0),
+    )
+    done = stack_of(linear).fit(FedAvg(), training_config, 0, given)
     assert [one.steps for one in done] == [2, 1]  # of one epoch
 
 
 def test_no_jobs_have_no_results() -> None:
-    assert stack_of(linear).fit(FedAvg(), PLAN, 0, []) == []
+    assert stack_of(linear).fit(FedAvg(), CONFIG, 0, []) == []
 
 
 def test_sites_that_joined_later_train_beside_those_that_kept_something() -> None:
     given = jobs(linear)
-    plan = PLANS["persist"]
-    first = loop(linear).fit(Beside(), plan, 0, given)
+    training_config = CONFIGS["persist"]
+    first = loop(linear).fit(Beside(), training_config, 0, given)
     mixed = [
         replace(job, own=done.own) if at % 2 else job
         for at, (job, done) in enumerate(zip(given, first, strict=True))
     ]
-    ours, theirs = (e(linear).fit(Beside(), plan, 1, mixed) for e in (stack_of, loop))
+    ours, theirs = (
+        e(linear).fit(Beside(), training_config, 1, mixed) for e in (stack_of, loop)
+    )
     for a, b in zip(ours, theirs, strict=True):
         agree(a.sent, b.sent)
         agree(a.own["v"].state, b.own["v"].state)
@@ -161,24 +173,26 @@ def test_plans_that_augment_go_through_the_loop() -> None:
         for job in jobs(linear)
         for start in [Layout.of(images()).flatten(images())]
     ]
-    plan = replace(PLAN, augment=("flip",))
-    ours, theirs = (e(images).fit(FedAvg(), plan, 0, given) for e in (stack_of, loop))
+    training_config = replace(CONFIG, augment=("flip",))
+    ours, theirs = (
+        e(images).fit(FedAvg(), training_config, 0, given) for e in (stack_of, loop)
+    )
     for a, b in zip(ours, theirs, strict=True):
         agree(a.sent, b.sent, atol=0)
 
 
 def test_nothing_is_changed_in_place_and_nothing_is_shared() -> None:
-    plan = PLANS["persist"]
+    training_config = CONFIGS["persist"]
     given = [
         replace(job, own=done.own)
         for job in jobs(linear)
-        for (done,) in [stack_of(linear).fit(Beside(), plan, 0, [job])]
+        for (done,) in [stack_of(linear).fit(Beside(), training_config, 0, [job])]
     ]
     inputs = [p for j in given for p in (j.x, j.y, j.weight, *j.start.values())]
     inputs += [part for job in given for slot in job.own.values() for part in slot]
     before = [part.clone() for part in inputs]
     executor = stack_of(linear)
-    done = executor.fit(Beside(), plan, 0, given)
+    done = executor.fit(Beside(), training_config, 0, given)
     outputs = [part for d in done for part in d.sent.values()]
     outputs += [part for d in done for slot in d.own.values() for part in slot]
     places = {part.untyped_storage().data_ptr() for part in inputs if part.numel()}
@@ -186,14 +200,14 @@ def test_nothing_is_changed_in_place_and_nothing_is_shared() -> None:
     assert len(set(made)) == len(made)
     assert not places & set(made)
     kept = [part.clone() for part in outputs]
-    executor.fit(Beside(), plan, 1, given)
+    executor.fit(Beside(), training_config, 1, given)
     assert all(torch.equal(a, b) for a, b in zip(before, inputs, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(kept, outputs, strict=True))
 
 
 def test_a_method_may_keep_what_it_saw() -> None:
     method = Hoarder([])
-    stack_of(mlp).fit(method, replace(PLAN, mix=2.0), 0, with_pools(jobs(mlp)))
+    stack_of(mlp).fit(method, replace(CONFIG, mix=2.0), 0, with_pools(jobs(mlp)))
     assert method.is_unharmed()
 
 
@@ -230,7 +244,7 @@ def test_layers_may_be_used_twice_share_weights_and_take_rows_of_any_shape() -> 
     given = jobs(linear)
     start = Layout.of(tied()).flatten(tied())
     given = [replace(job, start=start) for job in given]
-    ours, theirs = (e(tied).fit(FedAvg(), PLAN, 0, given) for e in (stack_of, loop))
+    ours, theirs = (e(tied).fit(FedAvg(), CONFIG, 0, given) for e in (stack_of, loop))
     for a, b in zip(ours, theirs, strict=True):
         agree(a.sent, b.sent)
 
@@ -262,4 +276,4 @@ def test_any_other_model_is_refused() -> None:
     model = DigitsCNN((1, 8, 8), 3)
     executor = Stacked(model, Layout.of(model), row_loss("classification"))
     with pytest.raises(ValueError, match=r"DigitsCNN has weights outside nn\.Linear"):
-        executor.fit(FedAvg(), PLAN, 0, jobs(linear))
+        executor.fit(FedAvg(), CONFIG, 0, jobs(linear))

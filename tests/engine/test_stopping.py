@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine.stopping import Patience, mean_losses
 from fallow.training import FedAvg
 from tests.engine.jobs import agree, jobs, linear, loop, stacked
 
-PLAN = Plan((Segment(12),), 4, Optimiser(lr=0.05, momentum=0.0), patience=2)
+CONFIG = TrainingConfig(
+    (TrainingStage(12),), 4, Optimizer(lr=0.05, momentum=0.0), patience=2
+)
 
 
 def ending(epochs: int | None, losses: Sequence[float]) -> int:
@@ -52,25 +54,32 @@ def test_the_mean_loss_weighs_rows_and_leaves_out_sites_that_had_no_step() -> No
 
 
 def test_training_ends_when_the_loss_of_its_steps_is_no_longer_lower() -> None:
-    plan = replace(PLAN, optimiser=Optimiser(lr=3.0, momentum=0.9))  # it overshoots
+    training_config = replace(
+        CONFIG, optimizer=Optimizer(lr=3.0, momentum=0.9)
+    )  # it overshoots
     given = jobs(linear, (11,))
-    (done,) = loop(linear).fit(FedAvg(), plan, 0, given)
+    (done,) = loop(linear).fit(FedAvg(), training_config, 0, given)
     epochs = done.steps // 3
-    assert epochs < plan.epochs
-    whole = replace(plan, segments=(Segment(epochs),), patience=None)
+    assert epochs < training_config.epochs
+    whole = replace(training_config, stages=(TrainingStage(epochs),), patience=None)
     agree(done.sent, loop(linear).fit(FedAvg(), whole, 0, given)[0].sent, atol=0)
 
 
 def test_a_loss_that_falls_trains_every_epoch() -> None:
-    plan = replace(PLAN, batch=64)
+    training_config = replace(CONFIG, batch_size=64)
     given = jobs(linear, (11, 8))
-    assert [d.steps for d in loop(linear).fit(FedAvg(), plan, 0, given)] == [12, 12]
+    assert [d.steps for d in loop(linear).fit(FedAvg(), training_config, 0, given)] == [
+        12,
+        12,
+    ]
 
 
 def test_sites_together_end_as_each_ends_alone() -> None:
     given = jobs(linear, (11, 5, 0, 8, 3), weighted=True)
-    plan = replace(PLAN, optimiser=Optimiser(lr=1.5, momentum=0.9))
-    ours, theirs = (e(linear).fit(FedAvg(), plan, 0, given) for e in (stacked, loop))
+    training_config = replace(CONFIG, optimizer=Optimizer(lr=1.5, momentum=0.9))
+    ours, theirs = (
+        e(linear).fit(FedAvg(), training_config, 0, given) for e in (stacked, loop)
+    )
     steps = {len(job.y): alone.steps for job, alone in zip(given, theirs, strict=True)}
     assert (
         len({n // -(-rows // 4) for rows, n in steps.items() if rows}) > 1

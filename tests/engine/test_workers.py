@@ -20,7 +20,7 @@ from torch import nn
 
 from fallow.core.banks import Layout
 from fallow.core.local import Batch, Learner, LocalTraining, TrainState
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.engine import Fitted, Job, Loop, row_loss
 from fallow.engine.workers import Worker, Workers, deal_jobs
@@ -32,7 +32,9 @@ from tests.engine.methods import Beside, Pupil, Stepping
 from tests.experiment.crash import load_outcome, tiny
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9, persist=True))
+CONFIG = TrainingConfig(
+    (TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=0.9, persist=True)
+)
 NORM_ROWS = (12, 6, 4, 0, 8)
 
 
@@ -59,9 +61,9 @@ def hired() -> Iterator[dict[Make, Workers]]:
         each.close()
 
 
-def given(make: Make, plan: Plan = PLAN) -> list[Job]:
+def given(make: Make, training_config: TrainingConfig = CONFIG) -> list[Job]:
     made = jobs(norm if make is norm32 else make, NORM_ROWS, weighted=True)
-    made = with_pools(made) if plan.mix else made
+    made = with_pools(made) if training_config.mix else made
     return [in_float32(job) for job in made] if make is norm32 else made
 
 
@@ -79,23 +81,26 @@ def same_bits(ours: list[Fitted], theirs: list[Fitted]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "method", "plan"),
+    ("make", "method", "training_config"),
     [
-        (norm32, FedAvg(), PLAN),
-        (norm32, FedAvg(), replace(PLAN, augment=("flip", "crop2"))),
-        (mlp, FedProx(mu=0.5), replace(PLAN, stop_at=0.5)),
-        (mlp, Beside(), PLAN),
-        (mlp, KCFU(), replace(PLAN, mix=2.0)),
-        (mlp, Pupil(), replace(PLAN, mix=2.0)),
+        (norm32, FedAvg(), CONFIG),
+        (norm32, FedAvg(), replace(CONFIG, augment=("flip", "crop2"))),
+        (mlp, FedProx(mu=0.5), replace(CONFIG, stop_at=0.5)),
+        (mlp, Beside(), CONFIG),
+        (mlp, KCFU(), replace(CONFIG, mix=2.0)),
+        (mlp, Pupil(), replace(CONFIG, mix=2.0)),
     ],
 )
 def test_it_is_the_loop_bit_for_bit(
-    hired: dict[Make, Workers], make: Make, method: LocalTraining, plan: Plan
+    hired: dict[Make, Workers],
+    make: Make,
+    method: LocalTraining,
+    training_config: TrainingConfig,
 ) -> None:
-    sites = given(make, plan)
-    ours = over_rounds(hired[make], method, plan, sites, 3)
+    sites = given(make, training_config)
+    ours = over_rounds(hired[make], method, training_config, sites, 3)
     for a, b in zip(
-        ours, over_rounds(built(Loop, make), method, plan, sites, 3), strict=True
+        ours, over_rounds(built(Loop, make), method, training_config, sites, 3), strict=True
     ):
         same_bits(a, b)
 
@@ -113,27 +118,27 @@ def test_rows_are_sent_when_they_are_new(
 
     monkeypatch.setattr(Worker, "new_rows", asked)
     sites = [replace(job, site=f"new {job.site}") for job in given(mlp)]
-    hired[mlp].fit(FedAvg(), PLAN, 0, sites)
+    hired[mlp].fit(FedAvg(), CONFIG, 0, sites)
     assert all(new == ["counts", "u", "weight", "x", "y"] for _, new in sent)
     sent.clear()
     again = [replace(job, x=job.x.clone()) for job in sites]
     again[1] = replace(again[1], x=again[1].x + 1.0)
-    ours = hired[mlp].fit(FedAvg(), PLAN, 0, again)
+    ours = hired[mlp].fit(FedAvg(), CONFIG, 0, again)
     assert {site: new for site, new in sent if new} == {"new site-1": ["x"]}
-    same_bits(ours, built(Loop, mlp).fit(FedAvg(), PLAN, 0, again))
+    same_bits(ours, built(Loop, mlp).fit(FedAvg(), CONFIG, 0, again))
 
 
 def test_no_job_and_fewer_jobs_than_processes(hired: dict[Make, Workers]) -> None:
-    assert hired[mlp].fit(FedAvg(), PLAN, 0, []) == []
+    assert hired[mlp].fit(FedAvg(), CONFIG, 0, []) == []
     one = given(mlp)[:1]
-    ours = hired[mlp].fit(FedAvg(), PLAN, 0, one)
-    same_bits(ours, built(Loop, mlp).fit(FedAvg(), PLAN, 0, one))
+    ours = hired[mlp].fit(FedAvg(), CONFIG, 0, one)
+    same_bits(ours, built(Loop, mlp).fit(FedAvg(), CONFIG, 0, one))
 
 
 def test_results_and_jobs_share_no_memory(hired: dict[Make, Workers]) -> None:
     sites = given(mlp)
     before = [job.start["w"].clone() for job in sites]
-    for done in hired[mlp].fit(FedAvg(), PLAN, 0, sites):
+    for done in hired[mlp].fit(FedAvg(), CONFIG, 0, sites):
         done.sent["w"].add_(1.0)
     assert all(torch.equal(job.start["w"], w) for job, w in zip(sites, before, strict=True))
 
@@ -165,23 +170,23 @@ def test_what_a_method_raises_is_raised_and_the_next_jobs_are_trained(
     with pytest.raises(
         ValueError, match="a batch of 4 rows is not what this step is for"
     ) as told:
-        hired[mlp].fit(Stepping(fails), PLAN, 0, given(mlp))
+        hired[mlp].fit(Stepping(fails), CONFIG, 0, given(mlp))
     assert "in fails" in "".join(told.value.__notes__)
     with pytest.raises(RuntimeError, match="Odd: no step today"):
-        hired[mlp].fit(Stepping(fails_oddly), PLAN, 0, given(mlp))
-    ours = hired[mlp].fit(FedAvg(), PLAN, 0, given(mlp))
-    same_bits(ours, built(Loop, mlp).fit(FedAvg(), PLAN, 0, given(mlp)))
+        hired[mlp].fit(Stepping(fails_oddly), CONFIG, 0, given(mlp))
+    ours = hired[mlp].fit(FedAvg(), CONFIG, 0, given(mlp))
+    same_bits(ours, built(Loop, mlp).fit(FedAvg(), CONFIG, 0, given(mlp)))
 
 
 def test_a_process_that_was_killed_is_replaced_and_all_end_with_the_executor() -> None:
     before = set(mp.active_children())
     executor = built(Workers, mlp, processes=1)
-    executor.fit(FedAvg(), PLAN, 0, given(mlp))
+    executor.fit(FedAvg(), CONFIG, 0, given(mlp))
     (first,) = set(mp.active_children()) - before
     first.kill()
     with pytest.raises(RuntimeError, match="a process that trains sites has ended"):
-        executor.fit(FedAvg(), PLAN, 0, given(mlp))
-    executor.fit(FedAvg(), PLAN, 0, given(mlp))
+        executor.fit(FedAvg(), CONFIG, 0, given(mlp))
+    executor.fit(FedAvg(), CONFIG, 0, given(mlp))
     (second,) = set(mp.active_children()) - before
     del executor
     gc.collect()

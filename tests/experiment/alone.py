@@ -9,7 +9,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from fallow.core import Ask, Contract, Plan, State, View
+from fallow.core import Ask, Contract, State, TrainingConfig, View
 from fallow.core.local import Batch, Learner, TrainState
 
 
@@ -33,15 +33,15 @@ class Plain:
 class Alone(Plain):
     """Every site trains its own model, from where it stands, and nothing is sent."""
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
 
     contract: ClassVar[Contract] = Contract("alone", "a test", 2024)
 
     def round(self, state: State, ask: Ask) -> State:
         if ask.round == 0:
-            ask.fit(self.plan, "local", None, w=state["w"], stats=state["stats"])
+            ask.fit(self.training_config, "local", None, w=state["w"], stats=state["stats"])
         else:
-            ask.fit(replace(self.plan, start="local"), "local")
+            ask.fit(replace(self.training_config, start="local"), "local")
         return state
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
@@ -53,14 +53,14 @@ class Alone(Plain):
 class Tuned(Plain):
     """One site's average that is tuned at each site after the last round."""
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
 
     contract: ClassVar[Contract] = Contract(
         "tuned", "a test", 2024, sum={"upload": "models"}
     )
 
     def round(self, state: State, ask: Ask) -> State:
-        ask.fit(self.plan, "local", None, **state)
+        ask.fit(self.training_config, "local", None, **state)
         total = ask.sum("upload")
         return {**state, "w": (total["w"] / total["sites"]).to(state["w"].dtype)}
 
@@ -68,7 +68,7 @@ class Tuned(Plain):
         return {"w": view.memory["local"]["w"].double()}
 
     def last(self, state: State, ask: Ask) -> None:
-        ask.fit(replace(self.plan, start="best"), "tuned")
+        ask.fit(replace(self.training_config, start="best"), "tuned")
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return memory.get("tuned", state)
@@ -79,7 +79,7 @@ class Tuned(Plain):
 class Stubborn(Plain):
     """A method whose sites predict the class that their labels hold most of, whatever the model."""
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
 
     contract: ClassVar[Contract] = Contract("stubborn", "a test", 2024)
 

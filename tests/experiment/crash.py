@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.network.bytes import Bytes
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -40,7 +40,9 @@ TINY = Recipe(
     partition=Spec("dirichlet", {"alpha": 1.0}),
     sites=3,
     model=Spec("linear"),
-    plan=Plan((Segment(1),), 8, Optimiser(lr=0.05, momentum=0.9)),
+    training_config=TrainingConfig(
+        (TrainingStage(1),), 8, Optimizer(lr=0.05, momentum=0.9)
+    ),
     query=Spec("ahfal"),
     initial=0.1,
     per_cycle=0.1,

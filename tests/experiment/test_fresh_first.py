@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from fallow.core import Answer, Ask, Contract, Plan, State
+from fallow.core import Answer, Ask, Contract, State, TrainingConfig
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.view import View
 from fallow.experiment.journal import Journal
@@ -27,7 +27,7 @@ FRESH = replace(TINY, validation=0.5, rounds=3, cycles=2, fresh_first=True)
 class Counting:
     """FedAvg that notes how many labels train and validate at the first site in each round."""
 
-    plan: Plan
+    training_config: TrainingConfig
     seen: list[tuple[int, int]] = field(default_factory=list)
     contract: ClassVar[Contract] = replace(FedAvg.contract, each={"count": "-"})
 
@@ -49,7 +49,7 @@ class Counting:
         return FedAvg().upload(view)
 
     def round(self, state: State, ask: Ask) -> State:
-        ask.fit(self.plan, "local", None, **state)
+        ask.fit(self.training_config, "local", None, **state)
         told = ask.each("count")
         first = told[ask.cohort[0]]
         train = torch.as_tensor(first["train"])
@@ -64,7 +64,7 @@ class Counting:
 def count_labels(recipe: Recipe) -> list[tuple[int, int]]:
     journal = Journal()
     world = build_world(recipe, 0, journal)
-    method = Counting(recipe.plan)
+    method = Counting(recipe.training_config)
     for site in world.members.values():
         site.parts = replace(site.parts, methods={**world.methods, "training": method})
     world = replace(world, methods={**world.methods, "training": method})

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Record
@@ -51,7 +51,7 @@ def recipe(tmp_path: Path) -> Recipe:
         data=str(tmp_path / "numbers.npz"),
         partition=Spec("iid"),
         sites=3,
-        plan=Plan((Segment(25),), 32, Optimiser("adam", 0.01)),
+        training_config=TrainingConfig((TrainingStage(25),), 32, Optimizer("adam", 0.01)),
         rounds=1,
         score_rounds=1,
         initial=2,
@@ -254,7 +254,7 @@ def test_predictions_are_in_the_units_of_the_data(recipe: Recipe, tmp_path: Path
 
 def test_trainer_is_a_short_form(recipe: Recipe) -> None:
     long = variant(recipe, "random@trainer=10x3")
-    assert (long.rounds, long.plan.epochs) == (10, 3)
+    assert (long.rounds, long.training_config.epochs) == (10, 3)
     with pytest.raises(ValueError, match="trainer=10 is not of the form ROUNDSxEPOCHS"):
         variant(recipe, "random@trainer=10")
 

@@ -187,7 +187,7 @@ def test_after_its_last_word_a_method_is_scored_as_it_deploys() -> None:
 
 
 def test_a_method_that_starts_at_the_best_model_needs_labels_held_back() -> None:
-    with pytest.raises(ValueError, match="has no model 'best' for a plan to start at"):
+    with pytest.raises(ValueError, match="has no model 'best' for training to start at"):
         run_recipe(training="tests.experiment.alone:Tuned", validation=0.0)
 
 
@@ -284,7 +284,7 @@ def test_scores_over_sites_by_hand() -> None:
         ({"validation": -0.1}, "validation is -0.1"),
         ({"flip": 4}, "flip is 4 of 4 sites"),
         ({"flip": -1}, "flip is -1"),
-        ({"plan": {"start": "warm"}}, "plan.start is 'warm'"),
+        ({"training_config": {"start": "warm"}}, "training_config.start is 'warm'"),
         ({"test": "mine"}, "test is 'mine'; it must be 'common' or 'own'"),
     ],
 )

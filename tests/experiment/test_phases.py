@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fallow.core.events import Event
-from fallow.core.plan import Plan, Segment
+from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.experiment.first_phase import phase_key
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
@@ -30,7 +30,7 @@ OTHER: dict[str, Any] = {
     "training": Spec("fedprox"),
     "encoder": Spec("fourier", {"features": 5}),
     "head": "exact",
-    "plan": Plan((Segment(2),), 8),
+    "training_config": TrainingConfig((TrainingStage(2),), 8),
     "rounds": 4,
     "participation": 0.5,
     "initial": 0.2,
@@ -52,7 +52,7 @@ OTHER: dict[str, Any] = {
 LATER: dict[str, Any] = {  # decides nothing before the first query
     "restart": "continue",
     "local_source": "scratch",
-    "local_plan": Plan((Segment(9),)),
+    "local_training_config": TrainingConfig((TrainingStage(9),)),
     "query": Spec("entropy"),
     "protocol": "one_pass",
     "queries_per_cycle": 2,
@@ -134,7 +134,7 @@ def test_a_phase_with_noise_in_training_is_each_runs_own(
         validation=0.0,
         rounds=1,
         score_rounds=1,
-        plan=Plan(),
+        training_config=TrainingConfig(),
     )
     setup = Setup(noisy, tmp_path / "study")
     for query in ("random", "entropy"):

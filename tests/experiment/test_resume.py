@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fallow.core.events import Event
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.world import Runtime
 from fallow.settings.budgets import budgets
 from fallow.settings.recipe import Recipe
@@ -40,14 +40,14 @@ from tests.experiment.crash import (
 
 CELL = StudyRun("ahfal", 0)
 IS_LONG = bool(os.environ.get("FALLOW_SOAK"))
-PERSISTENT = Optimiser(lr=0.05, momentum=0.9, persist=True)
+PERSISTENT = Optimizer(lr=0.05, momentum=0.9, persist=True)
 WORLDS: dict[str, dict[str, Any]] = {
     "as the demo": {},
     "half of the sites": {
-        "plan": Plan((Segment(1),), 8, PERSISTENT),
+        "training_config": TrainingConfig((TrainingStage(1),), 8, PERSISTENT),
         "participation": 0.5,
         "local_source": "scratch",
-        "local_plan": Plan((Segment(3),), 8, stop_at=0.99),
+        "local_training_config": TrainingConfig((TrainingStage(3),), 8, stop_at=0.99),
         "restart": "continue",
     },
     "bytes": {"cycles": 1},

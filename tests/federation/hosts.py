@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fallow.core import Ask, Delivered, Disclosure, Plan, Request, Step
-from fallow.core.plan import Optimiser, Segment
+from fallow.core import Ask, Delivered, Disclosure, Request, Step, TrainingConfig
+from fallow.core.training_config import Optimizer, TrainingStage
 from fallow.core.types import Answer, SiteId, State, Value
 from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Agreement, at_sites
@@ -43,7 +43,7 @@ SCHEMA = Schema(
 NUMBERS = replace(SCHEMA, task="regression", classes=())
 TINY = Recipe(
     "tiny",
-    plan=Plan((Segment(2),), 4, Optimiser(lr=0.1, momentum=0.9)),
+    training_config=TrainingConfig((TrainingStage(2),), 4, Optimizer(lr=0.1, momentum=0.9)),
     rounds=2,
     cycles=2,
     initial=4,

@@ -64,7 +64,7 @@ class Loopback:
         for site, blob in messages.items():
             self._open[site] = blob
             self._carry("down", site, blob, blob)
-            self._plan(AGAIN, "again", site, blob, blob)
+            self._training_config(AGAIN, "again", site, blob, blob)
 
     def comes_late(self, site: SiteId, blob: bytes) -> None:
         """An answer to a message that was sent before this link was made."""
@@ -101,7 +101,7 @@ class Loopback:
     def _chance(self, likely: float) -> bool:
         return likely > 0 and bool(self._draw.random() < likely)
 
-    def _plan(
+    def _training_config(
         self, after: float, what: str, site: SiteId, blob: bytes, asked: bytes
     ) -> None:
         self._turn += 1
@@ -116,7 +116,7 @@ class Loopback:
             late = (
                 float(self._draw.random()) * self.faults.late if self.faults.late else 0.0
             )
-            self._plan(late, what, site, sent, asked)
+            self._training_config(late, what, site, sent, asked)
 
     def _damage(self, blob: bytes) -> bytes:
         at = int(self._draw.integers(len(blob)))

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.federation import coordinator
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.folder import CoordinatorFolder
@@ -36,7 +36,7 @@ from tests.network.nvflare.federation import Flare, flare
 SHORT = Recipe(
     "short",
     model=Spec("linear"),
-    plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
     query=Spec("entropy"),
     initial=4,
     per_cycle=3,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core import Plan, Request
+from fallow.core import Request, TrainingConfig
 from fallow.core.banks import Layout
 from fallow.core.messages import Masked, Step
-from fallow.core.plan import Optimiser, Segment
+from fallow.core.training_config import Optimizer, TrainingStage
 from fallow.core.types import Answer
 from fallow.models import ResNet8
 from fallow.network.alike import find_odd
@@ -28,7 +28,11 @@ PART = torch.tensor([1, -(2**60)])
 
 def request(kind: Any = "each", verb: str = "share", **more: Any) -> Request:
     step = Step(
-        kind, verb, more.pop("args", {}), more.pop("plan", None), more.pop("masked", None)
+        kind,
+        verb,
+        more.pop("args", {}),
+        more.pop("training_config", None),
+        more.pop("masked", None),
     )
     about = {"key": "0/query/0", "owner": "query", "cycle": 0, "round": 0, "steps": (step,)}
     return Request(**{**about, **more})
@@ -216,7 +220,7 @@ def of_training(kind: Any = "fit", verb: str = "local", **more: Any) -> Request:
         request("keep", "select", args={"n": 3}),
         request("each", "keys", masked=MASKED),
         of_training(),
-        of_training(plan=Plan()),
+        of_training(training_config=TrainingConfig()),
         of_training("sum", "upload"),
         request("keep", "select", args={"end": torch.inf}),
     ],
@@ -259,10 +263,18 @@ def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
             request(steps=request("sum").steps * 2),
             "'share' by sum, which is not its last step",
         ),
-        (of_training(plan=Plan((Segment(EPOCHS + 1),))), "is to train 100001 epochs"),
-        (of_training(plan=Plan((Segment(0),) * 101)), "in 101 segments"),
         (
-            of_training(plan=Plan(optimiser=Optimiser(lr=float("inf")))),
+            of_training(training_config=TrainingConfig((TrainingStage(EPOCHS + 1),))),
+            "is to train 100001 epochs",
+        ),
+        (
+            of_training(training_config=TrainingConfig((TrainingStage(0),) * 101)),
+            "in 101 stages",
+        ),
+        (
+            of_training(
+                training_config=TrainingConfig(optimizer=Optimizer(lr=float("inf")))
+            ),
             "a rate that is NaN or inf",
         ),
         (
@@ -304,8 +316,8 @@ def test_a_model_without_statistics_is_no_model_to_train_on_from() -> None:
     network = ResNet8((3, 8, 8), 2)
     parts = replace(PARTS, model=network, layout=Layout.of(network))
     direction = {"w": torch.zeros(parts.layout.d), "stats": torch.zeros(0)}
-    towards = of_training(args=direction, plan=Plan(start="mixture"))
+    towards = of_training(args=direction, training_config=TrainingConfig(start="mixture"))
     check_order(towards, parts)
-    for plan in (None, Plan(), Plan(start="scratch")):
+    for training_config in (None, TrainingConfig(), TrainingConfig(start="scratch")):
         with pytest.raises(ValueError, match=r"brings stats of another model: .* \(0,\)"):
-            check_order(of_training(args=direction, plan=plan), parts)
+            check_order(of_training(args=direction, training_config=training_config), parts)

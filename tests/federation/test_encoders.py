@@ -16,8 +16,8 @@ import torch
 
 from fallow.core import Answer, Request, Step
 from fallow.core.names import NamePolicy, distribution_digest
-from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.refusal import Refusal
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.encoders import Fourier, Identity
 from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.encoders.encoding import Encoding
@@ -44,7 +44,7 @@ pytest.importorskip("cryptography")
 PICTURES = Recipe(
     "photos",
     encoder=Spec("convolution", {"filters": 4, "patch": 3}),
-    plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
     query=Spec("entropy"),
     initial=5,
     per_cycle=3,

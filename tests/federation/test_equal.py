@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import is_one_pass
@@ -23,10 +23,10 @@ from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
 from tests.federation.worlds import Federation, federation, photos, rows, ward
 
-PLAN = Plan((Segment(2),), 8, Optimiser(lr=0.05, momentum=0.9))
+CONFIG = TrainingConfig((TrainingStage(2),), 8, Optimizer(lr=0.05, momentum=0.9))
 COMMON: dict[str, Any] = {
     "model": Spec("linear"),
-    "plan": PLAN,
+    "training_config": CONFIG,
     "query": Spec("ahfal"),
     "initial": 5,
     "per_cycle": 4,
@@ -54,7 +54,7 @@ STUDIES: dict[str, dict[str, Any]] = {
         "participation": 0.5,
         "restart": "continue",
         "model": Spec("mlp", {"hidden": [6]}),
-        "local_plan": Plan((Segment(3),), 8, stop_at=0.99),
+        "local_training_config": TrainingConfig((TrainingStage(3),), 8, stop_at=0.99),
     },
     "models of their own with labels held back": {
         "query": Spec("entropy"),

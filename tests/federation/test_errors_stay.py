@@ -206,8 +206,8 @@ def test_what_a_step_of_training_says_stays_at_the_site(
 ) -> None:
     monkeypatch.setattr(fallow.training.FedAvg, part, raising(lambda: error(QUOTED)))
     state = leader.first_model()
-    plan = leader.site.agreement.recipe.plan
-    fit = Step("fit", "local", dict(state), None if part == "deploy" else plan)
+    training_config = leader.site.agreement.recipe.training_config
+    fit = Step("fit", "local", dict(state), None if part == "deploy" else training_config)
     order = leader.order(Request("0/train/0/0", "training", 0, 0, (fit,)))
     assert_silent(leader, order, "the training of FedAvg")
 

@@ -39,8 +39,8 @@ def send_and_count(leader: Leader, order: Order) -> Reply:
 
 
 def upload(leader: Leader, r: int, state: State, cycle: int = 0) -> Request:
-    plan = leader.site.agreement.recipe.plan
-    steps = (Step("fit", "local", dict(state), plan), Step("sum", "upload", {}))
+    training_config = leader.site.agreement.recipe.training_config
+    steps = (Step("fit", "local", dict(state), training_config), Step("sum", "upload", {}))
     return Request(f"{cycle}/train/{r}/0", "training", cycle, r, steps)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fallow.core import Request, Step
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Value
 from fallow.storage.errors import Failed
 from tests.federation.hosts import (
@@ -109,7 +109,7 @@ def test_nothing_but_verbs_of_the_study_runs(leader: Leader, request_: Request) 
 def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_trained(
     leader: Leader, owner: str, kind: Any, verb: str, why: str
 ) -> None:
-    fit = Step("fit", "local", dict(leader.first_model()), Plan())
+    fit = Step("fit", "local", dict(leader.first_model()), TrainingConfig())
     keys = {
         "query": "0/query/0",
         "retention": "0/train/0/best/0",
@@ -188,14 +188,16 @@ def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path)
     agreed = agreement("query=entropy", "training=perfedavg")
     leader = Leader(folder(tmp_path, agreed, brought=range(6)))
     state = leader.first_model()
-    plan = replace(agreed.recipe.plan, batch=8, start="common")  # pairs of batches
+    training_config = replace(
+        agreed.recipe.training_config, batch_size=8, start="common"
+    )  # pairs of batches
     wrong = Request(
         "0/train/0/0",
         "training",
         0,
         0,
         (
-            Step("fit", "local", {}, plan),
+            Step("fit", "local", {}, training_config),
             Step("sum", "upload", {}),
         ),
     )
@@ -269,7 +271,7 @@ def test_work_that_came_too_late_leaves_no_trace_in_what_comes_next(tmp_path: Pa
                 "w": torch.ones_like(state["w"]),
                 "stats": state["stats"],
             }
-            step = Step("fit", "local", model, leader.site.agreement.recipe.plan)
+            step = Step("fit", "local", model, leader.site.agreement.recipe.training_config)
             missed = Request(
                 "0/train/1/0", "training", 0, 1, (step, Step("sum", "upload", {}))
             )

@@ -95,13 +95,13 @@ def test_a_withdrawn_sample_leaves_at_the_next_round_and_not_in_the_middle_of_on
     leader.people("hello", "0/hello")
     leader.ledger.withdraw(0, "ann")  # which has a label
     leader.ledger.withdraw(9, "ann")  # which has none
-    plan = leader.site.agreement.recipe.plan
+    training_config = leader.site.agreement.recipe.training_config
     middle = Request(
         "0/train/0/1",
         "training",
         0,
         0,
-        (Step("fit", "local", dict(state), plan), Step("sum", "upload", {})),
+        (Step("fit", "local", dict(state), training_config), Step("sum", "upload", {})),
     )
     assert leader.exchange({"north": middle}).answers["north"]["n"] == 6.0
     first = replace(middle, key="0/train/1/0", round=1)

@@ -12,7 +12,7 @@ import torch
 
 from fallow.core import Request, Step
 from fallow.core.messages import KEYS, Masked
-from fallow.core.plan import Segment
+from fallow.core.training_config import TrainingStage
 from fallow.network.envelope import Order
 from fallow.network.gathering import EPSILON
 from fallow.network.relays import (
@@ -121,9 +121,11 @@ def relaying(path: Path) -> tuple[Leader, Order, bytes]:
     leader = Leader(
         folder(path, agreement("training=dpfl", "validation=0.3"), brought=range(9))
     )
-    plan = replace(leader.site.agreement.recipe.plan, segments=(Segment(4),))  # the first
+    training_config = replace(
+        leader.site.agreement.recipe.training_config, stages=(TrainingStage(4),)
+    )  # the first
     secret = new_secret()
-    fit = Step("fit", "local", dict(leader.first_model()), plan)
+    fit = Step("fit", "local", dict(leader.first_model()), training_config)
     request = Request("0/train/0/0", "training", 0, 0, (fit, Step("relay", "model", {})))
     body = request_body(request, {"south": public_half(secret)})
     return leader, leader.order(request, body=body), secret

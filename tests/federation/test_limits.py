@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core import Plan, Request, Step
-from fallow.core.plan import Optimiser, Segment
+from fallow.core import Request, Step, TrainingConfig
+from fallow.core.training_config import Optimizer, TrainingStage
 from fallow.core.types import State, Value
 from tests.federation.hosts import (
     ASK,
@@ -47,8 +47,8 @@ def expect_refusal(leader: Leader, request: Request) -> str:
     return reply.refused
 
 
-def fit(name: str, state: State, plan: Plan | None = None) -> Step:
-    return Step("fit", name, dict(state), plan)
+def fit(name: str, state: State, training_config: TrainingConfig | None = None) -> Step:
+    return Step("fit", name, dict(state), training_config)
 
 
 def training(*steps: Step, cycle: int = 0, r: int = 0, turn: int = 0) -> Request:
@@ -237,22 +237,23 @@ def test_an_order_writes_only_models_of_the_study_into_a_sites_memory(
 def test_parts_of_models_that_no_model_has_are_refused(leader: Leader) -> None:
     state = {**leader.first_model(), "a/b": torch.zeros(3)}
     steps = (
-        fit("local", state, leader.site.agreement.recipe.plan),
+        fit("local", state, leader.site.agreement.recipe.training_config),
         Step("sum", "upload", {}),
     )
     assert "no name of a part" in expect_refusal(leader, training(*steps))
 
 
-# -- plans ----------------------------------------------------------------------------------
+# -- training configurations
+# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        {"segments": (Segment(3),)},
-        {"segments": (Segment(2), Segment(2))},
-        {"batch": 1},
-        {"optimiser": Optimiser(lr=5.0)},
+        {"stages": (TrainingStage(3),)},
+        {"stages": (TrainingStage(2), TrainingStage(2))},
+        {"batch_size": 1},
+        {"optimizer": Optimizer(lr=5.0)},
         {"start": "scratch"},
         {"start": "best"},
         {"mix": 0.5},
@@ -260,19 +261,19 @@ def test_parts_of_models_that_no_model_has_are_refused(leader: Leader) -> None:
         {"stop_at": 0.5},
     ],
 )
-def test_a_site_trains_by_the_agreed_plan_alone(
+def test_a_site_trains_by_the_agreed_training_config_alone(
     leader: Leader, changed: dict[str, Any]
 ) -> None:
-    plan = replace(leader.site.agreement.recipe.plan, **changed)
-    steps = (fit("local", leader.first_model(), plan), Step("sum", "upload", {}))
-    assert "by a plan that is not the agreed one" in expect_refusal(
+    training_config = replace(leader.site.agreement.recipe.training_config, **changed)
+    steps = (fit("local", leader.first_model(), training_config), Step("sum", "upload", {}))
+    assert "by a training configuration that is not the agreed one" in expect_refusal(
         leader, training(*steps)
     )
     assert leader.ledger.store.load_states("north") == {}
 
 
 def test_an_order_brings_few_models(leader: Leader) -> None:
-    one = fit("local", leader.first_model(), leader.site.agreement.recipe.plan)
+    one = fit("local", leader.first_model(), leader.site.agreement.recipe.training_config)
     steps = (*[one] * 7, Step("sum", "upload", {}))
     assert "brings 7 models; a site takes 6" in expect_refusal(leader, training(*steps))
 
@@ -326,7 +327,7 @@ def test_a_verb_is_asked_as_often_as_its_method_asks_it(leader: Leader) -> None:
     state = leader.first_model()
     leader.round(0, state)
     again = training(
-        fit("local", state, leader.site.agreement.recipe.plan),
+        fit("local", state, leader.site.agreement.recipe.training_config),
         Step("sum", "upload", {}),
         turn=1,
     )
@@ -401,9 +402,11 @@ def test_the_model_that_was_scored_is_the_one_that_goes_on(leader: Leader) -> No
     state = leader.first_model()
     other = {**state, "w": state["w"] + 1}
     leader.exchange({"north": score(leader, other, r=0)})
-    plan = leader.site.agreement.recipe.plan
+    training_config = leader.site.agreement.recipe.training_config
     upload = Step("sum", "upload", {})
-    why = expect_refusal(leader, training(fit("local", state, plan), upload, r=1))
+    why = expect_refusal(
+        leader, training(fit("local", state, training_config), upload, r=1)
+    )
     assert "another common model of 0/train/0 than the one that it knows" in why
     leader.exchange({"north": score(leader, other, r=1)})
     steps = (fit("global", state), Step("keep", "select", {"n": 3}))
@@ -420,10 +423,14 @@ def test_a_common_model_without_one_of_its_parts_is_refused_by_that_part(
     state = leader.first_model()
     rest = {name: part for name, part in state.items() if name != missing}
     said = f"brings site north a model without {missing!r}"
-    plan = leader.site.agreement.recipe.plan
+    training_config = leader.site.agreement.recipe.training_config
     upload = Step("sum", "upload", {})
-    assert said in expect_refusal(leader, training(fit("local", rest, plan), upload))
-    assert said in expect_refusal(leader, training(fit("local", rest, plan), upload, r=1))
+    assert said in expect_refusal(
+        leader, training(fit("local", rest, training_config), upload)
+    )
+    assert said in expect_refusal(
+        leader, training(fit("local", rest, training_config), upload, r=1)
+    )
     assert said in expect_refusal(leader, score(leader, rest))
     handed = (fit("global", rest), Step("keep", "select", {"n": 3}))
     assert said in expect_refusal(leader, Request("0/query/0", "query", 0, 0, handed))
@@ -542,11 +549,17 @@ def test_what_makes_an_order_fail_cannot_be_searched_for(leader: Leader) -> None
     other = {**state, "w": state["w"] + 1e307}
     assert expect_refusal(leader, score(leader, other))
     assert leader.ledger.orders.scores() == 1
-    steps = (fit("local", {}, leader.site.agreement.recipe.plan), Step("sum", "upload", {}))
+    steps = (
+        fit("local", {}, leader.site.agreement.recipe.training_config),
+        Step("sum", "upload", {}),
+    )
     first = training(*steps, r=0, cycle=1)
     expect_refusal(leader, first)
     second = training(
-        fit("local", state, leader.site.agreement.recipe.plan), *steps[1:], r=0, cycle=1
+        fit("local", state, leader.site.agreement.recipe.training_config),
+        *steps[1:],
+        r=0,
+        cycle=1,
     )
     assert "has tried exchange 1/train/0/0 with other contents" in expect_refusal(
         leader, second
@@ -559,8 +572,13 @@ def test_a_relay_goes_to_sites_of_the_study(tmp_path: Path) -> None:
     leader = Leader(
         folder(tmp_path, agreement("training=dpfl", "validation=0.3"), brought=range(9))
     )
-    plan = replace(leader.site.agreement.recipe.plan, segments=(Segment(4),))
-    steps = (fit("local", leader.first_model(), plan), Step("relay", "model", {}))
+    training_config = replace(
+        leader.site.agreement.recipe.training_config, stages=(TrainingStage(4),)
+    )
+    steps = (
+        fit("local", leader.first_model(), training_config),
+        Step("relay", "model", {}),
+    )
     body = request_body(training(*steps), {"mallory": bytes(32)})
     reply = leader.send(leader.order(training(*steps), body=body))
     assert "is to relay to 'mallory', which is no site of this study" in str(reply.refused)

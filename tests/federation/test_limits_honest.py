@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -16,8 +16,8 @@ from tests.federation.worlds import federation, photos, rows
 pytest.importorskip("cryptography")
 SMALL: dict[str, Any] = {
     "model": Spec("linear"),
-    "plan": Plan((Segment(1),), 8, Optimiser(lr=0.05)),
-    "local_plan": Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    "training_config": TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
+    "local_training_config": TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
     "query": Spec("random"),
     "initial": 5,
     "per_cycle": 2,

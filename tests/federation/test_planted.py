@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fallow.core.names import BUILT_IN, NamePolicy
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -39,7 +39,7 @@ from tests.federation.worlds import Federation
 pytest.importorskip("cryptography")
 COMMON: dict[str, Any] = {
     "model": Spec("linear"),
-    "plan": Plan((Segment(2),), 8, Optimiser(lr=0.05)),
+    "training_config": TrainingConfig((TrainingStage(2),), 8, Optimizer(lr=0.05)),
     "query": Spec("entropy"),
     "initial": 6,
     "per_cycle": 5,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.federation.card import CARD
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -27,7 +27,7 @@ STRIDES = {"tiny": 1, "personal": 2, "stopped": 10}
 RECIPE = Recipe(
     "tiny",
     model=Spec("linear"),
-    plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
     query=Spec("ahfal"),
     initial=4,
     per_cycle=3,
@@ -39,7 +39,7 @@ RECIPE = Recipe(
 PERSONAL = Recipe(
     "personal",
     model=Spec("linear"),
-    plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
     training=Spec("dpfl", {"budget": 1}),
     query=Spec("entropy"),
     initial=4,
@@ -55,7 +55,7 @@ PERSONAL = Recipe(
 STOPPED = Recipe(
     "stopped",
     model=Spec("linear"),
-    plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
     query=Spec("entropy"),
     initial=2,
     per_cycle=2,

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from fallow.core.events import Event
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import SiteId
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
@@ -40,10 +40,10 @@ CALM = Faults()
 STORM = Faults(
     lost=0.1, twice=0.2, damaged=0.02, dies_before=0.06, dies_after=0.06, late=8.0
 )
-PLAN = Plan((Segment(1),), 8, Optimiser(lr=0.05, momentum=0.9))
+CONFIG = TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05, momentum=0.9))
 COMMON: dict[str, Any] = {
     "model": Spec("linear"),
-    "plan": PLAN,
+    "training_config": CONFIG,
     "initial": 3,
     "per_cycle": 2,
     "rounds": 1,
@@ -292,8 +292,10 @@ class Shy:
 def test_what_a_site_did_too_late_is_as_if_it_had_never_been_asked(
     tmp_path: Path, rounds: tuple[int, ...]
 ) -> None:
-    plan = replace(PLAN, optimiser=replace(PLAN.optimiser, persist=True))
-    weather = Weather(tmp_path, replace(SUMS, rounds=3, plan=plan), quorum=2)
+    training_config = replace(CONFIG, optimizer=replace(CONFIG.optimizer, persist=True))
+    weather = Weather(
+        tmp_path, replace(SUMS, rounds=3, training_config=training_config), quorum=2
+    )
     public = weather.world.agreement.coordinator
     late, never = (
         weather.study(0, shy=Shy(does, public, rounds)) for does in (True, False)

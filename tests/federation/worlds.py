@@ -15,7 +15,7 @@ import torch
 
 from fallow.core.events import Event
 from fallow.core.missing import Missing
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data import Dataset
 from fallow.federation.agreement import Agreement, Waits, at_sites
 from fallow.federation.coordinator.program import Program
@@ -293,7 +293,7 @@ def federation(
 TINY = Recipe(
     "tiny",
     model=Spec("linear"),
-    plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
     query=Spec("entropy"),
     initial=4,
     per_cycle=3,

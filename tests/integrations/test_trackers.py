@@ -42,7 +42,7 @@ def test_mlflow_keeps_settings_scores_and_the_page_of_one_run(
     assert kept.info.run_name == "entropy, seed 0"
     assert kept.info.status == "FINISHED"
     assert kept.data.params["query"] == "entropy"
-    assert kept.data.params["plan.batch"] == "16"
+    assert kept.data.params["training_config.batch_size"] == "16"
     history = client.get_metric_history(kept.info.run_id, "accuracy")
     assert [(point.step, point.value) for point in history] == list(
         enumerate(run.records["accuracy"])

@@ -8,31 +8,31 @@ import pytest
 import torch
 from torch import nn
 
-from fallow.core import Layout, Optimiser, Plan, Segment, State
+from fallow.core import Layout, Optimizer, State, TrainingConfig, TrainingStage
 from fallow.engine import Loop, Stacked
 from fallow.sites.store import Label
 from fallow.training import KCFU, FedAvg
-from tests.engine.jobs import agree, linear, mlp, norm, optimiser_of
+from tests.engine.jobs import agree, linear, mlp, norm, optimizer_of
 from tests.laws.test_training_laws import federated, sites, trained
 
-PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9))
+CONFIG = TrainingConfig((TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=0.9))
 ONE = {"a": 8}
 
 
 def balanced_softmax(make: Callable[[], nn.Module], rounds: int) -> State:
     """One site by ``torch.optim``: cross-entropy of outputs + log n_c, nothing else."""
-    site = sites(make, KCFU(PLAN), ONE).members["a"]
+    site = sites(make, KCFU(CONFIG), ONE).members["a"]
     tilt = torch.bincount(site.labels, minlength=3).double().log()
     model = make().train()
     for r in range(rounds):
-        optimiser = optimiser_of(PLAN.optimiser, model)
+        optimizer = optimizer_of(CONFIG.optimizer, model)
         for epoch in range(2):
             draw = site.streams("batches", "local", 0, r, epoch)
             for rows in torch.split(torch.randperm(8, generator=draw), 4):
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 outputs = model(site.x[rows]) + tilt
                 nn.functional.cross_entropy(outputs, site.labels[rows]).backward()  # type: ignore[no-untyped-call]  # torch's
-                optimiser.step()
+                optimizer.step()
     return Layout.of(model).flatten(model)
 
 
@@ -45,7 +45,7 @@ each_case = pytest.mark.parametrize(("make", "executor"), CASES)
 def test_the_first_round_is_balanced_softmax_alone(
     make: Callable[[], nn.Module], executor: type, pool: int
 ) -> None:
-    ours = federated(make, KCFU(PLAN), ONE, executor, rounds=1, pool=pool)
+    ours = federated(make, KCFU(CONFIG), ONE, executor, rounds=1, pool=pool)
     agree(ours, balanced_softmax(make, 1))
 
 
@@ -53,14 +53,14 @@ def test_the_first_round_is_balanced_softmax_alone(
 def test_without_a_pool_every_round_is(
     make: Callable[[], nn.Module], executor: type
 ) -> None:
-    agree(federated(make, KCFU(PLAN), ONE, executor), balanced_softmax(make, 3))
+    agree(federated(make, KCFU(CONFIG), ONE, executor), balanced_softmax(make, 3))
 
 
 @each_case
 def test_with_a_pool_the_second_round_is_not(
     make: Callable[[], nn.Module], executor: type
 ) -> None:
-    ours = federated(make, KCFU(PLAN), ONE, executor, rounds=2, pool=9)
+    ours = federated(make, KCFU(CONFIG), ONE, executor, rounds=2, pool=9)
     assert float((ours["w"] - balanced_softmax(make, 2)["w"]).abs().max()) > 1e-6
 
 
@@ -69,7 +69,7 @@ def test_where_a_site_has_as_many_labels_of_each_class_the_first_round_is_fedavg
     make: Callable[[], nn.Module],
 ) -> None:
     found = []
-    for method in (KCFU(PLAN), FedAvg(PLAN)):
+    for method in (KCFU(CONFIG), FedAvg(CONFIG)):
         carrier = sites(make, method, {"a": 0}, pool=12)
         site = carrier.members["a"]
         site.buy([Label(row, float(row % 3), cycle=0) for row in range(12)])

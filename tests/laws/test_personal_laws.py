@@ -27,8 +27,8 @@ from fallow.training.personal import (
 from tests.engine.jobs import agree, linear, mlp, norm
 from tests.laws.test_training_laws import ROWS
 from tests.training.personal.federation import (
+    CONFIG,
     METHODS,
-    PLAN,
     federation,
     first_state,
     rounds,
@@ -58,45 +58,53 @@ def common(make: Callable[[], nn.Module], method: Any, executor: type = Loop) ->
 def test_ditto_without_its_pull_is_local_training_bit_for_bit(
     make: Callable[[], nn.Module],
 ) -> None:
-    same(train_and_deploy(make, Ditto(PLAN, lam=0.0)), train_and_deploy(make, Local(PLAN)))
+    same(
+        train_and_deploy(make, Ditto(CONFIG, lam=0.0)),
+        train_and_deploy(make, Local(CONFIG)),
+    )
 
 
 @each_model
 def test_with_its_pull_it_is_not(make: Callable[[], nn.Module]) -> None:
-    ours, alone = train_and_deploy(make, Ditto(PLAN)), train_and_deploy(make, Local(PLAN))
+    ours, alone = (
+        train_and_deploy(make, Ditto(CONFIG)),
+        train_and_deploy(make, Local(CONFIG)),
+    )
     assert all(not torch.equal(ours[name]["w"], alone[name]["w"]) for name in alone)
 
 
 @each_model
-@pytest.mark.parametrize("method", [Ditto(PLAN, lam=0.3), APFL(PLAN), FedAvgPost(PLAN)])
+@pytest.mark.parametrize(
+    "method", [Ditto(CONFIG, lam=0.3), APFL(CONFIG), FedAvgPost(CONFIG)]
+)
 def test_the_common_model_beside_personal_ones_is_that_of_fedavg(
     make: Callable[[], nn.Module], method: Any
 ) -> None:
-    agree(common(make, method), common(make, FedAvg(PLAN)), atol=0)
+    agree(common(make, method), common(make, FedAvg(CONFIG)), atol=0)
 
 
 @each_model
 def test_apfl_whose_mixture_is_all_private_is_local_training_bit_for_bit(
     make: Callable[[], nn.Module],
 ) -> None:
-    fixed = APFL(PLAN, alpha=1.0, adaptive=False)
-    same(train_and_deploy(make, fixed), train_and_deploy(make, Local(PLAN)))
+    fixed = APFL(CONFIG, alpha=1.0, adaptive=False)
+    same(train_and_deploy(make, fixed), train_and_deploy(make, Local(CONFIG)))
 
 
 @pytest.mark.parametrize("make", [linear, mlp])
 def test_apfl_whose_mixture_is_all_shared_is_the_copy_of_fedavg_bit_for_bit(
     make: Callable[[], nn.Module],
 ) -> None:
-    fixed = APFL(PLAN, alpha=0.0, adaptive=False)
-    same(train_and_deploy(make, fixed), train_and_deploy(make, FedAvgPost(PLAN)))
+    fixed = APFL(CONFIG, alpha=0.0, adaptive=False)
+    same(train_and_deploy(make, fixed), train_and_deploy(make, FedAvgPost(CONFIG)))
 
 
 @each_model
 def test_knn_without_weight_predicts_as_fedavg(make: Callable[[], nn.Module]) -> None:
-    method = KNNPer(PLAN, weight=0.0)
+    method = KNNPer(CONFIG, weight=0.0)
     carrier = federation(make, method)
     state = rounds(carrier, method, first_state(make))
-    agree(state, common(make, FedAvg(PLAN)), atol=0)
+    agree(state, common(make, FedAvg(CONFIG)), atol=0)
     site = carrier.members["a"]
     view = SiteView(site, 0)
     ours, plain = view.outputs(state, site.x), view.forward(state, site.x)
@@ -108,8 +116,8 @@ def test_knn_without_weight_predicts_as_fedavg(make: Callable[[], nn.Module]) ->
 def test_fedprox_without_a_penalty_is_fedavg_before_and_after_tuning(
     make: Callable[[], nn.Module], tune_prox: bool
 ) -> None:
-    ours, theirs = FedProxFT(PLAN, mu=0.0, tune_prox=tune_prox), FedAvgFT(PLAN)
-    agree(common(make, ours), common(make, FedAvg(PLAN)), atol=0)
+    ours, theirs = FedProxFT(CONFIG, mu=0.0, tune_prox=tune_prox), FedAvgFT(CONFIG)
+    agree(common(make, ours), common(make, FedAvg(CONFIG)), atol=0)
     if not tune_prox:  # batches are drawn by the name of the model
         same(train_and_deploy(make, ours), train_and_deploy(make, theirs))
 
@@ -118,9 +126,11 @@ def test_fedprox_without_a_penalty_is_fedavg_before_and_after_tuning(
 def test_before_tuning_the_tuned_methods_are_fedavg_and_fedprox(
     make: Callable[[], nn.Module],
 ) -> None:
-    agree(common(make, FedAvgFT(PLAN)), common(make, FedAvg(PLAN)), atol=0)
+    agree(common(make, FedAvgFT(CONFIG)), common(make, FedAvg(CONFIG)), atol=0)
     agree(
-        common(make, FedProxFT(PLAN, mu=0.4)), common(make, FedProx(PLAN, mu=0.4)), atol=0
+        common(make, FedProxFT(CONFIG, mu=0.4)),
+        common(make, FedProx(CONFIG, mu=0.4)),
+        atol=0,
     )
 
 
@@ -128,13 +138,13 @@ def test_before_tuning_the_tuned_methods_are_fedavg_and_fedprox(
 def test_a_graph_that_only_sees_shares_of_rows_is_fedavg(
     make: Callable[[], nn.Module],
 ) -> None:
-    method = PFedGraph(PLAN, alpha=1e6, lam=0.0)
+    method = PFedGraph(CONFIG, alpha=1e6, lam=0.0)
     carrier = federation(make, method)
     state = rounds(carrier, method, first_state(make))
     p = torch.tensor([8.0, 6.0, 12.0]) / 26
     assert_close(state["weights"], p.double().expand(3, 3), rtol=0, atol=1e-6)
     mixed = state["weights"] @ state["models"]
-    fedavg = common(make, FedAvg(PLAN))
+    fedavg = common(make, FedAvg(CONFIG))
     assert_close(mixed, fedavg["w"].expand(3, -1), rtol=0, atol=1e-5)
 
 

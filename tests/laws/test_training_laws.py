@@ -13,7 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from fallow.core import Ask, Disclosure, Layout, Optimiser, Plan, Segment, State, stream
+from fallow.core import (
+    Ask,
+    Disclosure,
+    Layout,
+    Optimizer,
+    State,
+    TrainingConfig,
+    TrainingStage,
+    stream,
+)
 from fallow.core.local import Batch, slot
 from fallow.core.methods import Methods
 from fallow.engine import Loop, Stacked, row_loss
@@ -23,10 +32,10 @@ from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust
-from tests.engine.jobs import linear, mlp, norm, optimiser_of
+from tests.engine.jobs import linear, mlp, norm, optimizer_of
 from tests.worlds import Forgetful
 
-PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9))
+CONFIG = TrainingConfig((TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=0.9))
 SHAPES: dict[Any, tuple[int, ...]] = {norm: (2, 5, 5)}
 ROWS = {"a": 8, "b": 6, "c": 12}
 
@@ -87,7 +96,10 @@ def federated(
 def test_fedprox_without_a_penalty_is_fedavg_bit_for_bit(
     make: Callable[[], nn.Module],
 ) -> None:
-    without, fedavg = federated(make, FedProx(PLAN, mu=0.0)), federated(make, FedAvg(PLAN))
+    without, fedavg = (
+        federated(make, FedProx(CONFIG, mu=0.0)),
+        federated(make, FedAvg(CONFIG)),
+    )
     assert torch.equal(without["w"], fedavg["w"])
     assert torch.equal(without["stats"], fedavg["stats"])
 
@@ -95,7 +107,7 @@ def test_fedprox_without_a_penalty_is_fedavg_bit_for_bit(
 def test_a_larger_penalty_keeps_the_sites_nearer_to_the_model_they_were_sent() -> None:
     start, moved = Layout.of(mlp()).flatten(mlp()), []
     for mu in (0.0, 0.5, 2.0):
-        method = FedProx(replace(PLAN, optimiser=Optimiser(lr=0.02, momentum=0.0)), mu=mu)
+        method = FedProx(replace(CONFIG, optimizer=Optimizer(lr=0.02, momentum=0.0)), mu=mu)
         carrier = sites(mlp, method, ROWS)
         trained(carrier, method, start, rounds=1)
         away = [site.memory["local"]["w"] - start["w"] for site in carrier.members.values()]
@@ -105,26 +117,28 @@ def test_a_larger_penalty_keeps_the_sites_nearer_to_the_model_they_were_sent() -
 
 @pytest.mark.parametrize("executor", [Loop, Stacked])
 def test_one_site_with_fedavg_is_plain_sgd(executor: type) -> None:
-    plan = replace(PLAN, optimiser=Optimiser("sgd", 0.05, momentum=0.9, persist=True))
-    ours = federated(mlp, FedAvg(plan), {"a": 10}, executor)
-    site = sites(mlp, FedAvg(plan), {"a": 10}).members["a"]
+    training_config = replace(
+        CONFIG, optimizer=Optimizer("sgd", 0.05, momentum=0.9, persist=True)
+    )
+    ours = federated(mlp, FedAvg(training_config), {"a": 10}, executor)
+    site = sites(mlp, FedAvg(training_config), {"a": 10}).members["a"]
     model = mlp().train()
-    optimiser = optimiser_of(plan.optimiser, model)
+    optimizer = optimizer_of(training_config.optimizer, model)
     for r in range(3):
         for epoch in range(2):
             draw = site.streams("batches", "local", 0, r, epoch)
             for rows in torch.split(torch.randperm(10, generator=draw), 4):
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 nn.functional.cross_entropy(
                     model(site.x[rows]), site.labels[rows]
                 ).backward()  # type: ignore[no-untyped-call]  # torch's
-                optimiser.step()
+                optimizer.step()
     assert_close(ours["w"], Layout.of(model).flatten(model)["w"], rtol=0, atol=1e-10)
 
 
 METHODS = (
-    *(FedAvg(PLAN), FedProx(PLAN, mu=0.5), KCFU(PLAN), Evidential(PLAN)),
-    *(Robust(PLAN), Robust(PLAN, rule="clipped")),
+    *(FedAvg(CONFIG), FedProx(CONFIG, mu=0.5), KCFU(CONFIG), Evidential(CONFIG)),
+    *(Robust(CONFIG), Robust(CONFIG, rule="clipped")),
 )
 each_method = pytest.mark.parametrize(
     "method", METHODS, ids=lambda method: type(method).__name__
@@ -152,11 +166,11 @@ def test_a_site_without_labels_changes_nothing(method: Any) -> None:
 
 def test_where_nobody_has_a_label_the_model_stays() -> None:
     start = Layout.of(mlp()).flatten(mlp())
-    assert torch.equal(federated(mlp, FedAvg(PLAN), {"a": 0, "b": 0})["w"], start["w"])
+    assert torch.equal(federated(mlp, FedAvg(CONFIG), {"a": 0, "b": 0})["w"], start["w"])
 
 
 def test_the_average_weighs_sites_by_their_labels() -> None:
-    method, start = FedAvg(PLAN), Layout.of(mlp()).flatten(mlp())
+    method, start = FedAvg(CONFIG), Layout.of(mlp()).flatten(mlp())
     carrier = sites(mlp, method, ROWS)
     state = trained(carrier, method, start, rounds=1)
     local = {name: site.memory["local"]["w"] for name, site in carrier.members.items()}
@@ -165,7 +179,7 @@ def test_the_average_weighs_sites_by_their_labels() -> None:
 
 
 def test_batch_norm_statistics_are_averaged_with_the_weights() -> None:
-    method, start = FedAvg(PLAN), Layout.of(norm()).flatten(norm())
+    method, start = FedAvg(CONFIG), Layout.of(norm()).flatten(norm())
     carrier = sites(norm, method, ROWS)
     state = trained(carrier, method, start, rounds=1)
     local = {name: site.memory["local"]["stats"] for name, site in carrier.members.items()}
@@ -185,7 +199,7 @@ def test_local_batch_norm_statistics_never_leave_their_site(method: Any) -> None
 
 
 def test_local_batch_norm_statistics_go_on_from_round_to_round() -> None:
-    method, start = FedAvg(PLAN, bn="local"), Layout.of(norm()).flatten(norm())
+    method, start = FedAvg(CONFIG, bn="local"), Layout.of(norm()).flatten(norm())
     once, twice = (sites(norm, method, ROWS) for _ in range(2))
     trained(once, method, start, rounds=1)
     state = trained(twice, method, start, rounds=2)
@@ -199,10 +213,10 @@ def test_local_batch_norm_statistics_go_on_from_round_to_round() -> None:
 def test_no_gradient_flows_through_padding(make: Callable[[], nn.Module]) -> None:
     model = make()
     executor = Stacked(model, Layout.of(model), row_loss("classification"))
-    learn = Autograd(executor.network, executor.loss, PLAN.optimiser)
+    learn = Autograd(executor.network, executor.loss, CONFIG.optimizer)
     state = executor.layout.flatten(model)
     at = slot(
-        {name: torch.stack([part] * 2) for name, part in state.items()}, PLAN.optimiser
+        {name: torch.stack([part] * 2) for name, part in state.items()}, CONFIG.optimizer
     )
     draw = stream(0, "batch")
     x, y = (
@@ -223,7 +237,9 @@ def test_no_gradient_flows_through_padding(make: Callable[[], nn.Module]) -> Non
 
 def test_long_training_of_many_sites_does_not_grow_the_process() -> None:
     method = FedAvg(
-        Plan((Segment(1),), 4, Optimiser("sgd", 0.01, momentum=0.9, persist=True))
+        TrainingConfig(
+            (TrainingStage(1),), 4, Optimizer("sgd", 0.01, momentum=0.9, persist=True)
+        )
     )
     rows = {f"s{i:03d}": 1 + i % 8 for i in range(100)}
     carrier = sites(linear, method, rows, Stacked)

@@ -9,8 +9,8 @@ import torch
 from torch import Generator, nn
 from torch.testing import assert_close
 
-from fallow.core import Layout, Plan, stream
-from fallow.core.plan import Optimiser
+from fallow.core import Layout, TrainingConfig, stream
+from fallow.core.training_config import Optimizer
 from fallow.engine import Job, Loop, row_loss
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
@@ -86,9 +86,11 @@ def test_a_step_on_eight_rows_moves_every_parameter_and_the_statistics() -> None
     job = Job(
         "a", x, torch.arange(8) % 3, torch.ones(8), start, lambda *p: stream(0, *p), {}
     )
-    plan = Plan(batch=8, optimiser=Optimiser(lr=0.01))
-    method = FedAvg(plan=plan)
-    (done,) = Loop(net, layout, row_loss("classification")).fit(method, plan, 0, [job])
+    training_config = TrainingConfig(batch_size=8, optimizer=Optimizer(lr=0.01))
+    method = FedAvg(training_config=training_config)
+    (done,) = Loop(net, layout, row_loss("classification")).fit(
+        method, training_config, 0, [job]
+    )
     moved = layout.views((done.sent["w"] - start["w"]).abs())
     assert all(bool(part.any()) for part in moved.values())
     assert bool((done.sent["stats"] != start["stats"]).float().mean() > 0.9)
@@ -105,7 +107,7 @@ def test_batch_statistics_of_the_sites_are_averaged_as_the_weights_are() -> None
         cycles=0,
         score_rounds=1,
         initial=8,
-        plan=Plan(batch=8, optimiser=Optimiser(lr=0.01)),
+        training_config=TrainingConfig(batch_size=8, optimizer=Optimizer(lr=0.01)),
     )
     journal = Journal()
     made = build_world(recipe, 0, journal)

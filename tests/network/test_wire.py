@@ -13,8 +13,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fallow.core.messages import Masked, Request, Step
-from fallow.core.plan import Optimiser, Plan, Schedule, Segment
 from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.network.wire import pack_request, unpack_request
 from fallow.storage.packing import pack, unpack
 
@@ -26,10 +26,10 @@ TREE: dict[str, Any] = {
     "nested": {"list": [1, 2.5, None, "x", False, torch.ones(1)], "empty": {}},
     "#": "a key that means something in the format",
 }
-PLAN = Plan(
-    (Segment(1, "head"), Segment(2, "body")),
+CONFIG = TrainingConfig(
+    (TrainingStage(1, "head"), TrainingStage(2, "body")),
     8,
-    Optimiser("adam", 0.01, betas=(0.5, 0.9), persist=True),
+    Optimizer("adam", 0.01, betas=(0.5, 0.9), persist=True),
     Schedule((3, 5), 0.2, "round"),
     stop_at=0.9,
     augment=("flip", "crop2"),
@@ -40,7 +40,7 @@ REQUEST = Request(
     3,
     1,
     (
-        Step("fit", "local", {"w": torch.randn(4, generator=stream(0, "w"))}, PLAN),
+        Step("fit", "local", {"w": torch.randn(4, generator=stream(0, "w"))}, CONFIG),
         Step("keep", "select", {"n": 4, "mean": None, "low": torch.tensor([True])}),
     ),
 )
@@ -96,7 +96,11 @@ def test_a_request_comes_back_as_it_was() -> None:
     back = unpack_request(SOUND)
     assert replace(back, steps=()) == replace(REQUEST, steps=())
     for ours, theirs in zip(back.steps, REQUEST.steps, strict=True):
-        assert (ours.kind, ours.verb, ours.plan) == (theirs.kind, theirs.verb, theirs.plan)
+        assert (ours.kind, ours.verb, ours.training_config) == (
+            theirs.kind,
+            theirs.verb,
+            theirs.training_config,
+        )
         assert same(ours.args, theirs.args)
 
 
@@ -162,7 +166,7 @@ def tree(node: Any, **tensors: Tensor) -> bytes:
 
 
 def with_step(**change: Any) -> bytes:
-    step = {"kind": "each", "verb": "v", "args": {}, "plan": None, **change}
+    step = {"kind": "each", "verb": "v", "args": {}, "training_config": None, **change}
     return pack({"key": "k", "owner": "query", "cycle": 0, "round": 0, "steps": [step]})
 
 
@@ -195,13 +199,13 @@ WRONG: list[bytes] = [
     with_step(masked={**ABOUT, "keys": {"a": 1}}),
     with_step(masked={**ABOUT, "keys": {"a": torch.zeros(31, dtype=torch.uint8)}}),
     with_step(masked={**ABOUT, "keys": {"a": torch.zeros(32)}}),
-    with_step(plan=5),
-    with_step(plan={"batch": 3}),
-    with_step(plan={**PLAN.to_dict(), "batch": 0}),
-    with_step(plan={**PLAN.to_dict(), "batch": "many"}),
-    with_step(plan={**PLAN.to_dict(), "segments": [{"epochs": -1}]}),
-    with_step(plan={**PLAN.to_dict(), "optimiser": {"lr": 1, "betas": 3}}),
-    with_step(plan={**PLAN.to_dict(), "extra": 1}),
+    with_step(training_config=5),
+    with_step(training_config={"batch_size": 3}),
+    with_step(training_config={**CONFIG.to_dict(), "batch_size": 0}),
+    with_step(training_config={**CONFIG.to_dict(), "batch_size": "many"}),
+    with_step(training_config={**CONFIG.to_dict(), "stages": [{"epochs": -1}]}),
+    with_step(training_config={**CONFIG.to_dict(), "optimizer": {"lr": 1, "betas": 3}}),
+    with_step(training_config={**CONFIG.to_dict(), "extra": 1}),
     pack({"key": "k", "owner": "query", "cycle": 0, "round": 0, "steps": 5}),
     pack({"key": 3, "owner": "query", "cycle": 0, "round": 0, "steps": []}),
     pack({"key": "k", "owner": "query", "cycle": "0", "round": 0, "steps": []}),

@@ -24,7 +24,7 @@ WORLD = fl.Federation(fl.load("digits"), "iid", sites=4)
     [
         {"model": "mlp"},
         {"rounds": 3},
-        {"plan": {"batch": 8}},
+        {"training_config": {"batch_size": 8}},
         {"head": "exact"},
         {"features": "resnet18"},
         {"query": "ifal"},
@@ -36,7 +36,7 @@ WORLD = fl.Federation(fl.load("digits"), "iid", sites=4)
         {"queries": ["random", "margin@privacy.epsilon=1.0"]},
         {"queries": ["random", "ksas"]},
         {"fresh_first": True},
-        {"plan.batch": "8"},
+        {"training_config.batch_size": "8"},
         {"privacy": {"epsilon": 1.0}},
         {"privacy": fl.Privacy(epsilon=1.0)},
         {"privacy.epsilon": "1.0"},

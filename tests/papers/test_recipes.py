@@ -96,16 +96,16 @@ def test_its_printed_numbers_are_in_the_table_it_names(recipe: Recipe) -> None:
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_a_full_protocol_is_the_papers(name: str) -> None:
     r = RECIPES[name]
-    sgd = r.plan.optimiser
+    sgd = r.training_config.optimizer
     end = sum(r.purchases)
     found = (
         r.data,
         r.sites,
         r.rounds,
-        r.plan.epochs,
+        r.training_config.epochs,
         sgd.lr,
         sgd.weight_decay,
-        r.plan.batch,
+        r.training_config.batch_size,
         r.initial,
         r.per_cycle,
         round(end, 3),
@@ -117,9 +117,9 @@ def test_a_full_protocol_is_the_papers(name: str) -> None:
 
 
 def test_moments_and_schedules_follow_the_public_codes() -> None:
-    ahfal = RECIPES["ahfal/cifar10"].plan
-    logo = RECIPES["logo/cifar10"].plan
-    assert ahfal.optimiser.persist and not logo.optimiser.persist
+    ahfal = RECIPES["ahfal/cifar10"].training_config
+    logo = RECIPES["logo/cifar10"].training_config
+    assert ahfal.optimizer.persist and not logo.optimizer.persist
     # 5 local epochs a round: the 260th epoch begins round 52 (counted from 0)
     assert ahfal.schedule.at(51, 4, 5) == 1.0 and ahfal.schedule.at(52, 0, 5) == 0.1
     assert logo.schedule.at(75, 0, 5) == 1.0 and logo.schedule.at(76, 0, 5) == 0.1
@@ -151,7 +151,11 @@ def test_table_2_of_fale_has_a_small_and_a_full_recipe_for_each_of_its_data_sets
     full = RECIPES["fale/protein"]
     assert full.share_of(0) * full.sites * full.cycles == 15_000
     assert full.share_of(0) / full.queries_per_cycle == 5
-    assert (full.plan.optimiser.name, full.plan.optimiser.lr, full.plan.epochs) == (
+    assert (
+        full.training_config.optimizer.name,
+        full.training_config.optimizer.lr,
+        full.training_config.epochs,
+    ) == (
         "adam",
         0.01,
         25,
@@ -167,15 +171,15 @@ def test_table_2_of_fale_has_a_small_and_a_full_recipe_for_each_of_its_data_sets
 @pytest.mark.parametrize("name", PERSONAL)
 def test_a_full_protocol_of_dpfl_is_the_papers(name: str) -> None:
     r = RECIPES[name]
-    sgd = r.plan.optimiser
+    sgd = r.training_config.optimizer
     found = (
         r.data,
         r.sites,
         r.rounds,
-        r.plan.epochs,
+        r.training_config.epochs,
         sgd.lr,
         sgd.weight_decay,
-        r.plan.batch,
+        r.training_config.batch_size,
         r.seeds,
     )
     assert found == PERSONAL[name]

@@ -10,9 +10,9 @@ import pytest
 import torch
 from scipy import stats
 
-from fallow.core import Plan, Request, stream
+from fallow.core import Request, TrainingConfig, stream
 from fallow.core.messages import Kind, Masked, Step
-from fallow.core.plan import Optimiser
+from fallow.core.training_config import Optimizer
 from fallow.privacy import Privacy
 from fallow.privacy.fixed import decode
 from fallow.privacy.masks import mask, new_secret, public_half
@@ -143,9 +143,15 @@ def test_one_step_of_training_tells_the_counts_that_noise_covers() -> None:
     federation = protected(ONE)
     ask = asking(federation)
     ask.owner = "training"
-    plan = Plan(batch=64, optimiser=Optimiser(lr=1.0, momentum=0.0))  # one step from zero
+    training_config = TrainingConfig(
+        batch_size=64, optimizer=Optimizer(lr=1.0, momentum=0.0)
+    )  # one step from zero
     ask.fit(
-        plan, "local", None, w=torch.zeros(21, dtype=torch.float64), stats=torch.zeros(0)
+        training_config,
+        "local",
+        None,
+        w=torch.zeros(21, dtype=torch.float64),
+        stats=torch.zeros(0),
     )
     ask.carrier = carrier = Losing(ask.carrier)
     ask.sum("upload")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import Plan, Segment, stream
+from fallow.core import TrainingConfig, TrainingStage, stream
 from fallow.queries import FairFAL
 from fallow.queries.fairfal import difference, mean_prediction, quotas
 from fallow.queries.parts import Gradients, residuals
@@ -86,8 +86,10 @@ def test_the_imbalance_is_asked_once_and_then_kept_in_the_memo() -> None:
 def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_first(
     tmp_path: Path,
 ) -> None:
-    cell, plan = StudyRun("fairfal", 0), Plan((Segment(2),), 8)
-    recipe = replace(tiny(tmp_path), cycles=4, rounds=2, local_plan=plan)
+    cell, training_config = StudyRun("fairfal", 0), TrainingConfig((TrainingStage(2),), 8)
+    recipe = replace(
+        tiny(tmp_path), cycles=4, rounds=2, local_training_config=training_config
+    )
     run_cell(Setup(recipe, tmp_path / "warm"), cell)  # a fork that need not import anything
     whole, killed = (Setup(recipe, tmp_path / name) for name in ("whole", "killed"))
     assert work(whole, cell) == WELL

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
@@ -18,8 +18,8 @@ TINY = Recipe(
     partition=Spec("iid"),
     sites=3,
     model=Spec("mlp", {"hidden": [8]}),
-    plan=Plan((Segment(1),), 8, Optimiser("sgd", 0.2)),
-    local_plan=Plan((Segment(4),), 8, Optimiser("sgd", 0.5)),
+    training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer("sgd", 0.2)),
+    local_training_config=TrainingConfig((TrainingStage(4),), 8, Optimizer("sgd", 0.5)),
     rounds=2,
     initial=12,
     per_cycle=8,

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, softmax
 from torch.testing import assert_close
 
-from fallow.core import Layout, Segment, stream
+from fallow.core import Layout, TrainingStage, stream
 from fallow.core.disclosure import Disclosure
 from fallow.core.local import Batch
 from fallow.core.methods import Methods
@@ -313,10 +313,17 @@ def test_executors_distil_the_same_model(tmp_path: Path) -> None:
         assert torch.equal(one["picks"]["rows"], other["picks"]["rows"])
 
 
-def test_the_plan_is_made_of_the_fields() -> None:
-    plan = IFAL(epochs=500, lr=0.001, patience=7, batch=32).plan
-    assert plan.segments == (Segment(500),) and plan.start == "scratch"
-    assert (plan.optimiser.lr, plan.patience, plan.batch) == (0.001, 7, 32)
+def test_the_training_config_is_made_of_the_fields() -> None:
+    training_config = IFAL(epochs=500, lr=0.001, patience=7, batch=32).training_config
+    assert (
+        training_config.stages == (TrainingStage(500),)
+        and training_config.start == "scratch"
+    )
+    assert (
+        training_config.optimizer.lr,
+        training_config.patience,
+        training_config.batch_size,
+    ) == (0.001, 7, 32)
 
 
 def test_no_neighbours_are_refused() -> None:

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from fallow.core import Optimiser, Plan, Segment, stream
+from fallow.core import Optimizer, TrainingConfig, TrainingStage, stream
 from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
@@ -57,7 +57,9 @@ RECIPE = Recipe(
     cycles=0,
     initial=1.0,
     validation=0.2,
-    plan=Plan((Segment(2),), 8, Optimiser("sgd", 0.02, momentum=0.9, weight_decay=1e-3)),
+    training_config=TrainingConfig(
+        (TrainingStage(2),), 8, Optimizer("sgd", 0.02, momentum=0.9, weight_decay=1e-3)
+    ),
     budget="proportional",
     test="own",
     score_rounds=1,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fallow.core import stream
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.data import load
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Record
@@ -125,7 +125,7 @@ LINE = Recipe(
     data="diabetes",
     partition=Spec("iid"),
     sites=3,
-    plan=Plan(batch=16),
+    training_config=TrainingConfig(batch_size=16),
     training=Spec("server-solve"),
     query=Spec("fale", {"allot": "site"}),
     rounds=1,

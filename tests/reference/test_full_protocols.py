@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fallow.core import stream
-from fallow.core.plan import Segment
+from fallow.core.training_config import TrainingStage
 from fallow.data import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Record
@@ -31,16 +31,16 @@ def images() -> Dataset:
 
 @cache
 def records(name: str) -> tuple[Record, ...]:
-    """One round and one query of a full recipe: its model, optimiser, crops and local model."""
-    full, once = find_recipe(name), (Segment(1),)
+    """One round and one query of a full recipe: its model, optimizer, crops and local model."""
+    full, once = find_recipe(name), (TrainingStage(1),)
     recipe = replace(
         full,
         rounds=1,
         cycles=1,
         initial=3,
         per_cycle=2,
-        plan=replace(full.plan, segments=once),
-        local_plan=replace(full.local_plan, segments=once),
+        training_config=replace(full.training_config, stages=once),
+        local_training_config=replace(full.local_training_config, stages=once),
     )
     journal = Journal()
     found = Run(world_of(recipe, 0, images(), journal), journal).go()

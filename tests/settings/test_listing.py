@@ -18,7 +18,9 @@ from fallow.settings.shortcuts import expand
 def test_every_setting_has_a_meaning_and_every_meaning_a_setting() -> None:
     names = {setting.name for setting in list_settings()}
     assert names >= set(MEANINGS)
-    assert {name for name in names if not name.startswith("local_plan.")} == set(MEANINGS)
+    assert {name for name in names if not name.startswith("local_training_config.")} == set(
+        MEANINGS
+    )
     for text in MEANINGS.values():
         assert text[0].isupper() and text.endswith("."), text
 
@@ -30,10 +32,17 @@ def test_what_a_list_says_is_what_a_recipe_takes() -> None:
             assert same == Recipe("a"), setting.name
 
 
-def test_a_short_name_leads_to_the_plan_of_training() -> None:
-    assert expand(Recipe("a"), {"lr": "1"}) == {"plan.optimiser.lr": "1"}
-    assert expand(Recipe("a"), {"optimiser.lr": "1"}) == {"plan.optimiser.lr": "1"}
-    assert with_settings(Recipe("a"), expand(Recipe("a"), {"batch": "8"})).plan.batch == 8
+def test_a_short_name_leads_to_the_training_config() -> None:
+    assert expand(Recipe("a"), {"lr": "1"}) == {"training_config.optimizer.lr": "1"}
+    assert expand(Recipe("a"), {"optimizer.lr": "1"}) == {
+        "training_config.optimizer.lr": "1"
+    }
+    assert (
+        with_settings(
+            Recipe("a"), expand(Recipe("a"), {"batch_size": "8"})
+        ).training_config.batch_size
+        == 8
+    )
 
 
 def test_a_field_leads_to_the_class_that_has_it_also_when_it_is_named_just_before() -> None:
@@ -48,13 +57,18 @@ def test_a_field_leads_to_the_class_that_has_it_also_when_it_is_named_just_befor
 def test_a_name_of_several_settings_is_refused_with_all_of_them() -> None:
     given = {"query": "ifal", "lr": "0.1"}
     with pytest.raises(
-        ValueError, match=r"^lr may be plan.optimiser.lr or query.lr; write"
+        ValueError, match=r"^lr may be training_config.optimizer.lr or query.lr; write"
     ):
         expand(Recipe("a"), given)
 
 
 def test_full_and_unknown_names_stay_as_they_are() -> None:
-    given = {"rounds": "3", "plan.optimiser.lr": "1", "round": "3", "plan.x": "1"}
+    given = {
+        "rounds": "3",
+        "training_config.optimizer.lr": "1",
+        "round": "3",
+        "training_config.x": "1",
+    }
     assert expand(Recipe("a"), given) == given
 
 
@@ -64,14 +78,14 @@ def test_a_class_of_others_is_not_imported_for_its_fields() -> None:
 
 def test_a_part_leads_to_its_settings_and_a_last_word_to_all_that_end_so() -> None:
     assert find_settings("privacy")[0].name == "privacy.epsilon"
-    assert {s.name for s in find_settings("plan.schedule")} == {
-        "plan.schedule.milestones",
-        "plan.schedule.factor",
-        "plan.schedule.unit",
+    assert {s.name for s in find_settings("training_config.schedule")} == {
+        "training_config.schedule.milestones",
+        "training_config.schedule.factor",
+        "training_config.schedule.unit",
     }
     assert [s.name for s in find_all("lr")][:2] == [
-        "plan.optimiser.lr",
-        "local_plan.optimiser.lr",
+        "training_config.optimizer.lr",
+        "local_training_config.optimizer.lr",
     ]
     assert {s.name for s in find_all("tau")} == {"query.tau"}
     with pytest.raises(ValueError, match="lrr is not a setting; did you mean 'lr'"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.papers import RECIPES, find_recipe
 from fallow.settings.recipe import Recipe, _build_unchecked, recipe_from, with_settings
 from fallow.settings.spec import Spec
@@ -49,8 +49,8 @@ def test_settings_reach_into_parts_and_the_last_word_counts() -> None:
         {
             "model": "mlp",
             "model.hidden": "[8]",
-            "plan.optimiser.lr": "0.5",
-            "plan.segments": "3",
+            "training_config.optimizer.lr": "0.5",
+            "training_config.stages": "3",
             "partition": "iid",
             "sites": "4",
             "bounds": "false",
@@ -58,7 +58,9 @@ def test_settings_reach_into_parts_and_the_last_word_counts() -> None:
         },
     )
     assert made.model == Spec("mlp", {"hidden": [8]})
-    assert made.plan == Plan((Segment(3),), 16, Optimiser(lr=0.5, momentum=0.9))
+    assert made.training_config == TrainingConfig(
+        (TrainingStage(3),), 16, Optimizer(lr=0.5, momentum=0.9)
+    )
     assert (made.partition, made.sites, made.bounds, made.title) == (
         Spec("iid"),
         4,
@@ -79,10 +81,13 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
     ("settings", "sentence"),
     [
         ({"round": "3"}, "round is not a setting; did you mean 'rounds'?"),
-        ({"plan.bach": "3"}, "plan.bach is not a setting; did you mean 'batch'?"),
         (
-            {"plan.optimiser.moment": "3"},
-            "plan.optimiser.moment is not a setting; did you mean",
+            {"training_config.bach": "3"},
+            "training_config.bach is not a setting; did you mean 'batch_size'?",
+        ),
+        (
+            {"training_config.optimizer.moment": "3"},
+            "training_config.optimizer.moment is not a setting; did you mean",
         ),
         ({"rounds": "many"}, "rounds is 'many'; it must be a whole number$"),
         ({"rounds": "2.5"}, "rounds is 2.5; it must be a whole number"),
@@ -91,8 +96,8 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
         ({"cycles": "-1"}, "cycles is -1; it must be 0 or more"),
         ({"participation": "0"}, "participation is 0.0; it must lie in"),
         (
-            {"plan": "3"},
-            "plan is 3; it has parts, .* one by one: plan.segments, plan.batch,",
+            {"training_config": "3"},
+            "training_config is 3; it has parts, .* one by one: training_config.stages, ",
         ),
         ({"model": "[1]"}, "model is [1]; it must be a name, and behind it fields such"),
         ({"model": "5"}, "model is 5; it must be a name"),
@@ -106,13 +111,22 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
             "per_cycle is True; it must be a number, a whole number or",
         ),
         ({"per_cycle": "[1, true, 1]"}, "per_cycle.1 is True; it must be a number or"),
-        ({"plan.batch": "true"}, "plan.batch is True; it must be a whole number$"),
-        ({"plan.segments": "true"}, "plan.segments is True; it must be a list of tables"),
         (
-            {"plan.segments": '[{"epochs": true}]'},
-            "segments.0.epochs is True; it must be a",
+            {"training_config.batch_size": "true"},
+            "training_config.batch_size is True; it must be a whole number or none$",
         ),
-        ({"plan.optimiser.betas": "[0.9, true]"}, "betas.1 is True; it must be a number$"),
+        (
+            {"training_config.stages": "true"},
+            "training_config.stages is True; it must be a list of tables",
+        ),
+        (
+            {"training_config.stages": '[{"epochs": true}]'},
+            "stages.0.epochs is True; it must be a",
+        ),
+        (
+            {"training_config.optimizer.betas": "[0.9, true]"},
+            "betas.1 is True; it must be a number$",
+        ),
         ({"privacy.epsilon": "true"}, "privacy.epsilon is True; it must be a number or"),
         ({"drop_rows": "maybe"}, "drop_rows is 'maybe'; it must be true or false"),
         ({"initial": "few"}, "initial is 'few'; it must be a number or a whole number$"),
@@ -121,17 +135,29 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
             {"privacy.epsilon": "low"},
             "privacy.epsilon is 'low'; it must be a number or none",
         ),
-        ({"plan.segments": "x"}, "plan.segments is 'x'; it must be a list of tables of"),
-        ({"plan.segments": '[{"epoch": 2}]'}, "segments.0.epoch is not a setting; did"),
-        ({"plan.optimiser.betas": "[1]"}, "betas is [1]; it must be a list of 2: a number"),
         (
-            {"plan.optimiser.betas": "[1, 2, 3]"},
+            {"training_config.stages": "x"},
+            "training_config.stages is 'x'; it must be a list of tables of",
+        ),
+        (
+            {"training_config.stages": '[{"epoch": 2}]'},
+            "stages.0.epoch is not a setting; did",
+        ),
+        (
+            {"training_config.optimizer.betas": "[1]"},
+            "betas is [1]; it must be a list of 2: a number",
+        ),
+        (
+            {"training_config.optimizer.betas": "[1, 2, 3]"},
             "betas is [1, 2, 3]; it must be a list of 2: a number",
         ),
         ({"bounds": "pooled"}, "bounds is 'pooled'; it must be a list of"),
-        ({"plan.optimiser.lr": "-1"}, "learning rate -1.0 must be above 0"),
-        ({"plan.optimiser.momentum": "1"}, "momentum 1.0 must be at least 0 and below 1"),
-        ({"plan.batch": "0"}, "batch size 0 must be at least 1"),
+        ({"training_config.optimizer.lr": "-1"}, "learning rate -1.0 must be above 0"),
+        (
+            {"training_config.optimizer.momentum": "1"},
+            "momentum 1.0 must be at least 0 and below 1",
+        ),
+        ({"training_config.batch_size": "0"}, "batch size 0 must be at least 1"),
         (
             {"budget": "equl"},
             "budget is 'equl'; it must be 'equal', 'equal_rounded' or 'proportional'",
@@ -177,12 +203,14 @@ def test_a_toml_file_starts_from_a_recipe_and_changes_it(tmp_path: Path) -> None
     query = "ahfal:tau=15"
     [model]
     hidden = [8]
-    [plan.optimiser]
+    [training_config.optimizer]
     lr = 0.1
     """
     made = find_recipe(str(toml(tmp_path, text)))
     demo = RECIPES["demo"]
-    lr = replace(demo.plan, optimiser=replace(demo.plan.optimiser, lr=0.1))
+    lr = replace(
+        demo.training_config, optimizer=replace(demo.training_config.optimizer, lr=0.1)
+    )
     assert made == replace(
         demo,
         name="mine",
@@ -190,7 +218,7 @@ def test_a_toml_file_starts_from_a_recipe_and_changes_it(tmp_path: Path) -> None
         partition=Spec("dirichlet", {"alpha": 0.5}),
         query=Spec("ahfal", {"tau": 15}),
         model=Spec("mlp", {"hidden": [8]}),
-        plan=lr,
+        training_config=lr,
     )
 
 
@@ -233,7 +261,10 @@ def test_the_upper_bounds_change_only_what_they_must() -> None:
 
 def test_the_fields_of_a_recipe_are_plain_values() -> None:
     recipe: Any = RECIPES["demo"]
-    assert json.loads(json.dumps(recipe.to_dict()))["plan"]["batch"] == recipe.plan.batch
+    assert (
+        json.loads(json.dumps(recipe.to_dict()))["training_config"]["batch_size"]
+        == recipe.training_config.batch_size
+    )
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 import fallow.queries
 import fallow.training
 from fallow.core.build import names
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Record
@@ -23,7 +23,9 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from tests.engine.jobs import DEVICE, some_cells
 
-PLAN = Plan((Segment(2),), 8, Optimiser("sgd", 0.05, momentum=0.9, weight_decay=1e-3))
+CONFIG = TrainingConfig(
+    (TrainingStage(2),), 8, Optimizer("sgd", 0.05, momentum=0.9, weight_decay=1e-3)
+)
 TINY = Recipe(  # a model takes 8 steps at most: 2 rounds x 2 epochs x 2 batches of its 16 labels
     name="tiny",
     data="digits",
@@ -32,7 +34,7 @@ TINY = Recipe(  # a model takes 8 steps at most: 2 rounds x 2 epochs x 2 batches
     partition=Spec("dirichlet", {"alpha": 1.0}),
     sites=3,
     model=Spec("mlp", {"hidden": [8]}),
-    plan=PLAN,
+    training_config=CONFIG,
     rounds=2,
     initial=8,
     per_cycle=4,
@@ -162,9 +164,13 @@ def test_a_device_in_single_precision_chooses_the_same_rows(cell: str) -> None:
     ],
 )
 def test_they_agree_on_numbers(query: str, model: str) -> None:
-    plan = replace(PLAN, optimiser=Optimiser("adam", 0.01))
+    training_config = replace(CONFIG, optimizer=Optimizer("adam", 0.01))
     recipe = replace(
-        TINY, data="diabetes", partition=Spec("iid"), model=Spec(model), plan=plan
+        TINY,
+        data="diabetes",
+        partition=Spec("iid"),
+        model=Spec(model),
+        training_config=training_config,
     )
     recipe = replace(recipe, query=Spec(query), local_source="last_round")
     plain = ending(recipe)
@@ -174,27 +180,35 @@ def test_they_agree_on_numbers(query: str, model: str) -> None:
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "adam": {"plan": replace(PLAN, optimiser=Optimiser("adam", 0.01))},
+    "adam": {"training_config": replace(CONFIG, optimizer=Optimizer("adam", 0.01))},
     "moments persist": {
-        "plan": replace(PLAN, optimiser=replace(PLAN.optimiser, persist=True))
+        "training_config": replace(
+            CONFIG, optimizer=replace(CONFIG.optimizer, persist=True)
+        )
     },
     "half of the sites": {
-        "plan": replace(PLAN, optimiser=replace(PLAN.optimiser, persist=True)),
+        "training_config": replace(
+            CONFIG, optimizer=replace(CONFIG.optimizer, persist=True)
+        ),
         "participation": 0.5,
         "restart": "continue",
         "rounds": 3,
     },
     "local models from scratch": {
         "local_source": "scratch",
-        "local_plan": Plan((Segment(3),), 8, stop_at=0.9),
+        "local_training_config": TrainingConfig((TrainingStage(3),), 8, stop_at=0.9),
     },
     "local models fine-tuned": {
         "local_source": "finetune",
-        "local_plan": Plan((Segment(3),), 8, Optimiser("adam", 0.01)),
+        "local_training_config": TrainingConfig(
+            (TrainingStage(3),), 8, Optimizer("adam", 0.01)
+        ),
     },
     "local models that wait for a lower loss": {
         "local_source": "scratch",
-        "local_plan": Plan((Segment(6),), 8, Optimiser(lr=0.5), patience=1),
+        "local_training_config": TrainingConfig(
+            (TrainingStage(6),), 8, Optimizer(lr=0.5), patience=1
+        ),
     },
     "linear": {"model": Spec("linear")},
 }
@@ -216,14 +230,14 @@ def test_a_network_with_batch_norm_does_not_notice_the_bytes() -> None:
 
 IMAGES: dict[str, dict[str, Any]] = {
     "pictures that are augmented": {
-        "plan": replace(PLAN, augment=("flip", "crop2")),
+        "training_config": replace(CONFIG, augment=("flip", "crop2")),
         "query": Spec("noise-stability"),
     },
     "channels last": {"channels_last": True, "query": Spec("entropy")},
     "rows of the pool beside": {
         "training": Spec("kcfu"),
         "local_source": "scratch",
-        "local_plan": Plan((Segment(1),), 8),
+        "local_training_config": TrainingConfig((TrainingStage(1),), 8),
         "query": Spec("ksas"),
     },
 }

@@ -16,10 +16,10 @@ from fallow.core import (
     Contract,
     Disclosure,
     Layout,
-    Optimiser,
-    Plan,
-    Segment,
+    Optimizer,
     State,
+    TrainingConfig,
+    TrainingStage,
     stream,
 )
 from fallow.core.local import Batch, Learner, TrainState, slot, weighted_mean
@@ -35,8 +35,8 @@ from fallow.training import FedAvg, ServerSolve
 from tests.engine.jobs import agree, mlp
 from tests.worlds import Forgetful
 
-PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9))
-SCRATCH = Plan((Segment(2),), 4, Optimiser("sgd", 0.05), start="scratch")
+CONFIG = TrainingConfig((TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=0.9))
+SCRATCH = TrainingConfig((TrainingStage(2),), 4, Optimizer("sgd", 0.05), start="scratch")
 
 
 @final
@@ -88,7 +88,7 @@ def world(query: Any, kind: type = InProcess, pool: int = 5) -> Any:
     layout, store = Layout.of(model), MemoryStore()
     methods = cast(
         Methods,
-        {"training": FedAvg(PLAN), "plain": FedAvg(), "query": query},
+        {"training": FedAvg(CONFIG), "plain": FedAvg(), "query": query},
         # toys, which have what is asked of them
     )
     parts = Parts(model, layout, methods, 3, 0, partial(_fresh, layout))
@@ -106,11 +106,16 @@ def _fresh(layout: Layout, generator: torch.Generator) -> State:
 
 
 def order_fit(
-    carrier: Any, name: str, plan: Plan, owner: str = "query", /, **state: Tensor
+    carrier: Any,
+    name: str,
+    training_config: TrainingConfig,
+    owner: str = "query",
+    /,
+    **state: Tensor,
 ) -> None:
     """Have a model trained at every site, as a query or the training method orders it."""
     ask = Ask(carrier, Forgetful(), Disclosure(), name, owner, cycle=1)
-    ask.fit(plan, name, None, **state)
+    ask.fit(training_config, name, None, **state)
     ask.flush()
 
 
@@ -144,8 +149,8 @@ def test_the_local_model_is_trained_in_the_plain_way_by_every_query() -> None:
 
 def test_a_query_without_a_step_has_its_models_trained_in_the_plain_way() -> None:
     carrier = world(Choosing())
-    order_fit(carrier, "other", PLAN, **initial_model())
-    order_fit(carrier, "local", PLAN, "training", **initial_model())
+    order_fit(carrier, "other", CONFIG, **initial_model())
+    order_fit(carrier, "local", CONFIG, "training", **initial_model())
     for site in carrier.members.values():  # other batches, but the same kind of training
         assert not torch.equal(site.memory["other"]["w"], initial_model()["w"])
         assert not torch.equal(site.memory["other"]["w"], site.memory["local"]["w"])
@@ -172,32 +177,32 @@ def test_a_query_that_sends_nothing_has_the_global_model_for_a_teacher() -> None
 def test_what_a_query_trains_begins_with_the_statistics_that_stayed_at_the_site() -> None:
     site = world(Choosing()).members["a"]
     stats = torch.tensor([3.0], dtype=torch.float64)
-    kept = slot({"w": stats[:0], "stats": stats}, PLAN.optimiser)
+    kept = slot({"w": stats[:0], "stats": stats}, CONFIG.optimizer)
     site.remember("own/bn", kept._asdict())
 
-    def job(plan: Plan, owner: str) -> Job:
-        step = Step("fit", "local", dict(initial_model()), plan)
+    def job(training_config: TrainingConfig, owner: str) -> Job:
+        step = Step("fit", "local", dict(initial_model()), training_config)
         made: Job = site.job(step, Request("key", owner, 1, 0, (step,)))
         return made
 
-    assert torch.equal(job(PLAN, "query").start["stats"], stats)
+    assert torch.equal(job(CONFIG, "query").start["stats"], stats)
     assert torch.equal((job(SCRATCH, "query").sent or {})["stats"], stats)
     assert torch.equal(
-        job(PLAN, "training").start["stats"], initial_model()["stats"]
+        job(CONFIG, "training").start["stats"], initial_model()["stats"]
     )  # its step decides
 
 
-def test_a_batch_knows_the_labels_of_its_site_and_its_pool_if_the_plan_mixes() -> None:
+def test_a_batch_knows_the_labels_of_its_site_and_its_pool_if_training_mixes() -> None:
     query = Distilling()
     carrier = world(query)
-    mixing = Plan((Segment(1),), 4, Optimiser(), mix=2.0)
-    for plan in (PLAN, mixing):
+    mixing = TrainingConfig((TrainingStage(1),), 4, Optimizer(), mix=2.0)
+    for training_config in (CONFIG, mixing):
         query.seen.clear()
-        order_fit(carrier, "pupil", plan, **initial_model())
+        order_fit(carrier, "pupil", training_config, **initial_model())
         for at, (_, b) in enumerate(query.seen):
             site = carrier.members["ab"[at // (len(query.seen) // 2)]]
             assert b.counts.tolist() == [4.0, 4.0, 0.0]
-            assert (len(b.u) > 0) == (plan is mixing)
+            assert (len(b.u) > 0) == (training_config is mixing)
             for row in b.u:
                 assert bool((site.x[site.pool] == row).all(1).any())
 
@@ -217,7 +222,7 @@ def test_a_training_method_without_a_step_is_ordered_no_local_training() -> None
     with pytest.raises(
         Refusal, match="site a was ordered to train, and its method of training"
     ):
-        order_fit(carrier, "local", PLAN, "training", **initial_model())
+        order_fit(carrier, "local", CONFIG, "training", **initial_model())
     assert all(not site.memory for site in carrier.members.values())
 
 
@@ -226,7 +231,7 @@ def test_a_training_method_without_a_step_is_ordered_no_local_training() -> None
 class Doubling:
     """A training method whose step is not plain, whose moments stay and that deploys its own."""
 
-    plan: Plan = PLAN
+    training_config: TrainingConfig = CONFIG
     contract: ClassVar[Contract] = Contract("doubling", "a test", 2024)
 
     def deploy(self, state: State, memory: Any) -> State:
@@ -252,28 +257,28 @@ def doubling(kind: type = InProcess) -> Any:
 
 
 @pytest.mark.parametrize("kind", [InProcess, Bytes])
-def test_a_plan_may_start_at_a_model_that_the_site_remembers(kind: type) -> None:
+def test_training_may_start_at_a_model_that_the_site_remembers(kind: type) -> None:
     carrier = doubling(kind)
     for name, site in carrier.members.items():
         site.remember(
             "average", {**site.parts.fresh(stream(7, name)), "score": torch.ones(())}
         )
-    order_fit(carrier, "local", replace(PLAN, start="average"), "training")
+    order_fit(carrier, "local", replace(CONFIG, start="average"), "training")
     for site in carrier.members.values():
         assert torch.equal(site.memory["local"]["w"], 2**4 * site.memory["average"]["w"])
 
 
-def test_a_plan_cannot_start_at_a_model_that_the_site_has_not() -> None:
+def test_training_cannot_start_at_a_model_that_the_site_has_not() -> None:
     with pytest.raises(
         ValueError, match=r"site a has no model 'best' .* it remembers nothing"
     ):
-        order_fit(world(Choosing()), "local", replace(PLAN, start="best"), "training")
+        order_fit(world(Choosing()), "local", replace(CONFIG, start="best"), "training")
 
 
 def test_where_a_model_comes_along_it_is_the_teacher_of_one_that_starts_elsewhere() -> None:
     site = world(Choosing()).members["a"]
     site.remember("own", kept := site.parts.fresh(stream(7)))
-    step = Step("fit", "local", dict(initial_model()), replace(PLAN, start="own"))
+    step = Step("fit", "local", dict(initial_model()), replace(CONFIG, start="own"))
     job = site.job(step, Request("key", "training", 1, 0, (step,)))
     assert torch.equal(job.start["w"], kept["w"])
     assert torch.equal((job.sent or {})["w"], initial_model()["w"])
@@ -283,10 +288,10 @@ def test_the_step_and_the_slots_of_a_training_method_are_for_its_local_model_alo
     None
 ):
     carrier, plain = doubling(), world(Choosing())
-    order_fit(carrier, "local", PLAN, "training", **initial_model())
+    order_fit(carrier, "local", CONFIG, "training", **initial_model())
     before = {name: dict(site.memory) for name, site in carrier.members.items()}
     for each in (carrier, plain):
-        order_fit(each, "tuned", PLAN, "training", **initial_model())
+        order_fit(each, "tuned", CONFIG, "training", **initial_model())
     for name, site in carrier.members.items():
         agree(site.memory["tuned"], plain.members[name].memory["tuned"], atol=0)
         assert set(site.memory) == {"local", "own/kept", "tuned"}

@@ -9,7 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import Contract, Layout, Optimiser, Plan, Segment, State, View, stream
+from fallow.core import (
+    Contract,
+    Layout,
+    Optimizer,
+    State,
+    TrainingConfig,
+    TrainingStage,
+    View,
+    stream,
+)
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Methods
 from fallow.engine import predict
@@ -77,7 +86,7 @@ def test_a_row_is_never_bought_twice() -> None:
 
 def test_held_labels_do_not_train() -> None:
     made = site_with_labels()
-    step = Step("fit", "local", {}, Plan((Segment(1),), 4, Optimiser()))
+    step = Step("fit", "local", {}, TrainingConfig((TrainingStage(1),), 4, Optimizer()))
     job = made.job(step, Request("key", "training", 0, 0, (step,)))
     assert torch.equal(job.x, made.x[[0, 1, 3, 4, 6, 7]])
     assert job.y.tolist() == [0, 1, 0, 1, 0, 1]

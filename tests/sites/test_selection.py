@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core.plan import Plan, Segment
+from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.engine.device import say_nothing
 from fallow.engine.placement import Placement
 from fallow.engine.selection import SelectionDevice
@@ -20,7 +20,12 @@ from fallow.settings.spec import Spec
 from tests.engine.jobs import DEVICE
 from tests.sites.test_agree import TINY, check, ending, on_device
 
-SMALL = replace(TINY, cycles=1, rounds=1, plan=replace(TINY.plan, segments=(Segment(1),)))
+SMALL = replace(
+    TINY,
+    cycles=1,
+    rounds=1,
+    training_config=replace(TINY.training_config, stages=(TrainingStage(1),)),
+)
 PRODUCTS: dict[str, dict[str, Any]] = {
     "acsfw": {"data": "diabetes", "partition": Spec("iid"), "model": Spec("linear")},
     "badge": {},
@@ -30,7 +35,7 @@ PRODUCTS: dict[str, dict[str, Any]] = {
     "feal": {},
     "ifal": {},
     "lcmd": {},
-    "logo": {"local_plan": Plan((Segment(1),), 8)},
+    "logo": {"local_training_config": TrainingConfig((TrainingStage(1),), 8)},
     "noise-stability": {},
     "typical": {},
     "typicality": {},

@@ -214,5 +214,5 @@ def test_many_sites_each_have_labels_in_what_is_timed(tmp_path: Path) -> None:
     setup = Setup(recipe, tmp_path / "study")
     assert (
         estimate(setup, [StudyRun("random", 0)], 1).rows
-        == 600 * recipe.rounds * recipe.plan.epochs
+        == 600 * recipe.rounds * recipe.training_config.epochs
     )

@@ -99,7 +99,10 @@ def test_a_pipe_and_a_file_with_a_gap_are_not_read(sent: Path) -> None:
             {"recipe": {"partition": {"name": "x", "fields": {"alpha": 10**400}}}},
             "recipe.partition.fields.alpha is ",
         ),
-        ({"recipe": {"plan": {"segments": [7]}}}, "recipe.plan.segments.0 is 7"),
+        (
+            {"recipe": {"training_config": {"stages": [7]}}},
+            "recipe.training_config.stages.0 is 7",
+        ),
         ({"recipe": {"another": "x" * 10_001}}, "recipe.another has 10,001 letters"),
         ({"published": {"setting": ""}}, "published.table is missing"),
         (

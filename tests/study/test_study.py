@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fallow.core.events import Event
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.errors import Failed
@@ -78,9 +78,10 @@ def test_a_cell_that_fails_is_reported_and_the_others_finish(setup: Setup) -> No
 
 
 def test_training_that_diverges_is_said_to_with_its_site(setup: Setup) -> None:
-    wild = Plan((Segment(3),), 8, Optimiser(lr=3e38, momentum=0.9))
+    wild = TrainingConfig((TrainingStage(3),), 8, Optimizer(lr=3e38, momentum=0.9))
     (failure,) = run_study(
-        replace(setup, recipe=replace(setup.recipe, plan=wild)), [StudyRun("random", 0)]
+        replace(setup, recipe=replace(setup.recipe, training_config=wild)),
+        [StudyRun("random", 0)],
     )
     assert "site site-0 answered 'upload' with w that is NaN or infinite" in failure.why
     assert "diverged" in failure.why

@@ -11,14 +11,14 @@ from torch.distributions import Dirichlet, kl_divergence
 from torch.testing import assert_close
 
 from fallow.core.local import Batch, slot
-from fallow.core.plan import Optimiser
 from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer
 from fallow.engine.learner import Autograd
 from fallow.training import Evidential
 from fallow.training.evidential import loss
 from tests.engine.jobs import jobs, linear, loop, regression
 
-PLAIN = Optimiser("sgd", 1.0, momentum=0.0)
+PLAIN = Optimizer("sgd", 1.0, momentum=0.0)
 LOGITS = torch.tensor(
     [[2.0, -1.0, 0.0], [2.0, -1.0, 0.0]], dtype=torch.float64
 )  # α = (3, 1, 1)
@@ -116,6 +116,6 @@ def test_only_shares_of_the_counts_matter() -> None:
 
 
 def test_numbers_to_predict_are_refused() -> None:
-    plan = replace(Evidential().plan, batch=4)
+    training_config = replace(Evidential().training_config, batch_size=4)
     with pytest.raises(ValueError, match=r"evidential weighs classes .* use fedavg"):
-        loop(regression).fit(Evidential(), plan, 0, jobs(regression, (4,)))
+        loop(regression).fit(Evidential(), training_config, 0, jobs(regression, (4,)))

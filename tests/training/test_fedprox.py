@@ -7,12 +7,12 @@ import torch
 from torch.testing import assert_close
 
 from fallow.core.local import Batch, slot
-from fallow.core.plan import Optimiser
+from fallow.core.training_config import Optimizer
 from fallow.engine.learner import Autograd
 from fallow.training import FedProx
 from tests.engine.jobs import jobs, linear, loop
 
-PLAIN = Optimiser("sgd", 0.1, momentum=0.0)
+PLAIN = Optimizer("sgd", 0.1, momentum=0.0)
 
 
 def test_a_step_follows_the_gradient_of_the_local_objective() -> None:

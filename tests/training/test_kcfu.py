@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from fallow.core.banks import Layout
 from fallow.core.local import Batch, slot
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.engine import Job
 from fallow.engine.batches import Epoch, mixing
@@ -21,7 +21,7 @@ from fallow.training.kcfu import balanced_loss, compensation, divergence, mix_ro
 from tests.engine.jobs import agree, drawn, jobs, linear, loop, norm, regression, with_pools
 
 COUNTS = torch.tensor([8.0, 2.0, 0.0])
-STEP = Plan((Segment(1),), 64, Optimiser("sgd", 0.1, momentum=0.0), mix=2.0)
+STEP = TrainingConfig((TrainingStage(1),), 64, Optimizer("sgd", 0.1, momentum=0.0), mix=2.0)
 
 
 NONE = torch.zeros(0)
@@ -142,7 +142,7 @@ def test_a_step_is_one_along_the_loss_as_it_is_written(round_: int, pool: int) -
 
 def test_the_teacher_stays_the_model_that_was_sent_at_every_step() -> None:
     job = site(20)
-    three = replace(STEP, segments=(Segment(3),))
+    three = replace(STEP, stages=(TrainingStage(3),))
     (done,) = loop(norm).fit(KCFU(), three, 1, [job])
     agree(done.sent, plainly(job, 1, norm(), steps=3))
 
@@ -150,7 +150,7 @@ def test_the_teacher_stays_the_model_that_was_sent_at_every_step() -> None:
 def test_without_statistics_at_the_server_the_teacher_has_those_of_the_site() -> None:
     job = site(9)
     own = Layout.of(norm()).flatten(drawn(norm(), seed=5))["stats"]
-    kept = slot({"w": own[:0], "stats": own}, STEP.optimiser)
+    kept = slot({"w": own[:0], "stats": own}, STEP.optimizer)
     (done,) = loop(norm).fit(KCFU(bn="local"), STEP, 1, [replace(job, own={"bn": kept})])
     here = {**job.start, "stats": own}
     teacher = norm()

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core import Answer, Ask, Delivered, Disclosure, Request, State
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Stacked
 from fallow.experiment.methods import methods_of
 from fallow.privacy import Privacy
@@ -23,7 +23,7 @@ from tests.engine.jobs import mlp, norm
 from tests.laws.test_training_laws import federated
 from tests.worlds import Forgetful
 
-PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9))
+CONFIG = TrainingConfig((TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=0.9))
 START: State = {"w": torch.tensor([1.0, 1.0]), "stats": torch.tensor([0.5])}
 RULES = ("median", "trimmed", "clipped")
 EVEN = {"a": 6, "b": 6, "c": 6, "d": 6}
@@ -186,7 +186,7 @@ def test_what_is_no_model_is_kept_out_and_counted(rule: Any, bad: Answer) -> Non
 
 def test_where_no_model_is_usable_training_has_diverged() -> None:
     with pytest.raises(
-        ValueError, match=r"no site sent Robust a model .*plan\.optimiser\.lr"
+        ValueError, match=r"no site sent Robust a model .*training_config\.optimizer\.lr"
     ):
         after(Robust(), [site([float("nan"), 0.0])] * 3)
 
@@ -206,25 +206,25 @@ def test_a_site_without_labels_has_no_voice(rule: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "rows"),
     [
-        (Robust(PLAN, rule="clipped", clip=1e9), {"a": 8, "b": 6, "c": 12}),
-        (Robust(PLAN, rule="trimmed", trim=0.0), EVEN),
-        (Robust(PLAN), {"a": 6, "b": 6}),  # of two sites nothing is trimmed
+        (Robust(CONFIG, rule="clipped", clip=1e9), {"a": 8, "b": 6, "c": 12}),
+        (Robust(CONFIG, rule="trimmed", trim=0.0), EVEN),
+        (Robust(CONFIG), {"a": 6, "b": 6}),  # of two sites nothing is trimmed
     ],
     ids=["clipped", "trimmed", "median"],
 )
 def test_where_nothing_is_trimmed_it_is_fedavg(
     method: Robust, rows: dict[str, int], bn: Any
 ) -> None:
-    ours = federated(mlp, Robust(PLAN, method.rule, method.trim, method.clip, bn), rows)
-    theirs = federated(mlp, FedAvg(PLAN, bn), rows)
+    ours = federated(mlp, Robust(CONFIG, method.rule, method.trim, method.clip, bn), rows)
+    theirs = federated(mlp, FedAvg(CONFIG, bn), rows)
     assert_close(ours["w"], theirs["w"], rtol=0, atol=1e-12)
 
 
 def test_batch_norm_statistics_are_averaged_by_the_rule_or_stay() -> None:
     start = {
-        name: value.clone() for name, value in federated(norm, FedAvg(PLAN), EVEN).items()
+        name: value.clone() for name, value in federated(norm, FedAvg(CONFIG), EVEN).items()
     }
-    method = Robust(PLAN, rule="trimmed", trim=0.0)
+    method = Robust(CONFIG, rule="trimmed", trim=0.0)
     assert_close(federated(norm, method, EVEN)["stats"], start["stats"], rtol=0, atol=1e-12)
     asked = after(Robust(bn="local"), [{"n": 1.0, "w": torch.zeros(2)}] * 3)
     assert torch.equal(asked["stats"], START["stats"])
@@ -232,7 +232,7 @@ def test_batch_norm_statistics_are_averaged_by_the_rule_or_stay() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_executors_agree(rule: Any) -> None:
-    method = Robust(PLAN, rule=rule)
+    method = Robust(CONFIG, rule=rule)
     ours = federated(mlp, method)
     theirs = federated(mlp, method, executor=Stacked)
     assert_close(ours["w"], theirs["w"], rtol=0, atol=1e-10)

@@ -17,7 +17,7 @@ from fallow.api.federation import Federation
 from fallow.api.objects import plain
 from fallow.api.runs import run
 from fallow.core.build import nearest
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data import Dataset
 
 
@@ -31,7 +31,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         *,
         rounds: int = 20,
         epochs: int = 5,
-        batch: int = 32,
+        batch_size: int = 32,
         lr: float = 0.05,
         standardise: bool = True,
         random_state: int | None = 0,
@@ -40,7 +40,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         self.training = training
         self.rounds = rounds
         self.epochs = epochs
-        self.batch = batch
+        self.batch_size = batch_size
         self.lr = lr
         self.standardise = standardise
         self.random_state = random_state
@@ -74,7 +74,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             rounds=self.rounds,
             score_rounds=1,
             seed=_seed(self.random_state),
-            plan=self._plan(),
+            training_config=self._training_config(),
             standardise=standardise,
             dtype="float64",
             progress=False,
@@ -90,17 +90,17 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         if site is not None and site not in self.sites_:
             raise ValueError(f"there is no site {site!r}{nearest(site, self.sites_)}")
 
-    def _plan(self) -> Plan:
+    def _training_config(self) -> TrainingConfig:
         """How sites train, its numbers looked at."""
-        for name in ("epochs", "batch"):
+        for name in ("epochs", "batch_size"):
             _check_whole(getattr(self, name), name)
         rate = plain(self.lr)
         if isinstance(rate, bool) or not isinstance(rate, int | float):
             raise ValueError(f"lr is {self.lr!r}; give a number above 0")
-        return Plan(
-            segments=(Segment(plain(self.epochs)),),
-            batch=plain(self.batch),
-            optimiser=Optimiser(lr=rate),
+        return TrainingConfig(
+            stages=(TrainingStage(plain(self.epochs)),),
+            batch_size=plain(self.batch_size),
+            optimizer=Optimizer(lr=rate),
         )
 
 
@@ -108,7 +108,7 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
     """A classifier trained where the rows are, behind scikit-learn's interface.
 
     model, training: objects or names, as in `fallow.run`.  rounds: exchanges of models; epochs,
-    batch and lr: of local training.  standardise: the sites agree on units of the features first.
+    batch_size and lr: of local training.  standardise: the sites agree on units of the features first.
     random_state: an integer, or None for the seed 0 as well: a fit is always repeatable.
 
     After ``fit``: ``classes_`` (labels in the order of `predict_proba`), ``n_features_in_``,

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.encoders.module import Network, encoder_class
 from fallow.models.custom import Template
 from fallow.settings.spec import Spec, name_of
@@ -104,7 +104,9 @@ class Collected:
         if name in PARTS and value is not None:
             spec = self.spec(value, name)
             return {"name": spec.name, "fields": dict(spec.fields)}
-        if name in ("plan", "local_plan") and isinstance(value, Plan):
+        if name in ("training_config", "local_training_config") and isinstance(
+            value, TrainingConfig
+        ):
             return value.to_dict()
         if is_dataclass(value) and not isinstance(value, type):
             return asdict(value)

@@ -77,7 +77,8 @@ def run(
     world: a `Federation`, a data set, or the name of one.
     query, training, model: objects, classes, or names ("ahfal:tau=15", "fedprox:mu=0.01").
     training: by default `ClosedForm`, which solves for a linear head on features of an encoder, or
-    `FedAvg` where you give a model or a setting of its training (``rounds``, ``plan``, ``head``,
+    `FedAvg` where you give a model or a setting of its training (``rounds``,
+    ``training_config``, ``head``,
     ...), a query that looks at one, or noise (``privacy.epsilon``).  What you give beside a file
     counts as if the file said it; a `Recipe` and a named one ("demo") keep their own.
     budget: what a cycle may buy: a fraction of all rows (0.05) or labels per site (20).
@@ -89,7 +90,8 @@ def run(
     callbacks: who is told of scores and costs cycle by cycle, and given the report page at the end:
     ``fallow.integrations.MLflow()``, ``WandB()``, ``TensorBoard(folder)``, or your own
     (`fallow.integrations.Callback`).
-    settings: any other setting of a recipe, such as ``plan=fl.Plan(batch=64)``,
+    settings: any other setting of a recipe, such as
+    ``training_config=fl.TrainingConfig(batch_size=64)``,
     ``participation=0.5``, ``validation=0.2``, ``privacy=fl.Privacy(...)``.
     Raises ValueError with one sentence for whatever cannot work, before anything is trained.
 

@@ -393,7 +393,9 @@ class _NoTraining:
 
     strategy: str
 
-    def fit(self, method: Any, plan: Any, round_: int, jobs: Sequence[Any]) -> list[Any]:
+    def fit(
+        self, method: Any, training_config: Any, round_: int, jobs: Sequence[Any]
+    ) -> list[Any]:
         raise RuntimeError(self.strategy) from Lacking(
             f"{self.strategy} trains models of its own while it chooses; give model=module"
         )

@@ -10,7 +10,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.methods import lacking_function
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.queries.base import Budget, Memo, orders
@@ -103,8 +103,8 @@ class Training(_Frozen):
     """A training method of your own: as it stands, federated averaging.
 
     Change the local step, the round, or what a site sends.  ``step`` is pure: tensors in, tensors
-    out; the engine loops over batches, sites and rounds.  ``plan`` comes from the recipe
-    (``fallow.run(..., plan=...)``).  The class becomes a frozen dataclass by itself.
+    out; the engine loops over batches, sites and rounds.  ``training_config`` comes from the recipe
+    (``fallow.run(..., training_config=...)``).  The class becomes a frozen dataclass by itself.
 
     >>> import fallow as fl
     >>> class Near(fl.Training):
@@ -120,7 +120,7 @@ class Training(_Frozen):
     0.5
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
 
     contract: ClassVar[Contract] = Contract(title="Federated averaging", sum=_UPLOAD)
 
@@ -131,7 +131,7 @@ class Training(_Frozen):
 
     def round(self, state: State, ask: Ask) -> State:
         """One round: train at the sites, then average by their numbers of labels."""
-        ask.fit(self.plan, "local", None, **state)
+        ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
     def upload(self, view: View) -> Answer:

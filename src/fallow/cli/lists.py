@@ -118,7 +118,7 @@ def _describe_method(name: str, kind: str, cls: type[Any]) -> MethodRow:
     """What the contract of a method says.  cls: any class with one, whichever package it is of."""
     contract: Contract = cls.contract
     defaults = {each.name: str(each.default) for each in fields(cls)}
-    defaults.pop("plan", None)  # a setting of the recipe
+    defaults.pop("training_config", None)  # a setting of the recipe
     return {
         "name": name,
         "kind": kind,
@@ -192,15 +192,18 @@ def recipes(as_json: opt.Json = False) -> None:
 
 
 Name = Annotated[
-    str | None, typer.Argument(help="A setting, a part such as plan, or its last word: lr.")
+    str | None,
+    typer.Argument(
+        help="A setting, a part such as training configuration, or its last word: lr."
+    ),
 ]
 
 
 def settings(name: Name = None, as_json: opt.Json = False) -> None:
     """What --set and .toml files take: each setting with its type, default and meaning.
 
-    With a name: that setting, those of a part such as plan, and the fields of that name that
-    strategies, training methods, models and partitions have.
+    With a name: that setting, those of a part such as training configuration, and the fields of
+    that name that strategies, training methods, models and partitions have.
     """
     from dataclasses import asdict
 

@@ -191,7 +191,7 @@ def read_recipe(
     on top: they and the ``strategies`` have a say in how a file trains that does not say it.
 
     >>> read_recipe("demo", {"lr": "0.1"})[1]
-    {'plan.optimiser.lr': '0.1'}
+    {'training_config.optimizer.lr': '0.1'}
     """
     from fallow.papers import find_recipe
     from fallow.settings.shortcuts import expand

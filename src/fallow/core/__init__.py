@@ -8,8 +8,8 @@ from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
 from fallow.core.messages import Delivered, Request, Step
 from fallow.core.methods import Method, Methods, Query, Training
-from fallow.core.plan import Optimiser, Plan, Schedule, Segment
 from fallow.core.streams import seed_of, stream
+from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import Picks, Release, View
 
@@ -25,18 +25,18 @@ __all__ = [
     "Layout",
     "Method",
     "Methods",
-    "Optimiser",
+    "Optimizer",
     "Picks",
-    "Plan",
     "Query",
     "Release",
     "Request",
     "Schedule",
-    "Segment",
     "SiteId",
     "State",
     "Step",
     "Training",
+    "TrainingConfig",
+    "TrainingStage",
     "View",
     "build",
     "each_of_all",

@@ -23,8 +23,8 @@ from fallow.core.messages import (
     Steps,
     To,
 )
-from fallow.core.plan import Plan
 from fallow.core.totals import Implausible, sum_answers, sum_whole
+from fallow.core.training_config import TrainingConfig
 from fallow.core.tree import Tree, sum_by_tree
 from fallow.core.types import Answer, SiteId
 
@@ -124,14 +124,20 @@ class Ask:
         to: To = {site: {} for site in sorted(senders)}
         return sum_whole(self._exchange("relay", verb, to, tensors, routes=routes), "bytes")
 
-    def fit(self, plan: Plan | None, into: str, to: To | None = None, **state: Any) -> None:
+    def fit(
+        self,
+        training_config: TrainingConfig | None,
+        into: str,
+        to: To | None = None,
+        **state: Any,
+    ) -> None:
         """Local training by the engine; reveals nothing until a verb sends the model.
 
         Nothing comes back, so the order waits for the next exchange and travels with it.
-        ``plan=None`` hands the model over without training it.  A query need not send a model: the
-        global one was handed over before it began.
+        ``training_config=None`` hands the model over without training it.  A query need not send
+        a model: the global one was handed over before it began.
         """
-        self._waiting.append((Step("fit", into, dict(state), plan), to))
+        self._waiting.append((Step("fit", into, dict(state), training_config), to))
 
     def flush(self) -> None:
         """Send what still waits; the caller of a method does this when the method returns."""

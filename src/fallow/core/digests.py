@@ -24,7 +24,7 @@ def digest_exchange(
         asked = None
         if to is not None:
             asked = sorted(to)
-        h.update(repr((step.kind, step.verb, step.plan, asked)).encode())
+        h.update(repr((step.kind, step.verb, step.training_config, asked)).encode())
         masked = step.masked
         if masked is not None:
             h.update(repr((masked.exchange, masked.attempt, masked.bound)).encode())

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from fallow.core.plan import Optimiser
+from fallow.core.training_config import Optimizer
 from fallow.core.types import State
 
 Near = Callable[[Tensor], Tensor]
@@ -29,7 +29,7 @@ class TrainState(NamedTuple):
     """A model being trained.  Every tensor may have a leading dimension of sites.
 
     w: (..., d) parameters; stats: (..., s) batch-norm statistics; m1, m2: (..., d) moments of the
-    optimiser ((..., 0) where it has none); t: (..., 1) steps taken, or (..., d) where the parts of
+    optimizer ((..., 0) where it has none); t: (..., 1) steps taken, or (..., d) where the parts of
     a model train in turn under Adam.
     """
 
@@ -41,7 +41,7 @@ class TrainState(NamedTuple):
 
     @property
     def state(self) -> State:
-        """The model alone, without its optimiser."""
+        """The model alone, without its optimizer."""
         return {"w": self.w, "stats": self.stats}
 
     def with_moments(self, other: TrainState) -> TrainState:
@@ -49,16 +49,16 @@ class TrainState(NamedTuple):
         return self._replace(m1=other.m1, m2=other.m2, t=other.t)
 
 
-def slot(state: State, optimiser: Optimiser) -> TrainState:
+def slot(state: State, optimizer: Optimizer) -> TrainState:
     """A slot at ``state`` with zero moments."""
     w = state["w"]
     sites = w.shape[:-1]  # () for one model
     m1 = w.new_zeros((*sites, 0))
     m2 = w.new_zeros((*sites, 0))
-    if optimiser.name == "adam":
+    if optimizer.name == "adam":
         m1 = torch.zeros_like(w)
         m2 = torch.zeros_like(w)
-    elif optimiser.momentum != 0:
+    elif optimizer.momentum != 0:
         m1 = torch.zeros_like(w)
     return TrainState(w, state["stats"], m1, m2, t=w.new_zeros((*sites, 1)))
 
@@ -70,7 +70,8 @@ class Batch(NamedTuple):
     counts: (..., C) labelled rows of each class at the site, (..., 0) without classes; round: that
     of the cycle, from 0.
 
-    With ``plan.mix`` as many rows of the pool come along, u: (..., b, *shape), to be mixed with one
+    With ``training_config.mix`` as many rows of the pool come along, u: (..., b, *shape), to be
+    mixed with one
     another: mate: (..., b) int64, a permutation of the batch; beta: (..., b) in (0, 1); pool:
     (..., b), 1 for a row of the pool, 0 for padding.  Where no site has a pool all four are empty.
     """
@@ -113,7 +114,7 @@ def shares(weight: Tensor) -> Tensor:
 
 
 class Learner(Protocol):
-    """What the engine does for a method: forward passes, gradients and optimiser steps.
+    """What the engine does for a method: forward passes, gradients and optimizer steps.
 
     The loss is the task's, as a weighted mean over the batch, unless an ``objective`` says
     otherwise; ``near`` is added to it.
@@ -126,7 +127,7 @@ class Learner(Protocol):
         near: Near | None = None,
         objective: Objective | None = None,
     ) -> TrainState:
-        """One optimiser step on the loss."""
+        """One optimizer step on the loss."""
         ...
 
     def gradient(
@@ -140,7 +141,7 @@ class Learner(Protocol):
         ...
 
     def apply(self, at: TrainState, gradient: Tensor, lr: float | Tensor) -> TrainState:
-        """One optimiser step along a given gradient."""
+        """One optimizer step along a given gradient."""
         ...
 
     def predict(self, at: TrainState, x: Tensor) -> Tensor:

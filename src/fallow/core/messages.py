@@ -10,7 +10,7 @@ from typing import Literal, NotRequired, TypedDict
 from torch import Tensor
 
 from fallow.core.disclosure import payload
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 
 Kind = Literal["fit", "sum", "each", "keep", "relay"]
@@ -68,7 +68,7 @@ class Step:
     kind: Kind
     verb: str  # the verb, or for "fit" the name under which the site remembers the model
     args: Answer
-    plan: Plan | None = None
+    training_config: TrainingConfig | None = None
     masked: Masked | None = None
 
 

@@ -5,10 +5,10 @@ stands in its contract (`site_function` looks them up); everything else that the
 declared here.  `Query` and `Training` are what a method has to be.  The others are what it may
 define beside that; most of those that do train one model for each site:
 
-* `LocalTraining`: sites train by its step, where its server half orders training by a plan;
-* `Predicting`: a site predicts by more than a forward pass of the model it deploys;
+* `LocalTraining`: sites train by its step, where its server half orders training by a training
+configuration; * `Predicting`: a site predicts by more than a forward pass of the model it deploys;
 * `Finishing`: local work after the last round of a phase;
-* `Planning`: it orders local training by other plans than its ``plan``;
+* `Planning`: it orders local training by other training configurations than its ``training_config``;
 * `Choosing`: sites choose whose models to average;
 * `Normalising`: batch-norm statistics may stay at the sites.
 
@@ -35,7 +35,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import LocalTraining
 from fallow.core.missing import Missing
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import Picks, Release, View
 
@@ -72,12 +72,12 @@ class Query(Method, Protocol):
 class Training(Method, Protocol):
     """One round of federated training: the server half is `round`, the site half its site functions.
 
-    One that orders local training by a plan is a `LocalTraining` too, whose step the engine runs.
-    Where `deploy` gives sites different models the method is personalised.
+    One that orders local training by a training configuration is a `LocalTraining` too, whose
+    step the engine runs. Where `deploy` gives sites different models the method is personalised.
     """
 
     @property
-    def plan(self) -> Plan: ...
+    def training_config(self) -> TrainingConfig: ...
     def round(self, state: State, ask: Ask) -> State: ...
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         """The model that a site uses, from the server's state and what the site remembers."""
@@ -106,10 +106,11 @@ class Finishing(Protocol):
 
 @runtime_checkable
 class Planning(Protocol):
-    """A method that orders local training by other plans than its ``plan``."""
+    """A method that orders local training by other training configurations than its
+    ``training_config``."""
 
-    def trains_by(self, plan: Plan) -> bool:
-        """Whether the server half may order this plan; a site trains by no other."""
+    def trains_by(self, training_config: TrainingConfig) -> bool:
+        """Whether the server half may order this training configuration; a site trains by no other."""
         ...
 
 

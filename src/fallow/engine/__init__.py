@@ -1,4 +1,4 @@
-"""Local training at sites, described by a `Plan`."""
+"""Local training at sites, described by a `TrainingConfig`."""
 
 from fallow.engine.banked import can_stack
 from fallow.engine.batches import Fitted, Job

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.local import NONE, TrainState
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State
 from fallow.models.init import drawing_from
 
@@ -24,7 +24,7 @@ class Job:
     x: (n, *shape); y: (n,); weight: (n,); ``streams(*name)``: the site's named random streams;
     ``own``: what the last `Fitted` left to stay; ``sent``: the model that was sent, where training
     starts at another one; counts: (C,) labelled rows of each class; u: (m, *shape) rows of the
-    pool, for plans that mix them in.
+    pool, for training configurations that mix them in.
     """
 
     site: str
@@ -51,7 +51,7 @@ class Fitted(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """One epoch to come: its number over all segments, the trainable part, the learning rate, and
+    """One epoch to come: its number over all stages, the trainable part, the learning rate, and
     the round of the cycle in which it runs."""
 
     number: int
@@ -60,22 +60,24 @@ class Epoch(NamedTuple):
     round: int = 0
 
 
-def epochs(plan: Plan, round_: int) -> Iterator[Epoch]:
-    """The epochs of a plan in round ``round_`` (0-based), the same for every site.
+def epochs(training_config: TrainingConfig, round_: int) -> Iterator[Epoch]:
+    """The epochs of a training configuration in round ``round_`` (0-based), the same for every site.
 
-    >>> from fallow.core.plan import Segment
+    >>> from fallow.core.training_config import TrainingStage
     >>> [
     ...     (e.number, e.part)
-    ...     for e in epochs(Plan((Segment(1, "head"), Segment(2, "body"))), 0)
+    ...     for e in epochs(
+    ...         TrainingConfig((TrainingStage(1, "head"), TrainingStage(2, "body"))), 0
+    ...     )
     ... ]
     [(0, 'head'), (1, 'body'), (2, 'body')]
     """
     parts: list[str] = []  # the trainable part of each epoch
-    for segment in plan.segments:
-        parts += [segment.part] * segment.epochs
+    for stage in training_config.trained_stages:
+        parts += [stage.part] * stage.epochs
     for number, part in enumerate(parts):
-        scale = plan.schedule.at(round_, number, len(parts))
-        yield Epoch(number, part, plan.optimiser.lr * scale, round_)
+        scale = training_config.schedule.at(round_, number, len(parts))
+        yield Epoch(number, part, training_config.optimizer.learning_rate * scale, round_)
 
 
 def order(job: Job, epoch: Epoch) -> Tensor:
@@ -137,7 +139,7 @@ def check_images(kinds: Sequence[str], x: Tensor) -> None:
         raise ValueError(
             f"rows of shape {tuple(x.shape[1:])} cannot be augmented with "
             f"{', '.join(kinds)}: only images (channels, height, width) can; leave "
-            "the plan's augment empty"
+            "the training configuration's augment empty"
         )
 
 

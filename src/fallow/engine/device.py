@@ -12,7 +12,7 @@ from torch import nn
 
 from fallow.core.banks import Layout
 from fallow.core.local import LocalTraining, RowLoss, TrainState
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State
 from fallow.engine.banked import RANDOM
 from fallow.engine.batches import Fitted, Job
@@ -46,7 +46,9 @@ class Device:
     placement: Placement = Placement()
     tell: Tell = say_nothing
     sites: SitesInFlight = field(init=False)
-    known: set[Plan] = field(default_factory=set, init=False)  # that have been trained by
+    known: set[TrainingConfig] = field(
+        default_factory=set, init=False
+    )  # that have been trained by
 
     models: ClassVar[str] = "models that draw random numbers by nn.Dropout or nowhere,"
     takes_all_cores: ClassVar[bool] = False
@@ -100,13 +102,17 @@ class Device:
         return Recorder(self.loop, self.placement.device, self._say)
 
     def fit(
-        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
+        self,
+        method: LocalTraining,
+        training_config: TrainingConfig,
+        round_: int,
+        jobs: Sequence[Job],
     ) -> list[Fitted]:
         """Train every job; the order of jobs does not matter.
 
         Raises `DeviceFailed` where not even one site fits, and where the device itself failed.
         """
-        train = partial(self._train, method, plan, round_)
+        train = partial(self._train, method, training_config, round_)
         try:
             with self.placement.computing():
                 return self.sites.train(jobs, train, self.free)
@@ -116,26 +122,32 @@ class Device:
             raise DeviceFailed(describe_failure(self.placement, error)) from error
 
     def _train(
-        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
+        self,
+        method: LocalTraining,
+        training_config: TrainingConfig,
+        round_: int,
+        jobs: Sequence[Job],
     ) -> list[Fitted]:
-        if self._is_recorded(method, plan, jobs):
+        if self._is_recorded(method, training_config, jobs):
             self.held.forget()  # recorded steps read rows in places of their own
-            played = self.recorder.fit(method, plan, round_, jobs)
+            played = self.recorder.fit(method, training_config, round_, jobs)
             if played is not None:
                 return [bring_back(one) for one in played]
         placed = [self._place(job) for job in jobs]
-        done = self.loop.fit(method, plan, round_, placed)
+        done = self.loop.fit(method, training_config, round_, placed)
         return [bring_back(one) for one in done]
 
-    def _is_recorded(self, method: LocalTraining, plan: Plan, jobs: Sequence[Job]) -> bool:
-        """Whether steps are recorded: on CUDA, and from the second round of a plan on, because
-        recording takes as long as a short round."""
+    def _is_recorded(
+        self, method: LocalTraining, training_config: TrainingConfig, jobs: Sequence[Job]
+    ) -> bool:
+        """Whether steps are recorded: on CUDA, and from the second round of a training
+        configuration on, because recording takes as long as a short round."""
         if self.placement.device.type != "cuda":
             return False
-        if plan not in self.known:
-            self.known.add(plan)
+        if training_config not in self.known:
+            self.known.add(training_config)
             return False
-        return self.recorder.can_fit(method, plan, jobs)
+        return self.recorder.can_fit(method, training_config, jobs)
 
     def _place(self, job: Job) -> Job:
         """The job with all its tensors on the device."""

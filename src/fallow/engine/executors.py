@@ -1,4 +1,5 @@
-"""The table of executors: by these names recipes choose how plans of local training are carried out.
+"""The table of executors: by these names recipes choose how training configurations of local
+training are carried out.
 
 An executor is a class in a file of its own and its row here; `Executor` says what it has to have.
 """
@@ -16,7 +17,7 @@ from fallow.core.build import find, names
 from fallow.core.local import LocalTraining, RowLoss
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.own import own_class
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.words import join_words
 from fallow.engine.batches import Fitted, Job
 from fallow.engine.device import Device, say_nothing
@@ -62,7 +63,11 @@ class Executor(Protocol):
         ...
 
     def fit(
-        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
+        self,
+        method: LocalTraining,
+        training_config: TrainingConfig,
+        round_: int,
+        jobs: Sequence[Job],
     ) -> list[Fitted]:
         """Train every job; the order of jobs does not matter."""
         ...

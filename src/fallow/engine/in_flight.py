@@ -84,7 +84,7 @@ class SitesInFlight:
         if n == 1:
             raise DeviceFailed(
                 f"device {self.device} has not enough memory to train even one site (site "
-                f"{group[0].site}); lower plan.batch, take a smaller model, run fewer studies at "
+                f"{group[0].site}); lower batch_size, take a smaller model, run fewer studies at "
                 "once, or set device=cpu"
             )
         self.most = n // 2

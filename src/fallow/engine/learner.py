@@ -1,4 +1,4 @@
-"""Gradients by autograd and optimiser steps: what the engine does for a method's ``step``."""
+"""Gradients by autograd and optimizer steps: what the engine does for a method's ``step``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from fallow.core.banks import Layout
 from fallow.core.local import Batch, Near, Objective, RowLoss, TrainState, weighted_mean
-from fallow.core.plan import Optimiser
-from fallow.engine.optimise import step
+from fallow.core.training_config import Optimizer
+from fallow.engine.optimize import step
 from fallow.engine.stopping import Heard
 
 
@@ -49,7 +49,7 @@ class Autograd:
 
     network: Network
     loss: RowLoss
-    optimiser: Optimiser
+    optimizer: Optimizer
     moves: Tensor | None = None
     heard: Heard | None = None
 
@@ -78,7 +78,7 @@ class Autograd:
         return g, self.network.stats()
 
     def apply(self, at: TrainState, gradient: Tensor, lr: float | Tensor) -> TrainState:
-        return step(self.optimiser, at, gradient.clone(), lr, self.moves)
+        return step(self.optimizer, at, gradient.clone(), lr, self.moves)
 
     def descend(
         self,
@@ -88,7 +88,7 @@ class Autograd:
         objective: Objective | None = None,
     ) -> TrainState:
         g, stats = self.gradient(at, batch, near, objective)
-        return step(self.optimiser, at, g, batch.lr, self.moves)._replace(stats=stats)
+        return step(self.optimizer, at, g, batch.lr, self.moves)._replace(stats=stats)
 
     def predict(self, at: TrainState, x: Tensor) -> Tensor:
         return self.network.predict(at.w, at.stats, x)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.local import RowLoss, TrainState, shares
-from fallow.core.plan import Optimiser
+from fallow.core.training_config import Optimizer
 from fallow.engine.losses import squared_error
-from fallow.engine.optimise import unbias
+from fallow.engine.optimize import unbias
 from fallow.engine.together import EpochLines, Seat
 from fallow.models import Linear
 
@@ -28,10 +28,10 @@ def is_linear(model: nn.Module, loss: RowLoss) -> bool:
     )
 
 
-def descend(opt: Optimiser, at: TrainState, epochs: Sequence[EpochLines]) -> TrainState:
+def descend(opt: Optimizer, at: TrainState, epochs: Sequence[EpochLines]) -> TrainState:
     """The slot of K sites after epochs of plain steps.
 
-    Up to rounding these are the steps of `fallow.engine.optimise.step` along the gradient, taken
+    Up to rounding these are the steps of `fallow.engine.optimize.step` along the gradient, taken
     in place on a copy.
     """
     w = at.w.clone().unsqueeze(1)  # (K, 1, d), as the moments
@@ -86,7 +86,7 @@ class _Step(NamedTuple):
 
 
 def _run(
-    opt: Optimiser,
+    opt: Optimizer,
     groups: Sequence[Sequence[Seat]],
     slots: tuple[Tensor, Tensor, Tensor],
     b: int,
@@ -152,7 +152,7 @@ def _write_rows(seats: Sequence[Seat], memory: Tensor) -> None:
 
 
 def _move(
-    opt: Optimiser,
+    opt: Optimizer,
     w: Array,
     moments: tuple[Array, Array],
     *,
@@ -190,7 +190,7 @@ def _move(
         w -= rate * g
 
 
-def _steps(opt: Optimiser, t: Tensor, lines: EpochLines, moved: Tensor) -> Iterator[_Step]:
+def _steps(opt: Optimizer, t: Tensor, lines: EpochLines, moved: Tensor) -> Iterator[_Step]:
     """The steps of an epoch; t: (K, 1) steps that each site has taken before; moved: (K,), as
     `_places_moved` gives it."""
     b = lines.rows.shape[1]
@@ -216,7 +216,7 @@ def _steps(opt: Optimiser, t: Tensor, lines: EpochLines, moved: Tensor) -> Itera
         first = last
 
 
-def _pace(opt: Optimiser, t: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+def _pace(opt: Optimizer, t: Tensor, lr: float) -> tuple[Tensor, Tensor]:
     """By what a move is multiplied that ends step t, and what Adam adds below it.  Like t each.
 
     With c = 1 - β^t Adam's m₁ / c₁ / (√(m₂ / c₂) + ε) is √c₂ / c₁ times m₁ / (√m₂ + ε √c₂).

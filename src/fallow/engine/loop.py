@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from fallow.core.banks import Layout
 from fallow.core.local import Batch, LocalTraining, RowLoss
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State
 from fallow.engine.batches import Epoch, Fitted, Job, augment, batches, epochs, mixing
 from fallow.engine.learner import Autograd, movable
@@ -58,44 +58,59 @@ class Loop:
         return SingleModel(self.model, self.layout, self.autocast)
 
     def fit(
-        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
+        self,
+        method: LocalTraining,
+        training_config: TrainingConfig,
+        round_: int,
+        jobs: Sequence[Job],
     ) -> list[Fitted]:
         """Train every job; the order of jobs does not matter."""
-        return [self._fit(method, plan, round_, job) for job in jobs]
+        return [self._fit(method, training_config, round_, job) for job in jobs]
 
-    def _fit(self, method: LocalTraining, plan: Plan, round_: int, job: Job) -> Fitted:
-        learn = Autograd(self.network, self.loss, plan.optimiser)
-        w_t, s = start(method, plan, job.start, job.own, job.sent)
-        patience = Patience(plan.patience)
+    def _fit(
+        self, method: LocalTraining, training_config: TrainingConfig, round_: int, job: Job
+    ) -> Fitted:
+        learn = Autograd(self.network, self.loss, training_config.optimizer)
+        w_t, s = start(method, training_config, job.start, job.own, job.sent)
+        patience = Patience(training_config.patience)
         steps = 0
         seen = replace(job, x=self.images(job.x), u=self.images(job.u))
         with drawing_from(job.streams("dropout")):  # what the model itself draws
-            for epoch in epochs(plan, round_):
+            for epoch in epochs(training_config, round_):
                 learn.moves = movable(self.model, self.layout, epoch.part)
-                if plan.patience:
+                if training_config.patience:
                     learn.heard = []
-                for batch in self._batches(plan, epoch, seen, steps):
+                for batch in self._batches(training_config, epoch, seen, steps):
                     s = method.step(s, w_t, batch, learn)
                     steps += 1
                 if learn.heard and patience.ends(mean_losses(learn.heard, sites=1)[0]):
                     break
-                if plan.stop_at is not None:
+                if training_config.stop_at is not None:
                     at = method.finish(s)[0].state
-                    if reaches_accuracy(plan.stop_at, self.model, self.layout, at, job):
+                    if reaches_accuracy(
+                        training_config.stop_at, self.model, self.layout, at, job
+                    ):
                         break
-        sent, stays = finish(method, plan, s)
+        sent, stays = finish(method, training_config, s)
         return copy_result(sent, stays, steps)
 
-    def _batches(self, plan: Plan, epoch: Epoch, job: Job, steps: int) -> Iterator[Batch]:
+    def _batches(
+        self, training_config: TrainingConfig, epoch: Epoch, job: Job, steps: int
+    ) -> Iterator[Batch]:
         """The batches of an epoch after so many steps."""
         parts = []  # of each batch: rows of the pool, their partners and shares
-        if plan.mix and len(job.u):
-            drawn = mixing(job, epoch, plan.batch, plan.mix)
+        if training_config.mix and len(job.u):
+            drawn = mixing(
+                job, epoch, training_config.examples_per_step, training_config.mix
+            )
             drawn = drawn._replace(beta=drawn.beta.to(job.x.dtype))
-            parts = [torch.split(part.to(job.x.device), plan.batch) for part in drawn]
-        for at, rows in enumerate(batches(job, epoch, plan.batch)):
+            parts = [
+                torch.split(part.to(job.x.device), training_config.examples_per_step)
+                for part in drawn
+            ]
+        for at, rows in enumerate(batches(job, epoch, training_config.examples_per_step)):
             draw = partial(job.streams, "augment", steps + at)
-            x = self._augment(plan, job.x[rows], draw)
+            x = self._augment(training_config, job.x[rows], draw)
             batch = Batch(
                 x=x,
                 y=job.y[rows],
@@ -107,19 +122,22 @@ class Loop:
             if parts:
                 second, mate, beta = (part[at] for part in parts)
                 draw = partial(job.streams, "augment pool", steps + at)
-                u = self._augment(plan, job.u[second], draw)
+                u = self._augment(training_config, job.u[second], draw)
                 batch = batch._replace(
                     u=u, mate=mate, beta=beta, pool=torch.ones_like(beta)
                 )
             yield batch
 
     def _augment(
-        self, plan: Plan, x: Tensor, draw: Callable[[], torch.Generator]
+        self,
+        training_config: TrainingConfig,
+        x: Tensor,
+        draw: Callable[[], torch.Generator],
     ) -> Tensor:
-        """Rows as the plan changes them; nothing is drawn where it changes none."""
-        if not plan.augment:
+        """Rows as the training configuration changes them; nothing is drawn where it changes none."""
+        if not training_config.augment:
             return x
-        return self.images(augment(plan.augment, x, draw()))
+        return self.images(augment(training_config.augment, x, draw()))
 
     def images(self, x: Tensor) -> Tensor:
         """Rows in the layout of this loop."""

@@ -31,7 +31,7 @@ class Placement:
 
     ``"float32"``: products in the numbers' own precision; ``"tf32"``: products of float32 with ten
     binary digits behind the point (NVIDIA, from Ampere on); ``"bf16"``: passes in training take
-    their products in bfloat16, while weights, batch-norm statistics, losses, optimiser and all
+    their products in bfloat16, while weights, batch-norm statistics, losses, optimizer and all
     predictions stay as they are.
     """
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.local import Batch, LocalTraining, TrainState
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import SiteId
 from fallow.engine.batches import (
     Epoch,
@@ -88,13 +88,18 @@ class Lane:
     """The fixed places of one site, and its steps for batches of every size."""
 
     def __init__(
-        self, loop: Loop, plan: Plan, job: Job, slot: TrainState, device: torch.device
+        self,
+        loop: Loop,
+        training_config: TrainingConfig,
+        job: Job,
+        slot: TrainState,
+        device: torch.device,
     ) -> None:
         self.loop = loop
-        self.plan = plan
+        self.training_config = training_config
         self.device = device
         network = SingleModel(loop.model, loop.layout, loop.autocast)
-        self.learn = Autograd(network, loop.loss, plan.optimiser)
+        self.learn = Autograd(network, loop.loss, training_config.optimizer)
         self.masks = find_masks(network.model)
         self.generator = torch.Generator()  # of masks
         self.steps: dict[tuple[int, str], Recorded] = {}
@@ -152,16 +157,20 @@ class Lane:
         """What an epoch draws after so many steps, by the streams of `Loop`."""
         rows = order(job, epoch)
         of_steps = []  # of each step the changes of each kind
-        for at, some in enumerate(torch.split(rows, self.plan.batch)):
-            if self.plan.augment:
+        for at, some in enumerate(
+            torch.split(rows, self.training_config.examples_per_step)
+        ):
+            if self.training_config.augment:
                 generator = job.streams("augment", steps + at)
-                of_steps.append(draw_changes(self.plan.augment, len(some), generator))
+                of_steps.append(
+                    draw_changes(self.training_config.augment, len(some), generator)
+                )
         changes = [torch.cat(kind, -1) for kind in zip(*of_steps, strict=True)]
         return Draws(rows.to(self.device), [part.to(self.device) for part in changes])
 
     def take(self, draws: Draws, first: int, part: str) -> None:
         """One step, on the batch that begins at row ``first`` of an epoch."""
-        b = min(self.plan.batch, len(draws.rows) - first)
+        b = min(self.training_config.examples_per_step, len(draws.rows) - first)
         inputs, _, play = self.steps[b, part]
         inputs.rows.copy_(draws.rows[first : first + b])
         for place, drawn in zip(inputs.changes, draws.changes, strict=True):
@@ -193,7 +202,7 @@ class Lane:
 
     def _make_inputs(self, b: int) -> Inputs:
         rows = torch.zeros(b, dtype=torch.int64, device=self.device)
-        drawn = draw_changes(self.plan.augment, b, torch.Generator())
+        drawn = draw_changes(self.training_config.augment, b, torch.Generator())
         changes = [part.to(self.device) for part in drawn]
         inputs = Inputs(rows, changes, [], [])
         if self.masks is None:
@@ -206,8 +215,8 @@ class Lane:
     def _batch(self, inputs: Inputs) -> Batch:
         """The batch whose rows and changes stand in their places."""
         x = self.x[inputs.rows]
-        if self.plan.augment:
-            x = change(self.plan.augment, x, inputs.changes)
+        if self.training_config.augment:
+            x = change(self.training_config.augment, x, inputs.changes)
         return Batch(
             x=self.loop.images(x),
             y=self.y[inputs.rows],
@@ -240,26 +249,36 @@ class Recorder:
     tell: Tell
     is_used: bool = True
     is_checked: bool = False
-    lanes: dict[tuple[SiteId, Plan], Lane] = field(default_factory=dict)
+    lanes: dict[tuple[SiteId, TrainingConfig], Lane] = field(default_factory=dict)
 
-    def can_fit(self, method: LocalTraining, plan: Plan, jobs: Sequence[Job]) -> bool:
+    def can_fit(
+        self, method: LocalTraining, training_config: TrainingConfig, jobs: Sequence[Job]
+    ) -> bool:
         """Whether every site takes plain steps only, and a fixed number of them."""
         if not self.is_used or len(jobs) > MOST_LANES:
             return False
-        if plan.patience is not None or plan.stop_at is not None or plan.mix:
+        if (
+            training_config.patience is not None
+            or training_config.stop_at is not None
+            or training_config.mix
+        ):
             return False
-        return all(_steps_plainly(method, plan, job) for job in jobs)
+        return all(_steps_plainly(method, training_config, job) for job in jobs)
 
     def fit(
-        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
+        self,
+        method: LocalTraining,
+        training_config: TrainingConfig,
+        round_: int,
+        jobs: Sequence[Job],
     ) -> list[Fitted] | None:
         """Train every job; None where recording failed, so that `Loop` has to."""
         slots = []
         for job in jobs:
-            _, s = start(method, plan, job.start, job.own, job.sent)
+            _, s = start(method, training_config, job.start, job.own, job.sent)
             slots.append(s["w"])
         try:
-            lanes = self._prepare(plan, round_, jobs, slots)
+            lanes = self._prepare(training_config, round_, jobs, slots)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
@@ -269,11 +288,11 @@ class Recorder:
             self._give_up("it came to other weights")
             return None
 
-        steps = self._run(plan, round_, jobs, lanes)
+        steps = self._run(training_config, round_, jobs, lanes)
         self._wait(lanes)
         found = []
         for lane, taken in zip(lanes, steps, strict=True):
-            sent, stays = finish(method, plan, {"w": lane.state})
+            sent, stays = finish(method, training_config, {"w": lane.state})
             found.append(copy_result(sent, stays, taken))
         return found
 
@@ -282,40 +301,49 @@ class Recorder:
         self.lanes.clear()
 
     def _prepare(
-        self, plan: Plan, round_: int, jobs: Sequence[Job], slots: Sequence[TrainState]
+        self,
+        training_config: TrainingConfig,
+        round_: int,
+        jobs: Sequence[Job],
+        slots: Sequence[TrainState],
     ) -> list[Lane] | None:
         """The lanes with everything in its place; None where a recorded step does not what the
         called one does."""
-        if plan.augment:
+        if training_config.augment:
             for job in jobs:
-                check_images(plan.augment, job.x)
-        parts = list(dict.fromkeys(epoch.part for epoch in epochs(plan, round_)))
+                check_images(training_config.augment, job.x)
+        parts = list(dict.fromkeys(epoch.part for epoch in epochs(training_config, round_)))
         lanes = []
         for job, slot in zip(jobs, slots, strict=True):
-            key = (job.site, plan)
+            key = (job.site, training_config)
             if key not in self.lanes:
-                self.lanes[key] = Lane(self.loop, plan, job, slot, self.device)
+                self.lanes[key] = Lane(self.loop, training_config, job, slot, self.device)
             lane = self.lanes[key]
             lanes.append(lane)
             with lane.in_turn():
                 lane.load(job, slot)
-            for b in _sizes(len(job.y), plan.batch):
+            for b in _sizes(len(job.y), training_config.examples_per_step):
                 for part in parts:
                     lane.prepare(b, part)
             if not self.is_checked and len(job.y):
                 self.is_checked = True
-                if not self._agrees(lane, plan, round_, job, slot):
+                if not self._agrees(lane, training_config, round_, job, slot):
                     return None
             with lane.in_turn():
                 lane.load(job, slot)
         return lanes
 
     def _agrees(
-        self, lane: Lane, plan: Plan, round_: int, job: Job, slot: TrainState
+        self,
+        lane: Lane,
+        training_config: TrainingConfig,
+        round_: int,
+        job: Job,
+        slot: TrainState,
     ) -> bool:
         """Whether steps that are played come to what they come to when they are called."""
-        epoch = next(epochs(plan, round_))
-        b = min(plan.batch, len(job.y))
+        epoch = next(epochs(training_config, round_))
+        b = min(training_config.examples_per_step, len(job.y))
         inputs, called, played = lane.steps[b, epoch.part]
         ends = []
         for step in (played, called):
@@ -331,18 +359,22 @@ class Recorder:
         return bool((ends[0] - ends[1]).abs().max() <= APART * way)
 
     def _run(
-        self, plan: Plan, round_: int, jobs: Sequence[Job], lanes: Sequence[Lane]
+        self,
+        training_config: TrainingConfig,
+        round_: int,
+        jobs: Sequence[Job],
+        lanes: Sequence[Lane],
     ) -> list[int]:
         """All epochs; the steps that each site took."""
         taken = [0] * len(jobs)
-        for epoch in epochs(plan, round_):
+        for epoch in epochs(training_config, round_):
             drawn = []
             for lane, job, steps in zip(lanes, jobs, taken, strict=True):
                 with lane.in_turn():
                     lane.lr.fill_(epoch.lr)
                     drawn.append(lane.draw(job, epoch, steps))
             most = max(len(job.y) for job in jobs)
-            for first in range(0, most, plan.batch):
+            for first in range(0, most, training_config.examples_per_step):
                 for at, lane in enumerate(lanes):
                     if first < len(drawn[at].rows):
                         with lane.in_turn():
@@ -364,12 +396,20 @@ class Recorder:
         )
 
 
-def _steps_plainly(method: LocalTraining, plan: Plan, job: Job) -> bool:
-    w_t, s = start(method, plan, job.start, job.own, job.sent)
+def _steps_plainly(
+    method: LocalTraining, training_config: TrainingConfig, job: Job
+) -> bool:
+    w_t, s = start(method, training_config, job.start, job.own, job.sent)
     if s.keys() != {"w"}:
         return False
     few = slice(0, 1)
-    batch = Batch(job.x[few], job.y[few], job.weight[few], plan.optimiser.lr, job.counts)
+    batch = Batch(
+        job.x[few],
+        job.y[few],
+        job.weight[few],
+        training_config.optimizer.learning_rate,
+        job.counts,
+    )
     return is_plain(method, s, w_t, batch)
 
 

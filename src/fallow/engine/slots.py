@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import torch
 
 from fallow.core.local import LocalTraining, TrainState, slot
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State
 from fallow.engine.batches import Fitted
-from fallow.engine.optimise import count_by_parameter
+from fallow.engine.optimize import count_by_parameter
 
 SENT = "sent"  # the name under which the moments of the sent model stay at a site
 
 
 def start(
     method: LocalTraining,
-    plan: Plan,
+    training_config: TrainingConfig,
     state: State,
     own: dict[str, TrainState],
     sent: State | None,
@@ -25,36 +25,36 @@ def start(
     """The model that was ``sent``, and the method's slots beside it, which begin at ``state``; None
     where both are one.
 
-    Moments go on where the last round left them if the optimiser persists; else all are zero,
+    Moments go on where the last round left them if the optimizer persists; else all are zero,
     also those of models that never left the site.
     """
-    w = _fresh(plan, state)
+    w = _fresh(training_config, state)
     w_t = w
     if sent is not None:
-        w_t = _fresh(plan, sent)
+        w_t = _fresh(training_config, sent)
     kept = dict(own)
     last = kept.pop(SENT, None)
-    if not plan.optimiser.persist:
-        kept = {name: _fresh(plan, at.state) for name, at in kept.items()}
+    if not training_config.optimizer.persist:
+        kept = {name: _fresh(training_config, at.state) for name, at in kept.items()}
     elif last is not None:
         w = w.with_moments(last)
     return w_t, method.start(w, kept)
 
 
-def _fresh(plan: Plan, state: State) -> TrainState:
-    at = slot(state, plan.optimiser)
-    trains_parts = any(segment.part != "all" for segment in plan.segments)
-    if trains_parts and plan.optimiser.name == "adam":
+def _fresh(training_config: TrainingConfig, state: State) -> TrainState:
+    at = slot(state, training_config.optimizer)
+    trains_parts = any(stage.part != "all" for stage in training_config.trained_stages)
+    if trains_parts and training_config.optimizer.name == "adam":
         return count_by_parameter(at)
     return at
 
 
 def finish(
-    method: LocalTraining, plan: Plan, s: dict[str, TrainState]
+    method: LocalTraining, training_config: TrainingConfig, s: dict[str, TrainState]
 ) -> tuple[TrainState, dict[str, TrainState]]:
-    """What is sent and what stays, with the moments of what is sent if the optimiser persists."""
+    """What is sent and what stays, with the moments of what is sent if the optimizer persists."""
     sent, stays = method.finish(s)
-    if plan.optimiser.persist:
+    if training_config.optimizer.persist:
         moments = sent._replace(w=sent.w[..., :0], stats=sent.stats[..., :0])
         stays = {**stays, SENT: moments}
     return sent, stays

@@ -14,7 +14,7 @@ from torch import nn
 
 from fallow.core.banks import Layout
 from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State
 from fallow.engine.banked import BankedModel, can_stack
 from fallow.engine.batches import Epoch, Fitted, Job, epochs
@@ -64,11 +64,17 @@ class Stacked:
         return BankedModel(self.model, self.layout)
 
     def fit(
-        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
+        self,
+        method: LocalTraining,
+        training_config: TrainingConfig,
+        round_: int,
+        jobs: Sequence[Job],
     ) -> list[Fitted]:
         """Train every job; equal to `Loop` up to rounding."""
-        if plan.augment:
-            return Loop(self.model, self.layout, self.loss).fit(method, plan, round_, jobs)
+        if training_config.augment:
+            return Loop(self.model, self.layout, self.loss).fit(
+                method, training_config, round_, jobs
+            )
         by_rows = sorted(range(len(jobs)), key=lambda place: -len(jobs[place].y))
         # places of jobs that keep the same slots, by the names of these
         alike: dict[tuple[str, ...], list[int]] = {}
@@ -78,79 +84,87 @@ class Stacked:
         results: dict[int, Fitted] = {}
         for places in alike.values():
             chosen = [jobs[place] for place in places]
-            results |= zip(places, self._train(method, plan, round_, chosen), strict=True)
+            results |= zip(
+                places, self._train(method, training_config, round_, chosen), strict=True
+            )
         return [results[place] for place in range(len(jobs))]
 
     def _train(
-        self, method: LocalTraining, plan: Plan, round_: int, jobs: list[Job]
+        self,
+        method: LocalTraining,
+        training_config: TrainingConfig,
+        round_: int,
+        jobs: list[Job],
     ) -> list[Fitted]:
-        learn = Autograd(self.network, self.loss, plan.optimiser)
+        learn = Autograd(self.network, self.loss, training_config.optimizer)
         own = {name: stack([job.own[name] for job in jobs]) for name in jobs[0].own}
         state = _states([job.start for job in jobs])
         sent = None
         if any(job.sent for job in jobs):
             sent = _states([job.sent or job.start for job in jobs])
-        w_t, s = start(method, plan, state, own, sent)
+        w_t, s = start(method, training_config, state, own, sent)
         data = Joined.of(jobs)
-        seats = _seats(jobs, plan)
-        frame = Frame.of(seats, plan.batch)
+        seats = _seats(jobs, training_config)
+        frame = Frame.of(seats, training_config.examples_per_step)
         results: dict[int, Fitted] = {}
         done = 0  # epochs
         is_whole = False
-        ahead = list(epochs(plan, round_))
+        ahead = list(epochs(training_config, round_))
         while ahead:
             epoch = ahead[0]
             learn.moves = movable(self.model, self.layout, epoch.part)
-            if plan.patience:
+            if training_config.patience:
                 learn.heard = []
             lines = data.lines(frame, epoch)
             if done == 0:
-                is_whole = self._is_whole(method, plan, s, w_t, data, lines)
+                is_whole = self._is_whole(method, training_config, s, w_t, data, lines)
             together = 1  # epochs
             if is_whole and learn.moves is None:
-                together = self._count_together(plan, ahead, rows=len(data.y))
+                together = self._count_together(training_config, ahead, rows=len(data.y))
                 others = [data.lines(frame, each) for each in ahead[1:together]]
-                s = {"w": descend(plan.optimiser, s["w"], [lines, *others])}
+                s = {"w": descend(training_config.optimizer, s["w"], [lines, *others])}
             else:
-                s = _steps(method, learn, s, w_t, data.batches(lines, plan.mix))
+                s = _steps(method, learn, s, w_t, data.batches(lines, training_config.mix))
             ahead = ahead[together:]
             done += together
-            over = self._find_over(method, plan, s, seats, learn.heard or [])
+            over = self._find_over(method, training_config, s, seats, learn.heard or [])
             if over:
                 on = [k for k in range(len(seats)) if k not in over]
                 gone = [seats[k] for k in over]
-                results |= _results(method, plan, _take(s, over), gone, done)
+                results |= _results(method, training_config, _take(s, over), gone, done)
                 s = _take(s, on)
                 w_t = take(w_t, on)
                 seats = [seats[k] for k in on]
                 if not seats:
                     break
-                frame = Frame.of(seats, plan.batch)
-        results |= _results(method, plan, s, seats, done)
+                frame = Frame.of(seats, training_config.examples_per_step)
+        results |= _results(method, training_config, s, seats, done)
         return [results[place] for place in range(len(jobs))]
 
     def _is_whole(
         self,
         method: LocalTraining,
-        plan: Plan,
+        training_config: TrainingConfig,
         s: dict[str, TrainState],
         w_t: TrainState,
         data: Joined,
         lines: EpochLines,
     ) -> bool:
         """Whether an epoch can be done in one go: plain descent of a linear model."""
-        if plan.patience is not None or not is_linear(self.model, self.loss):
+        if training_config.patience is not None or not is_linear(self.model, self.loss):
             return False
         if not lines.frame.widths:
             return False
-        first = data.first_batch(lines, plan.mix)
+        first = data.first_batch(lines, training_config.mix)
         active = slice(len(first.x))
         return is_plain(method, _take(s, active), take(w_t, active), first)
 
-    def _count_together(self, plan: Plan, ahead: Sequence[Epoch], rows: int) -> int:
+    def _count_together(
+        self, training_config: TrainingConfig, ahead: Sequence[Epoch], rows: int
+    ) -> int:
         """How many of the epochs ahead are done at once: those in which all of the model moves, as
         long as nothing can end training between them."""
-        if plan.stop_at is not None:
+        if training_config.stop_at is not None:
             return 1
         most = max(1, ROWS_AHEAD // rows)
         together = 0
@@ -163,23 +177,25 @@ class Stacked:
     def _find_over(
         self,
         method: LocalTraining,
-        plan: Plan,
+        training_config: TrainingConfig,
         s: dict[str, TrainState],
         seats: list[Seat],
         heard: Heard,
     ) -> list[int]:
-        """The sites whose training ends here, by either rule of the plan."""
+        """The sites whose training ends here, by either rule of the training configuration."""
         over: set[int] = set()
         if heard:
             losses = mean_losses(heard, len(seats))
             for k, seat in enumerate(seats):
                 if seat.patience.ends(losses[k]):
                     over.add(k)
-        if plan.stop_at is not None:
+        if training_config.stop_at is not None:
             sent, _ = method.finish(s)
             for k, seat in enumerate(seats):
                 state = take(sent, k).state
-                if reaches_accuracy(plan.stop_at, self.model, self.layout, state, seat.job):
+                if reaches_accuracy(
+                    training_config.stop_at, self.model, self.layout, state, seat.job
+                ):
                     over.add(k)
         return sorted(over)
 
@@ -188,9 +204,12 @@ def _states(states: Sequence[State]) -> State:
     return {name: torch.stack([state[name] for state in states]) for name in ("w", "stats")}
 
 
-def _seats(jobs: list[Job], plan: Plan) -> list[Seat]:
+def _seats(jobs: list[Job], training_config: TrainingConfig) -> list[Seat]:
     ends = list(accumulate((len(job.y) for job in jobs), initial=0))
-    return [Seat(job, k, ends[k], Patience(plan.patience)) for k, job in enumerate(jobs)]
+    return [
+        Seat(job, k, ends[k], Patience(training_config.patience))
+        for k, job in enumerate(jobs)
+    ]
 
 
 def _steps(
@@ -223,16 +242,16 @@ def _take(s: dict[str, TrainState], which: slice | list[int]) -> dict[str, Train
 
 def _results(
     method: LocalTraining,
-    plan: Plan,
+    training_config: TrainingConfig,
     s: dict[str, TrainState],
     seats: list[Seat],
     done: int,
 ) -> dict[int, Fitted]:
     """What the sites made in ``done`` epochs, by place."""
-    sent, stays = finish(method, plan, s)
+    sent, stays = finish(method, training_config, s)
     found: dict[int, Fitted] = {}
     for k, seat in enumerate(seats):
         own = {name: take(at, k) for name, at in stays.items()}
-        steps = done * math.ceil(len(seat.job.y) / plan.batch)
+        steps = done * math.ceil(len(seat.job.y) / training_config.examples_per_step)
         found[seat.place] = copy_result(take(sent, k), own, steps)
     return found

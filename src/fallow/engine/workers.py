@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from fallow.core.banks import Layout
 from fallow.core.local import NONE, LocalTraining, RowLoss, TrainState
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.engine.batches import Fitted, Job
 from fallow.engine.loop import Loop
 from fallow.engine.processes import end_with_parent, ignore_interrupts
@@ -62,12 +62,16 @@ class Workers:
         return True
 
     def fit(
-        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
+        self,
+        method: LocalTraining,
+        training_config: TrainingConfig,
+        round_: int,
+        jobs: Sequence[Job],
     ) -> list[Fitted]:
         """Train every job; the order of jobs does not matter."""
         if not self._staff:
             self._hire()
-        steps = [math.ceil(len(job.y) / plan.batch) for job in jobs]
+        steps = [math.ceil(len(job.y) / training_config.examples_per_step) for job in jobs]
         dealt = deal_jobs(steps, len(self._staff))
         shares: list[tuple[Worker, list[int]]] = []  # of those that have something to do
         for worker, places in zip(self._staff, dealt, strict=True):
@@ -75,7 +79,9 @@ class Workers:
                 shares.append((worker, places))
         try:
             for worker, share in shares:
-                worker.give(method, plan, round_, [jobs[place] for place in share])
+                worker.give(
+                    method, training_config, round_, [jobs[place] for place in share]
+                )
             answers = [worker.pipe.recv() for worker, _ in shares]
         except (EOFError, ConnectionError) as error:
             self.close()
@@ -127,13 +133,19 @@ class Worker:
         theirs.close()  # so that the end of the process is the end of what can be read
         return Worker(process, ours)
 
-    def give(self, method: LocalTraining, plan: Plan, round_: int, jobs: list[Job]) -> None:
+    def give(
+        self,
+        method: LocalTraining,
+        training_config: TrainingConfig,
+        round_: int,
+        jobs: list[Job],
+    ) -> None:
         orders = []
         for job in jobs:
             bare = replace(job, x=NONE, y=NONE, weight=NONE, counts=NONE, u=NONE)
             orders.append((self.new_rows(job), bare))
         arrays = change_leaves(Tensor, Tensor.numpy, orders)
-        self.pipe.send((method, plan, round_, arrays))
+        self.pipe.send((method, training_config, round_, arrays))
 
     def new_rows(self, job: Job) -> dict[str, Tensor]:
         """The rows of a job that the process does not have."""
@@ -162,13 +174,13 @@ def work(pipe: Connection, loop: Loop) -> None:
     known: dict[str, dict[str, Tensor]] = {}
     while True:
         try:
-            method, plan, round_, arrays = pipe.recv()
+            method, training_config, round_, arrays = pipe.recv()
             jobs = []
             for new, job in change_leaves(np.ndarray, torch.from_numpy, arrays):
                 rows = known.setdefault(job.site, {})
                 rows |= new
                 jobs.append(replace(job, **rows))
-            found = loop.fit(method, plan, round_, jobs)
+            found = loop.fit(method, training_config, round_, jobs)
             pipe.send(change_leaves(Tensor, Tensor.numpy, found))
         except EOFError:
             return

@@ -110,7 +110,7 @@ def _finite(outputs: Tensor, whose: str) -> Tensor:
     if not bool(torch.isfinite(outputs).all()):
         raise ValueError(
             f"{whose} gives NaN or infinite outputs: training diverged; lower the learning "
-            "rate (plan.optimiser.lr)"
+            "rate (lr)"
         )
     return outputs
 

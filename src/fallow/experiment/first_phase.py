@@ -19,7 +19,7 @@ from fallow.sites.store import RelayedMessage
 INPUTS = (
     "model",
     "training",
-    "plan",
+    "training_config",
     "rounds",
     "participation",
     "score_rounds",

@@ -13,7 +13,7 @@ from fallow.core.build import build, find
 from fallow.core.methods import Method, Methods, Query
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.own import own_class
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import SiteId
 from fallow.engine.executors import AUTO, choose_executor, find_executor
 from fallow.engine.placement import Placement
@@ -46,9 +46,9 @@ def methods_of(
     """
     trainers = (training, personal)
     fields = dict(recipe.training.fields)
-    if "plan" in fields:
+    if "training_config" in fields:
         raise ValueError(
-            f"{recipe.training.name}: its plan is the recipe's; set plan instead"
+            f"{recipe.training.name}: set training_config beside it, not as one of its fields"
         )
     trainer = own_class(recipe.training.name) or find(
         trainers, recipe.training.name, policy
@@ -56,7 +56,13 @@ def methods_of(
     for name in trainer.contract.site_lists:
         if fields.get(name) == WRONG_SITES:
             fields[name] = tuple(flipped)
-    method = build(trainers, recipe.training.name, policy, plan=recipe.plan, **fields)
+    method = build(
+        trainers,
+        recipe.training.name,
+        policy,
+        training_config=recipe.training_config,
+        **fields,
+    )
     query = build(queries, recipe.query.name, policy, **recipe.query.fields)
     if recipe.sites and recipe.sites < query.contract.cohort:
         raise ValueError(
@@ -115,7 +121,7 @@ def _check_head(recipe: Recipe, method: Method) -> None:
         )
 
 
-def local_plan(recipe: Recipe, query: Method) -> Plan | None:
+def local_training_config(recipe: Recipe, query: Method) -> TrainingConfig | None:
     """How the local model that ``query`` looks at is made; None where it is the last round's."""
     source = recipe.local_source
     if source == "auto":
@@ -123,8 +129,8 @@ def local_plan(recipe: Recipe, query: Method) -> Plan | None:
     if source == "last_round":
         return None
     if source == "scratch":
-        return replace(recipe.local_plan, start="scratch")
-    return replace(recipe.local_plan, start="given")
+        return replace(recipe.local_training_config, start="scratch")
+    return replace(recipe.local_training_config, start="given")
 
 
 def executor_of(recipe: Recipe, model: nn.Module, policy: NamePolicy = OWN) -> str:

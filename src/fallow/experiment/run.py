@@ -29,7 +29,7 @@ from fallow.experiment.finished import (
     TrainedPhase,
 )
 from fallow.experiment.journal import Journal
-from fallow.experiment.methods import local_plan
+from fallow.experiment.methods import local_training_config
 from fallow.experiment.model_file import save_model
 from fallow.experiment.phases import Phases
 from fallow.experiment.record import Evaluation, Record
@@ -338,9 +338,9 @@ class Run:
             held = server_parts(self.world.methods)
             sent = {name: value for name, value in state.items() if name not in held}
             ask.fit(None, "global", None, **sent)
-            plan = local_plan(self.recipe, query)
-            if plan is not None:
-                ask.fit(plan, "local", None, **sent)
+            training_config = local_training_config(self.recipe, query)
+            if training_config is not None:
+                ask.fit(training_config, "local", None, **sent)
         budget = share
         if not self.world.is_shared:
             budget = self.world.cap_budget(share)

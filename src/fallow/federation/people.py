@@ -237,7 +237,7 @@ class People:
         if not bool(outputs.isfinite().all()):
             raise Refusal(
                 f"the model of site {at.site.id} gives NaN or infinite outputs: training diverged; "
-                "lower the learning rate (plan.optimiser.lr)"
+                "lower the learning rate (lr)"
             )
         return outputs
 

@@ -34,7 +34,7 @@ SAID = {
     "model": "the model that is trained",
     "training": "how the models of all sites become one (or one for each site)",
     "query": "who chooses the rows that people label",
-    "plan": "training at a site in one round",
+    "training_config": "training at a site in one round",
     "rounds": "exchanges of models in one cycle",
     "cycles": "times that sites choose rows to be labelled",
     "initial": "first labels: a share of all rows, or labels a site",

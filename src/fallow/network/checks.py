@@ -15,9 +15,9 @@ from torch import Tensor
 
 from fallow.core.messages import KEYS, Request, Step
 from fallow.core.missing import Missing
-from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal
 from fallow.core.totals import are_finite
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId, Value
 from fallow.core.weights import cap_weights, lower_median
 from fallow.network.alike import find_odd, is_ragged
@@ -708,7 +708,7 @@ def check_order(request: Request, parts: Parts) -> None:
         if step.kind != "fit":
             is_last = number == len(request.steps)
             _check_asked(request, step, parts, is_last=is_last)
-        _check_plan(request.key, step.plan)
+        _check_training_config(request.key, step.training_config)
         _check_args(request.key, step, sizes)
 
 
@@ -728,15 +728,20 @@ def _check_asked(request: Request, step: Step, parts: Parts, is_last: bool) -> N
         raise Refusal(f"{asks}: {why}")
 
 
-def _check_plan(key: str, plan: Plan | None) -> None:
-    if plan is None:
+def _check_training_config(key: str, training_config: TrainingConfig | None) -> None:
+    if training_config is None:
         return
-    if plan.epochs > EPOCHS or len(plan.segments) > STEPS:
+    if training_config.epochs > EPOCHS or len(training_config.trained_stages) > STEPS:
         raise Refusal(
-            f"the order {key} is to train {plan.epochs} epochs in {len(plan.segments)} segments; a "
+            f"the order {key} is to train {training_config.epochs} epochs in "
+            f"{len(training_config.trained_stages)} stages; a "
             f"site trains at most {EPOCHS} in {STEPS}"
         )
-    numbers = [plan.optimiser.lr, plan.optimiser.weight_decay, plan.schedule.factor]
+    numbers = [
+        training_config.optimizer.learning_rate,
+        training_config.optimizer.weight_decay,
+        training_config.schedule.factor,
+    ]
     if not all(map(math.isfinite, numbers)):
         raise Refusal(f"the order {key} is to train with a rate that is NaN or infinite")
 
@@ -760,7 +765,7 @@ def _check_args(key: str, step: Step, sizes: Mapping[str, int]) -> None:
 def _is_direction(step: Step) -> bool:
     """Whether a fit brings parameters alone: training that starts at what the site remembers may be
     pulled towards others, and through those no row ever passes."""
-    if step.plan is None or step.plan.start in ("given", "scratch"):
+    if step.training_config is None or step.training_config.start in ("given", "scratch"):
         return False
     statistics = step.args.get(STATISTICS)
     return isinstance(statistics, Tensor) and statistics.shape == (0,)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.messages import Kind, Masked, Request, Step
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Tree, Value
 from fallow.storage.packing import UNREADABLE, pack, unpack
 
@@ -40,10 +40,10 @@ def _write_step(step: Step) -> dict[str, object]:
         "kind": step.kind,
         "verb": step.verb,
         "args": step.args,
-        "plan": None,
+        "training_config": None,
     }
-    if step.plan is not None:
-        fields["plan"] = step.plan.to_dict()
+    if step.training_config is not None:
+        fields["training_config"] = step.training_config.to_dict()
     if step.masked is not None:
         masked = dict(vars(step.masked))
         if not masked["among"]:  # a sum without branches says nothing of them
@@ -78,9 +78,9 @@ def _read_step(fields: Tree) -> Step:
     if kind not in get_args(Kind):
         raise ValueError(f"a step of kind {kind!r} is unknown")
     args = _require(dict, fields["args"])
-    plan = None
-    if fields["plan"] is not None:
-        plan = _read_plan(fields["plan"])
+    training_config = None
+    if fields["training_config"] is not None:
+        training_config = _read_training_config(fields["training_config"])
     masked = None
     if "masked" in fields:
         masked = _read_masked(fields["masked"])
@@ -88,7 +88,7 @@ def _read_step(fields: Tree) -> Step:
         kind=kind,
         verb=_require(str, fields["verb"]),
         args={name: _require(Value, value) for name, value in args.items()},
-        plan=plan,
+        training_config=training_config,
         masked=masked,
     )
 
@@ -110,18 +110,23 @@ def _read_masked(fields: Tree) -> Masked:
     )
 
 
-def _read_plan(fields: Tree) -> Plan:
-    Plan.from_dict(fields)  # refuses unknown fields; the adapter checks the kind of each
-    plan: Plan = _adapter().validate_json(json.dumps(fields), strict=True)
-    return plan
+def _read_training_config(fields: Tree) -> TrainingConfig:
+    TrainingConfig.from_dict(
+        fields
+    )  # refuses unknown fields; the adapter checks the kind of each
+    training_config: TrainingConfig = _adapter().validate_json(
+        json.dumps(fields), strict=True
+    )
+    return training_config
 
 
 @cache
-def _adapter() -> TypeAdapter[Plan]:
-    """Checks the kinds of a plan's fields; loaded where a plan arrives."""
+def _adapter() -> TypeAdapter[TrainingConfig]:
+    """Checks the kinds of a training configuration's fields; loaded where a training
+    configuration arrives."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(Plan)
+    return TypeAdapter(TrainingConfig)
 
 
 def _require(kind: type | UnionType, value: object) -> Any:

@@ -13,7 +13,7 @@ from torch.nn.functional import kl_div
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, orders
 from fallow.queries.parts import cluster_rows, most_similar, rank_rows
@@ -86,21 +86,21 @@ class IFAL:
             )
 
     @property
-    def plan(self) -> Plan:
+    def training_config(self) -> TrainingConfig:
         """How the distilled model is trained."""
-        optimiser = Optimiser(lr=self.lr, momentum=0.9, weight_decay=1e-5)
-        segments = (Segment(self.epochs),)
-        return Plan(
-            segments, self.batch, optimiser, start="scratch", patience=self.patience
+        optimizer = Optimizer(lr=self.lr, momentum=0.9, weight_decay=1e-5)
+        stages = (TrainingStage(self.epochs),)
+        return TrainingConfig(
+            stages, self.batch, optimizer, start="scratch", patience=self.patience
         )
 
-    def trains_by(self, plan: Plan) -> bool:
-        return plan == self.plan
+    def trains_by(self, training_config: TrainingConfig) -> bool:
+        return training_config == self.training_config
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         to = orders(budget)
         # Nothing is sent along: the teacher is the global model, which sites have.
-        ask.fit(self.plan, "kd", {site: {} for site in to})
+        ask.fit(self.training_config, "kd", {site: {} for site in to})
         ask.keep("select", to=to)
         return memo
 

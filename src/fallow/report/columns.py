@@ -212,8 +212,8 @@ def _about_degenerate(table: FinalTable) -> list[str]:
     if any(row.one_class for row in table.rows):
         notes.append(
             "One class: at least one seed ends with a model that gives every test row the same "
-            "class. It has learned nothing yet: train longer (rounds, plan.segments), change the "
-            "learning rate (plan.optimiser.lr), or buy more labels."
+            "class. It has learned nothing yet: train longer (rounds, epochs), change the "
+            "learning rate (lr), or buy more labels."
         )
     if any(row.same_as for row in table.rows):
         notes.append(

@@ -261,8 +261,8 @@ def set_words(name: str, value: object) -> Iterator[tuple[str, str]]:
 
     >>> list(set_words("model", {"name": "mlp", "fields": {"width": 8}}))
     [('model', 'mlp:width=8')]
-    >>> list(set_words("plan", {"batch": 16, "stop_at": None}))
-    [('plan.batch', '16')]
+    >>> list(set_words("training_config", {"batch_size": 16, "stop_at": None}))
+    [('training_config.batch_size', '16')]
     """
     if isinstance(value, Mapping) and value.keys() == {"name", "fields"}:
         yield name, str(Spec(**value))

@@ -33,7 +33,7 @@ def warnings(study: StudyRecords) -> list[str]:
         said.append(
             f"Diverged: {_who(study, steps)}. Their error is more than {FAR:g} times that of "
             "predicting the mean, or not a number. Scale the features, or lower the learning rate "
-            "(plan.optimiser.lr)."
+            "(lr)."
         )
     if solved:
         penalised = {penalised_training(study.study, query) for query in solved}

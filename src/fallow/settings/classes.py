@@ -16,7 +16,7 @@ from typing import Any
 
 from fallow import encoders, queries, training
 from fallow.core.build import find, names
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.data.partition import partitions
 from fallow.models import networks
 from fallow.training import personal
@@ -64,13 +64,13 @@ def fields_of(part: str, name: str) -> dict[str, object]:
 def defaults_of(cls: type[Any]) -> dict[str, object]:
     """Field -> default; ``...`` for a field that must be given.
 
-    The plan of a training method is left out: it is a setting of the recipe.
+    The training configuration of a training method is left out: it is a setting of the recipe.
     """
     found: dict[str, object] = {}
     if is_dataclass(cls):
         for field in fields(cls):
             value = _default(field)
-            if field.init and not _is_plan(field.name, value):
+            if field.init and not _is_training_config(field.name, value):
                 found[field.name] = value
         return found
     for name, parameter in inspect.signature(cls).parameters.items():
@@ -82,8 +82,8 @@ def defaults_of(cls: type[Any]) -> dict[str, object]:
     return found
 
 
-def _is_plan(name: str, value: object) -> bool:
-    return name == "plan" and isinstance(value, Plan)
+def _is_training_config(name: str, value: object) -> bool:
+    return name == "training_config" and isinstance(value, TrainingConfig)
 
 
 def _default(field: DataclassField[Any]) -> object:

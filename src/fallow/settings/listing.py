@@ -2,7 +2,7 @@
 
 >>> from fallow.settings.listing import find_settings
 >>> [setting.name for setting in find_settings("lr")]
-['plan.optimiser.lr', 'local_plan.optimiser.lr']
+['training_config.optimizer.lr', 'local_training_config.optimizer.lr']
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORDS = {
     "str": "text",
     "NoneType": "none",
     "Spec": "class with fields",
-    "Segment": "segment",
+    "TrainingStage": "stage",
     "Published": "printed table",
 }
 """What types are called."""
@@ -50,7 +50,7 @@ class Setting:
 
     @property
     def last_part(self) -> str:
-        """Its name within its part: ``lr`` of ``plan.optimiser.lr``."""
+        """Its name within its part: ``lr`` of ``training_config.optimizer.lr``."""
         return self.name.rpartition(".")[2]
 
 
@@ -108,9 +108,12 @@ def _walk(defaults: object, prefix: str) -> Iterator[Setting]:
 
 
 def meaning_of(name: str) -> str:
-    """What a setting means; those of ``local_plan`` mean for a query's local model what those of
-    ``plan`` mean for training.  Empty for one that nobody has said it of."""
-    return MEANINGS.get(name.replace("local_plan.", "plan."), "")
+    """What a setting means; those of ``local_training_config`` mean for a query's local model
+    what those of
+    ``training_config`` mean for training.  Empty for one that nobody has said it of."""
+    return MEANINGS.get(
+        name.replace("local_training_config.", "training configuration."), ""
+    )
 
 
 def describe_type(hint: Any) -> str:  # a type, or a form of typing such as int | None
@@ -145,5 +148,5 @@ def describe_value(value: object) -> str:
         return "none"
     if isinstance(value, Spec | str):
         return str(value) or "none"
-    text: str = json.dumps(value, default=asdict)  # segments are dataclasses
+    text: str = json.dumps(value, default=asdict)  # stages are dataclasses
     return text

@@ -13,9 +13,11 @@ Everything that `--set NAME=VALUE` and `.toml` files take. `fallow settings NAME
 `fallow init STUDY.toml --data FILE` writes a file for your own data. This page is written by
 `python scripts/settings_page.py`.
 
-In a file a part is a table or a name with dots: `plan.optimiser.lr = 0.1`. On the command line the end
+In a file a part is a table or a name with dots: `training_config.optimizer.lr = 0.1`. On the
+command line the end
 of a name is enough where it is one setting's: `--set lr=0.1`, `--set alpha=0.3` (of the partition). The
-plan of training is meant then; the settings of `local_plan`, which are those of `plan` for a query's
+training configuration of training is meant then; the settings of `local_training_config`, which
+are those of `training_config` for a query's
 local model, need their whole names. Paths in a file are relative to the file.
 """
 PARTS: Mapping[str, str] = {
@@ -28,7 +30,9 @@ PARTS: Mapping[str, str] = {
 
 def settings_page() -> str:
     """The page in Markdown."""
-    settings = [one for one in list_settings() if not one.name.startswith("local_plan.")]
+    settings = [
+        one for one in list_settings() if not one.name.startswith("local_training_config.")
+    ]
     rows = [_cells(setting) for setting in settings]
     lines = [HEAD, *_table(("Setting", "Type", "Default", "Meaning"), rows)]
     for part, title in PARTS.items():

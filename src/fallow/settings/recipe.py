@@ -15,7 +15,7 @@ from fallow.core.contract import Contract
 from fallow.core.kinds import describe_wrong_value, refuse_truth
 from fallow.core.names import BUILT_IN, OWN, NamePolicy
 from fallow.core.own import own_class
-from fallow.core.plan import Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.privacy import Privacy
 from fallow.privacy.settings import SMALLEST
 from fallow.settings.budgets import POLICIES, Share
@@ -111,7 +111,9 @@ class Recipe:
     training: Spec = Spec("fedavg")
     # exact: after the last round the head of the trained model is solved for in closed form
     head: Literal["trained", "exact"] = "trained"
-    plan: Plan = Plan((Segment(2),), batch=16)
+    training_config: TrainingConfig = TrainingConfig(
+        (TrainingStage(2),), 16, Optimizer(lr=0.01)
+    )
     rounds: int = 15  # rounds in a phase
     participation: float = 1.0  # share of sites in a round; all take part in the last one
     # the global model at the start of a cycle
@@ -119,7 +121,9 @@ class Recipe:
     # the local model that a query looks at; auto: what the strategy's paper uses
     local_source: Literal["auto", "last_round", "scratch", "finetune"] = "auto"
     # for scratch and finetune
-    local_plan: Plan = Plan((Segment(50),), batch=64, stop_at=0.99)
+    local_training_config: TrainingConfig = TrainingConfig(
+        (TrainingStage(50),), 64, Optimizer(lr=0.01), stop_at=0.99
+    )
     # labels
     query: Spec = Spec("random")
     initial: Share = 0.10  # first labels: a fraction of all rows, or labels a site
@@ -242,8 +246,10 @@ class Recipe:
                 f"encoder is {self.encoder} and features is {self.features}; both make features of "
                 "rows: leave one out"
             )
-        if self.plan.start not in ("given", "scratch"):
-            raise ValueError(f"plan.start is {self.plan.start!r}; use 'given' or 'scratch'")
+        if self.training_config.start not in ("given", "scratch"):
+            raise ValueError(
+                f"training_config.start is {self.training_config.start!r}; use 'given' or 'scratch'"
+            )
         if self.budget not in POLICIES:
             raise ValueError(
                 f"budget {self.budget!r} is unknown{nearest(self.budget, [*POLICIES])}"
@@ -471,7 +477,9 @@ def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
     """``recipe`` with ``key=value`` settings from the command line, in their order; dots reach
     into parts.
 
-    >>> with_settings(Recipe("a"), {"partition.alpha": "1.0", "plan.batch": "8"}).plan.batch
+    >>> with_settings(
+    ...     Recipe("a"), {"partition.alpha": "1.0", "training_config.batch_size": "8"}
+    ... ).training_config.batch_size
     8
     """
     merged = _start_settings(recipe, settings)
@@ -479,7 +487,9 @@ def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
     for key, text in settings.items():
         value = _from_text(text, hints.get(key))
         top, *parts = key.split(".")
-        for part in reversed(parts):  # plan.batch=8: {"plan": {"batch": 8}}
+        for part in reversed(
+            parts
+        ):  # training_config.batch_size=8: {"training_config": {"batch_size": 8}}
             value = {part: value}
         merged = _merge_settings(merged, {top: value}, Recipe, "")
     return _validate_settings(merged)
@@ -602,8 +612,8 @@ def _build_unchecked(merged: Settings) -> Recipe:
         hint = hints[field.name]
         if isinstance(value, Mapping):
             kind = _without_none(hint)
-            if kind is Plan:
-                given[field.name] = Plan.from_dict(value)
+            if kind is TrainingConfig:
+                given[field.name] = TrainingConfig.from_dict(value)
             elif isinstance(kind, type):
                 given[field.name] = kind(**value)
         elif isinstance(value, list):
@@ -642,10 +652,10 @@ def _merge_value(*, old: object, value: object, kind: object, where: str) -> obj
             old = {}
         return _merge_settings(old, value, kind, where)
     is_truth = isinstance(value, bool)  # which Python counts among the whole numbers
-    if where == "plan.segments." and isinstance(value, int) and not is_truth:
-        return [{"epochs": value}]  # plan.segments=2: two epochs of all
-    if where.endswith(".segments.") and isinstance(value, list):
-        _check_segments(value, where)
+    if where == "training_config.stages." and isinstance(value, int) and not is_truth:
+        return [{"epochs": value}]  # training_config.stages=2: two epochs of all
+    if where.endswith(".stages.") and isinstance(value, list):
+        _check_stages(value, where)
     if where == "audit." and is_truth:  # true: the usual share
         return USUAL_AUDIT if value else 0.0
     if where == "bounds." and value is True:
@@ -655,14 +665,14 @@ def _merge_value(*, old: object, value: object, kind: object, where: str) -> obj
     return value
 
 
-def _check_segments(segments: list[object], where: str) -> None:
-    """Raise ValueError for a word in a list of segments that is no field of one: it would be left
+def _check_stages(stages: list[object], where: str) -> None:
+    """Raise ValueError for a word in a list of stages that is no field of one: it would be left
     out in silence."""
-    known = [field.name for field in fields(Segment)]
-    for at, segment in enumerate(segments):
-        if not isinstance(segment, Mapping):
+    known = [field.name for field in fields(TrainingStage)]
+    for at, stage in enumerate(stages):
+        if not isinstance(stage, Mapping):
             continue  # of another kind: that is said where kinds are checked
-        for key in segment:
+        for key in stage:
             if key not in known:
                 hint = nearest(str(key), known)
                 raise ValueError(f"{where}{at}.{key} is not a setting{hint}")

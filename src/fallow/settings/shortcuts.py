@@ -1,4 +1,4 @@
-"""Short names of settings on a command line: ``lr`` for ``plan.optimiser.lr``."""
+"""Short names of settings on a command line: ``lr`` for ``training_config.optimizer.lr``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from fallow.settings.listing import list_settings
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
-SECOND = "local_plan."
-"""The plan of a query's local model: its settings have no short names, `plan` has them."""
+SECOND = "local_training_config."
+"""The training configuration of a query's local model: its settings have no short names,
+`training_config` has them."""
 
 
 def expand(recipe: Recipe, settings: Mapping[str, str]) -> dict[str, str]:
@@ -21,7 +22,7 @@ def expand(recipe: Recipe, settings: Mapping[str, str]) -> dict[str, str]:
     Raises ValueError where a short name stands for several settings.
 
     >>> expand(Recipe("a"), {"lr": "0.1", "alpha": "1.0"})
-    {'plan.optimiser.lr': '0.1', 'partition.alpha': '1.0'}
+    {'training_config.optimizer.lr': '0.1', 'partition.alpha': '1.0'}
     """
     named = {}
     for part in PARTS:

@@ -8,8 +8,8 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial
 from typing import Any, get_type_hints
 
-from fallow.core.plan import Plan
 from fallow.core.spelling import spell_class
+from fallow.core.training_config import TrainingConfig
 
 LOADERS = {
     "onnx": "weights",
@@ -56,7 +56,8 @@ class Spec:
 
         given: an instance of a frozen dataclass (its fields that differ from their defaults are
         kept), a class (all defaults), a ``functools.partial`` of a class, a text as in `parse`, or
-        a Spec.  Building the result gives an equal object.  The ``plan`` of a training method is a
+        a Spec.  Building the result gives an equal object.  The ``training_config`` of a
+        training method is a
         setting of the recipe and is left out.  Raises ValueError for anything else.
 
         >>> from fallow.data import ExactDirichlet, Patho
@@ -120,7 +121,7 @@ def _list_chosen(given: object) -> dict[str, object]:
         default = each.default
         if each.default_factory is not MISSING:
             default = each.default_factory()
-        if hints[each.name] is Plan:
+        if hints[each.name] is TrainingConfig:
             continue
         is_written = at == 0 and each.name == WRITTEN
         if is_written or default is MISSING or value != default:

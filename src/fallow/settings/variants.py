@@ -125,7 +125,7 @@ def _expand_trainer(settings: dict[str, str]) -> dict[str, str]:
             f"trainer={settings['trainer']} is not of the form ROUNDSxEPOCHS; write trainer=10x25"
         )
     others = {key: value for key, value in settings.items() if key != "trainer"}
-    return {"rounds": rounds, "plan.segments": epochs, **others}
+    return {"rounds": rounds, "training_config.stages": epochs, **others}
 
 
 def _pool_share(share: Share, sites: int) -> Share:

@@ -13,9 +13,9 @@ import torch
 
 from fallow.core.disclosure import payload
 from fallow.core.messages import Delivered, Request, payload_of
-from fallow.core.plan import Plan
 from fallow.core.refusal import words_stay
 from fallow.core.totals import sum_whole
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 from fallow.engine.executors import Executor
 from fallow.sites.answering import answer_step
@@ -91,7 +91,7 @@ def perform(
     answers: dict[SiteId, Answer] = {site: {} for site in requests}
     n_steps = max((len(request.steps) for request in requests.values()), default=0)
     for position in range(n_steps):
-        fits: dict[tuple[str, Plan], list[LocalSite]] = {}
+        fits: dict[tuple[str, TrainingConfig], list[LocalSite]] = {}
         for name in sorted(requests):
             request = requests[name]
             if position >= len(request.steps):
@@ -101,17 +101,17 @@ def perform(
             if step.kind != "fit":
                 answers[name] = answer_step(site, step, request)
                 continue
-            plan = site.accept_fit(step, request)
-            if plan is not None:
-                fits.setdefault((step.verb, plan), []).append(site)
-        for (_, plan), group in fits.items():
-            _train(executor, plan, group, requests=requests, position=position)
+            training_config = site.accept_fit(step, request)
+            if training_config is not None:
+                fits.setdefault((step.verb, training_config), []).append(site)
+        for (_, training_config), group in fits.items():
+            _train(executor, training_config, group, requests=requests, position=position)
     return answers
 
 
 def _train(
     executor: Executor,
-    plan: Plan,
+    training_config: TrainingConfig,
     group: list[LocalSite],
     *,
     requests: Mapping[SiteId, Request],
@@ -124,7 +124,7 @@ def _train(
     method = first.local(steps[first.id], request)
     jobs = [site.job(steps[site.id], requests[site.id]) for site in group]
     with words_stay():
-        results = executor.fit(method, plan, request.round, jobs)
+        results = executor.fit(method, training_config, request.round, jobs)
     for site, result in zip(group, results, strict=True):
         site.remember_fit(steps[site.id], requests[site.id], result)
 

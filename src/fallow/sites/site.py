@@ -16,9 +16,9 @@ from fallow.core.local import NONE, LocalTraining, TrainState
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Method, Methods, methods_by_owner
 from fallow.core.missing import filled
-from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import stream
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import SiteId, State
 from fallow.core.view import View
 from fallow.engine import Fitted, Job
@@ -258,14 +258,14 @@ class LocalSite:
         rows = self.labelled
         name = (step.verb, request.cycle, request.round)
         streams = partial(named_stream, self.parts.seed, self.id, name)
-        plan = step.plan or Plan()
+        training_config = step.training_config or TrainingConfig()
 
         sent = _tensors(step)
         if request.owner == "query" and sent:
             sent = self._deploy(sent)
         elif request.owner == "query":  # it was handed the global model before it began
             sent = self.memory.get("global", {})
-        start, teacher = self._find_start(plan, sent, streams)
+        start, teacher = self._find_start(training_config, sent, streams)
 
         own: dict[str, TrainState] = {}
         if is_main(step, request):
@@ -277,7 +277,7 @@ class LocalSite:
         if len(rows):
             weight = weight / weight.mean()  # 1 on average, whatever the query drew with
         pool_rows = NONE
-        if plan.mix:
+        if training_config.mix:
             pool_rows = self._gather("pool", self.pool)
         return Job(
             site=self.id,
@@ -305,19 +305,19 @@ class LocalSite:
         return rows
 
     def _find_start(
-        self, plan: Plan, sent: State, streams: Streams
+        self, training_config: TrainingConfig, sent: State, streams: Streams
     ) -> tuple[State, State | None]:
         """Where training starts, and the model that was sent if that is another one."""
-        if plan.start == "given":
+        if training_config.start == "given":
             return sent, None
-        if plan.start == "scratch":
+        if training_config.start == "scratch":
             return self.parts.fresh(streams("init")), sent or None
-        if plan.start not in self.memory:
+        if training_config.start not in self.memory:
             raise ValueError(
-                f"site {self.id} has no model {plan.start!r} for a plan to start at; "
+                f"site {self.id} has no model {training_config.start!r} for training to start at; "
                 f"it remembers {sorted(self.memory) or 'nothing'}"
             )
-        start = self.memory[plan.start]
+        start = self.memory[training_config.start]
         return {"w": start["w"], "stats": start["stats"]}, sent or None
 
     def remember_fit(self, step: Step, request: Request, result: Fitted) -> None:
@@ -356,17 +356,18 @@ class LocalSite:
             return method
         return self.parts.methods["plain"]
 
-    def accept_fit(self, step: Step, request: Request) -> Plan | None:
-        """The plan that a "fit" orders training by.  One without a plan hands a model over, None: it
+    def accept_fit(self, step: Step, request: Request) -> TrainingConfig | None:
+        """The training configuration that a "fit" orders training by.  One without a training
+        configuration hands a model over, None: it
         is remembered as the training method uses it, or, where that method hands over one that is
         not "local", as it is."""
-        if step.plan is None:
+        if step.training_config is None:
             model = _tensors(step)
             is_beside = request.owner == "training" and not is_main(step, request)
             if not is_beside:
                 model = self._deploy(model)
             self.remember(step.verb, model)
-        return step.plan
+        return step.training_config
 
     def _deploy(self, state: State) -> State:
         with words_stay():

@@ -33,8 +33,8 @@ class TrackedRun:
     """A run as whoever follows it sees it: one strategy under one seed.
 
     study: the name of the study.  is_alone: the study has no other run.
-    parameters: the settings of the recipe by their names, "plan.batch" for a part of a part.  Of
-    data on this machine they have the file's name and not its folder.
+    parameters: the settings of the recipe by their names, "training_config.batch_size" for a
+    part of a part.  Of data on this machine they have the file's name and not its folder.
     """
 
     study: str
@@ -235,7 +235,7 @@ def list_parameters(recipe: Recipe) -> dict[str, Parameter]:
     out.
 
     >>> found = list_parameters(Recipe("mine"))
-    >>> found["training"], found["plan.batch"], found["privacy.secure_sum"]
+    >>> found["training"], found["training_config.batch_size"], found["privacy.secure_sum"]
     ('fedavg', 16, False)
     """
     found: dict[str, Parameter] = {}

@@ -15,8 +15,8 @@ import torch
 
 from fallow.core.disclosure import Disclosure, payload
 from fallow.core.methods import Choosing, Load
-from fallow.core.plan import Segment
 from fallow.core.streams import stream
+from fallow.core.training_config import TrainingStage
 from fallow.core.types import State
 from fallow.core.words import count_noun, duration, size
 from fallow.data.dataset import Dataset
@@ -24,7 +24,7 @@ from fallow.engine.executors import in_one_process
 from fallow.experiment.evaluate import evaluate
 from fallow.experiment.first_phase import describe_training
 from fallow.experiment.journal import Journal
-from fallow.experiment.methods import local_plan, methods_of
+from fallow.experiment.methods import local_training_config, methods_of
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import Run
@@ -259,7 +259,7 @@ class _Total:
             if is_first_done and cycle == 0:
                 continue
             self.tried += load.evaluations
-            self.rows += n * recipe.rounds * recipe.plan.epochs
+            self.rows += n * recipe.rounds * recipe.training_config.epochs
             self.seconds += _estimate_phase(recipe, pace, n)
             self.seconds += load.evaluations * _estimate_try(recipe, pace, n)
 
@@ -297,7 +297,7 @@ def _count_labels(share: Share, sites: int, pool: int) -> int:
 
 def _estimate_phase(recipe: Recipe, pace: Pace, n: int) -> float:
     """Seconds of a training phase over ``n`` labelled rows, without choosing collaborators."""
-    steps = n * recipe.plan.epochs * _gradients_per_batch(recipe)
+    steps = n * recipe.training_config.epochs * _gradients_per_batch(recipe)
     one_round = pace.base + pace.per_row * steps
     scored = min(recipe.rounds, recipe.score_rounds)
     return recipe.rounds * recipe.participation * one_round + scored * pace.scoring
@@ -307,9 +307,9 @@ def _estimate_query(recipe: Recipe, pace: Pace, n: int) -> float:
     """Seconds of a query after ``n`` labels: two models look at the pool; a local model of its own
     is trained to the end."""
     looks = 2 * (pace.pool - n) * pace.per_look
-    if local_plan(recipe, methods_of(recipe)["query"]) is None:
+    if local_training_config(recipe, methods_of(recipe)["query"]) is None:
         return looks
-    return looks + n * recipe.local_plan.epochs * pace.per_row
+    return looks + n * recipe.local_training_config.epochs * pace.per_row
 
 
 def _estimate_try(recipe: Recipe, pace: Pace, n: int) -> float:
@@ -413,7 +413,7 @@ def _shorten(recipe: Recipe) -> Recipe:
         fresh_first=False,
         participation=1.0,
         training=training,
-        plan=replace(recipe.plan, segments=(Segment(1),)),
+        training_config=replace(recipe.training_config, stages=(TrainingStage(1),)),
         executor=in_one_process(recipe.executor),  # starts at once
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fallow.settings.spec import Spec
 
-TRAINING = ("training", "plan", "trainer", "rounds")
+TRAINING = ("training", "training_config", "trainer", "rounds")
 """Settings that say how models are trained."""
 
 

@@ -20,8 +20,8 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
-from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import Release, View
 from fallow.training.parts.adassp import SENSITIVITY, read_products, solve, sum_products
@@ -80,7 +80,7 @@ class ClosedForm:
 
     For the model ``linear`` on standardised features, such as an ``encoder`` makes them.  λ and T
     are chosen by leave-one-out over the labelled rows of all sites.  One round is all there is
-    (``rounds=1``); the plan of local training is not used.
+    (``rounds=1``); the training configuration of local training is not used.
 
     penalty: λ, or None to choose it of 1e-6 ... 1.  balance: "class" gives every class the same
     weight.  weighted: rows count by the weight that the query gave them.  reveal: what sites are
@@ -122,7 +122,7 @@ class ClosedForm:
     encoder and units were fitted to, which is totals over all rows, is not covered.
     """
 
-    plan: Plan = field(default=Plan(), repr=False)
+    training_config: TrainingConfig = field(default=TrainingConfig(), repr=False)
     penalty: float | None = None  # λ
     balance: Literal["none", "class"] = "none"
     weighted: bool = True

@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.models.evidence import alpha, from_uniform
@@ -46,7 +46,7 @@ class Evidential:
     and its evidence is none.
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
     bn: Literal["average", "local"] = "average"
 
     contract: ClassVar[Contract] = Contract(
@@ -59,7 +59,7 @@ class Evidential:
     )
 
     def round(self, state: State, ask: Ask) -> State:
-        ask.fit(self.plan, "local", None, **state)
+        ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
     def upload(self, view: View) -> Answer:

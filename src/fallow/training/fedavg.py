@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, final
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.base import (
@@ -35,7 +35,7 @@ class FedAvg:
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
     bn: Literal["average", "local"] = "average"
 
     contract: ClassVar[Contract] = Contract(
@@ -46,7 +46,7 @@ class FedAvg:
     )
 
     def round(self, state: State, ask: Ask) -> State:
-        ask.fit(self.plan, "local", None, **state)
+        ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
     def upload(self, view: View) -> Answer:

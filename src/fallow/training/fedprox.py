@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.base import (
@@ -39,7 +39,7 @@ class FedProx:
     batch-norm statistics.
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
     mu: float = 0.01  # µ, eq. (2); tuned in {0.001, 0.01, 0.1, 1}
     bn: Literal["average", "local"] = "average"
 
@@ -55,7 +55,7 @@ class FedProx:
             raise ValueError(f"FedProx's mu is {self.mu}; it must be 0 or more")
 
     def round(self, state: State, ask: Ask) -> State:
-        ask.fit(self.plan, "local", None, **state)
+        ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
     def upload(self, view: View) -> Answer:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.base import (
@@ -44,12 +44,13 @@ class KCFU:
     partner for the whole batch.  The teacher is the model that was sent, in evaluation mode; in
     KAFAL's code it is in training mode and its statistics drift.  With ``bn="local"`` it uses the
     site's own statistics.  The student's pass over mixed rows moves its batch-norm statistics, as
-    that over labelled rows does.  Weights of labels enter the first loss alone.  Where the plan
+    that over labelled rows does.  Weights of labels enter the first loss alone.  Where the
+    training configuration
     augments images, those of the pool are augmented too.  Without a pool the second loss is left
     out.  Predictions are not adjusted by the counts.
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
     bn: Literal["average", "local"] = "average"
 
     contract: ClassVar[Contract] = Contract(
@@ -60,11 +61,11 @@ class KCFU:
         regression=False,
     )
 
-    def trains_by(self, plan: Plan) -> bool:
-        return plan == replace(self.plan, mix=SHARES)
+    def trains_by(self, training_config: TrainingConfig) -> bool:
+        return training_config == replace(self.training_config, mix=SHARES)
 
     def round(self, state: State, ask: Ask) -> State:
-        ask.fit(replace(self.plan, mix=SHARES), "local", None, **state)
+        ask.fit(replace(self.training_config, mix=SHARES), "local", None, **state)
         return average(ask.sum("upload"), state)
 
     def upload(self, view: View) -> Answer:

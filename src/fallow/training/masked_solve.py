@@ -13,7 +13,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import each_of_all, sum_of_all
 from fallow.core.contract import Contract
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.models.orthogonal import haar, mix
@@ -64,7 +64,7 @@ class MaskedSolve:
     it masks.
     """
 
-    plan: Plan = field(default=Plan(), repr=False)
+    training_config: TrainingConfig = field(default=TrainingConfig(), repr=False)
     ridge: float = 0.0  # λ
     intercept: bool = True  # False: the model's bias is 0
     weighted: bool = True

@@ -14,7 +14,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.core.weights import cap_weights
@@ -67,7 +67,7 @@ class Robust:
     Batch-norm statistics are averaged by the same rule; where updates are clipped, by their median.
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
     rule: Literal["median", "trimmed", "clipped"] = "median"
     trim: float = 0.1  # β, the share of bad sites that is expected
     clip: float | None = None  # M, the largest norm of an update
@@ -97,7 +97,7 @@ class Robust:
 
     def round(self, state: State, ask: Ask) -> State:
         before = {name: state[name] for name in ("w", "stats")}
-        ask.fit(self.plan, "local", None, **before)
+        ask.fit(self.training_config, "local", None, **before)
         answers = ask.each("upload")
         in_order = [answers[site] for site in sorted(answers)]
         parts = {name: before[name] for name in self.parts}
@@ -105,7 +105,7 @@ class Robust:
         if in_order and not usable:
             raise ValueError(
                 "no site sent Robust a model without NaN or infinite numbers: training diverged; "
-                "lower the learning rate (plan.optimiser.lr)"
+                "lower the learning rate (lr)"
             )
         refused = torch.tensor(len(in_order) - len(usable))
         return {**before, **self.average_models(usable, parts), "refused": refused}

@@ -16,7 +16,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.parts import (
@@ -42,7 +42,7 @@ class ServerSolve:
     With FALE's weights the sum stands for the whole pool.  After other picks, or without weights,
     it is ordinary least squares: the control of every comparison.  For data with numbers to predict
     and the model ``linear``.  All rounds of a cycle give the same model, so one is enough
-    (``rounds=1``); the plan of local training is not used.
+    (``rounds=1``); the training configuration of local training is not used.
 
     Notes
     -----
@@ -63,7 +63,7 @@ class ServerSolve:
     True
     """
 
-    plan: Plan = field(default=Plan(), repr=False)
+    training_config: TrainingConfig = field(default=TrainingConfig(), repr=False)
     ridge: float = 0.0  # λ
     intercept: bool = True  # False: the model's bias is 0
     weighted: bool = True

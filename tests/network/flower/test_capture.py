@@ -16,7 +16,7 @@ from threading import Event, Thread
 import pytest
 
 from fallow.core.names import BUILT_IN, NamePolicy
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.federation import coordinator
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.site.folder import SiteFolder
@@ -47,7 +47,7 @@ LONG = 900.0  # seconds; a machine that is busy with other things takes minutes
 STUDY = Recipe(
     "alps",
     model=Spec("linear"),
-    plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
     query=Spec("entropy"),
     initial=0,
     per_cycle=5,

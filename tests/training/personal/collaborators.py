@@ -14,11 +14,11 @@ from fallow.core import (
     Delivered,
     Disclosure,
     Layout,
-    Optimiser,
-    Plan,
+    Optimizer,
     Request,
-    Segment,
     State,
+    TrainingConfig,
+    TrainingStage,
     stream,
 )
 from fallow.core.methods import Methods
@@ -36,7 +36,7 @@ from tests.worlds import Forgetful
 NAMES = "abcdefghijklmnopqrstuvwxyz"
 ROWS = (8, 6, 12, 5, 9)
 N = len(ROWS)
-PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9))
+CONFIG = TrainingConfig((TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=0.9))
 
 
 @dataclass
@@ -142,7 +142,7 @@ def federation(
 
 
 def dpfl(**fields: Any) -> DPFL:
-    return DPFL(**{"plan": PLAN, **fields})
+    return DPFL(**{"training_config": CONFIG, **fields})
 
 
 def ran(rounds: int, world: dict[str, Any] | None = None, **fields: Any) -> Federation:

@@ -8,7 +8,15 @@ from typing import Any
 
 from torch import nn
 
-from fallow.core import Ask, Disclosure, Layout, Optimiser, Plan, Segment, State
+from fallow.core import (
+    Ask,
+    Disclosure,
+    Layout,
+    Optimizer,
+    State,
+    TrainingConfig,
+    TrainingStage,
+)
 from fallow.core.build import names
 from fallow.core.methods import Methods
 from fallow.engine import Loop
@@ -37,18 +45,20 @@ TRAINING_ANY_MODEL = tuple(
 )
 """The personalised methods that take local steps, whatever the model."""
 
-PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9, weight_decay=1e-3))
+CONFIG = TrainingConfig(
+    (TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=0.9, weight_decay=1e-3)
+)
 METHODS: tuple[Any, ...] = (
-    APFL(PLAN),
-    Ditto(PLAN),
-    FedAvgFT(PLAN),
-    FedAvgPost(PLAN),
-    FedProxFT(PLAN),
-    FedRep(PLAN),
-    KNNPer(PLAN),
-    Local(PLAN),
-    PerFedAvg(PLAN),
-    PFedGraph(PLAN, lam=0.1),
+    APFL(CONFIG),
+    Ditto(CONFIG),
+    FedAvgFT(CONFIG),
+    FedAvgPost(CONFIG),
+    FedProxFT(CONFIG),
+    FedRep(CONFIG),
+    KNNPer(CONFIG),
+    Local(CONFIG),
+    PerFedAvg(CONFIG),
+    PFedGraph(CONFIG, lam=0.1),
 )
 
 

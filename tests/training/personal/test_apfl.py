@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from fallow.core.build import build
 from fallow.core.local import Batch, TrainState, slot
-from fallow.core.plan import Optimiser
+from fallow.core.training_config import Optimizer
 from fallow.engine import Loop
 from fallow.engine.learner import Autograd
 from fallow.training import personal
@@ -17,14 +17,14 @@ from fallow.training.personal import APFL
 from fallow.training.personal.apfl import number
 from tests.engine.jobs import loop, mlp
 from tests.training.personal.federation import (
-    PLAN,
+    CONFIG,
     deploy_to_sites,
     federation,
     first_state,
     rounds,
 )
 
-SGD = Optimiser("sgd", 0.1, momentum=0.0)
+SGD = Optimizer("sgd", 0.1, momentum=0.0)
 X = torch.linspace(-1, 1, 18, dtype=torch.float64).view(3, 6)
 BATCH = Batch(X, torch.tensor([0, 1, 2]), torch.ones(3).double(), 0.1)
 
@@ -96,7 +96,7 @@ def test_a_fixed_alpha_does_not_move() -> None:
 
 
 def test_a_site_deploys_its_mixture_of_parameters() -> None:
-    method = APFL(PLAN, alpha=0.5)
+    method = APFL(CONFIG, alpha=0.5)
     carrier = federation(mlp, method)
     state = rounds(carrier, method, first_state(mlp), 2)
     for name, site in carrier.members.items():

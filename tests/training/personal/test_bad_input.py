@@ -13,7 +13,7 @@ import torch
 import fallow.training.personal
 from fallow.core import Contract, stream
 from fallow.core.build import build, names
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import methods_of
@@ -30,8 +30,8 @@ from fallow.training.personal.base import decode_sites
 from tests.engine.jobs import mlp
 from tests.training.personal.collaborators import dpfl, federation
 from tests.training.personal.federation import (
+    CONFIG,
     METHODS,
-    PLAN,
     TRAINING_ANY_MODEL,
     first_state,
     rounds,
@@ -45,7 +45,7 @@ RECIPE = Recipe(
     partition=Spec("natural"),
     sites=4,
     model=Spec("mlp", {"hidden": [6]}),
-    plan=Plan((Segment(1),), 4, Optimiser("sgd", 0.05)),
+    training_config=TrainingConfig((TrainingStage(1),), 4, Optimizer("sgd", 0.05)),
     rounds=4,
     cycles=0,
     initial=1.0,
@@ -204,7 +204,7 @@ def test_graphs_that_choose_by_nothing_average_without_it_too(graph: str) -> Non
 
 
 def test_pfedgraph_refuses_and_names_a_model_that_is_not_finite_and_goes_on() -> None:
-    method = PFedGraph(PLAN)
+    method = PFedGraph(CONFIG)
     carrier = plain_federation(mlp, method)
     wild = carrier.members["b"]
     tame = wild.seen
@@ -228,7 +228,7 @@ def test_pfedgraph_refuses_and_names_a_model_that_is_not_finite_and_goes_on() ->
 
 
 def test_pfedgraph_stops_where_every_model_is_not_finite() -> None:
-    method = PFedGraph(PLAN)
+    method = PFedGraph(CONFIG)
     carrier = plain_federation(mlp, method)
     for site in carrier.members.values():
         enlarge_rows(site)
@@ -261,7 +261,7 @@ def test_a_run_in_which_a_site_never_had_a_finite_model_says_which() -> None:
             odd(scale={2: 1e30}),
             "dpfl",
             {"tau_init": 0},
-            plan=replace(RECIPE.plan, batch=1),
+            training_config=replace(RECIPE.training_config, batch_size=1),
         )
 
 

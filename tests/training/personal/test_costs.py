@@ -10,12 +10,12 @@ import torch
 
 from fallow.core import Method
 from fallow.core.local import Batch, LocalTraining, slot
-from fallow.core.plan import Optimiser, Segment
+from fallow.core.training_config import Optimizer, TrainingStage
 from fallow.engine import Loop
 from fallow.engine.learner import Autograd
 from fallow.training.personal import DPFL
 from tests.engine.jobs import loop, mlp
-from tests.training.personal.collaborators import PLAN, N, dpfl, ran
+from tests.training.personal.collaborators import CONFIG, N, dpfl, ran
 from tests.training.personal.federation import METHODS, TRAINING_ANY_MODEL, first_state
 
 each_method = pytest.mark.parametrize(
@@ -26,10 +26,10 @@ each_method = pytest.mark.parametrize(
 @each_method
 def test_a_step_takes_as_many_gradients_as_the_method_says(method: Any) -> None:
     executor: Loop = loop(mlp)
-    learn = Autograd(executor.network, executor.loss, Optimiser(), heard=[])
+    learn = Autograd(executor.network, executor.loss, Optimizer(), heard=[])
     x = torch.linspace(-1, 1, 24, dtype=torch.float64).view(4, 6)
     batch = Batch(x, torch.tensor([0, 1, 2, 0]), torch.ones(4).double(), 0.1)
-    w = slot(first_state(mlp), Optimiser())
+    w = slot(first_state(mlp), Optimizer())
     method.step(method.start(w, {}), w, batch, learn)
     batches = 2 if type(method).__name__ == "PerFedAvg" else 1  # which takes two for a step
     assert len(learn.heard or ()) == method.contract.gradients_per_batch * batches
@@ -81,7 +81,7 @@ def test_no_run_of_dpfl_costs_more_than_it_says(fields: dict[str, Any]) -> None:
 
 
 def test_the_published_bounds_are_reached_where_nothing_is_spared() -> None:
-    plan = replace(PLAN, segments=(Segment(5),))
+    training_config = replace(CONFIG, stages=(TrainingStage(5),))
     per_site = {
         None: 9801,
         20: 2060,
@@ -89,10 +89,12 @@ def test_the_published_bounds_are_reached_where_nothing_is_spared() -> None:
         5: 590,
     }  # 100 sites, 98 rounds after preprocessing
     for budget, models in per_site.items():
-        told = DPFL(plan, budget=budget).load(100, 100)
+        told = DPFL(training_config, budget=budget).load(100, 100)
         assert told.models == 100 * models
-    assert DPFL(plan).load(100, 100).evaluations == 100 * (200 + 98 * 200)
-    assert DPFL(plan, budget=10).load(100, 100).evaluations == 100 * (200 + 98 * 20)
+    assert DPFL(training_config).load(100, 100).evaluations == 100 * (200 + 98 * 200)
+    assert DPFL(training_config, budget=10).load(100, 100).evaluations == 100 * (
+        200 + 98 * 20
+    )
 
 
 def test_a_phase_that_goes_on_has_one_round_of_preprocessing() -> None:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fallow.core import Plan, Segment
+from fallow.core import TrainingConfig, TrainingStage
 from fallow.core.local import Batch, slot
-from fallow.core.plan import Optimiser
+from fallow.core.training_config import Optimizer
 from fallow.engine import Loop
 from fallow.engine.learner import Autograd
 from fallow.training.personal import Ditto
@@ -22,8 +22,8 @@ from tests.training.personal.federation import (
     rounds,
 )
 
-SGD = Optimiser("sgd", 0.1, momentum=0.0)
-PLAIN = Plan((Segment(1),), 4, SGD)
+SGD = Optimizer("sgd", 0.1, momentum=0.0)
+PLAIN = TrainingConfig((TrainingStage(1),), 4, SGD)
 
 
 def test_the_personal_step_is_pulled_to_the_model_that_was_sent() -> None:

@@ -15,7 +15,7 @@ from fallow.training.personal.parts.graphs import everyone, share_from
 from fallow.training.personal.parts.greedy import Member, average_chosen, ggc
 from fallow.training.personal.parts.site_half import reward
 from tests.engine.jobs import mlp
-from tests.training.personal.collaborators import PLAN, N, dpfl, federation, ran
+from tests.training.personal.collaborators import CONFIG, N, dpfl, federation, ran
 
 # -- what it equals -----------------------------------------------------------------------------
 
@@ -25,14 +25,14 @@ def test_a_budget_of_one_without_preprocessing_is_local_training_bit_for_bit(
     dtype: torch.dtype,
 ) -> None:
     found = ran(3, {"dtype": dtype, "make": mlp}, budget=1, tau_init=0)
-    local = federation(Local(PLAN), dtype=dtype, make=mlp).rounds(0, 1, 2)
+    local = federation(Local(CONFIG), dtype=dtype, make=mlp).rounds(0, 1, 2)
     assert torch.equal(found.stack_models("local"), local.stack_models("local"))
     assert found.watch.received == {}
 
 
 def test_averaging_everyone_in_every_round_is_fedavg() -> None:
     full = federation(dpfl(graph="full", tau_init=0), make=mlp)
-    fedavg = federation(FedAvg(PLAN), make=mlp)
+    fedavg = federation(FedAvg(CONFIG), make=mlp)
     for r in range(3):
         full.rounds(r)
         fedavg.rounds(r)

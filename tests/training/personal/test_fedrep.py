@@ -9,12 +9,12 @@ import torch
 from torch import Generator
 from torch.testing import assert_close
 
-from fallow.core import Disclosure, Layout, Plan, Segment
+from fallow.core import Disclosure, Layout, TrainingConfig, TrainingStage
 from fallow.models import build_model
 from fallow.training.personal import FedRep
 from tests.engine.jobs import mlp
 from tests.training.personal.federation import (
-    PLAN,
+    CONFIG,
     deploy_to_sites,
     federation,
     first_state,
@@ -29,8 +29,10 @@ HEAD: Any = LAYOUT.part("head")
     ("epochs", "split"), [(5, (3, 2)), (2, (1, 1)), (3, (2, 1)), (15, (10, 5)), (1, (1, 1))]
 )
 def test_epochs_are_shared_two_to_one(epochs: int, split: tuple[int, int]) -> None:
-    segments = FedRep(Plan((Segment(epochs),))).local_plan.segments
-    assert tuple((s.epochs, s.part) for s in segments) == (
+    stages = FedRep(
+        TrainingConfig((TrainingStage(epochs),))
+    ).local_training_config.trained_stages
+    assert tuple((s.epochs, s.part) for s in stages) == (
         (split[0], "head"),
         (split[1], "body"),
     )
@@ -38,7 +40,7 @@ def test_epochs_are_shared_two_to_one(epochs: int, split: tuple[int, int]) -> No
 
 @pytest.mark.parametrize(("head", "body"), [(2, 0), (0, 2)])
 def test_a_part_that_is_not_trained_is_untouched(head: int, body: int) -> None:
-    method = FedRep(PLAN, head_epochs=head, body_epochs=body)
+    method = FedRep(CONFIG, head_epochs=head, body_epochs=body)
     carrier = federation(mlp, method)
     rounds(carrier, method, first_state(mlp), 1)
     moved = carrier.members["a"].memory["local"]["w"] != first_state(mlp)["w"]
@@ -47,14 +49,14 @@ def test_a_part_that_is_not_trained_is_untouched(head: int, body: int) -> None:
 
 
 def test_bodies_are_averaged_and_heads_stay() -> None:
-    method = FedRep(PLAN)
+    method = FedRep(CONFIG)
     carrier = federation(mlp, method)
     state = rounds(carrier, method, first_state(mlp), 1)
     local = {name: site.memory["local"]["w"] for name, site in carrier.members.items()}
     mean = (8 * local["a"] + 6 * local["b"] + 12 * local["c"])[~HEAD] / 26
     assert_close(state["body"], mean, rtol=0, atol=1e-14)
     rounds(
-        carrier, FedRep(PLAN, head_epochs=0, body_epochs=0), state, 1
+        carrier, FedRep(CONFIG, head_epochs=0, body_epochs=0), state, 1
     )  # comes, nothing moves
     for name, site in carrier.members.items():
         now = deploy_to_sites(carrier, method, state)[name]["w"]
@@ -65,7 +67,7 @@ def test_bodies_are_averaged_and_heads_stay() -> None:
 
 
 def test_only_bodies_travel_once_every_site_has_a_head() -> None:
-    method = FedRep(PLAN)
+    method = FedRep(CONFIG)
     shown = Disclosure()
     carrier = federation(mlp, method)
     state = rounds(carrier, method, first_state(mlp), 1)

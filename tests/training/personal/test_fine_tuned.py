@@ -13,9 +13,9 @@ from fallow.core import Layout, State
 from fallow.sites import LocalSite
 from fallow.sites.in_process import InProcess
 from fallow.training.personal import FedAvgFT, FedProxFT
-from tests.engine.jobs import agree, mlp, optimiser_of
+from tests.engine.jobs import agree, mlp, optimizer_of
 from tests.training.personal.federation import (
-    PLAN,
+    CONFIG,
     deploy_to_sites,
     federation,
     first_state,
@@ -30,15 +30,15 @@ def by_hand(site: LocalSite, start: State, name: str, mu: float = 0.0) -> State:
     layout = Layout.of(model)
     layout.load(model, start)
     anchor = [p.detach().clone() for p in model.parameters()]
-    optimiser = optimiser_of(PLAN.optimiser, model)
+    optimizer = optimizer_of(CONFIG.optimizer, model)
     for epoch in range(4):
         draw = site.streams("batches", name, 0, 9, epoch)
         for rows in torch.split(torch.randperm(len(site.labels), generator=draw), 4):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(site.x[rows]), site.labels[rows])
             pairs = zip(model.parameters(), anchor, strict=True)
             (loss + mu / 2 * sum((p - a).square().sum() for p, a in pairs)).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
-            optimiser.step()
+            optimizer.step()
     return layout.flatten(model)
 
 
@@ -56,7 +56,7 @@ def remember(carrier: InProcess, sites: Sequence[str]) -> dict[str, State]:
     return best
 
 
-@pytest.mark.parametrize("method", [FedAvgFT(PLAN), FedProxFT(PLAN, mu=0.5)])
+@pytest.mark.parametrize("method", [FedAvgFT(CONFIG), FedProxFT(CONFIG, mu=0.5)])
 def test_tuning_is_twice_the_epochs_of_a_round_from_the_model_that_validation_chose(
     method: Any,
 ) -> None:
@@ -71,7 +71,7 @@ def test_tuning_is_twice_the_epochs_of_a_round_from_the_model_that_validation_ch
 
 
 def test_the_pull_may_stay_towards_the_model_that_tuning_begins_at() -> None:
-    method = FedProxFT(PLAN, mu=0.5, tune_prox=True)
+    method = FedProxFT(CONFIG, mu=0.5, tune_prox=True)
     carrier, state = train_two_rounds(method)
     best = remember(carrier, "abc")
     run_last(carrier, method, state)
@@ -84,7 +84,7 @@ def test_the_pull_may_stay_towards_the_model_that_tuning_begins_at() -> None:
 
 @pytest.mark.parametrize("tune_prox", [False, True])
 def test_without_validation_the_last_common_model_is_tuned(tune_prox: bool) -> None:
-    method = FedProxFT(PLAN, mu=0.5, tune_prox=tune_prox)
+    method = FedProxFT(CONFIG, mu=0.5, tune_prox=tune_prox)
     carrier, state = train_two_rounds(method)
     run_last(carrier, method, state)
     site = carrier.members["c"]
@@ -94,7 +94,7 @@ def test_without_validation_the_last_common_model_is_tuned(tune_prox: bool) -> N
 
 
 def test_until_then_the_common_model_is_deployed() -> None:
-    for method in (FedAvgFT(PLAN), FedProxFT(PLAN)):
+    for method in (FedAvgFT(CONFIG), FedProxFT(CONFIG)):
         carrier, state = train_two_rounds(method)
         assert all(
             model is state for model in deploy_to_sites(carrier, method, state).values()

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from fallow.sites.view import SiteView
 from fallow.training.personal import KNNPer
 from tests.engine.jobs import mlp
-from tests.training.personal.federation import PLAN, federation, first_state
+from tests.training.personal.federation import CONFIG, federation, first_state
 
 STORED = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [3.0, 0.0]], dtype=torch.float64)
 VOTES = torch.eye(3, dtype=torch.float64)[
@@ -78,14 +78,14 @@ def mixture(seen: SiteView, k: int, weight: float) -> Tensor:
 
 @pytest.mark.parametrize(("k", "weight"), [(3, 0.5), (5, 0.9), (20, 1.0)])
 def test_a_site_predicts_the_mixture(k: int, weight: float) -> None:
-    seen = view(KNNPer(PLAN, k=k, weight=weight))
+    seen = view(KNNPer(CONFIG, k=k, weight=weight))
     found = seen.outputs(first_state(mlp), seen.rows("labelled"))
     assert bool(found.isfinite().all())
     assert_close(found.softmax(1), mixture(seen, k, weight), rtol=0, atol=1e-12)
 
 
 def test_rows_may_come_in_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = view(KNNPer(PLAN, k=3))
+    seen = view(KNNPer(CONFIG, k=3))
     rows = seen.rows("labelled")
     whole = seen.outputs(first_state(mlp), rows)
     monkeypatch.setattr("fallow.training.personal.knnper.CHUNK", 3)
@@ -93,7 +93,7 @@ def test_rows_may_come_in_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_labels_a_site_asks_the_model_alone() -> None:
-    method = KNNPer(PLAN)
+    method = KNNPer(CONFIG)
     carrier = federation(mlp, method, {"a": 0})
     seen = SiteView(carrier.members["a"], 0)
     rows = seen.rows("pool")

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import torch
 
-from fallow.core import Disclosure, Optimiser
+from fallow.core import Disclosure, Optimizer
 from fallow.core.disclosure import payload
 from fallow.training.personal import FedAvgPost, Local
 from tests.engine.jobs import agree, mlp
 from tests.training.personal.federation import (
-    PLAN,
+    CONFIG,
     deploy_to_sites,
     federation,
     first_state,
@@ -21,16 +21,16 @@ from tests.training.personal.federation import (
 
 
 def test_every_site_goes_on_from_its_own_model() -> None:
-    shared = train_and_deploy(mlp, Local(PLAN), n=2)
-    alone = train_and_deploy(mlp, Local(PLAN), {"b": 6}, n=2)
+    shared = train_and_deploy(mlp, Local(CONFIG), n=2)
+    alone = train_and_deploy(mlp, Local(CONFIG), {"b": 6}, n=2)
     assert torch.equal(shared["b"]["w"], alone["b"]["w"])
     assert not torch.equal(shared["a"]["w"], shared["b"]["w"])
 
 
-def test_two_rounds_are_one_optimiser_over_all_epochs_where_moments_persist() -> None:
-    plan = replace(PLAN, optimiser=Optimiser(lr=0.05, persist=True))
-    ours = train_and_deploy(mlp, Local(plan), {"a": 8}, n=2)["a"]
-    carrier = federation(mlp, Local(plan), {"a": 8})
+def test_two_rounds_are_one_optimizer_over_all_epochs_where_moments_persist() -> None:
+    training_config = replace(CONFIG, optimizer=Optimizer(lr=0.05, persist=True))
+    ours = train_and_deploy(mlp, Local(training_config), {"a": 8}, n=2)["a"]
+    carrier = federation(mlp, Local(training_config), {"a": 8})
     site = carrier.members["a"]
     model = by_hand(
         site.x,
@@ -44,12 +44,12 @@ def by_hand(
     x: torch.Tensor, y: torch.Tensor, draws: list[torch.Generator]
 ) -> dict[str, torch.Tensor]:
     model = mlp().train()
-    optimiser = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
     for draw in draws:
         for rows in torch.split(torch.randperm(len(y), generator=draw), 4):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
-            optimiser.step()
+            optimizer.step()
     return {
         "w": torch.cat([p.detach().flatten() for p in model.parameters()]),
         "stats": torch.zeros(0, dtype=torch.float64),
@@ -57,9 +57,9 @@ def by_hand(
 
 
 def test_a_site_is_sent_the_first_model_once_and_sends_nothing() -> None:
-    carrier = federation(mlp, Local(PLAN))
+    carrier = federation(mlp, Local(CONFIG))
     shown = Disclosure()
-    rounds(carrier, Local(PLAN), first_state(mlp), 3, shown=shown)
+    rounds(carrier, Local(CONFIG), first_state(mlp), 3, shown=shown)
     assert shown.bytes_down == 3 * payload({**first_state(mlp)})
     assert shown.bytes_up == 0
 
@@ -67,7 +67,7 @@ def test_a_site_is_sent_the_first_model_once_and_sends_nothing() -> None:
 def test_after_local_training_a_site_deploys_its_own_copy_and_the_server_the_average() -> (
     None
 ):
-    method = FedAvgPost(PLAN)
+    method = FedAvgPost(CONFIG)
     carrier = federation(mlp, method)
     state = rounds(carrier, method, first_state(mlp), 2)
     models = deploy_to_sites(carrier, method, state)

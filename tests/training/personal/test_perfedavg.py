@@ -9,24 +9,24 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fallow.core import Disclosure, Layout, Plan, Segment
+from fallow.core import Disclosure, Layout, TrainingConfig, TrainingStage
 from fallow.core.disclosure import payload
 from fallow.core.local import Batch
-from fallow.core.plan import Optimiser
+from fallow.core.training_config import Optimizer
 from fallow.engine import Job, Loop, row_loss
 from fallow.models import Linear
 from fallow.training.personal import PerFedAvg
 from fallow.training.personal.perfedavg import pair
 from tests.engine.jobs import agree, mlp, streams
 from tests.training.personal.federation import (
-    PLAN,
+    CONFIG,
     deploy_to_sites,
     federation,
     first_state,
     rounds,
 )
 
-SGD = Optimiser("sgd", 0.05, momentum=0.0)
+SGD = Optimizer("sgd", 0.05, momentum=0.0)
 
 
 def test_on_a_quadratic_a_step_is_w_minus_beta_a_times_one_minus_alpha_a_times_w() -> None:
@@ -40,8 +40,10 @@ def test_on_a_quadratic_a_step_is_w_minus_beta_a_times_one_minus_alpha_a_times_w
     x = torch.ones(4, 1).double()
     y = torch.zeros(4).double()
     job = Job("site-0", x, y, torch.ones(4).double(), start, streams(0))
-    method = PerFedAvg(Plan((Segment(1),), 4, SGD), inner=alpha)
-    (done,) = Loop(model, layout, row_loss("regression")).fit(method, method.plan, 0, [job])
+    method = PerFedAvg(TrainingConfig((TrainingStage(1),), 4, SGD), inner=alpha)
+    (done,) = Loop(model, layout, row_loss("regression")).fit(
+        method, method.training_config, 0, [job]
+    )
     assert float(done.sent["w"]) == pytest.approx(
         w - beta * a * (1 - alpha * a) * w, abs=1e-14
     )
@@ -96,17 +98,17 @@ def sgd_from(
 ) -> dict[str, Tensor]:
     model = mlp()
     Layout.of(model).load(model, {"w": w, "stats": w[:0]})
-    optimiser = torch.optim.SGD(model.parameters(), lr)
+    optimizer = torch.optim.SGD(model.parameters(), lr)
     for at in batches:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         nn.functional.cross_entropy(model(x[at]), y[at]).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
-        optimiser.step()
+        optimizer.step()
     return Layout.of(model).flatten(model)
 
 
 @pytest.mark.parametrize("adapt", ["one_epoch", "one_step"])
 def test_the_common_model_adapts_by_plain_descent(adapt: Any) -> None:
-    method = PerFedAvg(PLAN, inner=0.02, eval_adapt=adapt)
+    method = PerFedAvg(CONFIG, inner=0.02, eval_adapt=adapt)
     carrier = federation(mlp, method)
     state = rounds(carrier, method, first_state(mlp), 2)
     site = carrier.members["a"]
@@ -117,7 +119,7 @@ def test_the_common_model_adapts_by_plain_descent(adapt: Any) -> None:
 
 
 def test_after_local_training_a_site_may_deploy_what_it_sent() -> None:
-    method = PerFedAvg(PLAN, eval_adapt="after_local")
+    method = PerFedAvg(CONFIG, eval_adapt="after_local")
     carrier = federation(mlp, method)
     state = rounds(carrier, method, first_state(mlp), 2)
     found = deploy_to_sites(carrier, method, state)
@@ -128,14 +130,14 @@ def test_after_local_training_a_site_may_deploy_what_it_sent() -> None:
 def test_a_model_comes_once_a_round_and_the_last_one_to_be_adapted(
     adapt: Any, models: int
 ) -> None:
-    method = PerFedAvg(PLAN, eval_adapt=adapt)
+    method = PerFedAvg(CONFIG, eval_adapt=adapt)
     shown = Disclosure()
     rounds(federation(mlp, method), method, first_state(mlp), 3, shown=shown)
     assert shown.bytes_down == 3 * models * payload({**first_state(mlp)})
 
 
 def test_in_a_new_cycle_and_to_another_cohort_the_model_is_sent_again() -> None:
-    method = PerFedAvg(PLAN)
+    method = PerFedAvg(CONFIG)
     carrier = federation(mlp, method)
     state = rounds(carrier, method, first_state(mlp), 1)
     for site in carrier.members.values():

@@ -12,15 +12,15 @@ from torch.testing import assert_close
 from fallow.core import Disclosure, stream
 from fallow.core.disclosure import payload
 from fallow.core.local import Batch, slot
-from fallow.core.plan import Optimiser
+from fallow.core.training_config import Optimizer
 from fallow.engine import Loop
 from fallow.engine.learner import Autograd
 from fallow.training.personal import PFedGraph
 from fallow.training.personal.pfedgraph import graph, simplex
 from tests.engine.jobs import loop, mlp
-from tests.training.personal.federation import PLAN, federation, first_state, rounds
+from tests.training.personal.federation import CONFIG, federation, first_state, rounds
 
-SGD = Optimiser("sgd", 0.1, momentum=0.0)
+SGD = Optimizer("sgd", 0.1, momentum=0.0)
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -99,7 +99,7 @@ def test_the_term_pulls_along_the_direction_that_was_sent_or_away_from_it(
 
 
 def test_a_site_goes_on_from_its_mixture() -> None:
-    method = PFedGraph(PLAN, lam=0.1)
+    method = PFedGraph(CONFIG, lam=0.1)
     carrier = federation(mlp, method)
     state = rounds(carrier, method, first_state(mlp), 1)
     mixed = state["weights"] @ state["models"]
@@ -112,7 +112,7 @@ def test_a_site_goes_on_from_its_mixture() -> None:
 @pytest.mark.parametrize(("lam", "down"), [(0.1, 1 + 2 + 2), (0.0, 3)])
 def test_the_direction_is_a_second_model(lam: float, down: int) -> None:
     shown = Disclosure()
-    method = PFedGraph(PLAN, lam=lam)
+    method = PFedGraph(CONFIG, lam=lam)
     rounds(federation(mlp, method), method, first_state(mlp), 3, shown=shown)
     model = payload({**first_state(mlp)})
     assert shown.bytes_down == 3 * down * model
@@ -120,7 +120,7 @@ def test_the_direction_is_a_second_model(lam: float, down: int) -> None:
 
 
 def test_where_nobody_has_a_label_all_models_stay() -> None:
-    method = PFedGraph(PLAN)
+    method = PFedGraph(CONFIG)
     carrier = federation(mlp, method, {"a": 0, "b": 0})
     rounds(carrier, method, first_state(mlp), 2)
     assert all(

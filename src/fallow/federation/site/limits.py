@@ -28,9 +28,10 @@ from fallow.core.methods import (
     site_function,
 )
 from fallow.core.refusal import Refusal
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import SiteId, State, Value
 from fallow.encoders.filling import check_fill
-from fallow.experiment.methods import is_shared, local_plan
+from fallow.experiment.methods import is_shared, local_training_config
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy
 from fallow.federation.ledger import Ledger
@@ -256,16 +257,21 @@ class SiteLimits:
                     f"the order {request.key} would write {step.verb!r:.80} into the memory of "
                     f"site {self.site}; of this study it may write {', '.join(known) or 'nothing'}"
                 )
-            if place.kind == "query" and step.verb == "local" and step.plan is None:
+            if (
+                place.kind == "query"
+                and step.verb == "local"
+                and step.training_config is None
+            ):
                 raise Refusal(
                     f"the order {request.key} hands site {self.site} a model 'local', which is "
                     "trained at the site that a query asks"
                 )
-            if step.plan is not None and not self._is_agreed(request.owner, step, place):
+            if step.training_config is not None and not self._is_agreed(
+                request.owner, step, place
+            ):
                 raise Refusal(
-                    f"the order {request.key} is to train {step.verb!r} by a plan that is not the "
-                    f"agreed one ({step.plan.epochs} epochs, batch {step.plan.batch}, rate "
-                    f"{step.plan.optimiser.lr:g}, start {step.plan.start!r})"
+                    f"the order {request.key} is to train {step.verb!r} by a training "
+                    f"configuration that is not the agreed one ({_describe(step.training_config)})"
                 )
             strange = self._find_strange(step.args)
             if strange is not None:
@@ -288,16 +294,17 @@ class SiteLimits:
         return ()
 
     def _is_agreed(self, owner: str, step: Step, place: OrderPlace) -> bool:
-        plan = step.plan
-        if plan is None:
+        training_config = step.training_config
+        if training_config is None:
             return False
         method = self._method(owner)
         if owner == "query" and step.verb in ("local", "global"):
-            wanted = local_plan(self.agreement.recipe, method)
-            return step.verb == "local" and plan == wanted and place.part == 0
+            wanted = local_training_config(self.agreement.recipe, method)
+            return step.verb == "local" and training_config == wanted and place.part == 0
         if isinstance(method, Planning):
-            return method.trains_by(plan)
-        return owner == "training" and plan == self.made.methods["training"].plan
+            return method.trains_by(training_config)
+        agreed = self.made.methods["training"].training_config
+        return owner == "training" and training_config == agreed
 
     def _find_strange(self, args: Iterable[str]) -> str | None:
         """The first name that is no part of what the training method sends; None: there is none."""
@@ -579,7 +586,11 @@ def _brings_common_model(step: Step) -> bool:
     """Whether a fit brings the model that all sites have, to remember or to train on from."""
     if step.verb == "global":
         return True
-    return step.verb == "local" and step.plan is not None and step.plan.start == "given"
+    return (
+        step.verb == "local"
+        and step.training_config is not None
+        and step.training_config.start == "given"
+    )
 
 
 def _check_deadline(key: str, deadline: object) -> None:
@@ -595,3 +606,10 @@ def _check_deadline(key: str, deadline: object) -> None:
         raise Refusal(
             f"the order {key} has the deadline {deadline!r:.60}, which is no time of day"
         ) from error
+
+
+def _describe(training_config: TrainingConfig) -> str:
+    return (
+        f"{training_config.epochs} epochs, batch size {training_config.batch_size}, learning rate "
+        f"{training_config.optimizer.lr}, start {training_config.start!r}"
+    )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fallow.core.plan import Optimiser, Plan, Schedule, Segment
+from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Published, Spec
 
@@ -74,15 +74,15 @@ ORACLE = (
 )
 FIVE = ("random", "entropy", "ahfal", "ahfal:toggle=never", "ahfal:balance=none")
 
-PAPER_SGD = Optimiser(lr=0.1, momentum=0.9, weight_decay=5e-4, persist=True)
+PAPER_SGD = Optimizer(lr=0.1, momentum=0.9, weight_decay=5e-4, persist=True)
 
 CIFAR10 = Recipe(
     name="ahfal/cifar10",
     title="AHFAL Table 1: CIFAR-10, Dirichlet 0.1, full protocol",
     data="cifar10",
     model=Spec("resnet8"),
-    plan=Plan(
-        (Segment(5),),
+    training_config=TrainingConfig(
+        (TrainingStage(5),),
         128,
         PAPER_SGD,
         Schedule((260,), 0.1, "epoch"),
@@ -104,7 +104,7 @@ SVHN = replace(
     name="ahfal/svhn",
     title="AHFAL Table 8: SVHN, Dirichlet 0.1, full protocol",
     data="svhn",
-    plan=replace(CIFAR10.plan, augment=("crop4",)),
+    training_config=replace(CIFAR10.training_config, augment=("crop4",)),
     cycles=6,
     published=Published("ahfal-table8", "dataset=SVHN alpha=0.1", ROWS),
 )
@@ -115,7 +115,9 @@ MNIST = replace(
     title="AHFAL Table 8: MNIST, Dirichlet 0.1, full protocol",
     data="mnist",
     model=Spec("resnet8", {"variant": "mnist"}),
-    plan=replace(CIFAR10.plan, segments=(Segment(10),), augment=("crop2",)),
+    training_config=replace(
+        CIFAR10.training_config, stages=(TrainingStage(10),), augment=("crop2",)
+    ),
     rounds=10,
     cycles=6,
     published=Published("ahfal-table8", "dataset=MNIST alpha=0.1", ROWS),
@@ -128,7 +130,9 @@ MNIST_MINI = Recipe(
     rows=8000,
     test_rows=2000,
     model=Spec("lenet"),
-    plan=Plan((Segment(2),), 16, Optimiser(lr=0.02, momentum=0.9)),
+    training_config=TrainingConfig(
+        (TrainingStage(2),), 16, Optimizer(lr=0.02, momentum=0.9)
+    ),
     queries=FIVE,
     query=Spec("ahfal"),
     reference="ahfal",
@@ -285,8 +289,10 @@ RECIPES = (
         rows=200,
         test_rows=50,
         model=Spec("mobilenetv2"),
-        plan=Plan((Segment(1),), 16, Optimiser(lr=0.02, momentum=0.9)),
-        local_plan=Plan((Segment(1),), 16),
+        training_config=TrainingConfig(
+            (TrainingStage(1),), 16, Optimizer(lr=0.02, momentum=0.9)
+        ),
+        local_training_config=TrainingConfig((TrainingStage(1),), 16),
         rounds=1,
         cycles=1,
         score_rounds=1,

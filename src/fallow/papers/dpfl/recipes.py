@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Published, Spec
 
@@ -81,7 +81,7 @@ def vary(
     return rows
 
 
-PAPER_SGD = Optimiser(lr=0.01, momentum=0.9, weight_decay=1e-3)
+PAPER_SGD = Optimizer(lr=0.01, momentum=0.9, weight_decay=1e-3)
 PATHO = Spec("patho")
 DIR = Spec("fed-ma-dirichlet", {"alpha": 0.1, "min_size": 20})
 
@@ -92,7 +92,9 @@ CIFAR10 = Recipe(
     partition=PATHO,
     sites=100,
     model=Spec("lenet"),
-    plan=Plan((Segment(5),), 16, PAPER_SGD, augment=("flip", "crop4")),
+    training_config=TrainingConfig(
+        (TrainingStage(5),), 16, PAPER_SGD, augment=("flip", "crop4")
+    ),
     rounds=100,
     score_rounds=100,
     initial=1.0,
@@ -120,7 +122,9 @@ CINIC10 = replace(
     title="DPFL Table 1: CINIC-10, 200 sites of 3 classes, full protocol",
     data="cinic10",
     sites=200,
-    plan=replace(CIFAR10.plan, augment=()),  # the public code's images are not changed
+    training_config=replace(
+        CIFAR10.training_config, augment=()
+    ),  # the public code's images are not changed
     rounds=50,
     score_rounds=50,
     queries=(*table1(200), *CONTROLS, *random_graphs(40, 20, 10)),
@@ -141,7 +145,7 @@ FEMNIST = replace(
     data="femnist_letters",
     partition=Spec("class-windows"),
     model=Spec("lenet-femnist"),
-    plan=Plan((Segment(2),), 10, replace(PAPER_SGD, lr=0.001)),
+    training_config=TrainingConfig((TrainingStage(2),), 10, replace(PAPER_SGD, lr=0.001)),
     rounds=50,  # appendix F; section 4.1 says 100
     score_rounds=50,
     published=Published("dpfl-table1", "dataset=FEMNIST", TABLE1),
@@ -193,7 +197,7 @@ DIGITS = replace(
     partition=replace(PATHO, fields={"min_samples": 2}),
     sites=20,
     model=Spec("mlp"),
-    plan=Plan((Segment(2),), 8, replace(PAPER_SGD, lr=0.02)),
+    training_config=TrainingConfig((TrainingStage(2),), 8, replace(PAPER_SGD, lr=0.02)),
     rounds=14,  # DPFL's preprocessing is two of them
     score_rounds=14,
     channels_last=False,
@@ -218,7 +222,7 @@ CIFAR10_MINI = replace(
     rows=2000,
     test_rows=2000,
     sites=20,
-    plan=Plan((Segment(2),), 16, PAPER_SGD),
+    training_config=TrainingConfig((TrainingStage(2),), 16, PAPER_SGD),
     rounds=20,
     score_rounds=20,
     queries=(
@@ -326,7 +330,7 @@ RECIPES = (
         name="dpfl/synergy-mini",
         title="Group synergy (DPFL, appendix A): three sites of CIFAR-10, 30 rounds",
         test_rows=4000,
-        plan=Plan((Segment(5),), 16, PAPER_SGD),
+        training_config=TrainingConfig((TrainingStage(5),), 16, PAPER_SGD),
         rounds=30,
         score_rounds=30,
     ),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fallow.core.plan import Optimiser, Plan, Schedule, Segment
+from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.papers.own.strategies import FASHION
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Published, Spec
@@ -42,7 +42,7 @@ SELECTOR = (
     "core_set",
     "core_set:model=global",
 )
-SGD = Optimiser(lr=0.01, momentum=0.9, weight_decay=1e-5)
+SGD = Optimizer(lr=0.01, momentum=0.9, weight_decay=1e-5)
 
 
 def tail(alpha: float, rho: float = 20, **fields: int) -> Spec:
@@ -61,9 +61,13 @@ CIFAR10 = Recipe(
     data="cifar10",
     partition=tail(0.1),
     model=Spec("cnn4"),
-    plan=Plan((Segment(5),), 64, SGD, Schedule((76,), 0.1, "round"), augment=("flip",)),
+    training_config=TrainingConfig(
+        (TrainingStage(5),), 64, SGD, Schedule((76,), 0.1, "round"), augment=("flip",)
+    ),
     rounds=100,
-    local_plan=Plan((Segment(50),), 64, SGD, Schedule((37,), 0.1, "epoch"), stop_at=0.99),
+    local_training_config=TrainingConfig(
+        (TrainingStage(50),), 64, SGD, Schedule((37,), 0.1, "epoch"), stop_at=0.99
+    ),
     initial=0.05,
     per_cycle=0.05,
     cycles=8,
@@ -98,7 +102,9 @@ CIFAR10_MINI = replace(
     test_rows=2000,
     partition=tail(0.1, n_max=700),
     model=Spec("lenet"),
-    plan=Plan((Segment(2),), 16, Optimiser(lr=0.02, momentum=0.9)),
+    training_config=TrainingConfig(
+        (TrainingStage(2),), 16, Optimizer(lr=0.02, momentum=0.9)
+    ),
     rounds=10,
     cycles=4,
     score_rounds=5,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Published, Spec
 
@@ -46,7 +46,7 @@ FULL = Recipe(
     partition=Spec("target-dirichlet", {"alpha": 5.0}),
     sites=10,
     model=Spec("linear"),
-    plan=Plan((Segment(25),), 32, Optimiser("adam", 0.01)),
+    training_config=TrainingConfig((TrainingStage(25),), 32, Optimizer("adam", 0.01)),
     rounds=1,
     initial=0.01,
     budget="proportional",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fallow.core.plan import Segment
+from fallow.core.training_config import TrainingStage
 from fallow.data.partition.dirichlet import KAFAL_SIZES
 from fallow.papers.ahfal import recipes as ahfal
 from fallow.settings.spec import Spec
@@ -20,7 +20,7 @@ CIFAR10 = replace(
     title="KAFAL's protocol: CIFAR-10, Dirichlet 0.1, sizes of its split",
     partition=Spec("exact-dirichlet", {"alpha": 0.1, "sizes": list(KAFAL_SIZES)}),
     training=Spec("kcfu"),
-    plan=replace(ahfal.CIFAR10.plan, segments=(Segment(40),)),
+    training_config=replace(ahfal.CIFAR10.training_config, stages=(TrainingStage(40),)),
     rounds=50,
     participation=0.8,
     budget="proportional",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
@@ -24,7 +24,9 @@ PEOPLE = Recipe(
     partition=Spec("natural"),
     sites=0,
     model=Spec("mlp"),
-    plan=Plan((Segment(2),), 16, Optimiser(lr=0.2, momentum=0.9)),
+    training_config=TrainingConfig(
+        (TrainingStage(2),), 16, Optimizer(lr=0.2, momentum=0.9)
+    ),
     initial=0.02,  # 7 rows of a person
     per_cycle=0.02,
     cycles=4,
@@ -48,7 +50,9 @@ HOSPITALS = replace(
     title="Heart disease in four hospitals, tested on other patients of the same hospitals",
     data="heart",
     resplit=True,
-    plan=replace(PEOPLE.plan, optimiser=Optimiser(lr=0.01, momentum=0.9)),
+    training_config=replace(
+        PEOPLE.training_config, optimizer=Optimizer(lr=0.01, momentum=0.9)
+    ),
     initial=0.1,
     per_cycle=0.05,
 )

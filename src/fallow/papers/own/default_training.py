@@ -14,8 +14,16 @@ from fallow.study.strategy import Strategy
 CLOSED_FORM = "closed-form"
 FEDAVG = "fedavg"
 OF_NETWORKS = (
-    *("model", "features", "head", "plan", "rounds", "score_rounds", "fresh_first"),
-    *("participation", "restart", "local_source", "local_plan", "trainer"),
+    *(
+        "model",
+        "features",
+        "head",
+        "training_config",
+        "rounds",
+        "score_rounds",
+        "fresh_first",
+    ),
+    *("participation", "restart", "local_source", "local_training_config", "trainer"),
 )
 """Settings that say what a network is or how it is trained, round after round."""
 UNSAID = (None, False, "false", "null")
@@ -26,7 +34,7 @@ def default_training(settings: Mapping[str, object], strategies: Iterable[str]) 
     """The training method of somebody who names none: ``closed-form``, or ``fedavg`` where a setting
     or a strategy is about a network that is trained, or noise is asked for.
 
-    settings: by their names in a recipe, or as the command line has them ("plan.batch": "8");
+    settings: by their names in a recipe, or as the command line has them ("lr": "0.1");
     strategies: as they are typed, beside those that the settings name.
 
     >>> default_training({"cycles": 2}, ["random", "margin"])

@@ -6,7 +6,7 @@ skew; each with rows that are drawn and with rows that are chosen.
 
 from __future__ import annotations
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
@@ -15,7 +15,9 @@ DEMO = Recipe(
     title="Ten sites choose which digits to have labelled; FedAvg beside a head in closed form",
     data="digits",
     model=Spec("mlp"),
-    plan=Plan((Segment(5),), 16, Optimiser(lr=0.05, momentum=0.9)),
+    training_config=TrainingConfig(
+        (TrainingStage(5),), 16, Optimizer(lr=0.05, momentum=0.9)
+    ),
     initial=0.05,
     per_cycle=0.05,
     rounds=15,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.papers.own import strategies
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import Spec
@@ -205,7 +205,9 @@ PEOPLE = _task(
         test_rows=None,
         partition=Spec("natural"),
         sites=0,
-        plan=Plan((Segment(2),), 16, Optimiser(lr=0.2, momentum=0.9)),
+        training_config=TrainingConfig(
+            (TrainingStage(2),), 16, Optimizer(lr=0.2, momentum=0.9)
+        ),
     ),
     classes=6,
     sites=21,
@@ -217,7 +219,7 @@ HOSPITALS = _task(
         "heart disease in four hospitals",
         data="heart",
         resplit=True,
-        plan=MNIST.plan,
+        training_config=MNIST.training_config,
     ),
     classes=2,
     sites=4,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
@@ -37,7 +37,9 @@ GRID = Recipe(
     partition=Spec("patho"),
     sites=20,
     model=Spec("mlp", {"hidden": [64]}),
-    plan=Plan((Segment(2),), 10, Optimiser(lr=0.02, momentum=0.9, weight_decay=1e-3)),
+    training_config=TrainingConfig(
+        (TrainingStage(2),), 10, Optimizer(lr=0.02, momentum=0.9, weight_decay=1e-3)
+    ),
     rounds=8,
     restart="continue",
     initial=20,

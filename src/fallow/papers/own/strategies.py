@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
@@ -21,7 +21,9 @@ MNIST = Recipe(
     rows=8000,
     test_rows=2000,
     model=Spec("mlp"),
-    plan=Plan((Segment(2),), 16, Optimiser(lr=0.01, momentum=0.9)),
+    training_config=TrainingConfig(
+        (TrainingStage(2),), 16, Optimizer(lr=0.01, momentum=0.9)
+    ),
     queries=("random", "entropy", "core_set", "badge", "ksas", "logo", "fairfal", "ahfal"),
     query=Spec("ahfal"),
     reference="random",

@@ -12,7 +12,7 @@ import torch
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.personal.base import addend, average
@@ -40,7 +40,7 @@ class APFL:
     those of its own passes.
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
     alpha: float = 0.5  # α at the start
     adaptive: bool = True  # False: α stays
     alpha_lr: float | None = None  # η_α; None: the learning rate of the batch
@@ -60,7 +60,7 @@ class APFL:
             raise ValueError(f"APFL's alpha_lr is {self.alpha_lr}; it must be 0 or more")
 
     def round(self, state: State, ask: Ask) -> State:
-        ask.fit(self.plan, "local", None, **state)
+        ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
     def upload(self, view: View) -> Answer:

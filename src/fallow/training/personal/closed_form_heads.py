@@ -16,7 +16,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.parts.heads import (
@@ -79,7 +79,7 @@ class ClosedFormHeads:
     believe them too much: with fewer than two it keeps the common head.
     """
 
-    plan: Plan = field(default=Plan(), repr=False)
+    training_config: TrainingConfig = field(default=TrainingConfig(), repr=False)
     penalty: float | None = None  # λ
     weighted: bool = True
     shown: Literal["totals", "parts"] = "totals"

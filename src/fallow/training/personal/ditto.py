@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.personal.base import addend, average, model
@@ -37,7 +37,7 @@ class Ditto:
     proximal gradient enters before momentum and weight decay.
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
     # λ: 0.75 in DPFL's comparison; Ditto's scripts have 1, tuned in {0.1, 1, 2}
     lam: float = 0.75
 
@@ -54,7 +54,7 @@ class Ditto:
             raise ValueError(f"Ditto's lam is {self.lam}; it must be 0 or more")
 
     def round(self, state: State, ask: Ask) -> State:
-        ask.fit(self.plan, "local", None, **state)
+        ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
     def upload(self, view: View) -> Answer:

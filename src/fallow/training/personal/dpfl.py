@@ -15,7 +15,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.methods import Load
-from fallow.core.plan import Plan, Segment
+from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
 from fallow.training.personal.base import model
@@ -61,7 +61,8 @@ class DPFL:
     """ŵ_k <- the average, weighted by labels, of k's model and those of its collaborators C_k.
 
     Preprocessing: ``tau_init`` epochs from the common start, then candidates Ω_k by BGGC among all
-    that k reaches, in batches of ``budget`` models, two passes.  Every round: the plan's epochs,
+    that k reaches, in batches of ``budget`` models, two passes.  Every round: the training
+    configuration's epochs,
     then C_k by GGC among Ω_k in every ``period``-th round.  The reward is minus the mean
     cross-entropy on the site's validation rows, weighted as the query weighted their labels: rows
     that were not drawn evenly stand for the whole pool.  Data stay where they are; models go from
@@ -91,10 +92,12 @@ class DPFL:
 
     Notes
     -----
-    *Rounds.*  Preprocessing is round 0 and stands for ceil(tau_init / epochs of the plan) rounds;
+    *Rounds.*  Preprocessing is round 0 and stands for ceil(tau_init / epochs of the training
+    configuration) rounds;
     the others of these are idle, so that a run of T rounds has T minus so many of the main loop.
     Every cycle begins again with preprocessing.  With ``restart=continue`` sites go on from their
-    last averages, and preprocessing is one round of the plan's epochs and new candidates.
+    last averages, and preprocessing is one round of the training configuration's epochs and new
+    candidates.
 
     *Edges.*  The break ends both loops of Algorithm 3.  Without a gain on either side a candidate
     joins: a site without validation rows takes peers in its random order until the budget is full;
@@ -118,10 +121,12 @@ class DPFL:
     *Not from the public code*, which averages in place, site after site, in rounds with GGC alone.
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
     budget: int | Sequence[int] | None = None  # B_c
     counts_self: bool = True
-    tau_init: int | None = None  # epochs; None: twice the plan's, as in the paper
+    tau_init: int | None = (
+        None  # epochs; None: twice the training configuration's, as in the paper
+    )
     period: int = 1  # P
     between: Literal["reuse", "local"] = "reuse"
     guard: Literal["off", "loop"] = "off"
@@ -198,7 +203,7 @@ class DPFL:
         if state["stats"].numel():
             raise ValueError(f"DPFL takes no batch norm: {self.contract.no_batch_norm}")
         state = model(state)
-        first = replace(self.plan, segments=(Segment(self.first_epochs),))
+        first = replace(self.training_config, stages=(TrainingStage(self.first_epochs),))
         ask.fit(first, "local", None, **state)
         reach = server_half.reachable(ask, self.reach, self.alone)
         state |= {"reach": reach, "omega": reach, "graph": reach}
@@ -215,7 +220,7 @@ class DPFL:
         """The next cycle, from the last averages on: a round, then new candidates."""
         if self.graph not in SEARCHED:
             return {**state, "begin": torch.tensor(0)}
-        ask.fit(replace(self.plan, start="average"), "local")
+        ask.fit(replace(self.training_config, start="average"), "local")
         return {**state, **self.candidates(state["reach"], ask), "begin": torch.tensor(1)}
 
     def candidates(self, reach: Tensor, ask: Ask) -> State:
@@ -230,8 +235,9 @@ class DPFL:
         return {**found, "omega": found["graph"]}
 
     def main(self, state: State, ask: Ask, t: int) -> State:
-        """Line 5 on, round ``t`` of the main loop: the plan's epochs, then new averages."""
-        ask.fit(replace(self.plan, start="average"), "local")
+        """Line 5 on, round ``t`` of the main loop: the training configuration's epochs, then new
+        averages."""
+        ask.fit(replace(self.training_config, start="average"), "local")
         reach = state["reach"]
         if self.graph == "resampled":
             room = self.limits(ask).room
@@ -272,21 +278,21 @@ class DPFL:
         ask.keep("average", to=to)
         return {"graph": graph}
 
-    def trains_by(self, plan: Plan) -> bool:
-        first = replace(self.plan, segments=(Segment(self.first_epochs),))
-        return plan in (first, replace(self.plan, start="average"))
+    def trains_by(self, training_config: TrainingConfig) -> bool:
+        first = replace(self.training_config, stages=(TrainingStage(self.first_epochs),))
+        return training_config in (first, replace(self.training_config, start="average"))
 
     @property
     def first_epochs(self) -> int:
         """Of preprocessing."""
         if self.tau_init is None:
-            return 2 * self.plan.epochs
+            return 2 * self.training_config.epochs
         return self.tau_init
 
     @property
     def begin(self) -> int:
         """The round in which the main loop begins: how many rounds preprocessing stands for."""
-        return math.ceil(self.first_epochs / max(self.plan.epochs, 1))
+        return math.ceil(self.first_epochs / max(self.training_config.epochs, 1))
 
     def limits(self, ask: Ask) -> server_half.ChoiceLimits:
         return server_half.ChoiceLimits.of(self.budget, self.counts_self, ask.cohort)

@@ -9,7 +9,7 @@ from typing import ClassVar, final
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.personal.base import addend, average
@@ -28,7 +28,7 @@ class FedAvgPost:
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
 
     contract: ClassVar[Contract] = Contract(
         title="FedAvg, after local training",
@@ -38,7 +38,7 @@ class FedAvgPost:
     )
 
     def round(self, state: State, ask: Ask) -> State:
-        ask.fit(self.plan, "local", None, **state)
+        ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
     def upload(self, view: View) -> Answer:

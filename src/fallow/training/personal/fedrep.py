@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.plan import Plan, Segment
+from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
 from fallow.training.personal.base import average, decode_sites, encode_sites
@@ -24,7 +24,8 @@ class FedRep:
     bodies are averaged.  A site deploys its head on the body that it has just trained.
 
     The head is the model's last linear layer.  ``head_epochs`` and ``body_epochs``: None shares the
-    plan's epochs out 2 to 1, as FedRep's experiments do (5 epochs: 3 and 2), at least one each.
+    training configuration's epochs out 2 to 1, as FedRep's experiments do (5 epochs: 3 and 2),
+    at least one each.
 
     >>> import fallow as fl
     >>> world = fl.Federation("iris", fl.IID(), sites=3)
@@ -38,7 +39,7 @@ class FedRep:
     statistics are averaged with the bodies.
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
     head_epochs: int | None = None  # τ_h
     body_epochs: int | None = None  # τ_b
 
@@ -60,26 +61,31 @@ class FedRep:
                 )
 
     @property
-    def local_plan(self) -> Plan:
-        """The plan of a round: epochs of the head, then epochs of the body.
+    def local_training_config(self) -> TrainingConfig:
+        """The training configuration of a round: epochs of the head, then epochs of the body.
 
-        >>> [(s.epochs, s.part) for s in FedRep(Plan((Segment(5),))).local_plan.segments]
+        >>> [
+        ...     (s.epochs, s.part)
+        ...     for s in FedRep(
+        ...         TrainingConfig((TrainingStage(5),))
+        ...     ).local_training_config.stages
+        ... ]
         [(3, 'head'), (2, 'body')]
         """
-        tau = self.plan.epochs
+        tau = self.training_config.epochs
         head = self.head_epochs
         if head is None:
             head = max(1, round(2 * tau / 3))
         body = self.body_epochs
         if body is None:
             body = max(1, tau - head)
-        parts = (Segment(head, "head"), Segment(body, "body"))
-        return replace(self.plan, segments=parts, start="receive")
+        parts = (TrainingStage(head, "head"), TrainingStage(body, "body"))
+        return replace(self.training_config, stages=parts, start="receive")
 
     # -- server half ------------------------------------------------------------------------
 
-    def trains_by(self, plan: Plan) -> bool:
-        return plan == self.local_plan
+    def trains_by(self, training_config: TrainingConfig) -> bool:
+        return training_config == self.local_training_config
 
     def round(self, state: State, ask: Ask) -> State:
         old_sites = decode_sites(state.get("begun"))
@@ -92,7 +98,7 @@ class FedRep:
                 to[site] = common
 
         ask.keep("receive", to)
-        ask.fit(self.local_plan, "local")
+        ask.fit(self.local_training_config, "local")
         state = average(ask.sum("upload"), state, ("body", "stats"))
         return {**state, "begun": encode_sites(old_sites | set(ask.cohort))}
 

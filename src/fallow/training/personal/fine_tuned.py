@@ -12,7 +12,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.personal.base import addend, average, model
@@ -36,7 +36,7 @@ class FedAvgFT:
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
 
     contract: ClassVar[Contract] = Contract(
         title="FedAvg with fine-tuning",
@@ -48,15 +48,17 @@ class FedAvgFT:
         models=("tuned",),
     )
 
-    def trains_by(self, plan: Plan) -> bool:
-        return plan == self.plan or plan in tuning_plans(self.plan)
+    def trains_by(self, training_config: TrainingConfig) -> bool:
+        return training_config == self.training_config or training_config in tuning_configs(
+            self.training_config
+        )
 
     def round(self, state: State, ask: Ask) -> State:
-        ask.fit(self.plan, "local", None, **state)
+        ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
     def last(self, state: State, ask: Ask) -> None:
-        tune(self.plan, "tuned", state, ask)
+        tune(self.training_config, "tuned", state, ask)
 
     def upload(self, view: View) -> Answer:
         return addend(view)
@@ -97,7 +99,7 @@ class FedProxFT:
     ``tune_prox`` one can see whether the pull explains it.
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
     # μ, λ in DPFL's comparison; FedProx tunes it in {0.001, 0.01, 0.1, 0.5, 1}
     mu: float = 0.1
     tune_prox: bool = False
@@ -118,18 +120,22 @@ class FedProxFT:
         if not self.tune_prox:
             object.__setattr__(self, "contract", FedProxFT.contract.without("tuned"))
 
-    def trains_by(self, plan: Plan) -> bool:
-        return plan == self.plan or plan in tuning_plans(self.plan)
+    def trains_by(self, training_config: TrainingConfig) -> bool:
+        return training_config == self.training_config or training_config in tuning_configs(
+            self.training_config
+        )
 
     def round(self, state: State, ask: Ask) -> State:
-        ask.fit(self.plan, "local", None, **state)
+        ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
     def last(self, state: State, ask: Ask) -> None:
         if not self.tune_prox:
-            tune(self.plan, "tuned", state, ask)
+            tune(self.training_config, "tuned", state, ask)
             return
-        tune(self.plan, "local", state, ask)  # where the pull of `step` is part of the loss
+        tune(
+            self.training_config, "local", state, ask
+        )  # where the pull of `step` is part of the loss
         ask.keep("tuned")
 
     def upload(self, view: View) -> Answer:
@@ -159,19 +165,21 @@ class FedProxFT:
         return s["w"], {}
 
 
-def tune(plan: Plan, into: str, state: State, ask: Ask) -> None:
+def tune(training_config: TrainingConfig, into: str, state: State, ask: Ask) -> None:
     """Order twice the epochs of a round from the model that each site's validation rows chose; the
     last one where no site has validation rows."""
-    from_sent, from_best = tuning_plans(plan)
+    from_sent, from_best = tuning_configs(training_config)
     if ask.keep("chosen"):
         ask.fit(from_best, into)
     else:
         ask.fit(from_sent, into, None, **model(state))
 
 
-def tuning_plans(plan: Plan) -> tuple[Plan, Plan]:
+def tuning_configs(
+    training_config: TrainingConfig,
+) -> tuple[TrainingConfig, TrainingConfig]:
     """Twice the epochs of a round: from the model that was sent, and from the best one."""
-    twice = replace(plan, segments=plan.segments * 2)
+    twice = replace(training_config, stages=training_config.trained_stages * 2)
     return twice, replace(twice, start="best")
 
 

@@ -14,7 +14,7 @@ from torch.nn.functional import one_hot
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.personal.base import addend, average
@@ -46,7 +46,7 @@ class KNNPer:
     nothing.
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
     k: int = 10
     weight: float = 0.5  # λ
     sigma: float = 1.0  # σ
@@ -73,7 +73,7 @@ class KNNPer:
             )
 
     def round(self, state: State, ask: Ask) -> State:
-        ask.fit(self.plan, "local", None, **state)
+        ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
     def upload(self, view: View) -> Answer:

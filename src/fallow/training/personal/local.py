@@ -9,7 +9,7 @@ from typing import ClassVar, final
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State
 from fallow.training.personal.base import decode_sites, encode_sites, model
 
@@ -26,7 +26,7 @@ class Local:
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
 
     contract: ClassVar[Contract] = Contract(
         title="Local training",
@@ -38,8 +38,11 @@ class Local:
         at_server=("begun",),
     )
 
-    def trains_by(self, plan: Plan) -> bool:
-        return plan in (self.plan, replace(self.plan, start="own/w"))
+    def trains_by(self, training_config: TrainingConfig) -> bool:
+        return training_config in (
+            self.training_config,
+            replace(self.training_config, start="own/w"),
+        )
 
     def round(self, state: State, ask: Ask) -> State:
         old_sites = decode_sites(state.get("begun"))
@@ -51,8 +54,8 @@ class Local:
             else:
                 new.append(site)
 
-        ask.fit(self.plan, "local", {site: {**model(state)} for site in new})
-        goes_on = replace(self.plan, start="own/w")
+        ask.fit(self.training_config, "local", {site: {**model(state)} for site in new})
+        goes_on = replace(self.training_config, start="own/w")
         ask.fit(goes_on, "local", {site: {} for site in old})
         return {**state, "begun": encode_sites(old_sites | set(ask.cohort))}
 

@@ -12,7 +12,7 @@ import torch
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.plan import Optimiser, Plan, Schedule, Segment
+from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.personal.base import addend, average, encode_sites, model
@@ -23,7 +23,8 @@ from fallow.training.personal.base import addend, average, encode_sites, model
 class PerFedAvg:
     """With two batches B₁ and B₂: u = w - α ∇F(w; B₁), then w <- w - β ∇F(u; B₂); averages of w.
 
-    β is the learning rate of the plan.  A pair of batches is a step: two gradients for two batches.
+    β is the learning rate of the training configuration.  A pair of batches is a step: two
+    gradients for two batches.
     ``eval_adapt`` says how a site makes its own model of the common one: by an epoch of plain SGD
     with rate α (``"one_epoch"``), by a single step on all of its rows (``"one_step"``), or not at
     all but as local training left it (``"after_local"``).
@@ -35,16 +36,17 @@ class PerFedAvg:
 
     Notes
     -----
-    A pair is ``2 x plan.batch`` rows, cut into every other row; so what an odd number of batches
-    leaves is halved too, and no row is used twice.  A single row is both batches.  Momentum and
-    weight decay are those of the plan in the step of w, none in that of u.  The paper adapts by one
-    step; DPFL's comparison does not say, and one step cannot explain its numbers.
+    A pair is two batches of rows, cut into every other row; so what an odd number of batches leaves
+    is halved too, and no row is used twice.  A single row is both batches.  Momentum and
+    weight decay are those of the training configuration in the step of w, none in that of u.
+    The paper adapts by one step; DPFL's comparison does not say, and one step cannot explain its
+    numbers.
 
     The model that was adapted is the next round's first one: where the same sites take part again
     it is not sent twice.
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
     inner: float = 0.01  # α
     eval_adapt: Literal["one_epoch", "one_step", "after_local"] = "one_epoch"
 
@@ -72,7 +74,9 @@ class PerFedAvg:
     def round(self, state: State, ask: Ask) -> State:
         cohort = encode_sites(ask.cohort)
         is_there = ask.round > 0 and torch.equal(state.get("holders", cohort[:0]), cohort)
-        pairs = replace(self.plan, batch=2 * self.plan.batch)
+        pairs = replace(
+            self.training_config, batch_size=2 * self.training_config.examples_per_step
+        )
         if is_there:
             ask.fit(replace(pairs, start="common"), "local")
         else:
@@ -85,27 +89,31 @@ class PerFedAvg:
         ask.fit(self.adaptation(int(total["n"])), "adapted")
         return {**state, "holders": cohort}
 
-    def adaptation(self, rows: int) -> Plan:
+    def adaptation(self, rows: int) -> TrainingConfig:
         """From the common model, where no site has more than so many rows."""
         size = max(rows, 1)  # one step is taken on all rows at once
         if self.eval_adapt == "one_epoch":
-            size = self.plan.batch
-        sgd = Optimiser("sgd", self.inner, momentum=0.0)
+            size = self.training_config.examples_per_step
+        sgd = Optimizer("sgd", self.inner, momentum=0.0)
         return replace(
-            self.plan,
-            segments=(Segment(1),),
-            batch=size,
-            optimiser=sgd,
+            self.training_config,
+            stages=(TrainingStage(1),),
+            batch_size=size,
+            optimizer=sgd,
             schedule=Schedule(),
             start="common",
         )
 
-    def trains_by(self, plan: Plan) -> bool:
-        pairs = replace(self.plan, batch=2 * self.plan.batch)
-        if plan in (pairs, replace(pairs, start="common")):
+    def trains_by(self, training_config: TrainingConfig) -> bool:
+        pairs = replace(
+            self.training_config, batch_size=2 * self.training_config.examples_per_step
+        )
+        if training_config in (pairs, replace(pairs, start="common")):
             return True
-        adapts = self.adaptation(plan.batch)  # one step is taken on all rows, however many
-        return self.eval_adapt != "after_local" and plan == adapts
+        adapts = self.adaptation(
+            training_config.examples_per_step
+        )  # one step is taken on all rows, however many
+        return self.eval_adapt != "after_local" and training_config == adapts
 
     # -- site half --------------------------------------------------------------------------
 

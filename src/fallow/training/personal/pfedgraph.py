@@ -14,7 +14,7 @@ from fallow.core.banks import Bank
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.messages import To
-from fallow.core.plan import Plan
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
 from fallow.training.personal.base import decode_sites, encode_sites, model
@@ -51,7 +51,7 @@ class PFedGraph:
     it).
     """
 
-    plan: Plan = Plan()
+    training_config: TrainingConfig = TrainingConfig()
     alpha: float = 0.8  # α
     lam: float = 0.01  # λ
     lam_sign: Literal[-1, 1] = -1
@@ -77,8 +77,11 @@ class PFedGraph:
 
     # -- server half ------------------------------------------------------------------------
 
-    def trains_by(self, plan: Plan) -> bool:
-        return plan in (self.plan, replace(self.plan, start="mixture"))
+    def trains_by(self, training_config: TrainingConfig) -> bool:
+        return training_config in (
+            self.training_config,
+            replace(self.training_config, start="mixture"),
+        )
 
     def round(self, state: State, ask: Ask) -> State:
         self.order(state, ask)
@@ -102,7 +105,7 @@ class PFedGraph:
     def order(self, state: State, ask: Ask) -> None:
         """Local training, from each site's mixture once there is one."""
         if "weights" not in state:
-            ask.fit(self.plan, "local", None, **model(state))
+            ask.fit(self.training_config, "local", None, **model(state))
             return
         bank = bank_of(state)
         x = state["weights"]  # (N, N)
@@ -114,7 +117,7 @@ class PFedGraph:
             else:  # one that joins later begins at the common start
                 begin[site] = {**model(state)}
         if self.lam == 0 or ask.round == 0:
-            ask.fit(self.plan, "local", begin)
+            ask.fit(self.training_config, "local", begin)
             return
 
         towards = dict(zip(bank.sites, directions(x.to(bank.w), bank.w), strict=True))
@@ -125,7 +128,7 @@ class PFedGraph:
             for site in ask.cohort
         }
         ask.fit(None, "mixture", begin)
-        ask.fit(replace(self.plan, start="mixture"), "local", beside)
+        ask.fit(replace(self.training_config, start="mixture"), "local", beside)
 
     # -- site half --------------------------------------------------------------------------
 
@@ -168,7 +171,7 @@ def newest_models(state: State, answers: Mapping[SiteId, Answer]) -> tuple[Bank,
     if not models and not answers:
         raise ValueError(
             "no site sent PFedGraph a model without NaN or infinite numbers: training diverged; "
-            "lower the learning rate (plan.optimiser.lr)"
+            "lower the learning rate (lr)"
         )
     for site, answer in answers.items():
         models[site] = {name: torch.as_tensor(answer[name]) for name in ("w", "stats")}

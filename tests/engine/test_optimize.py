@@ -1,4 +1,4 @@
-"""Optimiser steps on flat vectors against ``torch.optim`` on parameters."""
+"""Optimizer steps on flat vectors against ``torch.optim`` on parameters."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core.local import TrainState, slot
-from fallow.core.plan import Optimiser
 from fallow.core.streams import stream
-from fallow.engine.optimise import count_by_parameter, step
+from fallow.core.training_config import Optimizer
+from fallow.engine.optimize import count_by_parameter, step
 
 OPTIMISERS = [
-    Optimiser("sgd", 0.1, momentum=0.0),
-    Optimiser("sgd", 0.1, momentum=0.9),
-    Optimiser("sgd", 0.1, momentum=0.9, weight_decay=0.01),
-    Optimiser("adam", 0.01),
-    Optimiser("adam", 0.01, weight_decay=0.1, betas=(0.5, 0.7), eps=1e-4),
-    Optimiser("adam", 0.01, betas=(0.0, 0.9)),
+    Optimizer("sgd", 0.1, momentum=0.0),
+    Optimizer("sgd", 0.1, momentum=0.9),
+    Optimizer("sgd", 0.1, momentum=0.9, weight_decay=0.01),
+    Optimizer("adam", 0.01),
+    Optimizer("adam", 0.01, weight_decay=0.1, betas=(0.5, 0.7), eps=1e-4),
+    Optimizer("adam", 0.01, betas=(0.0, 0.9)),
 ]
 each = pytest.mark.parametrize("opt", OPTIMISERS, ids=str)
 HEAD = torch.tensor([False, False, False, True, True])
@@ -28,26 +28,26 @@ def gradients(n: int = 20, d: int = 5) -> Tensor:
     return torch.randn(n, d, generator=stream(0, "gradients"), dtype=torch.float64)
 
 
-def begin(opt: Optimiser, d: int = 5) -> TrainState:
+def begin(opt: Optimizer, d: int = 5) -> TrainState:
     w = torch.randn(d, generator=stream(0, "start"), dtype=torch.float64)
     return slot({"w": w, "stats": w.new_zeros(0)}, opt)
 
 
-def theirs(opt: Optimiser, parameters: list[Tensor]) -> torch.optim.Optimizer:
+def theirs(opt: Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
     if opt.name == "adam":
         return torch.optim.Adam(
-            parameters, opt.lr, opt.betas, opt.eps, weight_decay=opt.weight_decay
+            parameters, opt.learning_rate, opt.betas, opt.eps, weight_decay=opt.weight_decay
         )
-    return torch.optim.SGD(parameters, opt.lr, opt.momentum, 0, opt.weight_decay)
+    return torch.optim.SGD(parameters, opt.learning_rate, opt.momentum, 0, opt.weight_decay)
 
 
 @each
-def test_steps_are_those_of_torch(opt: Optimiser) -> None:
+def test_steps_are_those_of_torch(opt: Optimizer) -> None:
     at = begin(opt)
     parameter = at.w.clone().requires_grad_()
     other = theirs(opt, [parameter])
     for g in gradients():
-        at = step(opt, at, g.clone(), opt.lr, None)
+        at = step(opt, at, g.clone(), opt.learning_rate, None)
         parameter.grad = g
         other.step()
     assert_close(at.w, parameter.detach(), rtol=0, atol=1e-13)
@@ -55,22 +55,22 @@ def test_steps_are_those_of_torch(opt: Optimiser) -> None:
 
 
 @each
-def test_parts_in_turn_are_two_optimisers_of_torch(opt: Optimiser) -> None:
+def test_parts_in_turn_are_two_optimizers_of_torch(opt: Optimizer) -> None:
     at = count_by_parameter(begin(opt))
     body, head = at.w[:3].clone().requires_grad_(), at.w[3:].clone().requires_grad_()
-    optimisers = [theirs(opt, [body]), theirs(opt, [head])]
+    optimizers = [theirs(opt, [body]), theirs(opt, [head])]
     for n, g in enumerate(gradients()):
         is_head = n % 7 > 3
-        at = step(opt, at, g.clone(), opt.lr, HEAD if is_head else ~HEAD)
+        at = step(opt, at, g.clone(), opt.learning_rate, HEAD if is_head else ~HEAD)
         body.grad, head.grad = g[:3].clone(), g[3:].clone()
-        optimisers[is_head].step()
+        optimizers[is_head].step()
     assert_close(at.w, torch.cat([body, head]).detach(), rtol=0, atol=1e-13)
 
 
 @each
-def test_outside_a_part_neither_parameters_nor_moments_move(opt: Optimiser) -> None:
-    before = step(opt, begin(opt), gradients()[0], opt.lr, None)
-    after = step(opt, before, gradients()[1], opt.lr, HEAD)
+def test_outside_a_part_neither_parameters_nor_moments_move(opt: Optimizer) -> None:
+    before = step(opt, begin(opt), gradients()[0], opt.learning_rate, None)
+    after = step(opt, before, gradients()[1], opt.learning_rate, HEAD)
     for name in ("w", "m1", "m2"):
         was, now = getattr(before, name), getattr(after, name)
         assert torch.equal(was[..., :3], now[..., :3])
@@ -79,7 +79,7 @@ def test_outside_a_part_neither_parameters_nor_moments_move(opt: Optimiser) -> N
 
 @each
 def test_a_stack_of_models_steps_like_each_of_them_also_with_its_own_rate(
-    opt: Optimiser,
+    opt: Optimizer,
 ) -> None:
     rates = [0.1, 0.01, 0.001]
     single = [begin(opt)] * 3
@@ -95,16 +95,16 @@ def test_a_stack_of_models_steps_like_each_of_them_also_with_its_own_rate(
 
 
 @each
-def test_a_step_leaves_the_slot_that_it_was_given(opt: Optimiser) -> None:
-    at = step(opt, begin(opt), gradients()[0], opt.lr, None)
+def test_a_step_leaves_the_slot_that_it_was_given(opt: Optimizer) -> None:
+    at = step(opt, begin(opt), gradients()[0], opt.learning_rate, None)
     kept = [part.clone() for part in at]
     for part in (HEAD, None):
-        step(opt, at, gradients()[1], opt.lr, part)
+        step(opt, at, gradients()[1], opt.learning_rate, part)
         assert all(torch.equal(was, now) for was, now in zip(kept, at, strict=True))
 
 
 def test_adam_corrects_its_bias_to_the_last_digit_in_float32() -> None:
-    opt = Optimiser("adam", 1.0, betas=(0.9, 0.99999), eps=0.0)
+    opt = Optimizer("adam", 1.0, betas=(0.9, 0.99999), eps=0.0)
     zero = torch.zeros(1)
     at = step(
         opt, slot({"w": zero, "stats": zero[:0]}, opt), torch.tensor([3.0]), 1.0, None

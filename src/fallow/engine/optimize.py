@@ -1,4 +1,4 @@
-"""Optimiser steps on flat vectors, the same for one model and for a stack of models."""
+"""Optimizer steps on flat vectors, the same for one model and for a stack of models."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from fallow.core.local import TrainState
-from fallow.core.plan import Optimiser
+from fallow.core.training_config import Optimizer
 
 
 def step(
-    opt: Optimiser, at: TrainState, g: Tensor, lr: float | Tensor, part: Tensor | None
+    opt: Optimizer, at: TrainState, g: Tensor, lr: float | Tensor, part: Tensor | None
 ) -> TrainState:
     """One step of ``opt`` along ``g``, as ``torch.optim`` takes it.  ``g`` is used up: its memory
     may become that of a moment.  Nothing else is changed in place.
@@ -49,7 +49,7 @@ def count_by_parameter(at: TrainState) -> TrainState:
     return at._replace(t=at.t.expand(at.w.shape))
 
 
-def _sgd(opt: Optimiser, at: TrainState, g: Tensor, lr: float | Tensor) -> TrainState:
+def _sgd(opt: Optimizer, at: TrainState, g: Tensor, lr: float | Tensor) -> TrainState:
     m1 = at.m1
     if opt.momentum:
         m1 = g.add_(at.m1, alpha=opt.momentum)  # `g` too, from here on
@@ -61,7 +61,7 @@ def _sgd(opt: Optimiser, at: TrainState, g: Tensor, lr: float | Tensor) -> Train
 
 
 def _adam(
-    opt: Optimiser, at: TrainState, g: Tensor, lr: float | Tensor, part: Tensor | None
+    opt: Optimizer, at: TrainState, g: Tensor, lr: float | Tensor, part: Tensor | None
 ) -> TrainState:
     b1, b2 = opt.betas
     if part is None or at.t.shape[-1] == 1:

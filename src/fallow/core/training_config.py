@@ -1,0 +1,210 @@
+"""Local training at a site: a description that travels, never a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+FALLBACK_LR = 0.01
+FALLBACK_BATCH_SIZE = 32
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """The optimizer of every local step; its moments live beside the weights.
+
+    Parameters
+    ----------
+    name : "sgd" or "adam".
+    lr : Learning rate.  None: the default of the model family, for SGD.
+    momentum : Of SGD.
+    weight_decay : Added to the gradient of parameters, never of statistics.
+    betas, eps : Of Adam.
+    persist : Whether moments survive from round to round, until a cycle starts afresh.
+
+    >>> Optimizer("adam", lr=1e-3).betas
+    (0.9, 0.999)
+    """
+
+    name: Literal["sgd", "adam"] = "sgd"
+    lr: float | None = None
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    persist: bool = False
+
+    def __post_init__(self) -> None:
+        if self.name not in ("sgd", "adam"):
+            raise ValueError(f"optimizer {self.name!r} is unknown; use 'sgd' or 'adam'")
+        if self.lr is not None and not self.lr > 0:
+            raise ValueError(f"learning rate {self.lr} must be above 0")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum {self.momentum} must be at least 0 and below 1")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"weight decay {self.weight_decay} must be 0 or more")
+
+    @property
+    def learning_rate(self) -> float:
+        """``lr``, or 0.01 where no model family has completed the configuration."""
+        return FALLBACK_LR if self.lr is None else self.lr
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate is multiplied by ``factor`` once for every milestone already reached.
+
+    ``unit`` says what is counted inside a cycle: local epochs (AHFAL, KAFAL) or rounds (LoGo).
+
+    >>> falling = Schedule(milestones=(10, 15), factor=0.1, unit="round")
+    >>> [round(falling.at(round_, epoch=0, epochs=5), 4) for round_ in (9, 10, 15)]
+    [1.0, 0.1, 0.01]
+    """
+
+    milestones: tuple[int, ...] = ()
+    factor: float = 0.1
+    unit: Literal["epoch", "round"] = "epoch"
+
+    def at(self, round_: int, epoch: int, epochs: int) -> float:
+        """The multiplier in local epoch ``epoch`` of ``epochs`` of round ``round_`` (0-based).
+
+        >>> Schedule((260,), 0.1).at(52, 0, 5), Schedule((260,), 0.1).at(51, 4, 5)
+        (0.1, 1.0)
+        """
+        now = round_
+        if self.unit == "epoch":
+            now = round_ * epochs + epoch
+        n_reached = sum(now >= milestone for milestone in self.milestones)
+        return self.factor**n_reached
+
+
+@dataclass(frozen=True)
+class TrainingStage:
+    """Some epochs on one part of the model (FedRep trains the head, then the body).
+
+    >>> TrainingConfig(stages=(TrainingStage(3, "head"), TrainingStage(1, "body"))).epochs
+    4
+    """
+
+    epochs: int = 1
+    part: Literal["all", "head", "body"] = "all"
+
+    def __post_init__(self) -> None:
+        if type(self.epochs) is not int or self.epochs < 0:
+            raise ValueError(
+                f"{self.epochs!r} epochs cannot be trained; give a whole number, 0 or more"
+            )
+
+
+FALLBACK_STAGES = (TrainingStage(),)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Local training at a site: stages of epochs over its labeled examples.
+
+    In an experiment, ``stages``, ``batch_size`` and ``optimizer.lr`` that are None have the
+    defaults of the model family (`fallow.settings.training_defaults`).
+
+    Parameters
+    ----------
+    stages : Epochs, each stage on a part of the model.
+    batch_size : Examples of a step.
+    optimizer : The optimizer with its learning rate.
+    schedule : When the learning rate falls.
+    start : ``"given"`` begins at the model that was sent, ``"scratch"`` at a fresh one drawn at
+        the site; any other word is the name of a model that the site remembers.
+    stop_at : End after the epoch in which this training accuracy is reached.
+    augment : How images are changed at random.
+    patience : End after this number of epochs without a lower mean training loss; the last
+        weights are kept.
+    mix : Examples of the pool come along with every batch, and numbers from Beta(mix, mix) to
+        mix them with.
+
+    >>> config = TrainingConfig((TrainingStage(5), TrainingStage(2)), batch_size=16)
+    >>> config.epochs
+    7
+    """
+
+    stages: tuple[TrainingStage, ...] | None = None
+    batch_size: int | None = None
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    start: str = "given"
+    stop_at: float | None = None
+    augment: tuple[Literal["flip", "crop2", "crop4"], ...] = ()
+    patience: int | None = None
+    mix: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(f"batch size {self.batch_size} must be at least 1")
+        if not self.start:
+            raise ValueError(
+                "local training starts 'given', 'scratch' or at a model by its name, not ''"
+            )
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(
+                f"a patience of {self.patience} epochs must be at least 1, or None"
+            )
+        if self.mix is not None and not self.mix > 0:
+            raise ValueError(f"mix {self.mix} must be above 0, or None")
+
+    @property
+    def trained_stages(self) -> tuple[TrainingStage, ...]:
+        """``stages``, or one epoch where no model family has completed the configuration."""
+        return FALLBACK_STAGES if self.stages is None else self.stages
+
+    @property
+    def examples_per_step(self) -> int:
+        """``batch_size``, or 32 where no model family has completed the configuration."""
+        return FALLBACK_BATCH_SIZE if self.batch_size is None else self.batch_size
+
+    @property
+    def epochs(self) -> int:
+        return sum(stage.epochs for stage in self.trained_stages)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to the model family."""
+        return None not in (self.stages, self.batch_size, self.optimizer.lr)
+
+    def completed(self, defaults: TrainingConfig) -> TrainingConfig:
+        """With the stages, batch size and learning rate of ``defaults`` where these are None.
+
+        >>> TrainingConfig(batch_size=8).completed(TrainingConfig(batch_size=32)).batch_size
+        8
+        """
+        rate = self.optimizer.lr
+        if rate is None:
+            rate = defaults.optimizer.lr
+        return replace(
+            self,
+            stages=defaults.stages if self.stages is None else self.stages,
+            batch_size=defaults.batch_size if self.batch_size is None else self.batch_size,
+            optimizer=replace(self.optimizer, lr=rate),
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """The configuration as nested plain values, as messages and files have it."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(fields: Mapping[str, Any]) -> TrainingConfig:  # Any: values of JSON
+        """The configuration that ``to_dict`` described (also after a trip through JSON, which has
+        lists for tuples).  Raises TypeError for a field that a configuration does not have."""
+        optimizer = dict(fields["optimizer"])
+        optimizer["betas"] = tuple(optimizer["betas"])
+        schedule = dict(fields["schedule"])
+        schedule["milestones"] = tuple(schedule["milestones"])
+        stages = fields["stages"]
+        if stages is not None:
+            stages = tuple(TrainingStage(**stage) for stage in stages)
+        nested = {
+            "stages": stages,
+            "optimizer": Optimizer(**optimizer),
+            "schedule": Schedule(**schedule),
+            "augment": tuple(fields["augment"]),
+        }
+        return TrainingConfig(**{**fields, **nested})

@@ -1,0 +1,62 @@
+import json
+from collections.abc import Callable
+
+import pytest
+
+from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
+
+WHOLE = TrainingConfig(
+    (TrainingStage(2, "head"), TrainingStage(3, "body")),
+    128,
+    Optimizer("adam", 0.1, betas=(0.8, 0.9), persist=True),
+    Schedule((5, 9), 0.5, "round"),
+    "scratch",
+    0.99,
+    ("flip", "crop4"),
+    patience=5,
+    mix=2.0,
+)
+
+
+def test_a_training_config_survives_json() -> None:
+    assert TrainingConfig.from_dict(json.loads(json.dumps(WHOLE.to_dict()))) == WHOLE
+
+
+def test_epochs_are_those_of_all_segments() -> None:
+    assert WHOLE.epochs == 5
+
+
+def test_milestones_in_epochs_count_over_rounds() -> None:
+    schedule = Schedule((4,), 0.1)
+    assert [schedule.at(r, e, 2) for r in range(3) for e in range(2)] == [
+        1,
+        1,
+        1,
+        1,
+        0.1,
+        0.1,
+    ]
+
+
+def test_milestones_in_rounds_ignore_epochs() -> None:
+    schedule = Schedule((1, 2), 0.5, "round")
+    assert [schedule.at(r, 7, 9) for r in range(4)] == [1, 0.5, 0.25, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: TrainingConfig(batch_size=0), "batch size 0"),
+        (lambda: Optimizer(lr=0.0), "learning rate 0.0"),
+        (lambda: Optimizer(lr=float("nan")), "learning rate nan"),
+        (lambda: Optimizer("sdg"), "'sdg'"),  # type: ignore[arg-type]  # misspelt
+        (lambda: TrainingStage(-1), "-1 epochs"),
+        (lambda: TrainingConfig(start=""), "at a model by its name, not ''"),
+        (lambda: TrainingConfig(patience=0), "patience of 0 epochs"),
+        (lambda: TrainingConfig(mix=0.0), "mix 0.0 must be above 0"),
+        (lambda: TrainingConfig(mix=float("nan")), "mix nan"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(make: Callable[[], object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make()
