@@ -149,7 +149,7 @@ def test_a_recipe_says_which_strategy_runs_by_itself(fallow: Command, folder: Pa
 
 @pytest.mark.parametrize(
     "words",
-    [("--set", "batch=8"), ("--query", "ifal")],
+    [("--set", "batch_size=8"), ("--query", "ifal")],
     ids=["a short name", "a query of networks"],
 )
 def test_a_file_that_says_nothing_of_training_takes_what_needs_a_network(

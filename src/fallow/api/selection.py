@@ -532,7 +532,9 @@ class _Read:
                 )
         dtype = None  # that of the rows
         for module in models.values():
-            dtype = next(module.parameters()).dtype
+            parameter = next(module.parameters(), None)
+            if parameter is not None:
+                dtype = parameter.dtype
             break
         pool = _pool(site, name, dtype)
         models = {called: _adapt(module, name, pool) for called, module in models.items()}
