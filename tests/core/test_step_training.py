@@ -14,7 +14,9 @@ from fallow.training import FedAvg, FedProx, personal
 WHOLE = TrainingConfig(
     (TrainingStage(3),), 8, Optimizer("sgd", lr=0.2, momentum=0.5, weight_decay=0.1)
 )
-STEPS = [cls for cls in names((training, personal)).values() if issubclass(cls, StepTraining)]
+STEPS = [
+    cls for cls in names((training, personal)).values() if issubclass(cls, StepTraining)
+]
 
 
 @pytest.mark.parametrize("algorithm", STEPS)
@@ -30,7 +32,9 @@ def test_keywords_give_the_same_configuration_as_the_whole(
 
 def test_a_keyword_completes_a_configuration() -> None:
     found = FedProx(TrainingConfig(batch_size=8), lr=0.2, mu=0.5)
-    assert found.training_config == TrainingConfig(batch_size=8, optimizer=Optimizer(lr=0.2))
+    assert found.training_config == TrainingConfig(
+        batch_size=8, optimizer=Optimizer(lr=0.2)
+    )
     assert found.mu == 0.5
 
 

@@ -123,10 +123,11 @@ def _training_config_of(algorithm: object) -> dict[str, object]:
         explicit: object = plain(algorithm.explicit)
     else:
         config = getattr(algorithm, "training_config", None)
-        is_chosen = isinstance(config, TrainingConfig) and config != TrainingConfig()
-        if isinstance(algorithm, type) or not is_chosen:
+        if isinstance(algorithm, type) or not isinstance(config, TrainingConfig):
             return {}
-        explicit = plain(asdict(config))
+        explicit = {}
+        if config != TrainingConfig():
+            explicit = plain(config.to_dict())
     return {"training_config": explicit} if explicit else {}
 
 

@@ -30,7 +30,7 @@ def expand(recipe: Recipe, settings: Mapping[str, str]) -> dict[str, str]:
         spec: Spec | None = getattr(recipe, part)
         if spec is not None:
             named[part] = spec.name
-    full = {}
+    full: dict[str, str] = {}
     for key, text in settings.items():
         if key in PARTS:
             named[key] = text.partition(":")[0]
