@@ -18,6 +18,7 @@ from fallow.data import (
     open_dataset,
 )
 from fallow.data.own.cells import cells_of_frame
+from tests.names import CountedName
 
 HEADER = "id,age,ward,clinic,sick"
 
@@ -131,27 +132,13 @@ def test_dates_are_classes_where_that_is_said(tmp_path: Path) -> None:
     assert found.classes == ("2024-01-01", "2024-01-02", "2024-01-03")
 
 
-class Name(str):
-    """A name of a column that counts how often it is compared with another one."""
-
-    comparisons = 0
-    __hash__ = str.__hash__
-
-    def __str__(self) -> str:
-        return self
-
-    def __eq__(self, other: object) -> bool:
-        Name.comparisons += 1
-        return str.__eq__(self, other)
-
-
 def test_the_names_of_many_columns_are_not_compared_pair_by_pair() -> None:
-    names = [Name(f"column {number}") for number in range(500)]
+    names = [CountedName(f"column {number}") for number in range(500)]
     frame = pd.DataFrame(np.zeros((1, len(names))))
     frame.columns = pd.Index(names, dtype=object)
-    Name.comparisons = 0
+    CountedName.comparisons = 0
     assert len(cells_of_frame(frame, "wide")) == len(names)
-    assert Name.comparisons <= 10 * len(names)
+    assert CountedName.comparisons <= 10 * len(names)
 
 
 def test_a_table_without_features_or_with_a_double_column_is_refused(
