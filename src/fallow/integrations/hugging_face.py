@@ -559,6 +559,8 @@ def _read_about(given: Mapping[str, Any]) -> RowsAbout:
     }
     if given.get("marks") is not None:
         about["marks"] = [(str(mark), str(column)) for mark, column in given["marks"]]
+    if given.get("ids") is not None:
+        about["ids"] = str(given["ids"])
     return about
 
 
