@@ -15,7 +15,7 @@ from torch import Tensor
 from fallow.core.build import nearest
 from fallow.data.own.archive import read_arrays
 from fallow.data.own.images import list_files, read_images
-from fallow.data.own.pixels import as_features
+from fallow.data.own.pixels import as_features, bring_to_shape
 from fallow.data.own.table import EMPTY, Columns, read_cells
 
 
@@ -76,7 +76,7 @@ def _read(
     if path.is_dir():
         return _read_images(path, shape)
     if path.suffix.lower() == ".npz":
-        return "row", None, _read_npz(path)
+        return "row", None, _read_npz(path, shape)
     if not columns:
         raise ValueError(
             f"the model was not trained on a table; give {path.stem}.npz with x, or a folder of "
@@ -100,12 +100,12 @@ def _read_images(
     return "file", names, x
 
 
-def _read_npz(path: Path) -> Tensor:
+def _read_npz(path: Path, shape: Sequence[int]) -> Tensor:
     """The array ``x`` of a .npz file."""
     arrays = read_arrays(path)
     if "x" not in arrays:
         raise ValueError(f"{path.name} has no array 'x'{nearest('x', list(arrays))}")
-    numbers, _ = as_features(arrays["x"], path.name)
+    numbers, _ = as_features(bring_to_shape(arrays["x"], shape), path.name)
     return torch.from_numpy(numbers)
 
 
