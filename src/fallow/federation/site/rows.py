@@ -228,9 +228,10 @@ def _check_columns(cells: Columns, schema: Schema) -> list[ColumnRead]:
             raise ValueError(
                 f"the agreed column {name!r} is missing{nearest(name, list(cells))}"
             )
+    known = {*agreed, schema.label, schema.ids}
     passed_over: list[ColumnRead] = []
     for name, texts in cells.items():
-        if name in (*agreed, schema.label, schema.ids):
+        if name in known:
             continue
         why = explain_left_out(texts, enough=2)
         # without the agreed column of names this may be that one under another name
