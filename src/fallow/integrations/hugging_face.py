@@ -163,6 +163,7 @@ def from_datasets(
         task=task,
         classes=classes,
         drop_rows=drop_rows,
+        channels="first",  # `_stack_rows` moves them
     )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from fallow.core.build import nearest
 from fallow.data.own.archive import read_arrays
 from fallow.data.own.images import list_files, read_images
-from fallow.data.own.pixels import as_features
+from fallow.data.own.pixels import as_features, bring_to_shape
 from fallow.data.own.table import EMPTY, Columns, read_cells
 
 
@@ -82,7 +82,7 @@ def _read(
     if path.is_dir():
         return _read_images(path, shape)
     if path.suffix.lower() == ".npz":
-        return _read_npz(path, ids)
+        return _read_npz(path, shape, ids)
     if not columns:
         raise ValueError(
             f"the model was not trained on a table; give {path.stem}.npz with x, or a folder of "
@@ -106,12 +106,14 @@ def _read_images(
     return "file", names, x
 
 
-def _read_npz(path: Path, ids: str) -> tuple[str, Sequence[object] | None, Tensor]:
+def _read_npz(
+    path: Path, shape: Sequence[int], ids: str
+) -> tuple[str, Sequence[object] | None, Tensor]:
     """The array ``x`` of a .npz file, named by its array ``ids`` where it has one."""
     arrays = read_arrays(path)
     if "x" not in arrays:
         raise ValueError(f"{path.name} has no array 'x'{nearest('x', list(arrays))}")
-    numbers, _ = as_features(arrays["x"], path.name)
+    numbers, _ = as_features(bring_to_shape(arrays["x"], shape), path.name)
     x = torch.from_numpy(numbers)
     if "ids" not in arrays:
         return "row", None, x
