@@ -434,9 +434,9 @@ def import_(
 ) -> None:
     """Take labels from a file, for samples that the study asked for: all of them or none.
 
-    The file has the columns (.csv) or fields (.json) id and label, and perhaps who; "cannot tell"
-    is a label. What 'export' wrote fits, and so do Label Studio's full JSON and CVAT's export "CVAT
-    for images 1.1" (.xml).
+    The file has the columns (.csv) or fields (.json) id and label, or the study's own names of
+    these, and perhaps who; "cannot tell" is a label. What 'export' wrote fits, and so do Label
+    Studio's full JSON and CVAT's export "CVAT for images 1.1" (.xml).
     """
     from fallow.core.words import count_noun
     from fallow.federation.site.folder import SiteFolder

@@ -38,7 +38,7 @@ OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "publishe
 """Fields that do not change what a run computes."""
 LATER = (
     *("id", "drop", "columns", "encoder", "head"),
-    *("audit", "device", "precision", "stop", "edges"),
+    *("audit", "device", "precision", "stop", "edges", "channels"),
 )
 """Fields that recipes did not always have: at their default they are no part of a digest, so that
 studies of before stay the same studies."""
@@ -100,6 +100,8 @@ class Recipe:
     task: Literal["auto", "classification", "regression"] = "auto"  # of a table
     # rows of your own data with missing or infinite features are left out
     drop_rows: bool = False
+    # of images in a .npz file: (n, channels, height, width) or (n, height, width, channels)
+    channels: Literal["auto", "first", "last"] = "auto"
     rows: int | None = None  # a seeded subset of the training rows
     test_rows: int | None = None
     resplit: bool = False  # test rows are drawn anew for every seed, as many as before
