@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
 
 from fallow.core.types import SiteId, State
-from fallow.core.view import Rows
+from fallow.core.view import Rows, check_rows_kind, refuse_attribute
 from fallow.sites.view import SiteView
 
 if TYPE_CHECKING:
@@ -67,6 +67,11 @@ class GivenView:
         self.memory: Mapping[str, State] = {**named, **site.memory}
         self.layout = self._inner.layout
         self.draws = self._inner.draws
+
+    if not TYPE_CHECKING:  # where a misspelled attribute is refused anyway
+
+        def __getattr__(self, name: str) -> Any:
+            refuse_attribute(self, name)
 
     # -- as they are at every site ----------------------------------------------------------
 
@@ -171,6 +176,7 @@ class GivenView:
         self, given: Mapping[str, Parts], model: str, which: Rows
     ) -> Tensor | None:
         """What was given for a model; a site without labels has the global one for a local."""
+        check_rows_kind(which)
         if model == "local" and len(self._inner.labels) == 0 and "global" in given:
             model = "global"
         for name in (model, ""):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, NoReturn, Protocol, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -80,6 +81,37 @@ class View(Protocol):
     def secret(self, purpose: str) -> torch.Generator: ...  # that no other party can repeat
 
 
+VIEW_ATTRIBUTES = tuple(
+    sorted(
+        name
+        for name in {*vars(View), *View.__annotations__}
+        if not name.startswith("_")
+    )
+)
+
+
+def refuse_attribute(view: View, name: str) -> NoReturn:
+    """Raise AttributeError for an attribute that a view does not have; it lists those it has.
+
+    The ``__getattr__`` of every view.
+    """
+    if name in VIEW_ATTRIBUTES:  # a property whose own code has raised AttributeError
+        object.__getattribute__(view, name)
+    message = f"a view has no attribute {name!r}"
+    if not name.startswith("_"):  # Python itself looks for those
+        message += f"; it has {', '.join(VIEW_ATTRIBUTES)}"
+    raise AttributeError(message)
+
+
+def check_rows_kind(which: str) -> None:
+    """Raise ValueError unless ``which`` is a kind of rows that a view has."""
+    kinds = get_args(Rows)
+    if which not in kinds:
+        raise ValueError(
+            f"a view has no {which!r} rows; use one of {', '.join(map(repr, kinds))}"
+        )
+
+
 def _as_is(counts: Tensor) -> Answer:
     return {"counts": counts}
 
@@ -124,16 +156,17 @@ class Release:
 class Picks:
     """Rows to label: positions in the pool, in the order they were chosen, all different.
 
-    ``weight`` and ``probability`` (k,) stay with the label in the site's ledger: training reads
-    the weight.  ``score`` (k,) is what the rows were ranked by, where that is one number: people at
-    the site see it beside the question.  ``is_beside``: they come beside what was picked before in
-    the same query, which they else replace.
+    Lists and arrays of numpy become tensors.  ``weight`` and ``probability`` (k,) stay with the
+    label in the site's ledger: training reads the weight.  ``score`` (k,) is what the rows were
+    ranked by, where that is one number: people at the site see it beside the question.
+    ``is_beside``: they come beside what was picked before in the same query, which they else
+    replace.
 
-    >>> Picks(torch.tensor([4, 0])).check(pool=5, n=2)
+    >>> Picks([4, 0]).check(pool=5, n=2)
     >>> Picks(torch.tensor([4, 4])).check(pool=5, n=2)
     Traceback (most recent call last):
         ...
-    ValueError: picks must be different positions in the pool of 5 rows
+    ValueError: position 4 is selected 2 times; return 2 different positions
     """
 
     rows: Tensor
@@ -142,17 +175,83 @@ class Picks:
     score: Tensor | None = None
     is_beside: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", _read_positions(self.rows))
+        for name in ("weight", "probability", "score"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, self._read_numbers(name, value))
+
+    def _read_numbers(self, name: str, value: Any) -> Tensor:
+        """A number for each selected example, (k,)."""
+        tensor = _as_tensor(value)
+        if tensor is None or tensor.shape != self.rows.shape:
+            shape = f"a {type(value).__name__}"
+            if tensor is not None:
+                shape = f"of shape {tuple(tensor.shape)}"
+            raise ValueError(
+                f"{name} is {shape}; give one number for each of the {len(self.rows)} selected "
+                "examples"
+            )
+        return tensor
+
     def check(self, pool: int, n: int) -> None:
         """Raise unless the rows are ``n`` different positions of a pool of ``pool`` rows."""
         rows = self.rows
-        if rows.ndim != 1 or rows.dtype != torch.int64:
-            raise ValueError(
-                f"picks must be a 1-d int64 tensor, not {rows.dtype} {rows.shape}"
-            )
         if len(rows) != n:
-            raise ValueError(f"{len(rows)} rows were picked but {n} were asked for")
-        inside = bool(((rows >= 0) & (rows < pool)).all())
-        if not inside or len(torch.unique(rows)) != len(rows):
             raise ValueError(
-                f"picks must be different positions in the pool of {pool} rows"
+                f"{len(rows)} examples are selected and {n} are requested; return exactly "
+                "min(n, view.pool) positions"
             )
+        is_outside = (rows < 0) | (rows >= pool)
+        if bool(is_outside.any()):
+            raise ValueError(
+                f"position {int(rows[is_outside][0])} is outside the pool of {pool} examples; "
+                f"return positions from 0 to {pool - 1}"
+            )
+        values, counts = torch.unique(rows, return_counts=True)
+        if len(values) != len(rows):
+            most = int(counts.argmax())
+            raise ValueError(
+                f"position {int(values[most])} is selected {int(counts[most])} times; return {n} "
+                "different positions"
+            )
+
+
+def _as_tensor(value: Any) -> Tensor | None:
+    """A tensor of what numpy reads as an array of numbers; None for anything else."""
+    if isinstance(value, Tensor):
+        return value
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):  # nested lists of different lengths, for example
+        return None
+    if array.dtype.kind not in "biuf":
+        return None
+    return torch.from_numpy(array.copy())  # a reversed array has no tensor of its own
+
+
+def _read_positions(value: Any) -> Tensor:
+    """Positions in the pool, (k,) int64, from a tensor, an array or a list of whole numbers."""
+    tensor = _as_tensor(value)
+    if tensor is None:
+        raise ValueError(
+            f"positions in the pool are a {type(value).__name__}; return a list, an array or a "
+            "tensor of whole numbers"
+        )
+    if tensor.dtype == torch.bool:
+        raise ValueError(
+            "positions in the pool are Boolean; return the positions where the mask is True, "
+            "such as np.flatnonzero(mask)"
+        )
+    if tensor.ndim != 1:
+        raise ValueError(
+            f"positions in the pool have shape {tuple(tensor.shape)}; return one number for each "
+            "selected example, shape (n,)"
+        )
+    if tensor.is_floating_point() and len(tensor):
+        raise ValueError(
+            f"positions in the pool are {str(tensor.dtype).removeprefix('torch.')}; return whole "
+            "numbers, such as those of argsort"
+        )
+    return tensor.to(torch.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+import numpy as np
 import torch
 
 from fallow.core.messages import Request, Step
@@ -43,19 +44,25 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
     except Exception as error:
         raise RuntimeError(
             f"{type(method).__name__}.{step.verb} failed at site {site.id} in cycle "
-            f"{request.cycle}, round {request.round}: {error}"
+            f"{request.cycle}, round {request.round}: {_describe(error)}"
         ) from error
-    if isinstance(result, Picks):
-        try:
+    is_selection = step.kind == "keep" and "n" in step.args
+    try:
+        if is_selection and isinstance(result, list | tuple | np.ndarray | torch.Tensor):
+            result = Picks(result)  # type: ignore[arg-type]  # which makes them a tensor
+        if isinstance(result, Picks):
             return _keep_picks(site, step, result)
-        except ValueError as error:
-            raise ValueError(
-                f"{type(method).__name__}.{step.verb} at site {site.id}: {error}"
-            ) from error
+    except ValueError as error:
+        raise ValueError(
+            f"{type(method).__name__}.{step.verb} at site {site.id}: {error}"
+        ) from error
     if not isinstance(result, Mapping | Release):
+        expected = "a dictionary of tensors"
+        if is_selection:
+            expected = "n positions in the pool: a list, an array, a tensor, or Picks(positions)"
         raise TypeError(
             f"{type(method).__name__}.{step.verb} returned a {type(result).__name__}; return "
-            "Picks(rows) to pick rows of the pool, or a dictionary of tensors"
+            f"{expected}"
         )
     if step.kind != "keep":
         return site.guard.protect(step, request, result)
@@ -64,6 +71,17 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
     state = {name: torch.as_tensor(value) for name, value in result.items()}
     site.remember(step.verb, state)
     return {"count": len(state)}
+
+
+def _describe(error: Exception) -> str:
+    """The message of an error, and its type where the message alone is no sentence.
+
+    >>> _describe(KeyError("age")), _describe(ValueError("give one"))
+    ("KeyError: 'age'", 'give one')
+    """
+    if isinstance(error, ValueError | AttributeError | RuntimeError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _keep_picks(site: LocalSite, step: Step, picks: Picks) -> Answer:

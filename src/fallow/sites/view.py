@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core.methods import Predicting
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
-from fallow.core.view import Rows
+from fallow.core.view import Rows, check_rows_kind, refuse_attribute
 from fallow.engine.forward import forward, has_dropout
 from fallow.engine.loop import look
 from fallow.models import Linear
@@ -36,6 +36,11 @@ class SiteView:
         self.memory: Mapping[str, State] = site.memory
         self.layout = site.parts.layout
         self.draws = has_dropout(site.parts.model)
+
+    if not TYPE_CHECKING:  # where a misspelled attribute is refused anyway
+
+        def __getattr__(self, name: str) -> Any:
+            refuse_attribute(self, name)
 
     @property
     def pool(self) -> int:
@@ -89,8 +94,8 @@ class SiteView:
         """True labels of the pool, (m,), where a simulator gives them to a method that says so."""
         if not self._sees_hidden:
             raise ValueError(
-                f"site {self.site} shows hidden labels only to a strategy whose contract says "
-                "simulator_only=True; choose by view.labels and by predictions"
+                f"site {self.site} shows hidden labels only to a strategy whose contract has "
+                "simulator_only=True; add it, or select by view.labels and predictions"
             )
         if self.site not in self._site.parts.hidden:
             raise ValueError(
@@ -109,6 +114,7 @@ class SiteView:
 
     def _positions(self, which: Rows) -> Tensor:
         """Of rows of a kind among all rows of the site."""
+        check_rows_kind(which)
         kinds = {
             "pool": self._site.pool,
             "labelled": self._site.labelled,
