@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import fallow as fl
+from fallow import queries
+from fallow.core.build import find
+from fallow.core.names import BUILT_IN, OWN
 from fallow.core.own import own_class
 
 
@@ -25,6 +31,12 @@ class Widest(fl.Query):
     def select(self, view: Any, n: int) -> fl.Picks:
         size = view.rows().flatten(1).norm(dim=1) ** self.power
         return fl.Picks(size.argsort(descending=True)[:n])
+
+
+def widest(view: Any, n: int, power: float = 1.0) -> Any:
+    return (
+        (view.rows().flatten(1).norm(dim=1) ** power).argsort(descending=True)[:n].numpy()
+    )
 
 
 class Tiny(nn.Module):
@@ -64,7 +76,8 @@ def test_picks_that_are_none_are_said_with_whose_they_are() -> None:
     with pytest.raises(ValueError) as error:
         fl.select(Twice(), pool=[[0.0], [1.0], [2.0]], n=2)
     assert str(error.value) == (
-        "Twice.select at site site-0: picks must be different positions in the pool of 3 rows"
+        "Twice.select at site site-0: position 0 is selected 2 times; return 2 different "
+        "positions"
     )
 
 
@@ -78,15 +91,147 @@ def test_a_class_becomes_a_frozen_dataclass_by_itself() -> None:
         del given.power
 
 
-def test_rows_that_are_not_handed_back_as_picks_are_refused_in_words() -> None:
-    class Bare(fl.Query):
-        contract = fl.Contract(title="Bare", keep={"select": "number of picks"})
+@pytest.mark.parametrize(
+    ("selected", "sentence"),
+    [
+        (
+            None,
+            "returned a NoneType; return n positions in the pool: a list, an array, a tensor",
+        ),
+        ({1, 2}, "returned a set; return n positions in the pool"),
+        (
+            [0],
+            "1 examples are selected and 2 are requested; return exactly min(n, view.pool)",
+        ),
+        (
+            [0, 3],
+            "position 3 is outside the pool of 3 examples; return positions from 0 to 2",
+        ),
+        ([0, -1], "position -1 is outside the pool of 3 examples"),
+        ([0.0, 1.0], "positions in the pool are float64; return whole numbers"),
+        ([True, True, False], "are Boolean; return the positions where the mask is True"),
+        ([[0], [1]], r"have shape (2, 1); return one number for each selected example"),
+        (
+            ["0", "1"],
+            "positions in the pool are a list; return a list, an array or a tensor of",
+        ),
+        ([[0], [1, 2]], "positions in the pool are a list; return a list, an array"),
+    ],
+)
+def test_wrong_positions_are_refused_in_one_sentence(selected: Any, sentence: str) -> None:
+    def wrong(view: Any, n: int) -> Any:
+        return selected
 
+    with pytest.raises((TypeError, ValueError), match=re.escape(sentence)) as error:
+        fl.select(wrong, pool=[[0.0], [1.0], [2.0]], n=2)
+    assert str(error.value).startswith("wrong.select ")
+
+
+@pytest.mark.parametrize(
+    "selected",
+    [
+        [2, 0],
+        (2, 0),
+        np.array([2, 0]),
+        np.array([0, 2], dtype=np.uint8)[::-1],
+        [np.int64(2), np.int64(0)],
+        [torch.tensor(2), torch.tensor(0)],
+        torch.tensor([2, 0], dtype=torch.int32),
+        fl.Picks([2, 0], weight=[1.0, 3.0]),  # type: ignore[arg-type]
+    ],
+)
+def test_positions_are_a_list_an_array_or_a_tensor(selected: Any) -> None:
+    def chosen(view: Any, n: int) -> Any:
+        return selected
+
+    assert fl.select(chosen, pool=[[0.0], [1.0], [2.0]], n=2).tolist() == [2, 0]
+
+
+def test_numbers_beside_positions_are_one_for_each() -> None:
+    with pytest.raises(
+        ValueError, match=r"weight is of shape \(1,\); give one number for each"
+    ):
+        fl.Picks([2, 0], weight=[1.0])  # type: ignore[arg-type]
+
+
+def test_nothing_is_selected_where_nothing_is_requested() -> None:
+    def chosen(view: Any, n: int) -> Any:
+        return [] if n == 0 else [0]
+
+    assert fl.select(chosen, pool=[[0.0]], n=0).tolist() == []
+
+
+@pytest.mark.parametrize("name", ["embeddings", "unlabelled", "X"])
+@pytest.mark.parametrize("is_given", [True, False])
+def test_an_attribute_that_a_view_does_not_have_lists_those_it_has(
+    world: fl.Federation, quick: dict[str, Any], name: str, is_given: bool
+) -> None:
+    def wrong(view: Any, n: int) -> Any:
+        return getattr(view, name)
+
+    sentence = f"a view has no attribute '{name}'; it has answers, blocks, .* weights$"
+    with pytest.raises(RuntimeError, match=sentence):
+        if is_given:
+            fl.select(wrong, pool=[[0.0], [1.0]], n=1)
+        else:
+            fl.run(world, wrong, **quick)
+
+
+def test_a_kind_of_rows_that_a_view_does_not_have_is_refused_with_the_kinds() -> None:
+    def wrong(view: Any, n: int) -> Any:
+        return view.rows("unlabelled")
+
+    with pytest.raises(RuntimeError, match="no 'unlabelled' rows; use one of 'pool', "):
+        fl.select(wrong, pool=[[0.0], [1.0]], n=1)
+
+
+def test_a_function_is_a_strategy_with_settings(
+    world: fl.Federation, quick: dict[str, Any]
+) -> None:
+    same = fl.compare([widest, Widest()], world, seeds=2, **quick).records
+    by_strategy = [part["accuracy"].tolist() for _, part in same.groupby("query")]
+    assert by_strategy[0] == by_strategy[1]
+    run = fl.run(world, partial(widest, power=2.0), **quick)
+    assert run.records["query"].iloc[0].endswith(":widest:power=2.0")
+
+
+def test_a_function_on_the_command_line_is_a_strategy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine_on_path.py").write_text(
+        "def first(view, n):\n    return list(range(n))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = find(queries, "mine_on_path:first", OWN)
+    assert found.contract.keep == {"select": "number of selected examples"}
+    with pytest.raises(ValueError, match="names code that did not come with Fallow"):
+        find(queries, "mine_on_path:first", BUILT_IN)
+
+
+@pytest.mark.parametrize("function", [lambda view: [0], lambda *views: [0]])
+def test_a_function_of_other_parameters_is_told_which_it_takes(function: Any) -> None:
+    with pytest.raises(ValueError, match=r"is a function of \(view, n\) that returns n"):
+        fl.select(function, pool=[[0.0]], n=1)
+
+
+def test_a_class_with_select_alone_is_told_its_base_class() -> None:
+    class Bare:
         def select(self, view: Any, n: int) -> Any:
-            return torch.arange(n)
+            return [0]
 
-    with pytest.raises(TypeError, match=r"Bare.select returned a Tensor; .* Picks\(rows\)"):
-        fl.select(Bare(), pool=[[1.0], [2.0]], n=1)
+    for strategy in (Bare, Bare()):
+        with pytest.raises(ValueError, match=r"write class Bare\(fl.Query\)"):
+            fl.select(strategy, pool=[[0.0]], n=1)
+
+
+def test_a_contract_without_the_selection_names_the_line_to_add() -> None:
+    with pytest.raises(TypeError, match=r"Empty does not list 'select', .* add keep=\{"):
+
+        class Empty(fl.Query):
+            contract = fl.Contract(title="Empty")
+
+            def select(self, view: Any, n: int) -> Any:
+                return [0]
 
 
 def test_a_decorator_of_ones_own_does_no_harm() -> None:
@@ -114,7 +259,9 @@ def test_a_class_may_extend_another_of_ones_own() -> None:
 
 
 def test_a_class_without_a_contract_is_told_what_to_add() -> None:
-    with pytest.raises(TypeError, match=r"Silent says nothing .* contract = fl.Contract\("):
+    with pytest.raises(
+        TypeError, match=r"Silent does not declare .* add contract = fl.Contract\("
+    ):
 
         class Silent(fl.Query):
             def select(self, view: Any, n: int) -> fl.Picks:

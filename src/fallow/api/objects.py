@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from fallow.core.function_strategy import strategy_class
 from fallow.core.step_training import StepTraining
 from fallow.core.training_config import TrainingConfig
 from fallow.encoders.module import Network, encoder_class
@@ -41,6 +42,8 @@ class Collected:
             given = encoder_class(cast(Network, given))
         if what == "model" and is_factory(given):
             return self._lend_factory(given)
+        if what == "query":
+            given = _read_strategy(given)
         if isinstance(given, torch.nn.Module):
             raise ValueError(
                 f"{what} is a module with weights; give the name or the class of a model"
@@ -145,6 +148,23 @@ def is_factory(given: object) -> bool:
     if isinstance(given, str | Spec | Mapping) or is_dataclass(given):
         return False
     return callable(given)
+
+
+def _read_strategy(given: Any) -> Any:
+    """A plain function as the class of query strategies that it makes; all else as it is."""
+    if inspect.isfunction(given):
+        return strategy_class(given)
+    if isinstance(given, partial) and inspect.isfunction(given.func):
+        built: Callable[..., Any] = strategy_class(given.func)
+        return partial(built, *given.args, **given.keywords)
+    owner = given if isinstance(given, type) else type(given)
+    is_unfinished = hasattr(owner, "select") and not hasattr(owner, "query")
+    if is_unfinished and not isinstance(given, str | Spec | Mapping):
+        raise ValueError(
+            f"{owner.__name__} has a select and is not a query strategy; write "
+            f"class {owner.__name__}(fl.Query)"
+        )
+    return given
 
 
 def _is_written(fields: Mapping[str, Any]) -> bool:

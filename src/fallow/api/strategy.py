@@ -29,13 +29,14 @@ def _freeze(cls: type[Any]) -> None:
             delattr(cls, name)
 
 
-def _check_contract(cls: type[Any]) -> None:
+def _check_contract(cls: type[Any], declaration: str) -> None:
+    """declaration: what the contract of the simplest class lists."""
     contract = getattr(cls, "contract", None)
     name = cls.__name__
     if not isinstance(contract, Contract):
         raise TypeError(
-            f"{name} says nothing of what it reveals; add contract = fl.Contract(title={name!r}, "
-            "keep={'select': 'number of picks'}, needs=['local'])"
+            f"{name} does not declare what it reveals; add contract = fl.Contract("
+            f"title={name!r}, {declaration})"
         )
     lacking = lacking_function(cls, contract.verbs)
     if lacking is not None:
@@ -53,6 +54,9 @@ class _Frozen:
 
     def __delattr__(self, name: str) -> None:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+SELECT = "keep={'select': 'number of selected examples'}"
 
 
 @dataclass_transform(frozen_default=True)
@@ -86,7 +90,12 @@ class Query(_Frozen):
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         _freeze(cls)
-        _check_contract(cls)
+        _check_contract(cls, SELECT)
+        if cls.query is Query.query and "select" not in cls.contract.keep:
+            raise TypeError(
+                f"the contract of {cls.__name__} does not list 'select', which is asked by keep; add "
+                f"{SELECT} to it"
+            )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         """The server half: every site keeps its own picks, as many as its budget says."""
@@ -127,7 +136,7 @@ class Training(_Frozen):
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         _freeze(cls)
-        _check_contract(cls)
+        _check_contract(cls, f"sum={_UPLOAD!r}")
 
     def round(self, state: State, ask: Ask) -> State:
         """One round: train at the sites, then average by their numbers of labels."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.metadata
+import inspect
 import re
 import sys
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ from typing import Any
 from torch import nn
 
 from fallow.core.contract import Contract
+from fallow.core.function_strategy import strategy_class
 from fallow.core.methods import lacking_function
 
 OWN_MODULE = re.compile(r"fallow\.(\w+|papers\.\w+\.codes)")
@@ -68,13 +70,14 @@ class ClassKind:
     """What a class has to be before a received file may name it.
 
     is_method: a dataclass with a `Contract`.  base: of which it must be a subclass.  members:
-    functions that it must have.
+    functions that it must have.  is_function: whether a person's own plain function makes one.
     """
 
     what: str
     is_method: bool = False
     base: type | None = None
     members: tuple[str, ...] = ()
+    is_function: bool = False
 
     def check(self, name: str, found: Any) -> None:
         """Raise ValueError for anything that is no such class."""
@@ -106,7 +109,9 @@ TRAINING = ClassKind(
 )
 MODEL = ClassKind("model", base=nn.Module, members=("forward",))
 CLASS_KINDS: Mapping[str, ClassKind] = {
-    "fallow.queries": ClassKind("query", is_method=True, members=("query",)),
+    "fallow.queries": ClassKind(
+        "query", is_method=True, members=("query",), is_function=True
+    ),
     "fallow.training": TRAINING,
     "fallow.training.personal": TRAINING,
     "fallow.encoders": ClassKind(
@@ -327,6 +332,9 @@ def load_class(name: str, policy: NamePolicy, kind: ClassKind | None) -> Any:
             )
         raise ValueError(f"{name!r} could not be loaded: {error}{hint}") from error
     if policy.any_module:
+        # Never for a received name: a function declares nothing of what it is for.
+        if kind is not None and kind.is_function and inspect.isfunction(found):
+            return strategy_class(found)
         return found
     is_own = OWN_MODULE.fullmatch(module) is not None
     if is_own and attribute not in getattr(loaded, "__all__", ()):

@@ -83,9 +83,7 @@ class View(Protocol):
 
 VIEW_ATTRIBUTES = tuple(
     sorted(
-        name
-        for name in {*vars(View), *View.__annotations__}
-        if not name.startswith("_")
+        name for name in {*vars(View), *View.__annotations__} if not name.startswith("_")
     )
 )
 

@@ -59,7 +59,9 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
     if not isinstance(result, Mapping | Release):
         expected = "a dictionary of tensors"
         if is_selection:
-            expected = "n positions in the pool: a list, an array, a tensor, or Picks(positions)"
+            expected = (
+                "n positions in the pool: a list, an array, a tensor, or Picks(positions)"
+            )
         raise TypeError(
             f"{type(method).__name__}.{step.verb} returned a {type(result).__name__}; return "
             f"{expected}"
