@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Protocol, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -217,16 +216,19 @@ class Picks:
 
 
 def _as_tensor(value: Any) -> Tensor | None:
-    """A tensor of what numpy reads as an array of numbers; None for anything else."""
+    """A tensor of a list or an array of numbers; None for anything else."""
     if isinstance(value, Tensor):
         return value
+    to_list = getattr(value, "tolist", None)  # an array's strides and types may be any
+    if to_list is not None:
+        value = to_list()
     try:
-        array = np.asarray(value)
-    except (TypeError, ValueError):  # nested lists of different lengths, for example
+        tensor = torch.tensor(value)
+        if tensor.is_floating_point():
+            tensor = torch.tensor(value, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
         return None
-    if array.dtype.kind not in "biuf":
-        return None
-    return torch.from_numpy(array.copy())  # a reversed array has no tensor of its own
+    return tensor
 
 
 def _read_positions(value: Any) -> Tensor:
