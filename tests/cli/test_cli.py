@@ -126,7 +126,7 @@ def test_a_users_table_is_one_option_away(fallow: Command, folder: Path) -> None
     said = fallow("predict", "study", "patients.csv", "--out", "said.csv")
     assert said.out == "Wrote 60 predictions to said.csv\n"
     head, first, *_ = (folder / "said.csv").read_text().splitlines()
-    assert head == "row,prediction,probability"
+    assert head == "row,prediction,probability,probability:n,probability:y"
     assert first.split(",")[1] in {"n", "y"}
 
 
@@ -149,7 +149,7 @@ def test_a_recipe_says_which_strategy_runs_by_itself(fallow: Command, folder: Pa
 
 @pytest.mark.parametrize(
     "words",
-    [("--set", "batch=8"), ("--query", "ifal")],
+    [("--set", "batch_size=8"), ("--query", "ifal")],
     ids=["a short name", "a query of networks"],
 )
 def test_a_file_that_says_nothing_of_training_takes_what_needs_a_network(

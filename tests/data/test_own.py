@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -16,6 +17,8 @@ from fallow.data import (
     from_table,
     open_dataset,
 )
+from fallow.data.own.cells import cells_of_frame
+from tests.names import CountedName
 
 HEADER = "id,age,ward,clinic,sick"
 
@@ -127,6 +130,15 @@ def test_dates_are_classes_where_that_is_said(tmp_path: Path) -> None:
     rows = [f"{i},{i},A,n,2024-01-0{1 + i % 3}" for i in range(9)]
     found = from_table(table(tmp_path, *rows), "sick", task="classification")
     assert found.classes == ("2024-01-01", "2024-01-02", "2024-01-03")
+
+
+def test_the_names_of_many_columns_are_not_compared_pair_by_pair() -> None:
+    names = [CountedName(f"column {number}") for number in range(500)]
+    frame = pd.DataFrame(np.zeros((1, len(names))))
+    frame.columns = pd.Index(names, dtype=object)
+    CountedName.comparisons = 0
+    assert len(cells_of_frame(frame, "wide")) == len(names)
+    assert CountedName.comparisons <= 10 * len(names)
 
 
 def test_a_table_without_features_or_with_a_double_column_is_refused(

@@ -19,11 +19,11 @@ def patches_of(x: np.ndarray, p: int) -> np.ndarray:
     return flat.reshape(*flat.shape[:3], -1).astype(np.float64)
 
 
-def divide_by_contrast(patches: np.ndarray) -> np.ndarray:
+def divide_by_contrast(patches: np.ndarray, contrast: float) -> np.ndarray:
     mean = patches.mean(-1, keepdims=True)
-    spread: np.ndarray = np.sqrt(patches.var(-1, keepdims=True) + 0.05)
-    found: np.ndarray = (patches - mean) / spread
-    return found
+    spread: np.ndarray = np.sqrt(patches.var(-1, keepdims=True) + contrast)
+    normalized: np.ndarray = (patches - mean) / spread
+    return normalized
 
 
 def pool_parts(said: np.ndarray, grid: int) -> np.ndarray:
@@ -38,61 +38,82 @@ def pool_parts(said: np.ndarray, grid: int) -> np.ndarray:
     return found.reshape(n, -1)
 
 
-def draw_weights(encoder: Convolution, d: int) -> np.ndarray:
-    draw = stream(encoder.seed, "convolution", encoder.filters, d)
-    size = (encoder.filters, d)
-    weights: np.ndarray = torch.randn(*size, generator=draw, dtype=torch.float64).numpy()
-    return weights
+def draw_directions(encoder: Convolution, d: int) -> np.ndarray:
+    filters = encoder.filters or 64
+    draw = stream(encoder.seed, "convolution", filters, d)
+    weights: np.ndarray = torch.randn(
+        filters, d, generator=draw, dtype=torch.float64
+    ).numpy()
+    directions: np.ndarray = weights / np.linalg.norm(weights, axis=1, keepdims=True)
+    return directions
 
 
-def test_grey_pictures_are_seen_through_filters_without_a_mean() -> None:
-    x = draw_pictures(6, 1, 13, 12)
-    encoder = Convolution(filters=5, patch=4, seed=2)
-    assert fit_encoder(encoder, [x]) == {}
-    w = draw_weights(encoder, 16)
-    w = w - w.mean(1, keepdims=True)
-    w = np.round(w / np.linalg.norm(w, axis=1, keepdims=True) * 4096) / 4096
-    said = np.maximum(0, patches_of(x.numpy(), 4) @ w.T - 0.3)
-    z = encode_rows(encoder, x, {})
-    assert z.shape == (6, 5 * 4 * 4)
-    np.testing.assert_allclose(z.numpy(), pool_parts(said, 4), atol=1e-5)
-
-
-def test_colour_pictures_are_whitened_by_the_second_moments_of_all_patches() -> None:
-    x = draw_pictures(9, 3, 10, 11)
-    encoder = Convolution(filters=7, patch=3, seed=1)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_filters_are_whitened_by_the_second_moments_of_all_patches(channels: int) -> None:
+    x = draw_pictures(9, channels, 10, 11)
+    d = channels * 9
+    encoder = Convolution(filters=7, patch=3, grid=3, seed=1)
     state = fit_encoder(encoder, cut_rows(x, 3, seed=0))
-    p = divide_by_contrast(patches_of(x.numpy(), 3))  # (n, h, w, 27)
-    flat = p.reshape(-1, 27)
+    p = patches_of(x.numpy(), 3)  # (n, h, w, d)
+    contrast = 0.1 * p.var(-1).mean()
+    assert float(state["contrast"]) == pytest.approx(contrast, rel=2**-12)
+    p = divide_by_contrast(p, float(state["contrast"]))
+    flat = p.reshape(-1, d)
     mean = flat.mean(0)
     cov = np.cov(flat.T, bias=True)
-    e, u = np.linalg.eigh(cov + 0.1 * np.eye(27))
-    directions = draw_weights(encoder, 27)
-    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    filters = directions @ (u @ np.diag(e**-0.5) @ u.T)
+    e, u = np.linalg.eigh(cov + 0.1 * np.eye(d))
+    filters = draw_directions(encoder, d) @ (u @ np.diag(e**-0.5) @ u.T)
     np.testing.assert_allclose(state["filters"].numpy(), filters, atol=1.01 * 2**-13)
-    said = np.maximum(0, p @ filters.T - filters @ mean - 0.9)
+    responses = np.maximum(0, p @ filters.T - filters @ mean - 0.5)
     z = encode_rows(encoder, x, state)
     assert z.shape == (9, 7 * 3 * 3)
-    np.testing.assert_allclose(z.numpy(), pool_parts(said, 3), atol=2e-3)
-    assert float(z.max()) > 0.1, "no filter said anything: nothing was compared"
+    np.testing.assert_allclose(z.numpy(), pool_parts(responses, 3), atol=2e-3)
+    assert float(z.max()) > 0.1, "no filter responded: nothing was compared"
 
 
-def test_the_settings_of_both_pilots_are_the_defaults() -> None:
-    grey = Convolution().settle((1, 28, 28))
-    assert (grey.filters, grey.patch, grey.whiten) == (64, 5, False)
-    assert (grey.threshold, grey.grid, grey.width((1, 28, 28))) == (0.3, 4, 1024)
-    colour = Convolution(512, patch=6).settle((3, 32, 32))
-    assert (colour.whiten, colour.threshold, colour.grid) == (True, 0.9, 3)
-    assert colour.width((3, 32, 32)) == 4608
+@pytest.mark.parametrize("factor", [1 / 255, 0.3, 10.0, 255.0])
+@pytest.mark.parametrize("offset", [0.0, -7.0, 1000.0])
+def test_scale_and_offset_of_images_change_no_feature(factor: float, offset: float) -> None:
+    x = draw_pictures(20, 3, 12, 12).double()
+    encoder = Convolution(filters=8)
+
+    def features(images: torch.Tensor) -> torch.Tensor:
+        state = fit_encoder(encoder, cut_rows(images, 3, seed=0))
+        return encode_rows(encoder, images, state)
+
+    expected = features(x)
+    assert float(expected.std()) > 0.05
+    torch.testing.assert_close(features(factor * x + offset), expected, atol=2e-3, rtol=0)
 
 
-def test_totals_are_sums_over_sites_and_hold_no_picture() -> None:
+def test_constant_images_have_finite_features() -> None:
+    x = torch.ones(4, 1, 9, 9) * torch.arange(4.0).view(-1, 1, 1, 1)
+    encoder = Convolution(filters=3)
+    z = encode_rows(encoder, x, fit_encoder(encoder, [x]))
+    assert bool(z.isfinite().all())
+
+
+def test_defaults_follow_the_shape_of_images() -> None:
+    small = Convolution().settle((1, 8, 8))
+    assert (small.filters, small.patch, small.width((1, 8, 8))) == (64, 3, 1024)
+    gray = Convolution().settle((1, 28, 28))
+    assert (gray.filters, gray.patch, gray.width((1, 28, 28))) == (64, 5, 1024)
+    color = Convolution().settle((3, 32, 32))
+    assert (color.filters, color.patch, color.width((3, 32, 32))) == (128, 5, 2048)
+    assert Convolution(256, patch=6).width((3, 32, 32)) == 4096
+
+
+def test_totals_are_sums_over_sites_and_hold_no_image() -> None:
     x = draw_pictures(8, 3, 8, 8)
     encoder = Convolution(filters=2, patch=2)
     sites = make_sites(encoder, [x[:3], x[3:]])
-    total = open_door(sites, "encoder").sum("patches")
-    p = divide_by_contrast(patches_of(x.numpy(), 2)).reshape(8, -1, 12)
+    ask = open_door(sites, "encoder")
+    p = patches_of(x.numpy(), 2).reshape(8, -1, 12)
+    spread = ask.sum("contrast")
+    assert spread["rows"] == 8
+    assert float(spread["variance"]) == pytest.approx(p.var(-1).mean(1).sum(), rel=1e-9)
+    total = ask.sum("patches", contrast=torch.tensor(0.02, dtype=torch.float64))
+    p = divide_by_contrast(p, 0.02)
     assert total["rows"] == 8
     np.testing.assert_allclose(total["patches"].numpy(), p.mean(1).sum(0), atol=1e-10)
     upper = np.triu_indices(12)
@@ -100,17 +121,11 @@ def test_totals_are_sums_over_sites_and_hold_no_picture() -> None:
     np.testing.assert_allclose(total["moments"].numpy(), second[upper], atol=1e-10)
 
 
-def test_without_whitening_sites_answer_nothing() -> None:
-    assert Convolution(whiten=False).contract.verbs == {}
-    assert Convolution().settle((1, 28, 28)).contract.verbs == {}
-    assert set(Convolution().settle((3, 28, 28)).contract.verbs) == {"patches"}
-
-
 @pytest.mark.parametrize(
     ("shape", "words"),
     [
         ((30,), "encodes pictures, .* and a row is 30; use fourier"),
-        ((1, 7, 28), "needs pictures of 8 pixels and more .* these are 1 x 7 x 28"),
+        ((1, 5, 28), "needs pictures of 6 pixels and more .* these are 1 x 5 x 28"),
     ],
 )
 def test_rows_that_are_no_such_pictures_are_refused(
@@ -123,5 +138,5 @@ def test_rows_that_are_no_such_pictures_are_refused(
 def test_fields_are_checked() -> None:
     with pytest.raises(ValueError, match="filters is 0"):
         Convolution(filters=0)
-    with pytest.raises(ValueError, match="whiten is 'perhaps'"):
-        Convolution(whiten="perhaps")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="patch is -1"):
+        Convolution(patch=-1)

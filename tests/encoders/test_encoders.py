@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
@@ -21,7 +21,7 @@ from tests.encoders.asks import cut_rows, draw_pictures, fit_encoder, make_sites
 ENCODERS: dict[str, Encoder] = {
     "identity": Identity(),
     "fourier": Fourier(features=32),
-    "grey": Convolution(filters=4, patch=3, whiten=False),
+    "grey": Convolution(filters=4),
     "colour": Convolution(filters=4, patch=3),
 }
 
@@ -169,7 +169,7 @@ def test_sites_see_features_once_they_were_handed_over() -> None:
 
 def test_names_fields_and_shapes_are_checked_when_an_encoder_is_built() -> None:
     built = build_encoder("convolution", (3, 32, 32), filters=8)
-    assert built == replace(Convolution(8), whiten=True, threshold=0.9, grid=3)
+    assert built == Convolution(8, patch=5)
     with pytest.raises(
         ValueError, match="'furier' is not one of the encoders; did you mean"
     ):

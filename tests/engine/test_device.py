@@ -327,7 +327,7 @@ def test_where_not_one_site_fits_the_run_says_what_to_do() -> None:
     ours, given, told = greedy(always=True)
     with pytest.raises(
         DeviceFailed,
-        match=r"even one site \(site site-0\); lower training_config\.batch_size",
+        match=r"even one site \(site site-0\); lower batch_size",
     ):
         ours.fit(FedAvg(), CONFIG, 0, given)
     assert [sentence.partition(": ")[2] for sentence in told] == [

@@ -222,16 +222,16 @@ def test_runs_of_a_study_that_train_so_follow_one_another_and_leave_no_process(
 
 PARENT = """
 import os, signal
-from tests.engine.test_workers import PLAN, FedAvg, Workers, built, given, mlp
+from tests.engine.test_workers import CONFIG, FedAvg, Workers, built, given, mlp
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what nohup starts ignores it
     executor = built(Workers, mlp, processes=1)
-    executor.fit(FedAvg(), PLAN, 0, given(mlp))
+    executor.fit(FedAvg(), CONFIG, 0, given(mlp))
     try:
         os.killpg(0, signal.SIGINT)  # Ctrl-C reaches all processes of a terminal
     except KeyboardInterrupt:
-        executor.fit(FedAvg(), PLAN, 0, given(mlp))
+        executor.fit(FedAvg(), CONFIG, 0, given(mlp))
         print(executor._staff[0].process.pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -178,7 +178,7 @@ def test_outputs_for_rows_in_a_file_are_those_for_rows_in_memory(tmp_path: Path)
         assert sum(len(rows) for rows in view.blocks("pool", 4)) == view.pool
         looks.append(view.logits("global"))
         assert torch.equal(view.logits("global"), looks[-1])
-        assert view.embed("global").shape == (view.pool, 27)
+        assert view.embed("global").shape == (view.pool, 48)
     assert torch.allclose(looks[0], looks[1], atol=1e-6)
 
 

@@ -81,6 +81,7 @@ DATA = {
     "columns",
     "task",
     "drop_rows",
+    "channels",
     "resplit",
     "features",
     "precision",  # of a device, beside whose name it stands

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from fallow.settings.spec import Spec
 from fallow.sites.store import MemoryStore
 from tests.federation.agreed import TABLE, agreed
 
+KEY = b64encode(agreed().coordinator).decode()
 NUMBERS = replace(TABLE, task="regression", classes=(), unit="mmHg")
 
 
@@ -145,6 +147,7 @@ def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:
         ('["north", "south"]', "[1]", "1 is no text"),
         ("a2tra2tr", "a2tr", "bytes and not 32"),
         ("a2tra2tr", "??", "no base64"),
+        (KEY, "AQ" + 41 * "A" + "=", "a key with which anybody can sign"),
         ("quorum = 1", "quorum = 3", "must be 1 to 2"),
         ("quorum = 1", 'authority = "mine"', "federation.authority holds no certificate"),
         ("quorum = 1", "authority = 1", "1 is no text"),

@@ -103,7 +103,7 @@ def test_a_process_that_is_started_again_finds_its_features(tmp_path: Path) -> N
     world = federation(tmp_path, PICTURES, photos())
     assert world.program().go()
     before = features_of(world, "basel")
-    width = 4 * 9 * 4  # bytes of the features of a row
+    width = 4 * 16 * 4  # bytes of the features of a row
     assert sorted(size for _, size in before.values()) == [6 * width, 14 * width]
     for path in (world.sites["basel"].path / FEATURES).rglob("*"):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path

@@ -175,6 +175,8 @@ def test_nobody_starts_before_all_sites_are_admitted(begun: Said) -> None:
         ({"seal": "%"}, "seal is not 32 bytes"),
         # a key that shares no secret with any other: whoever seals for it would fail
         ({"seal": 43 * "A" + "="}, "seal is a key for which nothing can be sealed"),
+        # a point of small order: anybody could sign for the site
+        ({"verify": "AQ" + 41 * "A" + "="}, "verify is a key with which anybody can sign"),
         ({"node": 3}, "not all of it is text"),
     ],
 )

@@ -15,6 +15,7 @@ import torch
 from fallow.federation.schema import Column, Schema, schema_from, schema_of
 from fallow.federation.site.rows import read_rows, read_tests
 from tests.federation.agreed import COLUMNS, TABLE, table
+from tests.names import CountedName
 
 NUMBERS = replace(TABLE, task="regression", classes=(), unit="mmHg")
 ARRAYS = Schema("arrays", "classification", classes=("cat", "dog"), shape=(3,))
@@ -36,6 +37,18 @@ def test_an_example_table_says_columns_texts_and_classes(tmp_path: Path) -> None
     plain = (Column("age"), Column("sex", values=("female", "male")), Column("chol"))
     assert found == replace(TABLE, columns=plain)
     assert found.features == ("age", "sex=female", "sex=male", "chol")
+
+
+def test_the_names_of_many_columns_are_not_compared_pair_by_pair(tmp_path: Path) -> None:
+    names = [CountedName(f"column {number}") for number in range(500)]
+    columns = tuple(Column(name, low=0, high=9) for name in names)
+    schema = replace(TABLE, columns=columns, shape=(len(names),))
+    head = ",".join(["id", *names, "disease"])
+    row = ",".join(["p1", *("1" for _ in names), "yes"])
+    path = table(tmp_path / "wide.csv", row, head=head)
+    CountedName.comparisons = 0
+    assert len(read_rows(path, schema).ids) == 1
+    assert CountedName.comparisons <= 50 * len(names)
 
 
 def test_an_example_may_lack_cells_and_classes(tmp_path: Path) -> None:

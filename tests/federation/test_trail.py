@@ -361,6 +361,7 @@ def test_a_folder_that_is_there_keeps_its_rights_and_a_file_is_none(
     ("key", "why"),
     [
         ("abc", "is no public key"),
+        ("AQ" + 41 * "A" + "=", "is a key with which anybody can sign"),
         ("nothing.json", "give the join.json of the site"),
         ("nothing.toml", "give the study.toml"),
     ],

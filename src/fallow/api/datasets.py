@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fallow.data import from_arrays as from_plain_arrays
 from fallow.data import load as load_named
 from fallow.data.catalogue.named import CATALOGUE
 from fallow.data.own.labels import TaskChoice
+from fallow.data.own.pixels import Channels, describe_move, has_channels_last
 
 
 def load(name: str, data_dir: str | Path | None = None) -> Dataset:
@@ -53,6 +55,7 @@ def from_arrays(
     task: TaskChoice = "auto",
     classes: Sequence[Any] = (),
     drop_rows: bool = False,
+    channels: Channels = "auto",
 ) -> Dataset:
     """A data set from arrays, tensors, lists, or columns of a DataFrame; also for embeddings.
 
@@ -65,6 +68,9 @@ def from_arrays(
     out, stratified, always the same for one ``name``.
     columns: names of features.  ids: names of rows.  An index of pandas means nothing.
     drop_rows: leave out rows with a NaN or infinite feature; nothing is ever filled in.
+    channels: "first" for images (n, channels, height, width), "last" for (n, height, width,
+    channels), which are converted.  "auto" takes a last dimension of 1, 3 or 4 behind larger ones
+    for the channels, with a warning.
     Raises ValueError in one sentence where lengths or shapes disagree, a feature is not finite
     (with its column and how many), a row has no site, the labels hold fewer than two values, and
     where a test row is also a training row.
@@ -86,8 +92,14 @@ def from_arrays(
         sites = as_sites(sites, f"{name}: sites")
     if ids is not None:
         ids = [str(value) for value in ids]
+    x = _features(x)
+    shape = np.shape(x)
+    if has_channels_last(shape, name, channels) and channels == "auto":
+        warnings.warn(
+            f"{name}: {describe_move(shape)}; give channels='last' to confirm", stacklevel=2
+        )
     return from_plain_arrays(
-        _features(x),
+        x,
         as_labels(y, f"{name}: labels"),
         sites,
         x_test=x_test,
@@ -99,6 +111,7 @@ def from_arrays(
         task=task,
         classes=tuple(str(plain(label)) for label in classes),
         drop_rows=drop_rows,
+        channels=channels,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from fallow.core.step_training import StepTraining
 from fallow.core.training_config import TrainingConfig
 from fallow.encoders.module import Network, encoder_class
 from fallow.models.custom import Template
@@ -103,7 +104,10 @@ class Collected:
         """The value of a recipe's setting as TOML would have it."""
         if name in PARTS and value is not None:
             spec = self.spec(value, name)
-            return {"name": spec.name, "fields": dict(spec.fields)}
+            chosen = dict(spec.fields)
+            if name == "training":
+                chosen |= _training_config_of(value)
+            return {"name": spec.name, "fields": chosen}
         if name in ("training_config", "local_training_config") and isinstance(
             value, TrainingConfig
         ):
@@ -111,6 +115,20 @@ class Collected:
         if is_dataclass(value) and not isinstance(value, type):
             return asdict(value)
         return plain(value)
+
+
+def _training_config_of(algorithm: object) -> dict[str, object]:
+    """What a training algorithm was given of its training configuration, as one of its fields."""
+    if isinstance(algorithm, StepTraining):
+        explicit: object = plain(algorithm.explicit)
+    else:
+        config = getattr(algorithm, "training_config", None)
+        if isinstance(algorithm, type) or not isinstance(config, TrainingConfig):
+            return {}
+        explicit = {}
+        if config != TrainingConfig():
+            explicit = plain(config.to_dict())
+    return {"training_config": explicit} if explicit else {}
 
 
 UNNAMED = "given"

@@ -31,7 +31,7 @@ from fallow.core.types import SiteId, State
 from fallow.core.words import join_some
 from fallow.data import Dataset
 from fallow.data.own.frame import read_features
-from fallow.data.own.pixels import as_features
+from fallow.data.own.pixels import as_features, bring_to_shape
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.finished import RowsAbout, TrainedModel
 from fallow.experiment.journal import Journal
@@ -399,7 +399,7 @@ def read_rows_for(about: RowsAbout, rows: Any) -> Tensor:
         rows = rows.to_numpy()
     if isinstance(rows, Tensor):
         rows = rows.detach().cpu().numpy()
-    numbers, _ = as_features(np.asarray(rows), "the rows")
+    numbers, _ = as_features(bring_to_shape(np.asarray(rows), shape), "the rows")
     x = torch.from_numpy(numbers)
     if tuple(x.shape) == shape:
         raise ValueError(f"one row of shape {shape} was given; give rows of shape (n, ...)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +35,7 @@ from fallow.core.methods import Methods
 from fallow.core.own import lend
 from fallow.core.types import SiteId, State
 from fallow.core.view import Rows
+from fallow.data.own.pixels import Channels, describe_move, has_channels_last
 from fallow.engine import Loop, row_loss
 from fallow.experiment.methods import is_shared
 from fallow.models import Linear, check_model
@@ -63,6 +64,9 @@ class Site:
     nowhere negative and sum to 1 within 2 %); an array, or one by name; a pair ``(pool, labelled)``
     where a strategy reads both.
     outputs_are: "probabilities" or "logits", where the values alone do not tell; None: told by them.
+    channels: "first" for images (m, channels, height, width), "last" for (m, height, width,
+    channels), which are converted.  "auto" takes a last dimension of 1, 3 or 4 behind larger ones
+    for the channels, with a warning.
     features: what the last layer sees, (m, h), in the same forms; without it and without a model
     the rows themselves.
     validation: (x, y): labelled rows that train nothing.
@@ -84,6 +88,7 @@ class Site:
     validation: tuple[Any, Any] | None = None
     hidden: Any = None
     outputs_are: OutputKind | None = None
+    channels: Channels = "auto"
 
     def __repr__(self) -> str:
         said = [f"pool of {len(self.pool)}"]
@@ -129,6 +134,7 @@ def select(
     validation: tuple[Any, Any] | None = None,
     hidden: Any = None,
     outputs_are: OutputKind | None = None,
+    channels: Channels = "auto",
     sites: Mapping[Any, Site] | None = None,
     classes: int | Sequence[Any] | None = None,
     seed: int = 0,
@@ -144,11 +150,10 @@ def select(
 
     query: an object, a class or a name.  n: labels to buy, 0 or more, or how many at each site; where
     the pool holds fewer, all of it is selected, with a warning.
-    One site: pool, labelled, model, outputs (and outputs_are), features, validation and hidden as in
-    `Site`; ``site``
-    is its name, which its random streams go by.  A federation: ``sites``, by name (a text or a
-    number); the strategy's server half runs too, and what a site reveals to it is what the contract
-    says.
+    One site: pool, labelled, model, outputs (and outputs_are), features, validation, hidden and
+    channels as in `Site`; ``site`` is its name, which its random streams go by.
+    A federation: ``sites``, by name (a text or a number); the strategy's server half runs too, and
+    what a site reveals to it is what the contract says.
     classes: how many there are, or their labels in the order of the outputs; by default those that
     occur.  training: the method that trained the models, where a strategy asks how it predicts.
     Returns an array (k,) of positions in the pool, in the order of choice, int64; for a federation
@@ -176,6 +181,7 @@ def select(
             "validation": validation,
             "hidden": hidden,
             "outputs_are": outputs_are,
+            "channels": None if channels == "auto" else channels,
         }
         for name, value in alone.items():
             if value is not None:
@@ -218,6 +224,7 @@ def select(
         validation=validation,
         hidden=hidden,
         outputs_are=outputs_are,
+        channels=channels,
     )
     chosen = _choose(
         query,
@@ -532,12 +539,16 @@ class _Read:
                 )
         dtype = None  # that of the rows
         for module in models.values():
-            dtype = next(module.parameters()).dtype
+            parameter = next(module.parameters(), None)
+            if parameter is not None:
+                dtype = parameter.dtype
             break
         pool = _pool(site, name, dtype)
+        move = _find_move(pool, name, site.channels)
+        pool = move(pool)
         models = {called: _adapt(module, name, pool) for called, module in models.items()}
-        x, y = _pair(site.labelled, "labelled", name, pool)
-        held_x, held_y = _pair(site.validation, "validation", name, pool)
+        x, y = _pair(site.labelled, "labelled", name, pool, move)
+        held_x, held_y = _pair(site.validation, "validation", name, pool, move)
         rows: dict[Rows, int] = {"pool": len(pool), "labelled": len(x)}
         check_output_kind(site.outputs_are)
         outputs = _read_outputs(site.outputs, "outputs", name, rows, site.outputs_are)
@@ -604,8 +615,25 @@ def _pool(site: Site, name: str, dtype: torch.dtype | None) -> Tensor:
     return as_rows(site.pool, what, dtype)
 
 
+def _find_move(pool: Tensor, name: str, channels: Channels) -> Callable[[Tensor], Tensor]:
+    """What brings the channels of images first; rows that are no such images stay as they are."""
+    if not has_channels_last(pool.shape, f"the pool of site {name}", channels):
+        return lambda rows: rows
+    if channels == "auto":
+        warnings.warn(
+            f"the pool of site {name}: {describe_move(pool.shape)}; give channels='last' to "
+            "confirm",
+            stacklevel=2,
+        )
+    return lambda rows: rows.movedim(3, 1) if rows.ndim == 4 else rows
+
+
 def _pair(
-    given: Any, what: str, name: str, pool: Tensor
+    given: Any,
+    what: str,
+    name: str,
+    pool: Tensor,
+    move: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, npt.NDArray[Any]]:
     """Rows with labels, in the type and shape of the pool."""
     if given is None:
@@ -621,7 +649,7 @@ def _pair(
             )
     if len(y) == 0:
         return pool[:0], np.empty(0, dtype=np.int64)
-    x = as_rows(given[0], f"{what} rows of site {name}", pool.dtype)
+    x = move(as_rows(given[0], f"{what} rows of site {name}", pool.dtype))
     _check_length(y, len(x), f"{what} labels of site {name}", what)
     if x.shape[1:] != pool.shape[1:]:
         raise ValueError(

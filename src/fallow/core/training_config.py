@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from numbers import Real
 from typing import Any, Literal
 
 FALLBACK_LR = 0.01
 FALLBACK_BATCH_SIZE = 32
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise ValueError for a value that is no number; None is none that was given."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if value is not None and not is_number:
+        raise ValueError(f"{name} is {value!r}; it must be a number")
 
 
 @dataclass(frozen=True)
@@ -38,12 +46,29 @@ class Optimizer:
     def __post_init__(self) -> None:
         if self.name not in ("sgd", "adam"):
             raise ValueError(f"optimizer {self.name!r} is unknown; use 'sgd' or 'adam'")
+        for name in ("lr", "momentum", "weight_decay", "eps"):
+            check_number(name, getattr(self, name))
         if self.lr is not None and not self.lr > 0:
             raise ValueError(f"learning rate {self.lr} must be above 0")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum {self.momentum} must be at least 0 and below 1")
         if not self.weight_decay >= 0:
             raise ValueError(f"weight decay {self.weight_decay} must be 0 or more")
+        unused = self._find_unused()
+        if unused:
+            raise ValueError(
+                f"optimizer {self.name!r} does not use {unused}, which is "
+                f"{getattr(self, unused)}; leave it out"
+            )
+
+    def _find_unused(self) -> str | None:
+        """A field that was set and that this optimizer does not use."""
+        names = ("momentum",) if self.name == "adam" else ("betas", "eps")
+        defaults = {each.name: each.default for each in fields(self)}
+        for name in names:
+            if getattr(self, name) != defaults[name]:
+                return name
+        return None
 
     @property
     def learning_rate(self) -> float:
@@ -99,6 +124,16 @@ class TrainingStage:
 
 FALLBACK_STAGES = (TrainingStage(),)
 
+KEYWORDS: Mapping[str, tuple[str, ...]] = {
+    "lr": ("optimizer", "lr"),
+    "epochs": ("stages",),
+    "batch_size": ("batch_size",),
+    "optimizer": ("optimizer", "name"),
+    "momentum": ("optimizer", "momentum"),
+    "weight_decay": ("optimizer", "weight_decay"),
+}
+"""Keyword of training -> where its value stands in a `TrainingConfig`."""
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -138,6 +173,7 @@ class TrainingConfig:
     mix: float | None = None
 
     def __post_init__(self) -> None:
+        check_number("batch_size", self.batch_size)
         if self.batch_size is not None and self.batch_size < 1:
             raise ValueError(f"batch size {self.batch_size} must be at least 1")
         if not self.start:
@@ -208,3 +244,77 @@ class TrainingConfig:
             "augment": tuple(fields["augment"]),
         }
         return TrainingConfig(**{**fields, **nested})
+
+
+def expand_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a training configuration that keywords stand for, nested as in TOML.
+
+    Raises ValueError for a number of epochs that is none.
+
+    >>> expand_keywords({"lr": 0.1, "epochs": 2})
+    {'optimizer': {'lr': 0.1}, 'stages': [{'epochs': 2, 'part': 'all'}]}
+    """
+    settings: dict[str, Any] = {}
+    for keyword, value in keywords.items():
+        path = KEYWORDS[keyword]
+        if keyword == "epochs":
+            value = [asdict(TrainingStage(value))]
+        if keyword == "optimizer" and isinstance(value, Optimizer):
+            value = asdict(value)
+        if keyword == "optimizer" and isinstance(value, Mapping):
+            path = ("optimizer",)
+        nested: Any = value
+        for name in reversed(path):
+            nested = {name: nested}
+        settings = merge_explicit(settings, nested, (f"{keyword} beside it", ""))
+    return settings
+
+
+def merge_explicit(
+    first: Mapping[str, Any], second: Mapping[str, Any], sources: tuple[str, str]
+) -> dict[str, Any]:
+    """Two nested descriptions of one training configuration, as one.
+
+    A value of ``first`` that is the default gives way.  Raises ValueError where both give a
+    setting, and differently.  sources: what to call ``first`` and ``second`` there.
+
+    >>> merge_explicit({"batch_size": 8}, {"batch_size": 16}, ("training", "settings"))
+    Traceback (most recent call last):
+        ...
+    ValueError: batch_size is 8 in training and 16 in settings; give it once
+    """
+    return _merge(first, second, TrainingConfig().to_dict(), sources)
+
+
+def _merge(
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
+    defaults: Any,  # a mapping, or nothing where settings have no default
+    sources: tuple[str, str],
+) -> dict[str, Any]:
+    merged = dict(first)
+    for name, value in second.items():
+        default = defaults.get(name) if isinstance(defaults, Mapping) else None
+        before = merged.get(name)
+        if value is None and before is not None:
+            continue
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            merged[name] = _merge(before, value, default, sources)
+            continue
+        is_open = before is None or _as_lists(before) == _as_lists(default)
+        if not is_open and _as_lists(before) != _as_lists(value):
+            raise ValueError(
+                f"{name} is {before} in {sources[0]} and {value}"
+                f"{sources[1] and ' in ' + sources[1]}; give it once"
+            )
+        merged[name] = value
+    return merged
+
+
+def _as_lists(value: Any) -> Any:
+    """A value with lists for tuples, as JSON would have it."""
+    if isinstance(value, Mapping):
+        return {name: _as_lists(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_lists(part) for part in value]
+    return value

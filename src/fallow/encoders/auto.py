@@ -24,7 +24,7 @@ class Auto:
     """`Convolution` for pictures of 8 pixels and more in each direction, else `Fourier`.
 
     >>> Auto().settle((1, 28, 28))
-    Convolution(filters=64, patch=5, whiten=False, threshold=0.3, grid=4, seed=0, half=False)
+    Convolution(filters=64, patch=5, threshold=0.5, grid=4, seed=0, half=False)
     >>> Auto().settle((13,)).width((13,))
     1024
     """

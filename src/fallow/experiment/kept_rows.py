@@ -29,7 +29,17 @@ LARGE = 8_000_000  # bytes of files from which on reading them takes as long as 
 MANY = 1000
 """Files of which on each is known by its name, its size and its time: to read so many takes a part of
 the time that is to be saved."""
-SETTINGS = ("data", "label", "site", "id", "drop", "columns", "task", "drop_rows")
+SETTINGS = (
+    "data",
+    "label",
+    "site",
+    "id",
+    "drop",
+    "columns",
+    "task",
+    "drop_rows",
+    "channels",
+)
 """What decides, beside the files, what is read from them."""
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass, replace
 
 from torch import nn
 
@@ -46,23 +48,15 @@ def methods_of(
     """
     trainers = (training, personal)
     fields = dict(recipe.training.fields)
-    if "training_config" in fields:
-        raise ValueError(
-            f"{recipe.training.name}: set training_config beside it, not as one of its fields"
-        )
     trainer = own_class(recipe.training.name) or find(
         trainers, recipe.training.name, policy
     )
     for name in trainer.contract.site_lists:
         if fields.get(name) == WRONG_SITES:
             fields[name] = tuple(flipped)
-    method = build(
-        trainers,
-        recipe.training.name,
-        policy,
-        training_config=recipe.training_config,
-        **fields,
-    )
+    if _takes_training_config(trainer):
+        fields["training_config"] = recipe.training_config
+    method = build(trainers, recipe.training.name, policy, **fields)
     query = build(queries, recipe.query.name, policy, **recipe.query.fields)
     if recipe.sites and recipe.sites < query.contract.cohort:
         raise ValueError(
@@ -106,6 +100,13 @@ def methods_of(
     if audit is not None:
         found["audit"] = audit
     return found
+
+
+def _takes_training_config(trainer: type) -> bool:
+    """Whether sites train by steps under it; other algorithms solve for their model."""
+    if not is_dataclass(trainer):
+        return "training_config" in inspect.signature(trainer).parameters
+    return any(each.name == "training_config" and each.init for each in fields_of(trainer))
 
 
 def _check_head(recipe: Recipe, method: Method) -> None:

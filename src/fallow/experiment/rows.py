@@ -60,6 +60,7 @@ def open_data(
             columns=recipe.columns,
             task=recipe.task,
             drop_rows=recipe.drop_rows,
+            channels=recipe.channels,
             outline=outline,
             say=say,
         )

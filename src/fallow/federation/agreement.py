@@ -25,6 +25,7 @@ from fallow.federation.schema import Schema
 from fallow.network.links import FLOWER, LINKS
 from fallow.network.plausible import Bounds
 from fallow.privacy.settings import SMALLEST
+from fallow.privacy.signing import is_forgeable
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.settings.spec import Spec
 from fallow.storage.plain import is_unfit
@@ -105,6 +106,11 @@ class Agreement:
             raise ValueError(
                 f"federation.coordinator has {len(self.coordinator)} bytes and not {KEY}; copy the "
                 "line from the study.toml that the coordinator sent"
+            )
+        if is_forgeable(self.coordinator):
+            raise ValueError(
+                "federation.coordinator is a key with which anybody can sign; ask the coordinator "
+                "for a study.toml with its own key"
             )
         if self.authority is not None:
             copy = "copy the lines from the study.toml that the coordinator sent"

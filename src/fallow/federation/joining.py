@@ -14,6 +14,7 @@ from fallow.core.types import SiteId
 from fallow.federation.agreement import Agreement
 from fallow.federation.received import check_texts, read_bytes
 from fallow.privacy.masks import is_usable
+from fallow.privacy.signing import is_forgeable
 
 KEY = 32  # bytes of each public key of a site
 JOINING = ("name", "study", "verify", "seal", "node")
@@ -52,6 +53,8 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
         )
     for name in ("verify", "seal"):
         _check_key(file, name, about[name])
+    if is_forgeable(b64decode(about["verify"])):
+        raise ValueError(f"{file}: verify is a key with which anybody can sign; {ASK}")
     if not is_usable(b64decode(about["seal"])):
         raise ValueError(f"{file}: seal is a key for which nothing can be sealed; {ASK}")
     if not NODE.fullmatch(about["node"].strip()):

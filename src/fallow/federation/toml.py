@@ -20,6 +20,7 @@ PLACED = (
     "name",
     "data",
     "task",
+    "channels",
     "partition",
     "sites",
     "test",

@@ -165,6 +165,7 @@ def from_datasets(
         task=task,
         classes=classes,
         drop_rows=drop_rows,
+        channels="first",  # `_stack_rows` moves them
     )
 
 
@@ -590,6 +591,8 @@ def _read_about(given: Mapping[str, Any]) -> RowsAbout:
     }
     if given.get("marks") is not None:
         about["marks"] = [(str(mark), str(column)) for mark, column in given["marks"]]
+    if given.get("ids") is not None:
+        about["ids"] = str(given["ids"])
     return about
 
 

@@ -24,7 +24,7 @@ ROWS = "n"
 BY_ROWS = {
     *(("scaling", verb) for verb in ("columns", "cells", "spread")),
     ("filling", "cells"),
-    *(("encoder", verb) for verb in ("moments", "patches", "colours")),
+    *(("encoder", verb) for verb in ("moments", "contrast", "patches", "colours")),
 }
 BY_LABELS = {
     *(("scaling", verb) for verb in ("labelled", "deviation")),

@@ -8,6 +8,10 @@ from fallow.privacy.extra import need
 CURVE = "cryptography.hazmat.primitives.asymmetric.ed25519"
 PURPOSE = "a signed message"
 SIGNATURE = 64  # bytes
+PRIME = 2**255 - 19
+ROOT = 2707385501144840649318225287225658788936804267575313519463743609750303402022
+SMALL_ORDER = (0, 1, PRIME - 1, ROOT, PRIME - ROOT)
+"""The y of the eight points of Ed25519 whose order divides 8.  They are the public keys of nobody."""
 
 
 def new_signing_key() -> bytes:
@@ -21,6 +25,16 @@ def verify_key(secret: bytes) -> bytes:
     key = need(CURVE, PURPOSE).Ed25519PrivateKey.from_private_bytes(secret)
     shown: bytes = key.public_key().public_bytes_raw()
     return shown
+
+
+def is_forgeable(public: bytes) -> bool:
+    """Whether anybody can sign for the owner of a public key: it is a point of small order.
+
+    public: (32,) bytes.  The last bit is the sign of x; y may be written with or without the
+    prime added to it.
+    """
+    y = int.from_bytes(public, "little") % 2**255
+    return y % PRIME in SMALL_ORDER
 
 
 def sign(secret: bytes, content: bytes) -> bytes:

@@ -111,9 +111,7 @@ def meaning_of(name: str) -> str:
     """What a setting means; those of ``local_training_config`` mean for a query's local model
     what those of
     ``training_config`` mean for training.  Empty for one that nobody has said it of."""
-    return MEANINGS.get(
-        name.replace("local_training_config.", "training configuration."), ""
-    )
+    return MEANINGS.get(name.replace("local_training_config.", "training_config."), "")
 
 
 def describe_type(hint: Any) -> str:  # a type, or a form of typing such as int | None

@@ -13,6 +13,7 @@ MEANINGS: dict[str, str] = {
     "columns": "The columns of a table that are features; by default all that are nothing else.",
     "task": "Whether a table's labels are classes or numbers to predict; auto: as they look.",
     "drop_rows": "Leave out rows of your own data with missing or infinite features.",
+    "channels": "Dimension of the channels of images in a .npz file; auto: by the shape.",
     "rows": "So many training rows, drawn by the seed; by default all.",
     "test_rows": "So many test rows, drawn by the seed; by default all.",
     "resplit": "Draw the test rows anew for every seed, as many as before.",

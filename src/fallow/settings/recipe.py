@@ -15,7 +15,14 @@ from fallow.core.contract import Contract
 from fallow.core.kinds import describe_wrong_value, refuse_truth
 from fallow.core.names import BUILT_IN, OWN, NamePolicy
 from fallow.core.own import own_class
-from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.core.training_config import (
+    KEYWORDS,
+    Optimizer,
+    TrainingConfig,
+    TrainingStage,
+    expand_keywords,
+    merge_explicit,
+)
 from fallow.privacy import Privacy
 from fallow.privacy.settings import SMALLEST
 from fallow.settings.budgets import POLICIES, Share
@@ -31,7 +38,7 @@ OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "publishe
 """Fields that do not change what a run computes."""
 LATER = (
     *("id", "drop", "columns", "encoder", "head"),
-    *("audit", "device", "precision", "stop", "edges"),
+    *("audit", "device", "precision", "stop", "edges", "channels"),
 )
 """Fields that recipes did not always have: at their default they are no part of a digest, so that
 studies of before stay the same studies."""
@@ -93,6 +100,8 @@ class Recipe:
     task: Literal["auto", "classification", "regression"] = "auto"  # of a table
     # rows of your own data with missing or infinite features are left out
     drop_rows: bool = False
+    # of images in a .npz file: (n, channels, height, width) or (n, height, width, channels)
+    channels: Literal["auto", "first", "last"] = "auto"
     rows: int | None = None  # a seeded subset of the training rows
     test_rows: int | None = None
     resplit: bool = False  # test rows are drawn anew for every seed, as many as before
@@ -469,8 +478,77 @@ def recipe_from(settings: Mapping[str, object], base: Recipe | None = None) -> R
 
     Raises ValueError naming the nearest key for an unknown one, and the key of a bad value.
     """
+    settings = gather_training_config(settings)
     start = _start_settings(base, settings)
     return _validate_settings(_merge_settings(start, settings, Recipe, ""))
+
+
+def gather_training_config(settings: Mapping[str, object]) -> Settings:
+    """The settings with every setting of the training configuration in ``training_config``.
+
+    It may stand there, as a keyword among the settings (``lr``, ``epochs``), or among the fields
+    of the training algorithm.  Raises ValueError where two of these differ.
+
+    >>> gather_training_config({"training": "fedavg:lr=0.1", "epochs": 5})[
+    ...     "training_config"
+    ... ]
+    {'optimizer': {'lr': 0.1}, 'stages': [{'epochs': 5, 'part': 'all'}]}
+    """
+    gathered = dict(settings)
+    algorithm, of_algorithm = _split_training(gathered.get("training"))
+    keywords = {name: gathered.pop(name) for name in KEYWORDS if name in gathered}
+    if "training" in gathered:
+        gathered["training"] = algorithm
+        if algorithm is None:
+            del gathered["training"]
+    sources = {
+        "training_config": gathered.pop("training_config", None),
+        "training": of_algorithm,
+        "the settings": expand_keywords(keywords),
+    }
+    found: Mapping[str, object] = {}
+    before = ""
+    for source, config in sources.items():
+        if config is None or (source != "training_config" and config == {}):
+            continue
+        if not isinstance(
+            config, Mapping
+        ):  # of another kind: refused where kinds are checked
+            return {**gathered, "training_config": config}
+        found = merge_explicit(found, config, (before, source)) if before else config
+        before = source
+    if before:
+        gathered["training_config"] = found
+    return gathered
+
+
+def _split_training(training: object) -> tuple[object, Mapping[str, object]]:
+    """A training algorithm as it stands in settings, and the settings of its training configuration
+    that stand among its fields."""
+    if isinstance(training, str):
+        training = asdict(Spec.parse(training))
+    if not isinstance(training, Mapping):
+        return training, {}
+    fields_of_it = training.get("fields", training)
+    is_own = ":" in str(training.get("name", ""))
+    if not isinstance(fields_of_it, Mapping) or (is_own and "fields" not in training):
+        return training, {}
+    others = dict(fields_of_it)
+    config = others.pop("training_config", {})
+    keywords = {}
+    if not is_own:  # whose own fields may have these names
+        keywords = {name: others.pop(name) for name in KEYWORDS if name in others}
+    if not isinstance(config, Mapping):
+        raise ValueError(
+            f"training_config of {training.get('name')} is {config!r}; write it as a table beside "
+            "training"
+        )
+    found = merge_explicit(
+        config, expand_keywords(keywords), ("its training_config", "training")
+    )
+    if "fields" in training:
+        return {**training, "fields": others}, found
+    return others or None, found
 
 
 def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
@@ -484,6 +562,7 @@ def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
     """
     merged = _start_settings(recipe, settings)
     hints = get_type_hints(Recipe)
+    of_training: Settings = {}
     for key, text in settings.items():
         value = _from_text(text, hints.get(key))
         top, *parts = key.split(".")
@@ -491,7 +570,11 @@ def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
             parts
         ):  # training_config.batch_size=8: {"training_config": {"batch_size": 8}}
             value = {part: value}
-        merged = _merge_settings(merged, {top: value}, Recipe, "")
+        change = gather_training_config({top: value})
+        config = change.get("training_config")
+        if isinstance(config, Mapping):
+            of_training = merge_explicit(of_training, config, ("one setting", "another"))
+        merged = _merge_settings(merged, change, Recipe, "")
     return _validate_settings(merged)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fallow.core.training_config import KEYWORDS
 from fallow.core.words import join_words
 from fallow.settings.classes import PARTS, fields_of
 from fallow.settings.listing import list_settings
@@ -29,11 +30,14 @@ def expand(recipe: Recipe, settings: Mapping[str, str]) -> dict[str, str]:
         spec: Spec | None = getattr(recipe, part)
         if spec is not None:
             named[part] = spec.name
-    full = {}
+    full: dict[str, str] = {}
     for key, text in settings.items():
         if key in PARTS:
             named[key] = text.partition(":")[0]
-        full[full_name(key, named)] = text
+        name = full_name(key, named)
+        if full.get(name, text) != text:
+            raise ValueError(f"{name} is {full[name]} and {text}, as {key}; give it once")
+        full[name] = text
     return full
 
 
@@ -47,8 +51,11 @@ def full_name(key: str, named: Mapping[str, str]) -> str:
     if key.partition(".")[0] in tops | {"name"}:
         return key
     meant = []
+    if key in KEYWORDS:
+        meant.append(".".join(("training_config", *KEYWORDS[key])))
     for name in settings:
-        if name.endswith(f".{key}") and not name.startswith(SECOND):
+        is_second = name.startswith(SECOND) or name in meant
+        if name.endswith(f".{key}") and not is_second:
             meant.append(name)
     for part, cls in named.items():
         if key in fields_of(part, cls):

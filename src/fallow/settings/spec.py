@@ -57,8 +57,8 @@ class Spec:
         given: an instance of a frozen dataclass (its fields that differ from their defaults are
         kept), a class (all defaults), a ``functools.partial`` of a class, a text as in `parse`, or
         a Spec.  Building the result gives an equal object.  The ``training_config`` of a
-        training method is a
-        setting of the recipe and is left out.  Raises ValueError for anything else.
+        training algorithm is a setting of its own and is left out.  Raises ValueError for anything
+        else.
 
         >>> from fallow.data import ExactDirichlet, Patho
         >>> str(Spec.of(ExactDirichlet(alpha=1))), str(Spec.of(Patho()))

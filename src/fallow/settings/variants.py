@@ -20,6 +20,7 @@ SHARED = (
     "columns",
     "task",
     "drop_rows",
+    "channels",
     "rows",
     "test_rows",
     "resplit",

@@ -122,7 +122,9 @@ class ClosedForm:
     encoder and units were fitted to, which is totals over all rows, is not covered.
     """
 
-    training_config: TrainingConfig = field(default=TrainingConfig(), repr=False)
+    training_config: TrainingConfig = field(
+        default=TrainingConfig(), init=False, repr=False
+    )
     penalty: float | None = None  # λ
     balance: Literal["none", "class"] = "none"
     weighted: bool = True

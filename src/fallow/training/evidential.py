@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
-from fallow.core.training_config import TrainingConfig
+from fallow.core.step_training import StepTraining
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.models.evidence import alpha, from_uniform
@@ -30,7 +30,7 @@ ANNEALED = 10  # rounds of a cycle after which the divergence counts in full
 
 @final
 @dataclass(frozen=True)
-class Evidential:
+class Evidential(StepTraining):
     """The expected cross-entropy under Dir(α), α = relu(logits) + 1, rare classes first; evidence
     for wrong classes is drawn to 0, and that for the right one up.
 
@@ -46,7 +46,6 @@ class Evidential:
     and its evidence is none.
     """
 
-    training_config: TrainingConfig = TrainingConfig()
     bn: Literal["average", "local"] = "average"
 
     contract: ClassVar[Contract] = Contract(

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, final
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.training_config import TrainingConfig
+from fallow.core.step_training import StepTraining
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.base import (
@@ -23,7 +23,7 @@ from fallow.training.base import (
 
 @final
 @dataclass(frozen=True)
-class FedAvg:
+class FedAvg(StepTraining):
     """w <- sum_i (n_i / n) w_i after every site's local epochs.
 
     ``bn="average"`` averages batch-norm statistics with the weights, as the published codes do;
@@ -35,7 +35,6 @@ class FedAvg:
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
 
-    training_config: TrainingConfig = TrainingConfig()
     bn: Literal["average", "local"] = "average"
 
     contract: ClassVar[Contract] = Contract(

@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.training_config import TrainingConfig
+from fallow.core.step_training import StepTraining
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.base import (
@@ -25,7 +25,7 @@ from fallow.training.base import (
 
 @final
 @dataclass(frozen=True)
-class FedProx:
+class FedProx(StepTraining):
     """Local objective F_i(w) + μ/2 ||w - w^t||², averaged as in FedAvg.
 
     >>> import fallow as fl
@@ -39,7 +39,6 @@ class FedProx:
     batch-norm statistics.
     """
 
-    training_config: TrainingConfig = TrainingConfig()
     mu: float = 0.01  # µ, eq. (2); tuned in {0.001, 0.01, 0.1, 1}
     bn: Literal["average", "local"] = "average"
 
@@ -50,7 +49,7 @@ class FedProx:
         sum={"upload": "totals over sites of rows and of weighted models"},
     )
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if not self.mu >= 0:
             raise ValueError(f"FedProx's mu is {self.mu}; it must be 0 or more")
 

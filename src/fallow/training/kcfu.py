@@ -11,6 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
+from fallow.core.step_training import StepTraining
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -28,7 +29,7 @@ SHARES = 2.0  # rows of the pool are mixed with shares from Beta(2, 2)
 
 @final
 @dataclass(frozen=True)
-class KCFU:
+class KCFU(StepTraining):
     """Balanced softmax on labelled rows; from the second round on, mixed rows of the pool teach the
     site what the global model knows, most where the site has few labels.
 
@@ -50,7 +51,6 @@ class KCFU:
     out.  Predictions are not adjusted by the counts.
     """
 
-    training_config: TrainingConfig = TrainingConfig()
     bn: Literal["average", "local"] = "average"
 
     contract: ClassVar[Contract] = Contract(

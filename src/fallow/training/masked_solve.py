@@ -64,7 +64,9 @@ class MaskedSolve:
     it masks.
     """
 
-    training_config: TrainingConfig = field(default=TrainingConfig(), repr=False)
+    training_config: TrainingConfig = field(
+        default=TrainingConfig(), init=False, repr=False
+    )
     ridge: float = 0.0  # λ
     intercept: bool = True  # False: the model's bias is 0
     weighted: bool = True

@@ -14,7 +14,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.training_config import TrainingConfig
+from fallow.core.step_training import StepTraining
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.core.weights import cap_weights
@@ -29,7 +29,7 @@ site."""
 
 @final
 @dataclass(frozen=True)
-class Robust:
+class Robust(StepTraining):
     """FedAvg's round with an average that stands a few sites which send anything at all.
 
     ``median``: of every number the median over sites.  ``trimmed``: of every number the mean over
@@ -67,7 +67,6 @@ class Robust:
     Batch-norm statistics are averaged by the same rule; where updates are clipped, by their median.
     """
 
-    training_config: TrainingConfig = TrainingConfig()
     rule: Literal["median", "trimmed", "clipped"] = "median"
     trim: float = 0.1  # β, the share of bad sites that is expected
     clip: float | None = None  # M, the largest norm of an update
@@ -82,7 +81,7 @@ class Robust:
         at_server=("refused",),
     )
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.rule not in RULES:
             raise ValueError(
                 f"Robust's rule is {self.rule!r}; use one of {', '.join(RULES)}"

@@ -107,6 +107,15 @@ def test_a_request_that_is_sent_again_is_refused(world: Served) -> None:
     refused(world.write(request), 409, "was there before")
 
 
+@pytest.mark.parametrize("count", [10**20 - 1, 2**63, 2**62, 10**6])
+def test_a_thief_of_a_key_cannot_lock_its_site_out_by_a_count(
+    count: int, world: Served
+) -> None:
+    signed = sign(world.secrets["anna"], "anna", world.challenge(), count=count)
+    assert status(world.request(POLL, signed)) in (400, 409)
+    # the fixture starts the site itself and gets its answer
+
+
 def test_what_was_recorded_is_worth_nothing_to_another_process_of_the_coordinator(
     world: Served, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import lzma
 import math
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -156,7 +157,7 @@ def _read_header(path: Path, dialect: Dialect) -> list[str]:
 
 def _check_names(names: Sequence[str], file: str) -> None:
     """Raise ValueError where two columns have one name."""
-    double = sorted({name for name in names if names.count(name) > 1})
+    double = sorted(name for name, times in Counter(names).items() if times > 1)
     if double:
         raise ValueError(f"{file} has more than one column {double[0]!r}; rename one")
 

@@ -20,7 +20,7 @@ from fallow.data.own.archive import read_arrays
 from fallow.data.own.cells import TABLES, Say, say_nothing
 from fallow.data.own.images import read_folder
 from fallow.data.own.labels import TaskChoice, encode_labels, encode_test_labels
-from fallow.data.own.pixels import as_features
+from fallow.data.own.pixels import Channels, as_features, describe_move, has_channels_last
 from fallow.data.own.table import Table, Wanted, read_table
 from fallow.data.partition.holdout import hold_out
 from fallow.data.reading import Reading, count_at
@@ -55,12 +55,15 @@ def from_arrays(
     task: TaskChoice = "auto",
     classes: Sequence[str] = (),
     drop_rows: bool = False,
+    channels: Channels = "auto",
     notes: Sequence[str] = (),
 ) -> Dataset:
     """A data set from arrays; also for frozen embeddings.
 
     x: (n, ...) numbers, used as they are; images (n, c, h, w) of uint8 or uint16 are scaled to
     [0, 1], said in ``notes``.
+    channels: "first" for images (n, c, h, w), "last" for (n, h, w, c), which are converted; "auto"
+    decides by the shape, see `has_channels_last`, and says a conversion in ``notes``.
     y: (n,) whole numbers or texts (classification; classes are their sorted values; -1 or "" is
     unlabelled) or other numbers (regression; NaN is unlabelled).
     classes: their names in order, for sites that do not each have a label of every class.
@@ -79,12 +82,16 @@ def from_arrays(
             f"{name}: a test set needs both x_test and y_test; give both or neither"
         )
     coded, known = encode_labels(_to_array(y), task, name, tuple(classes))
-    rows = _check_rows(x, coded, groups, ids, name)
+    features = _to_array(x)
+    is_last = has_channels_last(features.shape, name, channels)
+    if is_last and channels == "auto":
+        notes = (*notes, describe_move(features.shape))
+    rows = _check_rows(features, coded, groups, ids, name, is_last)
     notes = (*notes, *rows.notes)
     aside = None
     if x_test is not None and y_test is not None:
         coded_test = encode_test_labels(_to_array(y_test), known, name)
-        aside = _check_rows(x_test, coded_test, groups_test, None, name)
+        aside = _check_rows(_to_array(x_test), coded_test, groups_test, None, name, is_last)
     reading = _count_rows(rows, aside, name)
     left_out: tuple[str, ...] = ()
     if drop_rows:
@@ -100,7 +107,11 @@ def from_arrays(
 
 
 def from_npz(
-    path: str | Path, *, classes: Sequence[str] = (), drop_rows: bool = False
+    path: str | Path,
+    *,
+    classes: Sequence[str] = (),
+    drop_rows: bool = False,
+    channels: Channels = "auto",
 ) -> Dataset:
     """A data set from a .npz file: x, y and perhaps site, x_test, y_test, site_test, ids, columns.
 
@@ -143,6 +154,7 @@ def from_npz(
         name=file.stem,
         classes=classes,
         drop_rows=drop_rows,
+        channels=channels,
     )
 
 
@@ -305,6 +317,7 @@ def open_dataset(
     task: TaskChoice = "auto",
     classes: Sequence[str] = (),
     drop_rows: bool = False,
+    channels: Channels = "auto",
     outline: int | None = None,
     say: Say = say_nothing,
 ) -> Dataset:
@@ -314,9 +327,10 @@ def open_dataset(
     ``label``, ``site``, ``id``, ``drop`` and ``columns`` name columns of a table, and of nothing
     else, see ``from_table``; ``task`` matters to a table alone.  ``classes`` are the agreed class
     names of a user's own data, and ``drop_rows`` leaves out its rows with missing or infinite
-    features, see ``from_arrays``.  ``outline``: of a named data set whose pictures take long to
-    unpack, so many stand for all, see ``load_outline``.  ``say`` is told how many bytes of a text
-    file, or of a folder of images, have been read.
+    features, see ``from_arrays``; ``channels`` is of images in a .npz file.
+    ``outline``: of a named data set whose pictures take long to unpack, so many stand for all, see
+    ``load_outline``.  ``say`` is told how many bytes of a text file, or of a folder of images, have
+    been read.
     """
     file = Path(spec)
     choice = Choice(label, site, id, tuple(drop), tuple(columns))
@@ -345,7 +359,11 @@ def open_dataset(
     if str(spec) in CATALOGUE or not file.exists():
         if file.suffix or len(file.parts) > 1:
             _existing(file)
-        own = {"classes": classes, "rule for missing values (drop_rows)": drop_rows}
+        own = {
+            "classes": classes,
+            "rule for missing values (drop_rows)": drop_rows,
+            "order of dimensions (channels)": channels != "auto",
+        }
         for what, is_given in own.items():
             if is_given:
                 raise ValueError(
@@ -357,7 +375,7 @@ def open_dataset(
     if file.is_dir():
         return from_folder(file, classes=classes, say=say)
     if file.suffix.lower() == ".npz":
-        return from_npz(file, classes=classes, drop_rows=drop_rows)
+        return from_npz(file, classes=classes, drop_rows=drop_rows, channels=channels)
     raise ValueError(
         f"{file} is no data set Fallow can read; give a table ({', '.join(TABLES)}), a .npz file or "
         "a folder of images"
@@ -515,14 +533,17 @@ def _keep_whole_rows(
 
 
 def _check_rows(
-    x: Arrayish,
+    features: npt.NDArray[Any],
     y: npt.NDArray[Any],
     groups: Arrayish | None,
     ids: Sequence[str] | None,
     name: str,
+    is_last: bool,
 ) -> _Rows:
-    """The rows with what belongs to each; ValueError where types or numbers of rows disagree."""
-    features = _to_array(x)
+    """The rows with what belongs to each; ValueError where types or numbers of rows disagree.
+
+    is_last: images have their channels last.
+    """
     if features.dtype.kind not in "biuf":
         if features.dtype.kind in "USTO":
             raise ValueError(
@@ -547,6 +568,8 @@ def _check_rows(
     row_names = None
     if ids is not None:
         row_names = tuple(str(row_name) for row_name in ids)
+    if is_last and features.ndim == 4:
+        features = np.moveaxis(features, 3, 1)
     numbers, said = as_features(features, name)
     notes: tuple[str, ...] = ()
     if said is not None:

@@ -1,18 +1,76 @@
-"""Pixels of arrays: whole numbers become shares of the brightest value their type can hold."""
+"""Images in arrays: the order of their dimensions, and the scale of their pixels."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Features = npt.NDArray[np.float32]
+Channels = Literal["auto", "first", "last"]
+CHANNELS: tuple[Channels, ...] = ("auto", "first", "last")
+"""Where images have their channels: (n, channels, height, width) or (n, height, width, channels)."""
+CHANNEL_COUNTS = (1, 3, 4)
+"""Channels of a gray image, of a color image, and of one with transparency."""
 
 BRIGHTEST = {"uint8": 255, "uint16": 65_535}
 """The largest value of each type of whole numbers that pixels are stored in."""
 LARGE = 16.0
 """No image that was scaled to [0, 1] or about 0 in units of its deviation has such pixels."""
+
+
+def has_channels_last(shape: Sequence[int], name: str, channels: Channels = "auto") -> bool:
+    """Whether rows of this shape, (n, ...), are images with their channels last.
+
+    auto: the last dimension is 1, 3 or 4, and both before it are larger.
+    Raises ValueError where the first dimension may be the channels as well.
+
+    >>> (
+    ...     has_channels_last((5, 28, 28, 3), "scans"),
+    ...     has_channels_last((5, 3, 28, 28), "scans"),
+    ... )
+    (True, False)
+    """
+    if channels not in CHANNELS:
+        raise ValueError(f"{name}: channels is {channels!r}; give 'first' or 'last'")
+    if len(shape) != 4 or channels == "first":
+        return False
+    if channels == "last":
+        return True
+    first, second, last = shape[1:]
+    if last not in CHANNEL_COUNTS:
+        return False
+    if first in CHANNEL_COUNTS and min(first, second) >= last:
+        raise ValueError(
+            f"{name}: images of shape {(first, second, last)} have {first} channels if these come "
+            f"first, and {last} if they come last; give channels='first' or channels='last'"
+        )
+    return min(first, second) > last
+
+
+def bring_to_shape(x: npt.NDArray[Any], shape: Sequence[int]) -> npt.NDArray[Any]:
+    """Rows of a known shape: images (n, height, width, channels) get their channels first where
+    that is the shape, and other rows stay as they are.
+
+    >>> bring_to_shape(np.zeros((5, 8, 6, 3)), (3, 8, 6)).shape
+    (5, 3, 8, 6)
+    """
+    is_moved = x.ndim == 4 and tuple(x.shape[1:]) != tuple(shape)
+    if is_moved and (x.shape[3], *x.shape[1:3]) == tuple(shape):
+        return np.moveaxis(x, 3, 1)
+    return x
+
+
+def describe_move(shape: Sequence[int]) -> str:
+    """A sentence on images, (n, height, width, channels), whose channels were moved first."""
+    height, width, n_channels = shape[1:]
+    noun = "channel" if n_channels == 1 else "channels"
+    return (
+        f"images of shape {(height, width, n_channels)} were read as {n_channels} {noun} of "
+        f"{height} x {width} pixels (channels last)"
+    )
 
 
 def as_features(x: npt.NDArray[Any], name: str) -> tuple[Features, str | None]:

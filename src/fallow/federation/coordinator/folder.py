@@ -198,7 +198,8 @@ class CoordinatorFolder:
             check_address(address, "address")
         for host in hosts:
             check_host(host, "host")
-        plan.agreement(bytes(KEY))  # what is wrong is said before keys are made
+        # errors in the plan are reported before the folder and its keys are made
+        plan.agreement(verify_key(new_signing_key()))
         kind = LINKS[plan.link]
         if address is None:
             address = kind.listen

@@ -17,7 +17,7 @@ from torch import Tensor
 from fallow.core.build import nearest
 from fallow.data.own.archive import read_arrays
 from fallow.data.own.cells import TABLES, number_in
-from fallow.data.own.pixels import as_features
+from fallow.data.own.pixels import as_features, bring_to_shape
 from fallow.data.own.table import EMPTY, Columns, read_all_cells
 from fallow.data.reading import ColumnRead
 from fallow.federation.schema import Column, Schema, explain_left_out, holds_dates, marks_of
@@ -228,9 +228,10 @@ def _check_columns(cells: Columns, schema: Schema) -> list[ColumnRead]:
             raise ValueError(
                 f"the agreed column {name!r} is missing{nearest(name, list(cells))}"
             )
+    known = {*agreed, schema.label, schema.ids}
     passed_over: list[ColumnRead] = []
     for name, texts in cells.items():
-        if name in (*agreed, schema.label, schema.ids):
+        if name in known:
             continue
         why = explain_left_out(texts, enough=2)
         # without the agreed column of names this may be that one under another name
@@ -392,7 +393,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     arrays = read_arrays(file)
     if "x" not in arrays:
         raise ValueError(f"there is no array 'x'{nearest('x', list(arrays))}")
-    numbers, said = as_features(arrays["x"], file.name)
+    numbers, said = as_features(bring_to_shape(arrays["x"], schema.shape), file.name)
     x = torch.from_numpy(numbers)  # (n, *shape)
     _check_shape(x, schema)
     texts: dict[str, list[str]] = {}

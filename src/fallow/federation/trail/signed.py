@@ -21,7 +21,7 @@ from fallow.federation.ledger.questions import now
 from fallow.federation.received import read_bytes, read_toml
 from fallow.federation.trail.entries import Role, Trail, name_party, read_trail
 from fallow.federation.trail.files import PAGE, RECORDS, TABLE, render_files
-from fallow.privacy.signing import SIGNATURE, open_signed, sign
+from fallow.privacy.signing import SIGNATURE, is_forgeable, open_signed, sign
 from fallow.storage.errors import Failed
 from fallow.storage.files import write_whole
 
@@ -156,6 +156,8 @@ def _decode_key(text: str, what: str) -> bytes:
             f"{what} is no public key: give its 44 characters, a site's join.json, or study.toml, "
             "which has the coordinator's"
         )
+    if is_forgeable(key):
+        raise ValueError(f"{what} is a key with which anybody can sign: {AGAIN}")
     return key
 
 

@@ -21,6 +21,7 @@ from fallow.network.https.signed import (
     COUNT_HEADER,
     PATHS,
     POLL,
+    WINDOW,
     Head,
     Unreadable,
     read_claim,
@@ -146,14 +147,19 @@ class Application:
         return head
 
     def _count(self, head: Head) -> None:
-        """Take a head once.  Raises Refused for one that was there before."""
-        place = (head.site, head.path)
-        newest = self._counts.get(place, -1)
-        if head.count <= newest:
-            # only who can sign, or has recorded what was signed, is told of counts
-            headers = {**self._fresh, COUNT_HEADER: str(newest)}
+        """Take a head once.
+
+        Raises Refused for one that was there before, or whose count is far above all counts of
+        the site.
+        """
+        newest = max(self._counts.get((head.site, path), 0) for path in PATHS)
+        # only who can sign, or has recorded what was signed, is told of counts
+        headers = {**self._fresh, COUNT_HEADER: str(newest)}
+        if head.count <= self._counts.get((head.site, head.path), 0):
             raise Refused(409, "this request was there before", headers)
-        self._counts[place] = head.count
+        if head.count > newest + WINDOW:
+            raise Refused(409, f"the next count is {newest + 1}", headers)
+        self._counts[head.site, head.path] = head.count
 
     @property
     def _fresh(self) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -85,7 +84,7 @@ class Caller:
         self._study = study
         self._secret = secret
         self._challenge = FIRST
-        self._counts = {POLL: 0, ANSWER: 0}
+        self._count = 0  # of the newest request under this challenge
         context: ssl.SSLContext = make_site_context(calling.authority, calling.own)
         self._client = httpx.AsyncClient(
             verify=context,
@@ -133,15 +132,13 @@ class Caller:
         self, path: str, order: str, body: bytes
     ) -> tuple[int, bytes, bool]:
         """Status and body of an answer, and whether it told a challenge or a count that was new."""
-        # the time keeps counts growing where this process was started again
-        count = max(self._counts[path] + 1, time.time_ns())
-        self._counts[path] = count
+        self._count += 1
         head = Head(
             site=self._site,
             study=self._study,
             path=path,
             challenge=self._challenge,
-            count=count,
+            count=self._count,
             order=order,
             length=len(body),
             body=sum_of(body),
@@ -165,18 +162,23 @@ class Caller:
         self._client.cookies.clear()
         is_news = False
         if response.status_code in (401, 409):
-            is_news = self._learn(response, path)
+            is_news = self._learn(response)
         return response.status_code, answer, is_news
 
-    def _learn(self, response: httpx.Response, path: str) -> bool:
-        """Take the challenge, and the count, of an answer; False where they are none."""
+    def _learn(self, response: httpx.Response) -> bool:
+        """Take the challenge and the count of an answer; False where it tells no challenge.
+
+        Counts begin again under another challenge.
+        """
         challenge = find_header(dict(response.headers), CHALLENGE_HEADER, CHALLENGE)
         count = find_header(dict(response.headers), COUNT_HEADER, COUNT)
-        if count is not None:
-            self._counts[path] = max(self._counts[path], int(count))
         if challenge is None:
             return False
-        self._challenge = challenge
+        if challenge != self._challenge:
+            self._challenge = challenge
+            self._count = 0
+        if count is not None:
+            self._count = int(count)
         return True
 
     # -- words ------------------------------------------------------------------------------

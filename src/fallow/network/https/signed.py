@@ -5,7 +5,8 @@ size and the SHA-256 sum of the body, so a body that was changed on its way is n
 
 Freshness needs no clock.  The coordinator's process draws a challenge when it starts and tells it
 to anybody; a head is signed under it.  In one process the counts of a site only grow, apart for
-each path, so the same head is taken once.
+each path, so the same head is taken once.  They grow by at most `WINDOW` at a time, so a thief of
+the site's key cannot use them up.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ ANSWER = "/fallow/1/answer"
 PATHS = (POLL, ANSWER)
 
 NONE = "-"  # stands for no order
+WINDOW = 1000  # requests of a site that may be lost one after the other
 PURPOSE = "fallow https 1"
 """The first line of what is signed here, which no other message of a site begins with."""
 SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 DIGEST = re.compile(r"[0-9a-f]{32}")
 CHALLENGE = re.compile(r"[0-9a-f]{32}")
-COUNT = re.compile(r"[0-9]{1,20}")
+COUNT = re.compile(r"[0-9]{1,19}")
 SUM = re.compile(r"[0-9a-f]{64}")
 ORDER = re.compile(r"-|[0-9a-f]{64}")
 SIGNED = re.compile(rf"[0-9a-f]{{{2 * SIGNATURE}}}")

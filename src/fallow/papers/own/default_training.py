@@ -8,6 +8,7 @@ from fallow import queries
 from fallow.core.build import find
 from fallow.core.names import BUILT_IN
 from fallow.core.own import own_class
+from fallow.core.training_config import KEYWORDS
 from fallow.privacy import Privacy
 from fallow.study.strategy import Strategy
 
@@ -24,6 +25,7 @@ OF_NETWORKS = (
         "fresh_first",
     ),
     *("participation", "restart", "local_source", "local_training_config", "trainer"),
+    *KEYWORDS,
 )
 """Settings that say what a network is or how it is trained, round after round."""
 UNSAID = (None, False, "false", "null")

@@ -12,7 +12,7 @@ import torch
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.training_config import TrainingConfig
+from fallow.core.step_training import StepTraining
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.personal.base import addend, average
@@ -20,7 +20,7 @@ from fallow.training.personal.base import addend, average
 
 @final
 @dataclass(frozen=True)
-class APFL:
+class APFL(StepTraining):
     """A shared copy w, a private v and their mixture v̄ = α v + (1 - α) w, which the site deploys.
 
     For every batch, with g = ∇F(v̄): w <- w - η ∇F(w), v <- v - η α g, α <- α - η_α <v - w, g>,
@@ -40,7 +40,6 @@ class APFL:
     those of its own passes.
     """
 
-    training_config: TrainingConfig = TrainingConfig()
     alpha: float = 0.5  # α at the start
     adaptive: bool = True  # False: α stays
     alpha_lr: float | None = None  # η_α; None: the learning rate of the batch
@@ -53,7 +52,7 @@ class APFL:
         gradients_per_batch=2,
     )
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if not 0 <= self.alpha <= 1:
             raise ValueError(f"APFL's alpha is {self.alpha}; it must be from 0 to 1")
         if self.alpha_lr is not None and not self.alpha_lr >= 0:

@@ -79,7 +79,9 @@ class ClosedFormHeads:
     believe them too much: with fewer than two it keeps the common head.
     """
 
-    training_config: TrainingConfig = field(default=TrainingConfig(), repr=False)
+    training_config: TrainingConfig = field(
+        default=TrainingConfig(), init=False, repr=False
+    )
     penalty: float | None = None  # λ
     weighted: bool = True
     shown: Literal["totals", "parts"] = "totals"

@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.training_config import TrainingConfig
+from fallow.core.step_training import StepTraining
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.personal.base import addend, average, model
@@ -19,7 +19,7 @@ from fallow.training.personal.base import addend, average, model
 
 @final
 @dataclass(frozen=True)
-class Ditto:
+class Ditto(StepTraining):
     """w by FedAvg; v_k minimises F_k(v) + λ/2 ||v - w^t||², where w^t is the model that was sent.
 
     v_k starts at the first model, never leaves its site and is what the site deploys.  λ = 0 is
@@ -37,7 +37,6 @@ class Ditto:
     proximal gradient enters before momentum and weight decay.
     """
 
-    training_config: TrainingConfig = TrainingConfig()
     # λ: 0.75 in DPFL's comparison; Ditto's scripts have 1, tuned in {0.1, 1, 2}
     lam: float = 0.75
 
@@ -49,7 +48,7 @@ class Ditto:
         gradients_per_batch=2,
     )
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if not self.lam >= 0:
             raise ValueError(f"Ditto's lam is {self.lam}; it must be 0 or more")
 

@@ -15,6 +15,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.methods import Load
+from fallow.core.step_training import StepTraining
 from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
@@ -57,7 +58,7 @@ STATE = (
 
 @final
 @dataclass(frozen=True)
-class DPFL:
+class DPFL(StepTraining):
     """ŵ_k <- the average, weighted by labels, of k's model and those of its collaborators C_k.
 
     Preprocessing: ``tau_init`` epochs from the common start, then candidates Ω_k by BGGC among all
@@ -121,7 +122,6 @@ class DPFL:
     *Not from the public code*, which averages in place, site after site, in rounds with GGC alone.
     """
 
-    training_config: TrainingConfig = TrainingConfig()
     budget: int | Sequence[int] | None = None  # B_c
     counts_self: bool = True
     tau_init: int | None = (
@@ -165,7 +165,7 @@ class DPFL:
         regression=False,
     )
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         server_half.ChoiceLimits.check(self.budget, self.counts_self)
         for field, lowest in LOWEST.items():
             value = getattr(self, field)

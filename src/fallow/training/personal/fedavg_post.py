@@ -9,7 +9,7 @@ from typing import ClassVar, final
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.training_config import TrainingConfig
+from fallow.core.step_training import StepTraining
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.personal.base import addend, average
@@ -17,7 +17,7 @@ from fallow.training.personal.base import addend, average
 
 @final
 @dataclass(frozen=True)
-class FedAvgPost:
+class FedAvgPost(StepTraining):
     """FedAvg (McMahan et al., 2017); a site deploys w_k after its local epochs, before averaging.
 
     Whatever is personalised beyond that has to be better than this.
@@ -27,8 +27,6 @@ class FedAvgPost:
     >>> fl.run(world, training=fl.FedAvgPost(), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
-
-    training_config: TrainingConfig = TrainingConfig()
 
     contract: ClassVar[Contract] = Contract(
         title="FedAvg, after local training",

@@ -11,6 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
+from fallow.core.step_training import StepTraining
 from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
@@ -19,7 +20,7 @@ from fallow.training.personal.base import average, decode_sites, encode_sites
 
 @final
 @dataclass(frozen=True)
-class FedRep:
+class FedRep(StepTraining):
     """Each round: the common body comes, the head is trained on it, then the body under the head;
     bodies are averaged.  A site deploys its head on the body that it has just trained.
 
@@ -39,7 +40,6 @@ class FedRep:
     statistics are averaged with the bodies.
     """
 
-    training_config: TrainingConfig = TrainingConfig()
     head_epochs: int | None = None  # τ_h
     body_epochs: int | None = None  # τ_b
 
@@ -52,7 +52,7 @@ class FedRep:
         at_server=("begun",),
     )
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         for name in ("head_epochs", "body_epochs"):
             epochs = getattr(self, name)
             if epochs is not None and epochs < 0:

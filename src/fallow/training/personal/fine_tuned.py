@@ -12,6 +12,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
+from fallow.core.step_training import StepTraining
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -23,7 +24,7 @@ CHOSEN = {"chosen": "number of sites that chose a model by their validation rows
 
 @final
 @dataclass(frozen=True)
-class FedAvgFT:
+class FedAvgFT(StepTraining):
     """FedAvg; then each site tunes all layers for twice as many epochs as a round has, from the
     common model of the round that was best on its validation rows.
 
@@ -35,8 +36,6 @@ class FedAvgFT:
     >>> fl.run(world, training=fl.FedAvgFT(), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
-
-    training_config: TrainingConfig = TrainingConfig()
 
     contract: ClassVar[Contract] = Contract(
         title="FedAvg with fine-tuning",
@@ -83,7 +82,7 @@ class FedAvgFT:
 
 @final
 @dataclass(frozen=True)
-class FedProxFT:
+class FedProxFT(StepTraining):
     """FedProx (Li et al., 2020), tuned as `FedAvgFT` is.
 
     ``tune_prox`` keeps the pull while tuning, towards the model that tuning starts from.
@@ -99,7 +98,6 @@ class FedProxFT:
     ``tune_prox`` one can see whether the pull explains it.
     """
 
-    training_config: TrainingConfig = TrainingConfig()
     # μ, λ in DPFL's comparison; FedProx tunes it in {0.001, 0.01, 0.1, 0.5, 1}
     mu: float = 0.1
     tune_prox: bool = False
@@ -114,7 +112,7 @@ class FedProxFT:
         models=("tuned",),
     )
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if not self.mu >= 0:
             raise ValueError(f"FedProxFT's mu is {self.mu}; it must be 0 or more")
         if not self.tune_prox:

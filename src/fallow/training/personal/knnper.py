@@ -14,7 +14,7 @@ from torch.nn.functional import one_hot
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
-from fallow.core.training_config import TrainingConfig
+from fallow.core.step_training import StepTraining
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.personal.base import addend, average
@@ -25,7 +25,7 @@ CHUNK = 1024  # rows whose distances are held at a time
 
 @final
 @dataclass(frozen=True)
-class KNNPer:
+class KNNPer(StepTraining):
     """FedAvg; a site predicts λ p_knn + (1 - λ) softmax(f(x)).
 
     p_knn(c) is the share of class c among the k nearest labelled rows, each weighted by
@@ -46,7 +46,6 @@ class KNNPer:
     nothing.
     """
 
-    training_config: TrainingConfig = TrainingConfig()
     k: int = 10
     weight: float = 0.5  # λ
     sigma: float = 1.0  # σ
@@ -60,7 +59,7 @@ class KNNPer:
         regression=False,
     )
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.k < 1:
             raise ValueError(f"KNNPer's k is {self.k}; it must be at least 1")
         if not 0 <= self.weight <= 1:

@@ -9,6 +9,7 @@ from typing import ClassVar, final
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
+from fallow.core.step_training import StepTraining
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State
 from fallow.training.personal.base import decode_sites, encode_sites, model
@@ -16,7 +17,7 @@ from fallow.training.personal.base import decode_sites, encode_sites, model
 
 @final
 @dataclass(frozen=True)
-class Local:
+class Local(StepTraining):
     """w_k <- local epochs from w_k, round after round.  A site is sent the common first model once
     and sends nothing.
 
@@ -25,8 +26,6 @@ class Local:
     >>> fl.run(world, training=fl.Local(), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
-
-    training_config: TrainingConfig = TrainingConfig()
 
     contract: ClassVar[Contract] = Contract(
         title="Local training",

@@ -12,6 +12,7 @@ import torch
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
+from fallow.core.step_training import StepTraining
 from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -20,7 +21,7 @@ from fallow.training.personal.base import addend, average, encode_sites, model
 
 @final
 @dataclass(frozen=True)
-class PerFedAvg:
+class PerFedAvg(StepTraining):
     """With two batches B₁ and B₂: u = w - α ∇F(w; B₁), then w <- w - β ∇F(u; B₂); averages of w.
 
     β is the learning rate of the training configuration.  A pair of batches is a step: two
@@ -46,7 +47,6 @@ class PerFedAvg:
     it is not sent twice.
     """
 
-    training_config: TrainingConfig = TrainingConfig()
     inner: float = 0.01  # α
     eval_adapt: Literal["one_epoch", "one_step", "after_local"] = "one_epoch"
 
@@ -60,7 +60,7 @@ class PerFedAvg:
         models=("common", "adapted"),
     )
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if not self.inner > 0:
             raise ValueError(f"PerFedAvg's inner is {self.inner}; it must be above 0")
         if self.eval_adapt not in ("one_epoch", "one_step", "after_local"):

@@ -14,6 +14,7 @@ from fallow.core.banks import Bank
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.messages import To
+from fallow.core.step_training import StepTraining
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
@@ -25,7 +26,7 @@ TINY = 1e-12
 
 @final
 @dataclass(frozen=True)
-class PFedGraph:
+class PFedGraph(StepTraining):
     """Row i of the graph solves min α ||x||² + (d_i - 2 α p)·x on the simplex, where d_ij is minus
     the cosine of what models i and j have learnt since the common start; site i goes on from
     Σ_j x_ij w_j.
@@ -51,7 +52,6 @@ class PFedGraph:
     it).
     """
 
-    training_config: TrainingConfig = TrainingConfig()
     alpha: float = 0.8  # α
     lam: float = 0.01  # λ
     lam_sign: Literal[-1, 1] = -1
@@ -67,7 +67,7 @@ class PFedGraph:
         at_server=("sites", "models", "statistics", "rows", "weights", "refused"),
     )
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if not self.alpha > 0:
             raise ValueError(f"PFedGraph's alpha is {self.alpha}; it must be above 0")
         if not self.lam >= 0:

@@ -1,0 +1,104 @@
+"""The training configuration of a training algorithm, whole or by keyword."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import InitVar, dataclass, field
+from typing import Any
+
+from fallow.core.training_config import (
+    KEYWORDS,
+    Optimizer,
+    TrainingConfig,
+    expand_keywords,
+    merge_explicit,
+)
+
+NOT_GIVEN = TrainingConfig()
+"""Compared by identity: the caller gave no ``training_config``."""
+
+
+@dataclass(frozen=True)
+class StepTraining:
+    """Base of the training algorithms whose sites train by gradient steps.
+
+    It alone has fields, although classes here are interfaces or final, so that the keywords are
+    declared once and type checkers and editors know them in every algorithm.  A subclass checks
+    its own fields in ``check``.
+
+    Parameters
+    ----------
+    training_config : How each site trains in a round.
+    lr, epochs, batch_size, optimizer, momentum, weight_decay : Settings of the training
+        configuration by keyword.  One that is left out has the value of ``training_config``, or
+        the default of the model family.
+    """
+
+    training_config: TrainingConfig = NOT_GIVEN
+    lr: InitVar[float | None] = field(default=None, kw_only=True)
+    epochs: InitVar[int | None] = field(default=None, kw_only=True)
+    batch_size: InitVar[int | None] = field(default=None, kw_only=True)
+    optimizer: InitVar[str | Optimizer | None] = field(default=None, kw_only=True)
+    momentum: InitVar[float | None] = field(default=None, kw_only=True)
+    weight_decay: InitVar[float | None] = field(default=None, kw_only=True)
+
+    def __post_init__(
+        self,
+        lr: float | None,
+        epochs: int | None,
+        batch_size: int | None,
+        optimizer: str | Optimizer | None,
+        momentum: float | None,
+        weight_decay: float | None,
+    ) -> None:
+        values = (lr, epochs, batch_size, optimizer, momentum, weight_decay)
+        keywords = {}
+        for name, value in zip(KEYWORDS, values, strict=True):
+            if value is not None:
+                keywords[name] = value
+        config = self.training_config
+        whole: Mapping[str, Any] = {}
+        if config is not NOT_GIVEN:
+            whole = config.to_dict()
+        explicit = merge_explicit(
+            whole,
+            expand_keywords(keywords),
+            (f"{type(self).__name__}'s training_config", ""),
+        )
+        if keywords:
+            config = TrainingConfig.from_dict(_complete(explicit))
+            object.__setattr__(self, "training_config", config)
+        # What a keyword means for this instance, in place of the default of the class.
+        object.__setattr__(self, "_explicit", explicit)
+        for name, path in KEYWORDS.items():
+            object.__setattr__(self, name, _read(config, path))
+        self.check()
+
+    def check(self) -> None:
+        """Raise ValueError for a field of the subclass that cannot be."""
+
+    @property
+    def explicit(self) -> Mapping[str, Any]:
+        """The settings of the training configuration that the caller gave, nested as in TOML."""
+        found: Mapping[str, Any] = self._explicit  # type: ignore[attr-defined]  # set above
+        return found
+
+
+def _complete(explicit: Mapping[str, Any]) -> dict[str, Any]:
+    """All fields of a training configuration as plain values, with defaults where none is given."""
+    whole = NOT_GIVEN.to_dict()
+    optimizer: Any = whole["optimizer"]
+    return {
+        **whole,
+        **explicit,
+        "optimizer": {**optimizer, **explicit.get("optimizer", {})},
+    }
+
+
+def _read(config: TrainingConfig, path: tuple[str, ...]) -> object:
+    if path == ("stages",):
+        return None if config.stages is None else config.epochs
+    value: object = config
+    for name in path:
+        value = getattr(value, name)
+    return value

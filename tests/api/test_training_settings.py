@@ -1,0 +1,103 @@
+"""One training configuration, whichever way its settings are given."""
+
+from pathlib import Path
+
+import pytest
+
+import fallow as fl
+from fallow.papers import find_recipe
+from fallow.settings.recipe import Recipe, recipe_from, with_settings
+from fallow.settings.shortcuts import expand
+from fallow.settings.variants import variant
+
+KEYWORDS = {
+    "lr": 0.2,
+    "epochs": 3,
+    "batch_size": 8,
+    "optimizer": "sgd",
+    "momentum": 0.5,
+    "weight_decay": 0.01,
+}
+WHOLE = fl.TrainingConfig(
+    (fl.TrainingStage(3),), 8, fl.Optimizer("sgd", 0.2, momentum=0.5, weight_decay=0.01)
+)
+WAYS = {
+    "keywords of the algorithm": {"training": fl.FedAvg(**KEYWORDS)},
+    "whole in the algorithm": {"training": fl.FedAvg(training_config=WHOLE)},
+    "keywords of the run": {"training": "fedavg", **KEYWORDS},
+    "whole in the run": {"training": fl.FedAvg(), "training_config": WHOLE},
+    "in the name": {
+        "training": "fedavg:lr=0.2:epochs=3:batch_size=8",
+        "training_config": {"optimizer": {"momentum": 0.5, "weight_decay": 0.01}},
+    },
+    "some here, some there": {
+        "training": fl.FedAvg(lr=0.2, epochs=3, momentum=0.5),
+        "batch_size": 8,
+        "weight_decay": 0.01,
+    },
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_of_giving_them_is_the_same_run(way: str) -> None:
+    world = fl.Federation("digits", sites=3)
+    settings = {"model": "linear", "cycles": 0, "rounds": 1, "progress": False}
+    usual = fl.run(world, training="fedavg", **settings)
+    expected = fl.run(world, training="fedavg", training_config=WHOLE, **settings)
+    found = fl.run(world, **WAYS[way], **settings)
+    assert found.recipe.training_config == WHOLE
+    assert found.model.head.weight.equal(expected.model.head.weight)
+    assert not found.model.head.weight.equal(usual.model.head.weight)
+
+
+def test_a_file_and_the_command_line_take_the_same_keywords(tmp_path: Path) -> None:
+    lines = [f"{name} = {value!r}".replace("'", '"') for name, value in KEYWORDS.items()]
+    file = tmp_path / "mine.toml"
+    file.write_text("\n".join(['training = "fedavg"', *lines]))
+    assert find_recipe(str(file)).training_config == WHOLE
+    inside = ", ".join(['name = "fedprox", mu = 0.5', *lines])
+    file.write_text(f"training = {{ {inside} }}")
+    found = find_recipe(str(file))
+    assert found.training_config == WHOLE
+    assert found.training == fl.Spec("fedprox", {"mu": 0.5})
+
+    texts = {name: str(value) for name, value in KEYWORDS.items()}
+    given = with_settings(Recipe("a"), expand(Recipe("a"), texts))
+    assert given.training_config == WHOLE
+    assert with_settings(Recipe("a"), texts).training_config == WHOLE
+    of_one = variant(Recipe("a"), "random@training=fedprox:lr=0.2@batch_size=8")
+    assert of_one.training_config.optimizer.lr == 0.2
+    assert of_one.training_config.batch_size == 8
+
+
+def test_an_algorithm_without_settings_leaves_those_of_the_configuration() -> None:
+    base = recipe_from({"name": "a", "training": "fedavg", **KEYWORDS})
+    settings = {"model": "linear", "cycles": 0, "rounds": 1, "progress": False}
+    found = fl.run(recipe=base, training=fl.FedAvg(epochs=1), **settings)
+    assert found.recipe.training_config.epochs == 1
+    assert found.recipe.training_config.optimizer.lr == 0.2
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"training": fl.FedAvg(lr=0.1), "lr": 0.2},
+        {"training": "fedavg:lr=0.1", "lr": 0.2},
+        {"training": fl.FedAvg(lr=0.1), "training_config": WHOLE},
+        {"training": "fedavg", "lr": 0.1, "training_config": WHOLE},
+        {"training": fl.FedAvg(training_config=WHOLE), "lr": 0.1},
+    ],
+)
+def test_two_different_values_are_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(
+        ValueError, match=r"^lr is 0\.\d in .* and 0\.\d in .*; give it once$"
+    ):
+        fl.run("digits", **settings)
+
+
+def test_two_different_values_on_the_command_line_are_refused() -> None:
+    settings = {"lr": "0.1", "training_config.optimizer.lr": "0.2"}
+    with pytest.raises(ValueError, match="give it once"):
+        expand(Recipe("a"), settings)
+    with pytest.raises(ValueError, match="give it once"):
+        with_settings(Recipe("a"), {"lr": "0.1", "training": "fedavg:lr=0.2"})

@@ -1,0 +1,143 @@
+"""Images with their channels last, (n, height, width, channels), are the same images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fallow as fl
+from fallow.data import open_dataset, read_rows
+from fallow.data.own.open import from_arrays as from_plain_arrays
+
+Arrays = dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def digits() -> Arrays:
+    """Digits as (n, 1, 8, 8) floats, and their classes."""
+    data = fl.load("digits")
+    return {"x": data.x.numpy(), "y": data.y.numpy()}
+
+
+def in_color(x: np.ndarray) -> np.ndarray:
+    """Three different channels of one: (n, 1, h, w) -> (n, 3, h, w)."""
+    colors: np.ndarray = np.concatenate([x, x[:, :, ::-1], x // 2], axis=1)
+    return colors
+
+
+def put_last(x: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(np.moveaxis(x, 1, 3))
+
+
+@pytest.mark.parametrize("is_color", [False, True], ids=["gray", "color"])
+def test_images_are_the_same_wherever_their_channels_are(
+    digits: Arrays, is_color: bool
+) -> None:
+    x = in_color(digits["x"]) if is_color else digits["x"]
+    first = fl.from_arrays(x, digits["y"], name="scans")
+    with pytest.warns(
+        UserWarning, match=r"images of shape \(8, 8, \d\) were read as"
+    ) as said:
+        last = fl.from_arrays(put_last(x), digits["y"], name="scans")
+    assert len(said) == 1
+    assert [note for note in last.notes if "channels last" in note] == list(last.notes)
+    assert torch.equal(first.x, last.x) and torch.equal(first.x_test, last.x_test)
+    declared = fl.from_arrays(put_last(x), digits["y"], name="scans", channels="last")
+    assert torch.equal(first.x, declared.x) and declared.notes == ()
+
+    settings: dict[str, Any] = {"sites": 3, "cycles": 1, "training": "fedavg", "rounds": 1}
+    runs = [fl.run(data, "entropy", **settings) for data in (first, last)]
+    assert runs[0].labels.equals(runs[1].labels)
+    assert runs[0].records.accuracy.equals(runs[1].records.accuracy)
+    # new images are brought to the shape of the model
+    assert np.array_equal(runs[0].predict(x[:50]), runs[0].predict(put_last(x[:50])))
+
+
+def test_channels_last_at_test_rows_and_in_files(digits: Arrays, tmp_path: Path) -> None:
+    gray = np.round(digits["x"][:90] * 20 + 100).astype(np.uint8)
+    x = put_last(in_color(gray))
+    y = digits["y"][:90]
+    parts: dict[str, Any] = {"x": x[:60], "y": y[:60], "x_test": x[60:], "y_test": y[60:]}
+    np.savez(tmp_path / "scans.npz", **parts)
+    data = open_dataset(tmp_path / "scans.npz")
+    assert data.x.shape == (60, 3, 8, 8) and data.x_test.shape == (30, 3, 8, 8)
+    pixels = (data.x_test * 255).round().numpy()
+    assert np.array_equal(pixels, in_color(gray)[60:])
+    (moved,) = [note for note in data.notes if "channels last" in note]
+    assert moved == (
+        "images of shape (8, 8, 3) were read as 3 channels of 8 x 8 pixels (channels last)"
+    )
+    rows = read_rows(tmp_path / "scans.npz", (), (3, 8, 8))
+    assert torch.equal(rows.x, data.x)
+    kept = open_dataset(tmp_path / "scans.npz", channels="first")
+    assert kept.x.shape == (60, 8, 8, 3)
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 3), (4, 8, 1), (3, 3, 3), (1, 8, 1)])
+def test_images_that_may_be_read_in_both_ways_are_refused(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).random((20, *shape)).astype(np.float32)
+    y = np.arange(20) % 2
+    words = f"{shape[0]} channels if these come first, and {shape[2]} if they come last"
+    with pytest.raises(ValueError, match=words):
+        fl.from_arrays(x, y)
+    with pytest.raises(ValueError, match="give channels='first' or channels='last'"):
+        fl.select("random", x, n=1)
+    assert fl.from_arrays(x, y, channels="first").x.shape[1:] == shape
+    last = fl.from_arrays(x, y, channels="last")
+    assert last.x.shape[1:] == (shape[2], shape[0], shape[1])
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (1, 4, 4), (28, 3, 3), (64, 4, 4), (2, 9, 9)])
+def test_channels_that_come_first_stay_there(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).random((20, *shape)).astype(np.float32)
+    data = from_plain_arrays(x, np.arange(20) % 2)
+    assert data.x.shape[1:] == shape and data.notes == ()
+
+
+def test_an_unknown_order_is_refused(digits: Arrays) -> None:
+    with pytest.raises(ValueError, match="channels is 'middle'; give 'first' or 'last'"):
+        fl.from_arrays(digits["x"], digits["y"], channels="middle")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="digits has its own order of dimensions"):
+        open_dataset("digits", channels="last")
+
+
+class Small(torch.nn.Module):
+    """A convolution over three channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+        self.fc = torch.nn.Linear(4, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.fc(self.conv(x).mean((2, 3)))
+        return logits
+
+
+def test_a_selection_reads_channels_as_a_data_set_does(digits: Arrays) -> None:
+    x = in_color(digits["x"][:80])
+    y = digits["y"][:80]
+    torch_state = torch.random.get_rng_state()
+    torch.manual_seed(0)
+    model = Small()
+    torch.random.set_rng_state(torch_state)
+    first = fl.select("badge", x[30:], labelled=(x[:30], y[:30]), model=model, n=9)
+    moved = put_last(x)
+    parts: dict[str, Any] = {"labelled": (moved[:30], y[:30]), "model": model, "n": 9}
+    with pytest.warns(UserWarning, match="give channels='last' to confirm") as said:
+        last = fl.select("badge", moved[30:], **parts)
+    assert len(said) == 1
+    assert last.tolist() == first.tolist()
+    assert (
+        fl.select("badge", moved[30:], channels="last", **parts).tolist() == first.tolist()
+    )
+    site = fl.Site(moved[30:], (moved[:30], y[:30]), model, channels="last")
+    assert (
+        fl.select("badge", sites={"site-0": site}, n=9)["site-0"].tolist() == first.tolist()
+    )
+    with pytest.raises(ValueError, match=r"give channels in each fl\.Site"):
+        fl.select("badge", sites={"a": site}, n=9, channels="last")

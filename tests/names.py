@@ -1,0 +1,17 @@
+"""Names of columns for tests that count comparisons."""
+
+from __future__ import annotations
+
+
+class CountedName(str):
+    """A name of a column that counts how often it is compared with another one."""
+
+    comparisons = 0
+    __hash__ = str.__hash__
+
+    def __str__(self) -> str:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        CountedName.comparisons += 1
+        return str.__eq__(self, other)
