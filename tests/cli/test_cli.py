@@ -126,7 +126,7 @@ def test_a_users_table_is_one_option_away(fallow: Command, folder: Path) -> None
     said = fallow("predict", "study", "patients.csv", "--out", "said.csv")
     assert said.out == "Wrote 60 predictions to said.csv\n"
     head, first, *_ = (folder / "said.csv").read_text().splitlines()
-    assert head == "row,prediction,probability"
+    assert head == "row,prediction,probability,probability:n,probability:y"
     assert first.split(",")[1] in {"n", "y"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,49 @@ def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(
     for sentence, start in zip(found.refused, why, strict=True):
         assert sentence.startswith(start)
     assert not desk.ledger.history(3)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_the_studys_own_names_of_columns_are_read(tmp_path: Path, kind: str) -> None:
+    desk = make_desk(tmp_path, replace(HEART, ids="patient"))
+    lines = [{"patient": "patient-3", "disease": "ill", "note": "x"}]
+    path = tmp_path / f"in.{kind}"
+    if kind == "json":
+        path.write_text(json.dumps(lines), encoding="utf-8")
+    else:
+        path.write_text("patient,disease,note\npatient-3,ill,x\n", encoding="utf-8")
+    assert import_labels(*about(desk), path, "Ann") == Imported(1, 0, 0, ())
+    (answer,) = desk.ledger.history(3)
+    assert answer.value == 1.0
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_label_under_two_names_is_refused(tmp_path: Path, kind: str) -> None:
+    desk = make_desk(tmp_path)
+    path = tmp_path / f"in.{kind}"
+    if kind == "json":
+        line = {"id": "patient-3", "disease": "ill", "label": "healthy"}
+        path.write_text(json.dumps([line]), encoding="utf-8")
+    else:
+        path.write_text("id,disease,label\npatient-3,ill,healthy\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="'label', which may also be called 'disease'"):
+        import_labels(*about(desk), path, "Ann")
+
+
+def test_a_study_whose_label_is_called_as_a_written_column_keeps_its_exports(
+    tmp_path: Path,
+) -> None:
+    desk = make_desk(tmp_path, replace(HEART, label="state"))
+    desk.ledger.answer(3, 1.0, "Ann")
+    path = tmp_path / "labels.csv"
+    export_labels(*about(desk), path)
+    assert import_labels(*about(desk), path, "Ann") == Imported(0, 1, 0, ())
+
+
+def test_a_file_without_a_label_is_told_both_names(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    with pytest.raises(ValueError, match=r"no 'label' \(or 'disease'\), only 'id', 'x'"):
+        take(desk, tmp_path / "in.csv", ["id,x", "patient-3,ill"])
 
 
 @pytest.mark.parametrize("line", ["patient-44,,yes", "patient-3,,ilk"])

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from fallow.cli.app import app
+from fallow.core.names import BUILT_IN
 from fallow.federation.card import CARD, INTENDED
+from fallow.federation.monitoring import watch
 from fallow.federation.site.predict import predict_at
 from fallow.report.live import read_live
 from fallow.report.page import write_report
 from fallow.storage.errors import Failed
-from fallow.study.predict import predict_file
+from fallow.storage.files import load_tree
+from fallow.study.predict import predict_file, predict_with
 from tests.federation.worlds import NAMES, Federation, tiny
 
 
@@ -49,6 +55,33 @@ def test_a_site_predicts_with_its_own_copy_of_the_model(
     count = predict_at(finished.folder / "basel", rows_file, ours)[1]
     assert count == predict_file(finished.place, rows_file, out=theirs)[1]
     assert ours.read_text() == theirs.read_text()
+
+
+def test_predictions_have_the_studys_ids_and_a_probability_of_each_class(
+    finished: Federation, tmp_path: Path
+) -> None:
+    rows_file = next(finished.folder.glob("basel-test.csv"))
+    lines = rows_file.read_text().splitlines()
+    named = tmp_path / "named.csv"
+    heads = [f"patient,{lines[0]}"]
+    heads += [f"p{n},{line}" for n, line in enumerate(lines[1:])]
+    named.write_text("\n".join(heads) + "\n")
+    model = finished.folder / "basel" / "model.safetensors"
+    saved = load_tree(model, finished.folder)
+    assert saved["about"]["ids"] == finished.agreement.schema.ids
+    agreed = finished.agreement.recipe
+    saved["about"]["ids"] = "patient"
+    path = predict_with(saved, agreed, finished.folder, named, policy=BUILT_IN).path
+    first, *others = list(csv.DictReader(path.read_text().splitlines()))
+    classes = finished.agreement.schema.classes
+    columns = [f"probability:{name}" for name in classes]
+    assert list(first) == ["patient", "prediction", "probability", *columns]
+    assert first["patient"] == "p0" and others[0]["patient"] == "p1"
+    for row in (first, *others):
+        shares = [float(row[column]) for column in columns]
+        assert abs(sum(shares) - 1) < 1e-5
+        assert classes[shares.index(max(shares))] == row["prediction"]
+        assert row["probability"] == row[f"probability:{row['prediction']}"]
 
 
 def test_before_the_end_a_site_has_no_model_to_predict_with(tmp_path: Path) -> None:
@@ -96,6 +129,32 @@ def test_a_finished_study_is_left_as_it_is(finished: Federation) -> None:
     assert finished.program().go()
     assert (finished.place / CARD).read_bytes() == before
     assert len(finished.link.delivered) == sent
+
+
+def test_a_site_is_well_after_the_end_without_a_process(
+    finished: Federation, tmp_path: Path
+) -> None:
+    site = finished.folder / "basel"
+    health = watch(site).check()
+    assert health.is_well
+    assert health.why == f"study {finished.agreement.name} has ended at site basel"
+    done = CliRunner().invoke(app, ["monitor", str(site), "--check"])
+    assert done.exit_code == 0
+    ended = tiny(tmp_path)
+    assert not watch(ended.folder / "basel").check().is_well
+
+
+def test_after_the_end_labels_are_exported(finished: Federation, tmp_path: Path) -> None:
+    out = tmp_path / "labels.csv"
+    site = finished.folder / "basel"
+    done = CliRunner().invoke(app, ["site", "export", str(site), str(out)])
+    assert done.exit_code == 0 and f"wrote 7 labels to {out}" in done.output.replace(
+        "\n", ""
+    )
+    lines = list(csv.DictReader(out.read_text().splitlines()))
+    schema = finished.agreement.schema
+    for line in lines:
+        assert schema.value(line["label"]) == finished.truth("basel", int(line["row"]))
 
 
 def test_the_card_says_what_the_model_was_trained_on(finished: Federation) -> None:

@@ -121,6 +121,21 @@ def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
     torch.testing.assert_close(decode(part, None, 3), held, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("bound", [1e-3, 0.5, 1.0, 3.0, 1e6])
+def test_a_bound_of_the_coordinators_choice_tells_nothing_of_one_part(bound: float) -> None:
+    """Refused by whether its part is larger, a site would be searched bit by bit."""
+    federation = protected(SECURE)
+    total = asking(federation).sum("plain", bound)
+    assert float(total["sites"]) == 3
+    exact = asking(protected(Privacy())).sum("plain")
+    torch.testing.assert_close(total["x"], exact["x"], rtol=0, atol=1e-10)
+
+
+def test_a_bound_that_rounds_single_parts_away_is_refused_whatever_they_are() -> None:
+    with pytest.raises(ValueError, match="secure sum with the bound 1e\\+15"):
+        asking(protected(SECURE)).sum("plain", 1e15)
+
+
 @pytest.mark.parametrize("key", [bytes(32), bytes(5)])
 def test_a_public_key_that_gives_no_secret_is_refused_with_its_owner(key: bytes) -> None:
     site = protected(SECURE).members["a"]

@@ -14,7 +14,7 @@ from fallow.core.messages import Masked
 from fallow.experiment.journal import Journal
 from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy, SecureSum
-from fallow.privacy.fixed import bits, decode, encode, limit
+from fallow.privacy.fixed import bits, decode, encode, encode_any, limit
 from fallow.privacy.masks import mask, new_secret, public_half
 from fallow.queries import AHFAL
 from fallow.queries.ahfal import moments
@@ -301,6 +301,15 @@ def test_a_bound_makes_room_and_a_value_beyond_it_is_refused(declared: bool) -> 
     assert total.tolist() == pytest.approx([9e6, -4.5], abs=1e-5)
     with pytest.raises(ValueError, match=r"x beyond the 2e\+06 .* raise privacy\.bound"):
         asking(protected(replace(SECURE, bound=2e6))).sum("big")
+
+
+@pytest.mark.parametrize("size", [1.0, 1e7, 1e18, 1e30, 1e300])
+def test_numbers_beyond_a_named_bound_wrap_around_and_cancel_in_the_total(
+    size: float,
+) -> None:
+    values = torch.tensor([size, -3 * size, 0.25], dtype=torch.float64)
+    parts = encode_any(values, 1.0, 3) + encode_any(-values, 1.0, 3)
+    assert decode(parts, 1.0, 3).tolist() == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("sites", [3, 10, 1000])

@@ -103,6 +103,20 @@ def test_rows_with_names_keep_them(trained: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_rows_of_an_npz_file_keep_their_ids(tmp_path: Path) -> None:
+    done = study(tmp_path, replace(tiny(tmp_path), cycles=0, initial=1.0, rounds=10))
+    np.savez(tmp_path / "new.npz", x=3 * np.eye(3, 6), ids=np.array(["a", "b", "c"]))
+    found = list(
+        csv.DictReader(
+            predict_file(done, tmp_path / "new.npz").path.read_text().splitlines()
+        )
+    )
+    assert [line["id"] for line in found] == ["a", "b", "c"]
+    np.savez(tmp_path / "new.npz", x=3 * np.eye(3, 6), ids=np.array(["a", "b"]))
+    with pytest.raises(ValueError, match="3 rows in x and 2 in ids"):
+        predict_file(done, tmp_path / "new.npz")
+
+
 def test_a_row_that_lacks_a_feature_has_a_line_without_a_prediction(
     trained: Path, tmp_path: Path
 ) -> None:
@@ -127,6 +141,8 @@ def test_predictions_are_written_as_parquet_too(trained: Path, tmp_path: Path) -
     assert found["probability"].tolist()[:2] == [
         float(row["probability"]) for row in said[:2]
     ]
+    for column in ("probability:no", "probability:yes"):
+        assert found[column].tolist()[:2] == [float(row[column]) for row in said[:2]]
     assert found.iloc[2, 1:].isna().all()
 
 

@@ -83,6 +83,7 @@ class RowsAbout(TypedDict):
     shape: Sequence[int]  # of a row as it was measured
     # features that are 1 where a cell was empty, each with the column that it marks
     marks: NotRequired[Sequence[Sequence[str]]]
+    ids: NotRequired[str]  # the column of IDs; without one it is "id"
 
 
 class FittedEncoder(TypedDict):

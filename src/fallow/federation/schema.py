@@ -156,6 +156,7 @@ class Schema:
             "classes": list(self.classes),
             "columns": [],
             "shape": list(self.shape),
+            "ids": self.ids,
         }
         if self.kind == "table":
             about["columns"] = list(self.features)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from fallow.core.refusal import Refusal
@@ -30,6 +31,19 @@ def limit(bound: float | None, sites: int) -> float:
     if bound is not None:
         return bound
     return 2.0 ** (63 - FINEST) / sites * (1 - 1e-9)
+
+
+def encode_any(value: Tensor, bound: float, sites: int) -> Tensor:
+    """A tensor of finite numbers of any size as int64 of the same shape, modulo 2^64.
+
+    A number beyond the bound makes the total wrong, and nothing else depends on it.
+    """
+    fraction = bits(bound, sites)
+    rest = value.double().fmod(2.0 ** (64 - fraction))  # exact, so the multiple is finite
+    rest = (rest * 2.0**fraction).round()
+    rest = torch.where(rest >= 2.0**63, rest - 2.0**64, rest)
+    rest = torch.where(rest < -(2.0**63), rest + 2.0**64, rest)
+    return rest.long()
 
 
 def encode(

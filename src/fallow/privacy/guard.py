@@ -32,6 +32,9 @@ from fallow.privacy.secure_sum import mask_answer
 from fallow.privacy.settings import SMALLEST, Privacy
 
 Noise = Literal["seeded", "os"]
+COARSEST = 2.0**40
+"""The largest bound that the server half may name where the study declares no larger one: numbers
+of ten sites then have 19 bits after the point."""
 
 
 @final
@@ -183,7 +186,13 @@ class ReleaseGuard:
                 f"site {self.site} adds nothing to a secure sum of {len(about.keys)} sites that "
                 f"has not its own key or fewer than {SMALLEST} sites"
             )
-        bound = about.bound or self.privacy.bound
+        bound = self.privacy.bound
+        coarsest = max(COARSEST, bound or 0.0)
+        if about.bound is not None and about.bound > coarsest:
+            raise Refusal(
+                f"site {self.site} adds nothing to a secure sum with the bound {about.bound:g}, "
+                f"which is above {coarsest:g}: rounded so much, the total would tell single parts"
+            )
         part = mask_answer(
             answer,
             site=self.site,

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from fallow.core.messages import Masked
-from fallow.core.totals import align_answers
+from fallow.core.totals import align_answers, check_addend
 from fallow.core.tree import Tree
 from fallow.core.types import Answer, SiteId
-from fallow.privacy.fixed import decode, encode
+from fallow.privacy.fixed import decode, encode, encode_any
 from fallow.privacy.masks import mask
 from fallow.privacy.settings import SMALLEST
 
@@ -103,15 +103,24 @@ def mask_answer(
 
     answer: what the site adds; its fields keep their shapes.  secret: the private half of the
     site's key for this sum.  about: the exchange, the attempt and the public keys of the cohort.
-    bound: the largest absolute value of a field, or None for what fixed point can hold.
+    bound: the largest absolute value of a field that the study declares, or None for what fixed
+    point can hold.
 
-    Raises ValueError for a number that is not finite or beyond the bound.
+    A bound that the server half names in ``about`` sets how fine the numbers are, and no more: were
+    a part refused by it, bounds of its choice would tell bit by bit how large that part is.
+
+    Raises ValueError for a number that is not finite or, where ``about`` names no bound, beyond the
+    declared one.
     """
     sites = about.among or len(about.keys)
-    fields = {
-        name: encode(site, verb, name, torch.as_tensor(answer[name]), bound, sites)
-        for name in sorted(answer)
-    }
+    fields: dict[str, Tensor] = {}
+    for name in sorted(answer):
+        value = torch.as_tensor(answer[name])
+        if about.bound is None:
+            fields[name] = encode(site, verb, name, value, bound, sites)
+        else:
+            check_addend(site, verb, name, value, None)
+            fields[name] = encode_any(value, about.bound, sites)
     fields[CHECK] = torch.tensor(1)
     publics = {other: bytes(key.tolist()) for other, key in about.keys.items()}
     purpose = f"fallow secure sum|{about.exchange}|{about.attempt}|{verb}"

@@ -61,7 +61,8 @@ def predict_file(
     ``site``: with the model that this site was tested with at the end, where each has its own.
     ``policy``: which names in the study resolve; by default Fallow's own, because a study may have
     been made by somebody else.
-    Classification: the class and its probability; regression: the value.
+    Classification: the class, its probability, and the probability of every class in a column
+    ``probability:CLASS``.  Regression: the value.
     """
     study = read_study(folder).study
     cell = StudyRun(query or study.reference or study.queries[0], study.seeds[0])
@@ -111,13 +112,25 @@ def predict_with(
     if state is None:
         raise ValueError(_explain_no_model(folder, list(own), site))
     about = saved["about"]
-    rows = read_rows(data, about["columns"], about["shape"], about.get("marks"))
+    rows = read_rows(
+        data,
+        about["columns"],
+        about["shape"],
+        about.get("marks"),
+        ids=about.get("ids", "id"),
+    )
     x = rows.x[rows.whole]
     outputs = outputs_of(recipe, saved, state, x, policy)
-    content = _write_csv(rows, _columns(outputs, about["classes"]))
+    columns = _columns(outputs, about["classes"])
+    if rows.named_by in columns:
+        raise ValueError(
+            f"{data.name}: the column of IDs is called {rows.named_by!r}, as a column of "
+            "predictions is; rename it"
+        )
+    content = _write_csv(rows, columns)
     if target.suffix == ".parquet":
         content = _turn_into_parquet(
-            content, rows.named_by, has_classes=bool(about["classes"])
+            content, rows.named_by, list(columns), has_classes=bool(about["classes"])
         )
     write_whole(target, content, mode=mode)
     return Predicted(target, len(x), len(rows.names) - len(x))
@@ -184,25 +197,39 @@ def _columns(outputs: Tensor, classes: Sequence[str]) -> dict[str, list[str]]:
     """What is said of rows, by the name of its column.  outputs: (n, c) or (n, 1)."""
     if not classes:
         return {"prediction": [repr(value) for value in outputs.squeeze(1).tolist()]}
-    best = outputs.softmax(1).max(1)
-    return {
+    probabilities = outputs.softmax(1)  # (n, c)
+    best = probabilities.max(1)
+    columns = {
         "prediction": [classes[c] for c in best.indices.tolist()],
         "probability": [f"{p:.6f}" for p in best.values.tolist()],
     }
+    for name, of_class in zip(classes, probabilities.T.tolist(), strict=True):
+        columns[f"probability:{name}"] = [f"{p:.6f}" for p in of_class]
+    return columns
 
 
-def _turn_into_parquet(content: bytes, named_by: str, *, has_classes: bool) -> bytes:
-    """The rows of a CSV of predictions as Parquet: names and classes are texts, the others numbers."""
+def _turn_into_parquet(
+    content: bytes, named_by: str, columns: Sequence[str], *, has_classes: bool
+) -> bytes:
+    """The rows of a CSV of predictions as Parquet: names and classes are texts, the others numbers.
+
+    columns: those beside ``named_by``, in the order of the file.
+    """
     from io import BytesIO
 
     import pandas as pd
 
-    types = {named_by: "str", "prediction": "float64"}
+    types = {named_by: "str"} | dict.fromkeys(columns, "float64")
     if has_classes:
-        types |= {"prediction": "str", "probability": "float64"}
+        types["prediction"] = "str"
     # an empty cell lacks a prediction; a class may be called "NA"
     table = pd.read_csv(
-        BytesIO(content), dtype=types, keep_default_na=False, na_values=[""]
+        BytesIO(content),
+        header=0,
+        names=list(types),
+        dtype=types,
+        keep_default_na=False,
+        na_values=[""],
     )
     for name, kind in types.items():
         if kind == "str":

@@ -25,7 +25,7 @@ class NewRows:
     """Rows to predict.
 
     x: (n, *shape) float32.  whole: (n,) bool, False where a row lacks a feature.  names: of the
-    rows, by ``named_by``: the files of images, the column ``id`` of a table, else numbers from 0.
+    rows, by ``named_by``: the files of images, the column of IDs of a table, else numbers from 0.
     """
 
     x: Tensor
@@ -39,6 +39,7 @@ def read_rows(
     columns: Sequence[str],
     shape: Sequence[int],
     marks: Sequence[Sequence[str]] | None = None,
+    ids: str = "id",
 ) -> NewRows:
     """The rows of a table, a .npz file, or all images below a folder.
 
@@ -46,13 +47,14 @@ def read_rows(
     the file (labels, names) are left aside.  An empty cell or NaN is a missing feature.
     marks: of a model that was trained on empty cells, and fills them in: its features that are 1
     where a cell is empty, each with the column that it marks.  None: it knows no empty cells.
+    ids: the column of IDs of a table; an .npz file has them in the array ``ids``.
     Raises ValueError that names a missing column, a cell that is no finite number or a text the
     model does not know, a shape that differs, or that all rows lack features.
     """
     if not path.exists():
         raise ValueError(f"there is no file {str(path)!r}; give the path of one")
     marked = {mark[0]: mark[1] for mark in marks or ()}
-    named_by, names, x = _read(path, columns, shape, marked)
+    named_by, names, x = _read(path, columns, shape, marked, ids)
     if tuple(x.shape[1:]) != tuple(shape):
         raise ValueError(
             f"{path.name} has rows of shape {tuple(x.shape[1:])}, the model takes {tuple(shape)}"
@@ -70,19 +72,23 @@ def read_rows(
 
 
 def _read(
-    path: Path, columns: Sequence[str], shape: Sequence[int], marked: Mapping[str, str]
+    path: Path,
+    columns: Sequence[str],
+    shape: Sequence[int],
+    marked: Mapping[str, str],
+    ids: str,
 ) -> tuple[str, Sequence[object] | None, Tensor]:
     """What rows are named by, their names (None: numbers), and the rows."""
     if path.is_dir():
         return _read_images(path, shape)
     if path.suffix.lower() == ".npz":
-        return "row", None, _read_npz(path, shape)
+        return _read_npz(path, shape, ids)
     if not columns:
         raise ValueError(
             f"the model was not trained on a table; give {path.stem}.npz with x, or a folder of "
             "images"
         )
-    return _read_table(path, columns, marked)
+    return _read_table(path, columns, marked, ids)
 
 
 def _read_images(
@@ -100,19 +106,29 @@ def _read_images(
     return "file", names, x
 
 
-def _read_npz(path: Path, shape: Sequence[int]) -> Tensor:
-    """The array ``x`` of a .npz file."""
+def _read_npz(
+    path: Path, shape: Sequence[int], ids: str
+) -> tuple[str, Sequence[object] | None, Tensor]:
+    """The array ``x`` of a .npz file, named by its array ``ids`` where it has one."""
     arrays = read_arrays(path)
     if "x" not in arrays:
         raise ValueError(f"{path.name} has no array 'x'{nearest('x', list(arrays))}")
     numbers, _ = as_features(bring_to_shape(arrays["x"], shape), path.name)
-    return torch.from_numpy(numbers)
+    x = torch.from_numpy(numbers)
+    if "ids" not in arrays:
+        return "row", None, x
+    names = [str(name) for name in arrays["ids"].tolist()]
+    if len(names) != len(x):
+        raise ValueError(
+            f"{path.name} has {len(x)} rows in x and {len(names)} in ids; give one ID per row"
+        )
+    return ids, names, x
 
 
 def _read_table(
-    path: Path, columns: Sequence[str], marked: Mapping[str, str]
+    path: Path, columns: Sequence[str], marked: Mapping[str, str], ids: str
 ) -> tuple[str, Sequence[object] | None, Tensor]:
-    """The features of a table, (n, len(columns)), named by its column ``id`` where it has one."""
+    """The features of a table, (n, len(columns)), named by its column of IDs where it has one."""
     cells = read_cells(path)
     _check_levels(path, cells, columns)
     features = []  # (n,) each
@@ -122,8 +138,8 @@ def _read_table(
         else:
             features.append(_encode_column(path, cells, name))
     x = torch.from_numpy(np.stack(features, axis=1))
-    if "id" in cells:
-        return "id", cells["id"], x
+    if ids in cells:
+        return ids, cells[ids], x
     return "row", None, x
 
 

@@ -63,10 +63,14 @@ def _kind(path: Path) -> str:
 # -- in -------------------------------------------------------------------------------------
 
 
-def read_lines(path: Path, by: Key) -> list[tuple[str, dict[str, str]]]:
+def read_lines(
+    path: Path, by: Key, names: Mapping[str, str] | None = None
+) -> list[tuple[str, dict[str, str]]]:
     """Each line's place and its cells `READ`, "" where there is none.
 
-    by: the column that names samples.  Raises ValueError for a file that is not such a table.
+    by: the column that names samples.  names: other names of columns `READ`, such as the study's
+    own, each with the column that it stands for.  Raises ValueError for a file that is not such a
+    table.
     """
     if path.suffix.lower() == ANNOTATIONS:
         return _read_images(path)
@@ -82,16 +86,20 @@ def read_lines(path: Path, by: Key) -> list[tuple[str, dict[str, str]]]:
             f"{path.name} is not in UTF-8; save it in that encoding"
         ) from error
     if kind == "json":
-        entries = _read_json(path, text)
+        entries = _read_json(path, text, names or {})
     else:
-        entries = _read_csv(path, text)
+        entries = _read_csv(path, text, names or {})
     if not text.strip():
         raise ValueError(f"{path.name} is empty; it needs a header with {by!r} and 'label'")
     for needed in (by, "label"):
         if entries and not any(needed in cells for _, cells in entries):
             first = entries[0][1]
+            own = {column: name for name, column in (names or {}).items()}
+            also = ""
+            if needed in own:
+                also = f" (or {own[needed]!r})"
             raise ValueError(
-                f"{path.name} has no {needed!r}, only {', '.join(map(repr, first))}; each "
+                f"{path.name} has no {needed!r}{also}, only {', '.join(map(repr, first))}; each "
                 f"label needs {by!r} and 'label'"
             )
     return [(at, _select_cells(cells)) for at, cells in entries]
@@ -121,17 +129,17 @@ def _select_cells(cells: Mapping[str, object]) -> dict[str, str]:
     return selected
 
 
-def _read_csv(path: Path, text: str) -> list[Entry]:
+def _read_csv(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
     separator = _find_separator(text)
     table = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     entries: list[Entry] = []
     try:
-        header = _normalise_header(next(table, []))
+        header = _normalise_header(next(table, []), names)
         twice = [name for name in READ if header.count(name) > 1]
         if twice:
             raise ValueError(
-                f"{path.name} has two columns {twice[0]!r}, and nobody can tell which one counts; "
-                "rename the other"
+                f"{path.name} has {_name_twice(twice[0], names)}, and nobody can tell which one "
+                "counts; rename the other"
             )
         for line in table:
             if not line:
@@ -159,15 +167,25 @@ def _find_separator(text: str) -> str:
     return ","
 
 
-def _normalise_header(line: Sequence[str]) -> list[str]:
+def _name_twice(column: str, names: Mapping[str, str]) -> str:
+    """A column that a file has twice, in words.  names: other names of columns."""
+    for name, meant in names.items():
+        if meant == column:
+            return f"two columns {column!r}, which may also be called {name!r}"
+    return f"two columns {column!r}"
+
+
+def _normalise_header(line: Sequence[str], others: Mapping[str, str]) -> list[str]:
     """The names of the columns; those that are read in small letters, where two do not become
-    one by it."""
+    one by it.  others: other names of columns, each with the column that it stands for."""
     names = [name.strip() for name in line]
     times = Counter(name.lower() for name in names)
     header: list[str] = []
     for name in names:
         small = name.lower()
-        if small in READ and times[small] == 1:
+        if name in others:
+            header.append(others[name])
+        elif small in READ and times[small] == 1:
             header.append(small)
         else:
             header.append(name)
@@ -185,7 +203,19 @@ def _read_object(pairs: Sequence[tuple[str, object]]) -> Cells:
     return cells
 
 
-def _read_json(path: Path, text: str) -> list[Entry]:
+def _rename(cells: Cells, names: Mapping[str, str]) -> Cells:
+    """An object by the names of columns that are read.  Raises ValueError for one that says the
+    same under two names."""
+    renamed: Cells = {}
+    for name, value in cells.items():
+        column = names.get(name, name)
+        if column in renamed:
+            raise ValueError(f"an object has {_name_twice(column, names)}; keep one")
+        renamed[column] = value
+    return renamed
+
+
+def _read_json(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
     try:
         tree: object = json.loads(text, object_pairs_hook=_read_object)
     except (ValueError, RecursionError) as error:
@@ -196,10 +226,11 @@ def _read_json(path: Path, text: str) -> list[Entry]:
         )
     entries: list[Entry] = []
     for number, one in enumerate(tree, start=1):
-        said: list[Cells] = [one]
         try:
             if is_task(one):
                 said = read_task(one)
+            else:
+                said = [_rename(one, names)]
         except ValueError as error:
             raise ValueError(f"{path.name}, entry {number}: {error}") from error
         for cells in said:

@@ -16,12 +16,13 @@ A file has one line (CSV, UTF-8, with a header) or one object (JSON, in a list) 
     feature:NAME    a column of a table, ``feature:NAME (UNIT)`` where it has a unit
     file            path of an image
 
-Import reads ``id`` and ``label``, and ``who`` where it is given; other columns are passed over, so
-that a file may travel through another tool and back.  Label Studio's full JSON is read as it is
-(`label_studio`), and written where that is wanted.  Its shorter forms (JSON-MIN, CSV), like other
-tools that number samples on their own, have another number under ``id`` and keep ``row``: import
-such a file with ``by="row"``.  A file that has both must agree with itself, so that one mistaken
-for the other is refused.
+Import reads ``id`` and ``label``, and ``who`` where it is given. The study's own names of the
+columns of IDs and of labels do as well. Other columns are passed over, so that a file may travel
+through another tool and back. Label Studio's full JSON is read as it is (`label_studio`), and
+written where that is wanted. Its shorter forms (JSON-MIN, CSV), like other tools that number
+samples on their own, have another number under ``id`` and keep ``row``: import such a file with
+``by="row"``. A file that has both must agree with itself, so that one mistaken for the other is
+refused.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ from fallow.storage.plain import plain
 
 CANNOT_TELL = "cannot tell"
 LONGEST_NAME = 200  # letters of a person's name or address
+WRITTEN = (
+    *("id", "label", "row", "cycle", "place", "who", "at", "state"),
+    *("guess", "probability", "guess_by", "score", "file"),
+)
+"""Columns that are written, which keep their meaning whatever a study calls its own."""
 
 
 # -- out ------------------------------------------------------------------------------------
@@ -268,7 +274,7 @@ def _parse_file(
     if by == "id":
         row_of_name = {name: row for row, name in enumerate(_list_names(path, rows))}
     most_hints = _bound_hints(len(row_of_name))
-    for place, cells in read_lines(path, by):
+    for place, cells in read_lines(path, by, _other_names(schema, by)):
         if not cells["label"]:
             parsed.empty += 1
             continue
@@ -285,6 +291,14 @@ def _parse_file(
         line = _Line(place=place, row=row, value=value, who=name)
         parsed.lines.append(line)
     return parsed
+
+
+def _other_names(schema: Schema, by: Key) -> dict[str, str]:
+    """The study's own names of columns, each with the column of a file that it stands for."""
+    names = {schema.label: "label"}
+    if by == "id":
+        names[schema.ids] = "id"
+    return {name: column for name, column in names.items() if name not in WRITTEN}
 
 
 def _bound_hints(rows: int) -> int:
