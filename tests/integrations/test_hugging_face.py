@@ -27,6 +27,7 @@ from fallow.integrations import (
     labels_to_datasets,
     push_to_hub,
 )
+from tests.data.test_own_images import POSTSCRIPT, plant_ghostscript
 from tests.integrations.conftest import QUICK
 
 # -- a model --------------------------------------------------------------------------------
@@ -389,3 +390,18 @@ def test_labels_of_a_run_are_a_data_set_with_names(run: fl.Run) -> None:
     assert len(found) == len(run.labels) == run.records["labelled"].iloc[-1]
     assert found["row"][:] == run.labels["row"].tolist()
     assert found["label"][:] == [int(value) for value in run.labels["value"]]
+
+
+def test_postscript_in_a_column_of_images_runs_no_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    trace = plant_ghostscript(tmp_path, monkeypatch)
+    kinds = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.Value("string")}
+    )
+    stored = [{"bytes": POSTSCRIPT, "path": "x.png"}]
+    images = datasets.Dataset.from_dict({"image": stored, "label": ["cat"]}, features=kinds)
+    with pytest.raises(ValueError, match=r"column 'image', row 1 could not be read as"):
+        from_datasets(images, label="label")
+    assert not trace.exists()

@@ -5,7 +5,8 @@ Nothing is sent anywhere but by `push_to_hub`, which is called by a person alone
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from fallow.data import Dataset
 from fallow.data.own.frame import from_frame
 from fallow.data.own.labels import TaskChoice
 from fallow.data.own.open import from_arrays
+from fallow.data.own.raster import ImageError, open_image
 
 if TYPE_CHECKING:
     import datasets
@@ -105,7 +107,7 @@ def from_datasets(
     sites_test = None
     if test is not None:
         about_test = _name_classes(test.select_columns(used))
-        x_test = _stack_rows(test[rows], rows)
+        x_test = _stack_rows(_decode_rows(test, rows), rows)
         y_test = _read_labels(about_test[label])
         if site is not None:
             sites_test = about_test[site].astype(str).to_numpy()
@@ -116,7 +118,7 @@ def from_datasets(
     if id is not None:
         ids = about[id].astype(str).tolist()
     return from_arrays(
-        _stack_rows(dataset[rows], rows),
+        _stack_rows(_decode_rows(dataset, rows), rows),
         _read_labels(about[label]),
         sites,
         x_test=x_test,
@@ -150,6 +152,35 @@ def _read_labels(column: Any) -> npt.NDArray[Any]:
         return texts
     numbers: npt.NDArray[Any] = column.to_numpy()
     return numbers
+
+
+def _decode_rows(dataset: datasets.Dataset, column: str) -> Sequence[Any]:
+    """The column as ``datasets`` decodes it: images of Pillow, or lists.
+
+    ``datasets`` decodes every format that Pillow knows, so each image is opened here first.
+    """
+    import datasets
+
+    if isinstance(dataset.features[column], datasets.Image):
+        stored = dataset.cast_column(column, datasets.Image(decode=False))[column]
+        for row, image in enumerate(stored):
+            _check_image(image, f"column {column!r}, row {row + 1}")
+    values: Sequence[Any] = dataset[column]
+    return values
+
+
+def _check_image(image: Mapping[str, Any], where: str) -> None:
+    """Raise ValueError for an image that is in none of the formats that are read here."""
+    source: Path | BytesIO
+    if image["bytes"] is None:
+        source = Path(image["path"])
+    else:
+        source = BytesIO(image["bytes"])
+    try:
+        with open_image(source, "a data set of images"):
+            pass
+    except ImageError as error:
+        raise ValueError(f"{where} could not be read as an image: {error}") from error
 
 
 def _stack_rows(values: Sequence[Any], name: str) -> npt.NDArray[Any]:
