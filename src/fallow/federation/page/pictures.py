@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.optional import import_optional
+from fallow.data.own.raster import ImageError, open_image
 from fallow.federation.site.rows import SiteRows
 
 SHOWN = {  # what every browser shows as it is
@@ -53,14 +54,13 @@ def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
     media_type = SHOWN.get(shown.suffix.lower())
     if media_type is not None:
         return Picture(content, media_type)
-    images = import_optional("PIL.Image", "pillow", "showing this kind of image")
     try:
-        with images.open(BytesIO(content)) as opened:
+        with open_image(BytesIO(content), "showing this kind of image") as opened:
             mode = "RGB"
             if "A" in opened.getbands():  # it lets what is behind it through
                 mode = "RGBA"
             return _png(opened.convert(mode))
-    except (OSError, SyntaxError) as error:
+    except ImageError as error:
         raise ValueError(f"the image {shown.name} cannot be shown: {error}") from error
 
 
@@ -79,10 +79,9 @@ def sizes(rows: SiteRows, row: int) -> list[tuple[int, int]]:
 def _size_of_file(rows: SiteRows, row: int, view: int) -> tuple[int, int]:
     try:
         content = BytesIO(rows.content(row, view) or b"")
-        images = import_optional("PIL.Image", "pillow", "showing images")
-        with images.open(content) as opened:
+        with open_image(content, "showing images") as opened:
             width, height = opened.size
-    except (OSError, SyntaxError, ValueError):
+    except ValueError:
         return SMALL, SMALL  # the address of the picture says what is wrong with it
     return int(width), int(height)
 
