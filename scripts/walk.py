@@ -187,7 +187,8 @@ def open_page(walk: Walk, browser: Any, site: str) -> Any:
     """A labelling page, by the address that its process prints."""
     name = f"page of {site}"
     walk.log(name).unlink(missing_ok=True)
-    walk.start(name, "label", walk.study(site), "--who", f"Ann of {site}", "--no-open")
+    words = ("--who", f"Ann of {site}", "--no-open", "--port", "0")
+    walk.start(name, "label", walk.study(site), *words)
     log = walk.log(name)
     walk.wait(lambda: "/enter?token=" in log.read_text(), name)
     (address,) = re.findall(r"http://\S+", log.read_text())

@@ -33,6 +33,8 @@ Runs
     compare              several strategies under the same seeds: a Study
     read_study           a Study that was kept in a folder
     write_report         one page about several studies
+    load_model           a LoadedModel from a folder that Run.save wrote
+    LoadedModel          predictions of such a model
     Run, Study           records, tables, curves, models, predictions
     Recipe, Spec         settings in words, as TOML has them
     TrainingConfig, TrainingStage  local training: epochs, batch size, and when it ends

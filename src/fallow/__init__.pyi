@@ -17,6 +17,8 @@ from fallow.api.models import MobileNetV2 as MobileNetV2
 from fallow.api.models import ResNet8 as ResNet8
 from fallow.api.runs import Run as Run
 from fallow.api.runs import run as run
+from fallow.api.saved_model import LoadedModel as LoadedModel
+from fallow.api.saved_model import load_model as load_model
 from fallow.api.selection import Selection as Selection
 from fallow.api.selection import Site as Site
 from fallow.api.selection import select as select

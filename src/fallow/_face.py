@@ -48,6 +48,7 @@ PARTS = {
     "fallow.api.datasets": ("from_arrays", "load"),
     "fallow.api.federation": ("Federation",),
     "fallow.api.runs": ("Run", "run"),
+    "fallow.api.saved_model": ("LoadedModel", "load_model"),
     "fallow.api.selection": ("Selection", "Site", "select"),
     "fallow.data.own.frame": ("from_frame",),
     "fallow.api.studies": ("Study", "compare", "read_study", "write_report"),

@@ -136,7 +136,8 @@ def test_a_planted_duplicate_is_found_and_dropped() -> None:
     assert drop_leaks(d) == (d, 0)
     planted = toy(x_test=torch.stack([d.x_test[0], d.x[4]]))
     with pytest.raises(
-        ValueError, match=r"1 of 2 test rows .*test row 1 is training row 4.*drop_leaks"
+        ValueError,
+        match=r"1 of 2 test rows .*test row 1 is training row 4.*fallow.data.drop_leaks",
     ):
         check_leak(planted)
     clean, dropped = drop_leaks(planted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from pathlib import Path
 
@@ -157,7 +158,9 @@ def test_a_few_bytes_that_name_a_huge_picture_are_not_unpacked(tmp_path: Path) -
     (tmp_path / "north" / "cat" / "b.png").write_bytes(
         whole[:12] + head + mark + whole[33:]
     )
-    with pytest.raises(ValueError, match=r"b\.png is not read as an image: Image size"):
+    with pytest.raises(
+        ValueError, match=r"b\.png could not be read as an image: Image size"
+    ):
         from_folder(tmp_path)
 
 
@@ -174,3 +177,48 @@ def test_reading_a_folder_says_how_many_bytes_of_its_files_it_has_read(
     total = sum(file.stat().st_size for file in tmp_path.glob("*/*.png"))
     assert len(said) == 12 and said[-1] == (total, total)
     assert 0 < said[5][0] < total
+
+
+POSTSCRIPT = b"""%!PS-Adobe-3.0 EPSF-3.0
+%%BoundingBox: 0 0 4 4
+%%EndComments
+showpage
+%%EOF
+"""
+
+
+def plant_ghostscript(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a program called gs first on the path; the file that it writes when it runs."""
+    from PIL import EpsImagePlugin
+
+    trace = folder / "gs-ran"
+    program = folder / "gs"
+    program.write_text(f"#!/bin/sh\ntouch {trace}\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # looked for at the first use
+    return trace
+
+
+def test_postscript_under_the_name_of_an_image_runs_no_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = plant_ghostscript(tmp_path, monkeypatch)
+    file = tmp_path / "rows" / "north" / "cat" / "x.png"
+    save(file.with_name("a.png"), np.zeros((4, 4), np.uint8))
+    file.write_bytes(POSTSCRIPT)
+    with pytest.raises(
+        ValueError, match=r"x\.png could not be read as an image: it is not in a format"
+    ):
+        from_folder(tmp_path / "rows")
+    assert not trace.exists()
+
+
+def test_every_image_is_opened_by_the_function_that_names_the_formats() -> None:
+    source = Path(__file__).parents[2] / "src" / "fallow"
+    openers = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if re.search(r"\bimages?\.open\(|\bImage\.open\(", path.read_text("utf-8"))
+    }
+    assert openers == {"data/own/raster.py"}

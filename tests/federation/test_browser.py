@@ -26,7 +26,7 @@ pytestmark = NEEDS
 def open_page(browser: Any, study: Real, site: str) -> Any:
     """The labelling page of a site, by the address that its process prints."""
     name = f"page of {site}"
-    words = ("label", str(study.folder / site), "--who", "Ann", "--no-open")
+    words = ("label", str(study.folder / site), "--who", "Ann", "--no-open", "--port", "0")
     study.running[name] = start_command(study.log(name), *words)
     wait_until(lambda: "/enter?token=" in study.text(name), LONG, name)
     found = re.search(r"http://\S+", study.text(name))

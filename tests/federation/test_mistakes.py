@@ -156,7 +156,7 @@ OWN: list[tuple[str, ...]] = [
     ("site", "status", "X"),
     ("site", "import", "X", "labels.csv"),
     ("site", "export", "X", "out.csv"),
-    ("label", "X", "--no-open"),
+    ("label", "X", "--no-open", "--port", "0"),
 ]
 
 
@@ -221,7 +221,10 @@ def test_two_sites_of_one_name_or_one_pair_of_keys_are_found_out(command: Said) 
 
 Change = Callable[[], object]
 STATUS, START = ("site", "status", "north"), ("site", "start", "north")
-LABEL, EXPORT = ("label", "north", "--no-open"), ("site", "export", "north", "out.csv")
+LABEL, EXPORT = (
+    ("label", "north", "--no-open", "--port", "0"),
+    ("site", "export", "north", "out.csv"),
+)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def labels() -> dict[int, list[float | None]]:
         ((*IMPORT, "list.json"), "list.json is not a list of objects"),
         ((*IMPORT, "nothing.csv"), "nothing.csv is empty"),
         ((*IMPORT, "study"), "ends neither in .csv nor in .json"),
-        ((*IMPORT, "rows.csv"), "rows.csv has no 'label'"),
+        ((*IMPORT, "rows.csv"), "2 lines of rows.csv cannot be taken"),
         (
             ("site", "export", "north", "asked.txt"),
             "asked.txt ends neither in .csv nor in .json",
@@ -61,7 +61,10 @@ def labels() -> dict[int, list[float | None]]:
             "does not end in .json",
         ),
         (("label", "north", "--no-open", "--port", "65536"), "65536 is not in the range"),
-        (("label", "north", "--no-open", "--who", ""), "'' cannot be kept as a name"),
+        (
+            ("label", "north", "--no-open", "--port", "0", "--who", ""),
+            "'' cannot be kept as a name",
+        ),
     ],
 )
 def test_a_file_of_labels_that_is_none_is_named(

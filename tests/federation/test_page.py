@@ -11,6 +11,7 @@ import pytest
 from fallow.federation.ledger.questions import Reasons
 from fallow.federation.page.words import list_reasons
 from fallow.federation.site.rows import ReadableRow
+from tests.data.test_own_images import POSTSCRIPT, plant_ghostscript
 from tests.federation.desks import (
     DIGITS,
     DOSE,
@@ -288,6 +289,19 @@ def test_pictures_are_shown_from_their_files_and_small_ones_enlarged(
     assert found.content == (tmp_path / "scan-3.png").read_bytes()
     (tmp_path / "scan-3.png").unlink()
     assert "scan-3.png cannot be shown" in browser.get("/picture/3")
+
+
+def test_postscript_under_the_name_of_an_image_is_not_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = plant_ghostscript(tmp_path, monkeypatch)
+    rows = picture_rows(tmp_path)
+    file = tmp_path / "scan-3.tif"
+    file.write_bytes(POSTSCRIPT)
+    browser = enter(make_desk(tmp_path, DIGITS, replace(rows, describe=lambda row: file)))
+    browser.get()
+    assert "scan-3.tif cannot be shown" in browser.get("/picture/3")
+    assert not trace.exists()
 
 
 def test_rows_that_have_the_shape_of_pictures_are_drawn(tmp_path: Path) -> None:

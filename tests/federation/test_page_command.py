@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -18,6 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fallow.cli.app import app
+from fallow.cli.label import PORT
 from fallow.federation.page.local_server import listen
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.study_file import write_agreement
@@ -75,7 +77,7 @@ def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> 
         str(site.path),
     ]
     process = subprocess.Popen(
-        [*line, "--who", "Ann"],
+        [*line, "--who", "Ann", "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ
@@ -109,15 +111,34 @@ def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> 
 
 def test_a_name_that_cannot_be_kept_is_refused_at_once(tmp_path: Path) -> None:
     site = make_site(tmp_path)
-    done = CliRunner().invoke(app, ["label", str(site.path), "--who", "=cmd", "--no-open"])
+    done = CliRunner().invoke(
+        app, ["label", str(site.path), "--who", "=cmd", "--no-open", "--port", "0"]
+    )
     assert isinstance(done.exception, ValueError) and "cannot be kept as a name" in str(
         done.exception
     )
+
+
+def test_the_page_has_the_same_port_every_time(tmp_path: Path) -> None:
+    """Nothing else of these tests listens there, so that this one can take it first."""
+    site = make_site(tmp_path)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):  # another process has it already: as good
+            other.bind(("127.0.0.1", PORT))
+            other.listen()
+        done = CliRunner().invoke(
+            app, ["label", str(site.path), "--who", "Ann", "--no-open"]
+        )
+    assert isinstance(done.exception, Failed)
+    assert f"port {PORT} cannot be used" in str(done.exception)
 
 
 def test_a_port_that_is_taken_is_said() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        with pytest.raises(Failed, match="choose another with --port, or leave it out"):
+        with pytest.raises(
+            Failed, match=r"another process listens there, .* --port 0 for any"
+        ):
             listen(other.getsockname()[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from PIL import Image
 
 from fallow.federation.ledger.questions import Question
-from fallow.federation.page.pictures import picture, sizes
+from fallow.federation.page.pictures import picture, placeholder, sizes
 from fallow.federation.schema import Schema
 from fallow.federation.site.labels_io import export_questions
 from fallow.federation.site.rows import SiteRows, read_rows
@@ -135,6 +136,33 @@ def test_a_page_names_each_image_of_a_sample(tmp_path: Path) -> None:
         assert browser.request("GET", wrong).status_code == 404
 
 
+def write_huge(file: Path) -> None:
+    """A few bytes that claim to be a picture of 900 megapixels."""
+    Image.fromarray(np.zeros((4, 4), np.uint8)).save(file)
+    whole = file.read_bytes()
+    head = b"IHDR" + 2 * (30_000).to_bytes(4, "big") + whole[24:29]
+    file.write_bytes(whole[:12] + head + zlib.crc32(head).to_bytes(4, "big") + whole[33:])
+
+
+def test_a_page_says_in_the_place_of_an_image_why_it_is_not_shown(tmp_path: Path) -> None:
+    file = write_pairs(tmp_path)
+    write_huge(tmp_path / "3-right.png")
+    (tmp_path / "5-left.png").write_bytes(b"%!PS-Adobe-3.0 <b>")
+    rows = read_rows(file, ARRAYS)
+    assert any("3-right.png cannot be shown: Image size" in note for note in rows.notes)
+    assert any("5-left.png cannot be shown: it is not in" in note for note in rows.notes)
+    browser = enter(make_desk(tmp_path, ARRAYS, rows, asked=(3, 5)))
+    browser.get()
+    assert browser.shown.status_code == 200
+    assert 'src="/picture/3/1"' in browser.shown.text
+    shown = browser.request("GET", "/picture/3/1")
+    assert shown.headers["content-type"] == "image/svg+xml"
+    assert "3-right.png cannot be shown" in " ".join(browser.text.split())
+    browser.request("GET", "/picture/5")
+    assert "5-left.png cannot be shown: it is not in a format" in browser.text
+    assert b"<b>" not in placeholder("<b>").content
+
+
 def disagree(folder: Path, rows: SiteRows, schema: Schema) -> Any:
     """A desk of three samples on two of which people disagree."""
     desk = make_desk(folder, schema, rows, asked=(3, 1, 4), annotators=2)
@@ -205,3 +233,14 @@ def test_images_on_which_people_disagree_are_looked_at_each_for_itself(
         assert fits(page)
         assert wrong == []
         page.context.close()
+
+
+@browser_test
+def test_a_browser_shows_the_placeholder(tmp_path: Path, chromium: Any) -> None:
+    file = write_pairs(tmp_path)
+    write_huge(tmp_path / "3-right.png")
+    desk = make_desk(tmp_path, ARRAYS, read_rows(file, ARRAYS), asked=(3,))
+    with running(desk, "Ann") as door:
+        page, _ = page_of(chromium, 900, door.address)
+        widths = page.evaluate("[...document.images].map(image => image.naturalWidth)")
+    assert len(widths) == 2 and min(widths) > 0

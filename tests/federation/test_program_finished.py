@@ -7,9 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from fallow.cli.app import app
 from fallow.core.names import BUILT_IN
 from fallow.federation.card import CARD, INTENDED
+from fallow.federation.monitoring import watch
 from fallow.federation.site.predict import predict_at
 from fallow.report.live import read_live
 from fallow.report.page import write_report
@@ -126,6 +129,32 @@ def test_a_finished_study_is_left_as_it_is(finished: Federation) -> None:
     assert finished.program().go()
     assert (finished.place / CARD).read_bytes() == before
     assert len(finished.link.delivered) == sent
+
+
+def test_a_site_is_well_after_the_end_without_a_process(
+    finished: Federation, tmp_path: Path
+) -> None:
+    site = finished.folder / "basel"
+    health = watch(site).check()
+    assert health.is_well
+    assert health.why == f"study {finished.agreement.name} has ended at site basel"
+    done = CliRunner().invoke(app, ["monitor", str(site), "--check"])
+    assert done.exit_code == 0
+    ended = tiny(tmp_path)
+    assert not watch(ended.folder / "basel").check().is_well
+
+
+def test_after_the_end_labels_are_exported(finished: Federation, tmp_path: Path) -> None:
+    out = tmp_path / "labels.csv"
+    site = finished.folder / "basel"
+    done = CliRunner().invoke(app, ["site", "export", str(site), str(out)])
+    assert done.exit_code == 0 and f"wrote 7 labels to {out}" in done.output.replace(
+        "\n", ""
+    )
+    lines = list(csv.DictReader(out.read_text().splitlines()))
+    schema = finished.agreement.schema
+    for line in lines:
+        assert schema.value(line["label"]) == finished.truth("basel", int(line["row"]))
 
 
 def test_the_card_says_what_the_model_was_trained_on(finished: Federation) -> None:

@@ -21,13 +21,13 @@ import torch
 from safetensors.torch import load, save
 
 import fallow as fl
+from fallow import load_model
 from fallow.integrations import (
     from_datasets,
     labels_to_datasets,
-    load_model,
     push_to_hub,
-    save_model,
 )
+from tests.data.test_own_images import POSTSCRIPT, plant_ghostscript
 from tests.integrations.conftest import QUICK
 
 # -- a model --------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def patients() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def repository(run: fl.Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(run, tmp_path_factory.mktemp("hub") / "wards", licence="mit")
+    return run.save(tmp_path_factory.mktemp("hub") / "wards", licence="mit")
 
 
 def test_a_model_comes_back_from_its_repository_as_it_was(
@@ -101,7 +101,7 @@ def test_a_model_of_numbers_and_of_a_fitted_encoder_comes_back(tmp_path: Path) -
     rows = fl.from_arrays(x, (100 + 20 * x.sum(1)).numpy(), name="prices")
     world = fl.Federation(rows, sites=3)
     run = fl.run(world, "random", encoder="fourier:features=16:gamma=0.25", **QUICK)
-    again = load_model(save_model(run, tmp_path / "prices"))
+    again = load_model(run.save(tmp_path / "prices"))
     assert np.array_equal(again.predict(x[:9]), run.predict(x[:9]))
 
 
@@ -110,9 +110,9 @@ def test_a_model_of_each_site_needs_to_be_told_whose(
 ) -> None:
     run = fl.run(world, "random", "local", **QUICK)
     with pytest.raises(ValueError, match="each site has a model of its own; say site="):
-        save_model(run, tmp_path / "all")
+        run.save(tmp_path / "all")
     site = run.sites[0]
-    again = load_model(save_model(run, tmp_path / "one", site=site))
+    again = load_model(run.save(tmp_path / "one", site=site))
     x = world.dataset.x_test
     assert again.predict(x).tolist() == run.predict(x, site).tolist()
 
@@ -172,7 +172,7 @@ def test_weights_that_are_no_tensors_are_refused(repository: Path, tmp_path: Pat
     (folder / "model.safetensors").write_bytes(save({"w": torch.zeros(2)}, {}))
     with pytest.raises(ValueError, match="of different networks"):
         load_model(folder)
-    with pytest.raises(ValueError, match="give a folder that save_model wrote"):
+    with pytest.raises(ValueError, match=r"give a folder that Run\.save wrote"):
         load_model(tmp_path / "nowhere")
 
 
@@ -221,7 +221,7 @@ def test_a_licence_that_would_break_the_header_is_refused(
     run: fl.Run, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match="is none of the hub"):
-        save_model(run, tmp_path / "a", licence="mit\ntags: [x]")
+        run.save(tmp_path / "a", licence="mit\ntags: [x]")
     assert not (tmp_path / "a").exists()
 
 
@@ -317,7 +317,7 @@ def test_a_repository_is_sent_only_when_somebody_says_so_and_only_its_three_file
 
 def test_a_folder_that_is_no_model_is_never_sent(tmp_path: Path) -> None:
     pytest.importorskip("huggingface_hub")
-    with pytest.raises(ValueError, match="give a folder that save_model wrote"):
+    with pytest.raises(ValueError, match=r"give a folder that Run\.save wrote"):
         push_to_hub(tmp_path, "ann/wards")
 
 
@@ -390,3 +390,18 @@ def test_labels_of_a_run_are_a_data_set_with_names(run: fl.Run) -> None:
     assert len(found) == len(run.labels) == run.records["labelled"].iloc[-1]
     assert found["row"][:] == run.labels["row"].tolist()
     assert found["label"][:] == [int(value) for value in run.labels["value"]]
+
+
+def test_postscript_in_a_column_of_images_runs_no_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    trace = plant_ghostscript(tmp_path, monkeypatch)
+    kinds = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.Value("string")}
+    )
+    stored = [{"bytes": POSTSCRIPT, "path": "x.png"}]
+    images = datasets.Dataset.from_dict({"image": stored, "label": ["cat"]}, features=kinds)
+    with pytest.raises(ValueError, match=r"column 'image', row 1 could not be read as"):
+        from_datasets(images, label="label")
+    assert not trace.exists()

@@ -108,6 +108,6 @@ def test_logits_without_a_row_axis_are_refused(score: Score) -> None:
         score(torch.zeros(3))
 
 
-def test_a_margin_needs_a_second_class() -> None:
-    with pytest.raises(ValueError, match="margin needs at least 2 classes"):
-        margin(torch.zeros(4, 1))
+def test_with_one_class_every_row_is_certain() -> None:
+    assert margin(torch.tensor([[5.0], [-2.0]])).tolist() == [0.0, 0.0]
+    assert margin(torch.tensor([[torch.nan]])).isnan().all()

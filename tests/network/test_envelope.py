@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +37,21 @@ def test_an_order_with_a_wrong_head_is_refused_in_a_sentence_of_ours(
     with pytest.raises(Refusal) as refused:
         open_order(verify_key(SECRET), blob)
     assert str(refused.value) == f"in a message from the coordinator {sentence}"
+
+
+def test_a_message_with_a_long_header_is_not_unpacked() -> None:
+    """Plain values take 20 times their bytes in memory; honest messages have a few KB of them."""
+    numbers = [0] * 150_000
+    reply = sign_message(SECRET, replace(REPLY, answer={"x": numbers}))
+    order = sign_message(SECRET, replace(ORDER, body={"x": numbers}))
+    tracemalloc.start()
+    with pytest.raises(Refusal, match="from site a could not be read"):
+        open_reply(verify_key(SECRET), reply, "a")
+    with pytest.raises(Refusal, match="from the coordinator could not be read"):
+        open_order(verify_key(SECRET), order)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * len(reply)
 
 
 def test_a_reply_with_a_wrong_head_is_refused_in_a_sentence_of_ours() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import tensor
 
@@ -27,7 +26,7 @@ def test_the_global_model_is_read_when_it_is_asked_for() -> None:
     assert world({"a": site}, Margin(model="global")).picks(1) == {"a": [1]}
 
 
-def test_one_class_has_no_margin_and_that_is_said() -> None:
-    site = Table(torch.zeros(3, 1).double(), torch.zeros(3, 1).double(), [0])
-    with pytest.raises(RuntimeError, match="margin needs at least 2 classes"):
-        world({"a": site}, Margin()).query(1)
+def test_of_one_class_every_row_is_certain_and_chance_decides() -> None:
+    site = Table(torch.zeros(9, 1).double(), torch.zeros(9, 1).double(), [0])
+    picks = {world({"a": site}, Margin(), seed).picks(1)["a"][0] for seed in range(9)}
+    assert len(picks) > 1

@@ -61,3 +61,13 @@ def test_a_model_that_nobody_remembers_has_no_features_either() -> None:
     view = SiteView(site_with("linear"), 0)
     with pytest.raises(ValueError, match="site a has no model 'kd'"):
         view.embed("kd")
+
+
+def test_a_site_whose_round_did_not_count_uses_the_global_model() -> None:
+    site = site_with("linear")
+    site.buy([Label(0, 1.0, cycle=-1)])
+    view = SiteView(site, 0)
+    expected = view.logits("global")
+    assert "local" not in site.memory
+    assert torch.equal(view.logits("local"), expected)
+    assert torch.equal(view.embed("local"), view.embed("global"))

@@ -135,7 +135,7 @@ class GivenView:
         found = self._look_up(self._said.outputs, model, which)
         if found is not None:
             return found
-        if not self._said.has_model:
+        if not self._said.has_model or self._lacks_local(model):
             self._lack(
                 f"reads what the {model} model says of the {which} rows",
                 _give(model, which),
@@ -152,10 +152,15 @@ class GivenView:
                     "reads features of the labelled rows", "features=(pool, labelled)"
                 )
             return self.rows(which).flatten(1)
+        if self._lacks_local(model):
+            self._lack("reads features of the local model", "model={'local': module}")
         return self._inner.embed(model, which)
 
     def model(self, name: str) -> State:
-        self._check_model(f"reads the weights of the {name} model")
+        what = f"reads the weights of the {name} model"
+        self._check_model(what)
+        if self._lacks_local(name):
+            self._lack(what, "model={'local': module}")
         return self._inner.model(name)
 
     def forward(
@@ -183,6 +188,12 @@ class GivenView:
             if name in given and which in given[name]:
                 return given[name][which]
         return None
+
+    def _lacks_local(self, model: str) -> bool:
+        """Whether the local model is asked for where the caller gave another one alone.  A run uses
+        the global model then; a caller may have forgotten the local one."""
+        has_labels = len(self._inner.labels) > 0
+        return model == "local" and has_labels and "local" not in self._inner.memory
 
     def _check_model(self, what: str) -> None:
         if not self._said.has_model:

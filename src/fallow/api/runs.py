@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor, nn
 
 from fallow.api.federation import Federation
 from fallow.api.objects import read_seed
 from fallow.api.progress import Progress
 from fallow.api.remembered import open_kept
+from fallow.api.saved_model import read_rows_for, save_run
 from fallow.api.settings import read_request
 from fallow.core.banks import Layout
 from fallow.core.events import name_run
@@ -30,10 +30,8 @@ from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.core.words import join_some
 from fallow.data import Dataset
-from fallow.data.own.frame import read_features
-from fallow.data.own.pixels import as_features, bring_to_shape
 from fallow.experiment.encoding import shape_seen
-from fallow.experiment.finished import RowsAbout, TrainedModel
+from fallow.experiment.finished import TrainedModel
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import methods_of
 from fallow.experiment.model_maker import ModelMaker
@@ -316,6 +314,27 @@ class Run:
         with lend(self._classes):
             return outputs_of(self.recipe, self.saved, state, x)
 
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        site: str | None = None,
+        licence: str | None = None,
+        title: str = "",
+    ) -> Path:
+        """Write the trained model into a folder, which `fallow.load_model` reads; the folder.
+
+        ``model.safetensors`` has the weights under the names of the network, ``config.json`` what
+        predicting needs beside them, ``README.md`` is the model card: a repository as the Hugging
+        Face hub has it.  Nothing is pickled, nothing is sent.
+        site: whose model, where each site has its own.  licence: of the hub, such as "apache-2.0";
+        None: none is given.  title: of the card, by default the name of the data.
+        Raises ValueError for a licence that is no name of one, and a model that `predict` cannot use.
+        """
+        place = Path(folder)
+        save_run(self, place, site, licence, title)
+        return place
+
     def state_of(self, site: str | None = None) -> State:
         """The weights that predict, as flat vectors: the common ones, or those of a site."""
         with lend(self._classes):
@@ -381,40 +400,3 @@ def _score(row: pd.Series) -> str:
 def escape_text(text: str) -> str:
     """Text for a page."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def read_rows_for(about: RowsAbout, rows: Any) -> Tensor:
-    """Rows as a model takes them, (n, *shape) float32; ValueError where they are others, or lack a
-    feature.
-
-    about: of the model's rows; with marks it fills empty cells in, see `read_features`.
-    """
-    columns = about["columns"]
-    shape = tuple(about["shape"])
-    marks = about.get("marks")
-    is_frame = hasattr(rows, "columns") and hasattr(rows, "iloc")
-    if is_frame and columns:
-        rows = read_features(rows, columns, marks=marks or ())
-    elif is_frame:
-        rows = rows.to_numpy()
-    if isinstance(rows, Tensor):
-        rows = rows.detach().cpu().numpy()
-    numbers, _ = as_features(bring_to_shape(np.asarray(rows), shape), "the rows")
-    x = torch.from_numpy(numbers)
-    if tuple(x.shape) == shape:
-        raise ValueError(f"one row of shape {shape} was given; give rows of shape (n, ...)")
-    if tuple(x.shape[1:]) != shape:
-        raise ValueError(
-            f"rows have shape {tuple(x.shape[1:])}, and the model takes {shape}"
-        )
-    is_lacking = x.isinf()
-    if marks is None:
-        is_lacking = ~x.isfinite()
-    lacking = 0
-    if len(x):
-        lacking = int(is_lacking.flatten(1).any(1).sum())
-    if lacking:
-        raise ValueError(
-            f"{lacking} of {len(x)} rows lack a feature or have an infinite one; leave them out"
-        )
-    return x

@@ -291,6 +291,8 @@ def _choose(
         cause = error.__cause__
         if isinstance(cause, Lacking):
             raise ValueError(str(cause)) from None
+        if isinstance(cause, ValueError):  # a site refuses its rows or models in words
+            raise ValueError(str(error)) from cause
         raise
     return {name: _read_picks(site) for name, site in world.members.items()}
 

@@ -32,6 +32,7 @@ from fallow.report.figures.forecast import draw_forecast
 from fallow.report.figures.study import learning_curves
 from fallow.report.final_table import Row, final_table, label_of
 from fallow.report.page import write_report as write_page
+from fallow.report.tables import to_latex
 from fallow.report.words import summary
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.errors import Failed
@@ -264,6 +265,17 @@ class Study:
 
         table = final_table(self.found)
         return pd.DataFrame([_cells(row) for row in table.rows])
+
+    def to_latex(self) -> str:
+        """The final table as a LaTeX ``table``, for a paper that uses the package booktabs.
+
+        >>> import fallow as fl
+        >>> digits = fl.Federation(fl.load("digits"), sites=3)
+        >>> study = fl.compare(["random"], digits, seeds=1, cycles=0, rounds=1)
+        >>> study.to_latex().splitlines()[0]
+        '\\\\begin{table}'
+        """
+        return to_latex(final_table(self.found))
 
     def run(self, query: Any, seed: int = 0) -> Run:
         """One run of the study, with its model.  Raises ValueError where it is not finished."""

@@ -17,8 +17,16 @@ Site = Annotated[
         metavar="SITE", help="The site's folder, which 'fallow site init' makes."
     ),
 ]
+PORT = 8601
+"""The port of the page, unless another one is named."""
 Port = Annotated[
-    int, typer.Option(min=0, max=65535, help="Port of the page; 0: any that is free.")
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="Port of the page; 0: any that is free.",
+        show_default=str(PORT),
+    ),
 ]
 Who = Annotated[
     str | None, typer.Option(help="Who is labelling; by default the page asks.")
@@ -40,7 +48,7 @@ BehindProxy = Annotated[
 
 def label(
     site: Site,
-    port: Port = 0,
+    port: Port = None,
     who: Who = None,
     open_: Open = True,
     behind_proxy: BehindProxy = False,
@@ -54,7 +62,7 @@ def label(
     from fallow.core.optional import import_optional
 
     opt.for_a_real_site()
-    if behind_proxy and (port or who is not None):
+    if behind_proxy and (port is not None or who is not None):
         raise ValueError(
             "behind a reverse proxy its login names people, and site.toml says where the page "
             "listens: leave --port and --who out"
@@ -112,6 +120,8 @@ def label(
                 opened_from = None
                 if open_:
                     opened_from = folder.path
+                if port is None:
+                    port = PORT
                 serve(queue, say, port, who, opened_from)
         console.print("The page has ended. All labels are kept.")
     finally:

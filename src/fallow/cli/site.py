@@ -492,7 +492,10 @@ def export(
     file: File,
     labels: Annotated[
         bool,
-        typer.Option("--labels", help="All labels so far instead of the open questions."),
+        typer.Option(
+            "--labels",
+            help="All labels so far instead of the open questions, as after the end of a study.",
+        ),
     ] = False,
     guess: Annotated[
         bool, typer.Option("--guess", help="Add the model's guesses; they sway people.")
@@ -509,10 +512,14 @@ def export(
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Write the open questions to a file, to label them with another tool; then 'import' it."""
+    """Write the open questions to a file, to label them with another tool; then 'import' it.
+
+    After the end of a study, which leaves no question open, it writes all labels.
+    """
     from fallow.core.words import count_noun
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.labels_io import export_labels, export_questions
+    from fallow.federation.site.serve import has_ended
 
     found = SiteFolder.open(folder)
     if cvat:
@@ -523,12 +530,12 @@ def export(
         lines, about = _export_images(found, file)
         opt.tell(lines, about, quiet=quiet, as_json=as_json)
         return
-    write = export_questions
-    noun = "question"
-    if labels:
-        write = export_labels
-        noun = "label"
     with closing(found.open_ledger()) as ledger:
+        write = export_questions
+        noun = "question"
+        if labels or has_ended(ledger):
+            write = export_labels
+            noun = "label"
         count = write(ledger, found.agreement.schema, found.rows, file, guess, tasks)
     line = f"wrote {count_noun(count, noun)} to {file}"
     told = {"file": str(file), "kind": f"{noun}s", "count": count}

@@ -218,7 +218,8 @@ def check_leak(dataset: Dataset) -> None:
         test, train = next(iter(leaks.items()))
         raise ValueError(
             f"{dataset.name}: {len(leaks)} of {len(dataset.x_test)} test rows are also training "
-            f"rows (test row {test} is training row {train}); remove them, or call drop_leaks"
+            f"rows (test row {test} is training row {train}); remove them, or call "
+            "fallow.data.drop_leaks(dataset)"
         )
 
 

@@ -19,7 +19,7 @@ from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.live import read_last, seconds_of
 from fallow.federation.coordinator.program import is_running
 from fallow.federation.site.folder import SiteFolder
-from fallow.federation.site.serve import read_status
+from fallow.federation.site.serve import has_ended, read_status
 from fallow.report.live import OPEN, read_live
 
 if TYPE_CHECKING:
@@ -74,14 +74,22 @@ class WatchedSite:
     folder: SiteFolder
 
     def check(self) -> Health:
-        """Well while a process serves the site and reaches the coordinator's machine."""
+        """Well while a process serves the site and reaches the coordinator's machine, or after the
+        study has ended."""
         name = self.folder.name
         status = read_status(self.folder)
-        if status.pid is None:
-            return Health(False, f"no process serves site {name}")
-        if status.problem:
+        if status.pid is None or status.problem:
+            if self._has_ended():
+                study = self.folder.agreement.name
+                return Health(True, f"study {study} has ended at site {name}")
+            if status.pid is None:
+                return Health(False, f"no process serves site {name}")
             return Health(False, f"site {name}: {status.problem}")
         return Health(True, f"site {name} is served by process {status.pid}")
+
+    def _has_ended(self) -> bool:
+        with closing(self.folder.open_ledger()) as ledger:
+            return has_ended(ledger)
 
     def collect(self) -> Iterator[Metric]:
         """Traffic, labels, noise and the ledger's copy."""

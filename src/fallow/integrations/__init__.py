@@ -6,12 +6,9 @@ Each needs a package that an extra brings, and says which where it is missing: `
 from __future__ import annotations
 
 from fallow.integrations.hugging_face import (
-    SharedModel,
     from_datasets,
     labels_to_datasets,
-    load_model,
     push_to_hub,
-    save_model,
 )
 from fallow.integrations.trackers import MLflow, TensorBoard, WandB
 from fallow.study.callbacks import Callback, TrackedRun
@@ -19,13 +16,10 @@ from fallow.study.callbacks import Callback, TrackedRun
 __all__ = [
     "Callback",
     "MLflow",
-    "SharedModel",
     "TensorBoard",
     "TrackedRun",
     "WandB",
     "from_datasets",
     "labels_to_datasets",
-    "load_model",
     "push_to_hub",
-    "save_model",
 ]

@@ -27,16 +27,14 @@ def entropy(logits: Tensor) -> Tensor:
 def margin(logits: Tensor) -> Tensor:
     """1 - (p1 - p2), with p1 and p2 the two largest probabilities.  (n, c) -> (n,), in [0, 1].
 
-    Raises ValueError for fewer than two classes, where there is no second one.
+    With one class there is no second one, and every row is certain: 0.
 
     >>> from torch import tensor
     >>> margin(tensor([[0.6, 0.3, 0.1]]).log())
     tensor([0.7000])
     """
     if _rows(logits).shape[1] < 2:
-        raise ValueError(
-            f"margin needs at least 2 classes, but the logits have {logits.shape[1]}"
-        )
+        return logits[:, 0] * 0  # NaN stays NaN
     top = logits.softmax(1).topk(2, dim=1).values  # (n, 2)
     return 1 - (top[:, 0] - top[:, 1])
 

@@ -14,7 +14,7 @@ from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId, Tree
 from fallow.network.release import HERE
 from fallow.privacy.signing import open_signed, sign
-from fallow.storage.packing import pack, unpack
+from fallow.storage.packing import pack, unpack_received
 
 Errand = Literal["request", "deliver", "progress"]
 """Perform a request; take what a relay brought; say how labelling goes, which changes nothing."""
@@ -119,7 +119,7 @@ def _open_message(form: Form, public: bytes, blob: bytes, whose: str) -> Tree:
     """The fields of a signed message, its head looked at.  Raises ValueError for any other."""
     content = open_signed(public, blob, whose)
     try:
-        tree = unpack(content)
+        tree = unpack_received(content)
     except ValueError as error:
         raise Refusal(
             f"a message of {len(blob)} bytes from {whose} could not be read"

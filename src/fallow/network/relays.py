@@ -23,7 +23,7 @@ from fallow.network.plausible import does_fit
 from fallow.network.wire import pack_request, unpack_request
 from fallow.privacy.sealed import HALF, TAG, decrypt, encrypt_for
 from fallow.sites.store import RelayedMessage
-from fallow.storage.packing import pack, unpack
+from fallow.storage.packing import pack, unpack_received
 from fallow.storage.plain import plain
 
 LETTER = "letter/"  # before the receiver's name: a field of what a sender answers
@@ -203,7 +203,7 @@ def _open_letter(order: Order, sender: SiteId, letter: object, secret: bytes) ->
             "exchange"
         ) from error
     try:
-        state = unpack(content)
+        state = unpack_received(content)
     except ValueError as error:
         raise Refusal("its letter could not be read") from error
     is_flat = isinstance(state, dict) and all(isinstance(v, Tensor) for v in state.values())

@@ -13,7 +13,7 @@ from torch import Tensor
 from fallow.core.messages import Kind, Masked, Request, Step
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Tree, Value
-from fallow.storage.packing import UNREADABLE, pack, unpack
+from fallow.storage.packing import UNREADABLE, pack, unpack_received
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -57,7 +57,7 @@ def _write_step(step: Step) -> dict[str, object]:
 
 def unpack_request(blob: bytes) -> Request:
     """The request that `pack_request` packed.  Raises ValueError for anything else."""
-    tree = unpack(blob)
+    tree = unpack_received(blob)
     try:
         steps = tuple(_read_step(fields) for fields in _require(list, tree["steps"]))
         return Request(

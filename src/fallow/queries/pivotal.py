@@ -26,6 +26,7 @@ from fallow.queries.parts.median_tree import Split, order_by_neighbours
 RIDGE = 1e-6  # λ of leverage scores, for columns of unit variance
 CLOSER = 30  # steps towards the factor; six are usual
 TINY = 1e-12  # a chance so close to 0 or 1 is rounding
+ROOM = 1 + 1e-6  # for rounding, where one site holds all that a bound allows
 HUGE = 1e100  # a total of a column beyond it, whose square would not be finite
 NEVER = {"site": ("capped", "draw", "left", "take"), "federation": ("select",)}
 
@@ -132,7 +133,7 @@ class Pivotal:
         basis = self.find_basis(ask, columns)
         ask.keep("score", mean=columns.mean, unit=columns.unit, basis=basis)
         k = len(columns.unit)
-        mass = float(sum_of_all(ask, "mass", k * (1 + 1e-6))["mass"])
+        mass = float(sum_of_all(ask, "mass", k * ROOM)["mass"])
         scale: Scale = {"mass": mass, "rows": columns.rows}
         notes: Memo = {"mass": mass}
         n = min(sum(budget.values()), columns.rows)
@@ -166,7 +167,7 @@ class Pivotal:
         rows = scale["rows"]
 
         def count_capped(factor: float) -> tuple[float, float]:
-            total = sum_of_all(ask, "capped", float(rows), factor=factor, **scale)
+            total = sum_of_all(ask, "capped", rows * ROOM, factor=factor, **scale)
             return float(total["rows"].round()), float(total["mass"])
 
         factor = find_factor(n, rows, count_capped)

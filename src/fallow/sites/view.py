@@ -123,8 +123,10 @@ class SiteView:
         return kinds[which]
 
     def model(self, name: str) -> State:
-        """A remembered model; a site without labels has no local one and uses the global."""
-        if name == "local" and len(self._site.labelled) == 0:
+        """A remembered model.  A site without a local one uses the global: it has no labels, or its
+        round did not count."""
+        is_without = len(self._site.labelled) == 0 or "local" not in self.memory
+        if name == "local" and is_without:
             name = "global"
         if name not in self.memory:
             raise ValueError(

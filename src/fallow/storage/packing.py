@@ -26,6 +26,10 @@ UNREADABLE = (
 )
 
 
+MOST_HEADER = 2**20
+"""Bytes of the header of a message.  Names and plain values stand there, which take 20 times their
+bytes in memory; honest headers have some thousands."""
+
 MOST_EMPTY = 2**24
 """The longest side of a tensor without numbers.  Any other is as long as what was sent; this one
 costs nothing to send, and what is made of it can fill the memory."""
@@ -75,6 +79,18 @@ def unpack(blob: bytes) -> Any:  # whoever packed it knows what it is
         raise ValueError(
             f"a message of {len(blob)} bytes could not be read: {error}"
         ) from error
+
+
+def unpack_received(blob: bytes) -> Any:  # whoever packed it knows what it is
+    """What `pack` packed, from another party.  Raises ValueError for anything else, and for a header
+    above `MOST_HEADER` before anything of it is read."""
+    size = int.from_bytes(blob[:8], "little")
+    if size > MOST_HEADER:
+        raise ValueError(
+            f"a message of {len(blob)} bytes could not be read: its header has {size} bytes, more "
+            f"than {MOST_HEADER}"
+        )
+    return unpack(blob)
 
 
 def _check_empty(name: str, tensor: Tensor) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fallow.core.optional import import_optional
 from fallow.data.catalogue.files import Array, drop_copies, normalise_images, to_labels
 from fallow.data.dataset import Dataset
+from fallow.data.own.raster import ImageError, open_image
 
 FOLDER = "cinic-10"
 SIDE = 32  # pixels
@@ -74,11 +74,10 @@ def _files(folder: Path | None, inside: str) -> list[Path]:
 
 def _pixels(file: Path) -> Array:
     """(32, 32, 3) uint8; the few grey images in three equal channels."""
-    image = import_optional("PIL.Image", "pillow", "reading CINIC-10")
     try:
-        with image.open(file) as opened:
+        with open_image(file, "reading CINIC-10") as opened:
             pixels = np.asarray(opened.convert("RGB"))
-    except (OSError, ValueError, SyntaxError) as error:  # pillow's errors for broken files
+    except ImageError as error:
         raise ValueError(f"{file} could not be read as an image: {error}") from error
     if pixels.shape != (SIDE, SIDE, 3):
         height, width = pixels.shape[:2]

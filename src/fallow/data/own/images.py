@@ -14,6 +14,7 @@ import numpy.typing as npt
 from fallow.core.optional import import_optional
 from fallow.data.own.cells import Say, say_nothing
 from fallow.data.own.pixels import BRIGHTEST
+from fallow.data.own.raster import ImageError, open_image
 
 UNLABELLED_FOLDER = "unlabelled"
 GREY = ("1", "L")
@@ -159,9 +160,8 @@ def _read_pixels(file: Path, channels: int | None) -> Pixels:
     more than 8 bits."""
     if _is_dicom(file):
         return _read_dicom(file, channels)
-    image = import_optional("PIL.Image", "pillow", "reading a folder of images")
     try:
-        with image.open(file) as opened:
+        with open_image(file, "reading a folder of images") as opened:
             if opened.mode not in (*GREY, *COLOUR, *DEEP):
                 raise ValueError(f"its kind of pixel is {opened.mode}, which is not known")
             is_grey = opened.mode in (*GREY, *DEEP)
@@ -179,9 +179,7 @@ def _read_pixels(file: Path, channels: int | None) -> Pixels:
                 return pixels[None]
             pixels = np.asarray(opened.convert("RGB"))  # (h, w, 3)
             return pixels.transpose(2, 0, 1)
-    except image.DecompressionBombError as error:  # a few bytes can name any size
-        raise ValueError(f"{file} is not read as an image: {error}") from error
-    except (OSError, ValueError, SyntaxError) as error:  # pillow's errors for broken files
+    except ImageError as error:
         raise ValueError(
             f"{file} could not be read as an image: {error}; a folder of images holds nothing else"
             f"{_say_of_texts(file)}"

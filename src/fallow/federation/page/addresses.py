@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from fallow.federation.page.door import ENTRANCE, Door
 from fallow.federation.page.forms import row_of, whole_number
 from fallow.federation.page.people import Who, person, remember
-from fallow.federation.page.pictures import picture
+from fallow.federation.page.pictures import picture, placeholder
 from fallow.federation.page.views import HERE, Views
 
 STATIC = {
@@ -115,9 +115,14 @@ def withdrawal(who: Who, views: Page, row: Row) -> Response:
 @router.get("/picture/{row}")
 @router.get("/picture/{row}/{view}")
 def image(views: Page, row: Row, view: str = "0") -> Response:
-    """A picture of a sample; view: which of several, from 0."""
+    """A picture of a sample, or a placeholder that says why it cannot be shown; view: which of
+    several, from 0."""
     number = whole_number(view)
-    found = None if number is None else picture(views.desk.rows, row, number)
+    try:
+        found = None if number is None else picture(views.desk.rows, row, number)
+    except ValueError as error:
+        shown = placeholder(str(error))
+        return Response(shown.content, 400, media_type=shown.media_type)
     if found is None:
         return views.plain(404, "This sample is no picture: its page shows what it has.")
     return Response(found.content, media_type=found.media_type)

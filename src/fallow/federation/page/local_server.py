@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from typing import TYPE_CHECKING
 
@@ -31,9 +32,12 @@ def listen(port: int, host: str = HOME) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
+        why = str(error.strerror)
+        if error.errno == errno.EADDRINUSE:
+            why = "another process listens there, perhaps the page of another site"
         raise Failed(
-            f"port {port} cannot be used ({error.strerror}): choose another with --port, or leave "
-            "it out"
+            f"port {port} cannot be used ({why}): choose another with --port, or --port 0 for any "
+            "that is free"
         ) from error
     return listener
 

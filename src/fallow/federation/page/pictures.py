@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from io import BytesIO
+from textwrap import wrap
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from fallow.core.optional import import_optional
+from fallow.data.own.raster import ImageError, open_image
 from fallow.federation.site.rows import SiteRows
 
 SHOWN = {  # what every browser shows as it is
@@ -22,6 +25,8 @@ SHOWN = {  # what every browser shows as it is
 }
 CHANNELS = {1: 1, 3: 3, 2: 1, 6: 3}
 """Channels of a row, and of each of the one or two pictures that it is."""
+LINE = 38
+"""Characters of a line of a placeholder."""
 SMALL = 256  # pixels a side; a smaller picture is scaled up, and its pixels stay squares
 
 
@@ -51,17 +56,32 @@ def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
     shown = files[view]
     content = rows.content(row, view) or b""
     media_type = SHOWN.get(shown.suffix.lower())
-    if media_type is not None:
-        return Picture(content, media_type)
-    images = import_optional("PIL.Image", "pillow", "showing this kind of image")
     try:
-        with images.open(BytesIO(content)) as opened:
+        with open_image(BytesIO(content), "showing images") as opened:
+            if media_type is not None:
+                return Picture(content, media_type)
             mode = "RGB"
             if "A" in opened.getbands():  # it lets what is behind it through
                 mode = "RGBA"
             return _png(opened.convert(mode))
-    except (OSError, SyntaxError) as error:
+    except ImageError as error:
         raise ValueError(f"the image {shown.name} cannot be shown: {error}") from error
+
+
+def placeholder(why: str) -> Picture:
+    """An image that says why another one cannot be shown."""
+    lines = wrap(why, LINE)
+    texts = [
+        f'<text x="8" y="{20 + 16 * number}">{escape(line)}</text>'
+        for number, line in enumerate(lines)
+    ]
+    height = max(SMALL, 20 + 16 * len(lines))
+    drawn = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SMALL} {height}" '
+        'font-family="sans-serif" font-size="12">'
+        f'<rect width="{SMALL}" height="{height}" fill="#eee"/>{"".join(texts)}</svg>'
+    )
+    return Picture(drawn.encode(), "image/svg+xml")
 
 
 def sizes(rows: SiteRows, row: int) -> list[tuple[int, int]]:
@@ -79,10 +99,9 @@ def sizes(rows: SiteRows, row: int) -> list[tuple[int, int]]:
 def _size_of_file(rows: SiteRows, row: int, view: int) -> tuple[int, int]:
     try:
         content = BytesIO(rows.content(row, view) or b"")
-        images = import_optional("PIL.Image", "pillow", "showing images")
-        with images.open(content) as opened:
+        with open_image(content, "showing images") as opened:
             width, height = opened.size
-    except (OSError, SyntaxError, ValueError):
+    except ValueError:
         return SMALL, SMALL  # the address of the picture says what is wrong with it
     return int(width), int(height)
 

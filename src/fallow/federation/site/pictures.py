@@ -8,6 +8,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import final
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fallow.data.own.images import UNLABELLED_FOLDER, list_files, read_images
+from fallow.data.own.raster import ImageError, open_image
 
 
 @final
@@ -33,23 +35,34 @@ class Pictures:
 class Originals:
     """Files of images below a folder, and what was in each of them when the site read them.
 
-    digests: of each file's content; None for one that could not be read then.
+    digests: of each file's content; None for one that could not be read then.  faults: why files
+    cannot be shown, in a sentence for each.
     """
 
     folder: Path
     files: tuple[Path, ...]
     digests: tuple[bytes | None, ...]
+    faults: tuple[str, ...] = ()
 
     @staticmethod
     def of(folder: Path, files: Sequence[Path]) -> Originals:
-        """Files of a folder, each with the digest of what is in it now."""
+        """Files of a folder, each opened once, with the digest of what is in it now."""
         digests: list[bytes | None] = []
+        faults: list[str] = []
         for file in files:
             try:
-                digests.append(_digest(read_inside(file, folder)))
-            except ValueError:  # whoever shows it says so
+                content = read_inside(file, folder)
+            except ValueError as error:
                 digests.append(None)
-        return Originals(folder, tuple(files), tuple(digests))
+                faults.append(str(error))
+                continue
+            digests.append(_digest(content))
+            try:
+                with open_image(BytesIO(content), "showing images"):
+                    pass
+            except ImageError as error:
+                faults.append(f"the image {file.name} cannot be shown: {error}")
+        return Originals(folder, tuple(files), tuple(digests), tuple(faults))
 
     def read(self, row: int) -> bytes:
         """The content of a row's image; ValueError where it is gone, leads out of the folder or is

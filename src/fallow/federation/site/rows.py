@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.build import nearest
+from fallow.core.words import count_noun
 from fallow.data.own.archive import read_arrays
 from fallow.data.own.cells import TABLES, number_in
 from fallow.data.own.pixels import as_features, bring_to_shape
@@ -33,6 +34,8 @@ ReadableRow = tuple[tuple[str, str, str], ...] | Path
 cell is empty, or the file of an image."""
 MOST_VIEWS = 4
 """Images of a row that people are shown side by side."""
+MOST_FAULTS = 20
+"""Images that cannot be shown of which a note says why."""
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -446,13 +449,18 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     files = list(dict.fromkeys(chain.from_iterable(views)))
     for image in files:
         check_inside(image, file.parent)
+    originals = Originals.of(file.parent, files)
+    notes += originals.faults[:MOST_FAULTS]
+    n_more = len(originals.faults) - MOST_FAULTS
+    if n_more > 0:
+        notes.append(f"{count_noun(n_more, 'more image')} cannot be shown")
     return SiteRows(
         x=x,
         labels=labels,
         ids=tuple(ids),
         describe=lambda row: views[row][0],
         notes=tuple(notes),
-        originals=Originals.of(file.parent, files),
+        originals=originals,
         views=views,
         n_left_out=n_missing,
     )

@@ -139,6 +139,25 @@ class OrderPlace:
         return OWNER[self.kind]
 
 
+def _split_key(key: str) -> tuple[str, str, str]:
+    """The key of an order as it was first given, the mark of a repeated one, and how often."""
+    return key.removesuffix(DELIVER).partition(ANEW)
+
+
+def ends_study(key: str) -> bool:
+    """Whether the exchange of a key is the last one of a study.
+
+    >>> (
+    ...     ends_study("model/finish/0"),
+    ...     ends_study("model/finish/0~1"),
+    ...     ends_study("2/query/0"),
+    ... )
+    (True, True, False)
+    """
+    asked, _, _ = _split_key(key)
+    return KEYS["finish"].fullmatch(asked) is not None
+
+
 @final
 @dataclass(frozen=True)
 class RunSchedule:
@@ -148,7 +167,7 @@ class RunSchedule:
 
     def place(self, key: str) -> OrderPlace:
         """Where the order of a key stands; ValueError for a key that the recipe cannot lead to."""
-        asked, mark, times = key.removesuffix(DELIVER).partition(ANEW)
+        asked, mark, times = _split_key(key)
         is_written_so = not mark or TIMES.fullmatch(times) is not None
         for kind, pattern in KEYS.items():
             found = pattern.fullmatch(asked)

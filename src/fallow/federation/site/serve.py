@@ -20,6 +20,7 @@ from fallow.federation.links.ends import Connect, SiteNode
 from fallow.federation.links.table import connect
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.host import Host
+from fallow.federation.site.schedule import ends_study
 from fallow.network.envelope import open_reply
 from fallow.network.links import is_loopback
 from fallow.storage.errors import Failed
@@ -162,6 +163,15 @@ def unreachable(folder: SiteFolder) -> str | None:
             f"the coordinator at {address} is not reached ({why}): it may not run yet, or a "
             "firewall is in between"
         )
+
+
+def has_ended(ledger: Ledger) -> bool:
+    """Whether the site has answered the last exchange of its newest run."""
+    run = ledger.orders.newest_run()
+    if run is None:
+        return False
+    _, newest = ledger.orders.find_position(run)
+    return newest is not None and ends_study(newest)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ def predict(view: View, which: Rows = "pool") -> Tensor | None:
 
 
 def margins(p: Tensor) -> Tensor:
-    """The gap between the two largest probabilities.  p: (n, C), C >= 2 -> (n,)."""
+    """The gap between the two largest probabilities, (n, C) -> (n,): of one class that to 0."""
+    if p.shape[1] == 1:
+        return p[:, 0]
     two = p.topk(2, 1).values
     return two[:, 0] - two[:, 1]

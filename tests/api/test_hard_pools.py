@@ -1,0 +1,163 @@
+"""Every strategy on pools that leave little to choose gives examples, or a sentence."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fallow as fl
+from fallow import queries
+from fallow.core.build import names
+
+SITES = ("a", "b")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one site has.  pool: (m, d); x, y: labeled rows; p: (m, classes) probabilities."""
+
+    pool: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+    p: np.ndarray
+    n: int = 4
+
+    @property
+    def classes(self) -> int:
+        width: int = self.p.shape[1]
+        return width
+
+
+def make_case() -> Case:
+    rng = np.random.default_rng(5)
+    p = rng.dirichlet(np.ones(3), size=16)
+    return Case(rng.normal(size=(16, 3)), rng.normal(size=(9, 3)), np.arange(9) % 3, p)
+
+
+def scale(factor: float) -> Callable[[Case], Case]:
+    return lambda case: replace(case, pool=case.pool * factor, x=case.x * factor)
+
+
+def cast(dtype: type[np.generic]) -> Callable[[Case], Case]:
+    def change(case: Case) -> Case:
+        return replace(
+            case,
+            pool=case.pool.astype(dtype),
+            x=case.x.astype(dtype),
+            p=case.p.astype(dtype),
+        )
+
+    return change
+
+
+def repeat_four(case: Case) -> Case:
+    rows = np.arange(16) % 4
+    return replace(case, pool=case.pool[rows], p=case.p[rows])
+
+
+CASES: dict[str, Callable[[Case], Case]] = {
+    "one class among the labels": lambda c: replace(c, y=np.full(9, 1)),
+    "one class in all": lambda c: replace(c, y=np.zeros(9, int), p=np.ones((16, 1))),
+    "one label": lambda c: replace(c, x=c.x[:1], y=c.y[:1]),
+    "no label": lambda c: replace(c, x=c.x[:0], y=c.y[:0]),
+    "one example": lambda c: replace(c, pool=c.pool[:1], p=c.p[:1], n=1),
+    "the whole pool": lambda c: replace(c, n=16),
+    "constant features": lambda c: replace(c, pool=np.ones((16, 3)), x=np.ones((9, 3))),
+    "scale 1e200": scale(1e200),
+    "scale 1e30": scale(1e30),
+    "scale 1e-200": scale(1e-200),
+    "float16": cast(np.float16),
+    "equal outputs": lambda c: replace(c, p=np.tile(c.p[:1], (16, 1))),
+    "duplicates": repeat_four,
+    "labeled examples in the pool": lambda c: replace(
+        c, pool=np.concatenate([c.x, c.pool[9:]])
+    ),
+}
+UNUSUAL_SCALE = ("scale 1e200", "scale 1e30", "scale 1e-200")
+
+
+def make_model(outputs: int) -> nn.Module:
+    generator = torch.Generator().manual_seed(3)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, outputs)).double()
+    for weight in model.parameters():
+        weight.data = torch.randn(weight.shape, generator=generator).double()
+    return model
+
+
+def select_at_sites(strategy: Any, case: Case, form: str) -> dict[str, np.ndarray]:
+    """What is selected at two sites that are alike, with outputs or with models."""
+    y = case.y
+    classes = case.classes
+    model: Any = None
+    outputs: Any = None
+    hidden: Any = np.arange(len(case.pool)) % classes
+    if not strategy.contract.classes or form == "regression":
+        y = y + 0.5
+        classes = 0
+        hidden = None
+        model = make_model(1)
+    elif form == "outputs":
+        of_labels = np.full((len(y), classes), 1 / classes)
+        outputs = {
+            "local": (case.p, of_labels),
+            "global": (0.5 * case.p + 0.5 / classes, of_labels),
+        }
+    else:
+        model = {"local": make_model(classes), "global": make_model(classes)}
+    site = fl.Site(case.pool, (case.x, y), model=model, outputs=outputs, hidden=hidden)
+    sites = dict.fromkeys(SITES, site)
+    found: dict[str, np.ndarray] = fl.select(
+        strategy, sites=sites, n=case.n, classes=classes
+    )
+    return found
+
+
+REFUSALS = (
+    "reads the weights of",
+    "trains models of its own",
+    "chooses by classes, and there are numbers to predict",
+    "compares the local with the global model",
+)
+"""What the three forms lack for some strategies, whatever the pool."""
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("strategy_name", names(queries))
+def test_a_hard_pool_gives_examples_or_a_sentence(strategy_name: str, name: str) -> None:
+    strategy = getattr(queries, strategy_name)()
+    case = CASES[name](make_case())
+    done = 0
+    for form in ("outputs", "model", "regression"):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                found = select_at_sites(strategy, case, form)
+        except ValueError as error:
+            text = str(error)
+            assert name in UNUSUAL_SCALE or any(word in text for word in REFUSALS), text
+            continue
+        done += 1
+        assert sum(len(rows) for rows in found.values()) == case.n * len(SITES)
+        for rows in found.values():
+            assert len(set(rows.tolist())) == len(rows)
+    assert done or name in UNUSUAL_SCALE
+
+
+def test_one_site_may_hold_all_that_a_total_allows() -> None:
+    for seed in range(20):
+        pool = np.random.default_rng(seed).normal(size=(60, 3))
+        assert len(fl.select(fl.Pivotal(), pool, n=3)) == 3
+
+
+def test_a_local_model_that_was_not_given_is_asked_for() -> None:
+    case = make_case()
+    parts: dict[str, Any] = {"labelled": (case.x, case.y), "n": 2}
+    with pytest.raises(ValueError, match=r"the local model says .* give outputs="):
+        fl.select("entropy", case.pool, model={"global": make_model(3)}, **parts)
