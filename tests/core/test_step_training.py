@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_a_keyword_may_be_an_optimizer() -> None:
 
 
 def test_what_was_given_can_be_read_and_survives_a_replacement() -> None:
-    found = FedAvg(lr=0.2, epochs=3)
+    found: Any = FedAvg(lr=0.2, epochs=3)  # the fields of InitVar are typed as absent
     assert (found.lr, found.epochs, found.batch_size, found.momentum) == (0.2, 3, None, 0.9)
     local = replace(found, bn="local")
     assert local.training_config == found.training_config
