@@ -34,7 +34,7 @@ from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
 from fallow.study.study import run_study
 
-TABLE = Path("docs/results/full-size.md")
+TABLE = Path("studies/full-size.md")
 STUDIES: dict[str, Recipe] = {
     "ahfal": ahfal.CIFAR10,
     "fairfal": fairfal.CIFAR10,

@@ -479,7 +479,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif options.part == "rows":
         grow_rows(console, options.counts or ROWS, options.folder or Path.cwd())
     else:
-        draw_all(options.folder or Path("docs/results"))
+        draw_all(options.folder or Path("studies"))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Write the gallery: a page for each strategy, made from its contract and what was measured of it.
 
-Read are the contracts, `methods.md`, the scores of the benchmark (`results/benchmark.parquet`), what a
-selection costs (`results/costs.csv`), tables of other pages of results, and `gallery.toml`, in which
-stands in words when each helps and when not.
+Sources: the contracts, `methods.md`, the scores of the benchmark (`studies/benchmark.parquet`), the
+cost of a selection (`studies/costs.csv`), tables of other pages in `studies/`, and `gallery.toml`,
+which states when each strategy helps and when it does not.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from fallow.papers.own.few_labels import FEDAVG
 from fallow.study.benchmark import TaskLine, task_lines
 
 HERE = Path(__file__).resolve().parent
+STUDIES = HERE.parent / "studies"
 REFERENCE = "random"
 FIRST_TASK = "benchmark/digits"
 """The task of the pictures: the same for all, so that nobody's best one is shown."""
 
-MANY_LABELS = "results/classification.md"
+MANY_LABELS = "classification.md"
 """Four settings from a tenth of the labels on."""
+SOURCE_OF_MANY = "Source: ``studies/classification.md``."
+SOURCE_OF_FEW = "Source: ``studies/benchmark.md``."
 
 ENTRY = r"(?P<value>[+-]?[\d.,]+)(?: ± (?P<spread>[\d.]+))?"
 INTERVAL = re.compile(r"([+-][\d.]+) \[([+-][\d.]+), ([+-][\d.]+)\]")
@@ -55,7 +58,7 @@ def on_kegg(row: str, beside: str = "random [1x25]") -> TableCurve:
     """The errors of a rival on one table of numbers."""
     about = "Mean squared error on the table kegg, ten seeds; lower is better"
     return TableCurve(
-        page="results/fale.md",
+        page="fale.md",
         heading="### kegg",
         row=row,
         beside=beside,
@@ -68,7 +71,7 @@ def on_fashion(row: str) -> TableCurve:
     """Few labels of a data set on which constants of Fallow's own strategies were found."""
     about = "Accuracy on Fashion-MNIST with a long tail, Dirichlet 0.1, three seeds"
     return TableCurve(
-        page="results/selection.md",
+        page="selection.md",
         heading="## Two others",
         row=row,
         beside="random",
@@ -82,7 +85,7 @@ FROM_TABLES: dict[str, TableCurve] = {
     "bait": on_kegg("BAIT [1x25]"),
     "lcmd": on_kegg("LCMD [1x25]"),
     "fale": TableCurve(
-        page="results/fale.md",
+        page="fale.md",
         heading="### protein",
         row="**FALE** [server]",
         beside="random [server]",
@@ -137,7 +140,7 @@ def write_gallery(folder: Path) -> None:
 def read_facts() -> Facts:
     """Read everything once."""
     words = tomllib.loads((HERE / "gallery.toml").read_text(encoding="utf-8"))
-    scores = pd.read_parquet(HERE / "results" / "benchmark.parquet")
+    scores = pd.read_parquet(STUDIES / "benchmark.parquet")
     scores["query"] = [plain_name(query) for query in scores["query"]]
     lines = {}
     for task in scores["task"].unique():
@@ -177,15 +180,15 @@ def read_methods() -> dict[str, str]:
 
 
 def read_costs() -> dict[str, dict[str, str]]:
-    """Name -> what one selection costs, from `results/costs.csv`."""
-    with (HERE / "results" / "costs.csv").open(newline="", encoding="utf-8") as file:
+    """Name -> what one selection costs, from `studies/costs.csv`."""
+    with (STUDIES / "costs.csv").open(newline="", encoding="utf-8") as file:
         return {row["query"]: row for row in csv.DictReader(file)}
 
 
 def read_many_labels() -> dict[str, dict[str, tuple[float, float, float]]]:
     """Setting -> strategy -> difference from random rows with its interval."""
     found: dict[str, dict[str, tuple[float, float, float]]] = {}
-    text = (HERE / MANY_LABELS).read_text(encoding="utf-8")
+    text = (STUDIES / MANY_LABELS).read_text(encoding="utf-8")
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         setting, _, rest = section.partition("\n")
         rows = {}
@@ -214,7 +217,7 @@ def read_table_curve(table: TableCurve, name: str) -> list[Curve]:
 
     Raises ValueError where the page has no such table or row any more.
     """
-    text = (HERE / table.page).read_text(encoding="utf-8")
+    text = (STUDIES / table.page).read_text(encoding="utf-8")
     _, found, rest = text.partition(f"\n{table.heading}")
     if not found:
         raise ValueError(f"{table.page} has no heading {table.heading!r}")
@@ -275,14 +278,14 @@ def picture(name: str, facts: Facts) -> list[str]:
         table = FROM_TABLES[name]
         curves = read_table_curve(table, name)
         about = f"{table.about}: {name} beside {table.beside}."
-        source = f":doc:`/{table.page.removesuffix('.md')}`"
+        source = f"Source: ``studies/{table.page}``."
         drawn = draw_curves(curves, table.score, about)
         return [_raw(drawn), _caption(f"{about} Bands: one standard deviation. {source}")]
     lines = many_lines(name, facts)
     if lines:
         about = f"Final accuracy of {name} minus that of random rows, ten seeds, 95 % intervals."
         drawn = draw_differences(lines, "points above random rows", about)
-        return [_raw(drawn), _caption(f"{about} :doc:`/results/classification`")]
+        return [_raw(drawn), _caption(f"{about} {SOURCE_OF_MANY}")]
     return ["There is no picture: no learning curve of it was kept."]
 
 
@@ -311,7 +314,7 @@ def chart_of_benchmark(task: pd.DataFrame, name: str, beside: str) -> list[str]:
     drawn = draw_curves(curves, "accuracy, %", about)
     return [
         _raw(drawn),
-        _caption(f"{about} Bands: one standard deviation. :doc:`/results/benchmark`"),
+        _caption(f"{about} Bands: one standard deviation. {SOURCE_OF_FEW}"),
     ]
 
 
@@ -373,21 +376,21 @@ def measured(name: str, facts: Facts) -> list[str]:
         parts += [
             "From 2 to 200 labels a class, nothing labelled before; area under the curve minus that of "
             "random rows, in points; heads in closed form where nothing else is said. Five seeds are "
-            "directions: no exact test over them can reach 5 % (:doc:`/results/benchmark`):",
+            "directions: no exact test over them can reach 5 % (:doc:`/results`):",
             _table(("task", "minus random [95 %]", "", "seeds"), few),
         ]
     if many:
         parts += [
             "From 10 to 25 % of the labels; final accuracy minus that of random rows, in points, ten "
-            "seeds, trained by FedAvg (:doc:`/results/classification`):",
+            "seeds, trained by FedAvg (:doc:`/results`):",
             _table(("setting", "minus random [95 %]", ""), many),
         ]
     if name in FROM_TABLES and not (few or many):
         parts.append(
-            f"The picture, and more of the kind: :doc:`/{FROM_TABLES[name].page.removesuffix('.md')}`."
+            f"The picture and similar tables: ``studies/{FROM_TABLES[name].page}``."
         )
     elif name in ELSEWHERE:
-        parts.append(f"Tables of it stand in :doc:`/{ELSEWHERE[name]}`.")
+        parts.append(f"Its tables: ``studies/{ELSEWHERE[name]}.md``.")
     elif name == REFERENCE:
         parts.append("It is what the others are compared with.")
     elif not (few or many):
@@ -396,9 +399,9 @@ def measured(name: str, facts: Facts) -> list[str]:
 
 
 ELSEWHERE = {
-    "complementary": "results/personal-al",
-    "oracle-histogram": "results/classification",
-    "pivotal": "results/pivotal",
+    "complementary": "personal-al",
+    "oracle-histogram": "classification",
+    "pivotal": "pivotal",
 }
 """Strategies whose tables are of a form of their own."""
 
@@ -532,7 +535,7 @@ def index_page(found: Sequence[str], facts: Facts) -> str:
         "Which rows are labelled next? A page for each answer: a picture, when it helps, when "
         "not, what it costs and what it reveals. *Above random* is the difference of the areas under "
         f"the learning curves on {task_title(FIRST_TASK)}, in points, from 2 to 200 labels a class "
-        "(:doc:`/results/benchmark`); *exchanges* are those of one selection. "
+        "(:doc:`/results`); *exchanges* are those of one selection. "
         ":doc:`/choosing-a-method` says where to begin."
     )
     heads = ("strategy", "what it chooses", "above random", "exchanges")

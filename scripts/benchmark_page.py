@@ -1,4 +1,4 @@
-"""The published scores of the benchmark, and the tables of docs/results/benchmark.md from them.
+"""The published scores of the benchmark, and the tables of studies/benchmark.md from them.
 
     python scripts/benchmark_page.py join OUT.parquet RUNS...   # adds what runs have
     python scripts/benchmark_page.py show [SECTION...]          # prints tables
@@ -54,8 +54,8 @@ from fallow.study.statistics import (
     wilcoxon_exact,
 )
 
-PAGE = Path("docs/results/benchmark.md")
-PUBLISHED = Path("docs/results/benchmark.parquet")
+PAGE = Path("studies/benchmark.md")
+PUBLISHED = Path("studies/benchmark.parquet")
 REFERENCE = "random"
 JUDGED = "typical_unsure"
 """The strategy that is compared task by task, over tasks and in every cell."""

@@ -1,4 +1,4 @@
-"""The tables of docs/results/pivotal.md, from the records of its studies.
+"""The tables of studies/pivotal.md, from the records of its studies.
 
     python scripts/excess_tables.py runs --seeds 12          # FALE beside them, four budgets
     python scripts/excess_tables.py runs --seeds 30 --ten    # the bar: ten budgets

@@ -3,7 +3,7 @@
     python scripts/measure_advice.py tables RUNS...    # the table that is shipped
     python scripts/measure_advice.py regret            # of that table, task by task
 
-The table is that of docs/results/benchmark.parquet, without the tasks that were trained by FedAvg.
+The table is that of studies/benchmark.parquet, without the tasks that were trained by FedAvg.
 RUNS are folders of ``fallow benchmark``: from them comes who held what on each task.
 
 *Regret*: each task is left out in turn, and advice for its world, from 2, 8 and 32 labels a class
@@ -33,7 +33,7 @@ from fallow.study.advice import (
 )
 from fallow.study.reading import read_study
 
-PUBLISHED = Path("docs/results/benchmark.parquet")
+PUBLISHED = Path("studies/benchmark.parquet")
 ADVISED = {task.name for task in SOLVED} - set(TUNED)
 """The tasks that advice rests on: heads in closed form, and no data on which constants were found."""
 STARTS = (2.0, 8.0, 32.0)

@@ -1,6 +1,6 @@
 """What one selection of each strategy costs: exchanges, and bytes of a site.
 
-    python scripts/measure_costs.py            write docs/results/costs.csv
+    python scripts/measure_costs.py            write studies/costs.csv
     python scripts/measure_costs.py --check margin
                                                fail if a strategy costs something else than it says
 
@@ -24,7 +24,7 @@ from fallow.core.build import names
 from fallow.core.methods import Query
 from fallow.core.spelling import spell_class
 
-TABLE = Path(__file__).resolve().parents[1] / "docs" / "results" / "costs.csv"
+TABLE = Path(__file__).resolve().parents[1] / "studies" / "costs.csv"
 COLUMNS = ("query", "exchanges", "up", "down", "world")
 SITES = 10
 TRAININGS = {

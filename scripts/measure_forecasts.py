@@ -1,4 +1,4 @@
-"""Runs studies whose end is known and asks what was forecast of it: docs/results/forecast.md.
+"""Runs studies whose end is known and asks what was forecast of it: studies/forecast.md.
 
     python scripts/measure_forecasts.py run RUNS.jsonl         # 200 runs, hours on one core
     python scripts/measure_forecasts.py measure RUNS.jsonl     # the tables, seconds

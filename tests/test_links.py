@@ -13,7 +13,11 @@ FENCED = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.MULTILINE | re.DOTALL)
 
 
 def documents(root: Path) -> list[Path]:
-    return [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]
+    folders = (root / "docs", root / "studies")
+    return [
+        *sorted(root.glob("*.md")),
+        *(page for folder in folders for page in sorted(folder.rglob("*.md"))),
+    ]
 
 
 def anchor(heading: str) -> str:

@@ -231,7 +231,7 @@ def test_the_results_page_states_the_digest_of_the_constants_there_are(
     assert about["constants"]["coverage"]["width"] == 0.7
     assert about["constants"]["coverage"]["SURE"] == 0.95  # of its module
     assert about["digest"] in " ".join(ended.out.split())
-    page = Path(__file__).parents[2] / "docs/results/benchmark.md"
+    page = Path(__file__).parents[2] / "studies/benchmark.md"
     assert f"`{about['digest']}`" in page.read_text()
     other = json.loads(
         fallow("benchmark", "--constants", "-m", "coverage:width=0.6", "--json").out

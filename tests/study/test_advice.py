@@ -180,7 +180,7 @@ def test_sites_that_tell_no_classes_leave_those_facts_unknown(
 
 def test_the_shipped_table_is_the_published_one_of_strategies_with_enough_seeds() -> None:
     pytest.importorskip("pyarrow")
-    published = pd.read_parquet("docs/results/benchmark.parquet", engine="pyarrow")
+    published = pd.read_parquet("studies/benchmark.parquet", engine="pyarrow")
     shipped = pd.read_csv(SCORES)
     solved = {task.name for task in SOLVED} - set(TUNED)
     seeds = published.groupby(["task", "query"])["seed"].transform("nunique")

@@ -331,7 +331,7 @@ class Study:
         """Which strategy and training suit a study like this one, by tasks that were run.
 
         By what the records tell of classes, sites and labels so far, and the published table of
-        ``docs/results/benchmark.md``.  What comes back has ``query``, ``trainer``, whether the table
+        ``studies/benchmark.md``.  What comes back has ``query``, ``trainer``, whether the table
         can tell (``is_known``), and what each strategy is ``expected`` to gain over random rows, with
         its interval and the tasks it rests on.  Raises ValueError for numbers to predict.
 

@@ -13,7 +13,7 @@ of them.  Scores of audits, whose rows are others in each cycle, come with a sta
 their own, which the noise does not fall below; that of scores on test rows, which are the same rows
 in each cycle, is told by how they scatter about the curve.  The curve need not hold for few labels as
 it does for many: the variance of such scores grows as the labels that lie between.  How far later
-models lie off their curve, `FUTURE`, was found on MNIST alone; docs/results/forecast.md has what
+models lie off their curve, `FUTURE`, was found on MNIST alone; studies/forecast.md has what
 came of it there and elsewhere.
 """
 

@@ -86,7 +86,7 @@ class Pivotal:
 
     *The tree.*  A site of 30 labels splits some five times before every part has one, so it matters
     where.  ``split="column"`` takes the widest column, as k-d trees do; ``tree=False`` leaves the
-    order to chance.  Both are there for comparison (docs/results/pivotal.md).
+    order to chance.  Both are there for comparison (studies/pivotal.md).
     """
 
     allot: Literal["site", "federation"] = "federation"

@@ -2,7 +2,7 @@
 
 Both share first labels, budgets and test rows.  FedAvg trains a network with one hidden layer on the
 numbers of a row; the closed form solves on random Fourier features of them, or on the numbers
-themselves.  The rates of FedAvg were chosen of those that docs/results/closed-form.md lists, by the
+themselves.  The rates of FedAvg were chosen of those that studies/closed-form.md lists, by the
 final score of random rows under seeds that are not among those of the recipes.
 """
 

@@ -18,7 +18,7 @@ NUMBERS = (
     "badge@training=closed-form",
 )
 """For numbers to predict: of the strategies that choose by them, BADGE alone held its own against
-random rows on tables (docs/results/fale.md); each in rounds of FedAvg, and solved for at once."""
+random rows on tables (studies/fale.md); each in rounds of FedAvg, and solved for at once."""
 SOLVED = NUMBERS[:2]
 """The same where a study solves for all its models."""
 
