@@ -40,7 +40,6 @@ OTHER: dict[str, Any] = {
     "channels_last": True,
     "dtype": "float64",
     "device": "cpu",
-    "edges": 2,
     "standardise": "federated",
     "target_scale": "none",
     "initial_by": "query",

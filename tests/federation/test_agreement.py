@@ -136,7 +136,6 @@ def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:
     [
         ("cycles = 1", "cylces = 1", "cylces is not a setting; did you mean 'cycles'"),
         ("cycles = 1", "flip = 1", "wrong labels are for simulations"),
-        ("cycles = 1", "edges = 2", "edge coordinators are for simulations; set edges=0"),
         ("seed = 0", "sead = 0", "federation.sead is not a setting"),
         ("seed = 0", "seed = true", "federation.seed is True; give a whole number"),
         ("[federation]", "[federal]", "no section [federation]"),

@@ -599,18 +599,6 @@ def test_a_masked_sum_belongs_to_its_step(tmp_path: Path, changed: dict[str, Any
     leader.ledger.close()
 
 
-def test_masks_of_a_branch_are_refused_where_the_study_has_no_edges(tmp_path: Path) -> None:
-    from fallow.core.messages import KEYS, Masked
-
-    agreed = agreement("query=entropy", "privacy.secure_sum=true")
-    leader = Leader(folder(tmp_path, agreed, brought=range(6)))
-    step = Step("each", KEYS, {}, masked=Masked("0/train/0/0", 0, None, among=1000))
-    assert "masks a branch of a sum, and this study has none" in expect_refusal(
-        leader, training(step)
-    )
-    leader.ledger.close()
-
-
 # -- runs -----------------------------------------------------------------------------------
 
 

@@ -117,18 +117,6 @@ def test_a_masked_step_comes_back_with_its_keys(bound: float | None) -> None:
     assert same(dict(back.masked.keys), keys)
 
 
-def test_masks_of_a_branch_say_among_how_many_sites_and_others_nothing() -> None:
-    keys = {site: torch.zeros(32, dtype=torch.uint8) for site in "abc"}
-    for among in (0, 9):
-        about = Masked("0/query/0", 1, None, keys, among)
-        blob = pack_request(
-            Request("0/query/3", "query", 0, 0, (Step("sum", "v", {}, masked=about),))
-        )
-        (back,) = unpack_request(blob).steps
-        assert back.masked is not None and back.masked.among == among
-        assert (b"among" in blob) == (among > 0)
-
-
 def test_a_step_without_masks_takes_no_room_for_them() -> None:
     assert b"masked" not in SOUND
 

@@ -238,7 +238,7 @@ def test_a_site_with_secure_sums_lets_no_bare_part_out(kind: str) -> None:
 
 def request(ask: Ask, about: Masked, verb: str = "plain", **args: Any) -> Any:
     """Ask site a alone for its part."""
-    return ask._exchange("sum", verb, {"a": {}}, args, masked=[about])
+    return ask._exchange("sum", verb, {"a": {}}, args, masked=about)
 
 
 def test_one_key_masks_one_part_for_one_cohort() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -25,7 +25,6 @@ from fallow.core.messages import (
 )
 from fallow.core.totals import Implausible, sum_answers, sum_whole
 from fallow.core.training_config import TrainingConfig
-from fallow.core.tree import Tree, sum_by_tree
 from fallow.core.types import Answer, SiteId
 
 
@@ -69,7 +68,7 @@ class Ask:
 
     ``ask.cohort``: the sites of this query or round, fixed when it starts.  An answer that the
     journal holds is returned without asking again; that is how a resumed run replays.
-    ``masking``: sums are secure sums.  ``tree``: edges add up what their sites send, exactly.
+    ``masking``: sums are secure sums.
     ``needs_all``: as in `Request`, for what comes next.
     """
 
@@ -83,7 +82,6 @@ class Ask:
     cohort: tuple[SiteId, ...] = ()
     reveals: Mapping[str, str] = field(default_factory=dict)
     masking: Masking | None = None
-    tree: Tree | None = None
     needs_all: bool = False
     _waiting: Steps = field(default_factory=list)
     _turn: int = 0
@@ -152,44 +150,24 @@ class Ask:
         that too few answer is not recorded, so that a resumed run asks again."""
         attempt = Masked(f"{self.key}/{self._turn}", 0, bound)
         cohort = self.cohort
-        self._check_branches(masking, cohort, verb)
+        masking.check(cohort, verb)
         while True:
             to: To = {site: {} for site in cohort}
             with self.journal.transaction():
-                shown = self._exchange("each", KEYS, to, {}, masked=[attempt])
-                self._check_branches(masking, sorted(shown), verb)
+                shown = self._exchange("each", KEYS, to, {}, masked=attempt)
+                masking.check(sorted(shown), verb)
 
             keys = {site: torch.as_tensor(shown[site]["key"]) for site in sorted(shown)}
             to = {site: {} for site in keys}
-            masked = self._mask_branches(attempt, keys)
+            masked = replace(attempt, keys=keys)
             with self.journal.transaction():
                 answers = self._exchange("sum", verb, to, args, bound=bound, masked=masked)
                 if "" in answers:
                     return answers[""]
-                self._check_branches(masking, sorted(answers), verb)
+                masking.check(sorted(answers), verb)
 
             cohort = tuple(sorted(answers))
             attempt = replace(attempt, attempt=attempt.attempt + 1)
-
-    def _check_branches(self, masking: Masking, sites: Sequence[SiteId], verb: str) -> None:
-        """Raise when so few sites share their masks that one's part could be told."""
-        branches = [tuple(sites)]
-        if self.tree is not None:
-            branches = self.tree.branches(sites)
-        for branch in branches:
-            masking.check(branch, verb)
-
-    def _mask_branches(
-        self, attempt: Masked, keys: Mapping[SiteId, Tensor]
-    ) -> list[Masked]:
-        """What the sites of each branch need to mask their parts: one another's public keys."""
-        if self.tree is None:
-            return [replace(attempt, keys=keys)]
-        found = []
-        for branch in self.tree.branches(keys):
-            own = {site: keys[site] for site in branch}
-            found.append(replace(attempt, keys=own, among=len(keys)))
-        return found
 
     def _requests(
         self, steps: Steps, key: str, bound: float | None
@@ -223,17 +201,12 @@ class Ask:
         args: Answer,
         bound: float | None = None,
         routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
-        masked: Sequence[Masked] = (),
+        masked: Masked | None = None,
     ) -> dict[SiteId, Answer]:
-        """masked: of a secure sum, what its sites are to know: for each branch another thing."""
+        """masked: of a secure sum, what its sites need to know."""
         steps = list(self._waiting)
-        if verb and not masked:
-            steps.append((Step(kind, verb, dict(args)), to))
-        for about in masked:
-            sites = to
-            if len(masked) > 1:
-                sites = {site: {} for site in about.keys}
-            steps.append((Step(kind, verb, dict(args), masked=about), sites))
+        if verb:
+            steps.append((Step(kind, verb, dict(args), masked=masked), to))
         key = f"{self.key}/{self._turn}"
         requests = self._requests(steps, key, bound)
         self._waiting = []
@@ -254,7 +227,7 @@ class Ask:
                     if site in asked:
                         answers[site] = delivered.answers[site]
                 if kind == "sum":
-                    answers = self._add_up(answers, verb, to, bound, bool(masked))
+                    answers = self._add_up(answers, verb, to, bound, masked is not None)
                 entry = {
                     "answers": answers,
                     "up": delivered.bytes_up,
@@ -265,7 +238,7 @@ class Ask:
                 self.journal.record(key, digest, entry)
 
         what = self.reveals.get(verb, "nothing")
-        if verb == KEYS and masked:
+        if verb == KEYS and masked is not None:
             what = "public keys"
         passed = None
         if routes is not None:
@@ -278,17 +251,10 @@ class Ask:
             down=entry["down"],
             sites=len(requests),
             epsilon=entry.get("epsilon", 0.0),
-            masked=kind == "sum" and bool(masked),
-            edges=self._count_edges(kind, requests),
+            masked=kind == "sum" and masked is not None,
             passed=passed,
         )
         return entry["answers"]
-
-    def _count_edges(self, kind: Kind, sites: Iterable[SiteId]) -> int:
-        """How many edges add up a sum; 0 where none does."""
-        if kind != "sum" or self.tree is None:
-            return 0
-        return len(self.tree.branches(sites))
 
     def _add_up(
         self,
@@ -301,8 +267,6 @@ class Ask:
         """The totals under ``""``; of a secure sum that misses a site, or whose total cannot be,
         only who answered: then it begins again."""
         if not is_masked or self.masking is None:
-            if self.tree is not None and replies:
-                return {"": sum_by_tree(replies, verb, bound, self.tree)}
             return {"": sum_answers(replies, verb, bound)}
         if replies.keys() != (to or {}).keys():
             return {site: {} for site in replies}

@@ -28,8 +28,6 @@ def digest_exchange(
         masked = step.masked
         if masked is not None:
             h.update(repr((masked.exchange, masked.attempt, masked.bound)).encode())
-            if masked.among:
-                h.update(f"among {masked.among}".encode())
             _hash_args(h, dict(masked.keys))
         _hash_args(h, step.args)
         if to is not None:

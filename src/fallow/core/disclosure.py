@@ -26,7 +26,6 @@ class DisclosureEntry(TypedDict):
     exchanges: int
     epsilon: NotRequired[float]  # what a site spent on noise
     masked: NotRequired[bool]  # the server saw totals of masked parts alone
-    edges: NotRequired[int]  # so many edges added up; the server saw their totals
     sent: NotRequired[dict[SiteId, int]]  # answers relayed, by site
     received: NotRequired[dict[SiteId, int]]
 
@@ -70,8 +69,7 @@ def count_relayed_answers(
 class Disclosure:
     """Totals per (kind, verb): the source of the table "What left each site".
 
-    An entry has ``masked`` where the server saw totals of masked parts, ``edges`` where it saw totals
-    of branches, and ``epsilon``, what a
+    An entry has ``masked`` where the server saw totals of masked parts, and ``epsilon``, what a
     site spent on noise, where there was any.  That of a relay has how many answers each site
     ``sent`` and ``received``: one that goes to three sites was sent three times.
     """
@@ -88,7 +86,6 @@ class Disclosure:
         sites: int,
         epsilon: float = 0.0,
         masked: bool = False,
-        edges: int = 0,
         passed: Mapping[str, Mapping[SiteId, int]] | None = None,
     ) -> None:
         zero = {"what": what, "bytes": 0, "bytes_down": 0, "sites": 0, "exchanges": 0}
@@ -101,8 +98,6 @@ class Disclosure:
             entry["epsilon"] = entry.get("epsilon", 0.0) + epsilon
         if masked:
             entry["masked"] = True
-        if edges:
-            entry["edges"] = max(entry.get("edges", 0), edges)
         for way, many in (passed or {}).items():
             entry[way] = dict(Counter(entry.get(way, {})) + Counter(many))
 
@@ -119,7 +114,6 @@ class Disclosure:
                 sites=entry["sites"],
                 epsilon=entry.get("epsilon", 0.0),
                 masked=entry.get("masked", False),
-                edges=entry.get("edges", 0),
                 passed={way: entry[way] for way in PASSED if way in entry},
             )
             # `add` has counted one of them

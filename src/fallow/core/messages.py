@@ -44,17 +44,11 @@ class Masked:
     bound: float | None  # the largest absolute value a site may add
     # (32,) uint8 of each site in it
     keys: Mapping[SiteId, Tensor] = field(default_factory=dict)
-    # sites of the whole sum, where masks cover one branch of it; 0: those in ``keys``
-    among: int = 0
 
     def __post_init__(self) -> None:
         if self.bound is not None and not 0 < self.bound < math.inf:
             raise ValueError(
                 f"the bound of a sum is {self.bound}; it must be above 0 and finite"
-            )
-        if self.among and self.among < len(self.keys):
-            raise ValueError(
-                f"a sum among {self.among} sites has a branch of {len(self.keys)}"
             )
 
 

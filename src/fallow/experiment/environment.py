@@ -14,7 +14,6 @@ from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods
 from fallow.core.missing import Missing
-from fallow.core.tree import Tree
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.experiment.finished import FinishedQuery, RowsAbout, TrainedPhase
@@ -49,8 +48,6 @@ class Environment(Protocol):
     def executor(self) -> str: ...
     @property
     def masking(self) -> Masking | None: ...
-    @property
-    def tree(self) -> Tree | None: ...  # which edge adds up what a site sends
     @property
     def is_shared(self) -> bool: ...  # the query spends one budget of all sites
     @property

@@ -50,8 +50,6 @@ def describe_training(recipe: Recipe) -> dict[str, object]:
         about["head"] = recipe.head
     if recipe.device != "none":
         about["device"] = [recipe.device, recipe.precision]
-    if recipe.edges:  # what leaves sites is told of edges
-        about["edges"] = recipe.edges
     if recipe.privacy.secure_sum:  # totals are rounded, and keys cross
         about["masked"] = recipe.privacy.bound or True
     return about

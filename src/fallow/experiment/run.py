@@ -200,7 +200,6 @@ class Run:
             cohort=cohort,
             reveals=methods_by_owner(self.world.methods)[owner].contract.verbs,
             masking=self.world.masking,
-            tree=self.world.tree,
         )
         ask.cohort = self.world.attending_sites(step, ask.cohort)
         return ask

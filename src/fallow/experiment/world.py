@@ -24,7 +24,6 @@ from fallow.core.methods import Encoder, Methods
 from fallow.core.missing import Missing
 from fallow.core.names import OWN
 from fallow.core.streams import stream
-from fallow.core.tree import Tree
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset, Task
 from fallow.engine import row_loss
@@ -102,14 +101,7 @@ class World:
         privacy = self.recipe.privacy
         if not privacy.secure_sum:
             return None
-        return SecureSum(privacy.bound, self.tree)
-
-    @property
-    def tree(self) -> Tree | None:
-        """The edges that add up what their sites send; None without them."""
-        if not self.recipe.edges:
-            return None
-        return Tree.of(list(self.members), self.recipe.edges)
+        return SecureSum(privacy.bound)
 
     def budget_for(self, share: float | int) -> dict[SiteId, int]:
         """Labels per site in one cycle, whatever a site has."""

@@ -281,10 +281,6 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         raise ValueError(
             f"flip is {recipe.flip}: wrong labels are for simulations; set flip=0"
         )
-    if recipe.edges:
-        raise ValueError(
-            f"edges is {recipe.edges}: edge coordinators are for simulations; set edges=0"
-        )
     if recipe.target_scale == "oracle" and schema.task == "regression":
         raise ValueError(
             "target_scale 'oracle' reads labels that nobody has given yet; use 'labelled' or 'none'"

@@ -45,10 +45,7 @@ def _write_step(step: Step) -> dict[str, object]:
     if step.training_config is not None:
         fields["training_config"] = step.training_config.to_dict()
     if step.masked is not None:
-        masked = dict(vars(step.masked))
-        if not masked["among"]:  # a sum without branches says nothing of them
-            del masked["among"]
-        fields["masked"] = masked
+        fields["masked"] = dict(vars(step.masked))
     return fields
 
 
@@ -106,7 +103,6 @@ def _read_masked(fields: Tree) -> Masked:
         attempt=_require(int, fields["attempt"]),
         bound=bound,
         keys=keys,
-        among=_require(int, fields.get("among", 0)),
     )
 
 

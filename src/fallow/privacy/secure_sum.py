@@ -16,7 +16,6 @@ from torch import Tensor
 
 from fallow.core.messages import Masked
 from fallow.core.totals import align_answers, check_addend
-from fallow.core.tree import Tree
 from fallow.core.types import Answer, SiteId
 from fallow.privacy.fixed import decode, encode, encode_any
 from fallow.privacy.masks import mask
@@ -29,13 +28,9 @@ CHECK = "mask/check"
 @final
 @dataclass(frozen=True)
 class SecureSum:
-    """The server's part of a secure sum; `mask_answer` is the site's.
-
-    ``tree``: masks cover the sites of an edge, which adds up its branch; the server adds up branches.
-    """
+    """The server's part of a secure sum; `mask_answer` is the site's."""
 
     bound: float | None = None  # where a method declares none
-    tree: Tree | None = None  # None: all sites are one branch
 
     def check(self, sites: Sequence[SiteId], verb: str) -> None:
         """Raise RuntimeError when too few sites are left."""
@@ -53,20 +48,9 @@ class SecureSum:
 
         Raises RuntimeError when the masks do not cancel: a part is missing or of another exchange.
         """
-        align_answers(answers, verb, torch.int64)
-        branches = [tuple(sorted(answers))]
-        if self.tree is not None:
-            branches = self.tree.branches(answers)
-        sums: dict[str, Tensor] = {}
-        for sites in branches:
-            own = {site: answers[site] for site in sites}
-            for name, added in add_masked(own, verb).items():
-                if name in sums:
-                    added = sums[name] + added  # modulo 2^64, so in any grouping the same
-                sums[name] = added
         largest = bound or self.bound
         totals: Answer = {}
-        for name, total in sums.items():
+        for name, total in add_masked(answers, verb).items():
             totals[name] = decode(total, largest, len(answers))
         totals["sites"] = torch.tensor(float(len(answers)), dtype=torch.float64)
         return totals
@@ -112,7 +96,7 @@ def mask_answer(
     Raises ValueError for a number that is not finite or, where ``about`` names no bound, beyond the
     declared one.
     """
-    sites = about.among or len(about.keys)
+    sites = len(about.keys)
     fields: dict[str, Tensor] = {}
     for name in sorted(answer):
         value = torch.as_tensor(answer[name])

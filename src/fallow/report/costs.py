@@ -33,8 +33,6 @@ MOST_NAMED = 12
 """So many runs that are not complete are named."""
 
 MASKED = "the server: totals only; every part was masked"
-EDGES = "the server: totals of {} branches; their edges: each addend of their own sites"
-MASKED_EDGES = "the server and {} edges: totals of branches only; every part was masked"
 NOISE = (
     "ε is the most that one site spent on noise in a run; releases add up. It covers what leaves "
     "with noise, where one labelled row is replaced by another: the class counts that a query "
@@ -70,7 +68,6 @@ class Exchange:
     amount: float
     epsilon: float = 0.0  # what a site spent on noise
     masked: bool = False
-    edges: int = 0
 
 
 def _count_sites(sites: object) -> int:
@@ -103,7 +100,6 @@ def exchanges(study: StudyRecords) -> list[Exchange]:
                 amount=_total(entries, "bytes") / len(cells),
                 epsilon=max(float(entry.get("epsilon") or 0) for entry in entries),
                 masked=any(entry.get("masked") for entry in entries),
-                edges=max(int(entry.get("edges") or 0) for entry in entries),
             )
             found.append(exchange)
     return found
@@ -171,9 +167,6 @@ def _exchange_row(study: StudyRecords, exchange: Exchange) -> list[str]:
     seen_by = SEEN_BY.get(exchange.kind, "unknown")
     if exchange.masked:
         seen_by = MASKED
-    if exchange.edges:
-        words = MASKED_EDGES if exchange.masked else EDGES
-        seen_by = words.format(exchange.edges)
     return [
         label_of(exchange.query, study.study),
         exchange.kind,

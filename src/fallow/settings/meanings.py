@@ -69,7 +69,6 @@ MEANINGS: dict[str, str] = {
     "privacy.mechanism": "How noise is drawn.",
     "privacy.secure_sum": "Sites mask what they send, so that only totals are seen.",
     "privacy.bound": "The largest value that a site may add to a masked sum.",
-    "edges": "Edge coordinators that add up what their sites send, in a simulation; 0: none.",
     # evaluation and machinery
     "test": "Whether sites are tested on common rows, or each on rows like its own.",
     "score_rounds": "A cycle's score is the mean over so many last rounds.",

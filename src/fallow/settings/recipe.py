@@ -24,7 +24,6 @@ from fallow.core.training_config import (
     merge_explicit,
 )
 from fallow.privacy import Privacy
-from fallow.privacy.settings import SMALLEST
 from fallow.settings.budgets import POLICIES, Share
 from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Published, Spec, literal
@@ -38,7 +37,7 @@ OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "publishe
 """Fields that do not change what a run computes."""
 LATER = (
     *("id", "drop", "columns", "encoder", "head"),
-    *("audit", "device", "precision", "stop", "edges", "channels"),
+    *("audit", "device", "precision", "stop", "channels"),
 )
 """Fields that recipes did not always have: at their default they are no part of a digest, so that
 studies of before stay the same studies."""
@@ -158,8 +157,6 @@ class Recipe:
     # training method may look for collaborators, and train from the second on
     fresh_first: bool = False
     privacy: Privacy = Privacy()  # noise on released counts, secure sums
-    # sums as a tree: so many edge coordinators add up what their sites send; 0: none
-    edges: int = 0
     # evaluation and machinery
     # own: each site on test rows like its own rows
     test: Literal["common", "own"] = "common"
@@ -244,7 +241,6 @@ class Recipe:
                 "with fresh_first labels train from the second round on, and rounds is 1; raise it"
             )
         self._check_audit()
-        self._check_edges()
         if self.stop is not None:
             parse_stop(self.stop)
         self.check_flip(self.sites)
@@ -262,30 +258,6 @@ class Recipe:
         if self.budget not in POLICIES:
             raise ValueError(
                 f"budget {self.budget!r} is unknown{nearest(self.budget, [*POLICIES])}"
-            )
-
-    def _check_edges(self) -> None:
-        """Raise ValueError for edges that cannot be."""
-        if self.edges < 0:
-            raise ValueError(f"edges is {self.edges}; it must be 0 or more")
-        if not self.edges:
-            return
-        if self.sites and self.edges > self.sites:
-            raise ValueError(
-                f"edges is {self.edges} and sites is {self.sites}; an edge has one site at least"
-            )
-        if not self.privacy.secure_sum:
-            return
-        if self.sites and self.sites // self.edges < SMALLEST:
-            raise ValueError(
-                f"edges is {self.edges} and sites is {self.sites}: with secure sums each edge needs "
-                f"{SMALLEST} sites, because of two each could subtract its own part; set edges="
-                f"{self.sites // SMALLEST} or less"
-            )
-        if self.participation < 1:
-            raise ValueError(
-                f"participation is {self.participation} and edges is {self.edges}: with secure sums "
-                "an edge could have too few sites in a round; set participation=1 or edges=0"
             )
 
     def _check_audit(self) -> None:

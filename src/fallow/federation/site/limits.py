@@ -230,10 +230,6 @@ class SiteLimits:
                     f"the order {request.key} is part of a masked sum {about.exchange!r:.80}, "
                     f"attempt {about.attempt}, which does not belong to it"
                 )
-            if about.among:  # its masks would cover few sites, and its numbers be coarser
-                raise Refusal(
-                    f"the order {request.key} masks a branch of a sum, and this study has none"
-                )
             unknown = self._find_unknown(about.keys)
             if unknown is not None:
                 raise Refusal(
