@@ -109,7 +109,7 @@ docs: $(DEV_STAMP)  ## the site of documents, build/docs/index.html; tutorials a
 	$(PY) -m sphinx -W -q -b html docs build/docs
 	@echo "Wrote build/docs/index.html"
 
-house: $(DEV_STAMP)  ## draw the rooms of the package, docs/house.svg
+house: $(DEV_STAMP)  ## draw the packages, docs/packages.svg
 	$(PY) scripts/draw_house.py
 
 clean:  ## remove the environment and every cache; results in runs/ stay

@@ -1,9 +1,9 @@
-"""Draw the rooms of the package from their imports: ``docs/house.svg``.
+"""Draw the packages of Fallow from their imports: ``docs/packages.svg``.
 
     python scripts/draw_house.py            draw the picture
-    python scripts/draw_house.py --check    fail if rooms or arrows are not those of the picture
+    python scripts/draw_house.py --check    fail if packages or arrows are not those of the picture
 
-A room is a folder of ``src/fallow``.  It stands one row above the highest room that it imports.
+A package is a folder of ``src/fallow``.  It stands one row above the highest package that it imports.
 An arrow that follows from others (a to b to c, and a to c) is not drawn.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SOURCE = REPOSITORY / "src" / "fallow"
-PICTURE = REPOSITORY / "docs" / "house.svg"
+PICTURE = REPOSITORY / "docs" / "packages.svg"
 
 WIDTH = 960
 ROW_HEIGHT = 96
@@ -30,17 +30,17 @@ Arrows = dict[str, set[str]]
 
 
 def read_arrows(source: Path) -> Arrows:
-    """The rooms below ``source``, and the rooms that each one imports."""
-    rooms = {path.name for path in source.iterdir() if any(path.glob("**/*.py"))}
-    arrows: Arrows = {room: set() for room in rooms}
-    for room in rooms:
-        for path in (source / room).rglob("*.py"):
+    """The packages below ``source``, and the packages that each one imports."""
+    packages = {path.name for path in source.iterdir() if any(path.glob("**/*.py"))}
+    arrows: Arrows = {package: set() for package in packages}
+    for package in packages:
+        for path in (source / package).rglob("*.py"):
             tree = ast.parse(path.read_text(encoding="utf-8"))
-            arrows[room] |= imported_rooms(tree) & rooms - {room}
+            arrows[package] |= imported_packages(tree) & packages - {package}
     return arrows
 
 
-def imported_rooms(tree: ast.Module) -> set[str]:
+def imported_packages(tree: ast.Module) -> set[str]:
     """The folders of Fallow that a module imports from."""
     found: set[str] = set()
     for node in ast.walk(tree):
@@ -58,18 +58,18 @@ def imported_rooms(tree: ast.Module) -> set[str]:
 
 
 def find_rows(arrows: Arrows) -> dict[str, int]:
-    """The row of each room, counted from the ground; ValueError where rooms import in a circle."""
+    """Return the row of each package, from the bottom; ValueError for an import cycle."""
     rows: dict[str, int] = {}
     waiting = set(arrows)
     while waiting:
-        ready = {room for room in waiting if arrows[room] <= rows.keys()}
+        ready = {package for package in waiting if arrows[package] <= rows.keys()}
         if not ready:
             raise ValueError(
-                f"these rooms import one another: {', '.join(sorted(waiting))}"
+                f"these packages import one another: {', '.join(sorted(waiting))}"
             )
-        for room in ready:
-            below = [rows[other] for other in arrows[room]]
-            rows[room] = max(below, default=-1) + 1
+        for package in ready:
+            below = [rows[other] for other in arrows[package]]
+            rows[package] = max(below, default=-1) + 1
         waiting -= ready
     return rows
 
@@ -78,37 +78,37 @@ def without_shortcuts(arrows: Arrows) -> Arrows:
     """The arrows that do not follow from others."""
     rows = find_rows(arrows)
     reached: Arrows = {}
-    for room in sorted(arrows, key=rows.__getitem__):
-        reached[room] = set(arrows[room])
-        for other in arrows[room]:
-            reached[room] |= reached[other]
+    for package in sorted(arrows, key=rows.__getitem__):
+        reached[package] = set(arrows[package])
+        for other in arrows[package]:
+            reached[package] |= reached[other]
     kept: Arrows = {}
-    for room, targets in arrows.items():
+    for package, targets in arrows.items():
         indirect: set[str] = set()
         for target in targets:
             indirect |= reached[target]
-        kept[room] = targets - indirect
+        kept[package] = targets - indirect
     return kept
 
 
-def count_lines(room: Path) -> tuple[int, int]:
-    """How many Python files a room has, and how many lines they have."""
-    files = list(room.rglob("*.py"))
+def count_lines(package: Path) -> tuple[int, int]:
+    """How many Python files a package has, and how many lines they have."""
+    files = list(package.rglob("*.py"))
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
     return len(files), lines
 
 
 def place_boxes(rows: dict[str, int]) -> dict[str, tuple[float, float]]:
-    """The upper left corner of each room's box; the ground is the lowest row."""
+    """The upper left corner of each package's box; the ground is the lowest row."""
     top = max(rows.values())
     corners: dict[str, tuple[float, float]] = {}
     for row in range(top + 1):
-        in_row = sorted(room for room, its_row in rows.items() if its_row == row)
+        in_row = sorted(package for package, its_row in rows.items() if its_row == row)
         gap = (WIDTH - 2 * MARGIN - len(in_row) * BOX_WIDTH) / (len(in_row) + 1)
-        for place, room in enumerate(in_row):
+        for place, package in enumerate(in_row):
             x = MARGIN + gap * (place + 1) + BOX_WIDTH * place
             y = MARGIN + ROW_HEIGHT * (top - row)
-            corners[room] = (x, y)
+            corners[package] = (x, y)
     return corners
 
 
@@ -134,27 +134,27 @@ def draw(arrows: Arrows, source: Path) -> str:
     height = 2 * MARGIN + ROW_HEIGHT * max(rows.values()) + BOX_HEIGHT
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
-        "<title>The rooms of Fallow: each imports only rooms below it</title>",
+        "<title>The packages of Fallow: each imports only packages below it</title>",
         f"<desc>{html.escape(describe(arrows))}</desc>",
         f"<style>{STYLE}</style>",
     ]
-    for room in sorted(shown):
-        x, y = corners[room]
-        for target in sorted(shown[room]):
+    for package in sorted(shown):
+        x, y = corners[package]
+        for target in sorted(shown[package]):
             to_x, to_y = corners[target]
             start = f"{x + BOX_WIDTH / 2:.0f} {y + BOX_HEIGHT:.0f}"
             bend = f"{x + BOX_WIDTH / 2:.0f} {to_y - 24:.0f}"
             end = f"{to_x + BOX_WIDTH / 2:.0f} {to_y:.0f}"
             parts.append(f'<path class="arrow" d="M {start} Q {bend} {end}"/>')
-    for room in sorted(corners):
-        x, y = corners[room]
-        n_files, n_lines = count_lines(source / room)
+    for package in sorted(corners):
+        x, y = corners[package]
+        n_files, n_lines = count_lines(source / package)
         middle = x + BOX_WIDTH / 2
         parts += [
             f'<rect class="box" x="{x:.0f}" y="{y:.0f}" width="{BOX_WIDTH}" '
             f'height="{BOX_HEIGHT}" rx="6"/>',
             f'<text class="name" x="{middle:.0f}" y="{y + 20:.0f}" text-anchor="middle">'
-            f"{room}</text>",
+            f"{package}</text>",
             f'<text class="size" x="{middle:.0f}" y="{y + 36:.0f}" text-anchor="middle">'
             f"{n_files} files, {n_lines:,} lines</text>",
         ]
@@ -163,8 +163,11 @@ def draw(arrows: Arrows, source: Path) -> str:
 
 
 def describe(arrows: Arrows) -> str:
-    """The arrows in words, one room after another."""
-    lines = [f"{room}: {', '.join(sorted(arrows[room])) or '-'}" for room in sorted(arrows)]
+    """The arrows in words, one package after another."""
+    lines = [
+        f"{package}: {', '.join(sorted(arrows[package])) or '-'}"
+        for package in sorted(arrows)
+    ]
     return "; ".join(lines)
 
 
@@ -175,7 +178,7 @@ def described_in(picture: Path) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Draw the rooms of the package.")
+    parser = argparse.ArgumentParser(description="Draw the packages of the package.")
     parser.add_argument("--check", action="store_true", help="compare instead of drawing")
     arguments = parser.parse_args()
     arrows = read_arrows(SOURCE)
