@@ -36,7 +36,6 @@ MODULES = (
     "closed_form_cycle",
     "study_two_processes",
     "start_of_runs",
-    "workers",
     "own_table",
     "pictures",
     "regression_queries",

@@ -94,8 +94,8 @@ KINDS = (
     ),
     Kind(
         "executor",
-        "Workers",
-        ("engine/workers.py", "engine/executors.py"),
+        "Stacked",
+        ("engine/stacked.py", "engine/executors.py", "engine/__init__.py"),
         ("docs/glossary.md",),
     ),
     Kind(

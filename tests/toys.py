@@ -135,7 +135,6 @@ class Backwards:
     loop: Loop
 
     models: ClassVar[str] = "every model"
-    takes_all_cores: ClassVar[bool] = False
 
     @classmethod
     def build(

@@ -55,9 +55,9 @@ def test_a_worker_of_a_study_loads_no_statistics_and_no_figures() -> None:
     assert loaded(code) == []
 
 
-def test_a_worker_that_trains_sites_loads_what_it_computes_with() -> None:
+def test_the_executors_load_what_they_compute_with() -> None:
     code = (
-        "import sys, fallow.engine.workers\n"
+        "import sys, fallow.engine.executors\n"
         f"print('loaded:', *sorted({HEAVY!r} & set(sys.modules)))"
     )
     assert loaded(code) == ["numpy", "torch"]

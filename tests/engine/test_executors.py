@@ -13,12 +13,9 @@ from fallow.engine.executors import (
     check_executor,
     choose_executor,
     find_executor,
-    in_one_process,
-    takes_all_cores,
 )
 from fallow.engine.loop import Loop
 from fallow.engine.stacked import Stacked
-from fallow.engine.workers import Workers
 from fallow.experiment.methods import executor_of
 from fallow.federation.agreement import check_names
 from fallow.settings.recipe import Recipe, named_classes
@@ -31,7 +28,6 @@ IMAGES = nn.Sequential(nn.Conv2d(1, 2, 3))
 def test_names_of_the_table_are_its_classes() -> None:
     assert find_executor("loop") is Loop
     assert find_executor("stacked") is Stacked
-    assert find_executor("workers") is Workers
     assert find_executor("device") is Device
 
 
@@ -58,21 +54,9 @@ def test_a_device_trains_by_its_own_executor_and_refuses_models_that_draw() -> N
         executor_of(recipe, of_maps)
 
 
-def test_only_workers_take_all_cores_and_loop_stands_in_for_them() -> None:
-    taking = [
-        name
-        for name in ("auto", "device", "loop", "stacked", "workers")
-        if takes_all_cores(name)
-    ]
-    assert taking == ["workers"]
-    assert in_one_process("workers") == "loop"
-    for name in ("auto", "device", "loop", "stacked", "somebody:Else"):
-        assert in_one_process(name) == name
-
-
 @pytest.mark.parametrize("name", ["", "gpu", "Loop", "LOOP"])
 def test_a_word_that_names_no_executor_is_refused_with_those_that_do(name: str) -> None:
-    known = "use 'auto', 'device', 'loop', 'stacked' or 'workers'"
+    known = "use 'auto', 'device', 'loop' or 'stacked'"
     with pytest.raises(ValueError, match=known):
         check_executor(name)
 

@@ -109,10 +109,6 @@ def test_settings_about_data_and_comparisons_play_no_part() -> None:
     )
     plain = Recipe("b")
     assert at_sites(base, "hearts", 2, TABLE) == at_sites(plain, "hearts", 2, TABLE)
-    many = replace(plain, executor="workers")
-    assert (
-        at_sites(many, "hearts", 2, TABLE).executor == "loop"
-    )  # the same bits, one process
 
 
 def test_tables_are_standardised_and_images_are_not() -> None:

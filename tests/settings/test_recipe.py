@@ -164,7 +164,7 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
         ),
         (
             {"executor": "gpu"},
-            "executor 'gpu' is unknown; use 'auto', 'device', 'loop', 'stacked' or 'workers'",
+            "executor 'gpu' is unknown; use 'auto', 'device', 'loop' or 'stacked'",
         ),
         ({"device": "gpu"}, "device is 'gpu'; it must be 'none', 'cpu', 'cuda' or 'mps'"),
         ({"executor": "device"}, "executor 'device' needs a device; set device=cuda"),
@@ -173,8 +173,8 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
             "precision is 'bf16' and device is 'none'; set device=cuda",
         ),
         (
-            {"device": "cuda", "executor": "workers"},
-            "device is 'cuda' and executor is 'workers', which trains on the processor",
+            {"device": "cuda", "executor": "stacked"},
+            "device is 'cuda' and executor is 'stacked', which trains on the processor",
         ),
         ({"device": "cpu", "precision": "tf32"}, "precision 'tf32' is for device=cuda"),
         (

@@ -51,7 +51,6 @@ class Device:
     )  # that have been trained by
 
     models: ClassVar[str] = "models that draw random numbers by nn.Dropout or nowhere,"
-    takes_all_cores: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self.sites = SitesInFlight(self.placement.device.type, self._say)

@@ -25,13 +25,11 @@ from fallow.engine.in_flight import Tell
 from fallow.engine.loop import Loop
 from fallow.engine.placement import Placement
 from fallow.engine.stacked import Stacked
-from fallow.engine.workers import Workers
 
 __all__ = [
     "Device",
     "Loop",
     "Stacked",
-    "Workers",
 ]
 
 KIND = "executors"
@@ -45,9 +43,6 @@ class Executor(Protocol):
 
     models: ClassVar[str]
     """Which models it can train, in words."""
-    takes_all_cores: ClassVar[bool]
-    """Whether it has processes of its own: then runs follow one another, and a process that has one
-    site, or looks at a run for a moment, trains by `Loop`."""
 
     @classmethod
     def build(
@@ -89,7 +84,7 @@ def check_executor(name: str) -> None:
 
     >>> check_executor("lop")
     Traceback (most recent call last):
-    ValueError: executor 'lop' is unknown; use 'auto', 'device', 'loop', 'stacked' or 'workers'
+    ValueError: executor 'lop' is unknown; use 'auto', 'device', 'loop' or 'stacked'
     """
     known = [AUTO, *_names()]
     if name not in known and ":" not in name:
@@ -126,23 +121,6 @@ def build_executor(
         where = placement or Placement()
         return Device(model, layout, loss, channels_last, where, tell)
     return executor.build(model, layout, loss, channels_last=channels_last)
-
-
-def takes_all_cores(name: str, policy: NamePolicy = BUILT_IN) -> bool:
-    """Whether the executor called ``name`` has processes of its own."""
-    return name != AUTO and find_executor(name, policy).takes_all_cores
-
-
-def in_one_process(name: str) -> str:
-    """The executor for one site or for a short look at a run: "loop" for those of the table that
-    have processes of their own.  Nothing is imported for a ``module:Class``, which stays.
-
-    >>> in_one_process("workers"), in_one_process("stacked")
-    ('loop', 'stacked')
-    """
-    if name in _names() and takes_all_cores(name):
-        return "loop"
-    return name
 
 
 def _names() -> list[str]:

@@ -40,7 +40,6 @@ class Loop:
     autocast: torch.dtype | None = None
 
     models: ClassVar[str] = "every model"
-    takes_all_cores: ClassVar[bool] = False
 
     @classmethod
     def build(

@@ -46,7 +46,6 @@ class Stacked:
     loss: RowLoss
 
     models: ClassVar[str] = "linear and dense models"
-    takes_all_cores: ClassVar[bool] = False
 
     @classmethod
     def build(

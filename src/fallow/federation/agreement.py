@@ -17,7 +17,6 @@ from fallow.core.build import nearest
 from fallow.core.names import BUILT_IN, NamePolicy, check_name
 from fallow.core.types import SiteId
 from fallow.data import Dataset, embed_rows
-from fallow.engine.executors import in_one_process
 from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardised
 from fallow.federation.folders import check_authority
@@ -306,7 +305,6 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         sites=sites,
         standardise=standardise,
         test="own",
-        executor=in_one_process(recipe.executor),
         device="none",  # each site has a machine of its own
         precision="float32",
         queries=(str(recipe.query),),

@@ -20,7 +20,6 @@ from fallow.core.training_config import TrainingStage
 from fallow.core.types import State
 from fallow.core.words import count_noun, duration, size
 from fallow.data.dataset import Dataset
-from fallow.engine.executors import in_one_process
 from fallow.experiment.evaluate import evaluate
 from fallow.experiment.first_phase import describe_training
 from fallow.experiment.journal import Journal
@@ -414,7 +413,6 @@ def _shorten(recipe: Recipe) -> Recipe:
         participation=1.0,
         training=training,
         training_config=replace(recipe.training_config, stages=(TrainingStage(1),)),
-        executor=in_one_process(recipe.executor),  # starts at once
     )
 
 

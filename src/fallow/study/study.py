@@ -19,11 +19,9 @@ from typing import final
 import torch
 
 from fallow.core.events import Event, Say, name_run, stay_silent
-from fallow.core.names import OWN
 from fallow.core.own import lend
 from fallow.core.words import count_noun, size
 from fallow.data.dataset import Dataset
-from fallow.engine.executors import takes_all_cores
 from fallow.engine.processes import end_with_parent, ignore_interrupts
 from fallow.experiment.journal import Journal
 from fallow.experiment.kept_rows import HeldRows
@@ -58,12 +56,9 @@ def run_study(
 ) -> list[Failure]:
     """Run every cell that is not finished; returns those that failed, with the reason.
 
-    ``jobs``: processes of ``setup.threads`` threads each.  Results do not depend on it.  Runs whose
-    executor takes all cores go one after the other, whatever ``jobs`` says, and on a GPU no more run
-    at once than it has memory for.
+    ``jobs``: processes of ``setup.threads`` threads each.  Results do not depend on it.  On
+    a GPU no more run at once than it has memory for.
     """
-    if takes_all_cores(setup.recipe.executor, OWN):
-        jobs = 1
     if setup.recipe.device == "cuda" and jobs > 1 and cells:
         jobs = _share_gpu(cells[0], jobs, say)
     tasks = deal_cells(cells, jobs)

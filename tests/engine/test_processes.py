@@ -1,0 +1,63 @@
+"""Processes that ignore Ctrl-C and end with the one that started them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PARENT = """
+import multiprocessing, os, signal, time
+from fallow.engine.processes import end_with_parent, ignore_interrupts
+
+def work(pipe):
+    end_with_parent()
+    pipe.send("started")
+    pipe.recv()
+    pipe.send("not interrupted")
+    time.sleep(60)
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what nohup starts ignores it
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=work, args=(theirs,))
+    with ignore_interrupts():
+        process.start()
+    theirs.close()
+    ours.recv()
+    try:
+        os.killpg(0, signal.SIGINT)  # Ctrl-C reaches all processes of a terminal
+    except KeyboardInterrupt:
+        ours.send("go on")
+        ours.recv()
+        print(process.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_ignores_ctrl_c_and_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    (tmp_path / "parent.py").write_text(PARENT)
+    ended = subprocess.run(
+        [sys.executable, tmp_path / "parent.py"],
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGKILL and ended.stderr == ""
+    for _ in range(300):
+        if not is_running(int(ended.stdout)):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"process {ended.stdout} still runs")
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, and not only its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
