@@ -599,6 +599,20 @@ def test_a_masked_sum_belongs_to_its_step(tmp_path: Path, changed: dict[str, Any
     leader.ledger.close()
 
 
+def test_a_masked_sum_names_keys_of_sites_of_the_study_alone(tmp_path: Path) -> None:
+    """Of a sum with keys of its own the coordinator could take all masks away but one's."""
+    from fallow.core.messages import KEYS, Masked
+
+    agreed = agreement("query=entropy", "privacy.secure_sum=true")
+    leader = Leader(folder(tmp_path, agreed, brought=range(6)))
+    key = torch.zeros(32, dtype=torch.uint8)
+    about_it = Masked("0/train/0/0", 0, None, {"north": key, "mallory": key})
+    step = Step("each", KEYS, {}, masked=about_it)
+    why = expect_refusal(leader, training(step))
+    assert "has a key of 'mallory', which is no site of this study" in why
+    leader.ledger.close()
+
+
 # -- runs -----------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.fixed import bits, decode, encode, encode_any, limit
 from fallow.privacy.masks import mask, new_secret, public_half
+from fallow.privacy.secure_sum import mask_answer
 from fallow.queries import AHFAL
 from fallow.queries.ahfal import moments
 from fallow.sites.answering import answer_step
@@ -331,6 +332,30 @@ def test_a_part_that_is_not_finite_is_named() -> None:
         ValueError, match="site a answered 'v' with x that is NaN or infinite"
     ):
         encode("a", "v", "x", torch.tensor([float("nan")]), None, 3)
+
+
+@pytest.mark.parametrize("changed", [{"exchange": "0/query/1"}, {"attempt": 1}])
+def test_the_same_keys_give_other_masks_in_another_exchange_or_attempt(
+    changed: dict[str, Any],
+) -> None:
+    """The difference of two parts under one mask would show what a site has."""
+    secrets = {s: new_secret() for s in "abc"}
+    keys: dict[str, Tensor] = {}
+    for name, secret in secrets.items():
+        keys[name] = torch.tensor(list(public_half(secret)), dtype=torch.uint8)
+    about = Masked("0/query/0", 0, None, keys)
+    parts = []
+    for each in (about, replace(about, **changed)):
+        part = mask_answer(
+            {"x": torch.arange(8.0)},
+            site="a",
+            secret=secrets["a"],
+            verb="plain",
+            about=each,
+            bound=None,
+        )
+        parts.append(torch.as_tensor(part["x"]))
+    assert bool((parts[0] != parts[1]).all())
 
 
 def test_the_masks_of_all_sites_are_zero_together_and_of_fewer_are_not() -> None:

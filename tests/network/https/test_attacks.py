@@ -92,6 +92,12 @@ def test_a_field_that_was_changed_after_it_was_signed_is_noticed(
     refused(world.request(ANSWER, list(fields.items()), body), 403, "not admitted")
 
 
+def test_a_length_that_was_changed_after_it_was_signed_is_noticed(world: Served) -> None:
+    body = b"an answer"
+    fields = sign(world.secrets["anna"], "anna", world.challenge(), path=ANSWER, body=body)
+    refused(world.request(ANSWER, fields, length=len(body) + 1), 403, "not admitted")
+
+
 def test_a_request_that_is_sent_again_is_refused(world: Served) -> None:
     body = b"an answer to an order that nobody has sent"
     signed = sign(
@@ -105,6 +111,16 @@ def test_a_request_that_is_sent_again_is_refused(world: Served) -> None:
     request = raw(ANSWER, signed, body)
     refused(world.write(request), 410, "nobody waits")
     refused(world.write(request), 409, "was there before")
+
+
+def test_a_request_that_another_key_signed_moves_no_count(world: Served) -> None:
+    challenge = world.challenge()
+    forged = sign(world.secrets["bert"], "anna", challenge, count=500)
+    refused(world.request(POLL, forged), 403, "not admitted")
+    # anna is at her first request still
+    body = b"an answer"
+    own = sign(world.secrets["anna"], "anna", challenge, path=ANSWER, body=body)
+    refused(world.request(ANSWER, own, body), 410, "nobody waits")
 
 
 @pytest.mark.parametrize("count", [10**20 - 1, 2**63, 2**62, 10**6])
@@ -417,6 +433,30 @@ def test_an_answer_that_nobody_signed_inside_is_passed_on_for_the_coordinator_to
         assert world.ask({"anna": MESSAGE}) == {"anna": b"no envelope at all"}
         # it is asked again, in the same words
         assert world.ask({"anna": MESSAGE}) == {"anna": b"no envelope at all"}
+
+
+def test_an_order_is_answered_once(tmp_path: Path) -> None:
+    with served(tmp_path) as world:
+        world.link.send({"anna": MESSAGE})
+        challenge = world.challenge()
+        answers = []
+        for count in (1, 2):
+            body = b"answer %d" % count
+            signed = sign(
+                world.secrets["anna"],
+                "anna",
+                challenge,
+                path=ANSWER,
+                count=count,
+                body=body,
+                order=sum_of(MESSAGE),
+            )
+            with world.connect() as connection:
+                connection.sendall(raw(ANSWER, signed, body))
+                answers.append(status(connection.recv(1000)))
+        assert answers == [204, 410]
+        assert world.link.receive(1.0) == [("anna", b"answer 1")]
+        assert world.link.receive(0.2) == []
 
 
 def test_a_hostile_site_is_no_obstacle_to_another_one(world: Served) -> None:

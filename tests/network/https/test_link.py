@@ -228,6 +228,23 @@ def test_a_site_talks_to_no_machine_that_another_authority_vouches_for(
         assert world.link.receive(0.5) == []
 
 
+def test_a_site_with_an_authority_of_its_own_does_not_ask_those_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned = new_tls(tmp_path / "pinned")
+    with served(tmp_path) as world:
+        # the system trusts whoever vouches for this machine
+        monkeypatch.setenv("SSL_CERT_FILE", str(world.tls.authority))
+        world.link.send({"anna": b"order"})
+        node = site_of(world, Calling(world.address, pinned.authority))
+        until(lambda: node.problem is not None)
+        assert "did not show a certificate for that address" in str(node.problem)
+        world.stop_site("anna")
+
+        site_of(world, Calling(world.address))  # which shows that the system does
+        assert world.answers({"anna"}) == {"anna": b"echo:order"}
+
+
 def test_a_site_talks_to_no_machine_under_a_name_that_is_not_its_own(
     tmp_path: Path,
 ) -> None:
