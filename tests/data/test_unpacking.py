@@ -11,6 +11,7 @@ import pytest
 
 from fallow.data.catalogue.files import read_array, read_arrays, read_first
 from fallow.data.own.cells import read_file
+from fallow.data.own.images import read_folder, read_images
 from fallow.data.own.workbook import check_workbook_fits
 from tests.data.test_own_archive import write_header
 
@@ -99,3 +100,61 @@ def test_a_sheet_that_fits_is_read_as_it_is(tmp_path: Path) -> None:
     assert read_file(path).rows == 2
     with pytest.raises(ValueError, match="unpacks to"):
         check_workbook_fits(path, 100)
+
+
+@pytest.fixture
+def small_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container with 4 MB."""
+    allowed = tmp_path / "memory.max"
+    allowed.write_text("4000000")
+    monkeypatch.setattr("fallow.storage.memory.CONTAINER", allowed)
+
+
+@pytest.mark.usefixtures("small_machine")
+def test_a_parquet_file_beyond_the_memory_there_is_is_not_read(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "rows.parquet"
+    # one value again and again takes a few bytes
+    pq.write_table(pa.table({"age": np.ones(500_000), "ill": ["no"] * 500_000}), path)
+    assert path.stat().st_size < 10_000
+    with pytest.raises(
+        ValueError, match=r"rows\.parquet unpacks to .*, and 4\.0 MB of memory"
+    ):
+        read_file(path)
+    pq.write_table(pa.table({"age": np.ones(100), "ill": ["no"] * 100}), path)
+    assert read_file(path).rows == 100
+
+
+def write_images(folder: Path, n: int, size: tuple[int, int]) -> Path:
+    """A folder of grey images, which take a few bytes."""
+    images = pytest.importorskip("PIL.Image")
+    for number in range(n):
+        place = folder / "north" / "ill"
+        place.mkdir(parents=True, exist_ok=True)
+        images.new("L", size).save(place / f"{number}.png")
+    return folder
+
+
+@pytest.mark.usefixtures("small_machine")
+def test_images_beyond_the_memory_there_is_are_not_read(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "scans", 20, (250, 200))
+    with pytest.raises(
+        ValueError, match=r"scans unpacks to 5\.0 MB, and 4\.0 MB of memory"
+    ):
+        read_folder(folder)
+    files = sorted(folder.rglob("*.png"))
+    with pytest.raises(ValueError, match=r"ill unpacks to 5\.0 MB, and 4\.0 MB of memory"):
+        read_images(files)
+    # resized one by one
+    assert read_images(files, size=(20, 25)).shape == (20, 1, 20, 25)
+    assert read_folder(write_images(tmp_path / "few", 10, (250, 200))).x.shape[0] == 10
+
+
+@pytest.mark.usefixtures("small_machine")
+def test_one_image_beyond_the_memory_there_is_is_not_decoded(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "scans", 1, (5000, 1000))
+    with pytest.raises(ValueError, match=r"scans unpacks to 25\.0 MB"):
+        read_folder(folder)
+    with pytest.raises(ValueError, match=r"ill unpacks to 5\.\d MB"):
+        read_images(sorted(folder.rglob("*.png")), size=(20, 25))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing as mp
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -74,6 +75,14 @@ class Forked:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+def free_port() -> int:
+    """A port of this machine that nothing uses now."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port: int = bound.getsockname()[1]
+        return port
 
 
 def start_command(log: Path, *words: str) -> Child:

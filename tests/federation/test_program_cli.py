@@ -19,6 +19,7 @@ from fallow.federation.study_file import read_agreement
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.files import only_one, write_json
 from tests.federation.agreed import table
+from tests.federation.children import free_port
 from tests.report.conftest import write_study
 
 Said = Callable[..., tuple[int, str, str]]
@@ -204,6 +205,28 @@ def test_other_keys_of_a_site_are_taken_only_where_that_is_meant(
     code, _, _ = begun("coordinate", "admit", "study", "south/join.json", "--replace")
     assert code == 0
     assert CoordinatorFolder.open(tmp_path / "study").admitted["south"] == other
+
+
+def test_a_coordinator_that_waited_too_long_says_so_and_nothing_else(
+    fallow: Said, tmp_path: Path
+) -> None:
+    pytest.importorskip("uvicorn")
+    table(tmp_path / "example.csv")
+    waits = ("--timeout", "1s", "--patience", "2s", "--address", f"127.0.0.1:{free_port()}")
+    about = ("--example", "example.csv", "--link", "https", *waits, *INIT)
+    assert fallow("coordinate", "init", "study", *about)[0] == 0
+    for site in ("north", "south"):
+        SiteFolder.create(
+            tmp_path / site,
+            tmp_path / "study" / "study.toml",
+            name=site,
+            data=str(tmp_path / "example.csv"),
+        )
+        assert fallow("coordinate", "admit", "study", f"{site}/join.json")[0] == 0
+    code, _, err = fallow("coordinate", "start", "study")
+    assert code == 1
+    assert "start again when they are there: the run goes on from here" in err
+    assert "should not happen" not in err
 
 
 def test_the_status_of_a_study_that_was_not_started(begun: Said) -> None:

@@ -126,6 +126,20 @@ def test_a_site_answers_orders_at_its_socket_and_leaves_nothing_behind(
     assert not (folder.path / "live.json").exists()
 
 
+def test_a_site_goes_on_where_its_state_cannot_be_written(tmp_path: Path) -> None:
+    folder, heard = north(tmp_path), list[events.Event]()
+    (folder.path / "live.json" / "taken").mkdir(parents=True)
+    with serving(folder, heard) as wire:
+        until(lambda: len(heard) == 2)  # it has not ended since
+        reply = open_reply(
+            folder.keys.verify, wire.send(progress(folder.agreement.digest)), "north"
+        )
+        assert reply.refused is None
+    (state,) = [event for event in heard if event["event"] == "state"]
+    assert "live.json cannot be written" in describe_event(state)
+    assert "this site goes on" in describe_event(state)
+
+
 def test_an_order_of_another_study_is_refused_aloud(tmp_path: Path) -> None:
     folder, heard = north(tmp_path), list[events.Event]()
     with serving(folder, heard) as wire:

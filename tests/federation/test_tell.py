@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fallow.core.events import Event
 from fallow.federation.coordinator.live import Control, Live, utc
 from fallow.federation.coordinator.tell import Teller
@@ -126,6 +128,28 @@ def test_a_state_that_cannot_be_written_ends_no_run(tmp_path: Path) -> None:
         tell(asking("0/query", north=NORTH))
         tell.end("failed", "the disk is full")
     assert events[-1] == {"event": "failed", "why": "the disk is full"}
+
+
+def blocked(path: Path) -> None:
+    """A folder with something in it stands where a file is to be written, also for root."""
+    path.unlink(missing_ok=True)
+    (path / "taken").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "event"), [("report.html", "page"), ("live.json", "state")]
+)
+def test_what_only_shows_a_run_and_cannot_be_written_is_named_and_ends_none(
+    name: str, event: str, tmp_path: Path
+) -> None:
+    world = tiny(tmp_path)
+    blocked(world.place / name)
+    assert world.program(pages=True).go()
+    assert world.records()[-1]["accuracy"] is not None
+    why = world.said(event)[0]["why"]
+    assert f"{name} cannot be written" in why
+    assert "the run goes on" in why
+    assert event == "page" or len(world.said(event)) == 1
 
 
 def test_the_page_says_at_once_that_people_are_asked(tmp_path: Path) -> None:

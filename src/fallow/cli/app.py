@@ -33,7 +33,8 @@ from fallow.cli import (
     studies,
 )
 from fallow.cli.paths import leave_current_folder
-from fallow.storage.errors import Failed, Stopped, sentence
+from fallow.core.refusal import Halted
+from fallow.storage.errors import Stopped, sentence
 from fallow.storage.plain import plain
 
 app = typer.Typer(
@@ -78,6 +79,10 @@ INTERRUPTED = (
     130  # the exit code after Ctrl-C: 128 and the number of SIGINT; typer returns it, too
 )
 KEPT = "stopped; what had been written before is as it was, and no file is half written"
+LACKS_MEMORY = (
+    "this machine has not enough memory: give fewer rows or columns, end other programs, or use a "
+    "machine that has more"
+)
 REPEATED = re.compile(
     r"( Did you mean [^?]+\?)\1+"
 )  # typer and click both suggest a command
@@ -121,8 +126,10 @@ def main() -> None:
         _leave(INTERRUPTED, sentence(error))
     except ValueError as error:
         _leave(2, sentence(error))
-    except (Failed, OSError) as error:
+    except (Halted, OSError) as error:
         _leave(1, sentence(error))
+    except MemoryError:
+        _leave(1, LACKS_MEMORY)
     except Exception as error:
         _leave(
             1, f"{sentence(error)}; this should not happen, and --debug shows where it did"

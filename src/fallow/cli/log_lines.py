@@ -34,6 +34,7 @@ WARNINGS = (
     "taken back",
     "version",
     "page",
+    "state",
     "pipe",
     "flower",
     "https",

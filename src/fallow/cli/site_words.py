@@ -56,6 +56,8 @@ def describe_event(event: Event) -> str:
         if event["problem"] is None:
             return "the coordinator's machine is reached; to join takes up to a minute"
         return f"{event['problem']}; nothing is lost, this site tries again by itself"
+    if event["event"] == "state":
+        return str(event["why"])
     if event["event"] == "encoding":
         return f"encoding rows: {event['done']:,} of {event['rows']:,}"
     if event["refused"]:

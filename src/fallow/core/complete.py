@@ -10,6 +10,7 @@ from typing import Any, final
 from torch import Tensor
 
 from fallow.core.ask import Ask, Masking
+from fallow.core.refusal import Halted
 from fallow.core.types import Answer, SiteId
 
 
@@ -19,7 +20,7 @@ def sum_of_all(
     """`Ask.sum`, where all sites must be in the total: several are used together.
 
     A carrier to real sites waits for the last one as long as its patience lasts.  Raises
-    RuntimeError where one did not answer.  Then the exchange is not recorded, so that a resumed
+    Halted where one did not answer.  Then the exchange is not recorded, so that a resumed
     run asks again.
     """
     masking = ask.masking
@@ -74,7 +75,7 @@ class _OfAll:
 
 def _check(there: int, wanted: int, verb: str) -> None:
     if there < wanted:
-        raise RuntimeError(
+        raise Halted(
             f"{there} of {wanted} sites answered {verb!r} and what follows needs all of them; run "
             "again with --resume when they are there (coordinate start goes on without the option)"
         )

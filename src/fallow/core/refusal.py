@@ -1,4 +1,4 @@
-"""The one kind of error whose words may leave a site."""
+"""Errors in plain words: those that may leave a site, and those that stop a run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ class Refusal(ValueError):
     label, no name of a row, a file or a person.  Any other error that goes wrong at a site stays
     there: the coordinator is told a number under which the site's log has the words.
     """
+
+
+class Halted(RuntimeError):
+    """A run cannot go on for a reason outside of the program: too few sites answer, masks do not
+    cancel, a process was killed.  Its sentence says what to do; nothing is wrong with Fallow."""
 
 
 @contextmanager

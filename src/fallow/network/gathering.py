@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fallow.core.events import Event, Say
+from fallow.core.refusal import Halted
 from fallow.core.types import Answer, SiteId
 from fallow.network.checks import ResponseCheck
 from fallow.network.envelope import Link, Order, Reply, open_reply, sign_message
@@ -110,7 +111,7 @@ class ReplyCollector:
     def gather(self) -> ReplyCollector:
         """Send, wait, and return when that is over.
 
-        Raises RuntimeError when fewer than ``need`` sites can answer, or do in ``waits.patience``.
+        Raises Halted when fewer than ``need`` sites can answer, or do in ``waits.patience``.
         """
         remote = self.remote
         begin = remote.clock()
@@ -142,17 +143,17 @@ class ReplyCollector:
         return is_time and len(self.found) >= self.need and not self._refuse_odd()
 
     def _check_hope(self, waited: float) -> None:
-        """Raise RuntimeError where too few sites can answer, or did for too long."""
+        """Raise Halted where too few sites can answer, or did for too long."""
         reasons = [f"site {site}: {why}" for site, why in sorted(self.refused.items())]
         said = "; ".join(reasons)
         if len(self.found) + len(self.missing) < self.need:
-            raise RuntimeError(
+            raise Halted(
                 f"{self.key} needs the answers of {self.need} of {len(self.orders)} sites, and "
                 f"{len(self.refused)} refuse or are refused: {said}; put that right and start "
                 "again: the run goes on from here"
             )
         if waited >= self.remote.waits.patience:
-            raise RuntimeError(
+            raise Halted(
                 f"{len(self.found)} of {len(self.orders)} sites answered {self.key} in "
                 f"{waited:.0f} seconds, and {self.need} are needed; missing: "
                 f"{', '.join(sorted(self.missing))}; refused: {said or 'nobody'}; start again when "

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fallow.core.ask import Masking
 from fallow.core.events import Say
+from fallow.core.refusal import Halted
 from fallow.core.totals import Implausible
 from fallow.core.types import Answer, SiteId
 from fallow.network.cells import are_cells, find_fault_in_cells
@@ -63,13 +64,13 @@ class PlausibleSums:
     failed: list[str] = field(default_factory=list)
 
     def check(self, sites: Sequence[SiteId], verb: str) -> None:
-        """Raise RuntimeError when too few sites are left for a secure sum."""
+        """Raise Halted when too few sites are left for a secure sum."""
         self.inner.check(sites, verb)
 
     def total(
         self, answers: Mapping[SiteId, Answer], verb: str, bound: float | None
     ) -> Answer:
-        """The totals.  Raises Implausible for those that cannot be, and RuntimeError where that
+        """The totals.  Raises Implausible for those that cannot be, and Halted where that
         does not end."""
         found = self.inner.total(answers, verb, bound)
         why = self._find_fault(found, sorted(answers), bound)
@@ -79,7 +80,7 @@ class PlausibleSums:
         who = ", ".join(sorted(answers))
         said = f"the secure sum of {verb!r} over {who} cannot be: {why}"
         if len(self.failed) >= ATTEMPTS:
-            raise RuntimeError(
+            raise Halted(
                 f"{said}; this happened {len(self.failed)} times, and masks hide whose part it "
                 "is: ask the sites to check their rows and processes, and start again, or agree "
                 "on a study without secure sums or with other sites"

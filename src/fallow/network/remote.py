@@ -12,6 +12,7 @@ from typing import Protocol, final
 from fallow.core.disclosure import payload
 from fallow.core.events import Say
 from fallow.core.messages import Delivered, Request, payload_of
+from fallow.core.refusal import Halted
 from fallow.core.totals import sum_whole
 from fallow.core.types import Answer, SiteId
 from fallow.network.checks import ResponseCheck
@@ -122,7 +123,7 @@ class Remote:
     ) -> Delivered:
         """What sites answer; those that did not are missing from it.
 
-        Raises RuntimeError when too few answer.  Then nothing is noted, and the same exchange may
+        Raises Halted when too few answer.  Then nothing is noted, and the same exchange may
         be asked again by another process: sites that have answered it answer the same.
         """
         self.asking = None
@@ -241,7 +242,7 @@ class Remote:
     def _find_seals(self, to: set[SiteId]) -> dict[SiteId, bytes]:
         """The public keys by which letters to these sites are sealed."""
         if unknown := sorted(to - self.keys.seals.keys()):
-            raise RuntimeError(
+            raise Halted(
                 f"site {unknown[0]} has no seal key here, so that nothing can be passed on to it; "
                 "admit it again"
             )

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.messages import Masked
+from fallow.core.refusal import Halted
 from fallow.core.totals import align_answers, check_addend
 from fallow.core.types import Answer, SiteId
 from fallow.privacy.fixed import decode, encode, encode_any
@@ -33,9 +34,9 @@ class SecureSum:
     bound: float | None = None  # where a method declares none
 
     def check(self, sites: Sequence[SiteId], verb: str) -> None:
-        """Raise RuntimeError when too few sites are left."""
+        """Raise Halted when too few sites are left."""
         if len(sites) < SMALLEST:
-            raise RuntimeError(
+            raise Halted(
                 f"the secure sum of {verb!r} has {len(sites)} sites left ({', '.join(sites)}) and "
                 f"needs {SMALLEST}; nothing was unmasked: run again with --resume when more sites "
                 "are there"
@@ -46,7 +47,7 @@ class SecureSum:
     ) -> Answer:
         """The totals in float64, unmasked, and how many sites contributed.
 
-        Raises RuntimeError when the masks do not cancel: a part is missing or of another exchange.
+        Raises Halted when the masks do not cancel: a part is missing or of another exchange.
         """
         largest = bound or self.bound
         totals: Answer = {}
@@ -59,7 +60,7 @@ class SecureSum:
 def add_masked(answers: Mapping[SiteId, Answer], verb: str) -> dict[str, Tensor]:
     """The masked parts of all sites under common masks, added up: totals in fixed point, int64.
 
-    Raises RuntimeError when the masks do not cancel.
+    Raises Halted when the masks do not cancel.
     """
     parts = align_answers(answers, verb, torch.int64)
     names = list(next(iter(parts.values()), {}))
@@ -67,7 +68,7 @@ def add_masked(answers: Mapping[SiteId, Answer], verb: str) -> dict[str, Tensor]
         name: torch.stack([part[name] for part in parts.values()]).sum(0) for name in names
     }
     if int(sums.pop(CHECK, torch.tensor(0))) != len(parts):
-        raise RuntimeError(
+        raise Halted(
             f"the masks of {verb!r} over {', '.join(parts)} do not cancel: a part is missing, "
             "damaged or of another exchange; nothing was unmasked: run again with --resume"
         )

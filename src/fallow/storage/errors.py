@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from fallow.core.refusal import Halted
 
-class Failed(RuntimeError):
+
+class Failed(Halted):
     """A run could not go on, and nobody used it wrongly: a full disk, a damaged file, training
     that diverged.  The command ends with exit code 1, not 2."""
 

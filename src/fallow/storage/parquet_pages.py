@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Fields = dict[int, "int | Fields"]
 """What is read of a head: field -> a whole number of 32 bits, or a part with fields of its own."""
 
+CELL = 8
+"""Bytes of a number in memory, and at least of a reference to a text."""
 MOST_PAGES = 20_000
 LONGEST = 1 << 14  # bytes of the head of a page
 DEEPEST = 4  # parts of parts of a head
@@ -35,6 +37,16 @@ class Extent:
 
     rows: int
     n_bytes: int
+
+
+def estimate_bytes(metadata: FileMetaData) -> int:
+    """How many bytes a file has in memory, as its end has it: one value that stands in many rows takes
+    a few bytes there, and as many cells as rows in memory.  For files of one's own."""
+    unpacked = sum(
+        metadata.row_group(group).total_byte_size
+        for group in range(metadata.num_row_groups)
+    )
+    return unpacked + CELL * metadata.num_rows * metadata.num_columns
 
 
 def measure_columns(file: Path, metadata: FileMetaData, columns: Sequence[str]) -> Extent:

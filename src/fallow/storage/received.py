@@ -23,10 +23,10 @@ def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
     check_no_link(path)
     found = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(found).st_mode):
+        os.close(found)
+        raise ValueError(f"{path} is no file: ask whoever sent it for the file itself")
     with open(found, "rb") as file:
-        about = os.fstat(found)
-        if not stat.S_ISREG(about.st_mode):
-            raise ValueError(f"{path} is no file: ask whoever sent it for the file itself")
         content = file.read(most + 1)
     if len(content) > most:
         raise ValueError(f"{path} has more than {most:,} bytes: it is not read")

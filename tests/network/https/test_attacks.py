@@ -115,8 +115,8 @@ def test_a_request_that_is_sent_again_is_refused(world: Served) -> None:
 
 def test_a_request_that_another_key_signed_moves_no_count(world: Served) -> None:
     challenge = world.challenge()
-    forged = sign(world.secrets["bert"], "anna", challenge, count=500)
-    refused(world.request(POLL, forged), 403, "not admitted")
+    forged = sign(world.secrets["bert"], "anna", challenge, path=ANSWER, count=500)
+    refused(world.request(ANSWER, forged), 403, "not admitted")
     # anna is at her first request still
     body = b"an answer"
     own = sign(world.secrets["anna"], "anna", challenge, path=ANSWER, body=body)

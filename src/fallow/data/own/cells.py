@@ -22,6 +22,8 @@ import numpy.typing as npt
 from fallow.core.optional import import_optional
 from fallow.data.own.dialect import BLOCK, Dialect, detect
 from fallow.data.own.workbook import check_workbook_fits
+from fallow.storage.memory import describe_lack
+from fallow.storage.parquet_pages import estimate_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -396,8 +398,12 @@ def _read_arrow(path: Path, is_text: IsText) -> ReadTable:
         module = "pyarrow.parquet"
     purpose = f"reading a {kind} file"
     arrow = import_optional("pyarrow", "pyarrow", purpose)
+    reader = import_optional(module, "pyarrow", purpose)
     try:
-        table = import_optional(module, "pyarrow", purpose).read_table(path)
+        if is_parquet:
+            with reader.ParquetFile(path) as opened:
+                _check_fits(path, estimate_bytes(opened.metadata))
+        table = reader.read_table(path)
     except (arrow.ArrowException, OSError) as error:
         raise ValueError(f"{path.name} could not be read as {kind}: {error}") from error
     names = [str(name) for name in table.column_names]
@@ -411,6 +417,13 @@ def _read_arrow(path: Path, is_text: IsText) -> ReadTable:
         else:
             columns[name] = cells_of_series(column.to_pandas())
     return ReadTable(columns)
+
+
+def _check_fits(path: Path, n_bytes: int) -> None:
+    """Raise ValueError where a file that unpacks to so many bytes does not fit into memory."""
+    lack = describe_lack(n_bytes)
+    if lack is not None:
+        raise ValueError(f"{path.name} {lack}")
 
 
 def _format_value(value: object) -> str:

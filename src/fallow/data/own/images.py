@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from fallow.core.optional import import_optional
 from fallow.data.own.cells import Say, say_nothing
 from fallow.data.own.pixels import BRIGHTEST
 from fallow.data.own.raster import ImageError, open_image
+from fallow.storage.memory import describe_lack
 
 UNLABELLED_FOLDER = "unlabelled"
 GREY = ("1", "L")
@@ -22,6 +24,8 @@ COLOUR = ("P", "LA", "RGB", "RGBA", "CMYK", "YCbCr")
 DEEP = ("I;16", "I;16B", "I;16L", "I")
 """Kinds of pixels: what pillow calls grey, coloured, and grey of 16 bits."""
 DICOM_FILES = (".dcm", ".dicom")
+FLOAT = 4  # bytes of a number of float32
+DOUBLE = 8
 LEFT_BY_WINDOWS = ("thumbs.db", "desktop.ini")
 """Files that a file manager leaves in folders of images; they are hidden there, too."""
 Pixels = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
@@ -56,6 +60,7 @@ def read_folder(folder: Path, say: Say = say_nothing) -> Images:
             f"{folder} holds no images; put them in site/class/* or site/{UNLABELLED_FOLDER}/*, or "
             "in class/* where there are no sites"
         )
+    _check_fits(folder, files)
     loaded = _read_each(files, say)
     sizes = Counter(pixels.shape[1:] for pixels in loaded)
     # the most frequent one; of several the smallest, from which nothing has to be made up
@@ -131,9 +136,14 @@ def read_images(
     to; None: they have one.  Raises ValueError that names the file when one cannot be read, has
     another size than the others, or has colours where grey is wanted.
     """
-    loaded = [_read_pixels(file, channels) for file in files]
-    if size is not None:
-        loaded = [_resize(pixels, size) for pixels in loaded]
+    if files:
+        _check_fits(files[0].parent, files, size)
+    loaded: list[Pixels] = []
+    for file in files:
+        pixels = _read_pixels(file, channels)
+        if size is not None:
+            pixels = _resize(pixels, size)
+        loaded.append(pixels)
     for file, pixels in zip(files, loaded, strict=True):
         if pixels.shape[1:] != loaded[0].shape[1:]:
             raise ValueError(
@@ -147,12 +157,68 @@ def _stack(loaded: Sequence[Pixels], channels: int | None) -> npt.NDArray[np.flo
     """Images of one size as one array in [-1, 1]; grey ones are repeated beside coloured ones."""
     if channels is None:
         channels = max(len(pixels) for pixels in loaded)
-    in_channels = []
-    for pixels in loaded:
-        height, width = pixels.shape[1:]
-        in_channels.append(np.broadcast_to(pixels, (channels, height, width)))
-    stack = np.stack(in_channels)  # (n, channels, height, width), 0 to 255
-    return ((stack / 255 - 0.5) / 0.5).astype(np.float32)
+    height, width = loaded[0].shape[1:]
+    stack = np.empty((len(loaded), channels, height, width), dtype=np.float32)
+    # one by one: of all together the numbers in between would take five times the memory
+    for place, pixels in enumerate(loaded):
+        stack[place] = (pixels / 255 - 0.5) / 0.5
+    return stack
+
+
+def _check_fits(
+    where: Path, files: Sequence[Path], size: tuple[int, int] | None = None
+) -> None:
+    """Raise ValueError where images do not fit into memory, by their headers: the pixels of each, and
+    the array of all.
+
+    size: (height, width) that each is brought to as soon as it is read; None: they stay as they are
+    until all are read.
+    """
+    n_pixels = 0  # bytes
+    n_values = 0
+    largest = 0
+    for file in files:
+        shape, n_bytes = _measure(file)
+        if size is not None:
+            shape = (shape[0], *size)
+        n_pixels += n_bytes
+        n_values += math.prod(shape)
+        largest = max(largest, n_bytes)
+    if size is not None:
+        n_pixels = n_values + largest
+    lack = describe_lack(n_pixels + FLOAT * n_values)
+    if lack is not None:
+        raise ValueError(f"{where} {lack}")
+
+
+def _measure(file: Path) -> tuple[tuple[int, ...], int]:
+    """(channels, height, width) of an image by its header, and the bytes of its pixels when they are
+    read; no pixels where it has no header that can be read, which is said when it is read."""
+    if _is_dicom(file):
+        return _measure_dicom(file)
+    try:
+        with open_image(file, "reading a folder of images") as opened:
+            width, height = opened.size
+            mode = opened.mode
+    except ImageError:
+        return (1, 0, 0), 0
+    if mode in DEEP:
+        return (1, height, width), DOUBLE * height * width
+    channels = 3
+    if mode in GREY:
+        channels = 1
+    return (channels, height, width), channels * height * width
+
+
+def _measure_dicom(file: Path) -> tuple[tuple[int, ...], int]:
+    """As `_measure`, of a DICOM file."""
+    pydicom = import_optional("pydicom", "pydicom", "reading a DICOM file")
+    try:
+        found = pydicom.dcmread(file, stop_before_pixels=True)
+        shape = (int(found.SamplesPerPixel), int(found.Rows), int(found.Columns))
+    except Exception:  # a damaged file makes pydicom raise nearly anything
+        return (1, 0, 0), 0
+    return shape, DOUBLE * math.prod(shape)
 
 
 def _read_pixels(file: Path, channels: int | None) -> Pixels:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, final
 
+from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId, Tree
 from fallow.network.envelope import Link
 from fallow.report.live import read_live
@@ -85,10 +86,12 @@ class Live:
 
     path: Path
     clock: Callable[[], float] = time.time
+    say: Say = stay_silent
     about: Tree = field(default_factory=dict)
     sites: dict[SiteId, Tree] = field(default_factory=dict)
     refusals: list[Tree] = field(default_factory=list)
     _written: float = 0.0
+    _is_unwritable: bool = False
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Go on from a state that was read from the disk."""
@@ -123,20 +126,24 @@ class Live:
             self.write()
 
     def write(self) -> None:
-        """A state that cannot be written ends no run: if the disk is full, the journal says so."""
+        """A state that cannot be written ends no run, and is said once."""
         self._written = self.clock()
         now = {"updated": utc(self._written)}
-        with suppress(Failed):
-            write_json(
-                self.path,
-                self.about | now | {"sites": self.sites, "refusals": self.refusals},
-            )
+        state = self.about | now | {"sites": self.sites, "refusals": self.refusals}
+        try:
+            write_json(self.path, state)
+        except Failed as error:
+            if not self._is_unwritable:
+                self.say({"event": "state", "why": f"{error}; the run goes on"})
+            self._is_unwritable = True
+        else:
+            self._is_unwritable = False
 
 
 def read_last(folder: Path) -> Mapping[str, Any] | None:
     """The state that a coordinator left in its folder; None where there is none, or none that can be
     read: it is written anew."""
-    with suppress(ValueError):
+    with suppress(ValueError, OSError):
         return read_live(folder)
     return None
 

@@ -130,7 +130,7 @@ class Program:
         tighten(self.folder)  # of a study that an earlier version has begun
         with alone(self.folder):
             control.forget("stop")
-            live = Live(self.folder / "live.json", self.clock)
+            live = Live(self.folder / "live.json", self.clock, self.say)
             tell = Teller(self.folder, self.agreement, live, self.say, self.pages)
             sweep(self.folder)
             try:

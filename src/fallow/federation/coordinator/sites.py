@@ -18,6 +18,7 @@ from fallow.core.complete import each_of_all
 from fallow.core.disclosure import Disclosure, DisclosureEntry
 from fallow.core.methods import Methods, server_parts
 from fallow.core.missing import Missing
+from fallow.core.refusal import Halted
 from fallow.core.types import Answer, SiteId, State, Tree
 from fallow.experiment.finished import FinishedQuery, RowsAbout, TrainedPhase
 from fallow.experiment.journal import Journal
@@ -426,7 +427,7 @@ def greet_sites(made: BuiltStudy, carrier: Carrier, journal: Journal) -> Greetin
     """What every site says of itself; it is asked once in a run.
 
     A study begins with all its sites, whatever the quorum: budgets are shares of the rows of each.
-    Raises RuntimeError where one does not answer.
+    Raises Halted where one does not answer.
     """
     known: Greetings | None = journal.load_step(HELLO)
     if known is not None:
@@ -436,8 +437,8 @@ def greet_sites(made: BuiltStudy, carrier: Carrier, journal: Journal) -> Greetin
     ask = Ask(carrier, journal, shown, HELLO, "people", reveals=verbs)
     try:
         met = each_of_all(ask, "hello")
-    except RuntimeError as error:
-        raise RuntimeError(
+    except Halted as error:
+        raise Halted(
             f"a study begins with all its sites, also where a quorum is enough later: {error}"
         ) from error
     greetings: Greetings = {"sites": met, "revealed": shown.rows()}

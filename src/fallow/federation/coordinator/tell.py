@@ -22,6 +22,7 @@ from fallow.federation.coordinator.strikes import (
 )
 from fallow.papers import PAPERS
 from fallow.report.page import write_report
+from fallow.storage.errors import Failed, sentence
 
 SELDOM = 30.0  # seconds between pages while people label
 LASTING = ("rows", "test", "seen", "labels", "counted")
@@ -236,8 +237,9 @@ class Teller:
         self._paged = time.monotonic()
         try:
             write_report([self.folder], papers=PAPERS)
-        except (OSError, ValueError) as error:
-            self.say({"event": "page", "why": str(error)})
+        except (Failed, OSError, ValueError) as error:
+            why = f"the report page is not up to date: {sentence(error)}; the run goes on"
+            self.say({"event": "page", "why": why})
 
 
 class Absences(TypedDict):

@@ -66,7 +66,8 @@ def serve(
                 _watch(folder, node, stop, say=say, copies=Copies(ledger, copies))
         finally:
             ledger.close()
-            (folder.path / "live.json").unlink(missing_ok=True)
+            with suppress(OSError):
+                (folder.path / "live.json").unlink(missing_ok=True)
 
 
 @dataclass
@@ -116,7 +117,10 @@ def _watch(
             said = [problem]
             say({"event": "coordinator", "problem": problem})
             about = {"pid": os.getpid(), "since": since, "problem": problem}
-            write_json(folder.path / "live.json", about)
+            try:
+                write_json(folder.path / "live.json", about)
+            except Failed as error:
+                say({"event": "state", "why": f"{error}; this site goes on"})
         if stop.wait(min(LOOK, copies.every)):
             return
         copies.look()

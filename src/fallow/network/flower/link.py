@@ -10,6 +10,7 @@ from threading import Event, Lock, Thread
 from time import monotonic
 
 from fallow.core.events import Say, stay_silent
+from fallow.core.refusal import Halted
 from fallow.core.types import SiteId
 from fallow.network.flower.hub import Hub
 from fallow.network.flower.sockets import private_socket
@@ -134,7 +135,7 @@ class FlowerLink:
         end = monotonic() + START
         while not self.hub.is_connected and not self._stop.wait(TURN):
             if monotonic() > end or self.superlink.pid is None:
-                raise RuntimeError(
+                raise Halted(
                     f"Flower's app did not connect within {START:.0f} seconds; is this machine "
                     "very busy?  It is tried again"
                 )

@@ -13,6 +13,7 @@ from pathlib import Path
 import tomlkit
 
 from fallow.core.events import Say, stay_silent
+from fallow.core.refusal import Halted
 from fallow.core.types import SiteId, Tree
 from fallow.network.flower.launch import APP
 from fallow.network.flower.processes import Child, command, environment, write_commands
@@ -158,7 +159,7 @@ class Superlink:
         return str(given["node-id"])
 
     def _flwr(self, *arguments: str, is_needed: bool = True) -> Tree:
-        """What one of Flower's commands answers; RuntimeError with its words where it fails."""
+        """What one of Flower's commands answers; Halted with its words where it fails."""
         done = subprocess.run(
             command("flwr", *arguments),
             env=self._env,
@@ -175,9 +176,7 @@ class Superlink:
             answer = json.loads(done.stdout[start:])
         if is_needed and not answer.get("success"):
             why = answer.get("error-message") or (done.stderr or done.stdout).strip()[-500:]
-            raise RuntimeError(
-                f"Flower could not do 'flwr {' '.join(arguments[:2])}': {why}"
-            )
+            raise Halted(f"Flower could not do 'flwr {' '.join(arguments[:2])}': {why}")
         return answer
 
     def _line(self) -> list[str]:
