@@ -46,7 +46,8 @@ def estimate_bytes(metadata: FileMetaData) -> int:
         metadata.row_group(group).total_byte_size
         for group in range(metadata.num_row_groups)
     )
-    return unpacked + CELL * metadata.num_rows * metadata.num_columns
+    n_bytes: int = unpacked + CELL * metadata.num_rows * metadata.num_columns
+    return n_bytes
 
 
 def measure_columns(file: Path, metadata: FileMetaData, columns: Sequence[str]) -> Extent:
