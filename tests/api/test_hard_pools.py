@@ -73,6 +73,12 @@ CASES: dict[str, Callable[[Case], Case]] = {
     "scale 1e200": scale(1e200),
     "scale 1e30": scale(1e30),
     "scale 1e-200": scale(1e-200),
+    "one huge example": lambda c: replace(
+        c, pool=np.concatenate([c.pool[:15], [[1e200] * 3]])
+    ),
+    "columns of unlike scales": lambda c: replace(
+        c, pool=c.pool * [1, 1e200, 1e-200], x=c.x * [1, 1e200, 1e-200]
+    ),
     "float16": cast(np.float16),
     "equal outputs": lambda c: replace(c, p=np.tile(c.p[:1], (16, 1))),
     "duplicates": repeat_four,
@@ -80,7 +86,13 @@ CASES: dict[str, Callable[[Case], Case]] = {
         c, pool=np.concatenate([c.x, c.pool[9:]])
     ),
 }
-UNUSUAL_SCALE = ("scale 1e200", "scale 1e30", "scale 1e-200")
+UNUSUAL_SCALE = (
+    "scale 1e200",
+    "scale 1e30",
+    "scale 1e-200",
+    "one huge example",
+    "columns of unlike scales",
+)
 
 
 def make_model(outputs: int) -> nn.Module:
@@ -91,7 +103,9 @@ def make_model(outputs: int) -> nn.Module:
     return model
 
 
-def select_at_sites(strategy: Any, case: Case, form: str) -> dict[str, np.ndarray]:
+def select_at_sites(
+    strategy: Any, case: Case, form: str, seed: int = 0
+) -> dict[str, np.ndarray]:
     """What is selected at two sites that are alike, with outputs or with models."""
     y = case.y
     classes = case.classes
@@ -114,7 +128,7 @@ def select_at_sites(strategy: Any, case: Case, form: str) -> dict[str, np.ndarra
     site = fl.Site(case.pool, (case.x, y), model=model, outputs=outputs, hidden=hidden)
     sites = dict.fromkeys(SITES, site)
     found: dict[str, np.ndarray] = fl.select(
-        strategy, sites=sites, n=case.n, classes=classes
+        strategy, sites=sites, n=case.n, classes=classes, seed=seed
     )
     return found
 
@@ -148,6 +162,69 @@ def test_a_hard_pool_gives_examples_or_a_sentence(strategy_name: str, name: str)
         for rows in found.values():
             assert len(set(rows.tolist())) == len(rows)
     assert done or name in UNUSUAL_SCALE
+
+
+EQUAL: dict[str, Callable[[Case], Case]] = {
+    "all examples are equal": lambda c: replace(
+        c, pool=np.ones((16, 3)), p=np.tile(c.p[:1], (16, 1))
+    ),
+    "each example is there four times": repeat_four,
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+@pytest.mark.parametrize("strategy_name", names(queries))
+def test_equal_examples_are_told_apart_by_the_seed(strategy_name: str, name: str) -> None:
+    strategy = getattr(queries, strategy_name)()
+    case = EQUAL[name](make_case())
+    for form in ("outputs", "model", "regression"):
+        orders = set()
+        try:
+            for seed in range(5):
+                orders.add(tuple(select_at_sites(strategy, case, form, seed)["a"].tolist()))
+        except ValueError as error:
+            assert any(word in str(error) for word in REFUSALS), error
+            continue
+        assert len(orders) > 1
+
+
+READERS = ["margin", "badge", "core-set", "typical-unsure", "coverage", "lcmd"]
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("strategy", READERS)
+def test_half_precision_is_read(strategy: str, kind: torch.dtype) -> None:
+    case = make_case()
+    p = torch.from_numpy(case.p).to(kind)
+    x = torch.from_numpy(case.pool).to(kind)
+    labelled = (torch.from_numpy(case.x).to(kind), case.y)
+    outputs = {"local": (p, p[:9]), "global": (p, p[:9])}
+    with_outputs = fl.select(
+        strategy, x, outputs=outputs, labelled=labelled, classes=3, n=4
+    )
+    assert len(set(with_outputs.tolist())) == 4
+    module = make_model(3).to(kind)
+    with_model = fl.select(strategy, x, model=module, labelled=labelled, classes=3, n=4)
+    assert len(set(with_model.tolist())) == 4
+
+
+class RoundsItsLogits(nn.Module):
+    """Returns bfloat16 where its last layer is float32, as under autocast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.last(x)
+        return logits.bfloat16()
+
+
+def test_a_model_that_rounds_its_logits_is_refused_in_words() -> None:
+    case = make_case()
+    parts: dict[str, Any] = {"labelled": (case.x, case.y), "n": 2}
+    with pytest.raises(ValueError, match=r"changes the output of its last nn\.Linear"):
+        fl.select("margin", case.pool, model=RoundsItsLogits(), **parts)
 
 
 def test_one_site_may_hold_all_that_a_total_allows() -> None:

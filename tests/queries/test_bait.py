@@ -7,7 +7,7 @@ import torch
 
 from fallow.queries import BAIT
 from fallow.queries.bait import Forward, forward_backward
-from fallow.queries.parts import LastLayer, Reduction, first_best
+from fallow.queries.parts import TIED, LastLayer, Reduction, first_best
 from fallow.queries.parts.posterior import with_one
 from tests.contracts.numbers import with_numbers
 from tests.queries.regression import draws
@@ -134,7 +134,8 @@ def one_by_one(rows: Reduction, n: int) -> list[int]:
     is_taken = torch.zeros(len(rows.phi), dtype=torch.bool)
     picks = []
     for _ in range(n):
-        picks.append(first_best(rows.gain().masked_fill(is_taken, -torch.inf)))
+        gain = rows.gain().masked_fill(is_taken, -torch.inf)
+        picks.append(first_best(gain, torch.arange(len(gain)), TIED))
         rows = rows.after(picks[-1])
         is_taken[picks[-1]] = True
     return picks

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+import fallow as fl
 from fallow.core import stream
 from fallow.queries import Typical, TypicalUnsure
 from fallow.queries.parts import BASE, DIGITS
@@ -168,3 +171,30 @@ def test_the_level_that_enough_rows_reach_is_found_digit_by_digit() -> None:
 def test_settings_that_mean_nothing_are_refused(field: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"{field} is {value}; it must be"):
         TypicalUnsure(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("partition", "least"),
+    [(fl.Dirichlet(alpha=0.1), 0.85), (fl.IID(), 0.95)],
+    ids=["skewed", "alike"],
+)
+def test_first_labels_reach_as_many_clusters_as_the_text_promises(
+    partition: object, least: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[dict[str, int]] = []
+    query = TypicalUnsure.query
+
+    def record_notes(self: TypicalUnsure, *args: Any) -> Any:
+        memo = query(self, *args)
+        notes.append(memo["notes"])
+        return memo
+
+    monkeypatch.setattr(TypicalUnsure, "query", record_notes)
+    digits = fl.load("digits")
+    federation = fl.Federation(digits, partition, sites=5)
+    x = np.asarray(digits.x).reshape(len(digits.x), -1)
+    for seed in range(3):
+        sites = {site: fl.Site(x[rows]) for site, rows in federation.rows(seed).items()}
+        fl.select("typical-unsure", sites=sites, n=20, classes=10, seed=seed)
+    assert all(note["clusters"] == 100 for note in notes)
+    assert sum(note["covered"] for note in notes) >= least * 100 * len(notes)

@@ -212,7 +212,9 @@ def _find_fault(module: nn.Module, passed: _Pass, outputs: int | None) -> str | 
 
 
 def _is_close(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and torch.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
+    if a.shape != b.shape:
+        return False
+    return torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
 def _name_change(answer: Tensor, logits: Tensor) -> str:

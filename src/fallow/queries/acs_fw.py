@@ -13,7 +13,15 @@ from fallow.core.contract import Contract
 from fallow.core.products import place
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import SIGMA, LastLayer, check_sigma, first_best, refuse_classes
+from fallow.queries.parts import (
+    SIGMA,
+    TIED,
+    LastLayer,
+    check_sigma,
+    first_best,
+    order_ties,
+    refuse_classes,
+)
 
 ROUNDING = 1e-12  # of a squared length: what is closer is the same place
 
@@ -36,8 +44,8 @@ class ACSFW:
     k(x, x̃) = φ'φ̃ · φ'Mφ̃ up to a factor, with φ = (embed(x), 1).  No matrix of all pairs of rows
     is built.  The paper may come back to a row and then buys fewer;
     here a row that was picked is not picked again (as in Holzmüller et al., 2023, whose noise and
-    scale are used).  For classes the inner products are others: refused.  Equal scores go by
-    position.  Rows whose features are not finite come last.
+    scale are used).  For classes the inner products are others: refused.  Equal scores are
+    broken at random.  Rows whose features are not finite come last.
     """
 
     model: Literal["local", "global"] = "local"
@@ -65,10 +73,12 @@ class ACSFW:
         refuse_classes(self, view)
         rows = LastLayer.of(view, self.model)
         posterior = rows.posterior(self.sigma)
-        return rows.picks(frank_wolfe(rows.pool, posterior.pool, n), n)
+        return rows.picks(frank_wolfe(rows.pool, posterior.pool, n, view.stream("ties")), n)
 
 
-def frank_wolfe(x: Tensor, z: Tensor, n: int) -> Tensor:
+def frank_wolfe(
+    x: Tensor, z: Tensor, n: int, ties: torch.Generator | None = None
+) -> Tensor:
     """``min(n, m)`` rows, for the kernel k = (x x')(z z').  x, z: (m, k).
 
     With L the sum of all log-likelihoods and L(w) that of the picks: u, v are the inner products of
@@ -83,9 +93,10 @@ def frank_wolfe(x: Tensor, z: Tensor, n: int) -> Tensor:
     v = torch.zeros_like(length)
     s = 0.0
     t = 0.0
+    order = order_ties(len(length), ties)
     picks: list[int] = []
     for _ in range(min(n, int(is_free.sum()))):
-        f = first_best(((u - v) / length).masked_fill(~is_free, -torch.inf))
+        f = first_best(((u - v) / length).masked_fill(~is_free, -torch.inf), order, TIED)
         a = total / float(length[f])  # the weight of row f, were it the only pick
         u_f = float(u[f])
         v_f = float(v[f])

@@ -19,6 +19,7 @@ from fallow.queries.parts import (
     Reduction,
     check_sigma,
     first_best,
+    order_ties,
     refuse_classes,
 )
 
@@ -48,7 +49,7 @@ class BAIT:
     With one output and squared error the Fisher information of a row is φφ', φ = (embed(x), 1), and
     neither labels nor the head decide anything.  For classes it is another matrix: refused.  Noise
     and scale as in Holzmüller et al. (2023).  A pick without which M is not known is not taken
-    back.  Equal scores go by position.  Rows whose features are not finite come last.
+    back.  Equal scores are broken at random.  Rows whose features are not finite come last.
     """
 
     model: Literal["local", "global"] = "local"
@@ -79,13 +80,17 @@ class BAIT:
         more = 2 * n
         if self.forward_only:
             more = n
-        chosen = forward_backward(Reduction.of(rows, self.sigma), n, more)
+        chosen = forward_backward(
+            Reduction.of(rows, self.sigma), n, more, view.stream("ties")
+        )
         return rows.picks(chosen, n)
 
 
-def forward_backward(rows: Reduction, n: int, more: int) -> Tensor:
+def forward_backward(
+    rows: Reduction, n: int, more: int, ties: torch.Generator | None = None
+) -> Tensor:
     """``more`` greedy picks of which all but ``n`` are taken back, in the order of picking."""
-    forward = Forward(rows)
+    forward = Forward(rows, ties)
     for _ in range(min(more, len(rows.phi))):
         forward.take(forward.find_best())
     kept = torch.tensor(forward.picks, dtype=torch.int64)
@@ -112,9 +117,10 @@ class Forward:
     the rows that may be the best are computed from these before one of them is taken.
     """
 
-    def __init__(self, rows: Reduction) -> None:
+    def __init__(self, rows: Reduction, ties: torch.Generator | None = None) -> None:
         m, k = rows.phi.shape
         self.picks: list[int] = []
+        self.order = order_ties(m, ties)
         self.is_taken = torch.zeros(m, dtype=torch.bool)
         self.phi = _copy_by_columns(rows.phi)  # (m, k), and so the next two
         self.m_phi = _copy_by_columns(rows.m_phi)  # before the pending picks
@@ -132,7 +138,7 @@ class Forward:
         self._read_off()
 
     def find_best(self) -> int:
-        """The first row, of those not taken, whose gain is the largest up to rounding."""
+        """The row, of those not taken, whose gain is the largest up to rounding."""
         gain = self.reward / (1 + self.variance)
         if self.pending:
             doubt = self.most_reward + gain.abs() * self.most_variance
@@ -141,10 +147,10 @@ class Forward:
             may_be_best = gain + doubt >= least - TIED * least.abs()
             at = (may_be_best & ~self.is_taken).nonzero().squeeze(1)
             if 0 < len(at) <= MANY:  # none where rows overflow, and gains are no numbers
-                return int(at[first_best(self.read_rows(at).gain())])
+                return int(at[first_best(self.read_rows(at).gain(), self.order[at], TIED)])
             self.catch_up()
             gain = self.reward / (1 + self.variance)
-        return first_best(gain.masked_fill(self.is_taken, -torch.inf))
+        return first_best(gain.masked_fill(self.is_taken, -torch.inf), self.order, TIED)
 
     def take(self, j: int) -> None:
         """Label row ``j``."""

@@ -32,7 +32,7 @@ class CoreSet:
     random.  Rows whose features are not finite come last.
 
     With numbers to predict it is the form of the regression benchmarks (Holzmüller et al., 2023):
-    a site without labels starts at its longest row, and equal distances go by position.
+    a site without labels starts at its longest row.
     """
 
     model: Literal["local", "global"] = "local"
@@ -67,5 +67,6 @@ class CoreSet:
 
     def pick_for_numbers(self, view: View, n: int) -> Picks:
         rows = LastLayer.of(view, self.model)
-        pool, labelled, start = rows.points()
-        return rows.picks(k_center(pool, n, pool.nearest(labelled), start), n)
+        ties = view.stream("ties")
+        pool, labelled, start = rows.points(ties)
+        return rows.picks(k_center(pool, n, pool.nearest(labelled), start, ties), n)

@@ -30,9 +30,11 @@ from fallow.queries.parts import (
     bids_of,
     check_clusters,
     cluster_sites,
+    first_best,
     margins,
     nearest_centre,
     next_digits,
+    order_ties,
     predict,
     read_bundles,
     read_shared_features,
@@ -292,6 +294,7 @@ class Coverage:
             weight=weight.float(),
             besides=LITTLE * float(masses.sum()) * u[free].float(),
             n=many - len(rows),
+            ties=view.stream("ties"),
         )
         rows = torch.cat([rows, free[new]])
         return {"rows": rows, "features": x[rows]}
@@ -378,19 +381,26 @@ def highest_level(reach: Tensor) -> Tensor:
 
 
 def cover_greedily(
-    kernels: Tensor, *, covered: Tensor, weight: Tensor, besides: Tensor, n: int
+    kernels: Tensor,
+    *,
+    covered: Tensor,
+    weight: Tensor,
+    besides: Tensor,
+    n: int,
+    ties: torch.Generator | None = None,
 ) -> Tensor:
     """``n`` rows, each of which adds most to Σ_m weight_m max(covered_m, kernels of chosen rows) + Σ
     besides of chosen rows.
 
     kernels: (rows, M); covered, weight: (M,); besides: (rows,).  A gain never grows, so those of
     earlier turns are bounds: only rows whose bound is among the highest are computed anew (Minoux,
-    1978).  Equal gains go by position.
+    1978).  Equal gains come in random order from ``ties``, or by position without it.
     """
     covered = covered.clone()
     bound = besides.clone()  # (rows,)
     for at in torch.split(torch.arange(len(kernels)), 1024):
         bound[at] += (kernels[at] - covered).clamp_min_(0) @ weight
+    order = order_ties(len(kernels), ties)
     picks: list[int] = []
     for _ in range(min(n, len(kernels))):
         is_new = torch.zeros(len(bound), dtype=torch.bool)
@@ -399,7 +409,7 @@ def cover_greedily(
             at = at[~bound[at].isinf()]
             bound[at] = besides[at] + (kernels[at] - covered).clamp_min_(0) @ weight
             is_new[at] = True
-            best = int(bound.argmax())
+            best = first_best(bound, order)
             if bool(is_new[best]):
                 break
         picks.append(best)

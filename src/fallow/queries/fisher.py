@@ -18,7 +18,7 @@ from fallow.core.contract import Contract
 from fallow.core.types import Answer
 from fallow.core.view import Picks, Rows, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import predict, read_shared_features
+from fallow.queries.parts import first_best, order_ties, predict, read_shared_features
 
 SUB_ROUNDS = 8  # in which a budget is spent
 FLAT = 1e-3  # the least that a row tells, for one of which the model is sure
@@ -129,7 +129,14 @@ class Fisher:
         is_free = u > 0
         is_free[rows] = False
         free = is_free.nonzero().squeeze(1)
-        new = lower_trace(x[free], u[free], inverse, drop, n=many - len(rows))
+        new = lower_trace(
+            x[free],
+            u[free],
+            inverse,
+            drop,
+            n=many - len(rows),
+            ties=view.stream("ties"),
+        )
         rows = torch.cat([rows, free[new]])
         return {"rows": rows, "products": add_products(x[rows], u[rows])}
 
@@ -192,18 +199,28 @@ def fold(triangle: Tensor) -> Tensor:
     return upper + upper.triu(1).T
 
 
-def lower_trace(x: Tensor, u: Tensor, inverse: Tensor, drop: Tensor, *, n: int) -> Tensor:
+def lower_trace(
+    x: Tensor,
+    u: Tensor,
+    inverse: Tensor,
+    drop: Tensor,
+    *,
+    n: int,
+    ties: torch.Generator | None = None,
+) -> Tensor:
     """``n`` rows, each of which lowers tr(A F) most, where A = ``inverse`` and AFA = ``drop``, both
-    (k, k), change with each row that is chosen.  x: (m, k), u: (m,) -> (n,)"""
+    (k, k), change with each row that is chosen.  Equal rows come in random order from ``ties``.
+    x: (m, k), u: (m,) -> (n,)"""
     inverse = inverse.clone()
     drop = drop.clone()
     by_inverse = quadratic(x, inverse)  # (m,) xᵀAx
     by_drop = quadratic(x, drop)  # (m,) xᵀAFAx
     is_taken = torch.zeros(len(x), dtype=torch.bool)
+    order = order_ties(len(x), ties)
     picks: list[int] = []
     for _ in range(min(n, len(x))):
         gain = u * by_drop / (1 + u * by_inverse)
-        best = int(gain.masked_fill(is_taken, -torch.inf).argmax())
+        best = first_best(gain.masked_fill(is_taken, -torch.inf), order)
         is_taken[best] = True
         picks.append(best)
 

@@ -13,7 +13,7 @@ from fallow.core.contract import Contract
 from fallow.core.products import block_rows
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import Features, LastLayer, first_best
+from fallow.queries.parts import TIED, Features, LastLayer, first_best, order_ties
 from fallow.queries.parts.kcenter import CHUNK
 
 
@@ -35,7 +35,7 @@ class LCMD:
     -----
     Distances are those of gradients of one linear output, so of features.  For classes, which the
     paper does not treat, they are the same.  A site without labels starts at its longest row.
-    Equal rows go by position.  Rows whose features are not finite come last.
+    Equal distances are broken at random.  Rows whose features are not finite come last.
     """
 
     model: Literal["local", "global"] = "local"
@@ -58,15 +58,17 @@ class LCMD:
 
     def select(self, view: View, n: int) -> Picks:
         rows = LastLayer.of(view, self.model)
-        pool, labelled, start = rows.points()
-        return rows.picks(pick_by_cluster(pool, labelled, start, n), n)
+        ties = view.stream("ties")
+        pool, labelled, start = rows.points(ties)
+        return rows.picks(pick_by_cluster(pool, labelled, start, n, ties), n)
 
 
 def pick_by_cluster(
-    pool: Features, labelled: Features, start: int | None, n: int
+    pool: Features, labelled: Features, start: int | None, n: int, ties: torch.Generator
 ) -> Tensor:
     """``min(n, m)`` rows of the pool (m), the first of them ``start`` unless that is None."""
     left, centre = nearest(pool, labelled)
+    order = order_ties(len(left), ties)
     is_free = torch.ones(len(left), dtype=torch.bool)
     picks: list[int] = []
     for _ in range(min(n, len(left))):
@@ -75,7 +77,7 @@ def pick_by_cluster(
         else:
             size = torch.bincount(centre, left)  # (centres,) totals of squared distances
             is_open = is_free & (size[centre] == size.max())
-            j = first_best(left.masked_fill(~is_open, -1))
+            j = first_best(left.masked_fill(~is_open, -1), order, TIED)
         to_j = pool.to(j)
         is_closer = to_j < left  # where equal, the older centre stays
         centre = centre.masked_fill(is_closer, len(labelled.half) + len(picks))

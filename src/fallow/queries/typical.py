@@ -36,6 +36,7 @@ from fallow.queries.parts import (
     rank_in_clusters,
     read_bundles,
     read_shared_features,
+    shuffle_equal,
     tie_bundles,
     total_bundles,
 )
@@ -72,7 +73,7 @@ class Typical:
     digit from counts, so it sees how many sites bid and not which.  A site takes as many of the
     clusters that it won as its budget allows, first those that the fewest sites have rows of; what it
     leaves goes to the next bidder in another turn.  Two sites with the same bid both take the
-    cluster: one label too many.
+    cluster: one label too many, and another cluster has none.
 
     *What is left of a budget* goes to clusters that are the largest at the site among those with the
     fewest labels of all sites, so that a budget is always spent.  Rows whose features are not finite
@@ -183,11 +184,21 @@ class Typical:
                 f"the features of all {len(x)} rows are NaN or infinite: the model has diverged; "
                 "lower the learning rate or check the rows"
             )
-        crowds = rank_in_clusters(x, good, centres, neighbours=self.neighbours, most=CROWD)
+        crowds = rank_in_clusters(
+            x,
+            good,
+            centres,
+            neighbours=self.neighbours,
+            ties=view.stream("crowds"),
+            most=CROWD,
+        )
         cluster = crowds.cluster
         score = crowds.score
         far = crowds.far
-        order = far.argsort(stable=True)  # two rows that have only each other are alike
+        order = shuffle_equal(far, view.stream("ties"))
+        order = order[
+            far[order].argsort(stable=True)
+        ]  # two rows that have only each other are alike
         order = order[score[order].nan_to_num(-1.0).argsort(descending=True, stable=True)]
         return {"cluster": cluster, "score": score, "order": order, "n": torch.tensor(n)}
 

@@ -38,6 +38,7 @@ from fallow.queries.parts import (
     rank_in_clusters,
     read_bundles,
     read_shared_features,
+    shuffle_equal,
     tie_bundles,
     total_bundles,
 )
@@ -71,7 +72,10 @@ class TypicalUnsure:
     -----
     *Clusters* are found as `typical` finds them: as many as labels after this query, at most 500, of
     the unlabelled rows of all sites, from totals of bundles of ``least`` rows or more.  The first
-    labels of all are one for each cluster.
+    labels of all aim at one for each cluster.  A cluster stays without one where sites that have its
+    rows spend their budgets on others, or where two sites take the same cluster: on digits at five
+    sites 85 to 90 % of the clusters get a label where sites differ (Dirichlet 0.1), and 95 % or more
+    where they are alike (``tests/queries/test_typical_unsure.py``).
 
     *Which rows.*  The coordinator wants a number of labels in each cluster, w.  Sites count their
     rows by u x typicality, in steps of 2 %; from the totals the coordinator finds, digit by digit,
@@ -203,8 +207,8 @@ class TypicalUnsure:
         n: int,
     ) -> Answer:
         """The cluster of each row of the pool, (m,), -1 for one that is not finite, its u x
-        typicality, (m,), and the level of that, (m,); what clusters weigh, and what the site may
-        buy."""
+        typicality, (m,), the level of that, (m,), and an order in which equal rows are shuffled,
+        (m,); what clusters weigh, and what the site may buy."""
         x = read_shared_features(view)
         u = weigh_rows(view, is_trained=is_trained)
         good = (x.isfinite().all(1) & u.isfinite()).nonzero().squeeze(1)
@@ -213,13 +217,21 @@ class TypicalUnsure:
                 f"the features or outputs of all {len(x)} rows are NaN or infinite: the model has "
                 "diverged; lower the learning rate or check the rows"
             )
-        crowds = rank_in_clusters(x, good, centres, neighbours=self.neighbours, most=CROWD)
+        crowds = rank_in_clusters(
+            x,
+            good,
+            centres,
+            neighbours=self.neighbours,
+            ties=view.stream("crowds"),
+            most=CROWD,
+        )
         score = crowds.score.double() * u  # (m,)
         amount = score.nan_to_num(-1.0)
         return {
             "cluster": crowds.cluster,
             "score": score,
             "level": bids_of(amount, view.stream("levels")),
+            "order": shuffle_equal(amount, view.stream("ties")),
             "masses": masses,
             "labels": labels,
             "n": torch.tensor(n),
@@ -363,7 +375,8 @@ def order_rows(kept: State, is_of: Tensor, labels: Tensor) -> Tensor:
     """The rows of ``is_of``, (m,), in the order in which a site takes them: each time the one with
     the highest level in the cluster with the largest mass / (labels + 1), where a row that was taken
     counts as a label.  labels: (K,) that clusters have."""
-    rows = is_of.nonzero().squeeze(1)
+    rows = kept["order"]
+    rows = rows[is_of[rows]]
     rows = rows[kept["level"][rows].argsort(descending=True, stable=True)]
     rows = rows[
         kept["cluster"][rows].argsort(stable=True)

@@ -43,12 +43,11 @@ from fallow.queries.parts.posterior import (
     LastLayer,
     Reduction,
     check_sigma,
-    first_best,
     refuse_classes,
 )
 from fallow.queries.parts.predictions import margins, predict
 from fallow.queries.parts.quota import apportion, fill
-from fallow.queries.parts.top import rank_rows, top
+from fallow.queries.parts.top import first_best, order_ties, rank_rows, shuffle_equal, top
 
 __all__ = [
     "BASE",
@@ -86,6 +85,7 @@ __all__ = [
     "most_similar",
     "nearest_centre",
     "next_digits",
+    "order_ties",
     "personal_model",
     "pick_by_cover",
     "pick_by_gradient",
@@ -96,6 +96,7 @@ __all__ = [
     "read_shared_features",
     "refuse_classes",
     "residuals",
+    "shuffle_equal",
     "similar_blocks",
     "tie_bundles",
     "top",

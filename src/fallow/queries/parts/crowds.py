@@ -10,6 +10,7 @@ from torch import Tensor
 from fallow.queries.parts.bundles import nearest_centre
 from fallow.queries.parts.covering import members
 from fallow.queries.parts.density import typicality
+from fallow.queries.parts.top import order_ties
 
 CROWD = (
     1000  # rows of a cluster, the nearest to its centre, that are looked at for typicality
@@ -27,12 +28,19 @@ class Crowds(NamedTuple):
 
 
 def rank_in_clusters(
-    x: Tensor, good: Tensor, centres: Tensor, *, neighbours: int, most: int = CROWD
+    x: Tensor,
+    good: Tensor,
+    centres: Tensor,
+    *,
+    neighbours: int,
+    ties: torch.Generator | None = None,
+    most: int = CROWD,
 ) -> Crowds:
     """The cluster of each row and 1 / its mean distance to the ``neighbours`` nearest rows of it.
 
     x: (m, D); good: positions of the rows that are finite; centres: (K, D).  Of a cluster of more
-    than ``most`` rows those nearest to the centre are compared; others score 0.
+    than ``most`` rows those nearest to the centre are compared, of equally near ones some that
+    ``ties`` draws; others score 0.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0], [9.0]])
     >>> centres = torch.tensor([[1.0], [9.0]])
@@ -41,6 +49,7 @@ def rank_in_clusters(
     ([0, 0, 0, 1], tensor([0.5000, 0.6667, 0.4000]))
     """
     near = nearest_centre(x[good], centres)
+    order = order_ties(len(x), ties)
     cluster = torch.full((len(x),), -1, dtype=torch.int64)
     cluster[good] = near
     score = torch.full((len(x),), torch.nan)
@@ -50,6 +59,7 @@ def rank_in_clusters(
             continue
         rows = good[rows]
         far[rows] = (x[rows] - centres[c].to(x.dtype)).square().sum(1)
+        rows = rows[order[rows].argsort()]
         crowd = rows[far[rows].argsort(stable=True)[:most]].sort().values
         score[rows] = 0.0  # outside the crowd: less typical than any in it
         score[crowd] = typicality(x[crowd], neighbours).float()

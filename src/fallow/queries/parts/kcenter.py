@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.products import block_rows, place
+from fallow.queries.parts.top import first_best, order_ties
 
 CHUNK = 1024  # rows of a distance block: an m x n matrix is never built
 CELLS = 2**18  # products of a block of `Features.nearest`: as many stay in the cache
@@ -147,13 +148,18 @@ def by_columns(x: Tensor) -> Tensor:
 
 
 def k_center(
-    points: Points, n: int, nearest: Tensor | None = None, first: int | None = None
+    points: Points,
+    n: int,
+    nearest: Tensor | None = None,
+    first: int | None = None,
+    ties: torch.Generator | None = None,
 ) -> Tensor:
     """``n`` picks; each is farthest from the anchors (``nearest``) and all earlier picks.
 
     nearest: (m,) half squared distance to the nearest anchor.  Where there is no anchor, the first
     pick is ``first``, and without it the first row.  A row is never picked twice, also when rows
-    are equal.  Rows that are not finite come last, in their order.
+    are equal: they come in random order from ``ties``, or by position without it.  Rows that are
+    not finite come last, in their order.
     """
     half = points.half_norms()
     is_last = half.isinf()
@@ -161,9 +167,10 @@ def k_center(
     if left is None:
         left = torch.full_like(half, torch.inf)
     left = left.masked_fill(is_last, -torch.inf)
+    order = order_ties(len(half), ties)
     picks: list[int] = []
     for _ in range(min(n, len(half) - int(is_last.sum()))):
-        j = int(left.argmax())
+        j = first_best(left, order)
         if first is not None and not picks:
             j = first
         torch.minimum(left, points.to(j), out=left)

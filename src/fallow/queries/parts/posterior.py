@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fallow.core.view import Picks, View
 from fallow.queries.parts.kcenter import Features
+from fallow.queries.parts.top import first_best, order_ties
 
 SIGMA = 1e-3
 """σ, the noise of a label where labelled rows have a mean square of 1 (Holzmüller et al., 2023)."""
@@ -50,16 +51,6 @@ def refuse_classes(query: object, view: View) -> None:
         )
 
 
-def first_best(scores: Tensor) -> int:
-    """The first row whose score is the largest up to rounding.
-
-    >>> first_best(torch.tensor([1.0, 3 - 1e-12, 3.0], dtype=torch.float64))
-    1
-    """
-    most = scores.max()
-    return int((scores >= most - TIED * most.abs()).nonzero()[0])
-
-
 @final
 @dataclass(frozen=True)
 class LastLayer:
@@ -93,11 +84,12 @@ class LastLayer:
         """``n`` rows of the site: the ``chosen`` rows of ``pool``, then what is not finite."""
         return Picks(torch.cat([self.rows[chosen], self.rows[len(self.pool) :]])[:n])
 
-    def points(self) -> tuple[Features, Features, int | None]:
+    def points(self, ties: torch.Generator) -> tuple[Features, Features, int | None]:
         """Pool and labelled rows, and where to start: at the longest row if nothing is labelled."""
         start = None
         if not len(self.labelled):
-            start = int(self.pool.square().sum(1).argmax())
+            order = order_ties(len(self.pool), ties)
+            start = first_best(self.pool.square().sum(1), order)
         middle = self.pool.mean(0)  # a shift changes no distance, but less is rounded
         return Features.of(self.pool - middle), Features.of(self.labelled - middle), start
 

@@ -32,3 +32,43 @@ def top(scores: Tensor, n: int, generator: torch.Generator) -> Tensor:
     tensor([1, 3])
     """
     return rank_rows(scores, generator)[:n]
+
+
+def order_ties(n: int, generator: torch.Generator | None) -> Tensor:
+    """The order in which equal rows are taken, (n,): by position where nothing is drawn."""
+    if generator is None:
+        return torch.arange(n)
+    return torch.randperm(n, generator=generator)
+
+
+def first_best(scores: Tensor, order: Tensor, tolerance: float = 0.0) -> int:
+    """The row with the largest score; of equal rows, the first in ``order`` (`order_ties`).
+
+    tolerance: scores are equal up to this share of the largest one.
+
+    >>> scores = torch.tensor([1.0, 3 - 1e-12, 3.0], dtype=torch.float64)
+    >>> first_best(scores, torch.arange(3), 1e-10), first_best(scores, torch.arange(3))
+    (1, 2)
+    """
+    largest = scores.max()
+    least = largest
+    if tolerance:
+        least = largest - tolerance * largest.abs()
+    rows = (scores >= least).nonzero()[:, 0]
+    if not len(rows):  # NaN, which is neither larger nor smaller
+        return int(scores.argmax())
+    return int(rows[order[rows].argmin()])
+
+
+def shuffle_equal(scores: Tensor, generator: torch.Generator) -> Tensor:
+    """All positions, (n,), in their order, but rows with the same score are shuffled.
+
+    >>> scores = torch.tensor([5.0, 7.0, 6.0])
+    >>> shuffle_equal(scores, torch.Generator())  # no two are equal
+    tensor([0, 1, 2])
+    """
+    mixed = torch.randperm(len(scores), generator=generator)
+    by_position = scores.argsort(stable=True)
+    order = torch.empty_like(mixed)
+    order[by_position] = mixed[scores[mixed].argsort(stable=True)]
+    return order
