@@ -1,10 +1,9 @@
 """`python -m bench.device`: local training on a device beside what one writes without a library.
 
-Ten sites train ResNet-8 for an epoch in four ways, in turn, in one process: a plain loop of
-PyTorch, ``torch.func.vmap`` over the sites, and Fallow's executor for devices, called and (on
-CUDA) recorded.  All take the same rows in the same order, and what they are timed on is compared:
-the weights they end with.  Shares of the peak are shares of a large matrix product in the same
-numbers, timed in the same run.
+Ten sites train ResNet-8 for an epoch in three ways, in turn, in one process: a plain loop of
+PyTorch, ``torch.func.vmap`` over the sites, and Fallow's executor for devices.  All take the same
+rows in the same order, and what they are timed on is compared: the weights they end with.  Shares
+of the peak are shares of a large matrix product in the same numbers, timed in the same run.
 
 It needs PyTorch, NumPy, SciPy and scikit-learn, and no installation.
 """
@@ -188,13 +187,12 @@ class Ours:
     """Fallow's executor; it is made once, as for a run."""
 
     task: Task
-    is_recorded: bool
 
     @cached_property
     def executor(self) -> Device:
         task = self.task
         loss = row_loss("classification")
-        made = Device(
+        return Device(
             task.model,
             task.layout,
             loss,
@@ -202,8 +200,6 @@ class Ours:
             placement=task.placement,
             tell=print,
         )
-        made.recorder.is_used = self.is_recorded
-        return made
 
     def __call__(self) -> Weights:
         training_config = self.task.training_config
@@ -236,14 +232,11 @@ class Entrant:
 
 def enter(task: Task) -> list[Entrant]:
     """The ways; the first, the plain loop, is what the others stand beside."""
-    entrants = [
+    return [
         Entrant("plain PyTorch loop", partial(plain_loop, task)),
         Entrant("torch.func.vmap", partial(by_vmap, task)),
-        Entrant("Fallow, steps called", Ours(task, is_recorded=False)),
+        Entrant("Fallow", Ours(task)),
     ]
-    if task.placement.device.type == "cuda":
-        entrants.append(Entrant("Fallow, steps recorded", Ours(task, is_recorded=True)))
-    return entrants
 
 
 # -- the table -------------------------------------------------------------------------------------

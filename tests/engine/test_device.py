@@ -31,6 +31,7 @@ from fallow.engine.in_flight import SitesInFlight
 from fallow.engine.passes import Passes
 from fallow.engine.placement import DeviceFailed, Placement, check_machine
 from fallow.models import ResNet8
+from fallow.models.init import drawing_from
 from fallow.training import FedAvg, personal
 from tests.engine.jobs import (
     DEVICE,
@@ -244,6 +245,15 @@ def test_a_pass_with_dropout_draws_what_it_draws_on_the_processor() -> None:
     found = ours.forward(state, x, stream(0, "draws"))
     assert_close(found, wanted, rtol=0, atol=1e-10)
     assert not torch.allclose(found, ours.forward(state, x))
+
+
+def test_masks_of_dropout_are_drawn_on_the_processor_wherever_the_model_is() -> None:
+    network = device(dropout, META).loop.model.train()
+    generator = torch.Generator()
+    before = generator.get_state()
+    with drawing_from(generator):
+        network(torch.zeros(9, 2, 5, 5, dtype=torch.float64, device="meta"))
+    assert not torch.equal(generator.get_state(), before)
 
 
 def test_a_gradient_reaches_rows_from_which_a_pass_was_made() -> None:

@@ -16,7 +16,7 @@ from fallow.core.banks import Layout
 from fallow.core.local import LocalTraining
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Fitted, Job, row_loss
-from fallow.engine.device import Device, bring_back
+from fallow.engine.device import Device
 from fallow.engine.placement import Placement
 from fallow.training import FedAvg
 from tests.engine.jobs import (
@@ -132,17 +132,6 @@ def test_a_deep_network_stays_near_for_an_epoch(name: str) -> None:
     )
     given = jobs(resnet, rows_of(resnet))
     assert 0 < race(resnet, FedAvg(), training_config, given, 1) <= DEEP
-
-
-@pytest.mark.parametrize("name", some_cells(MODELS, few=("dropout",)))
-def test_so_are_steps_on_fixed_places(name: str) -> None:
-    make = MODELS[name]
-    given = jobs(make, rows_of(make), weighted=True)
-    theirs = loop(make).fit(FedAvg(), CONFIG, 0, given)
-    played = device(make).recorder.fit(FedAvg(), CONFIG, 0, in_single(given))
-    assert played is not None
-    ours = [bring_back(one) for one in played]
-    assert 0 < measure(ours, theirs, given) <= APART["sgd"]
 
 
 def test_products_in_fewer_digits_are_farther_away() -> None:

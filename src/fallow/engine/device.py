@@ -21,7 +21,6 @@ from fallow.engine.held import HeldRows
 from fallow.engine.in_flight import SitesInFlight, Tell, is_out_of_memory
 from fallow.engine.loop import Loop
 from fallow.engine.placement import DeviceFailed, Placement
-from fallow.engine.recorded import Recorder
 
 
 def say_nothing(sentence: str) -> None:
@@ -31,8 +30,7 @@ def say_nothing(sentence: str) -> None:
 @final
 @dataclass
 class Device:
-    """Trains sites on a device, by the steps of `Loop`: one after another, or, where the device is
-    of CUDA and a step is plain descent, side by side by recorded steps (`Recorder`).
+    """Trains sites on a device, one after another, by the steps of `Loop`.
 
     Orders of rows, crops and first weights are drawn on the CPU, so that a run draws the same
     numbers wherever it trains.  Results are those of `Loop` up to rounding.  ``tell``: who is told
@@ -46,9 +44,6 @@ class Device:
     placement: Placement = Placement()
     tell: Tell = say_nothing
     sites: SitesInFlight = field(init=False)
-    known: set[TrainingConfig] = field(
-        default_factory=set, init=False
-    )  # that have been trained by
 
     models: ClassVar[str] = "models that draw random numbers by nn.Dropout or nowhere,"
 
@@ -95,11 +90,6 @@ class Device:
             autocast=self.placement.autocast,
         )
 
-    @cached_property
-    def recorder(self) -> Recorder:
-        """What trains sites side by side by recorded steps, on CUDA; made once."""
-        return Recorder(self.loop, self.placement.device, self._say)
-
     def fit(
         self,
         method: LocalTraining,
@@ -127,26 +117,9 @@ class Device:
         round_: int,
         jobs: Sequence[Job],
     ) -> list[Fitted]:
-        if self._is_recorded(method, training_config, jobs):
-            self.held.forget()  # recorded steps read rows in places of their own
-            played = self.recorder.fit(method, training_config, round_, jobs)
-            if played is not None:
-                return [bring_back(one) for one in played]
         placed = [self._place(job) for job in jobs]
         done = self.loop.fit(method, training_config, round_, placed)
         return [bring_back(one) for one in done]
-
-    def _is_recorded(
-        self, method: LocalTraining, training_config: TrainingConfig, jobs: Sequence[Job]
-    ) -> bool:
-        """Whether steps are recorded: on CUDA, and from the second round of a training
-        configuration on, because recording takes as long as a short round."""
-        if self.placement.device.type != "cuda":
-            return False
-        if training_config not in self.known:
-            self.known.add(training_config)
-            return False
-        return self.recorder.can_fit(method, training_config, jobs)
 
     def _place(self, job: Job) -> Job:
         """The job with all its tensors on the device."""
@@ -170,7 +143,6 @@ class Device:
     def free(self) -> None:
         """Give back the memory of rows that are there, and what PyTorch keeps for later."""
         self.held.forget()
-        self.recorder.forget()
         if self.placement.device.type == "cuda":
             torch.cuda.empty_cache()
         elif self.placement.device.type == "mps":
