@@ -1,4 +1,4 @@
-"""Write the lock files: every version of constraints.txt with the hashes of its files.
+"""Write the lock files: the versions of constraints.txt with the hashes of their files.
 
     python scripts/lock.py
 
@@ -14,10 +14,12 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = "requirements.lock"
+DEPLOY = "requirements-deploy.lock"
 TORCH = "requirements-torch.lock"
 WHERE = "Linux and macOS, Python 3.11 to 3.13"
 OF_TORCH = ("torch==", "triton==", "cuda-", "nvidia-")
@@ -35,6 +37,8 @@ EXTRAS = (
     "privacy",
     "tables",
 )
+OF_PARTIES = ("deploy", "flower", "privacy")
+"""What a coordinator and a site need, which is what the image has."""
 EVERYWHERE = (
     " ; (python_full_version < '3.14' and sys_platform == 'darwin')"
     " or (python_full_version < '3.14' and sys_platform == 'linux')"
@@ -46,6 +50,10 @@ HEADS = {
 # {WHERE}.  Made from pyproject.toml and constraints.txt by scripts/lock.py; 'make lock' renews it.
 # Used by 'make setup-locked': pip install --require-hashes --no-deps -r {LOCK}
 """,
+    DEPLOY: f"""\
+# What a coordinator and a site need, but for PyTorch, with the hashes of its files: a part of {LOCK}.
+# deploy/Containerfile installs it by pip install --require-hashes --no-deps -r {DEPLOY}
+""",
     TORCH: f"""\
 # PyTorch and the CUDA libraries that it brings on Linux, as the Python Package Index has them:
 # {WHERE}.
@@ -56,23 +64,25 @@ HEADS = {
 
 
 def main() -> None:
-    """Write both files anew."""
+    """Write the files anew."""
     parts: dict[str, list[str]] = {LOCK: [], TORCH: []}
-    for entry in entries(compiled()):
+    for entry in entries(compiled(EXTRAS)):
         parts[TORCH if entry.startswith(OF_TORCH) else LOCK].append(entry)
+    needed = entries(compiled(OF_PARTIES))
+    parts[DEPLOY] = [entry for entry in needed if not entry.startswith(OF_TORCH)]
     for name, found in parts.items():
         (ROOT / name).write_text(HEADS[name] + "".join(found), encoding="utf-8")
         sys.stdout.write(f"{name}: {len(found)} packages\n")
 
 
-def compiled() -> str:
-    """What uv makes of the project with all its extras, as requirements with hashes."""
+def compiled(extras: Sequence[str]) -> str:
+    """What uv makes of the project with these extras, as requirements with hashes."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "build.in").write_text("setuptools\n", encoding="utf-8")
         line = [
             *(sys.executable, "-m", "uv", "pip", "compile", "--quiet"),
             *("--universal", "--python-version", "3.11"),
-            *(word for extra in EXTRAS for word in ("--extra", extra)),
+            *(word for extra in extras for word in ("--extra", extra)),
             *("--constraint", "constraints.txt", "--generate-hashes"),
             *("--no-header", "--no-annotate", "--no-emit-index-url"),
             *("pyproject.toml", f"{folder}/build.in"),

@@ -12,8 +12,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from configparser import ConfigParser
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def check_command(words: list[str]) -> None:
         name = rest.pop(0)
         assert name in command.commands, f"fallow has no command {name!r}"
         command = command.commands[name]
-    options = {name for each in command.params for name in each.opts}
+    options = {name for each in command.params for name in each.opts + each.secondary_opts}
     for word in rest:
         if word.startswith("-"):
             assert word.partition("=")[0] in options
@@ -57,9 +58,6 @@ def instructions() -> list[tuple[str, str]]:
 
 def test_the_image_is_slim_and_its_process_is_not_root() -> None:
     found = instructions()
-    bases = [rest.split()[0] for name, rest in found if name == "FROM"]
-    assert len(bases) == 2
-    assert all(re.fullmatch(r"python:3\.\d+-slim", base) for base in bases)
     last = max(i for i, (name, _) in enumerate(found) if name == "FROM")
     users = [rest for name, rest in found[last:] if name == "USER"]
     assert users == ["10001:10001"]
@@ -68,15 +66,52 @@ def test_the_image_is_slim_and_its_process_is_not_root() -> None:
     assert copied == ["--from=build /opt/fallow /opt/fallow"]  # no source, no data
 
 
+def test_no_image_is_used_but_by_its_digest() -> None:
+    """A base image without a default has to be given, and one without a digest is refused."""
+    found = instructions()
+    bases = [rest.split()[0] for name, rest in found if name == "FROM"]
+    assert bases == ["${PYTHON_IMAGE}", "${PYTHON_IMAGE}"]
+    assert ("ARG", "PYTHON_IMAGE") in found[:1]  # before the first FROM, without a default
+    check = next(rest for name, rest in found if name == "RUN")
+    for base, status in (("python:3.12-slim", 1), ("python:3.12-slim@sha256:0123", 0)):
+        done = subprocess.run(
+            ["sh", "-c", check],
+            capture_output=True,
+            check=False,
+            env={"PYTHON_IMAGE": base},
+        )
+        assert done.returncode == status
+    build = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["x-party"]["build"]
+    assert build["args"]["PYTHON_IMAGE"].startswith("${PYTHON_IMAGE:?")
+    digest = f"sha256:{64 * 'a'}"
+    assert image_of(objects("site", digest=digest)) == f"fallow@{digest}"
+    with pytest.raises(AssertionError, match=r"image\.digest: give the digest"):
+        list(objects("site", digest=""))
+
+
+def test_all_that_is_installed_is_known_by_its_hash() -> None:
+    installed = [rest for name, rest in instructions() if name == "RUN" and "pip" in rest]
+    commands = [line for rest in installed for line in rest.split("&&") if "pip" in line]
+    assert len(commands) == 3
+    for command in commands:
+        assert "--no-deps" in command
+        is_own_source = command.split()[-1] == "."
+        assert ("--require-hashes" in command) != is_own_source
+    files = re.findall(r"-r (\S+)", " ".join(commands))
+    assert files == ["requirements-deploy.lock", '"$TORCH_LOCK"']
+    assert ("ARG", "TORCH_LOCK=requirements-torch.lock") in instructions()
+
+
 def test_what_is_copied_is_there_and_is_sent() -> None:
-    sent = (ROOT / ".dockerignore").read_text().splitlines()
+    sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines()[2:]]
+    assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"
     for name, rest in instructions():
         if name != "COPY" or rest.startswith("--from"):
             continue
-        for source in rest.split()[:-1]:
+        for word in rest.split()[:-1]:
+            source = word.replace("${TORCH_LOCK}", "requirements-torch.lock")
             assert (ROOT / source).exists()
-            assert f"!{source}" in sent
-    assert "*" in sent
+            assert any(fnmatch(source, pattern) for pattern in sent)
 
 
 def test_the_image_asks_after_itself_by_a_command_that_there_is() -> None:
@@ -97,16 +132,29 @@ def services() -> dict[str, Any]:
 
 def test_each_party_has_its_own_folder_and_no_rights(services: Mapping[str, Any]) -> None:
     parties = {name: about for name, about in services.items() if name != "prepare"}
-    assert set(parties) == {"coordinator", "north", "south"}
+    assert set(parties) == {"coordinator", "north", "north-page", "south", "south-page"}
     for name, about in parties.items():
-        assert about["volumes"] == [f"{name}:/party"]
+        assert about["volumes"] == [f"{name.removesuffix('-page')}:/party"]
         check_command(about["command"])
-    for about in services.values():
+    for name, about in services.items():
         assert about["read_only"] is True
         assert about["cap_drop"] == ["ALL"]
         assert about["security_opt"] == ["no-new-privileges:true"]
-        assert "ports" not in about  # nothing of a trial is reached from elsewhere
+        assert name.endswith("-page") or "ports" not in about
         assert not about.get("privileged")
+
+
+@pytest.mark.parametrize("site", ["north", "south"])
+def test_a_labeling_page_is_published_on_this_machine_alone(
+    services: Mapping[str, Any], site: str
+) -> None:
+    about = services[f"{site}-page"]
+    command = about["command"]
+    port = command[command.index("--port") + 1]
+    assert about["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert about["networks"] == [f"{site}-page"]
+    sharing = [name for name, each in services.items() if f"{site}-page" in str(each)]
+    assert sharing == [f"{site}-page"]  # no other container reaches it
 
 
 def test_the_preparation_is_a_script_that_is_there(services: Mapping[str, Any]) -> None:
@@ -177,6 +225,27 @@ def test_a_unit_runs_a_command_as_nobody_in_particular(unit: Path) -> None:
     assert [service[name] for name in HARDENED] == ["yes"] * len(HARDENED)
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_writes_to_the_folder_of_its_party_and_not_to_its_program(
+    unit: Path,
+) -> None:
+    (line,) = re.findall(r"^ReadWritePaths=(.*)$", unit.read_text(), re.MULTILINE)
+    wanted = [f"{SERVED}/%i"]
+    if unit.stem.startswith("fallow-nvflare"):
+        wanted.append(
+            f"{SERVED}/kit"
+        )  # the admin's startup kit, where NVFlare writes its log
+    assert line.split() == wanted
+
+
+def test_a_site_and_a_monitor_reach_no_address_that_is_not_allowed() -> None:
+    denied = [unit.stem for unit in UNITS if "\nIPAddressDeny=any\n" in unit.read_text()]
+    assert denied == ["fallow-monitor@", "fallow-site@"]
+    for unit in UNITS:
+        allowed = re.findall(r"^IPAddressAllow=(.*)$", unit.read_text(), re.MULTILINE)
+        assert allowed == (["localhost"] if unit.stem in denied else [])
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_systemd_understands_the_unit(unit: Path, tmp_path: Path) -> None:
@@ -208,7 +277,8 @@ def lookup(path: str, values: Mapping[str, Any]) -> Any:
 
 
 def evaluate(expression: str, values: Mapping[str, Any]) -> Any:
-    """A path, a string, ``eq A B``, ``not A``, ``A | default B``, ``A | toJson``."""
+    """A path, a string, ``eq A B``, ``not A``, ``A | default B``, ``A | required B``,
+    ``A | toJson``."""
     first, *filters = [part.strip() for part in expression.split("|")]
     words = shlex.split(first, posix=False)
     match words:
@@ -227,6 +297,8 @@ def evaluate(expression: str, values: Mapping[str, Any]) -> Any:
             found = json.dumps(found)
         elif name.startswith("default "):
             found = found or evaluate(name.removeprefix("default "), values)
+        elif name.startswith("required "):
+            assert found, evaluate(name.removeprefix("required "), values)
         else:
             raise AssertionError(f"the test does not know the filter {name!r}")
     return found
@@ -253,11 +325,19 @@ def render(template: Path, values: Mapping[str, Any]) -> str:
     return "".join(out)
 
 
-def objects(role: str, **volume: str) -> Iterator[dict[str, Any]]:
+def objects(
+    role: str,
+    *,
+    claim: str = "",
+    digest: str = f"sha256:{64 * '0'}",
+    coordinator: str = "203.0.113.7/32",
+) -> Iterator[dict[str, Any]]:
     """What a release would create."""
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     values["role"] = role
-    values["volume"] |= volume
+    values["volume"]["existingClaim"] = claim
+    values["image"]["digest"] = digest
+    values["network"]["coordinator"] = coordinator
     about = yaml.safe_load((CHART / "Chart.yaml").read_text())
     known = {
         "Values": values,
@@ -268,6 +348,34 @@ def objects(role: str, **volume: str) -> Iterator[dict[str, Any]]:
         found = yaml.safe_load(render(template, known))
         if found is not None:
             yield found
+
+
+def image_of(found: Iterable[dict[str, Any]]) -> str:
+    (image,) = [
+        each["spec"]["template"]["spec"]["containers"][0]["image"]
+        for each in found
+        if each["kind"] == "StatefulSet"
+    ]
+    return str(image)
+
+
+def test_a_site_calls_its_coordinator_and_a_coordinator_calls_nobody() -> None:
+    site = {each["kind"]: each for each in objects("site")}["NetworkPolicy"]["spec"]
+    assert site["policyTypes"] == ["Ingress", "Egress"]
+    assert site["ingress"] == []
+    assert site["egress"][0] == {
+        "to": [{"ipBlock": {"cidr": "203.0.113.7/32"}}],
+        "ports": [{"protocol": "TCP", "port": 9092}],
+    }
+    assert [port["port"] for port in site["egress"][1]["ports"]] == [53, 53]
+    assert len(site["egress"]) == 2
+    found = {each["kind"]: each for each in objects("coordinator", coordinator="")}
+    spec = found["NetworkPolicy"]["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert spec["ingress"] == [{"ports": [{"protocol": "TCP", "port": 9092}]}]
+    assert spec["egress"] == []
+    with pytest.raises(AssertionError, match=r"network\.coordinator: give"):
+        list(objects("site", coordinator=""))
 
 
 @pytest.mark.parametrize("role", ["site", "coordinator"])
@@ -285,13 +393,12 @@ def test_a_release_is_one_process_without_rights(role: str) -> None:
     assert ("coordinate" in container["args"]) == (role == "coordinator")
     check_command(container["readinessProbe"]["exec"]["command"][1:])
     assert ("Service" in found) == (role == "coordinator")
-    assert ("NetworkPolicy" in found) == (role == "site")
 
 
 def test_labels_and_keys_outlive_a_release_and_a_claim_may_be_there_already() -> None:
     (claim,) = [each for each in objects("site") if each["kind"] == "PersistentVolumeClaim"]
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    kinds = {each["kind"]: each for each in objects("site", existingClaim="rows")}
+    kinds = {each["kind"]: each for each in objects("site", claim="rows")}
     assert "PersistentVolumeClaim" not in kinds
     volumes = kinds["StatefulSet"]["spec"]["template"]["spec"]["volumes"]
     assert volumes[1]["persistentVolumeClaim"] == {"claimName": "rows"}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCKS = ("requirements.lock", "requirements-torch.lock")
+LOCKS = ("requirements.lock", "requirements-torch.lock", "requirements-deploy.lock")
 ENTRY = re.compile(r"^([\w.-]+)(?:\[[\w,-]+\])?==([\w.]+)(?: ;[^\\]*)? \\$")
 TOOLS = "# extra `tools`"  # the last part of constraints.txt: another environment
 
@@ -41,12 +44,48 @@ def test_every_pin_has_its_hashes_in_one_of_the_lock_files() -> None:
     assert have.keys() <= wanted.keys(), "run make lock"
 
 
+def entries(name: str) -> list[str]:
+    return re.split(r"^(?=[\w])", (ROOT / name).read_text(), flags=re.MULTILINE)[1:]
+
+
+def test_the_packages_of_the_image_are_a_part_of_all_with_the_same_hashes() -> None:
+    assert set(entries("requirements-deploy.lock")) <= set(entries(LOCKS[0])), (
+        "run make lock"
+    )
+    assert (
+        locked("requirements-deploy.lock").keys().isdisjoint({"pytest", "mypy", "sphinx"})
+    )
+
+
+def test_the_image_has_all_that_its_packages_need() -> None:
+    """Nothing is resolved when it is built: a package that is missing would be noticed late."""
+    have = (
+        locked("requirements-deploy.lock").keys() | locked("requirements-torch.lock").keys()
+    )
+    pending = ["fallow[deploy,flower,privacy]"]
+    needed: set[str] = set()
+    while pending:
+        asked = Requirement(pending.pop())
+        if str(asked) in needed:
+            continue
+        needed.add(str(asked))
+        for line in metadata.requires(asked.name) or ():
+            other = Requirement(line)
+            extras = asked.extras or {""}
+            if other.marker is None or any(
+                other.marker.evaluate({"extra": e}) for e in extras
+            ):
+                other.marker = None
+                pending.append(str(other))
+    names = {canonicalize_name(Requirement(text).name) for text in needed} - {"fallow"}
+    assert len(names) > 50
+    assert names - have == set()
+
+
 @pytest.mark.parametrize("name", LOCKS)
 def test_every_package_of_a_lock_file_has_a_hash(name: str) -> None:
-    text = (ROOT / name).read_text()
-    entries = re.split(r"^(?=[\w])", text, flags=re.MULTILINE)[1:]
-    assert len(entries) == len(locked(name))
-    assert all("--hash=sha256:" in entry for entry in entries)
+    assert len(entries(name)) == len(locked(name))
+    assert all("--hash=sha256:" in entry for entry in entries(name))
 
 
 @pytest.mark.parametrize("name", LOCKS)

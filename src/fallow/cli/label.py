@@ -44,6 +44,14 @@ BehindProxy = Annotated[
         "says; the page asks nobody for a name.",
     ),
 ]
+InContainer = Annotated[
+    bool,
+    typer.Option(
+        "--in-container",
+        help="Listen on all addresses of this container, whose engine publishes the port on "
+        "127.0.0.1 alone",
+    ),
+]
 
 
 def label(
@@ -52,6 +60,7 @@ def label(
     who: Who = None,
     open_: Open = True,
     behind_proxy: BehindProxy = False,
+    in_container: InContainer = False,
     as_json: opt.AsObject = False,
 ) -> None:
     """Label the samples that the study asks for, on a page in the browser, until Ctrl-C.
@@ -67,6 +76,15 @@ def label(
             "behind a reverse proxy its login names people, and site.toml says where the page "
             "listens: leave --port and --who out"
         )
+    if behind_proxy and in_container:
+        raise ValueError(
+            "behind a reverse proxy site.toml says where the page listens: set listen under [page] "
+            'there, such as listen = "0.0.0.0:8123", and leave --in-container out'
+        )
+    if in_container and port == 0:
+        raise ValueError(
+            "in a container the engine publishes one port: give its number with --port"
+        )
     for package in ("fastapi", "jinja2", "uvicorn"):
         import_optional(package, "fallow[deploy]", "the labelling page")
     from fallow.federation.page import (
@@ -75,11 +93,14 @@ def label(
         serve,
         serve_behind_proxy,
     )
+    from fallow.federation.page.local_server import EVERYWHERE, HOME
     from fallow.federation.page.login import SECRET
     from fallow.federation.site.feature_space import open_feature_space
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.own_data import describe_own_data
 
+    if port is None:
+        port = PORT
     folder = SiteFolder.open(site)
     login = folder.settings.login
     door = None
@@ -98,6 +119,8 @@ def label(
         advice = "Keep the address to yourself."
         if door is not None:
             advice = f"Only through the proxy, which sends what stands in {folder.path / SECRET}."
+        if in_container:
+            advice += f" Publish the port on this machine alone: 127.0.0.1:{port}:{port}."
         console.print(
             f"{advice} Ctrl-C ends the page; labels are kept.", markup=False, soft_wrap=True
         )
@@ -120,9 +143,10 @@ def label(
                 opened_from = None
                 if open_:
                     opened_from = folder.path
-                if port is None:
-                    port = PORT
-                serve(queue, say, port, who, opened_from)
+                host = HOME
+                if in_container:
+                    host = EVERYWHERE
+                serve(queue, say, port, who, opened_from, host=host)
         console.print("The page has ended. All labels are kept.")
     finally:
         ledger.close()

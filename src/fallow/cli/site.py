@@ -146,6 +146,7 @@ def init(
     from fallow.federation.joining import fingerprint
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.settings import Settings
+    from fallow.federation.site.systemd import find_allowed_addresses, write_drop_in
     from fallow.federation.study_file import read_agreement
 
     check_free(folder)
@@ -185,12 +186,15 @@ def init(
         allow=allowed,
     )
     _introduce(console, made)
+    allowed_addresses = find_allowed_addresses(made.settings)
+    drop_in = write_drop_in(folder, allowed_addresses)
     mark = fingerprint(made.joined)
     if as_json:
         opt.print_json(
             {
                 "folder": str(folder),
                 "join": str(folder / "join.json"),
+                "systemd": str(drop_in),
                 "site": made.name,
                 "study": made.agreement.name,
                 "digest": made.agreement.digest,
@@ -207,6 +211,7 @@ def init(
             f"  the digest of the study is {made.agreement.digest}",
             f"  the fingerprint of your keys is {mark}",
             f"Keep {folder / 'keys'} to yourself, and back up the whole folder.",
+            f"Under systemd, {drop_in} allows {allowed_addresses}.",
             f"Then: fallow site start {folder}",
         ],
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 HOME = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"  # noqa: S104  (in a container, whose engine publishes a port on loopback)
 
 
 def listen(port: int, host: str = HOME) -> socket.socket:

@@ -14,7 +14,7 @@ from threading import Timer
 from fallow.federation.page.app import create_app
 from fallow.federation.page.desk import LabelQueue
 from fallow.federation.page.door import Door
-from fallow.federation.page.local_server import build_server, listen
+from fallow.federation.page.local_server import HOME, build_server, listen
 from fallow.federation.page.login import ProxyDoor
 from fallow.storage.files import write_whole
 from fallow.storage.private import FILE
@@ -39,16 +39,19 @@ def serve(
     port: int = 0,
     who: str | None = None,
     opened_from: Path | None = None,
+    *,
+    host: str = HOME,
 ) -> None:
     """Serve until Ctrl-C.  ``say`` is told the address first; port 0: any that is free.
 
     opened_from: a folder of the account alone, from which a browser is led to the page where this
-    machine has a screen; None: nothing is opened.
+    machine has a screen; None: nothing is opened.  host: the address at which it listens.  Browsers
+    reach it as 127.0.0.1 or localhost all the same.
 
     Raises Failed when the port is taken.
     """
     with ExitStack() as stack:
-        listener = stack.enter_context(listen(port))
+        listener = stack.enter_context(listen(port, host))
         door = Door(listener.getsockname()[1])
         server = build_server(create_app(desk, door, who))
         say(door.address)
