@@ -74,8 +74,8 @@ def test_a_browser_of_the_machine_labels_at_the_published_port(tmp_path: Path) -
         page = browser.new_context().new_page()
         page.set_default_timeout(1000 * WAIT)
         page.goto(address)
-        page.locator("input[name=who]").fill("Ann")
-        page.locator("input[name=who]").press("Enter")
+        page.locator("input#name").fill("Ann")
+        page.locator("input#name").press("Enter")
         page.get_by_role("heading", name="Sample p3").wait_for()
         with page.expect_navigation():
             page.locator("button[name=value]").first.click()
