@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ RESOLVER = (
 )
 
 
-def settings(**more: str) -> Settings:
+def settings(**more: Any) -> Settings:
     return Settings("basel", "rows.csv", **more)
 
 
