@@ -12,7 +12,7 @@ from fallow.core.events import Event
 from fallow.core.methods import methods_by_owner
 from fallow.engine import Loop, row_loss
 from fallow.experiment.journal import Journal
-from fallow.network.checks import check_order, size_of_statistics
+from fallow.network.checks import check_order, sizes_of_models
 from fallow.network.envelope import Order, Reply, open_order, sign_message
 from fallow.network.gathering import EPSILON, Keys
 from fallow.network.relays import read_delivery, read_request, seal_letters
@@ -69,7 +69,7 @@ class Signing:
         if order.errand == "progress":
             return {"asked": 3, "open": 1}
         if order.errand == "deliver":
-            sizes = {"w": parts.layout.d, "stats": size_of_statistics(parts)}
+            sizes = sizes_of_models(parts.layout)
             brought = read_delivery(order, self.sealing, sizes)
             site.receive(brought.verb, brought.letters)
             return {"refused": "; ".join(brought.refused.values())}

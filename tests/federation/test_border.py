@@ -186,6 +186,8 @@ def test_a_message_above_what_model_and_rows_can_fill_is_not_opened() -> None:
     wide = replace(BORDER, sites=3, width=5)
     assert wide.largest_message("a") == SPARE + 16 * (3 * 4 + 9 * 5)
     assert wide.largest_message("new") == SPARE + 16 * 3 * 4
+    products = replace(wide, products=36)
+    assert products.largest_message("new") == SPARE + 16 * (3 * 4 + 36)
     assert (
         ResponseCheck().largest_message("a")
         == LARGEST

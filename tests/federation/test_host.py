@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import torch
 
 from fallow.core import Request, Step
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Value
+from fallow.core.types import Answer, Value
+from fallow.network.envelope import open_reply, sign_message
 from fallow.storage.errors import Failed
 from tests.federation.hosts import (
     ASK,
@@ -20,6 +22,7 @@ from tests.federation.hosts import (
     ROWS,
     RUN,
     SECOND,
+    SECRET,
     STRANGER,
     Leader,
     about,
@@ -386,3 +389,26 @@ def test_a_ledger_that_cannot_be_written_is_a_refusal_and_the_site_goes_on(
 def test_a_ledger_of_other_rows_is_refused(leader: Leader) -> None:
     with pytest.raises(Failed, match="number of rows is 18, not 17"):
         leader.ledger.orders.check_rows(ROWS - 1)
+
+
+def test_a_message_above_what_the_study_leads_to_is_refused_before_it_is_unpacked(
+    tmp_path: Path,
+) -> None:
+    """100 MiB of one argument took 400 MiB more when they were unpacked and compared."""
+    leader = Leader(folder(tmp_path, brought=range(6)))
+    state: Answer = {
+        **leader.first_model(),
+        "w": torch.ones(100 << 17, dtype=torch.float64),
+    }
+    request = Request("0/train/0/0", "training", 0, 0, (Step("fit", "global", state),))
+    blob = sign_message(SECRET, leader.order(request))
+    tracemalloc.start()  # sees the copies of the message, not those of torch
+    try:
+        reply = open_reply(leader.site.keys.verify, leader.host.handle(blob), "north")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(blob) / 10
+    assert reply.refused is not None
+    assert f"a message of {len(blob)} bytes to site north is not opened" in reply.refused
+    leader.ledger.close()

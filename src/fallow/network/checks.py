@@ -13,7 +13,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from fallow.core.banks import Layout
 from fallow.core.messages import KEYS, Request, Step
+from fallow.core.methods import Methods
 from fallow.core.missing import Missing
 from fallow.core.refusal import Refusal
 from fallow.core.totals import are_finite
@@ -130,6 +132,30 @@ LARGEST = 2**31  # what Flower carries
 SPARE = 2**26  # for all that is neither model nor row
 
 
+def bound_message(
+    sizes: Mapping[str, int], sites: int, width: int, rows: int, products: int = 0
+) -> int:
+    """Bytes that a message between a coordinator and a site may have reason to have: two models of
+    float64 for every site (letters), the site's rows twice (masked ones), products of columns
+    twice, and 64 MiB for all else.
+
+    sizes: of a model's parts, in numbers; sites: of the study; width: numbers in a row; rows: of the
+    site; products: numbers in a matrix of products of columns, 0 where the study sends none.
+    """
+    numbers = sites * sum(sizes.values()) + width * rows + products
+    two_of_float64 = 16
+    return min(LARGEST, SPARE + two_of_float64 * numbers)
+
+
+def count_products(methods: Methods, width: int) -> int:
+    """Numbers in a matrix of products of columns, which a closed form sends; 0 where the study has
+    none.  width: of a row as models see it."""
+    contract = methods["training"].contract
+    if contract.closes_show or contract.delta_field:
+        return (width + 1) ** 2
+    return 0
+
+
 @final
 @dataclass
 class ResponseCheck:
@@ -138,7 +164,8 @@ class ResponseCheck:
     rows: how many rows each site has registered, test rows too; a site that is not there has not
         said so yet.
     sizes: how long a model's ``w`` and ``stats`` are.
-    sites: how many there are; width: numbers in a row.  With ``sizes`` they say how large a message
+    sites: how many there are; width: numbers in a row; products: numbers in a matrix of products of
+        columns, where the study sends one.  With ``sizes`` they say how large a message
         may be, and ``largest`` says so before these are known.
     labels: the most labels that a site can have by now, those that it brought and those that it was
         asked for.
@@ -162,6 +189,7 @@ class ResponseCheck:
     sizes: dict[str, int] = field(default_factory=dict)
     sites: int = 1
     width: int = 0
+    products: int = 0
     largest: int = LARGEST
     labels: dict[SiteId, int] = field(default_factory=dict)
     tests: dict[SiteId, int] = field(default_factory=dict)
@@ -179,14 +207,12 @@ class ResponseCheck:
     cells: int = 0
 
     def largest_message(self, site: SiteId) -> int:
-        """Bytes of a message that a site may have reason to send: two models of float64 for every
-        site (letters), its rows twice (masked ones), and 64 MiB for all else."""
+        """Bytes of a message that a site may have reason to send."""
         if not self.sizes:
             return self.largest
-        of_models = self.sites * sum(self.sizes.values())
-        of_rows = self.width * self.rows.get(site, 0)
-        two_of_float64 = 16
-        return min(self.largest, SPARE + two_of_float64 * (of_models + of_rows))
+        rows = self.rows.get(site, 0)
+        most = bound_message(self.sizes, self.sites, self.width, rows, self.products)
+        return min(self.largest, most)
 
     def check_size(self, site: SiteId, blob: bytes) -> None:
         """Raise ValueError for a message that is too large to be opened."""
@@ -703,7 +729,7 @@ def check_order(request: Request, parts: Parts) -> None:
         raise Refusal(
             f"the order {request.key} is of {request.owner!r}; this study has {sorted(parts.asked)}"
         )
-    sizes = {"w": parts.layout.d, "stats": size_of_statistics(parts)}
+    sizes = sizes_of_models(parts.layout)
     for number, step in enumerate(request.steps, 1):
         if step.kind != "fit":
             is_last = number == len(request.steps)
@@ -712,9 +738,9 @@ def check_order(request: Request, parts: Parts) -> None:
         _check_args(request.key, step, sizes)
 
 
-def size_of_statistics(parts: Parts) -> int:
-    """How long a model's ``stats`` are."""
-    return sum(parts.layout.buffer_sizes)
+def sizes_of_models(layout: Layout) -> dict[str, int]:
+    """How many numbers a model's ``w`` and ``stats`` have."""
+    return {"w": layout.d, "stats": sum(layout.buffer_sizes)}
 
 
 def _check_asked(request: Request, step: Step, parts: Parts, is_last: bool) -> None:

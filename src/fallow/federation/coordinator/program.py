@@ -48,7 +48,7 @@ from fallow.federation.coordinator.strikes import (
 )
 from fallow.federation.coordinator.tell import Teller, describe_absences
 from fallow.federation.folders import private_folder, tighten
-from fallow.network.checks import ResponseCheck
+from fallow.network.checks import ResponseCheck, count_products, sizes_of_models
 from fallow.network.envelope import Link
 from fallow.network.gathering import Keys
 from fallow.network.remote import Remote
@@ -190,14 +190,11 @@ class Program:
     def _make_check(self, parts: BuiltStudy) -> ResponseCheck:
         """What is known of answers before any site has said anything of itself."""
         schema = self.agreement.schema
-        sizes = {
-            "w": sum(parts.layout.param_sizes),
-            "stats": sum(parts.layout.buffer_sizes),
-        }
         return ResponseCheck(
-            sizes=sizes,
+            sizes=sizes_of_models(parts.layout),
             sites=len(self.agreement.sites),
             width=max(math.prod(schema.shape), parts.width),
+            products=count_products(parts.methods, parts.width),
             schema=schema.digest,
             dtype=parts.dtype,
             bounds=self.agreement.bounds,

@@ -35,7 +35,12 @@ from fallow.federation.site.refusals import ErrorLog, word_for_outside
 from fallow.federation.site.rows import SiteRows
 from fallow.federation.site.schedule import OrderPlace
 from fallow.federation.site.settings import RUNS
-from fallow.network.checks import check_order, size_of_statistics
+from fallow.network.checks import (
+    bound_message,
+    check_order,
+    count_products,
+    sizes_of_models,
+)
 from fallow.network.envelope import Order, Reply, open_order, sign_message
 from fallow.network.gathering import EPSILON
 from fallow.network.relays import (
@@ -121,6 +126,13 @@ class Host:
             width=max(self._x[0].numel(), self._made.width),
             scores=folder.settings.scores,
         )
+        self._largest = bound_message(
+            sizes_of_models(self._made.layout),
+            len(agreement.sites),
+            self._limits.width,
+            len(self._x),
+            count_products(self._made.methods, self._made.width),
+        )
         self._back = GoingBack(
             schedule=self._limits.schedule,
             orders=ledger.orders,
@@ -139,6 +151,7 @@ class Host:
         order: Order | None = None
         with self._turn:
             try:
+                self._check_size(blob)
                 order = open_order(self._agreement.coordinator, blob)
                 answer = self._answer(order)
                 reply = Reply(order.run, name, order.key, answer=answer, life=order.life)
@@ -151,6 +164,14 @@ class Host:
         else:
             refusal = Reply(order.run, name, order.key, refused=why, life=order.life)
         return sign_message(self._folder.keys.sign, refusal)
+
+    def _check_size(self, blob: bytes) -> None:
+        """Raise Refusal for a message that is too large to be opened."""
+        if len(blob) > self._largest:
+            raise Refusal(
+                f"a message of {len(blob)} bytes to site {self._folder.name} is not opened: model, "
+                f"rows and sites of the study lead to {self._largest} at most"
+            )
 
     def _function(self, order: Order | None) -> str:
         """What an order asks for, in words of the order and of the agreement alone."""
@@ -419,7 +440,7 @@ class Host:
 
     def _receive(self, order: Order, place: OrderPlace) -> Delivery:
         """Open what a relay delivers, check it, and let the site remember it."""
-        sizes = {"w": self._parts.layout.d, "stats": size_of_statistics(self._parts)}
+        sizes = sizes_of_models(self._made.layout)
         brought = read_delivery(order, self._folder.keys.seal, sizes)
         senders = brought.letters
         self._limits.check_delivery(order.key, place, brought.verb, senders)
