@@ -31,6 +31,7 @@ def measure_run(precision: Precision, seed: int) -> tuple[float, float]:
         partition=fl.Dirichlet(alpha=0.5),
         sites=4,
         query="random",
+        training="fedavg",
         model="resnet8",
         device="cpu",
         precision=precision,

@@ -59,6 +59,7 @@ def train_body(rows: Dataset, seed: int) -> nn.Module:
     """A network that FedAvg trained on all rows of ten sites."""
     run = fl.run(
         deal(rows),
+        training="fedavg",
         model=NETWORK,
         initial=1.0,
         cycles=0,

@@ -37,8 +37,8 @@ for note in data.notes:
 print(data.columns, len(data.x), "rows to choose from,", len(data.x_test), "to test on")
 
 # %%
-# Each hospital is a site.  Two strategies, three paired seeds.  Nobody says how to train, so a head
-# is solved for in closed form; `rounds=5` or `model="mlp"` would train a network by FedAvg.
+# Each hospital is a site.  Two strategies, three paired seeds.  The default training
+# algorithm is a closed-form classifier; `training="fedavg", model="mlp"` trains a network.
 world = fl.Federation(data, fl.Natural())
 study = fl.compare(
     [fl.Random(), fl.Margin()],

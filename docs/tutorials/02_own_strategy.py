@@ -44,12 +44,15 @@ study = fl.compare(
     cycles=2,
     initial=0.05,
     budget=0.05,
+    training="fedavg",
     rounds=5,
 )
 study.table()
 
 # %%
 # The same class picks rows from plain arrays, with the model of a run or any module of your own.
-run = fl.run(world, query=EGL(), cycles=1, initial=0.05, budget=0.05, rounds=5)
+run = fl.run(
+    world, query=EGL(), cycles=1, initial=0.05, budget=0.05, training="fedavg", rounds=5
+)
 x, y = digits.x[:200].flatten(1), digits.y[:200]
 fl.select(EGL(), pool=x[50:], labelled=(x[:50], y[:50]), model=run.model, n=5)

@@ -18,7 +18,8 @@ skewed.counts()
 
 # %%
 # The same labels, trained both ways.
-settings = {"seeds": 2, "cycles": 1, "initial": 0.1, "budget": 0.05, "rounds": 15}
+labels = {"cycles": 1, "initial": 0.1, "budget": 0.05}
+settings = {"seeds": 2, **labels, "training": "fedavg", "rounds": 15}
 strategies = ["random", "random@training=closed-form"]
 in_skew = fl.compare(strategies, skewed, **settings)
 in_skew.table()[["query", "mean", "sd"]]

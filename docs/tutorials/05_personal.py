@@ -22,6 +22,7 @@ study = fl.compare(
     cycles=1,
     initial=0.1,
     budget=0.05,
+    training="fedavg",
     rounds=5,
 )
 study.table()

@@ -29,7 +29,8 @@ def world(rows: fl.Dataset) -> fl.Federation:
 @pytest.fixture(scope="session")
 def quick() -> dict[str, object]:
     """Settings with which a run takes a tenth of a second."""
-    return {"cycles": 1, "rounds": 1, "score_rounds": 1, "initial": 0.1, "budget": 0.1}
+    sizes = {"cycles": 1, "rounds": 1, "score_rounds": 1, "initial": 0.1, "budget": 0.1}
+    return {"training": "fedavg", **sizes}
 
 
 @pytest.fixture

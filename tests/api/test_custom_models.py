@@ -97,14 +97,20 @@ def digits() -> fl.Federation:
     return fl.Federation(rows, fl.Dirichlet(alpha=1.0), sites=3)
 
 
-SHORT: dict[str, Any] = {"initial": 20, "budget": 5, "cycles": 1, "rounds": 1}
+SHORT: dict[str, Any] = {
+    "training": "fedavg",
+    "initial": 20,
+    "budget": 5,
+    "cycles": 1,
+    "rounds": 1,
+}
 
 
 @pytest.mark.parametrize("model", FIVE_USERS.values(), ids=FIVE_USERS)
 def test_a_custom_model_works_at_the_first_attempt(
     model: Any, digits: fl.Federation
 ) -> None:
-    run = fl.run(digits, fl.BADGE(), training=fl.FedAvg(), model=model, **SHORT)
+    run = fl.run(digits, fl.BADGE(), model=model, **SHORT)
     assert run.records["accuracy"].notna().all()
     assert run.predict_proba(digits.dataset.x_test).shape == (359, 10)
     assert isinstance(run.model, nn.Module)
@@ -119,7 +125,6 @@ def test_jobs_do_not_change_the_results_of_a_custom_model(
         study = fl.compare(
             [fl.BADGE(), "entropy"],
             digits,
-            training="fedavg",
             model=FIVE_USERS[name],
             seeds=2,
             jobs=jobs,
@@ -134,7 +139,7 @@ def test_jobs_do_not_change_the_results_of_a_custom_model(
 def test_a_run_leaves_the_users_instance_as_it_was(digits: fl.Federation) -> None:
     net = Net().train()
     before = copy.deepcopy(net.state_dict())
-    run = fl.run(digits, training="fedavg", model=net, **SHORT)
+    run = fl.run(digits, model=net, **SHORT)
     assert isinstance(run.model, Net) and run.model is not net
     assert net.training
     for name, value in net.state_dict().items():
@@ -145,7 +150,7 @@ def test_a_kept_run_goes_on_with_the_same_model_and_refuses_another(
     digits: fl.Federation, tmp_path: Path
 ) -> None:
     def go(model: Any) -> fl.Run:
-        return fl.run(digits, training="fedavg", model=model, out=tmp_path / "run", **SHORT)
+        return fl.run(digits, model=model, out=tmp_path / "run", **SHORT)
 
     first = go(nn.Sequential(nn.Linear(64, 8), nn.Linear(8, 10)))
     again = go(nn.Sequential(nn.Linear(64, 8), nn.Linear(8, 10)))

@@ -585,7 +585,15 @@ def test_texts_in_the_place_of_numbers_are_told_where_to_go() -> None:
 @pytest.mark.parametrize("seed", [-1, 1.5, "one", True])
 def test_a_seed_that_is_none_is_refused_before_anything_runs(seed: Any) -> None:
     with pytest.raises(ValueError, match="give a whole number, 0 or more"):
-        fl.run("iris", "random", seed=seed, cycles=0, rounds=1, progress=False)
+        fl.run(
+            "iris",
+            "random",
+            seed=seed,
+            cycles=0,
+            training="fedavg",
+            rounds=1,
+            progress=False,
+        )
 
 
 # -- worlds and settings --------------------------------------------------------------------------
@@ -652,7 +660,7 @@ def test_a_setting_that_cannot_be_is_refused_before_anything_is_trained(
     world: fl.Federation, settings: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ValueError) as error:
-        fl.run(world, **settings)
+        fl.run(world, **{"training": "fedavg", **settings})
     assert words in str(error.value)
 
 

@@ -313,7 +313,8 @@ class EGL(fl.Query):
         return fl.Picks((p.max(1).values ** self.power).argsort()[:n])
 
 world = fl.Federation(fl.load("digits"), sites=3)
-study = fl.compare([EGL(power=2.0), fl.Random()], world, seeds=2, cycles=1, rounds=1, jobs=2)
+settings = {"cycles": 1, "training": "fedavg", "rounds": 1}
+study = fl.compare([EGL(power=2.0), fl.Random()], world, seeds=2, jobs=2, **settings)
 print(study)
 print(sorted(study.table()["label"]))
 """
@@ -352,8 +353,8 @@ def test_a_training_method_of_ones_own_is_federated_averaging_until_it_is_change
     class Mine(fl.Training):
         scale: float = 0.0
 
-    ours = fl.run(world, training=Mine(scale=1.0), **quick).records
-    theirs = fl.run(world, training=fl.FedAvg(), **quick).records
+    ours = fl.run(world, **{**quick, "training": Mine(scale=1.0)}).records
+    theirs = fl.run(world, **quick).records
     assert ours["accuracy"].tolist() == theirs["accuracy"].tolist()
 
 

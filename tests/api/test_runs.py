@@ -171,6 +171,7 @@ def test_a_recipe_in_toml_gives_what_is_not_said(
 ) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(
+        'training = "fedavg"\n'
         'query = "entropy"\nrounds = 2\ncycles = 0\nmodel = {name = "mlp", hidden = [5]}'
     )
     run = fl.run(world, recipe=file, initial=5)
@@ -183,7 +184,7 @@ def test_a_recipe_in_toml_gives_what_is_not_said(
 def test_a_personalised_run_has_a_model_for_each_site(
     world: fl.Federation, quick: Settings, rows: fl.Dataset
 ) -> None:
-    run = fl.run(world, training=fl.Ditto(), model="mlp", **quick)
+    run = fl.run(world, model="mlp", **{**quick, "training": fl.Ditto()})
     assert isinstance(run.model, dict)
     assert set(run.model) == {"site-0", "site-1", "site-2"}
     with pytest.raises(ValueError, match="each site has a model of its own; say site="):
@@ -211,7 +212,7 @@ def test_a_common_model_predicts_for_its_sites_and_for_no_other(
 def test_a_method_that_predicts_with_rows_of_the_site_says_so(
     world: fl.Federation, quick: Settings, rows: fl.Dataset
 ) -> None:
-    run = fl.run(world, training=fl.KNNPer(), **quick)
+    run = fl.run(world, **{**quick, "training": fl.KNNPer()})
     with pytest.raises(ValueError, match="predicts with the labelled rows of a site"):
         run.predict(rows.x_test)
 
@@ -230,6 +231,7 @@ def test_a_frame_is_predicted_in_its_own_units(quick: Settings) -> None:
     data = fl.from_frame(df, label="sick", site="clinic", name="clinics")
     run = fl.run(
         fl.Federation(data),
+        training="fedavg",
         model="mlp",
         initial=0.9,
         cycles=0,
@@ -264,7 +266,14 @@ def test_numbers_are_predicted_in_the_units_of_the_data() -> None:
     x = torch.randn(200, 3, generator=draw)
     y = 500 + 100 * x[:, 0] + torch.randn(200, generator=draw)
     world = fl.Federation(fl.from_arrays(x, y), fl.IID(), sites=2)
-    run = fl.run(world, initial=0.5, cycles=0, rounds=10, training_config={"batch_size": 8})
+    run = fl.run(
+        world,
+        initial=0.5,
+        cycles=0,
+        training="fedavg",
+        rounds=10,
+        training_config={"batch_size": 8},
+    )
     assert np.corrcoef(run.predict(x), y)[0, 1] > 0.95
     assert abs(run.predict(x).mean() - 500) < 50
     assert "mse" in repr(run)

@@ -166,7 +166,14 @@ def patients() -> pd.DataFrame:
 def test_the_report_of_a_comparison_says_what_was_read_of_a_frame(tmp_path: Path) -> None:
     data = fl.from_frame(patients(), label="sick", site="ward", name="patients")
     study = fl.compare(
-        "random", data, seeds=1, out=tmp_path / "a", cycles=0, rounds=1, progress=False
+        "random",
+        data,
+        seeds=1,
+        out=tmp_path / "a",
+        cycles=0,
+        training="fedavg",
+        rounds=1,
+        progress=False,
     )
     page = study.report().read_text()
     assert "Your data" in page
@@ -178,14 +185,29 @@ def test_the_report_of_one_run_says_what_was_read_of_arrays(tmp_path: Path) -> N
     draw = np.random.default_rng(0)
     data = fl.from_arrays(draw.normal(size=(50, 3)), np.arange(50) % 2, name="mine")
     run = fl.run(
-        data, fl.Random(), out=tmp_path / "b", cycles=0, rounds=1, progress=False, sites=2
+        data,
+        fl.Random(),
+        out=tmp_path / "b",
+        cycles=0,
+        training="fedavg",
+        rounds=1,
+        progress=False,
+        sites=2,
     )
     page = run.report(tmp_path / "page.html").read_text()
     assert "Your data" in page and "mine holds 50 rows" in page
 
 
 def test_the_report_of_a_named_set_has_no_such_box(tmp_path: Path) -> None:
-    run = fl.run("wine", out=tmp_path / "c", sites=2, cycles=0, rounds=1, progress=False)
+    run = fl.run(
+        "wine",
+        out=tmp_path / "c",
+        sites=2,
+        cycles=0,
+        training="fedavg",
+        rounds=1,
+        progress=False,
+    )
     page = run.report(tmp_path / "page.html").read_text()
     assert "Your data" not in page
     assert not (tmp_path / "c" / "data.json").exists()
@@ -193,7 +215,14 @@ def test_the_report_of_a_named_set_has_no_such_box(tmp_path: Path) -> None:
 
 def test_numbers_to_predict_have_strategies_of_their_own() -> None:
     study = fl.compare(
-        None, "diabetes", seeds=1, cycles=0, rounds=1, sites=2, progress=False
+        None,
+        "diabetes",
+        seeds=1,
+        cycles=0,
+        training="fedavg",
+        rounds=1,
+        sites=2,
+        progress=False,
     )
     assert "badge@training=closed-form" in set(study.records["query"])
     with pytest.raises(ValueError, match="entropy chooses by classes"):

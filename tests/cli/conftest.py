@@ -15,6 +15,7 @@ from fallow.cli import main
 TINY = """
 data = "blobs.npz"
 sites = 3
+training = "fedavg"
 rounds = 2
 cycles = 1
 initial = 0.1

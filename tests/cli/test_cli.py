@@ -152,10 +152,13 @@ def test_a_recipe_says_which_strategy_runs_by_itself(fallow: Command, folder: Pa
     [("--set", "batch_size=8"), ("--query", "ifal")],
     ids=["a short name", "a query of networks"],
 )
-def test_a_file_that_says_nothing_of_training_takes_what_needs_a_network(
+def test_a_file_without_a_training_algorithm_refuses_what_needs_a_network(
     fallow: Command, folder: Path, words: tuple[str, ...]
 ) -> None:
     (folder / "own.toml").write_text('data = "blobs.npz"\nsites = 3\ncycles = 0\n')
+    said = fallow("run", "own.toml", *words, "--out", "study")
+    assert 'add training="fedavg"' in said.says()
+    words = (*words, "--set", "training=fedavg")
     said = fallow("run", "own.toml", *words, "--out", "study")
     assert said.code == 0, said.err
     kept = json.loads((folder / "study" / "study.json").read_text())

@@ -125,7 +125,13 @@ def test_units_are_those_of_the_filled_rows_and_say_what_left_the_sites(
     torch.testing.assert_close(world.scale.mean, whole.mean(0))
     torch.testing.assert_close(world.scale.std, whole.std(0, correction=0))
     run = fl.run(
-        fl.Federation(d), fl.Random(), model="linear", cycles=0, rounds=1, initial=5
+        fl.Federation(d),
+        fl.Random(),
+        training="fedavg",
+        model="linear",
+        cycles=0,
+        rounds=1,
+        initial=5,
     )
     told = run.revealed
     assert "cells" in set(told["verb"]) and "columns" not in set(told["verb"])
@@ -149,7 +155,9 @@ def test_a_model_that_knows_empty_cells_predicts_rows_with_them(tmp_path: Path) 
     d = fl.from_frame(df, label="sick", site="hospital")
     read = open_dataset(path, label="sick", site="hospital")
     assert (d.columns, d.missing) == (read.columns, read.missing)
-    run = fl.run(fl.Federation(d), fl.Random(), cycles=0, rounds=2, initial=5)
+    run = fl.run(
+        fl.Federation(d), fl.Random(), cycles=0, training="fedavg", rounds=2, initial=5
+    )
     shares = run.predict_proba(df)
     assert shares.shape == (60, 2) and np.isfinite(shares).all()
     # an empty cell and the number that fills it differ by the column that marks it
@@ -164,7 +172,9 @@ def test_a_table_without_empty_cells_asks_for_what_it_always_asked(tmp_path: Pat
     df = pd.read_csv(ward(tmp_path / "ward.csv")).dropna()
     d = fl.from_frame(df, label="sick", site="hospital")
     assert d.missing is None
-    run = fl.run(fl.Federation(d), fl.Random(), cycles=0, rounds=1, initial=3)
+    run = fl.run(
+        fl.Federation(d), fl.Random(), cycles=0, training="fedavg", rounds=1, initial=3
+    )
     assert "cells" not in set(run.revealed["verb"])
 
 
@@ -246,7 +256,15 @@ def test_a_model_behind_an_encoder_predicts_rows_with_empty_cells(
 
     df = pd.read_csv(ward(tmp_path / "ward.csv"))
     d = fl.from_frame(df, label="sick", site="hospital")
-    run = fl.run(fl.Federation(d), fl.Random(), encoder=name, cycles=0, rounds=2, initial=5)
+    run = fl.run(
+        fl.Federation(d),
+        fl.Random(),
+        encoder=name,
+        cycles=0,
+        training="fedavg",
+        rounds=2,
+        initial=5,
+    )
     shares = run.predict_proba(df)
     assert shares.shape == (60, 2) and np.isfinite(shares).all()
     told = run.revealed.set_index("verb")["what"]

@@ -110,7 +110,13 @@ def test_a_run_takes_a_module_or_a_function_for_an_encoder(kind: str) -> None:
     body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AvgPool2d(3))
     network: Any = body if kind == "module" else (lambda x: x[:, :, ::2, ::2])
     run = fl.run(
-        "digits", encoder=network, model="linear", cycles=0, rounds=1, progress=False
+        "digits",
+        encoder=network,
+        training="fedavg",
+        model="linear",
+        cycles=0,
+        rounds=1,
+        progress=False,
     )
     assert isinstance(run.model, nn.Module)
     head = run.model.head

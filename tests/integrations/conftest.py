@@ -13,6 +13,7 @@ from tests.cli.conftest import fallow, folder
 __all__ = ["fallow", "folder", "world"]
 
 QUICK: dict[str, Any] = {
+    "training": "fedavg",
     "cycles": 1,
     "rounds": 1,
     "score_rounds": 1,

@@ -1,7 +1,8 @@
-"""What a study trains by that names no training method."""
+"""The training algorithm of a study that names none, and what it refuses."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,15 @@ import pytest
 
 import fallow as fl
 from fallow.api.settings import read_request
+from fallow.cli.app import main
 from fallow.core.own import lend
 from fallow.papers import RECIPES, find_recipe
-from fallow.papers.own.default_training import CLOSED_FORM, FEDAVG, default_training
+from fallow.papers.own.default_training import CLOSED_FORM, default_training
 from fallow.settings.recipe import recipe_from
 from fallow.settings.variants import variant
 from tests.toys import First
 
+REFUSED = 'add training="fedavg"'
 WORLD = fl.Federation(fl.load("digits"), "iid", sites=4)
 
 
@@ -42,17 +45,18 @@ WORLD = fl.Federation(fl.load("digits"), "iid", sites=4)
         {"privacy.epsilon": "1.0"},
     ],
 )
-def test_whoever_speaks_of_a_network_or_of_noise_has_one_trained(
+def test_settings_of_networks_and_noise_need_a_training_algorithm(
     settings: dict[str, Any],
 ) -> None:
-    assert default_training(settings, []) == FEDAVG
+    with pytest.raises(ValueError, match=REFUSED):
+        default_training(settings, [])
 
 
 @pytest.mark.parametrize(
     "strategies",
     [[], ["random", "badge", "ahfal:tau=15"], ["ifal@training=fedavg"], ["nowhere:Mine"]],
 )
-def test_all_else_is_solved_for(strategies: list[str]) -> None:
+def test_the_default_is_closed_form(strategies: list[str]) -> None:
     assert default_training({"cycles": 3, "encoder": "fourier"}, strategies) == CLOSED_FORM
 
 
@@ -65,13 +69,13 @@ def test_all_else_is_solved_for(strategies: list[str]) -> None:
         {"fresh_first": False},
     ],
 )
-def test_a_setting_that_changes_nothing_trains_nothing_by_steps(
+def test_settings_that_are_off_are_accepted(
     settings: dict[str, Any],
 ) -> None:
     assert default_training(settings, []) == CLOSED_FORM
 
 
-def test_a_query_of_ones_own_that_looks_at_networks_has_one_trained() -> None:
+def test_a_custom_strategy_that_needs_a_network_is_refused() -> None:
     name = f"{First.__module__}:{First.__qualname__}"
     with lend({name: First}):
         assert default_training({}, [name]) == CLOSED_FORM
@@ -84,8 +88,8 @@ def test_a_query_of_ones_own_that_looks_at_networks_has_one_trained() -> None:
         def select(self, view: Any, n: int) -> Any:
             return range(n)
 
-    with lend({"mine:Deep": Deep}):
-        assert default_training({}, ["mine:Deep"]) == FEDAVG
+    with lend({"mine:Deep": Deep}), pytest.raises(ValueError, match=REFUSED):
+        default_training({}, ["mine:Deep"])
 
 
 def test_calls_and_files_mean_the_same(tmp_path: Path) -> None:
@@ -98,16 +102,12 @@ def test_calls_and_files_mean_the_same(tmp_path: Path) -> None:
         found = (recipe.training.name, recipe.rounds, str(recipe.encoder))
         assert found == (CLOSED_FORM, 1, "auto")
 
-    file.write_text('queries = ["random", "margin"]\nrounds = 4\n')
-    mixed = read_request(WORLD, {"cycles": 1}, {"model": "mlp"}).recipe
-    assert mixed.training.name == find_recipe(str(file)).training.name == FEDAVG
-
 
 @pytest.mark.parametrize(
     ("changes", "strategies"),
     [({"model": "mlp"}, []), ({"privacy.epsilon": "1.0"}, []), ({}, ["random", "ifal"])],
 )
-def test_what_is_said_on_top_of_a_file_is_about_its_training_too(
+def test_changes_of_a_file_are_refused_alike(
     tmp_path: Path, changes: dict[str, Any], strategies: list[str]
 ) -> None:
     below = tmp_path / "below.toml"
@@ -115,19 +115,48 @@ def test_what_is_said_on_top_of_a_file_is_about_its_training_too(
     file = tmp_path / "own.toml"
     file.write_text('base = "below.toml"\n')
     assert find_recipe(str(file)).training.name == CLOSED_FORM
-    changed = find_recipe(str(file), changes, strategies)
-    assert changed.training.name == FEDAVG
+    with pytest.raises(ValueError, match=REFUSED):
+        find_recipe(str(file), changes, strategies)
+    file.write_text('base = "below.toml"\ntraining = "fedavg"\n')
+    assert find_recipe(str(file), changes, strategies).training.name == "fedavg"
 
 
-def test_a_call_on_top_of_a_file_means_what_the_file_would_say(tmp_path: Path) -> None:
+def test_calls_files_and_commands_refuse_in_the_same_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentence = (
+        "rounds is a setting of networks, and closed-form, the default training algorithm, "
+        'trains none; add training="fedavg"'
+    )
+    with pytest.raises(ValueError) as called:
+        fl.compare(["random", "margin"], WORLD, rounds=15)
+    file = tmp_path / "own.toml"
+    file.write_text("rounds = 15\n")
+    with pytest.raises(ValueError) as written:
+        find_recipe(str(file))
+    assert str(called.value) == str(written.value) == sentence
+    file.write_text("cycles = 1\n")
+    monkeypatch.setattr(sys, "argv", ["fallow", "compare", str(file), "-s", "rounds=15"])
+    with pytest.raises(SystemExit):
+        main()
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_strategy_that_needs_a_network_is_refused_beside_others() -> None:
+    with pytest.raises(ValueError, match="^ifal needs a network, .*" + REFUSED):
+        fl.compare(["random", fl.IFAL()], WORLD)
+
+
+def test_a_call_on_top_of_a_file_is_read_as_one_with_it(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text("cycles = 1\n")
-    called = read_request(WORLD, file, {"model": "mlp"}).recipe
-    queried = read_request(WORLD, file, {}, [fl.IFAL()]).recipe
-    assert called.training.name == queried.training.name == FEDAVG
+    with pytest.raises(ValueError, match=REFUSED):
+        read_request(WORLD, file, {"model": "mlp"})
+    with pytest.raises(ValueError, match=REFUSED):
+        read_request(WORLD, file, {}, [fl.IFAL()])
     # the encoder is the file's own, not one that the closed form had brought
     file.write_text('encoder = "auto"\n')
-    prox = read_request(WORLD, file, {"training": "fedprox"}).recipe
+    prox = read_request(WORLD, file, {"training": "fedprox", "model": "mlp"}).recipe
     assert (str(prox.encoder), prox.rounds) == ("auto", 15)
 
 

@@ -189,6 +189,12 @@ def test_every_list_of_methods_says_so() -> None:
 def test_it_runs_in_double_precision() -> None:
     world = fl.Federation(fl.load("iris"), fl.IID(), sites=3)
     run = fl.run(
-        world, query=OracleHistogram(), model="mlp", cycles=1, rounds=1, dtype="float64"
+        world,
+        query=OracleHistogram(),
+        training="fedavg",
+        model="mlp",
+        cycles=1,
+        rounds=1,
+        dtype="float64",
     )
     assert run.records["accuracy"].notna().all()

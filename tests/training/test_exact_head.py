@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -153,11 +154,13 @@ def test_a_run_scores_the_model_with_its_exact_head() -> None:
     ],
 )
 def test_where_there_is_no_head_to_solve_for_it_says_so(
-    settings: dict[str, object], said: str
+    settings: dict[str, Any], said: str
 ) -> None:
     world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
     with pytest.raises(ValueError, match=said):
-        fl.run(world, "random", cycles=0, head="exact", **settings)  # type: ignore[arg-type]
+        fl.run(
+            world, "random", cycles=0, head="exact", **{"training": "fedavg", **settings}
+        )
 
 
 def test_a_recipe_without_it_keeps_its_digest() -> None:

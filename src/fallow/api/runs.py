@@ -74,11 +74,10 @@ def run(
 
     world: a `Federation`, a data set, or the name of one.
     query, training, model: objects, classes, or names ("ahfal:tau=15", "fedprox:mu=0.01").
-    training: by default `ClosedForm`, which solves for a linear head on features of an encoder, or
-    `FedAvg` where you give a model or a setting of its training (``rounds``,
-    ``training_config``, ``head``,
-    ...), a query that looks at one, or noise (``privacy.epsilon``).  What you give beside a file
-    counts as if the file said it; a `Recipe` and a named one ("demo") keep their own.
+    training: by default `ClosedForm`, a closed-form classifier on features of an encoder.  Settings
+    of networks (``model``, ``rounds``, ``lr``, ...), noise (``privacy.epsilon``) and strategies that
+    need a network are refused without ``training``.  A `Recipe` and a named one ("demo") keep
+    their own.
     budget: what a cycle may buy: a fraction of all rows (0.05) or labels per site (20).
     initial: the first labels, in the same units.  cycles: queries after the first training.
     rounds: exchanges of models in a training phase.  seed: everything that is drawn follows from it.
@@ -95,7 +94,9 @@ def run(
 
     >>> import fallow as fl
     >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
-    >>> done = fl.run(world, fl.Entropy(), model=fl.Linear(), cycles=1, rounds=2)
+    >>> done = fl.run(
+    ...     world, fl.Entropy(), training="fedavg", model=fl.Linear(), cycles=1, rounds=2
+    ... )
     >>> done
     Run(entropy on digits, seed 0: 2 phases, 216 labels, accuracy 0.40)
     >>> len(done.records)
@@ -224,7 +225,9 @@ class Run:
     saved: the model as its file has it: weights, and what predicting needs beside them.
 
     >>> import fallow as fl
-    >>> run = fl.run("digits", model="linear", cycles=0, rounds=1, progress=False)
+    >>> run = fl.run(
+    ...     "digits", training="fedavg", model="linear", cycles=0, rounds=1, progress=False
+    ... )
     >>> (
     ...     run.records[["cycle", "labelled"]].values.tolist(),
     ...     run.predict_proba(fl.load("digits").x_test).shape,

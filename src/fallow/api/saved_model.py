@@ -289,7 +289,7 @@ class LoadedModel:
     >>> import tempfile
     >>> import fallow as fl
     >>> digits = fl.load("digits")
-    >>> run = fl.run(digits, "random", sites=3, cycles=0, rounds=1)
+    >>> run = fl.run(digits, "random", sites=3, cycles=0, training="fedavg", rounds=1)
     >>> model = fl.load_model(run.save(tempfile.mkdtemp()))
     >>> model.predict_proba(digits.x_test).shape
     (359, 10)
@@ -353,7 +353,7 @@ def load_model(folder: str | Path) -> LoadedModel:
     >>> import tempfile
     >>> import fallow as fl
     >>> digits = fl.load("digits")
-    >>> run = fl.run(digits, "random", sites=3, cycles=0, rounds=1)
+    >>> run = fl.run(digits, "random", sites=3, cycles=0, training="fedavg", rounds=1)
     >>> model = fl.load_model(run.save(tempfile.mkdtemp()))
     >>> (model.predict(digits.x_test) == run.predict(digits.x_test)).all()
     np.True_

@@ -42,8 +42,8 @@ def read_request(
 ) -> RunRequest:
     """The recipe that the arguments describe.
 
-    strategies: those that will be run, where they are not the recipe's: they have a say in how
-    models are trained where nobody says it (`default_training`).
+    strategies: those that will be run, where they are not the recipe's: without a training
+    algorithm they must suit the default one (`default_training`).
     Settings that are None are left to ``recipe``.  Raises ValueError with the nearest name for an
     unknown setting, and with the setting for a bad value.
     """
@@ -73,7 +73,8 @@ def read_request(
     with lend(collected.classes):
         start = None
         if recipe is None:
-            words.setdefault("training", default_training(words, texts))
+            if "training" not in words:
+                words["training"] = default_training(words, texts)
         elif isinstance(recipe, Recipe):
             start = recipe
         elif isinstance(recipe, Mapping):

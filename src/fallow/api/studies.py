@@ -76,15 +76,16 @@ def compare(
     beside a GPU, a study with classes of your own goes on one run after the other.
     recipe: where settings that are not given come from.  reference: whom the others are tested
     against; random, where it is among them.
-    progress, callbacks and settings: as in `fallow.run`, ``training`` among them.  One strategy
-    that needs a network, "margin@rounds=5", has all trained by `FedAvg`; one that names its method,
-    "margin@training=fedavg", leaves the others in closed form.
+    progress, callbacks and settings: as in `fallow.run`, ``training`` among them.  A strategy may
+    name a training algorithm of its own: "margin@training=fedavg@rounds=5".
     Raises ValueError for whatever cannot work before anything is trained, and Failed when every run
     failed.  When some did, a warning names the first, and ``Study.failures`` has all.
 
     >>> import fallow as fl
     >>> world = fl.Federation("digits", "dirichlet:alpha=0.1", sites=4)
-    >>> study = fl.compare([fl.Random(), "entropy"], world, seeds=2, cycles=1, rounds=1)
+    >>> study = fl.compare(
+    ...     [fl.Random(), "entropy"], world, seeds=2, cycles=1, training="fedavg", rounds=1
+    ... )
     >>> study
     Study(digits: random, entropy; 2 seeds, 4 runs)
     >>> sorted(study.table()["query"])
@@ -202,7 +203,15 @@ class Study:
     failures: the runs that stopped, and why.
 
     >>> import fallow as fl
-    >>> study = fl.compare("random", "digits", seeds=1, cycles=0, rounds=1, progress=False)
+    >>> study = fl.compare(
+    ...     "random",
+    ...     "digits",
+    ...     seeds=1,
+    ...     cycles=0,
+    ...     training="fedavg",
+    ...     rounds=1,
+    ...     progress=False,
+    ... )
     >>> len(study.records), list(study.table().columns[:4])
     (1, ['query', 'label', 'mean', 'sd'])
     >>> study.run("random").seed
@@ -271,7 +280,9 @@ class Study:
 
         >>> import fallow as fl
         >>> digits = fl.Federation(fl.load("digits"), sites=3)
-        >>> study = fl.compare(["random"], digits, seeds=1, cycles=0, rounds=1)
+        >>> study = fl.compare(
+        ...     ["random"], digits, seeds=1, cycles=0, training="fedavg", rounds=1
+        ... )
         >>> study.to_latex().splitlines()[0]
         '\\\\begin{table}'
         """
@@ -307,7 +318,15 @@ class Study:
 
         >>> import fallow as fl
         >>> world = fl.Federation("digits", "iid", sites=4)
-        >>> study = fl.compare("random", world, seeds=1, cycles=1, rounds=1, progress=False)
+        >>> study = fl.compare(
+        ...     "random",
+        ...     world,
+        ...     seeds=1,
+        ...     cycles=1,
+        ...     training="fedavg",
+        ...     rounds=1,
+        ...     progress=False,
+        ... )
         >>> study.forecast().sentences()[0]
         'Too few scores for a forecast: 2 so far (on test rows), and it takes 4 cycles or more.'
         """
@@ -337,7 +356,15 @@ class Study:
 
         >>> import fallow as fl
         >>> world = fl.Federation("digits", "iid", sites=4)
-        >>> study = fl.compare("random", world, seeds=1, cycles=1, rounds=1, progress=False)
+        >>> study = fl.compare(
+        ...     "random",
+        ...     world,
+        ...     seeds=1,
+        ...     cycles=1,
+        ...     training="fedavg",
+        ...     rounds=1,
+        ...     progress=False,
+        ... )
         >>> study.advise().trainer
         'closed-form'
         """

@@ -188,7 +188,8 @@ def read_recipe(
     name: str, settings: Mapping[str, str], strategies: Iterable[str] = ()
 ) -> tuple[Recipe, dict[str, str]]:
     """The recipe of a command, and its ``settings`` with their full names, which are still to be put
-    on top: they and the ``strategies`` have a say in how a file trains that does not say it.
+    on top.  In a file without a training algorithm they and the ``strategies`` must suit the default
+    one.
 
     >>> read_recipe("demo", {"lr": "0.1"})[1]
     {'training_config.optimizer.lr': '0.1'}
@@ -196,7 +197,7 @@ def read_recipe(
     from fallow.papers import find_recipe
     from fallow.settings.shortcuts import expand
 
-    changes = expand(find_recipe(name), settings)  # what short names stand for
+    changes = expand(find_recipe(name, settings), settings)  # in full
     found = find_recipe(name, changes, strategies)
     return found, expand(found, settings)
 

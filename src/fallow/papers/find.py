@@ -39,11 +39,12 @@ def find_recipe(
     """The recipe called ``name``, or the one in the file ``name`` ends in ``.toml``.
 
     A file may name a recipe to start from: ``base = "demo"``.  One that names neither that nor a
-    training method has a usual one (`default_training`).
+    training algorithm trains in closed form (`default_training`).
     changes, strategies: what the caller will change in the recipe, and run beside what it names.
-    They are not in the recipe, but have a say in that usual training method.
+    They are not in the recipe; without a training algorithm they must suit the default one.
     Paths in a file are relative to it.  Raises ValueError for an unknown name (with the nearest), a
-    missing or unreadable file, and a bad setting (with its key).
+    missing or unreadable file, a bad setting (with its key), and a setting of networks without a
+    training algorithm.
 
     >>> demo = find_recipe("demo")
     >>> demo.data, demo.sites, demo.queries[:2]

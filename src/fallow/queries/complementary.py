@@ -52,7 +52,14 @@ class Complementary:
 
     >>> import fallow as fl
     >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, query=fl.Complementary(), model="mlp", cycles=1, rounds=2)
+    >>> fl.run(
+    ...     world,
+    ...     query=fl.Complementary(),
+    ...     training="fedavg",
+    ...     model="mlp",
+    ...     cycles=1,
+    ...     rounds=2,
+    ... )
     Run(complementary on iris, seed 0: 2 phases, 18 labels, accuracy 0...)
 
     Notes

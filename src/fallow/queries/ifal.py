@@ -38,7 +38,12 @@ class IFAL:
     >>> import fallow as fl
     >>> world = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(
-    ...     world, query=fl.IFAL(neighbours=5, epochs=5), model="mlp", cycles=1, rounds=2
+    ...     world,
+    ...     query=fl.IFAL(neighbours=5, epochs=5),
+    ...     training="fedavg",
+    ...     model="mlp",
+    ...     cycles=1,
+    ...     rounds=2,
     ... )
     Run(ifal:neighbours=5:epochs=5 on iris, seed 0: 2 phases, 18 labels, accuracy 0...)
 

@@ -21,6 +21,9 @@ from fallow.settings.spec import Published, Spec
 SKIPPED = ("name",)
 """The name of a recipe is the name of its file."""
 
+DEFAULTS = {"training": "closed-form"}
+"""Defaults of calls, files and commands that differ from those of a `Recipe` built by hand."""
+
 WORDS = {
     "bool": "true or false",
     "int": "whole number",
@@ -101,7 +104,7 @@ def _walk(defaults: object, prefix: str) -> Iterator[Setting]:
         yield Setting(
             name=name,
             type=describe_type(hints[field.name]),
-            default=describe_value(value),
+            default=DEFAULTS.get(name, describe_value(value)),
             meaning=meaning_of(name),
             source=f"{kind.__module__}.{kind.__name__}",
         )

@@ -26,8 +26,8 @@ MEANINGS: dict[str, str] = {
     "flip": "So many sites have wrong labels; scores are over the others.",
     # model and training
     "model": "The model that is trained ('fallow models').",
-    "training": "How sites train together ('fallow methods'). A file or call without it has the "
-    "default where it speaks of a network (model, rounds, lr, ...); else a head is solved for.",
+    "training": "Training algorithm ('fallow methods'). Settings of networks (model, rounds, lr, ...) "
+    "need one that trains them, such as fedavg.",
     "head": "How the last layer is found; exact: it is solved for after the last round.",
     "training_config.stages": "Local epochs, on parts of the model; 2: two epochs of all.",
     "training_config.batch_size": "Batch size.",

@@ -74,9 +74,8 @@ MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 class Recipe:
     """Everything that decides a run but its seed.  All fields travel into ``study.json``.
 
-    Built by hand it trains with FedAvg unless ``training`` says otherwise; `fallow.run`,
-    `fallow.compare` and files without a recipe to start from train in closed form where nothing in
-    them is about a network.
+    Built by hand it trains with FedAvg unless ``training`` names another algorithm.  The default of
+    `fallow.run`, `fallow.compare` and files without a ``base`` is the closed form.
     Raises ValueError for a value that cannot be, with the name of the setting.
 
     >>> import fallow as fl

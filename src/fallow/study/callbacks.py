@@ -67,7 +67,9 @@ class Callback(Protocol):
     ...         self.accuracy = max(self.accuracy, scores["accuracy"])
     >>> import fallow as fl
     >>> best = Best()
-    >>> done = fl.run("digits", "random", rounds=1, cycles=0, callbacks=[best])
+    >>> done = fl.run(
+    ...     "digits", "random", training="fedavg", rounds=1, cycles=0, callbacks=[best]
+    ... )
     >>> bool(best.accuracy == done.records["accuracy"].max())
     True
     """

@@ -28,7 +28,9 @@ class Retention:
 
     >>> import fallow as fl
     >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> run = fl.run(world, model="mlp", cycles=0, rounds=3, validation=0.3)
+    >>> run = fl.run(
+    ...     world, training="fedavg", model="mlp", cycles=0, rounds=3, validation=0.3
+    ... )
     >>> int(run.records["labels_validation"].iloc[-1]) > 0
     True
     """

@@ -1,4 +1,4 @@
-"""How a study trains that does not say how."""
+"""The training algorithm of a study that names none, and the settings that it refuses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from fallow.privacy import Privacy
 from fallow.study.strategy import Strategy
 
 CLOSED_FORM = "closed-form"
-FEDAVG = "fedavg"
 OF_NETWORKS = (
     *(
         "model",
@@ -27,79 +26,86 @@ OF_NETWORKS = (
     *("participation", "restart", "local_source", "local_training_config", "trainer"),
     *KEYWORDS,
 )
-"""Settings that say what a network is or how it is trained, round after round."""
-UNSAID = (None, False, "false", "null")
-"""Values of a setting that ask for nothing, in Python and on the command line."""
+"""Settings of a network or of its training, round after round."""
+DISABLED = (None, False, "false", "null")
+"""Values that turn a setting off, in Python and on the command line."""
+REMEDY = (
+    'and closed-form, the default training algorithm, trains none; add training="fedavg"'
+)
 
 
 def default_training(settings: Mapping[str, object], strategies: Iterable[str]) -> str:
-    """The training method of somebody who names none: ``closed-form``, or ``fedavg`` where a setting
-    or a strategy is about a network that is trained, or noise is asked for.
+    """Return the training algorithm of a study that names none: ``closed-form``.
 
-    settings: by their names in a recipe, or as the command line has them ("lr": "0.1");
-    strategies: as they are typed, beside those that the settings name.
+    settings: by their names in an experiment configuration, or as the command line has them
+    ("lr": "0.1").  strategies: as they are typed, beside those that the settings name.
+    Raises ValueError for a setting or a query strategy of networks, and for noise: these take a
+    training algorithm that the caller names.
 
     >>> default_training({"cycles": 2}, ["random", "margin"])
     'closed-form'
-    >>> default_training({"model": "mlp"}, ["random"]), default_training({}, ["ifal"])
-    ('fedavg', 'fedavg')
+    >>> default_training({"rounds": 15}, ["random"])
+    Traceback (most recent call last):
+        ...
+    ValueError: rounds is a setting of networks, and closed-form, ... add training="fedavg"
     """
-    if _speaks_of_networks(settings) or _adds_noise(settings):
-        return FEDAVG
-    named = [*strategies, *_named_in(settings)]
-    if any(_is_for_networks(Strategy.parse(text)) for text in named):
-        return FEDAVG
+    _check_settings(settings, "")
+    for text in [*strategies, *_strategies_in(settings)]:
+        _check_strategy(Strategy.parse(text))
     return CLOSED_FORM
 
 
-def _speaks_of_networks(settings: Mapping[str, object]) -> bool:
-    """Whether one of the settings is about a network or its training."""
+def _check_settings(settings: Mapping[str, object], where: str) -> None:
+    """Raise ValueError for a setting of networks, and for noise."""
     for name, value in settings.items():
-        if name.partition(".")[0] in OF_NETWORKS and value not in UNSAID:
-            return True
-    return False
+        if name.partition(".")[0] in OF_NETWORKS and value not in DISABLED:
+            raise ValueError(f"{name}{where} is a setting of networks, {REMEDY}")
+    if _adds_noise(settings):
+        raise ValueError(
+            f"privacy.epsilon{where} adds noise, and closed-form, the default training algorithm, "
+            'needs exact aggregates; add training="fedavg"'
+        )
 
 
 def _adds_noise(settings: Mapping[str, object]) -> bool:
-    """Whether what leaves a site has noise: exact totals are then refused."""
+    """Whether what leaves a site has noise."""
     epsilon = settings.get("privacy.epsilon")
     privacy = settings.get("privacy")
     if isinstance(privacy, Privacy):
         epsilon = privacy.epsilon
     elif isinstance(privacy, Mapping):
         epsilon = privacy.get("epsilon", epsilon)
-    return epsilon not in UNSAID
+    return epsilon not in DISABLED
 
 
-def _named_in(settings: Mapping[str, object]) -> list[str]:
-    """The strategies that settings name; of what is none something else will complain."""
+def _strategies_in(settings: Mapping[str, object]) -> list[str]:
+    """The strategies that settings name; values of another kind are refused elsewhere."""
     query = settings.get("query")
     if isinstance(query, Mapping):  # query = {name = "ifal", epochs = 5}
         query = query.get("name")
-    found = [query]
-    queries = settings.get("queries")
-    if isinstance(queries, str):  # as the command line has them
-        found += queries.split(",")
-    elif isinstance(queries, list | tuple):
-        found += queries
-    return [text for text in found if isinstance(text, str)]
+    named = [query]
+    listed = settings.get("queries")
+    if isinstance(listed, str):  # as the command line has them
+        named += listed.split(",")
+    elif isinstance(listed, list | tuple):
+        named += listed
+    return [text for text in named if isinstance(text, str)]
 
 
-def _is_for_networks(strategy: Strategy) -> bool:
-    """Whether a strategy means nothing, or something else, where a model is solved for, and does not
-    say itself how its models are trained."""
+def _check_strategy(strategy: Strategy) -> None:
+    """Raise ValueError for a strategy that needs a network and does not name its training."""
     changed: dict[str, object] = {}
     for setting in strategy.settings:
         key, _, value = setting.partition("=")
         changed[key] = value
     if "training" in changed:
-        return False
-    if _speaks_of_networks(changed) or _adds_noise(changed):
-        return True
+        return
+    _check_settings(changed, f" of {strategy.query}")
     name = strategy.spec.name
     try:
         query = own_class(name) or find(queries, name, BUILT_IN)
     except ValueError:
-        # a class of others, of which nothing is imported, or an unknown name
-        return False
-    return bool(query.contract.not_solved) or "disagreement" in query.contract.tags
+        # a custom class, of which nothing is imported, or an unknown name
+        return
+    if query.contract.not_solved or "disagreement" in query.contract.tags:
+        raise ValueError(f"{strategy.query} needs a network, {REMEDY}")

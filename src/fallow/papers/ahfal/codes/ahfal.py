@@ -26,7 +26,14 @@ class RatioAHFAL:
 
     >>> import fallow as fl
     >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, "fallow.compat:RatioAHFAL", model="mlp", cycles=1, rounds=1)
+    >>> fl.run(
+    ...     world,
+    ...     "fallow.compat:RatioAHFAL",
+    ...     training="fedavg",
+    ...     model="mlp",
+    ...     cycles=1,
+    ...     rounds=1,
+    ... )
     Run(fallow.compat:RatioAHFAL on iris, seed 0: 2 phases, ... labels, accuracy 0...)
 
     Notes

@@ -29,7 +29,14 @@ class PixelBADGE:
 
     >>> import fallow as fl
     >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, "fallow.compat:PixelBADGE", model="mlp", cycles=1, rounds=1)
+    >>> fl.run(
+    ...     world,
+    ...     "fallow.compat:PixelBADGE",
+    ...     training="fedavg",
+    ...     model="mlp",
+    ...     cycles=1,
+    ...     rounds=1,
+    ... )
     Run(fallow.compat:PixelBADGE on iris, seed 0: 2 phases, ... labels, accuracy 0...)
 
     Notes
@@ -94,7 +101,14 @@ class PlainFEAL:
 
     >>> import fallow as fl
     >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, "fallow.compat:PlainFEAL", model="mlp", cycles=1, rounds=1)
+    >>> fl.run(
+    ...     world,
+    ...     "fallow.compat:PlainFEAL",
+    ...     training="fedavg",
+    ...     model="mlp",
+    ...     cycles=1,
+    ...     rounds=1,
+    ... )
     Run(fallow.compat:PlainFEAL on iris, seed 0: 2 phases, ... labels, accuracy 0...)
 
     Notes
@@ -127,7 +141,14 @@ class PlainLoGo:
 
     >>> import fallow as fl
     >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, "fallow.compat:PlainLoGo", model="mlp", cycles=1, rounds=1)
+    >>> fl.run(
+    ...     world,
+    ...     "fallow.compat:PlainLoGo",
+    ...     training="fedavg",
+    ...     model="mlp",
+    ...     cycles=1,
+    ...     rounds=1,
+    ... )
     Run(fallow.compat:PlainLoGo on iris, seed 0: 2 phases, ... labels, accuracy 0...)
 
     Notes
@@ -170,7 +191,14 @@ class PlainNoise:
 
     >>> import fallow as fl
     >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, "fallow.compat:PlainNoise", model="mlp", cycles=1, rounds=1)
+    >>> fl.run(
+    ...     world,
+    ...     "fallow.compat:PlainNoise",
+    ...     training="fedavg",
+    ...     model="mlp",
+    ...     cycles=1,
+    ...     rounds=1,
+    ... )
     Run(fallow.compat:PlainNoise on iris, seed 0: 2 phases, ... labels, accuracy 0...)
 
     Notes

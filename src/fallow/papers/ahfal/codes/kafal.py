@@ -24,7 +24,14 @@ class NaNKSAS:
 
     >>> import fallow as fl
     >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, "fallow.compat:NaNKSAS", model="mlp", cycles=1, rounds=1)
+    >>> fl.run(
+    ...     world,
+    ...     "fallow.compat:NaNKSAS",
+    ...     training="fedavg",
+    ...     model="mlp",
+    ...     cycles=1,
+    ...     rounds=1,
+    ... )
     Run(fallow.compat:NaNKSAS on iris, seed 0: 2 phases, ... labels, accuracy 0...)
 
     Notes
