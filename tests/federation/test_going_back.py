@@ -57,7 +57,7 @@ def train_cycle(leader: Leader) -> State:
     return state
 
 
-def test_what_was_struck_out_is_asked_anew_with_another_model(leader: Leader) -> None:
+def test_what_is_asked_anew_may_bring_another_model(leader: Leader) -> None:
     state = train_cycle(leader)
     other = {**state, "w": state["w"] + 1}
     first = send_and_count(leader, anew(leader, upload(leader, 1, state), 1))

@@ -347,7 +347,7 @@ def test_status_and_advance_speak_of_sites_that_are_waited_for(
     begun: Said, tmp_path: Path
 ) -> None:
     live = {**LIVE, "phase": "first labels", "deadline": None, "waiting": WAITING}
-    live["struck"] = [
+    live["absent"] = [
         {"site": "north", "what": "round 1 of cycle 0", "at": WAITING["since"]}
     ]
     write_json(tmp_path / "study" / "live.json", live)
@@ -355,7 +355,7 @@ def test_status_and_advance_speak_of_sites_that_are_waited_for(
         _, out, _ = begun("coordinate", "status", "study")
         assert "Waiting for south since 5 Dec 2026, 21:49 UTC, at the latest until" in out
         assert "'fallow coordinate advance' goes on without them for the rest" in out
-        assert "The answers of north in round 1 of cycle 0 were struck out on 5 Dec" in out
+        assert "Round 1 of cycle 0 goes on without north since 5 Dec 2026" in out
         code, out, _ = begun("coordinate", "advance", "study")
         assert (code, out) == (0, "the study goes on without south, within seconds\n")
     assert Control(tmp_path / "study" / "control").take("advance")
@@ -381,29 +381,6 @@ def test_what_cannot_go_on_without_a_site_is_said_with_what_to_do(
         code, _, err = begun("coordinate", "advance", "study")
     assert code == 2
     assert said in err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("north", "--round", "1/4"), "was not started, so there is no answer yet"),
-        (("north", "--round", "four"), "'four' is no round: give the cycle and the round"),
-        (("north", "--round", "1/4", "--exchange", "a"), "give --round or --exchange, not"),
-    ],
-)
-def test_what_strike_cannot_do_is_a_sentence(
-    words: tuple[str, ...], said: str, begun: Said
-) -> None:
-    code, _, err = begun("coordinate", "strike", "study", *words)
-    assert code == 2
-    assert said in err
-
-
-def test_strike_wants_the_coordinator_stopped(begun: Said, tmp_path: Path) -> None:
-    with only_one(tmp_path / "study" / "coordinator.lock"):
-        code, _, err = begun("coordinate", "strike", "study", "north", "--round", "0/1")
-    assert code == 2
-    assert "end it first (fallow coordinate stop study), strike, and start it again" in err
 
 
 def test_a_folder_that_is_none_is_named(fallow: Said) -> None:

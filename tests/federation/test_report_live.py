@@ -190,7 +190,7 @@ STATE = {"online": True, "seen": THEN, "labels": COUNTS}
         ({"cycle": 10**400}, "cycle is "),
         ({"waiting": {"sites": ["basel"]}}, "waiting.key is missing"),
         ({"left": {"basel": 7}}, "left.basel is 7; it must be a moment"),
-        ({"struck": ["basel"]}, "struck.0 is 'basel'; it must be a table"),
+        ({"absent": ["basel"]}, "absent.0 is 'basel'; it must be a table"),
         ({"more": float("nan")}, "more is nan; it must be a number"),
         ({"state": None}, "state is none; it must be a text"),
     ],
@@ -221,7 +221,7 @@ def test_a_state_of_another_version_and_all_that_one_may_say_are_read(
     found = about(
         more={"of": ["another", "version"]},
         refusals=[COUNTED],
-        struck=[{"site": "bern", "what": "round 1 of cycle 0", "at": THEN}],
+        absent=[{"site": "bern", "what": "round 1 of cycle 0", "at": THEN}],
         left={"bern": THEN},
         silent={"basel": None},
         ended={"step": "0/query-1", "why": "advance", "open": 2},

@@ -378,53 +378,6 @@ def advance(
 
 
 @coordinate.command()
-def strike(
-    folder: Folder,
-    site: Annotated[str, typer.Argument(metavar="SITE", help="Whose answer.")],
-    round_: Annotated[
-        str | None,
-        typer.Option(
-            "--round", metavar="CYCLE/ROUND", help="The round, as 'status' counts: 1/4."
-        ),
-    ] = None,
-    exchange: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="An exchange, as 'start' shows it: 1/query/0."),
-    ] = None,
-    quiet: opt.Quiet = False,
-    as_json: opt.AsObject = False,
-) -> None:
-    """Strike out what a site answered in a round or query: the run goes back there, and on without
-    it.  Without --round or --exchange: where the run stopped with an error.
-
-    For example:
-
-    fallow coordinate strike heart basel --round 1/4
-    """
-    from fallow.federation.coordinator.folder import CoordinatorFolder
-    from fallow.federation.coordinator.program import is_running, strike_out
-    from fallow.federation.coordinator.strikes import describe_key, parse_round
-
-    office = CoordinatorFolder.open(folder)
-    if round_ is not None and exchange is not None:
-        raise ValueError("give --round or --exchange, not both: they name one place")
-    key = exchange
-    if round_ is not None:
-        key = parse_round(round_)
-    if is_running(folder):
-        raise ValueError(
-            f"the coordinator is running in {folder}: end it first (fallow coordinate stop "
-            f"{folder}), strike, and start it again; nothing is lost"
-        )
-    found = strike_out(folder, office.agreement, site, key)
-    line = (
-        f"{site} is struck out of {describe_key(found.key)}; the run goes on from there without it: "
-        f"fallow coordinate start {folder}"
-    )
-    opt.tell([line], {"site": site, "key": found.key}, quiet=quiet, as_json=as_json)
-
-
-@coordinate.command()
 def stop(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False) -> None:
     """End the coordinator within seconds; nothing is lost, and 'start' goes on."""
     from fallow.federation.coordinator.live import Control

@@ -146,13 +146,11 @@ class Journal:
         """The keys of the exchanges of the open step, as they were recorded."""
         return [key for (key,) in self._read("SELECT key FROM exchange ORDER BY rowid")]
 
-    def take_back(self, exchanges: Sequence[str], steps: Sequence[str]) -> None:
-        """Forget exchanges and finished steps: what follows from them is done again."""
+    def take_back(self, exchanges: Sequence[str]) -> None:
+        """Forget exchanges of the open step: they are asked again."""
         with self.transaction():
             for key in exchanges:
                 self._write("DELETE FROM exchange WHERE key = ?", key)
-            for step in steps:
-                self._write("DELETE FROM finished WHERE step = ?", step)
 
     # -- finished steps ---------------------------------------------------------------------
 

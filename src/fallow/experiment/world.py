@@ -133,7 +133,7 @@ class World:
         return self.dataset.missing
 
     def attending_sites(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
-        """All of them: nothing is struck out of a simulation."""
+        """All of them: a simulation waits for every site."""
         return tuple(cohort)
 
     def with_encoder(self, state: State) -> World:

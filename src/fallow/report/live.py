@@ -154,20 +154,20 @@ def _place(found: Live) -> list[str]:
 def without(found: Live) -> list[str]:
     """What a run goes on without, a sentence each.
 
-    >>> struck = {
+    >>> absent = {
     ...     "site": "a",
     ...     "what": "round 2 of cycle 0",
     ...     "at": "2026-12-05T21:49:24+00:00",
     ... }
-    >>> without({"struck": [struck]})
-    ['The answers of a in round 2 of cycle 0 were struck out on 5 Dec 2026, 21:49 UTC.']
+    >>> without({"absent": [absent]})
+    ['Round 2 of cycle 0 goes on without a since 5 Dec 2026, 21:49 UTC.']
     """
     lines = []
-    for line in found.get("struck") or []:
-        at = format_moment(line["at"])
-        lines.append(
-            f"The answers of {line['site']} in {line['what']} were struck out on {at}."
-        )
+    for line in found.get("absent") or []:
+        what = line["what"]
+        what = what[:1].upper() + what[1:]
+        since = format_moment(line["at"])
+        lines.append(f"{what} goes on without {line['site']} since {since}.")
     for site, since in (found.get("left") or {}).items():
         lines.append(f"The study goes on without {site} since {format_moment(since)}.")
     return lines

@@ -72,8 +72,8 @@ class Refusal(TypedDict):
     why: str
 
 
-class StruckAnswer(TypedDict):
-    """An answer that the run goes on without."""
+class AbsentSite(TypedDict):
+    """A site that a round or query goes on without."""
 
     site: str
     what: str
@@ -119,7 +119,7 @@ class LiveState(TypedDict, total=False):
     waiting: WaitingState | None
     silent: dict[str, Moment | None] | None
     ended: EndedLabels | None
-    struck: list[StruckAnswer] | None
+    absent: list[AbsentSite] | None
     left: dict[str, Moment] | None
     sites: dict[str, SiteState]
     refusals: list[Refusal] | None

@@ -50,7 +50,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "Spec": ("name", "fields"),
     "Published": ("table", "setting"),
     "Refusal": ("site", "at", "why"),
-    "StruckAnswer": ("site", "what", "at"),
+    "AbsentSite": ("site", "what", "at"),
     "WaitingState": (
         "key",
         "sites",

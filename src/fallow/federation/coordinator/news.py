@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 from fallow.core.types import SiteId
 from fallow.experiment.journal import Journal
-from fallow.federation.coordinator.strikes import (
+from fallow.federation.coordinator.absences import (
+    describe_absence,
     describe_key,
-    describe_strike,
-    load_strikes,
+    load_absences,
 )
 
 CUT_SHORT = "cut short"
@@ -35,9 +35,9 @@ def note_closed_without(journal: Journal, step: str, sites: Iterable[SiteId]) ->
 def list_news(journal: Journal, site: SiteId) -> list[str]:
     """All that a site is told in a run, a sentence each; nothing for most sites."""
     news: list[str] = []
-    for strike in load_strikes(journal):
-        if strike.site == site:
-            news.append(describe_strike(strike))
+    for absence in load_absences(journal):
+        if absence.site == site:
+            news.append(describe_absence(absence))
     for step in _list_steps(journal, CUT_SHORT, site):
         news.append(_describe_cut(step))
     for step in _list_steps(journal, CLOSED, site):

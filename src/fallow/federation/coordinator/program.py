@@ -24,6 +24,14 @@ from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy, build_study
 from fallow.federation.card import CARD, CardFacts, write_card
+from fallow.federation.coordinator.absences import (
+    is_of_all,
+    leave,
+    leave_out,
+    load_absences,
+    load_left,
+    take_back_last,
+)
 from fallow.federation.coordinator.labels import LabelWait
 from fallow.federation.coordinator.live import (
     Advanced,
@@ -31,22 +39,11 @@ from fallow.federation.coordinator.live import (
     Live,
     StopRequested,
     WatchedLink,
-    read_last,
     utc,
 )
 from fallow.federation.coordinator.news import describe_leaving, list_news
 from fallow.federation.coordinator.sites import RealSites, greet_sites
-from fallow.federation.coordinator.strikes import (
-    Strike,
-    is_of_all,
-    leave,
-    load_left,
-    load_strikes,
-    note_stop,
-    strike,
-    take_back_last,
-)
-from fallow.federation.coordinator.tell import Teller, describe_absences
+from fallow.federation.coordinator.tell import Teller
 from fallow.federation.folders import private_folder, tighten
 from fallow.network.checks import ResponseCheck, count_products, sizes_of_models
 from fallow.network.envelope import Link
@@ -171,7 +168,7 @@ class Program:
                 left=frozenset(left),
                 news=partial(list_news, journal),
             )
-            tell.note_absences(load_strikes(journal), left)
+            tell.note_absences(load_absences(journal), left)
             for site, since in left.items():  # it is sent no order that could say so
                 message = carrier.sign_news(site, describe_leaving(since))
                 link.link.send({site: message})
@@ -222,10 +219,8 @@ class Program:
             if is_of_all(key):
                 leave(journal, sites, now, key)
             else:
-                note_stop(journal, key)
                 contracts = find_contracts(parts)
-                for site in sites:
-                    strike(journal, self.agreement, contracts, site=site, key=key, at=now)
+                leave_out(journal, self.agreement, contracts, sites=sites, key=key, at=now)
             why = f"going on without {names}"
         except ValueError as error:
             why = f"cannot go on without {names}: {error}"
@@ -235,20 +230,19 @@ class Program:
         """After an error.  What the server half has stopped on does not count, or it would stop on
         it after every start."""
         if carrier.asking is not None:  # it waited for sites: nothing was recorded
-            note_stop(journal, carrier.asking)
             return
         if carrier.newest is not None and carrier.newest not in journal.exchanges():
             return  # it was not recorded, or its step is over: there is nothing to take back
         key = take_back_last(journal)
         if key is not None:
-            note_stop(journal, key)
             tell(
                 {
                     "event": "taken back",
                     "key": key,
                     "why": f"what sites answered to {key} does not count, because nothing can be "
-                    "computed with it: it is asked again at the next start; to go on without a "
-                    f"site: fallow coordinate strike {self.folder} SITE",
+                    "computed with it: it is asked again at the next start; to proceed without "
+                    "a site, stop its program and run 'fallow coordinate advance "
+                    f"{self.folder}'",
                 }
             )
 
@@ -355,30 +349,6 @@ def has_products_in_units(agreement: Agreement, parts: BuiltStudy) -> bool:
     is_encoded = parts.encoder is not None
     in_units = is_standardised(agreement.recipe, agreement.example)
     return (is_encoded and in_units) or "head" in parts.methods
-
-
-def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None) -> Strike:
-    """Strike out what a site answered (`strikes.strike`) in the study of a folder.
-
-    Raises ValueError, in a sentence, for what cannot be struck out, and Failed while a coordinator
-    works on the folder.
-    """
-    place = StudyRun(str(agreement.recipe.query), agreement.seed).folder(folder)
-    if not (place / "journal.sqlite").exists():
-        raise ValueError(
-            f"the study in {folder} was not started, so there is no answer yet"
-        )
-    contracts = find_contracts(build_study(agreement))
-    with alone(folder), open_journal(place, agreement) as journal:
-        now = utc(time.time())
-        found = strike(journal, agreement, contracts, site=site, key=key, at=now)
-        live = Live(folder / "live.json")
-        before = read_last(folder)
-        if before is not None:  # so that 'status' shows it before the next start
-            live.resume(before)
-            absences = describe_absences(load_strikes(journal), load_left(journal))
-            live.put(struck=absences["struck"], left=absences["left"])
-    return found
 
 
 def is_running(folder: Path) -> bool:

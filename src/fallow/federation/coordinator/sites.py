@@ -30,10 +30,10 @@ from fallow.experiment.scoring import describe_round
 from fallow.experiment.steps import check_picked
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy
+from fallow.federation.coordinator.absences import find_absent
 from fallow.federation.coordinator.labels import LabelWait, read_count
 from fallow.federation.coordinator.news import note_closed_without
 from fallow.federation.coordinator.scores import score_counts, score_totals
-from fallow.federation.coordinator.strikes import find_absent
 from fallow.network.checks import ResponseCheck
 from fallow.network.plausible_sums import PlausibleSums
 from fallow.privacy import SecureSum
@@ -215,7 +215,7 @@ class RealSites:
         return {site: min(n, left[site]["pool"]) for site, n in budget.items()}
 
     def attending_sites(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
-        """Without the sites whose answers were struck out there; where these were all that was
+        """Without the sites that are left out there; where these were all that was
         drawn for a round, all others stand in."""
         gone = find_absent(self.journal, key)
         there = [site for site in cohort if site not in gone]

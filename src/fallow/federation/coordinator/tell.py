@@ -7,19 +7,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypedDict, final
+from typing import Literal, final
 
 from fallow.core.events import Event, Say
 from fallow.core.types import Answer, SiteId
 from fallow.federation.agreement import Agreement
-from fallow.federation.coordinator.arrivals import ARRIVALS, Arrival, add_arrival
-from fallow.federation.coordinator.live import LABELLING, Live, read_last, utc
-from fallow.federation.coordinator.strikes import (
-    Strike,
+from fallow.federation.coordinator.absences import (
+    Absence,
     can_advance,
     describe_key,
     is_of_all,
 )
+from fallow.federation.coordinator.arrivals import ARRIVALS, Arrival, add_arrival
+from fallow.federation.coordinator.live import LABELLING, Live, read_last, utc
 from fallow.papers import PAPERS
 from fallow.report.page import write_report
 from fallow.storage.errors import Failed, sentence
@@ -73,10 +73,15 @@ class Teller:
         self._away = set(self.agreement.sites)
         self.say({"event": "meeting", "sites": sorted(self._away)})
 
-    def note_absences(self, struck: Sequence[Strike], left: Mapping[SiteId, str]) -> None:
-        """What the run goes on without: answers that were struck out, sites that left."""
-        absences = describe_absences(struck, left)
-        self.live.put(struck=absences["struck"], left=absences["left"])
+    def note_absences(
+        self, absences: Sequence[Absence], left: Mapping[SiteId, str]
+    ) -> None:
+        """What the run goes on without: sites in a round or query, and sites that left."""
+        absent = [
+            {"site": absence.site, "what": describe_key(absence.key), "at": absence.at}
+            for absence in absences
+        ]
+        self.live.put(absent=absent, left=dict(left))
         self._away -= left.keys()
 
     def note_greetings(self, known: Mapping[SiteId, Answer]) -> None:
@@ -240,19 +245,3 @@ class Teller:
         except (Failed, OSError, ValueError) as error:
             why = f"the report page is not up to date: {sentence(error)}; the run goes on"
             self.say({"event": "page", "why": why})
-
-
-class Absences(TypedDict):
-    """What a run goes on without: answers that were struck out, and since when which sites."""
-
-    struck: list[dict[str, str]]
-    left: dict[SiteId, str]
-
-
-def describe_absences(struck: Sequence[Strike], left: Mapping[SiteId, str]) -> Absences:
-    """What a run goes on without, as its live state has it."""
-    lines = [
-        {"site": strike.site, "what": describe_key(strike.key), "at": strike.at}
-        for strike in struck
-    ]
-    return {"struck": lines, "left": dict(left)}

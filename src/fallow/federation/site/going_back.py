@@ -1,8 +1,9 @@
 """A run that goes back: what its coordinator asks anew, and how often a site goes along.
 
-When an answer is struck out, or nothing can be computed with it, the coordinator asks again what
-came since, under keys that no site has seen, such as ``0/train/3/0~1``.  A site goes along: what it
-was asked from that place on stands no more, so that it can be asked again, with other models.
+When a site is left out of a round, or nothing can be computed with an answer, the coordinator asks
+again what came since, under keys that no site has seen, such as ``0/train/3/0~1``.  A site goes
+along: what it was asked from that place on stands no more, so that it can be asked again, with
+other models.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from typing import Literal, TypedDict
 
 from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Agreement
+from fallow.federation.coordinator.absences import load_absences, load_left
 from fallow.federation.coordinator.arrivals import ARRIVALS, read_arrivals
 from fallow.federation.coordinator.folder import CoordinatorFolder
-from fallow.federation.coordinator.strikes import load_left, load_strikes
 from fallow.federation.joining import fingerprint
 from fallow.federation.ledger.history import HistoryLine
 from fallow.federation.site.folder import SiteFolder
@@ -63,7 +63,7 @@ KINDS = {
     "admitted": "a site was let in; note: the fingerprint of its keys",
     "received": "an answer of a site arrived and was accepted",
     "refused": "an answer of a site did not count; note: why",
-    "struck out": "somebody took an answer of a site out of the run",
+    "absent": "a round or query went on without a site",
     "left out": "the run went on without a site for good",
 }
 """What can happen, and what that means."""
@@ -181,19 +181,19 @@ def read_coordinator_trail(folder: CoordinatorFolder) -> Trail:
 
 
 def _list_decisions(folder: Path, agreement: Agreement) -> list[Entry]:
-    """Answers that were struck out, and sites that the run goes on without."""
+    """Sites that a round or query, or the whole run, goes on without."""
     place = StudyRun(str(agreement.recipe.query), agreement.seed).folder(folder)
     if not (place / "journal.sqlite").exists():
         return []
     entries: list[Entry] = []
     with closing(Journal(place / "journal.sqlite", is_durable=True)) as journal:
         run = journal.read_note("run") or ""
-        for strike in load_strikes(journal):
-            entry = _empty("struck out")
-            entry["time"] = strike.at
-            entry["who"] = strike.site
+        for absence in load_absences(journal):
+            entry = _empty("absent")
+            entry["time"] = absence.at
+            entry["who"] = absence.site
             entry["run"] = run
-            entry["exchange"] = strike.key
+            entry["exchange"] = absence.key
             entries.append(entry)
         for site, since in load_left(journal).items():
             entry = _empty("left out")

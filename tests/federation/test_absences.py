@@ -1,31 +1,30 @@
-"""Going on without an answer, or without a site: what is struck out stays out."""
+"""Going on without a site, in one round or query or for good, and retries of what failed."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from fallow.cli import main
 from fallow.core.events import Event
+from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Waits
-from fallow.federation.coordinator.folder import CoordinatorFolder
+from fallow.federation.building import build_study
+from fallow.federation.coordinator.absences import (
+    can_advance,
+    describe_key,
+    find_absent,
+    leave_out,
+)
 from fallow.federation.coordinator.live import Control
-from fallow.federation.coordinator.program import strike_out
-from fallow.federation.coordinator.strikes import can_advance, describe_key, parse_round
+from fallow.federation.coordinator.program import find_contracts
 from fallow.privacy import Privacy
 from fallow.report.live import describe_standing, read_live, without
-from fallow.settings.recipe import with_settings
-from fallow.storage.errors import Failed
-from fallow.storage.files import only_one
-from tests.federation.hostile import turn
 from tests.federation.worlds import NAMES, TINY, Federation, tiny
 
 THREE = NAMES[:3]
@@ -44,23 +43,6 @@ def stops(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event],
     return say
 
 
-def run_until_round(world: Federation, cycle: int, number: int) -> None:
-    """Run until a round is over."""
-    here = {"event": "round", "cycle": cycle, "round": number}
-    assert not world.program(stops(world, lambda event: event == here)).go()
-
-
-def strike_answer(world: Federation, site: str, key: str | None) -> None:
-    strike_out(world.place, world.agreement, site, key)
-
-
-def poison(key: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """A model that is 100 times too long, which nothing here refuses."""
-    if key.startswith("0/train/1/") and "w" in answer:
-        return {**answer, "w": 100 * answer["w"]}
-    return answer
-
-
 def state(world: Federation, cycle: int = 0) -> torch.Tensor:
     from safetensors.torch import load_file
 
@@ -74,177 +56,36 @@ def heard(world: Federation, site: str) -> list[str]:
     return world.ledgers[site].orders.load_news()
 
 
-# -- an answer -----------------------------------------------------------------------------------
-
-
-def test_a_run_goes_back_to_a_round_and_on_without_the_answer_of_a_site(
-    tmp_path: Path,
-) -> None:
-    honest = tiny(tmp_path / "a", ROUNDS, seed=3)
-    world = tiny(tmp_path / "b", ROUNDS, seed=3)
-    turn(world, "chur", poison)
-    run_until_round(world, 0, 1)
-    strike_answer(world, "chur", "0/train/1/0")
-    assert world.program().go()
-    assert honest.program().go()
-    assert float(state(world).norm()) < 3 * float(state(honest).norm())
-    asked = [event for event in world.said("answered") if event["key"] == "0/train/1/0~1"]
-    assert {event["site"] for event in asked} == {"basel", "davos"}
-    assert world.bought(0) == honest.bought(0)
-
-
-def test_what_is_struck_out_is_named_and_told_and_stays_out_after_a_restart(
-    tmp_path: Path,
-) -> None:
-    world = tiny(tmp_path, ROUNDS)
-    run_until_round(world, 0, 1)
-    strike_answer(world, "chur", parse_round("0/2"))
-    said = "The answers of chur in round 2 of cycle 0 were struck out on"
-    assert said in without(read_live(world.place) or {})[0]
-    run_until_round(world, 0, 2)
-    assert world.program(pages=True).go()
-    assert said in without(read_live(world.place) or {})[0]
-    assert said in (world.place / "report.html").read_text()
-    heard = world.ledgers["chur"].orders.load_news()
-    assert len(heard) == 1
-    assert "round 2 of cycle 0: it does not count" in heard[0]
-    assert world.ledgers["basel"].orders.load_news() == []
-
-
-def test_a_phase_whose_labels_were_not_asked_for_yet_may_be_repeated(
-    tmp_path: Path,
-) -> None:
-    world = tiny(tmp_path, ROUNDS)
-    turn(world, "chur", poison)
-    assert not world.program(stops(world, lambda event: event["event"] == "query")).go()
-    strike_answer(world, "chur", "0/train/1")
-    assert world.program().go()
-    assert world.bought(0) == dict.fromkeys(THREE, 3)
-    asked = {event["key"] for event in world.said("answered")}
-    assert {"0/train/0/0", "0/train/0/0~1", "0/train/1/0~1", "0/query/0~1"} <= asked
-
-
-def test_a_query_may_be_repeated_without_a_site_which_buys_nothing_then(
-    tmp_path: Path,
-) -> None:
-    world = tiny(tmp_path, with_settings(TINY, {"query": "ahfal"}))
-    first = {"event": "answered", "site": "davos", "key": "0/query/0"}
-    assert not world.program(
-        stops(world, lambda event: first.items() <= event.items())
-    ).go()
-    strike_answer(world, "chur", "0/query/0")
-    assert world.program().go()
-    assert world.bought(0) == {"basel": 3, "chur": 0, "davos": 3}
-
-
-def test_where_a_run_stopped_with_an_error_needs_no_key(tmp_path: Path) -> None:
-    world = tiny(tmp_path, ROUNDS, waits=SHORT)
-
-    def away(event: Event) -> None:
-        world.label(event)
-        if event["event"] == "round" and event["round"] == 0 and event["cycle"] == 0:
-            world.link.down = {"davos"}
-
-    with pytest.raises(RuntimeError, match="missing: davos"):
-        world.program(away).go()
-    strike_answer(world, "davos", None)
-    world.link.down = set()
-    assert world.program().go()
-    lines = without(read_live(world.place) or {})
-    assert lines[0].startswith("The answers of davos in round 2 of cycle 0 were struck out")
-
-
-@pytest.mark.parametrize(
-    ("site", "key", "why"),
-    [
-        ("bern", "0/train/0", "'bern' is no site of this study; it has basel, chur, davos"),
-        ("chur", "0/train/2", "the run has not come to round 3 of cycle 0 yet"),
-        ("chur", "1/train/0", "the run has not come to round 1 of cycle 1 yet"),
-        ("chur", "0/initial/0", "the first labels is over: its rows were shown to people"),
-        ("chur", "0/initial/features/0", "the first labels is over|agree on units"),
-        ("chur", None, "the run did not stop with an error, so say which answer"),
-    ],
-)
-def test_what_cannot_be_struck_out_is_refused_in_a_sentence(
-    site: str, key: str | None, why: str, tmp_path: Path
-) -> None:
-    world = tiny(tmp_path, ROUNDS)
-    run_until_round(world, 0, 1)
-    with pytest.raises(ValueError, match=why):
-        strike_answer(world, site, key)
-    assert read_live(world.place) is not None
-    assert world.program().go()
-
-
-def test_a_round_whose_model_chose_rows_that_are_asked_for_is_over(tmp_path: Path) -> None:
-    world = tiny(tmp_path, ROUNDS)
-    asking = stops(world, lambda e: e["event"] == "labels" and e["step"] == "0/query")
-    assert not world.program(asking).go()
-    for key in ("0/train/1", "0/query/0"):
-        with pytest.raises(
-            ValueError, match=r"is over: .* labels are being bought or were"
-        ):
-            strike_answer(world, "chur", key)
-    assert world.program().go()
-    with pytest.raises(ValueError, match="the study is finished"):
-        strike_answer(world, "chur", "1/train/0")
-
-
-def test_nothing_is_struck_out_of_secure_sums(tmp_path: Path) -> None:
-    world = tiny(tmp_path, replace(ROUNDS, privacy=Privacy(secure_sum=True)))
-    run_until_round(world, 0, 0)
-    with pytest.raises(
-        ValueError, match="with secure sums the coordinator sees totals alone"
-    ):
-        strike_answer(world, "chur", "0/train/0")
-
-
-def test_nothing_is_struck_out_twice_or_before_the_start_or_beside_a_coordinator(
-    tmp_path: Path,
-) -> None:
-    world = tiny(tmp_path, ROUNDS)
-    with pytest.raises(ValueError, match="was not started"):
-        strike_answer(world, "chur", "0/train/0")
-    run_until_round(world, 0, 1)
-    strike_answer(world, "chur", "0/train/1")
-    with pytest.raises(
-        ValueError, match="chur is struck out of round 2 of cycle 0 already"
-    ):
-        strike_answer(world, "chur", "0/train/1/0")
-    strike_answer(world, "davos", "0/train/1/0")
-    with pytest.raises(
-        ValueError, match=r"0 sites would be left in round 2 .* FedAvg needs 1"
-    ):
-        strike_answer(world, "basel", "0/train/1/0")
-    with (
-        only_one(world.place / "coordinator.lock"),
-        pytest.raises(Failed, match="coordinator is running"),
-    ):
-        strike_answer(world, "basel", "0/train/1")
-
-
-def test_the_command_strikes_an_answer_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    world = tiny(tmp_path, ROUNDS)
-    run_until_round(world, 0, 1)
-    office = SimpleNamespace(agreement=world.agreement)
-    monkeypatch.setattr(CoordinatorFolder, "open", lambda folder: office)
-    about = ["fallow", "coordinate", "strike", str(world.place), "chur", "--round", "0/2"]
-    monkeypatch.setattr(sys, "argv", about)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert not ended.value.code
-    said = " ".join(capsys.readouterr().out.split())
-    assert "chur is struck out of round 2 of cycle 0; the run goes on from there" in said
-    assert world.program().go()
+# -- a round or query ----------------------------------------------------------------------------
 
 
 def test_keys_are_said_as_people_count() -> None:
     assert describe_key("0/query-1") == "the query of cycle 0 (part 2)"
     assert describe_key("1/train/targets") == "1/train/targets"
-    with pytest.raises(ValueError, match="'4' is no round"):
-        parse_round("4")
+
+
+def test_a_round_keeps_as_many_sites_as_its_method_needs(tmp_path: Path) -> None:
+    agreement = tiny(tmp_path, ROUNDS).agreement
+    contracts = find_contracts(build_study(agreement))
+    journal = Journal()
+    without_two = ["chur", "davos"]
+    leave_out(journal, agreement, contracts, sites=without_two, key="0/train/1/0", at="now")
+    assert find_absent(journal, "0/train/1") == {"chur", "davos"}
+    assert find_absent(journal, "0/train/2") == set()
+    wanted = r"0 sites would be left in round 2 .* FedAvg needs 1"
+    with pytest.raises(ValueError, match=wanted):
+        leave_out(
+            journal, agreement, contracts, sites=["basel"], key="0/train/1/0", at="now"
+        )
+    contracts["training"] = replace(contracts["training"], everyone=True)
+    with pytest.raises(ValueError, match="needs every site in every round"):
+        leave_out(
+            journal, agreement, contracts, sites=["basel"], key="0/train/2/0", at="now"
+        )
+    leave_out(
+        journal, agreement, contracts, sites=["basel"], key="0/query/close/0", at="now"
+    )
+    assert find_absent(journal, "0/query/close") == {"basel"}
 
 
 # -- what the server half stops on ---------------------------------------------------------------
@@ -381,8 +222,15 @@ def test_any_exchange_goes_on_without_a_silent_site_when_somebody_says_so(
     world = tiny(tmp_path, ROUNDS, waits=replace(SHORT, patience=6e5))
     assert world.program(away_after(world, begin, advance_in(world), **more)).go()
     assert world.link.seconds < 3600.0
-    lines = without(read_live(world.place) or {})
-    assert [line for line in lines if f"The answers of davos in {what} were" in line]
+    (line,) = without(read_live(world.place) or {})
+    assert line.lower().startswith(f"{what} goes on without davos since")
+    if what != "model/finish":  # after which no order comes that could say so
+        (told,) = heard(world, "davos")
+        assert f"proceeds without this site in {what}" in told
+    assert heard(world, "basel") == []
+    if what == "round 2 of cycle 0":
+        keys = [event for event in world.said("answered") if "/1/0~1" in event["key"]]
+        assert {event["site"] for event in keys} == {"basel", "chur"}
     if begin == "round":
         assert sum(world.bought(cycle)["davos"] for cycle in (-1, 0)) == 7
 
