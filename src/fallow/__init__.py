@@ -61,6 +61,10 @@ Strategies that every site follows by itself
     LeastConfidence      the smallest probability of the likeliest class
     CoreSet              rows that cover the features
     Typicality           the most typical row of each large cluster without a label
+    ProbCover            few labels: examples whose balls cover the unlabeled pool
+    MaxHerding           few labels: examples that are similar to as many others as possible
+    UncertaintyHerding   the same, weighted by the uncertainty of what is covered
+    DropQuery            examples whose prediction dropout changes, one of each cluster
     BADGE                large gradients, unlike one another
     BALD                 rows of which a committee is sure, and disagrees
     NoiseStability       predictions that noise on the weights changes, spread out

@@ -73,6 +73,7 @@ from fallow.queries import Chooser as Chooser
 from fallow.queries import Complementary as Complementary
 from fallow.queries import CoreSet as CoreSet
 from fallow.queries import Coverage as Coverage
+from fallow.queries import DropQuery as DropQuery
 from fallow.queries import Ensemble as Ensemble
 from fallow.queries import Entropy as Entropy
 from fallow.queries import FairFAL as FairFAL
@@ -80,14 +81,17 @@ from fallow.queries import Fisher as Fisher
 from fallow.queries import LeastConfidence as LeastConfidence
 from fallow.queries import LoGo as LoGo
 from fallow.queries import Margin as Margin
+from fallow.queries import MaxHerding as MaxHerding
 from fallow.queries import NoiseStability as NoiseStability
 from fallow.queries import OracleHistogram as OracleHistogram
 from fallow.queries import Pivotal as Pivotal
 from fallow.queries import Prices as Prices
+from fallow.queries import ProbCover as ProbCover
 from fallow.queries import Random as Random
 from fallow.queries import Typical as Typical
 from fallow.queries import Typicality as Typicality
 from fallow.queries import TypicalUnsure as TypicalUnsure
+from fallow.queries import UncertaintyHerding as UncertaintyHerding
 from fallow.settings.recipe import Recipe as Recipe
 from fallow.settings.spec import Spec as Spec
 from fallow.training import KCFU as KCFU

@@ -22,6 +22,7 @@ METHODS = {
         ),
         *("LeastConfidence", "LoGo", "Margin", "NoiseStability", "OracleHistogram"),
         *("Pivotal", "Prices", "Random", "Typical", "TypicalUnsure", "Typicality"),
+        *("DropQuery", "MaxHerding", "ProbCover", "UncertaintyHerding"),
     ),
     "fallow.training": (
         *("KCFU", "ClosedForm", "Evidential", "FedAvg", "FedProx", "MaskedSolve"),

@@ -20,6 +20,7 @@ from fallow.queries import (
     Complementary,
     CoreSet,
     Coverage,
+    DropQuery,
     Ensemble,
     Entropy,
     FairFAL,
@@ -27,14 +28,17 @@ from fallow.queries import (
     LeastConfidence,
     LoGo,
     Margin,
+    MaxHerding,
     NoiseStability,
     OracleHistogram,
     Pivotal,
     Prices,
+    ProbCover,
     Random,
     Typical,
     Typicality,
     TypicalUnsure,
+    UncertaintyHerding,
 )
 
 STRATEGIES: list[Query] = [
@@ -101,6 +105,14 @@ STRATEGIES: list[Query] = [
     FALE(allot="site", weights="none", rotate=False, mixture=0.5, drop_rows=True),
     FALE(mode="fedsvd", allot="site", drop_rows=True),
     FALE(mode="tsqr", allot="site", drop_rows=True),
+    MaxHerding(),
+    MaxHerding(model="global", width=0.5),
+    UncertaintyHerding(),
+    UncertaintyHerding(model="global", width=0.5),
+    ProbCover(),
+    ProbCover(model="global", radius=0.5),
+    DropQuery(),
+    DropQuery(model="global"),
     Fisher(),
     Fisher(ridge=1.0),
     Prices(),
@@ -134,6 +146,7 @@ READ_FEATURES = (
         IFAL,
         FairFAL,
     ),
+    *(MaxHerding, UncertaintyHerding, ProbCover, DropQuery),
     *(OracleHistogram, LCMD, BAIT, ACSFW, Chooser, Complementary, Coverage, Fisher),
 )
 of_logits = pytest.mark.parametrize(

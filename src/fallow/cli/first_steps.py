@@ -47,9 +47,8 @@ BEGINNINGS = (
 def suggest_steps(folder: Path) -> list[Suggestion]:
     """What can be done with what lies in a folder, by names alone: nothing is opened.
 
-    Examples:
-        >>> suggest_steps(Path("no/such/folder"))
-        []
+    >>> suggest_steps(Path("no/such/folder"))
+    []
     """
     names = _list_names(folder)
     steps = [

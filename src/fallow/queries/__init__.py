@@ -9,6 +9,7 @@ from fallow.queries.chooser import Chooser
 from fallow.queries.complementary import Complementary
 from fallow.queries.core_set import CoreSet
 from fallow.queries.coverage import Coverage
+from fallow.queries.drop_query import DropQuery
 from fallow.queries.ensemble import Ensemble
 from fallow.queries.entropy import Entropy
 from fallow.queries.fairfal import FairFAL
@@ -21,14 +22,17 @@ from fallow.queries.lcmd import LCMD
 from fallow.queries.least_confidence import LeastConfidence
 from fallow.queries.logo import LoGo
 from fallow.queries.margin import Margin
+from fallow.queries.max_herding import MaxHerding
 from fallow.queries.noise_stability import NoiseStability
 from fallow.queries.oracle_histogram import OracleHistogram
 from fallow.queries.pivotal import Pivotal
 from fallow.queries.prices import Prices
+from fallow.queries.prob_cover import ProbCover
 from fallow.queries.random import Random
 from fallow.queries.typical import Typical
 from fallow.queries.typical_unsure import TypicalUnsure
 from fallow.queries.typicality import Typicality
+from fallow.queries.uncertainty_herding import UncertaintyHerding
 
 __all__ = [
     "ACSFW",
@@ -45,6 +49,7 @@ __all__ = [
     "Complementary",
     "CoreSet",
     "Coverage",
+    "DropQuery",
     "Ensemble",
     "Entropy",
     "FairFAL",
@@ -52,12 +57,15 @@ __all__ = [
     "LeastConfidence",
     "LoGo",
     "Margin",
+    "MaxHerding",
     "NoiseStability",
     "OracleHistogram",
     "Pivotal",
     "Prices",
+    "ProbCover",
     "Random",
     "Typical",
     "TypicalUnsure",
     "Typicality",
+    "UncertaintyHerding",
 ]

@@ -33,9 +33,15 @@ from fallow.queries.parts.crowds import CROWD, rank_in_clusters
 from fallow.queries.parts.density import typicality
 from fallow.queries.parts.diverse import pick_by_cover, pick_by_gradient
 from fallow.queries.parts.gradients import residuals
+from fallow.queries.parts.herding import check_width, herd
 from fallow.queries.parts.kcenter import Features, Gradients, k_center
 from fallow.queries.parts.kmeans import cluster_rows
 from fallow.queries.parts.kmeanspp import k_means_pp
+from fallow.queries.parts.max_coverage import (
+    UnitFeatures,
+    maximize_coverage,
+    square_distances,
+)
 from fallow.queries.parts.neighbours import most_similar, similar_blocks
 from fallow.queries.parts.posterior import (
     SIGMA,
@@ -63,6 +69,7 @@ __all__ = [
     "Gradients",
     "LastLayer",
     "Reduction",
+    "UnitFeatures",
     "add_digit",
     "apportion",
     "bids_of",
@@ -70,6 +77,7 @@ __all__ = [
     "check_labels",
     "check_sigma",
     "check_turns",
+    "check_width",
     "cluster_rows",
     "cluster_sites",
     "count_nearest",
@@ -77,10 +85,12 @@ __all__ = [
     "fill",
     "first_best",
     "gather_committee",
+    "herd",
     "k_center",
     "k_means_pp",
     "logits",
     "margins",
+    "maximize_coverage",
     "members",
     "most_similar",
     "nearest_centre",
@@ -98,6 +108,7 @@ __all__ = [
     "residuals",
     "shuffle_equal",
     "similar_blocks",
+    "square_distances",
     "tie_bundles",
     "top",
     "total_bundles",
