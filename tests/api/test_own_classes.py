@@ -181,7 +181,7 @@ def test_a_kind_of_rows_that_a_view_does_not_have_is_refused_with_the_kinds() ->
     def wrong(view: Any, n: int) -> Any:
         return view.rows("unlabelled")
 
-    with pytest.raises(RuntimeError, match="no 'unlabelled' rows; use one of 'pool', "):
+    with pytest.raises(ValueError, match="no 'unlabelled' rows; use one of 'pool', "):
         fl.select(wrong, pool=[[0.0], [1.0]], n=1)
 
 

@@ -62,7 +62,7 @@ def test_four_hospitals_with_holes_run_from_one_command(
     # and the model predicts rows with empty cells
     assert fallow("predict", "runs/heart", "hospitals.csv").code == 0
     lines = Path("hospitals-predictions.csv").read_text().splitlines()
-    assert len(lines) == 921 and all(line.count(",") == 2 for line in lines)
+    assert len(lines) == 921 and all(line.count(",") == 4 for line in lines)
 
 
 def numbers(path: Path, gap: int = 0) -> Path:

@@ -96,7 +96,7 @@ class ClosedForm:
     >>> import fallow as fl
     >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.01), sites=4)
     >>> fl.run(world, fl.Margin(), fl.ClosedForm(), cycles=1)
-    Run(margin on digits, seed 0: 2 phases, 167 labels, accuracy 0.95)
+    Run(margin on digits, seed 0: 2 phases, 167 labels, accuracy 0.97)
 
     Notes
     -----
