@@ -1,53 +1,42 @@
-"""docs/threats.md: every row names a test, and every test that the page names is there."""
+"""docs/threats.md: every numbered line has tests, they are there, and the appendix lists them."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAGE = REPOSITORY / "docs" / "threats.md"
-NAMED = re.compile(r"`(?P<file>tests/[\w/]+\.py)?(?:::(?P<test>test_\w+))?`")
-"""A test in code marks: a file, a test in it, or a test in the file that was named before."""
+WORDS = 2000  # of the page
 
 
-def rows_of_attacks(page: str) -> Iterator[list[str]]:
-    """The cells of each row of the tables whose last column is called ``test``."""
-    is_inside = False
-    for line in page.splitlines():
-        if not line.startswith("|"):
-            is_inside = False
-            continue
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if cells[-1] == "test":
-            is_inside = True
-        elif is_inside and set(cells[-1]) != {"-"}:
-            yield cells
+def load_script(name: str) -> Any:
+    """The module of a script, which no package has."""
+    file = REPOSITORY / "scripts" / f"{name}.py"
+    spec = spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def named_tests(text: str) -> Iterator[tuple[str, str | None]]:
-    """(file, test) of every test that a text names; None: the whole file."""
-    file = ""
-    for found in NAMED.finditer(text):
-        file = found["file"] or file
-        if found["file"] or found["test"]:
-            yield file, found["test"]
+threats = load_script("threat_tests")
 
 
-def missing(root: Path, tests: Sequence[tuple[str, str | None]]) -> list[str]:
+def missing(root: Path, tests: Iterable[str]) -> list[str]:
     """Which of these tests are not there, as pytest calls them."""
     lost = []
-    for file, test in tests:
+    for name in tests:
+        file, _, test = name.partition("::")
         path = root / file
-        if not path.is_file():
-            lost.append(file)
-        elif test is not None and test not in functions(path):
-            lost.append(f"{file}::{test}")
+        if not path.is_file() or (test and test not in functions(path)):
+            lost.append(name)
     return lost
 
 
@@ -58,48 +47,67 @@ def functions(path: Path) -> frozenset[str]:
     return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
 
 
-def test_every_test_that_the_page_of_threats_names_is_there() -> None:
-    named = list(named_tests(PAGE.read_text(encoding="utf-8")))
-    assert len(named) > 50
+def page() -> str:
+    return str(threats.PAGE.read_text(encoding="utf-8"))
+
+
+def test_every_line_of_the_threat_model_has_a_test() -> None:
+    numbers = [number for number, _ in threats.numbered_lines(page())]
+    tests = threats.read_tests(threats.TESTS)
+    assert len(numbers) > 50
+    assert len(numbers) == len(set(numbers))
+    assert {*numbers, threats.LIMITS} == tests.keys()
+    assert [number for number, names in tests.items() if not names] == []
+
+
+def test_every_test_of_the_threat_model_is_there() -> None:
+    tests = threats.read_tests(threats.TESTS)
+    named = [name for names in tests.values() for name in names]
+    assert len(named) > 200
     assert missing(REPOSITORY, named) == []
 
 
-def test_every_attack_of_the_page_has_a_test() -> None:
-    rows = list(rows_of_attacks(PAGE.read_text(encoding="utf-8")))
-    assert len(rows) > 50
-    assert [row[0] for row in rows if not list(named_tests(row[-1]))] == []
+def test_the_appendix_lists_the_tests_of_each_line() -> None:
+    made = threats.appendix(page(), threats.read_tests(threats.TESTS))
+    assert threats.APPENDIX.read_text(encoding="utf-8") == made, (
+        "run: python scripts/threat_tests.py"
+    )
+
+
+def test_the_page_stays_short() -> None:
+    assert len(page().replace("|", " ").split()) <= WORDS
 
 
 def test_no_table_has_a_row_of_another_width() -> None:
-    """A bar in a cell would push the test of a row out of its column."""
+    """A bar in a cell would push what stands behind it out of its column."""
     width = 0
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
+    for line in page().splitlines():
         cells = line.count("|") if line.startswith("|") else 0
         assert cells in (0, width) or width == 0, line
         width = cells
 
 
 @pytest.mark.parametrize(
-    ("text", "lost"),
+    ("name", "lost"),
     [
-        ("`tests/test_one.py`", []),
-        ("`tests/test_one.py::test_a`", []),
-        ("`tests/test_one.py::test_b`", ["tests/test_one.py::test_b"]),
-        ("`tests/test_one.py::test_a`, `::test_c`", ["tests/test_one.py::test_c"]),
-        ("`tests/two/test_two.py::test_a`", ["tests/two/test_two.py"]),
+        ("tests/test_one.py", []),
+        ("tests/test_one.py::test_a", []),
+        ("tests/test_one.py::test_b", ["tests/test_one.py::test_b"]),
+        ("tests/two/test_two.py::test_a", ["tests/two/test_two.py::test_a"]),
     ],
 )
-def test_a_test_that_is_not_there_is_found(
-    tmp_path: Path, text: str, lost: list[str]
+def test_a_test_that_is_not_there_is_noticed(
+    tmp_path: Path, name: str, lost: list[str]
 ) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_one.py").write_text("def test_a() -> None: ...\n")
-    assert missing(tmp_path, list(named_tests(text))) == lost
+    assert missing(tmp_path, [name]) == lost
 
 
-def test_only_rows_under_a_column_of_tests_are_attacks() -> None:
-    page = (
-        "| party | trust |\n|---|---|\n| a site | much |\n\n"
-        "| what | test |\n|---|---|\n| x | `y` |\n"
-    )
-    assert list(rows_of_attacks(page)) == [["x", "`y`"]]
+def test_a_line_without_tests_shows_in_the_appendix() -> None:
+    lines = "| | threat | what stops it |\n|---|---|---|\n| C1 | send code | nothing |\n"
+    made = threats.appendix(lines, {"C1": ["tests/test_one.py::test_a"]})
+    assert re.findall(r"^\| C1 .*$", made, re.MULTILINE) == [
+        "| C1 | send code | `tests/test_one.py::test_a` |"
+    ]
+    assert "| C1 | send code |  |" in threats.appendix(lines, {})

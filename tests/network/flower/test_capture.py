@@ -72,7 +72,7 @@ FIELDS = {
     *("user-agent", "flwr-package-name", "flwr-package-version", "flwr-component-name"),
     *("flwr-public-key", "flwr-timestamp", "flwr-signature"),
 }
-"""All that a SuperNode asks of the SuperLink and says of itself: docs/threats.md names it."""
+"""All that a SuperNode asks of the SuperLink and says of itself: docs/what-leaves.md names it."""
 
 
 @dataclass

@@ -1,0 +1,64 @@
+"""docs/approval-sheet.md says what the code does, on one page."""
+
+from __future__ import annotations
+
+import re
+from inspect import signature
+from pathlib import Path
+
+import pytest
+
+from fallow.cli.label import PORT as PAGE
+from fallow.cli.monitor import monitor
+from fallow.federation.site.refusals import LOG
+from fallow.federation.site.systemd import DROP_IN
+from fallow.network.links import EVERYWHERE, HTTPS, LINKS, NVFLARE
+from tests.federation.test_page_command import make_site
+
+pytest.importorskip("cryptography")
+pytest.importorskip("flwr")
+SHEET = Path(__file__).resolve().parents[1] / "docs" / "approval-sheet.md"
+WORDS = 700
+
+
+def sheet() -> str:
+    return SHEET.read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    (found,) = re.findall(
+        rf"^## {title}\n(.*?)(?=^## |\Z)", sheet(), re.MULTILINE | re.DOTALL
+    )
+    return str(found)
+
+
+def test_the_sheet_is_one_page() -> None:
+    assert len(sheet().replace("|", " ").split()) <= WORDS
+
+
+def test_the_ports_are_those_of_the_code() -> None:
+    ports = set(
+        re.findall(r"^\| \S+ \| \S+(?: TCP)? \| (\d+)", section("Ports"), re.MULTILINE)
+    )
+    listening = {EVERYWHERE, LINKS[HTTPS].listen, str(LINKS[NVFLARE].nearby)}
+    metrics = signature(monitor).parameters["port"].default
+    known = {address.rpartition(":")[2] for address in listening} | {
+        str(PAGE),
+        str(metrics),
+    }
+    assert ports - {"53"} == known
+
+
+def test_all_that_a_site_writes_is_listed(tmp_path: Path) -> None:
+    site = make_site(tmp_path)
+    listed = set(re.findall(r"`([\w.-]+)/?`", section("Storage")))
+    assert {LOG, DROP_IN, "releases.log"} <= listed
+    written = {file.name for file in site.path.iterdir()}
+    assert {
+        name for name in written if not name.endswith((".lock", "-wal", "-shm"))
+    } <= listed
+
+
+def test_revocation_is_one_command() -> None:
+    (block,) = re.findall(r"```bash\n(.*?)```", section("Revocation"), re.DOTALL)
+    assert len(block.splitlines()) == 1
