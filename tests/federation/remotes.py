@@ -17,6 +17,7 @@ from fallow.network.envelope import Order, Reply, open_order, sign_message
 from fallow.network.gathering import EPSILON, Keys
 from fallow.network.relays import read_delivery, read_request, seal_letters
 from fallow.network.remote import Remote
+from fallow.network.sum_keys import SIGNED, check_proofs, find_shown, sign_sum_key
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import new_signing_key, verify_key
@@ -75,11 +76,18 @@ class Signing:
             return {"refused": "; ".join(brought.refused.values())}
         request, to = read_request(order)
         check_order(request, parts)
+        for step in request.steps:
+            if step.masked is not None and step.masked.keys:
+                check_proofs(order, step.masked)
         before = sum(site.spent.values())
         engine = Loop(parts.model, parts.layout, row_loss("classification"))
         found = perform({site.id: site}, engine, {site.id: request})[site.id]
         if request.steps[-1].kind == "relay":
             found = seal_letters(order, found, to)
+        about = find_shown(request)
+        if about is not None:
+            signed = sign_sum_key(self.secret, order, site.id, about, found["key"])
+            found = {**found, SIGNED: signed}
         return {**found, EPSILON: sum(site.spent.values()) - before}
 
 

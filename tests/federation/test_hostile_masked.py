@@ -10,12 +10,18 @@ import pytest
 import torch
 
 from fallow.core import Ask
+from fallow.core.messages import Masked
+from fallow.core.refusal import Halted
+from fallow.network import sum_keys
 from fallow.network.checks import ResponseCheck
 from fallow.network.plausible_sums import PlausibleSums
+from fallow.network.relays import bytes_to_tensor, read_request
+from fallow.network.sum_keys import SIGNED, find_shown, sign_sum_key
 from fallow.privacy import Privacy, SecureSum
+from fallow.privacy.signing import sign
 from fallow.queries import AHFAL
 from tests.federation.hostile import turn
-from tests.federation.remotes import Federation, Waits, federation
+from tests.federation.remotes import RUN, STUDY, Federation, Waits, federation
 from tests.federation.worlds import TINY, tiny
 from tests.privacy.federation import SECURE
 from tests.worlds import tables
@@ -74,6 +80,54 @@ def test_a_key_that_gives_no_secret_is_held_against_its_site_and_the_sum_goes_on
     assert bool(train_round(there)["w"].isfinite().all())
     assert set(there.refusals) == {"c"}
     assert "with which nobody can share a secret" in there.refusals["c"]
+
+
+@pytest.mark.parametrize("wrong", ["none", "another sum's", "longer"])
+def test_a_key_that_is_not_signed_is_held_against_its_site_and_the_sum_goes_on(
+    wrong: str,
+) -> None:
+    """All others would refuse to add, and be left out in its place."""
+    there = federation(AHFAL(), FOUR, Waits(2.0, quorum=3), privacy=SECURE)
+    hostile = there.signing["c"]
+
+    def change(order: Any, answer: Any) -> Any:
+        if SIGNED not in answer:
+            return answer
+        if wrong == "none":
+            return {"key": answer["key"]}
+        about = Masked("0/train/9", 0, None)
+        signed = sign_sum_key(hostile.secret, order, "c", about, answer["key"])
+        if wrong == "longer":
+            # signed as it is read, with a byte before it
+            shown = find_shown(read_request(order)[0])
+            assert shown is not None
+            statement = sum_keys._state(STUDY, RUN, "c", shown, answer["key"])
+            signed = bytes_to_tensor(sign(hostile.secret, b"x" + statement)[:65])
+        return {**answer, SIGNED: signed}
+
+    hostile.change = change
+    assert bool(train_round(there)["w"].isfinite().all())
+    assert set(there.refusals) == {"c"}
+
+
+def test_signatures_outlive_the_process_that_collected_them() -> None:
+    """A coordinator may be started again between the keys of a sum and its parts."""
+    honest = train_round(federation(AHFAL(), FOUR, privacy=SECURE))
+    there = federation(AHFAL(), FOUR, Waits(2.0, patience=3.0), privacy=SECURE)
+    away = there.signing["c"]
+
+    def change(order: Any, answer: Any) -> Any:
+        if SIGNED in answer:
+            return answer
+        return {}
+
+    away.change = change
+    with pytest.raises(Halted):
+        train_round(there)
+    away.change = None
+    life = replace(there.remote, life="another")
+    there.remote = life
+    torch.testing.assert_close(train_round(there), honest, rtol=0, atol=1e-9)
 
 
 def test_a_total_that_is_never_one_ends_in_a_sentence_and_is_never_journaled() -> None:

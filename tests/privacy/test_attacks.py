@@ -104,7 +104,8 @@ def make_keys(site: Any, others: dict[str, bytes]) -> Masked:
 
 
 def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
-    """This attack succeeds: masks protect from a coordinator that follows the protocol."""
+    """Masks alone protect from a coordinator that follows the protocol.  At real sites it would have
+    to sign as the others: `tests/federation/test_sum_keys.py`."""
     site = protected(SECURE).members["a"]
     secrets = {s: new_secret() for s in "bc"}
     about = make_keys(site, {s: public_half(secret) for s, secret in secrets.items()})

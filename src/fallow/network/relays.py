@@ -29,6 +29,8 @@ from fallow.storage.plain import plain
 LETTER = "letter/"  # before the receiver's name: a field of what a sender answers
 BYTES = "bytes"  # the field beside: how much that is before it is sealed
 NEWS = "news"  # the field of an order
+PROOFS = "proofs"
+"""The field of an order for a masked part: of each site its identity key and its signature."""
 LONGEST = 1000  # letters of news that are read
 CLAIM = "labels"  # the field of a letter by which its model weighs
 ANEW = "~"
@@ -68,14 +70,20 @@ def tensor_to_bytes(value: object, what: str) -> bytes:
 
 
 def request_body(
-    request: Request, to: Mapping[SiteId, bytes] | None = None, news: str = ""
+    request: Request,
+    to: Mapping[SiteId, bytes] | None = None,
+    news: str = "",
+    proofs: Mapping[SiteId, Tensor] | None = None,
 ) -> OrderBody:
     """The body of an order to perform a request.  to: the seal keys of those who receive what the
-    site relays.  news: what people at the site should know, where there is anything."""
+    site relays.  news: what people at the site should know, where there is anything.  proofs: of
+    the public keys in a masked sum (`network.sum_keys`)."""
     keys = {site: bytes_to_tensor(key) for site, key in (to or {}).items()}
     body: OrderBody = {"request": bytes_to_tensor(pack_request(request)), "to": keys}
     if news:
         body[NEWS] = news
+    if proofs:
+        body[PROOFS] = dict(proofs)
     return body
 
 
@@ -94,6 +102,8 @@ def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
     names = {"request", "to"}
     if read_news(order):
         names.add(NEWS)
+    if isinstance(order.body, dict) and PROOFS in order.body:
+        names.add(PROOFS)
     body = _read_fields(order, names)
     try:
         request = unpack_request(

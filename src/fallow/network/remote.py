@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, final
 
+from torch import Tensor
+
 from fallow.core.disclosure import payload
 from fallow.core.events import Say
-from fallow.core.messages import Delivered, Request, payload_of
+from fallow.core.messages import Delivered, Masked, Request, payload_of
 from fallow.core.refusal import Halted
 from fallow.core.totals import sum_whole
 from fallow.core.types import Answer, SiteId
@@ -36,7 +38,9 @@ from fallow.network.relays import (
     check_letters,
     delivery_body,
     request_body,
+    tensor_to_bytes,
 )
+from fallow.network.sum_keys import SIGNED, check_sum_key, find_shown, join_proofs
 from fallow.sites.in_process import Routes
 from fallow.storage.plain import plain
 
@@ -46,6 +50,7 @@ GLANCE = 120.0
 # what is noted
 AGAIN = "again/"  # of a step: how often it was asked anew
 BEFORE = "before"  # what had counted before the last exchange
+SIGNATURES = "signatures"  # of the public keys that sites have shown last
 NORMS = "norms"  # of the model that sites were brought last
 TOLD = "told/"  # of a site: the news that came with orders which it has answered
 
@@ -141,13 +146,20 @@ class Remote:
         return found
 
     def _exchange_plain(self, requests: Mapping[SiteId, Request], down: int) -> Delivered:
-        bodies = {
-            site: request_body(request, news=self._join_news(site))
-            for site, request in requests.items()
-        }
+        bodies: dict[SiteId, OrderBody] = {}
+        for site, request in requests.items():
+            proofs = self._find_proofs(request)
+            bodies[site] = request_body(request, news=self._join_news(site), proofs=proofs)
+        signatures: dict[SiteId, str] = {}  # of public keys for a sum
 
         def accept(site: SiteId, answer: Answer) -> Answer:
-            return self.border.check(site, requests[site], answer)
+            about = find_shown(requests[site])
+            if about is None:
+                return self.border.check(site, requests[site], answer)
+            signature = answer.pop(SIGNED, None)
+            checked = self.border.check(site, requests[site], answer)
+            signatures[site] = self._check_signature(site, about, checked, signature)
+            return checked
 
         def find_strange(found: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
             return self.border.refusals(requests, found)
@@ -160,11 +172,42 @@ class Remote:
             needs_all=needs_all,
             find_odd=find_strange,
         )
+        if signatures:
+            counted = {site: signatures[site] for site in found.answers}
+            self.book.note(SIGNATURES, json.dumps(counted))
         up = sum(payload(answer) for answer in found.answers.values())
         answers, cut = self.border.limit_weights(requests, found.answers)
         for site, why in cut.items():
             self.say({"event": "weighed", "site": site, "key": found.key, "why": why})
         return Delivered(answers, up, down, found.dearest)
+
+    # -- keys of secure sums ----------------------------------------------------------------
+
+    def _check_signature(
+        self, site: SiteId, about: Masked, answer: Answer, signature: object
+    ) -> str:
+        """The signature of a public key, in hexadecimal digits.  Raises ValueError for any other:
+        the other sites would refuse, and it is held against the site that sent it."""
+        signed = tensor_to_bytes(signature, "the signature of its public key")
+        check_sum_key(
+            self.keys.sites[site],
+            signed,
+            study=self.study,
+            run=self.run,
+            site=site,
+            about=about,
+            key=answer["key"],
+        )
+        return signed.hex()
+
+    def _find_proofs(self, request: Request) -> dict[SiteId, Tensor]:
+        """Of the sites whose public keys a request has, what shows that these are theirs."""
+        about = request.steps[-1].masked
+        if about is None or not about.keys:
+            return {}
+        noted = json.loads(self.book.read_note(SIGNATURES) or "{}")
+        signatures = {site: noted[site] for site in about.keys if site in noted}
+        return join_proofs(self.keys.sites, signatures)
 
     def progress(self) -> dict[SiteId, Answer]:
         """How labelling goes at the sites that say so soon; changes nothing."""

@@ -31,6 +31,7 @@ from fallow.federation.site.clocks import check_run
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.going_back import GoingBack, limit_of_back
 from fallow.federation.site.limits import OrderNotes, SiteLimits
+from fallow.federation.site.peers import Peers
 from fallow.federation.site.refusals import ErrorLog, word_for_outside
 from fallow.federation.site.rows import SiteRows
 from fallow.federation.site.schedule import OrderPlace
@@ -54,6 +55,7 @@ from fallow.network.relays import (
     seal_letters,
 )
 from fallow.network.release import HERE, check_release
+from fallow.network.sum_keys import SIGNED, check_proofs, find_shown, sign_sum_key
 from fallow.sites.in_process import perform
 from fallow.sites.seen import Source
 from fallow.sites.site import LocalSite, Parts
@@ -140,6 +142,7 @@ class Host:
             most=limit_of_back(folder.settings.back, len(agreement.sites)),
             is_masked=agreement.recipe.privacy.secure_sum,
         )
+        self._peers = Peers(folder.path, folder.name)
         self._turn = threading.Lock()
         self._site: LocalSite | None = None
         self._acting_in: str | None = None  # the run of the order that was entered last
@@ -382,6 +385,7 @@ class Host:
         pool = len(self._here(request).pool)
         self._limits.check_receivers(request, to)
         notes = self._limits.check(order.run, request, place, pool)
+        self._check_keys(order, request)
         with self._ledger.transaction():
             self._ledger.orders.attempt(order)
             if notes.model is not None:
@@ -405,12 +409,28 @@ class Host:
                 answer = self._by_method(request, place)
             if request.steps[-1].kind == "relay":
                 answer = seal_letters(order, answer, to)
+            answer = self._sign_key(order, request, answer)
             answer = self._finish(order, verb, answer, notes=notes, is_closing=is_closing)
         if is_closing:
             # all is safe in the ledger; where it cannot be copied, the next close tries again
             with suppress(Failed, OSError):
                 self._ledger.backup()
         return answer
+
+    def _check_keys(self, order: Order, request: Request) -> None:
+        """Raise Refusal for public keys of a sum that are not those of the other sites."""
+        for step in request.steps:
+            if step.masked is not None and step.masked.keys:
+                self._peers.hold(check_proofs(order, step.masked))
+
+    def _sign_key(self, order: Order, request: Request, answer: Answer) -> Answer:
+        """The answer; one with a public key for a sum is signed for the other sites."""
+        about = find_shown(request)
+        if about is None:
+            return answer
+        name = self._folder.name
+        signature = sign_sum_key(self._folder.keys.sign, order, name, about, answer["key"])
+        return {**answer, SIGNED: signature}
 
     def _finish(
         self,

@@ -1,0 +1,115 @@
+"""Whose a public key of a secure sum is: sites sign theirs, and check those of the others.
+
+The coordinator passes on the public keys of a sum.  Each comes with a signature by the identity key
+of its site, over the study, the run, the exchange and the attempt, so that the coordinator can put
+no key of its own in its place, nor one of another sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from fallow.core.messages import KEYS, Masked, Request
+from fallow.core.refusal import Refusal
+from fallow.core.types import SiteId
+from fallow.network.envelope import Order
+from fallow.network.relays import PROOFS, bytes_to_tensor, tensor_to_bytes
+from fallow.privacy.signing import SIGNATURE, open_signed, sign
+
+SIGNED = "#signed"
+"""The reserved field of an answer with a public key: the signature."""
+PURPOSE = "fallow sum key 1"
+"""The first line of what is signed here, which no other message of a site begins with."""
+IDENTITY = 32  # bytes
+
+
+def find_shown(request: Request) -> Masked | None:
+    """The sum for which a site is asked for its public key; None where it is asked for another
+    thing."""
+    step = request.steps[-1]
+    if step.verb == KEYS and step.kind == "each":
+        return step.masked
+    return None
+
+
+def sign_sum_key(
+    secret: bytes, order: Order, site: SiteId, about: Masked, key: object
+) -> Tensor:
+    """The signature, (64,) uint8, by which ``site`` shows its public key for a sum."""
+    statement = _state(order.study, order.run, site, about, key)
+    return bytes_to_tensor(sign(secret, statement)[:SIGNATURE])
+
+
+def check_sum_key(
+    public: bytes,
+    signature: bytes,
+    *,
+    study: str,
+    run: str,
+    site: SiteId,
+    about: Masked,
+    key: object,
+) -> None:
+    """Raise Refusal unless the owner of the identity key ``public`` signed ``site``'s public key for
+    this sum."""
+    statement = _state(study, run, site, about, key)
+    try:
+        if len(signature) != SIGNATURE:
+            raise ValueError("it has another length")
+        open_signed(public, signature + statement, f"site {site}")
+    except ValueError as error:
+        raise Refusal(
+            f"the public key of site {site} for attempt {about.attempt} at {about.exchange} is not "
+            "signed by that site: it was changed on its way, or is of another sum"
+        ) from error
+
+
+def join_proofs(
+    identities: Mapping[SiteId, bytes], signatures: Mapping[SiteId, str]
+) -> dict[SiteId, Tensor]:
+    """What an order brings for sites to check one another's keys.  signatures: in hexadecimal."""
+    proofs: dict[SiteId, Tensor] = {}
+    for site, signature in sorted(signatures.items()):
+        proofs[site] = bytes_to_tensor(identities[site] + bytes.fromhex(signature))
+    return proofs
+
+
+def check_proofs(order: Order, about: Masked) -> dict[SiteId, bytes]:
+    """The identity keys of the other sites of a sum, all of whose public keys they have signed.
+
+    Raises Refusal for a key without a signature, or with one that is not of its site and this sum.
+    """
+    proofs = order.body.get(PROOFS)
+    if not isinstance(proofs, dict):
+        proofs = {}
+    identities: dict[SiteId, bytes] = {}
+    for site, key in sorted(about.keys.items()):
+        if site == order.site:
+            continue
+        proof = b""
+        if site in proofs:
+            proof = tensor_to_bytes(proofs[site], f"the proof of site {site}")
+        if len(proof) != IDENTITY + SIGNATURE:
+            raise Refusal(
+                f"the order {order.key} has a public key of site {site} without a signature: masks "
+                "with it could be taken off by the coordinator"
+            )
+        identities[site] = proof[:IDENTITY]
+        check_sum_key(
+            proof[:IDENTITY],
+            proof[IDENTITY:],
+            study=order.study,
+            run=order.run,
+            site=site,
+            about=about,
+            key=key,
+        )
+    return identities
+
+
+def _state(study: str, run: str, site: SiteId, about: Masked, key: object) -> bytes:
+    shown = tensor_to_bytes(key, f"the public key of site {site}")
+    lines = (PURPOSE, study, run, site, about.exchange, str(about.attempt), shown.hex())
+    return "\n".join(lines).encode()
