@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 
-from fallow.cli.app import app
 from fallow.network.nvflare.job import JOB, KEEP
+from tests.commands import check_command
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"
@@ -33,20 +32,6 @@ TEMPLATES = sorted((CHART / "templates").glob("*.yaml"))
 SERVED = "/srv/fallow"
 NVFLARE = f"{SERVED}/%i/nvflare"
 HARDENED = ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "RestrictSUIDSGID")
-
-
-def check_command(words: list[str]) -> None:
-    """The words are a command of `fallow` with options that it has."""
-    command: Any = typer.main.get_command(app)
-    rest = list(words)
-    while rest and not rest[0].startswith("-") and hasattr(command, "commands"):
-        name = rest.pop(0)
-        assert name in command.commands, f"fallow has no command {name!r}"
-        command = command.commands[name]
-    options = {name for each in command.params for name in each.opts + each.secondary_opts}
-    for word in rest:
-        if word.startswith("-"):
-            assert word.partition("=")[0] in options
 
 
 def instructions() -> list[tuple[str, str]]:

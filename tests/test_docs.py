@@ -1,7 +1,7 @@
 """Every ```python block of README.md and docs/ runs, each in a fresh namespace and folder.
 
-A block after the comment ``<!-- fragment -->`` is compiled and not run. Blocks of other languages
-(bash, console, text) are for reading.
+A block after the comment ``<!-- fragment -->`` is compiled and not run. In bash blocks the commands
+of `fallow` must have the options that they name; blocks of other languages are for reading.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from textwrap import dedent
 from types import CodeType, ModuleType
 
 import pytest
+
+from tests.commands import check_command, commands_of
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"^\s*(?P<marks>`{3,}|~{3,})\s*(?P<language>[^\s`]*)[^`]*$")
@@ -59,11 +61,11 @@ def blocks(path: Path) -> Iterator[Block]:
         raise ValueError(f"{path.name}: the fence of line {opened[2]} is never closed")
 
 
-def python_blocks() -> list[Block]:
-    """The Python blocks of every document."""
+def blocks_of(language: str) -> list[Block]:
+    """The blocks of a language in every document."""
     documents = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
     found = [block for path in documents if path.exists() for block in blocks(path)]
-    return [block for block in found if block.language == "python"]
+    return [block for block in found if block.language == language]
 
 
 def run(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +75,7 @@ def run(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     exec(block.compiled(), module.__dict__)
 
 
-@pytest.mark.parametrize("block", python_blocks(), ids=str)
+@pytest.mark.parametrize("block", blocks_of("python"), ids=str)
 def test_a_block_of_the_documents_runs(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +84,20 @@ def test_a_block_of_the_documents_runs(
         block.compiled()
     else:
         run(block, monkeypatch)
+
+
+def test_every_command_in_a_bash_block_has_its_options() -> None:
+    wrong = []
+    commands = 0
+    for block in blocks_of("bash"):
+        for words in commands_of(block.code):
+            commands += 1
+            try:
+                check_command(words)
+            except AssertionError as error:
+                wrong.append(f"{block}: {error}")
+    assert commands > 50
+    assert wrong == []
 
 
 def write(tmp_path: Path, text: str) -> list[Block]:

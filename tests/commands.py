@@ -1,0 +1,46 @@
+"""Commands of `fallow` as files and documents have them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from fallow.cli.app import app
+
+COMMAND = re.compile(r"(?:^|[|;(]|&&)\s*(?:\w+=\S+\s+)*fallow\s+(?P<words>[^|;&)\n]*)")
+
+
+def check_command(words: list[str]) -> None:
+    """The words are a command of `fallow` with options that it has."""
+    command: Any = typer.main.get_command(app)
+    rest = list(words)
+    while rest and not rest[0].startswith("-") and hasattr(command, "commands"):
+        name = rest.pop(0)
+        assert name in command.commands, f"fallow has no command {name!r}"
+        command = command.commands[name]
+    options = {name for each in command.params for name in each.opts + each.secondary_opts}
+    for word in rest:
+        if re.match(r"--?[a-z]", word):
+            assert word.partition("=")[0] in options | {"--help", "-h"}, f"no option {word}"
+
+
+def commands_of(script: str) -> Iterator[list[str]]:
+    """The words of each command of `fallow` in a shell script.
+
+    >>> list(
+    ...     commands_of(
+    ...         "# fallow no\\nX=1 fallow run demo \\\\\\n  --seed 1  # once\\nmake x"
+    ...     )
+    ... )
+    [['run', 'demo', '--seed', '1']]
+    """
+    joined = script.replace("\\\n", " ")
+    for line in joined.splitlines():
+        code = re.sub(r"(^|\s)#.*", "", line)
+        for match in COMMAND.finditer(code):
+            words = match["words"].split("  >")[0]
+            yield shlex.split(words)
