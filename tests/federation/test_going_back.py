@@ -1,4 +1,4 @@
-"""A run that goes back at a site: how often, what is set anew, and what never is."""
+"""A run that goes back at a site: what is set anew, and what never is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from fallow.core import Request, Step
 from fallow.core.messages import KEYS, Masked
 from fallow.core.types import State, Value
-from fallow.federation.site.going_back import limit_of_back
 from fallow.network.envelope import Order, Reply
 from tests.federation.hosts import Leader, agreement, folder
 
@@ -72,24 +71,12 @@ def test_one_going_back_reaches_to_all_that_comes_after_it(leader: Leader) -> No
     assert leader.ledger.orders.times_back(leader.run) == 1
 
 
-def test_a_run_goes_back_as_often_as_the_site_allows(leader: Leader) -> None:
+def test_a_run_goes_back_as_often_as_it_has_to(leader: Leader) -> None:
     state = train_cycle(leader)
-    most = limit_of_back(None, len(leader.site.agreement.sites))
-    for times in range(1, most + 1):
+    for times in range(1, 21):
         send_and_count(leader, anew(leader, upload(leader, 0, state), times))
     leader.again()
-    for _ in range(2):
-        why = str(leader.send(anew(leader, upload(leader, 0, state), most + 1)).refused)
-        assert f"has gone back {most} times" in why and "runs.back" in why
-    assert leader.ledger.orders.times_back(leader.run) == most
-
-
-def test_a_site_says_itself_how_often_a_run_goes_back(tmp_path: Path) -> None:
-    leader = Leader(folder(tmp_path, brought=range(6), back=0))
-    state = train_cycle(leader)
-    why = leader.send(anew(leader, upload(leader, 0, state), 1)).refused
-    assert "has gone back 0 times" in str(why)
-    leader.ledger.close()
+    assert leader.ledger.orders.times_back(leader.run) == 20
 
 
 def test_an_order_that_comes_before_is_refused_unless_it_is_asked_anew(
@@ -120,23 +107,16 @@ def test_a_key_that_says_no_number_of_times_is_refused(leader: Leader, times: st
     assert "belongs to no exchange of this study" in str(leader.send(order).refused)
 
 
-def test_the_model_of_a_round_may_be_another_after_going_back(leader: Leader) -> None:
+def test_a_score_that_is_asked_anew_costs_nothing_for_the_same_model_alone(
+    leader: Leader,
+) -> None:
     state = train_cycle(leader)
     send_and_count(leader, leader.order(score(state)))
-    other = {**state, "w": state["w"] + 1}
-    send_and_count(leader, anew(leader, upload(leader, 1, state), 1))
-    send_and_count(leader, anew(leader, score(other), 1))
-    assert leader.ledger.orders.scores() == 2
-
-
-def test_scores_that_are_asked_anew_are_of_the_same_model(leader: Leader) -> None:
-    state = train_cycle(leader)
-    send_and_count(leader, leader.order(score(state)))
-    other = {**state, "w": state["w"] + 1}
-    why = leader.send(anew(leader, score(other), 1)).refused
-    assert "another common model of 0/train/1" in str(why)
-    send_and_count(leader, anew(leader, score(state), 2))
+    send_and_count(leader, anew(leader, score(state), 1))
     assert leader.ledger.orders.scores() == 1
+    other = {**state, "w": state["w"] + 1}
+    send_and_count(leader, anew(leader, score(other), 2))
+    assert leader.ledger.orders.scores() == 2
 
 
 def test_going_back_gives_no_score_back(tmp_path: Path) -> None:
@@ -144,7 +124,8 @@ def test_going_back_gives_no_score_back(tmp_path: Path) -> None:
     state = train_cycle(leader)
     send_and_count(leader, leader.order(score(state)))
     send_and_count(leader, anew(leader, upload(leader, 1, state), 1))
-    why = leader.send(anew(leader, score(state), 1)).refused
+    other = {**state, "w": state["w"] + 1}
+    why = leader.send(anew(leader, score(other), 1)).refused
     assert "has scored 1 models and allows 1" in str(why)
     leader.ledger.close()
 
@@ -163,25 +144,20 @@ def test_a_step_that_is_asked_anew_shows_nobody_more_questions(leader: Leader) -
     assert (leader.ledger.purchases.asked, leader.ledger.purchases.shown) == (3, 3)
 
 
-def test_what_makes_an_order_fail_is_not_searched_for_under_new_keys(
-    leader: Leader,
+@pytest.mark.parametrize("then", [0, 2])
+def test_an_attempt_that_failed_is_over_once_another_was_performed(
+    leader: Leader, then: int
 ) -> None:
-    train_cycle(leader)
-    most = limit_of_back(None, len(leader.site.agreement.sites))
-    for times in range(1, most + 3):
-        why = str(leader.send(anew(leader, upload(leader, 0, {}, cycle=1), times)).refused)
-        is_over = times > most + 1
-        assert ("has gone back" in why) == is_over, (times, why)
-
-
-def test_what_failed_under_a_new_key_is_not_tried_for_nothing_under_the_old_one(
-    leader: Leader,
-) -> None:
-    train_cycle(leader)
-    assert leader.send(anew(leader, upload(leader, 0, {}, cycle=1), 1)).refused
-    assert leader.ledger.orders.times_back(leader.run) == 0
-    assert leader.send(leader.order(upload(leader, 0, {}, cycle=1))).refused
-    assert leader.ledger.orders.times_back(leader.run) == 1
+    """It was never performed, so that nothing else would tell its replay from a new order."""
+    state = leader.first_model()
+    failed = anew(leader, upload(leader, 0, {}), 1)
+    assert leader.send(failed).refused
+    later = leader.order(upload(leader, 0, state))
+    if then:
+        later = anew(leader, upload(leader, 0, state), then)
+    assert leader.send(later).refused is None
+    assert "it is over" in str(leader.send(failed).refused)
+    assert leader.ledger.orders.load_standing_keys(leader.run)[-1] == later.key
 
 
 def test_every_going_back_is_kept_and_its_line_is_noticed_where_it_is_changed(

@@ -35,7 +35,7 @@ def fill_ledger(folder: Path) -> Ledger:
         ledger.withdraw(2, "ann", "consent")
         ledger.store.run = RUN
         ledger.store.spend("north", "0/query/0", Released(0.5, "laplace", {}))
-        ledger.orders.note_model(RUN, "0/train/0", "digest", is_scored=True)
+        ledger.orders.note_score(RUN, "0/train/0", "digest")
         ledger.orders.leave("an earlier one")
     return ledger
 
@@ -67,7 +67,7 @@ CHANGES = {
     "attention": ("shown = 0", "most = 99"),
     "spent": ("epsilon = 0.25", "key = '0/query/1'"),
     "gone": ("row = 1", "applied = 1", "note = ''"),
-    "model": ("digest = 'another'", "scored = 0"),
+    "scored": ("digest = 'another'", "step = '0/train/1'"),
     "run": ("place = 7", "id = 'rum'"),
     "left_run": ("id = 'run'",),
     "about": ("value = '4'",),
@@ -173,7 +173,7 @@ def test_a_ledger_that_cannot_be_brought_up_to_date_stays_as_it_was(tmp_path: Pa
     path = tmp_path / "ledger.sqlite"
     old(path)
     db = sqlite3.connect(path, isolation_level=None)
-    db.execute("CREATE TABLE model (x)")  # in the way of one of the new tables
+    db.execute("CREATE TABLE scored (x)")  # in the way of one of the new tables
     db.close()
     with pytest.raises(Failed, match="cannot be read or written"):
         Ledger(path, "north", 3, 9)

@@ -397,29 +397,10 @@ def test_a_round_that_has_no_score_in_the_agreement_gives_none(tmp_path: Path) -
     leader.ledger.close()
 
 
-def test_the_model_that_was_scored_is_the_one_that_goes_on(leader: Leader) -> None:
-    """A coordinator that has a crafted model scored cannot go on with another one."""
-    state = leader.first_model()
-    other = {**state, "w": state["w"] + 1}
-    leader.exchange({"north": score(leader, other, r=0)})
-    training_config = leader.site.agreement.recipe.training_config
-    upload = Step("sum", "upload", {})
-    why = expect_refusal(
-        leader, training(fit("local", state, training_config), upload, r=1)
-    )
-    assert "another common model of 0/train/0 than the one that it knows" in why
-    leader.exchange({"north": score(leader, other, r=1)})
-    steps = (fit("global", state), Step("keep", "select", {"n": 3}))
-    assert "another common model of 0/train/1" in expect_refusal(
-        leader, Request("0/query/0", "query", 0, 0, steps)
-    )
-
-
 @pytest.mark.parametrize("missing", ["w", "stats"])
 def test_a_common_model_without_one_of_its_parts_is_refused_by_that_part(
     leader: Leader, missing: str
 ) -> None:
-    """It could not be compared with the model of its round, nor trained or scored."""
     state = leader.first_model()
     rest = {name: part for name, part in state.items() if name != missing}
     said = f"brings site north a model without {missing!r}"
@@ -452,47 +433,13 @@ def test_a_query_is_handed_no_local_model(leader: Leader) -> None:
     )
 
 
-def test_the_last_model_that_was_scored_is_the_one_that_is_left_behind(
-    leader: Leader,
-) -> None:
-    state = leader.first_model()
-    leader.exchange({"north": score(leader, state, r=1, cycle=2)})
-    other = {**state, "w": state["w"] + 1}
-    request = Request(
-        "model/finish/0", "people", 2, 0, (Step("keep", "finish", dict(other)),)
-    )
-    assert "another common model of 2/train/1" in expect_refusal(leader, request)
-
-
-def test_the_model_at_the_end_of_a_study_that_stops_early_is_the_last_one(
-    tmp_path: Path,
-) -> None:
-    rule = "when another 100 labels bring less than 0.3 points with 90 % confidence"
-    agreed = agreement("query=entropy", f"stop={rule}")
-    leader = Leader(folder(tmp_path, agreed, brought=range(6)))
-    state = leader.first_model()
-    leader.exchange({"north": score(leader, state, r=1, cycle=0)})
-    newer = {**state, "w": state["w"] + 1}
-    leader.exchange({"north": score(leader, newer, r=1, cycle=1)})
-    step = Step("keep", "finish", dict(state))
-    request = Request("model/finish/0", "people", 2, 0, (step,))
-    assert "another common model of 1/train/1" in expect_refusal(leader, request)
-    leader.ledger.close()
-
-
-def test_the_model_that_validates_is_the_one_that_is_scored(tmp_path: Path) -> None:
+def test_where_models_validate_the_retained_one_is_scored(tmp_path: Path) -> None:
     agreed = agreement("query=entropy", "validation=0.34")
     leader = Leader(folder(tmp_path, agreed, brought=range(9)))
-    state = leader.first_model()
-    other = {**state, "w": state["w"] + 1}
-    best = Step("keep", "best", {**other, "turn": 0})
-    leader.exchange({"north": Request("0/train/0/best/0", "retention", 0, 0, (best,))})
-    args: dict[str, Value] = {**state, "retained": True}
+    args: dict[str, Value] = {**leader.first_model(), "retained": False}
     request = Request("0/train/0/score/0", "people", 0, 0, (Step("each", "score", args),))
-    assert "another common model of 0/train/0" in expect_refusal(leader, request)
-    wrong = replace(request, steps=(Step("each", "score", {**other, "retained": False}),))
     assert "says retained=False, and by the agreement it is True" in expect_refusal(
-        leader, wrong
+        leader, request
     )
     leader.ledger.close()
 

@@ -14,7 +14,6 @@ from fallow.experiment.journal import with_checksum
 from fallow.federation.ledger.questions import now
 from fallow.federation.ledger.tables import Tables
 from fallow.network.envelope import Order
-from fallow.network.relays import ANEW
 from fallow.storage.checksums import MARK, checksum
 from fallow.storage.errors import Failed
 from fallow.storage.packing import pack, unpack
@@ -97,32 +96,19 @@ class Orders:
         found = self._tables.read(sql, run, f"{asks}/", f"{asks}0", verb)
         return int(found[0][0])
 
-    def model(self, run: str, step: str) -> str | None:
-        """The digest of the common model after a round; None where it is not known."""
-        sql = "SELECT digest FROM model WHERE run = ? AND step = ?"
-        found: str | None = self._tables.read_one(sql, run, step)
-        return found
-
-    def is_scored(self, run: str, step: str) -> bool:
-        """Whether the common model after a round was scored here."""
-        sql = "SELECT 1 FROM model WHERE run = ? AND step = ? AND scored = 1"
-        return bool(self._tables.read(sql, run, step))
+    def is_scored(self, run: str, step: str, digest: str) -> bool:
+        """Whether a model was scored here after a round."""
+        sql = "SELECT 1 FROM scored WHERE run = ? AND step = ? AND digest = ?"
+        return bool(self._tables.read(sql, run, step, digest))
 
     def scores(self) -> int:
         """How many models were scored here, over all runs."""
-        found = self._tables.read("SELECT count(*) FROM model WHERE scored = 1")
-        return int(found[0][0])
+        return int(self._tables.read("SELECT count(*) FROM scored")[0][0])
 
-    def note_model(self, run: str, step: str, digest: str, is_scored: bool) -> None:
-        """What the common model after a round was; it never changes, unless the run goes back."""
-        self._tables.write(
-            "INSERT INTO model (run, step, digest, scored) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (run, step) DO UPDATE SET scored = max(scored, excluded.scored)",
-            run,
-            step,
-            digest,
-            int(is_scored),
-        )
+    def note_score(self, run: str, step: str, digest: str) -> None:
+        """A model is scored after a round: it counts once, however often the round is asked anew."""
+        sql = "INSERT OR IGNORE INTO scored (run, step, digest) VALUES (?, ?, ?)"
+        self._tables.write(sql, run, step, digest)
 
     # -- going back -------------------------------------------------------------------------
 
@@ -156,23 +142,9 @@ class Orders:
         )
         return [key for (key,) in self._tables.read(sql, run)]
 
-    def load_modelled_rounds(self, run: str) -> list[str]:
-        """The rounds of a run whose common model is known."""
-        sql = "SELECT step FROM model WHERE run = ? AND instr(step, ?) = 0"
-        return [step for (step,) in self._tables.read(sql, run, ANEW)]
-
-    def go_back(
-        self,
-        run: str,
-        key: str,
-        keys: Iterable[str],
-        newest: str | None,
-        models: Iterable[str],
-    ) -> None:
+    def go_back(self, run: str, key: str, keys: Iterable[str], newest: str | None) -> None:
         """A run goes back to an order, ``key``: the exchanges of ``keys`` stand no more, and
-        ``newest`` is the newest of those that do; the ``models`` of these rounds may be others.
-
-        What they cost stays: a model that was scored has been scored, under another name.
+        ``newest`` is the newest of those that do.  What they cost stays.
         """
         number = self.times_back(run) + 1
         with self._tables.transaction():
@@ -186,9 +158,6 @@ class Orders:
             for taken_back in keys:
                 sql = "INSERT INTO taken_back (run, key) VALUES (?, ?)"
                 self._tables.write(sql, run, taken_back)
-            for step in models:
-                sql = "UPDATE model SET step = ? WHERE run = ? AND step = ?"
-                self._tables.write(sql, f"{step}{ANEW}{number}", run, step)
             self._tables.write("UPDATE run SET newest = ? WHERE id = ?", newest, run)
 
     # -- runs -------------------------------------------------------------------------------

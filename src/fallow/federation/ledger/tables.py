@@ -103,8 +103,8 @@ CREATE TRIGGER showing_counts AFTER INSERT ON question BEGIN
     UPDATE attention SET shown = shown + 1;
 END;
 
-CREATE TABLE model (run TEXT NOT NULL, step TEXT NOT NULL, digest TEXT NOT NULL,
-    scored INTEGER NOT NULL, PRIMARY KEY (run, step)) STRICT;
+CREATE TABLE scored (run TEXT NOT NULL, step TEXT NOT NULL, digest TEXT NOT NULL,
+    PRIMARY KEY (run, step, digest)) STRICT;
 CREATE TABLE attempt (run TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL,
     PRIMARY KEY (run, key)) STRICT;
 CREATE TABLE left_run (id TEXT PRIMARY KEY, at TEXT NOT NULL) STRICT;
@@ -145,7 +145,7 @@ MARKED = {
         "entered",
     ),
     "given": ("id", "question", "who", "value", "at", "kind", "undoes"),
-    "model": ("run", "step", "digest", "scored"),
+    "scored": ("run", "step", "digest"),
     "attempt": ("run", "key", "digest"),
     "left_run": ("id", "at"),
     "going_back": ("run", "number", "key", "at"),

@@ -1,4 +1,4 @@
-"""A run that goes back: what its coordinator asks anew, and how often a site goes along.
+"""A run that goes back: what its coordinator asks anew.
 
 When a site is left out of a round, or nothing can be computed with an answer, the coordinator asks
 again what came since, under keys that no site has seen, such as ``0/train/3/0~1``.  A site goes
@@ -17,31 +17,14 @@ from fallow.federation.ledger.orders import Orders
 from fallow.federation.site.schedule import OrderPlace, RunSchedule
 from fallow.network.envelope import Order
 
-LEAST = 3
-MOST = 10
-"""Between these two lies how often a run may go back, where a site does not say it itself."""
-
-
-def limit_of_back(own: int | None, sites: int) -> int:
-    """How often a run may go back: as the site says, or once for each site of the study.
-
-    >>> limit_of_back(None, 5), limit_of_back(None, 100), limit_of_back(0, 5)
-    (5, 10, 0)
-    """
-    if own is not None:
-        return own
-    return min(max(sites, LEAST), MOST)
-
 
 @final
 @dataclass(frozen=True)
 class GoingBack:
-    """How often the runs of a study go back at a site; ``most``: how often each one may.
+    """The runs of a study, as they go back at a site.
 
-    A coordinator that lies gains no label, no question, no score and no ε by it: these are counted
-    in totals that are never taken back.  What it gains is a factor.  Each exchange of the agreed
-    recipe has one answer without going back, and at most ``1 + most`` with it, of models that the
-    coordinator chose: so many times the answers to training and queries that the agreement allows.
+    A coordinator gains no label, no labeling task, no score, no epsilon and no delta by it: these
+    are counted in totals that are never taken back.
 
     is_masked: sums are secure sums.  Then a run goes back to its newest exchange alone: a sum that
     is begun anew among fewer sites, with other keys, would show the part of those that are missing
@@ -51,7 +34,6 @@ class GoingBack:
     schedule: RunSchedule
     orders: Orders
     site: SiteId
-    most: int
     is_masked: bool = False
 
     def follow(self, order: Order, place: OrderPlace, newest: str | None) -> None:
@@ -59,7 +41,7 @@ class GoingBack:
         where the order fails.
 
         newest: the key of what the run has asked last.  Raises Refusal for an order that comes
-        before it and is not asked anew, and beyond the limit.
+        before it and is not asked anew.
         """
         if self.orders.is_taken_back(order.run, order.key):
             raise Refusal(
@@ -88,21 +70,13 @@ class GoingBack:
                 )
 
     def _has_failed(self, order: Order, place: OrderPlace) -> bool:
-        """Whether the exchange failed under another key.  Else what makes it fail could be searched
-        for under one key after the other."""
+        """Whether the exchange failed under another key, which is over then."""
         for key in self.orders.load_failed_keys(order.run):
             if key != order.key and self.schedule.place(key).rank == place.rank:
                 return True
         return False
 
     def _go_back(self, order: Order, place: OrderPlace) -> None:
-        times = self.orders.times_back(order.run)
-        if times >= self.most:
-            raise Refusal(
-                f"site {self.site} has gone back {times} times in run {order.run} and allows "
-                f"{self.most}, so that {order.key} is not asked anew: raise runs.back in its "
-                "site.toml, or begin another run in a new folder"
-            )
         newest: str | None = None  # of what was performed before this place
         taken_back: list[str] = []
         for key in self.orders.load_standing_keys(order.run):
@@ -113,10 +87,4 @@ class GoingBack:
         for key in self.orders.load_failed_keys(order.run):
             if self.schedule.place(key).rank >= place.rank:
                 taken_back.append(key)
-        models: list[str] = []  # rounds whose model may be another one now
-        for step in self.orders.load_modelled_rounds(order.run):
-            if not self.schedule.is_made_before(step, place):
-                models.append(step)
-        self.orders.go_back(
-            run=order.run, key=order.key, keys=taken_back, newest=newest, models=models
-        )
+        self.orders.go_back(run=order.run, key=order.key, keys=taken_back, newest=newest)

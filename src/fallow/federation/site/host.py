@@ -29,7 +29,7 @@ from fallow.federation.ledger.purchases import Allowance
 from fallow.federation.people import PICKED, Office, People, begin_cycle
 from fallow.federation.site.clocks import check_run
 from fallow.federation.site.folder import SiteFolder
-from fallow.federation.site.going_back import GoingBack, limit_of_back
+from fallow.federation.site.going_back import GoingBack
 from fallow.federation.site.limits import OrderNotes, SiteLimits
 from fallow.federation.site.peers import Peers
 from fallow.federation.site.refusals import ErrorLog, word_for_outside
@@ -139,7 +139,6 @@ class Host:
             schedule=self._limits.schedule,
             orders=ledger.orders,
             site=folder.name,
-            most=limit_of_back(folder.settings.back, len(agreement.sites)),
             is_masked=agreement.recipe.privacy.secure_sum,
         )
         self._peers = Peers(folder.path, folder.name)
@@ -335,7 +334,7 @@ class Host:
 
     def _take_turn(self, order: Order, place: OrderPlace) -> None:
         """Put back what came too late.  Raises ValueError for an order that is none of the next: a
-        run goes on from step to step, and goes back so often as the site allows.
+        run goes on from step to step, and goes back where something is asked anew.
 
         The second leg of a relay goes on from the first, which does not count before both are done.
         """
@@ -388,10 +387,8 @@ class Host:
         self._check_keys(order, request)
         with self._ledger.transaction():
             self._ledger.orders.attempt(order)
-            if notes.model is not None:
-                self._ledger.orders.note_model(
-                    order.run, notes.step, digest=notes.model, is_scored=notes.is_scored
-                )
+            if notes.scored is not None:
+                self._ledger.orders.note_score(order.run, place.step, notes.scored)
         news = read_news(order)
         if news:
             self._ledger.orders.note_news(order.run, news)

@@ -54,13 +54,11 @@ YEARS = range(2000, 3000)
 class OrderNotes:
     """What the ledger notes when an order is done.
 
-    rows_of_all: the most rows that all sites have, as the numbers of the order imply.  model: the
-    digest of the common model after the round of ``step``.  is_scored: it was scored.
+    rows_of_all: the most rows that all sites have, as the numbers of the order imply.  scored: the
+    digest of the model that is scored.
     """
 
-    step: str = ""
-    model: str | None = None
-    is_scored: bool = False
+    scored: str | None = None
     rows_of_all: int | None = None
 
 
@@ -126,7 +124,12 @@ class SiteLimits:
         for step in request.steps:
             if "n" in step.args and step.kind != "fit":
                 notes = self._check_asked(request.key, step.args["n"], place, pool)
-        return self._check_models(run, request, place, notes)
+        if place.kind == "best":
+            self._check_whole(request.key, last.args)
+        for step in request.steps:
+            if step.kind == "fit" and (place.kind == "head" or _brings_common_model(step)):
+                self._check_whole(request.key, step.args)
+        return notes
 
     def check_receivers(self, request: Request, to: Mapping[SiteId, bytes]) -> None:
         """Raise ValueError for receivers that are no sites of the study, or where nothing is
@@ -381,21 +384,8 @@ class SiteLimits:
         if place.kind == "score" and not is_for_keys:
             return self._check_score(run, request.key, step.args, place)
         if place.kind == "finish":
-            self._check_same(run, request.key, self._last_round(run), step.args)
+            self._check_whole(request.key, step.args)
         return OrderNotes()
-
-    def _last_round(self, run: str) -> str:
-        """The round whose model is handed over at the end: of the last cycle, or, where a study may
-        end before, of the last one that is known here."""
-        recipe = self.agreement.recipe
-        cycles = [recipe.cycles]
-        if recipe.stop is not None:
-            cycles = list(range(recipe.cycles, -1, -1))
-        for cycle in cycles:
-            step = f"{cycle}/train/{recipe.rounds - 1}"
-            if self.ledger.orders.model(run, step) is not None:
-                return step
-        return f"{recipe.cycles}/train/{recipe.rounds - 1}"
 
     def _check_asked(
         self, key: str, asked: object, place: OrderPlace, pool: int
@@ -438,18 +428,18 @@ class SiteLimits:
         strange = self._find_strange(args)
         if strange is not None:
             raise Refusal(f"the order {key} brings {strange!r:.80} to be scored")
-        model = self._check_same(run, key, place.step, args)
-        if model is None:
+        parts = self._check_whole(key, args)
+        if not parts:
             raise Refusal(f"the order {key} brings no model to score")
-        self._check_scored_body(run, key, place, args)
+        scored = digest_of(parts)
         orders = self.ledger.orders
         most = self.most_scores
-        if not orders.is_scored(run, place.step) and orders.scores() >= most:
+        if not orders.is_scored(run, place.step, scored) and orders.scores() >= most:
             raise Refusal(
                 f"site {self.site} has scored {orders.scores()} models and allows {most} over all "
                 "runs: raise scores.limit in its site.toml, or leave the study"
             )
-        return OrderNotes(step=place.step, model=model, is_scored=True)
+        return OrderNotes(scored=scored)
 
     @property
     def most_scores(self) -> int:
@@ -459,103 +449,12 @@ class SiteLimits:
             return self.scores
         return 2 * self.schedule.scores
 
-    # -- one model a round ------------------------------------------------------------------
-
-    def _check_models(
-        self, run: str, request: Request, place: OrderPlace, notes: OrderNotes
-    ) -> OrderNotes:
-        """The model that was scored after a round is the one that the run goes on with."""
-        recipe = self.agreement.recipe
-        if place.kind == "best":
-            model = self._check_same(run, request.key, place.step, request.steps[-1].args)
-            return OrderNotes(step=place.step, model=model)
-        if place.kind == "head":
-            return self._check_body(run, request, place)
-        before = None
-        if place.kind == "query" and not self.schedule.is_one_pass:
-            before = f"{place.cycle}/train/{recipe.rounds - 1}"
-        elif place.kind == "round" and not self._contract("training").own_start:
-            before = self._round_before(place)
-        for step in request.steps:
-            if step.kind != "fit" or not _brings_common_model(step):
-                continue
-            if before is None:
-                self._check_whole(request.key, step.args)
-            else:
-                self._check_same(run, request.key, before, step.args)
-        return notes
-
-    # -- one body a head --------------------------------------------------------------------
-
-    def _check_body(self, run: str, request: Request, place: OrderPlace) -> OrderNotes:
-        """All that a site tells for an exact head is about one body.
-
-        A site does not know the model of the last round, which was made of the answers of all.  So
-        the body is noted, and the model that is scored must have it.
-        """
-        known = self.ledger.orders.model(run, place.asks)
-        for step in request.steps:
-            if step.kind != "fit":
-                continue
-            parts = self._check_whole(request.key, step.args)
-            if not parts:
-                raise Refusal(f"the order {request.key} brings no model with {step.verb!r}")
-            found = self._digest_body(parts)
-            if known is not None and found != known:
-                raise self._another_body(request.key, place.asks)
-            known = found
-        return OrderNotes(step=place.asks, model=known)
-
-    def _check_scored_body(
-        self, run: str, key: str, place: OrderPlace, args: Mapping[str, Value]
-    ) -> None:
-        """Raise unless the model has the body of which the site told for its exact head."""
-        asks = f"{place.step}/head"
-        known = self.ledger.orders.model(run, asks)
-        if known is not None and self._digest_body(self._check_whole(key, args)) != known:
-            raise self._another_body(key, asks)
-
-    def _digest_body(self, model: State) -> str:
-        """The digest of a model without its last layer: weight and bias."""
-        last = sum(self.made.layout.param_sizes[-2:])
-        body = model["w"][: len(model["w"]) - last]
-        return digest_of({**model, "w": body})
-
-    def _another_body(self, key: str, asks: str) -> Refusal:
-        return Refusal(
-            f"the order {key} brings site {self.site} a model with another body than that of "
-            f"{asks}: a head has one body, which is scored with it"
-        )
-
-    def _round_before(self, place: OrderPlace) -> str | None:
-        recipe = self.agreement.recipe
-        if place.round:
-            return f"{place.cycle}/train/{place.round - 1}"
-        if recipe.restart == "continue" and place.cycle:
-            return f"{place.cycle - 1}/train/{recipe.rounds - 1}"
-        return None
-
-    def _check_same(
-        self, run: str, key: str, step: str, args: Mapping[str, Value]
-    ) -> str | None:
-        """The digest of a model, which is the one of the round ``step`` where that is known; None
-        where there is none."""
-        parts = self._check_whole(key, args)
-        if not parts:
-            return None
-        found = digest_of(parts)
-        known = self.ledger.orders.model(run, step)
-        if known is not None and known != found:
-            raise Refusal(
-                f"the order {key} brings site {self.site} another common model of {step} than the "
-                "one that it knows: a round has one model, and that one is scored and trained on"
-            )
-        return found
+    # -- models -----------------------------------------------------------------------------
 
     def _check_whole(self, key: str, args: Mapping[str, Value]) -> State:
         """The parts of the model that an order brings; none where it brings no model.
 
-        Raises Refusal where one of them is missing: half a model can be compared with none.
+        Raises Refusal where one of them is missing.
         """
         parts: State = {}
         for name in PARTS:

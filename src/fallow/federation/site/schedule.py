@@ -298,13 +298,6 @@ class RunSchedule:
             return (2 * cycle + 1, part)
         return (2 * cycle, 1 + round_)
 
-    def is_made_before(self, step: str, place: OrderPlace) -> bool:
-        """Whether the common model of a round, ``step``, is there before an exchange is asked: then
-        the exchange cannot have changed it.  Scores come last in a round and change nothing."""
-        phase = self.place(f"{step}/0").rank[:2]
-        end_of_round = (*phase, _within("score"))
-        return end_of_round <= place.rank
-
     # -- how many there are -----------------------------------------------------------------
 
     @property

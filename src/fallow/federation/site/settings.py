@@ -24,7 +24,7 @@ SECTIONS = {
     "labels": {"limit": "limit", "annotators": "annotators", "shown": "shown"},
     "privacy": {"limit": "epsilon"},
     "scores": {"limit": "scores"},
-    "runs": {"limit": "runs", "back": "back"},
+    "runs": {"limit": "runs"},
 }
 ALLOW = "allow"
 """The section of distributions whose classes an agreement may name, with the digest of each."""
@@ -46,7 +46,7 @@ TEXTS = (
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(TEXTS, ((str,), "a text in quotes")),
     **dict.fromkeys(
-        ("limit", "annotators", "shown", "scores", "runs", "back"),
+        ("limit", "annotators", "shown", "scores", "runs"),
         ((int,), "a whole number"),
     ),
     "epsilon": ((int, float), "a number"),
@@ -113,8 +113,7 @@ class Settings:
     agreement says.  shown: questions that
     its people ever see, None: twice the labels that they may be asked for; scores: how often models
     are scored on its test rows, None: twice as often as one run does.  All are over all runs, of
-    which it takes part in ``runs``, None: `RUNS`; each may go ``back`` so often, None: as often as
-    the study has sites, between 3 and 10 times.  allow: installed distributions whose classes the
+    which it takes part in ``runs``, None: `RUNS`.  allow: installed distributions whose classes the
     agreement may name beside Fallow's own, and their digests.  login: how the labelling page knows
     people behind a reverse proxy, None: there is none.
     """
@@ -134,7 +133,6 @@ class Settings:
     shown: int | None = None
     scores: int | None = None
     runs: int | None = None
-    back: int | None = None
     allow: Mapping[str, str] = field(default_factory=dict)
     login: PageLogin | None = None
 
@@ -155,7 +153,6 @@ class Settings:
             "labels.shown": self.shown,
             "scores.limit": self.scores,
             "runs.limit": self.runs,
-            "runs.back": self.back,
         }
         for name, count in counts.items():
             if count is not None and count < 0:
@@ -348,14 +345,6 @@ def settings_text(settings: Settings, study: str) -> str:
         settings.runs,
         "how often the study may begin here: each run can ask all its methods anew",
         example=RUNS,
-    )
-    _add(
-        runs,
-        "back",
-        settings.back,
-        "how often each may go back to ask something anew; otherwise as often as the study",
-        "has sites, between 3 and 10 times",
-        example=4,
     )
 
     allow = _add_section(document, ALLOW)
