@@ -8,7 +8,7 @@ import pytest
 
 from fallow.settings.classes import PARTS, comments_of
 from fallow.settings.fields import class_fields, describe_classes, find_all
-from fallow.settings.listing import find_settings, list_settings
+from fallow.settings.listing import DEFAULTS, find_settings, list_settings
 from fallow.settings.meanings import MEANINGS
 from fallow.settings.page import settings_page
 from fallow.settings.recipe import Recipe, with_settings
@@ -27,7 +27,8 @@ def test_every_setting_has_a_meaning_and_every_meaning_a_setting() -> None:
 
 def test_what_a_list_says_is_what_a_recipe_takes() -> None:
     for setting in list_settings():
-        if setting.default != "none":
+        # these differ from those of a recipe that is built by hand
+        if setting.default != "none" and setting.name not in DEFAULTS:
             same = with_settings(Recipe("a"), {setting.name: setting.default})
             assert same == Recipe("a"), setting.name
 

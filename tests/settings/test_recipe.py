@@ -231,8 +231,11 @@ def test_a_toml_file_starts_from_a_recipe_and_changes_it(tmp_path: Path) -> None
             'base = "demo"\nround = 3',
             "mine.toml: round is not a setting; did you mean 'rounds'?",
         ),
-        ("[model]\nhidden = [3]", "names no class"),
-        ("rounds = true", "mine.toml: rounds is True; it must be a whole number"),
+        ('training = "fedavg"\n[model]\nhidden = [3]', "names no class"),
+        (
+            'training = "fedavg"\nrounds = true',
+            "mine.toml: rounds is True; it must be a whole number",
+        ),
     ],
 )
 def test_a_bad_toml_file_says_what_is_wrong(

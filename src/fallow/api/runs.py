@@ -98,7 +98,7 @@ def run(
     ...     world, fl.Entropy(), training="fedavg", model=fl.Linear(), cycles=1, rounds=2
     ... )
     >>> done
-    Run(entropy on digits, seed 0: 2 phases, 216 labels, accuracy 0.40)
+    Run(entropy on digits, seed 0: 2 phases, 216 labels, accuracy 0.73)
     >>> len(done.records)
     4
     """

@@ -75,6 +75,7 @@ def read_request(
         if recipe is None:
             if "training" not in words:
                 words["training"] = default_training(words, texts)
+            words.setdefault("training_config", {})  # of the model family
         elif isinstance(recipe, Recipe):
             start = recipe
         elif isinstance(recipe, Mapping):
@@ -82,6 +83,7 @@ def read_request(
             if "training" not in words:
                 usual = default_training({**written, **words}, texts)
                 written.setdefault("training", usual)
+            written.setdefault("training_config", {})
             start = recipe_from(written)
         else:
             start = find_recipe(str(recipe), words, texts)

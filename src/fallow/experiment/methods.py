@@ -55,7 +55,7 @@ def methods_of(
         if fields.get(name) == WRONG_SITES:
             fields[name] = tuple(flipped)
     if _takes_training_config(trainer):
-        fields["training_config"] = recipe.training_config
+        fields["training_config"] = recipe.completed_training
     method = build(trainers, recipe.training.name, policy, **fields)
     query = build(queries, recipe.query.name, policy, **recipe.query.fields)
     if recipe.sites and recipe.sites < query.contract.cohort:

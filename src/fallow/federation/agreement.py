@@ -27,6 +27,7 @@ from fallow.privacy.settings import SMALLEST
 from fallow.privacy.signing import is_forgeable
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.settings.spec import Spec
+from fallow.settings.training_defaults import REGRESSION, complete_from
 from fallow.storage.plain import is_unfit
 
 KEY = 32  # bytes of an Ed25519 key
@@ -290,10 +291,14 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
     standardise: Literal["federated", "none"] = "none"
     if is_standardised(replace(recipe, data="-"), _make_example(recipe, schema)):
         standardise = "federated"
+    config = recipe.completed_training
+    if schema.task == "regression":
+        config = complete_from(recipe.training_config, REGRESSION)
     return replace(
         recipe,
         name=name,
         title=title,
+        training_config=config,
         data=name,
         label=None,
         site=None,

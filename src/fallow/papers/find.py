@@ -87,6 +87,7 @@ def find_recipe(
         usual = {"name": path.stem, "queries": QUERIES}
         if "training" not in said:
             usual["training"] = default_training(said, named)
+        usual["training_config"] = {}  # of the model family
     data = settings.get("data")
     if isinstance(data, str):
         settings["data"] = _beside(path, data, is_file=data not in CATALOGUE)

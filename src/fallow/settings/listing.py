@@ -21,7 +21,12 @@ from fallow.settings.spec import Published, Spec
 SKIPPED = ("name",)
 """The name of a recipe is the name of its file."""
 
-DEFAULTS = {"training": "closed-form"}
+DEFAULTS = {
+    "training": "closed-form",
+    "training_config.stages": "by model family",
+    "training_config.batch_size": "by model family",
+    "training_config.optimizer.lr": "by model family",
+}
 """Defaults of calls, files and commands that differ from those of a `Recipe` built by hand."""
 
 WORDS = {

@@ -28,6 +28,7 @@ from fallow.settings.budgets import POLICIES, Share
 from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Published, Spec, literal
 from fallow.settings.stopping import parse_stop
+from fallow.settings.training_defaults import complete_training
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -185,6 +186,11 @@ class Recipe:
             return self.privacy.over(queries)
         closes = (self.cycles + 1) * self.rounds
         return self.privacy.over(queries, closes=closes, delta=delta)
+
+    @property
+    def completed_training(self) -> TrainingConfig:
+        """The training configuration, with the defaults of the model family where it has none."""
+        return complete_training(self.training_config, self.model.name)
 
     @property
     def delta(self) -> float | None:
@@ -366,7 +372,8 @@ class Recipe:
         for name in LATER:
             if getattr(self, name) == defaults[name]:
                 outside.append(name)
-        settings = resolve_settings(self, policy, tuple(outside))
+        complete = replace(self, training_config=self.completed_training)
+        settings = resolve_settings(complete, policy, tuple(outside))
         text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -258,7 +258,7 @@ class _Total:
             if is_first_done and cycle == 0:
                 continue
             self.tried += load.evaluations
-            self.rows += n * recipe.rounds * recipe.training_config.epochs
+            self.rows += n * recipe.rounds * recipe.completed_training.epochs
             self.seconds += _estimate_phase(recipe, pace, n)
             self.seconds += load.evaluations * _estimate_try(recipe, pace, n)
 
@@ -296,7 +296,7 @@ def _count_labels(share: Share, sites: int, pool: int) -> int:
 
 def _estimate_phase(recipe: Recipe, pace: Pace, n: int) -> float:
     """Seconds of a training phase over ``n`` labelled rows, without choosing collaborators."""
-    steps = n * recipe.training_config.epochs * _gradients_per_batch(recipe)
+    steps = n * recipe.completed_training.epochs * _gradients_per_batch(recipe)
     one_round = pace.base + pace.per_row * steps
     scored = min(recipe.rounds, recipe.score_rounds)
     return recipe.rounds * recipe.participation * one_round + scored * pace.scoring
@@ -412,7 +412,7 @@ def _shorten(recipe: Recipe) -> Recipe:
         fresh_first=False,
         participation=1.0,
         training=training,
-        training_config=replace(recipe.training_config, stages=(TrainingStage(1),)),
+        training_config=replace(recipe.completed_training, stages=(TrainingStage(1),)),
     )
 
 

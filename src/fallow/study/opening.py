@@ -29,6 +29,7 @@ from fallow.experiment.rows import open_data
 from fallow.experiment.versions import versions
 from fallow.experiment.world import World, world_of
 from fallow.settings.recipe import OUTSIDE, Recipe, named_classes, recipe_from
+from fallow.settings.training_defaults import REGRESSION, complete_from
 from fallow.settings.variants import BOUND, variant
 from fallow.sites.store import MemoryStore
 from fallow.storage.errors import Failed
@@ -233,7 +234,10 @@ def settle_recipe(recipe: Recipe, found: Dataset) -> Recipe:
                 "partition such as iid"
             )
         recipe = replace(recipe, sites=len(np.unique(found.groups.numpy())))
-    if found.task == "regression":  # pooled active learning chooses by entropy
+    if found.task == "regression":
+        config = complete_from(recipe.training_config, REGRESSION)
+        recipe = replace(recipe, training_config=config)
+        # pooled active learning chooses by entropy
         others = [bound for bound in recipe.bounds if bound != "pooled"]
         recipe = replace(recipe, bounds=tuple(others))
     return recipe

@@ -1,0 +1,50 @@
+"""Default training configurations, one for each model family and one for regression.
+
+Measured by ``scripts/measure_training_defaults.py``; docs/training-defaults.md has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+
+DENSE = TrainingConfig((TrainingStage(5),), 16, Optimizer(lr=0.1))
+CONVOLUTIONAL = TrainingConfig((TrainingStage(5),), 16, Optimizer(lr=0.03))
+BATCH_NORM = TrainingConfig((TrainingStage(5),), 16, Optimizer(lr=0.1))
+REGRESSION = TrainingConfig((TrainingStage(5),), 16, Optimizer(lr=0.01))
+"""Of all models: squared errors have no bound, and larger steps diverge."""
+FAMILIES: Mapping[str, TrainingConfig] = {
+    "linear": DENSE,
+    "mlp": DENSE,
+    "digitscnn": CONVOLUTIONAL,
+    "lenet": CONVOLUTIONAL,
+    "lenetfemnist": CONVOLUTIONAL,
+    "cnn4": BATCH_NORM,
+    "resnet8": BATCH_NORM,
+    "mobilenetv2": BATCH_NORM,
+}
+"""Default of each built-in model of classes, by its class in lower case."""
+CUSTOM = CONVOLUTIONAL
+"""Default of custom models."""
+ADAM_LR = 0.001
+
+
+def complete_training(config: TrainingConfig, model: str) -> TrainingConfig:
+    """Return the configuration with the defaults of a model family where it has none.
+
+    model: as settings name it.
+
+    >>> complete_training(TrainingConfig(batch_size=8), "mlp").optimizer.lr
+    0.1
+    """
+    family = model.lower().replace("-", "").replace("_", "")
+    return complete_from(config, FAMILIES.get(family, CUSTOM))
+
+
+def complete_from(config: TrainingConfig, defaults: TrainingConfig) -> TrainingConfig:
+    """Return the configuration completed by defaults, which are for SGD: Adam has its own rate."""
+    if config.optimizer.name == "adam":
+        defaults = replace(defaults, optimizer=Optimizer("adam", lr=ADAM_LR))
+    return config.completed(defaults)
