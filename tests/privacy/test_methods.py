@@ -17,7 +17,10 @@ from tests.privacy.federation import SECURE, asking, protected
 from tests.worlds import tables
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
-HEAD = "| method | noise (`privacy.epsilon`) | secure sums (`privacy.secure_sum`) |"
+HEAD = (
+    "| algorithm | differential privacy (`privacy.epsilon`) "
+    "| secure aggregation (`privacy.secure_sum`) |"
+)
 
 
 def rows() -> list[str]:
