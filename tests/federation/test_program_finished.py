@@ -19,6 +19,7 @@ from fallow.report.page import write_report
 from fallow.storage.errors import Failed
 from fallow.storage.files import load_tree
 from fallow.study.predict import predict_file, predict_with
+from fallow.study.trained import choose_state
 from tests.federation.worlds import NAMES, Federation, tiny
 
 
@@ -71,7 +72,8 @@ def test_predictions_have_the_studys_ids_and_a_probability_of_each_class(
     assert saved["about"]["ids"] == finished.agreement.schema.ids
     agreed = finished.agreement.recipe
     saved["about"]["ids"] = "patient"
-    path = predict_with(saved, agreed, finished.folder, named, policy=BUILT_IN).path
+    model_of_study = choose_state(saved, agreed, finished.folder)
+    path = predict_with(model_of_study, named).path
     first, *others = list(csv.DictReader(path.read_text().splitlines()))
     classes = finished.agreement.schema.classes
     columns = [f"probability:{name}" for name in classes]

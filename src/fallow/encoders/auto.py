@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
@@ -47,3 +47,8 @@ class Auto:
 
     def encode(self, x: Tensor, state: State) -> Tensor:
         return self.settle(tuple(x.shape[1:])).encode(x, state)
+
+    def network(self, shape: Shape, state: State) -> nn.Module:
+        settled = self.settle(shape)
+        assert isinstance(settled, Convolution | Fourier)  # noqa: S101 - it makes no other
+        return settled.network(shape, state)

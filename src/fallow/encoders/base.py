@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fallow.core.methods import Encoder
 from fallow.core.missing import filled
@@ -49,6 +49,15 @@ class StateChecking(Protocol):
 
     def check_state(self, shape: Shape, state: State) -> None:
         """Raise Refusal for a state that follows from no rows of that shape."""
+        ...
+
+
+@runtime_checkable
+class Exportable(Protocol):
+    """An encoder whose features a network computes that can be written to a file."""
+
+    def network(self, shape: Shape, state: State) -> nn.Module:
+        """The network, for float32 rows (m, *shape) without empty cells."""
         ...
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from fallow.core.ask import Ask
@@ -248,22 +248,99 @@ class Convolution:
 
     def encode(self, x: Tensor, state: State) -> Tensor:
         shape = tuple(x.shape[1:])
-        filters, patch = self._sizes(shape)
-        contrast = state["contrast"].float()
-        weights = state["filters"].float()
-        level = (state["bias"].float() + self.threshold)[:, None]  # (filters, 1)
-        high = shape[1] - patch + 1
-        wide = shape[2] - patch + 1
+        responses = self._responses(shape, state)
         parts = []
         for images in torch.split(x, self._batch_size(shape)):
-            # patches are centered anyway; around 0, float32 has the most digits
-            centered = (images - images.mean((1, 2, 3), keepdim=True)).float()
-            patches = functional.unfold(centered, patch)  # (b, d, places)
-            patches = normalize_contrast(patches, contrast)
-            responses = (weights @ patches - level).clamp_(min=0)  # (b, filters, places)
-            maps = responses.view(len(images), filters, high, wide)
+            maps = responses(images)
             parts.append(functional.adaptive_avg_pool2d(maps, self.grid).flatten(1))
         return torch.cat(parts)
+
+    def network(self, shape: Shape, state: State) -> nn.Module:
+        """Return a network that pools by products, because ONNX has no adaptive pooling."""
+        responses = self._responses(shape, state)
+        rows = pool_matrix(responses.high, self.grid)
+        columns = pool_matrix(responses.wide, self.grid)
+        return nn.Sequential(responses, Pooled(rows, columns))
+
+    def _responses(self, shape: Shape, state: State) -> Responses:
+        _, patch = self._sizes(shape)
+        return Responses(
+            state["filters"].float(),
+            state["bias"].float() + self.threshold,
+            state["contrast"].float(),
+            patch,
+            (shape[1] - patch + 1, shape[2] - patch + 1),
+        )
+
+
+@final
+class Responses(nn.Module):
+    """Rectified responses of the filters: images (b, *shape) -> maps (b, filters, high, wide).
+
+    filters: (filters, d); level: (filters,) that a response must exceed; contrast: ().
+    size: height and width of the maps.
+    """
+
+    filters: Tensor
+    level: Tensor
+    contrast: Tensor
+
+    def __init__(
+        self,
+        filters: Tensor,
+        level: Tensor,
+        contrast: Tensor,
+        patch: int,
+        size: tuple[int, int],
+    ) -> None:
+        super().__init__()
+        tensors = {"filters": filters, "level": level[:, None], "contrast": contrast}
+        for name, value in tensors.items():
+            self.register_buffer(name, value)
+        self.patch = patch
+        self.high, self.wide = size
+
+    def forward(self, images: Tensor) -> Tensor:
+        # patches are centered anyway; around 0, float32 has the most digits
+        centered = (images - images.mean((1, 2, 3), keepdim=True)).float()
+        patches = functional.unfold(centered, self.patch)  # (b, d, places)
+        patches = normalize_contrast(patches, self.contrast)
+        responses = (self.filters @ patches - self.level).clamp_(min=0)
+        return responses.unflatten(2, (self.high, self.wide))
+
+
+@final
+class Pooled(nn.Module):
+    """Means over the parts of each map: (b, filters, high, wide) -> (b, filters * grid * grid).
+
+    rows: (grid, high); columns: (grid, wide).
+    """
+
+    rows: Tensor
+    columns: Tensor
+
+    def __init__(self, rows: Tensor, columns: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("rows", rows)
+        self.register_buffer("columns", columns)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return (self.rows @ maps @ self.columns.T).flatten(1)
+
+
+def pool_matrix(size: int, grid: int) -> Tensor:
+    """Weights of the pixels of each part, (grid, size), as adaptive average pooling has them.
+
+    >>> pool_matrix(3, 2)
+    tensor([[0.5000, 0.5000, 0.0000],
+            [0.0000, 0.5000, 0.5000]])
+    """
+    weights = torch.zeros(grid, size)
+    for part in range(grid):
+        first = part * size // grid
+        end = -(-(part + 1) * size // grid)
+        weights[part, first:end] = 1 / (end - first)
+    return weights
 
 
 def normalize_contrast(patches: Tensor, contrast: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, final, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
@@ -208,17 +208,40 @@ class Fourier:
     # -- everywhere -------------------------------------------------------------------------
 
     def encode(self, x: Tensor, state: State) -> Tensor:
-        d = math.prod(x.shape[1:])
+        network = self.network(tuple(x.shape[1:]), state)
+        return torch.cat([network(block) for block in torch.split(x, BATCH)])
+
+    def network(self, shape: Shape, state: State) -> Waves:
+        d = math.prod(shape)
         draw = stream(self.seed, "fourier", self.features, d)
         normal = torch.randn(self.features, d, generator=draw, dtype=torch.float64)
         phase = torch.rand(self.features, generator=draw, dtype=torch.float64)
         w = (normal / state["length"]).float()  # (D, d)
         c = (2 * math.pi * phase).float()  # (D,)
-        height = math.sqrt(2 / self.features)
-        spread = torch.where(state["spread"] > 0, state["spread"], 1.0)
-        parts = []
-        for block in torch.split(x.flatten(1), BATCH):
-            away = (block.double() - state["centre"]) / spread
-            near = torch.where(state["spread"] > 0, away, 0.0).float()
-            parts.append(torch.addmm(c, near, w.T).cos_().mul_(height))
-        return torch.cat(parts)
+        return Waves(w, c, state["centre"], state["spread"])
+
+
+@final
+class Waves(nn.Module):
+    """√(2/D) cos(w z + c) of rows z in units of columns.
+
+    w: (D, d); c: (D,); centre, spread: (d,), and a column of spread 0 counts nothing.
+    """
+
+    w: Tensor
+    c: Tensor
+    centre: Tensor
+    spread: Tensor
+
+    def __init__(self, w: Tensor, c: Tensor, centre: Tensor, spread: Tensor) -> None:
+        super().__init__()
+        tensors = {"w": w, "c": c, "centre": centre, "spread": spread}
+        for name, value in tensors.items():
+            self.register_buffer(name, value)
+        self.height = math.sqrt(2 / len(w))
+
+    def forward(self, x: Tensor) -> Tensor:
+        spread = torch.where(self.spread > 0, self.spread, 1.0)
+        away = (x.flatten(1).double() - self.centre) / spread
+        near = torch.where(self.spread > 0, away, 0.0).float()
+        return torch.addmm(self.c, near, self.w.T).cos_().mul_(self.height)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
@@ -38,3 +38,6 @@ class Identity:
 
     def encode(self, x: Tensor, state: State) -> Tensor:
         return x.flatten(1).float()
+
+    def network(self, shape: Shape, state: State) -> nn.Module:
+        return nn.Flatten()

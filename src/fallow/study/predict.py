@@ -9,28 +9,22 @@ from typing import NamedTuple
 from torch import Tensor
 
 from fallow.core.banks import Layout
-from fallow.core.build import nearest
-from fallow.core.methods import Predicting
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
-from fallow.core.words import join_some
 from fallow.data import read_rows
 from fallow.data.own.cells import EXCEL_FILES, FEATHER_FILES
 from fallow.data.own.features import NewRows
 from fallow.engine import predict
 from fallow.experiment.encoding import encode_as_trained, shape_seen
 from fallow.experiment.finished import TrainedModel
-from fallow.experiment.methods import methods_of
 from fallow.experiment.model_maker import ModelMaker
 from fallow.experiment.scale import Scale, in_units
-from fallow.settings.recipe import Recipe, recipe_from
-from fallow.settings.variants import variant
+from fallow.settings.recipe import Recipe
 from fallow.storage.csv_table import csv_content
-from fallow.storage.files import load_tree, write_whole
+from fallow.storage.files import write_whole
 from fallow.storage.plain import cell_text
-from fallow.study.cell import StudyRun
-from fallow.study.reading import read_study
+from fallow.study.trained import Trained, read_trained
 
 NOT_WRITTEN = (*EXCEL_FILES, *FEATHER_FILES, ".json", ".html", ".pdf")
 """Endings that promise a file of another kind than predictions are written as."""
@@ -55,63 +49,27 @@ def predict_file(
     site: SiteId | None = None,
     policy: NamePolicy = BUILT_IN,
 ) -> Predicted:
-    """Predict the rows of ``data``; writes a CSV (``out``, by default beside the data), in which
-    the line of a row that lacks a feature says nothing; Parquet where ``out`` ends so.
-
-    ``site``: with the model that this site was tested with at the end, where each has its own.
-    ``policy``: which names in the study resolve; by default Fallow's own, because a study may have
-    been made by somebody else.
-    Classification: the class, its probability, and the probability of every class in a column
-    ``probability:CLASS``.  Regression: the value.
-    """
-    study = read_study(folder).study
-    cell = StudyRun(query or study.reference or study.queries[0], study.seeds[0])
-    if seed is not None:
-        cell = StudyRun(cell.query, seed)
-    path = cell.folder(folder) / "model.safetensors"
-    if not path.exists():
-        seeds = ", ".join(str(each) for each in study.seeds)
-        raise ValueError(
-            f"{folder} has no finished run of {cell.query} with seed {cell.seed}; its queries are "
-            f"{', '.join(study.queries)}, its seeds {seeds}"
-        )
-    saved = load_tree(path, path.parent)
-    recipe = variant(recipe_from(dict(study.recipe)), cell.query)
-    return predict_with(
-        saved, recipe, folder=folder, data=data, out=out, site=site, policy=policy
-    )
+    """Predict the rows of ``data`` with the model of a run, by `read_trained` and `predict_with`."""
+    return predict_with(read_trained(folder, query, seed, site, policy), data, out)
 
 
 def predict_with(
-    saved: TrainedModel,
-    recipe: Recipe,
-    folder: Path,
-    data: Path,
-    out: Path | None = None,
-    site: SiteId | None = None,
-    mode: int = 0o666,
-    policy: NamePolicy = BUILT_IN,
+    model: Trained, data: Path, out: Path | None = None, mode: int = 0o666
 ) -> Predicted:
-    """`predict_file` with what `save_model` or a real site has saved; ``folder`` is for errors,
-    ``mode`` the rights of the file, less those that the umask takes."""
+    """Predict the rows of ``data``; writes a CSV (``out``, by default beside the data), in which
+    the line of a row that lacks a feature says nothing; Parquet where ``out`` ends so.
+
+    mode: the rights of the file, less those that the umask takes.
+    Classification: the class, its probability, and the probability of every class in a column
+    ``probability:CLASS``.  Regression: the value.
+    """
     target = out or data.with_name(f"{data.stem}-predictions.csv")
     if target.suffix.lower() in NOT_WRITTEN:
         raise ValueError(
             f"predictions are written as CSV or as .parquet, not as {target.suffix}; give --out "
             f"{target.stem}.csv"
         )
-    own = saved.get("sites", {})
-    state = saved["state"]
-    if site is not None:
-        state = own.get(site)
-    if isinstance(methods_of(recipe, policy=policy)["training"], Predicting):
-        raise ValueError(
-            f"{recipe.training} predicts with the labelled rows of a site, which {folder} does not "
-            "keep with the model; train with another method"
-        )
-    if state is None:
-        raise ValueError(_explain_no_model(folder, list(own), site))
-    about = saved["about"]
+    about = model.saved["about"]
     rows = read_rows(
         data,
         about["columns"],
@@ -120,7 +78,7 @@ def predict_with(
         ids=about.get("ids", "id"),
     )
     x = rows.x[rows.whole]
-    outputs = outputs_of(recipe, saved, state, x, policy)
+    outputs = outputs_of(model.recipe, model.saved, model.state, x, model.policy)
     columns = _columns(outputs, about["classes"])
     if rows.named_by in columns:
         raise ValueError(
@@ -134,19 +92,6 @@ def predict_with(
         )
     write_whole(target, content, mode=mode)
     return Predicted(target, len(x), len(rows.names) - len(x))
-
-
-def _explain_no_model(folder: Path, own: list[SiteId], site: SiteId | None) -> str:
-    """Why there is no model to predict with.  own: the sites that have one of their own; site:
-    the one that was asked for."""
-    if site is not None and own:
-        return f"{folder} has no site {site!r}{nearest(site, own)}"
-    if site is not None:
-        return f"{folder} has no models of its sites alone; leave out --site {site}"
-    whose = "the folder of a site has it"
-    if own:
-        whose = f"say whose with --site: {join_some(own)}"
-    return f"each site of {folder} deploys a model of its own; {whose}"
 
 
 def outputs_of(

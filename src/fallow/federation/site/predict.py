@@ -1,4 +1,4 @@
-"""The model that a study has left at a site, on new rows."""
+"""The model that a study has left at a site, and its predictions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from fallow.storage.errors import Failed
 from fallow.storage.files import load_tree
 from fallow.storage.private import FILE
 from fallow.study.predict import Predicted, predict_with
+from fallow.study.trained import Trained, choose_state
 
 
-def predict_at(folder: Path, data: Path, out: Path | None = None) -> Predicted:
-    """Predict the rows of ``data`` with the model that the site uses, as `study.predict` does.
-
-    Raises Failed before the study has ended.
-    """
+def read_site_model(folder: Path) -> Trained:
+    """Return the model that the site uses.  Raises Failed before the study has ended."""
     site = SiteFolder.open(folder)
     model = folder / MODEL
     if not model.exists():
@@ -31,6 +29,9 @@ def predict_at(folder: Path, data: Path, out: Path | None = None) -> Predicted:
             f"{model} is damaged or cannot be read; put back a copy of it"
         ) from error
     agreed = site.agreement
-    return predict_with(
-        saved, agreed.recipe, folder, data, out, mode=FILE, policy=agreed.names
-    )
+    return choose_state(saved, agreed.recipe, folder, policy=agreed.names)
+
+
+def predict_at(folder: Path, data: Path, out: Path | None = None) -> Predicted:
+    """Predict the rows of ``data`` with the model that the site uses, as `predict_with` does."""
+    return predict_with(read_site_model(folder), data, out, mode=FILE)

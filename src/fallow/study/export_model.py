@@ -1,0 +1,192 @@
+"""A trained model as one file for other programs: encoder, feature scaling and network."""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from fallow.core.banks import Layout
+from fallow.core.methods import Encoder
+from fallow.core.missing import filled
+from fallow.core.optional import import_optional
+from fallow.core.streams import stream
+from fallow.core.types import State
+from fallow.encoders.base import EMPTY_CELLS, Exportable, is_half
+from fallow.experiment.encoding import encoder_of, shape_seen
+from fallow.experiment.model_maker import ModelMaker
+from fallow.experiment.scale import Scale
+from fallow.models.custom import unwrap_model
+from fallow.storage.files import write_whole
+from fallow.study.trained import Trained
+
+Format = Literal["onnx", "torch"]
+INPUT = "examples"
+OPSET = 17  # of ONNX, from 2022
+N_TRACED = 3  # examples: any other number can be passed later
+
+
+@final
+class WholeModel(nn.Module):
+    """Examples (n, *shape) float32 -> probabilities (n, classes), or predictions (n,).
+
+    Attributes
+    ----------
+    encoder
+        From examples to features; None where the model takes examples, or features are passed.
+    scale
+        Units of the features; None: as they are.
+    network
+        From scaled features to logits, or to one number.
+    fill
+        What an empty cell becomes, (d,); None where there are none.
+    targets
+        Units of the numbers to predict; None: as they are.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        encoder: nn.Module | None,
+        scale: Scale | None,
+        fill: Tensor | None,
+        targets: State | None,
+        has_classes: bool,
+        is_rounded: bool,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.network = network
+        self.scale = scale
+        self.fill = fill
+        self.targets = targets
+        self.has_classes = has_classes
+        self.is_rounded = is_rounded
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.encoder is not None:
+            x = self.encoder(filled(x, self.fill))
+            if self.is_rounded:
+                x = x.half().float()
+        if self.scale is not None:
+            x = self.scale(x)
+        outputs: Tensor = self.network(x)
+        if self.has_classes:
+            return outputs.softmax(1)
+        numbers = outputs.squeeze(1)
+        if self.targets is not None:
+            numbers = numbers * self.targets["std"].float() + self.targets["mean"].float()
+        return numbers
+
+
+def build_whole_model(
+    model: Trained, *, with_encoder: bool = True
+) -> tuple[WholeModel, Tensor]:
+    """Return the model in evaluation mode, and examples of its input.
+
+    with_encoder: False: the input is what the encoder makes of examples.
+    Raises ValueError for an encoder that cannot be part of the file.
+    """
+    recipe = model.recipe
+    about = model.saved["about"]
+    shape = tuple(about["shape"])
+    seen = shape_seen(recipe, shape, model.policy)
+    maker = ModelMaker(recipe, seen, len(about["classes"]) or 1, model.policy)
+    network = maker.build(stream(0, "template"))  # its weights are replaced
+    Layout.of(network).load(network, model.state)
+
+    encoder = encoder_of(recipe, shape, model.policy)
+    part = None
+    fill = None
+    if encoder is not None and with_encoder:
+        state = dict(model.saved["encoder"]["state"])
+        fill = state.pop(EMPTY_CELLS, None)
+        part = _export_encoder(encoder, shape, state, str(recipe.encoder))
+    if part is None:
+        shape = seen
+    scale = None
+    if model.saved["scale"]:
+        scale = Scale(**model.saved["scale"])
+    whole = WholeModel(
+        unwrap_model(network).float(),
+        encoder=part,
+        scale=scale,
+        fill=fill,
+        targets=model.saved.get("targets"),
+        has_classes=bool(about["classes"]),
+        is_rounded=encoder is not None and is_half(encoder),
+    )
+    draw = stream(0, "export")
+    return whole.eval(), torch.rand((N_TRACED, *shape), generator=draw)
+
+
+def _export_encoder(
+    encoder: Encoder, shape: Sequence[int], state: State, name: str
+) -> nn.Module:
+    if not isinstance(encoder, Exportable):
+        raise ValueError(
+            f"the encoder {name} cannot be part of the file: its network is in files of another "
+            "package; export the rest with --without-encoder (in Python with_encoder=False), and "
+            "pass it the features that this encoder makes of examples"
+        )
+    return encoder.network(tuple(shape), state)
+
+
+def export_model(
+    model: Trained, path: Path, format: Format, *, with_encoder: bool = True
+) -> None:
+    """Write a trained model to a file of ONNX, or of ``torch.export``.
+
+    The input ``examples`` has shape (n, ...), the output ``probabilities`` (n, classes) or
+    ``predictions`` (n,).  Names of classes and columns are in the metadata of the file.
+    """
+    whole, examples = build_whole_model(model, with_encoder=with_encoder)
+    about = model.saved["about"]
+    metadata = {
+        "classes": json.dumps(list(about["classes"])),
+        "columns": json.dumps(list(about["columns"])),
+    }
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of PyTorch, about its own exporters
+        if format == "onnx":
+            content = _write_onnx(whole, examples, metadata)
+        else:
+            content = _write_torch(whole, examples, metadata)
+    write_whole(path, content)
+
+
+def _write_onnx(whole: WholeModel, examples: Tensor, metadata: dict[str, str]) -> bytes:
+    onnx = import_optional("onnx", "onnx", "export to ONNX")
+    output = "probabilities" if whole.has_classes else "predictions"
+    buffer = io.BytesIO()
+    # Tracing needs no package beside onnx; the exporter of torch.export needs onnxscript, too.
+    torch.onnx.export(
+        whole,
+        (examples,),
+        buffer,
+        dynamo=False,
+        opset_version=OPSET,
+        input_names=[INPUT],
+        output_names=[output],
+        dynamic_axes={INPUT: {0: "n"}, output: {0: "n"}},
+    )
+    network = onnx.load_from_string(buffer.getvalue())
+    onnx.helper.set_model_props(network, metadata)
+    onnx.checker.check_model(network)
+    content: bytes = network.SerializeToString()
+    return content
+
+
+def _write_torch(whole: WholeModel, examples: Tensor, metadata: dict[str, str]) -> bytes:
+    shapes = ({0: torch.export.Dim("n")},)
+    program = torch.export.export(whole, (examples,), dynamic_shapes=shapes)
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer, extra_files=metadata)
+    return buffer.getvalue()

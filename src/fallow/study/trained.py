@@ -1,0 +1,111 @@
+"""The model that a finished run has left: one for all sites, or that of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from fallow.core.build import nearest
+from fallow.core.methods import Predicting
+from fallow.core.names import BUILT_IN, NamePolicy
+from fallow.core.types import SiteId, State
+from fallow.core.words import join_some
+from fallow.experiment.finished import TrainedModel
+from fallow.experiment.methods import methods_of
+from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.variants import variant
+from fallow.storage.files import load_tree
+from fallow.study.cell import StudyRun
+from fallow.study.reading import read_study
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A model on the disk.
+
+    Attributes
+    ----------
+    recipe
+        Its settings.
+    saved
+        The model as its file has it.
+    state
+        The weights that predict: those of all sites, or of the one that was asked for.
+    policy
+        The names in the recipe that resolve.
+    """
+
+    recipe: Recipe
+    saved: TrainedModel
+    state: State
+    policy: NamePolicy = BUILT_IN
+
+
+def read_trained(
+    folder: Path,
+    query: str | None = None,
+    seed: int | None = None,
+    site: SiteId | None = None,
+    policy: NamePolicy = BUILT_IN,
+) -> Trained:
+    """Return the model of a run of the study in ``folder``.
+
+    query, seed: by default the study's reference, and its first seed.  site: whose model, where
+    each site has its own.  policy: by default Fallow's own names alone, because a study may have
+    been made by somebody else.
+    """
+    study = read_study(folder).study
+    cell = StudyRun(query or study.reference or study.queries[0], study.seeds[0])
+    if seed is not None:
+        cell = StudyRun(cell.query, seed)
+    path = cell.folder(folder) / "model.safetensors"
+    if not path.exists():
+        seeds = ", ".join(str(each) for each in study.seeds)
+        raise ValueError(
+            f"{folder} has no finished run of {cell.query} with seed {cell.seed}; its queries are "
+            f"{', '.join(study.queries)}, its seeds {seeds}"
+        )
+    saved = load_tree(path, path.parent)
+    recipe = variant(recipe_from(dict(study.recipe)), cell.query)
+    return choose_state(saved, recipe, folder, site, policy)
+
+
+def choose_state(
+    saved: TrainedModel,
+    recipe: Recipe,
+    folder: Path,
+    site: SiteId | None = None,
+    policy: NamePolicy = BUILT_IN,
+) -> Trained:
+    """Return the saved model with the weights that predict; ``folder`` is for errors.
+
+    Raises ValueError where there are none without rows of a site, or several.
+    """
+    own = saved.get("sites", {})
+    state = saved["state"]
+    if site is not None:
+        state = own.get(site)
+    if isinstance(methods_of(recipe, policy=policy)["training"], Predicting):
+        raise ValueError(
+            f"{recipe.training} predicts with the labelled rows of a site, which {folder} does not "
+            "keep with the model; train with another method"
+        )
+    if state is None:
+        raise ValueError(_explain_no_model(folder, list(own), site))
+    return Trained(recipe, saved, state, policy)
+
+
+def _explain_no_model(folder: Path, own: Sequence[SiteId], site: SiteId | None) -> str:
+    """Why there is no model to predict with.  own: the sites that have one of their own; site:
+    the one that was asked for."""
+    if site is not None and own:
+        return f"{folder} has no site {site!r}{nearest(site, own)}"
+    if site is not None:
+        return f"{folder} has no models of its sites alone; leave out --site {site}"
+    whose = "the folder of a site has it"
+    if own:
+        whose = f"say whose with --site: {join_some(list(own))}"
+    return f"each site of {folder} deploys a model of its own; {whose}"
