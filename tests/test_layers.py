@@ -35,8 +35,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": BELOW_EXPERIMENT | {"experiment", "study"},
     "papers": BELOW_EXPERIMENT | {"experiment", "study", "report"},
     "federation": BELOW_FEDERATION,
-    "api": BELOW_FEDERATION,
-    "integrations": BELOW_FEDERATION | {"api"},
+    "api": BELOW_FEDERATION | {"federation"},
+    "integrations": BELOW_FEDERATION | {"api", "federation"},
     "cli": BELOW_FEDERATION | {"api", "federation", "integrations"},
 }
 METHODS = {"queries", "training"}  # one algorithm per file

@@ -6,11 +6,12 @@ import csv
 import json
 from pathlib import Path
 
+import onnxruntime
 import pytest
 from typer.testing import CliRunner
 
+import fallow as fl
 from fallow.cli.app import app
-from fallow.core.names import BUILT_IN
 from fallow.federation.card import CARD, INTENDED
 from fallow.federation.monitoring import watch
 from fallow.federation.site.predict import predict_at
@@ -56,6 +57,26 @@ def test_a_site_predicts_with_its_own_copy_of_the_model(
     count = predict_at(finished.folder / "basel", rows_file, ours)[1]
     assert count == predict_file(finished.place, rows_file, out=theirs)[1]
     assert ours.read_text() == theirs.read_text()
+
+
+def test_a_sites_model_is_loaded_exported_and_cited(
+    finished: Federation, tmp_path: Path
+) -> None:
+    folder = finished.folder / "basel"
+    loaded = fl.load_model(folder)
+    x = finished.data.x_test
+    file = loaded.export(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(file)
+    (probabilities,) = session.run(None, {"examples": x.float().numpy()})
+    assert abs(probabilities - loaded.predict_proba(x)).max() < 1e-5
+    from_coordinator = fl.load_model(finished.place)
+    assert (from_coordinator.predict_proba(x) == loaded.predict_proba(x)).all()
+    command = ["export-model", str(folder), "--onnx", str(tmp_path / "again.onnx")]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert (tmp_path / "again.onnx").read_bytes() == file.read_bytes()
+    for place in (folder, finished.place):
+        cited = CliRunner().invoke(app, ["cite", str(place)])
+        assert "@software{fallow," in cited.output
 
 
 def test_predictions_have_the_studys_ids_and_a_probability_of_each_class(

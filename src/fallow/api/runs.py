@@ -25,6 +25,7 @@ from fallow.api.settings import read_request
 from fallow.core.banks import Layout
 from fallow.core.events import name_run
 from fallow.core.methods import Predicting
+from fallow.core.names import OWN
 from fallow.core.own import Classes, lend
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
@@ -44,10 +45,13 @@ from fallow.settings.variants import variant
 from fallow.storage.files import load_tree
 from fallow.study.callbacks import Callback, CallbackList
 from fallow.study.cell import Setup, StudyRun
+from fallow.study.cite import cite_recipes
+from fallow.study.export_model import export_model
 from fallow.study.opening import keep_facts, prepare_study
 from fallow.study.predict import outputs_of
 from fallow.study.reading import read_study
 from fallow.study.study import run_cell
+from fallow.study.trained import Trained
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -338,6 +342,28 @@ class Run:
         save_run(self, place, site, licence, title)
         return place
 
+    def export(
+        self, file: str | Path, *, site: str | None = None, with_encoder: bool = True
+    ) -> Path:
+        """Write encoder, feature scaling and network to one file for other programs; the file.
+
+        file: a name that ends in ``.onnx``, for ONNX, or in ``.pt2``, for `torch.export`.  Its input
+        ``examples`` has shape (n, ...), its output ``probabilities`` (n, classes), or
+        ``predictions`` (n,) where there are numbers to predict.  Names of classes and columns are
+        in its metadata.
+        site: whose model, where each site has its own.  with_encoder: False: the input is what the
+        encoder makes of examples, for encoders that cannot be part of the file.
+
+        >>> import tempfile
+        >>> import fallow as fl
+        >>> run = fl.run("digits", cycles=0, progress=False)
+        >>> run.export(f"{tempfile.mkdtemp()}/model.onnx").name
+        'model.onnx'
+        """
+        with lend(self._classes):
+            model = Trained(self.recipe, self.saved, self.state_of(site), OWN)
+            return export_model(model, Path(file), with_encoder=with_encoder)
+
     def state_of(self, site: str | None = None) -> State:
         """The weights that predict, as flat vectors: the common ones, or those of a site."""
         with lend(self._classes):
@@ -377,6 +403,19 @@ class Run:
         import pandas as pd
 
         return pd.DataFrame(list(self.records.iloc[-1]["revealed"]))
+
+    def cite(self) -> str:
+        """BibTeX of Fallow, and of the papers of the algorithms that this run used.
+
+        >>> import fallow as fl
+        >>> run = fl.run(
+        ...     "digits", "badge", model="linear", cycles=0, rounds=1, progress=False
+        ... )
+        >>> "Deep Batch Active Learning" in run.cite()
+        True
+        """
+        with lend(self._classes):
+            return cite_recipes([self.recipe], tuple(self.saved["about"]["shape"]), OWN)
 
     def report(self, out: str | Path) -> Path:
         """Write the report page of a run that was kept in a folder (``out=`` of `run`)."""

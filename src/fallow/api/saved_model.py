@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from fallow.core.banks import Layout
 from fallow.core.build import build
-from fallow.core.names import BUILT_IN
+from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.data.own.frame import read_features
@@ -32,13 +32,16 @@ from fallow.experiment.model_maker import ModelMaker
 from fallow.experiment.versions import versions
 from fallow.models import networks
 from fallow.models.base import row_shape
+from fallow.models.custom import unwrap_model
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import LOADERS
 from fallow.storage.errors import sentence
 from fallow.storage.files import write_whole
 from fallow.storage.packing import UNREADABLE
 from fallow.storage.plain import markdown_text, one_line
+from fallow.study.export_model import export_model
 from fallow.study.predict import outputs_of
+from fallow.study.trained import Trained, read_trained
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,12 +166,14 @@ def _check_encoder(recipe: Recipe) -> None:
         )
 
 
-def _build_module(recipe: Recipe, about: RowsAbout) -> nn.Module:
+def _build_module(
+    recipe: Recipe, about: RowsAbout, policy: NamePolicy = BUILT_IN
+) -> nn.Module:
     """The network, with weights that are replaced.  Classes that did not come with Fallow are
     refused with a ValueError: whoever loads the repository does not have them."""
-    shape = shape_seen(recipe, tuple(about["shape"]), BUILT_IN)
+    shape = shape_seen(recipe, tuple(about["shape"]), policy)
     outputs = len(about["classes"]) or 1
-    maker = ModelMaker(recipe, shape, outputs, BUILT_IN)
+    maker = ModelMaker(recipe, shape, outputs, policy)
     return maker.build(stream(0, "template")).eval()
 
 
@@ -285,6 +290,7 @@ class LoadedModel:
     """A trained model that was read from a folder by `load_model`.
 
     recipe: its network, encoder and kind of numbers.  saved: weights, and what predicting needs.
+    policy: the names in the recipe that resolve.
 
     >>> import tempfile
     >>> import fallow as fl
@@ -297,6 +303,7 @@ class LoadedModel:
 
     recipe: Recipe
     saved: TrainedModel
+    policy: NamePolicy = BUILT_IN
 
     def __repr__(self) -> str:
         return (
@@ -311,15 +318,15 @@ class LoadedModel:
     @property
     def module(self) -> nn.Module:
         """The network in evaluation mode.  Rows are encoded, and scaled, outside of it."""
-        module = _build_module(self.recipe, self.saved["about"])
-        return Layout.of(module).load(module, self.state)
+        module = _build_module(self.recipe, self.saved["about"], self.policy)
+        return unwrap_model(Layout.of(module).load(module, self.state))
 
     @property
     def state(self) -> State:
         """The weights, by their names."""
         state = self.saved["state"]
         if state is None:
-            raise RuntimeError("a repository has one model")
+            raise RuntimeError("a loaded model is one model")
         return state
 
     def predict(self, rows: Any) -> npt.NDArray[Any]:
@@ -341,14 +348,29 @@ class LoadedModel:
 
     def _outputs(self, rows: Any) -> Tensor:
         x = read_rows_for(self.saved["about"], rows)
-        return outputs_of(self.recipe, self.saved, self.state, x, BUILT_IN)
+        return outputs_of(self.recipe, self.saved, self.state, x, self.policy)
+
+    def export(self, file: str | Path, *, with_encoder: bool = True) -> Path:
+        """Write encoder, feature scaling and network to one file; see `fallow.Run.export`."""
+        model = Trained(self.recipe, self.saved, self.state, self.policy)
+        return export_model(model, Path(file), with_encoder=with_encoder)
 
 
-def load_model(folder: str | Path) -> LoadedModel:
-    """The model of a folder that `Run.save` wrote, or that was downloaded from the Hugging Face hub.
+def load_model(
+    folder: str | Path,
+    *,
+    strategy: str | None = None,
+    seed: int | None = None,
+    site: str | None = None,
+) -> LoadedModel:
+    """Return the trained model of a folder.
 
-    Whoever wrote it may be anybody: nothing in it is run, classes are Fallow's own, and files that
-    do not fit one another are a ValueError in one sentence.
+    folder: one that `Run.save` wrote or that was downloaded from the Hugging Face hub, the folder
+    of a study (``out=`` of `run` and `compare`), or that of a real site.
+    strategy, seed, site: of a study, whose model: by default that of the reference with the first
+    seed.
+    Whoever wrote the folder may be anybody: nothing in it is run, classes are Fallow's own, and
+    files that do not fit one another are a ValueError in one sentence.
 
     >>> import tempfile
     >>> import fallow as fl
@@ -359,6 +381,15 @@ def load_model(folder: str | Path) -> LoadedModel:
     np.True_
     """
     place = Path(folder)
+    if not (place / CONFIG).exists():
+        trained = _read_trained(place, strategy, seed, site)
+        if trained is not None:
+            one: TrainedModel = {**trained.saved, "state": trained.state}
+            return LoadedModel(trained.recipe, one, trained.policy)
+    if strategy is not None or seed is not None or site is not None:
+        raise ValueError(
+            f"{place} has one model; leave out strategy, seed and site, or give the folder of a study"
+        )
     config = _read_config(place / CONFIG)
     try:
         about = _read_about(config["rows"])
@@ -393,6 +424,25 @@ def load_model(folder: str | Path) -> LoadedModel:
     shared = LoadedModel(recipe, saved)
     _try_a_row(place, shared)
     return shared
+
+
+def _read_trained(
+    folder: Path, strategy: str | None, seed: int | None, site: str | None
+) -> Trained | None:
+    """The model of a study's or a real site's folder; None where it is neither."""
+    from fallow.federation.site.folder import SETTINGS as SITE_SETTINGS
+    from fallow.federation.site.predict import read_site_model
+
+    if (
+        (folder / SITE_SETTINGS).exists()
+        and strategy is None
+        and seed is None
+        and site is None
+    ):
+        return read_site_model(folder)
+    if (folder / "study.json").exists():
+        return read_trained(folder, strategy, seed, site)
+    return None
 
 
 def _try_a_row(place: Path, shared: LoadedModel) -> None:

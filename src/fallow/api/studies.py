@@ -22,6 +22,7 @@ from fallow.api.runs import (
     warn_of_callback,
 )
 from fallow.api.settings import read_request
+from fallow.core.names import OWN
 from fallow.core.own import lend
 from fallow.core.words import count_noun
 from fallow.data import Dataset
@@ -39,6 +40,7 @@ from fallow.storage.errors import Failed
 from fallow.study.advice import Advice, advise, read_facts
 from fallow.study.callbacks import Callback, CallbackList
 from fallow.study.cell import Failure, Setup, StudyRun
+from fallow.study.cite import cite_study
 from fallow.study.forecast import MORE, By, Forecast, forecast_study
 from fallow.study.opening import keep_facts, prepare_study
 from fallow.study.reading import read_study as read_records
@@ -287,6 +289,11 @@ class Study:
         '\\\\begin{table}'
         """
         return to_latex(final_table(self.found))
+
+    def cite(self) -> str:
+        """BibTeX of Fallow, and of the papers of the algorithms that this study used."""
+        with lend(self.setup.classes):
+            return cite_study(self.setup.out, OWN)
 
     def run(self, query: Any, seed: int = 0) -> Run:
         """One run of the study, with its model.  Raises ValueError where it is not finished."""

@@ -31,6 +31,7 @@ from fallow.cli import (
     results,
     site,
     studies,
+    takeaway,
 )
 from fallow.cli.paths import leave_current_folder
 from fallow.core.refusal import Halted
@@ -56,6 +57,8 @@ for command in (
     results.forecast,
     advise.advise,
     results.predict,
+    takeaway.export_model,
+    takeaway.cite,
     new_study.init,
     new_study.new,
     lists.recipes,

@@ -140,6 +140,14 @@ LogForm = Annotated[
         "each.",
     ),
 ]
+OwnCode = Annotated[
+    bool,
+    typer.Option(
+        "--own-code",
+        help="Import the classes that the study names as module:Class, also from the current "
+        "directory: for studies of your own. Naming is running.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")]
 Studies = Annotated[list[Path], typer.Argument(help="Folders of studies.")]
 

@@ -191,14 +191,7 @@ def predict(
         str | None, typer.Option(help="Whose model, where each site deploys its own.")
     ] = None,
     out: Output = None,
-    own_code: Annotated[
-        bool,
-        typer.Option(
-            "--own-code",
-            help="Import the classes that the study names as module:Class, also from the current "
-            "directory: for studies of your own. Naming is running.",
-        ),
-    ] = False,
+    own_code: opt.OwnCode = False,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
@@ -220,7 +213,7 @@ def predict(
                 use_current_folder()
                 policy = OWN
             else:
-                policy = _policy(study)
+                policy = find_policy(study)
             found = predict_file(study, data, query, seed, out, site, policy)
     said = f"Wrote {count_noun(found.rows, 'prediction')} to {found.path}"
     if found.lacking:
@@ -245,7 +238,7 @@ def keep_private(*folders: Path) -> None:
         opt.for_a_real_site()
 
 
-def _policy(study: Path) -> NamePolicy:
+def find_policy(study: Path) -> NamePolicy:
     """Whose classes a study may name: at a coordinator those that it was made with."""
     from fallow.core.names import BUILT_IN
     from fallow.federation.coordinator.folder import ABOUT, CoordinatorFolder

@@ -78,6 +78,7 @@ class Contract:
     # reads hidden labels: an upper bound, never at a real site
     simulator_only: bool = False
     # what others need to know of a method without knowing its name
+    authors: str = ""  # of the paper, as BibTeX has them: "Last, First and Last, First"
     short: str = ""  # what tables call it, where that is shorter than the title
     aliases: tuple[str, ...] = ()  # other words by which studies may name it
     options: tuple[str, ...] = ()  # settings of a recipe that were made for it

@@ -89,6 +89,7 @@ class Convolution:
         title="Convolution",
         paper="Learning Feature Representations with K-means",
         year=2012,
+        authors="Coates, Adam and Ng, Andrew Y.",
         sum={
             "contrast": "totals over sites of rows, and of the mean variance of the patches of "
             "their pictures",

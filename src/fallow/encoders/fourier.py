@@ -66,6 +66,7 @@ class Fourier:
         title="Fourier",
         paper="Random Features for Large-Scale Kernel Machines",
         year=2007,
+        authors="Rahimi, Ali and Recht, Benjamin",
         sum={"moments": "totals over sites of rows, of each column and of its squares"},
     )
 

@@ -7,7 +7,7 @@ import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +67,9 @@ def encoder_class(network: Network) -> type:
                     parts.append(_embed_block(embed, block.to(like), title).float().cpu())
             return torch.cat(parts)
 
+        def network(self, shape: Shape, state: State) -> nn.Module:
+            return Embedding(frozen)
+
         def weights_digest(self) -> str:
             return digest
 
@@ -77,6 +80,23 @@ def encoder_class(network: Network) -> type:
     Given.__module__ = "given"
     Given.__annotations__ = {}
     return Given
+
+
+@final
+class Embedding(nn.Module):
+    """What `encoder_class` makes of rows, as a module for export."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(network)
+        self.kind = torch.float32
+        if isinstance(network, nn.Module):
+            self.kind = next((weight.dtype for weight in network.parameters()), self.kind)
+            self.cpu()
+
+    def forward(self, x: Tensor) -> Tensor:
+        embed: Network = getattr(self.network, "embed", self.network)
+        return embed(x.to(self.kind)).flatten(1).float()
 
 
 def _embed_block(embed: Network, block: Tensor, title: str) -> Tensor:

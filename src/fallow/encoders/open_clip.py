@@ -51,6 +51,7 @@ class OpenCLIP(PhotoEncoder):
         title="Open CLIP",
         paper="Learning Transferable Visual Models From Natural Language Supervision",
         year=2021,
+        authors="Radford, Alec and others",
         sum={"colours": ABOUT_COLOURS},
     )
 

@@ -56,7 +56,10 @@ class SentenceTransformers:
 
     version: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
-        title="Sentence Transformers", paper="Sentence-BERT", year=2019
+        title="Sentence Transformers",
+        paper="Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks",
+        year=2019,
+        authors="Reimers, Nils and Gurevych, Iryna",
     )
 
     def __post_init__(self) -> None:

@@ -55,6 +55,7 @@ class TabPFN:
         title="TabPFN",
         paper="Accurate predictions on small data with a tabular foundation model",
         year=2025,
+        authors="Hollmann, Noah and others",
     )
 
     def __post_init__(self) -> None:

@@ -55,6 +55,8 @@ class ACSFW:
         title="ACS-FW",
         paper="Bayesian Batch Active Learning as Sparse Subset Approximation",
         year=2019,
+        authors="Pinsler, Robert and Gordon, Jonathan and "
+        "Nalisnick, Eric and Hernández-Lobato, José Miguel",
         keep={"select": "number of picks"},
         needs=("local",),
         regression=True,

@@ -65,6 +65,7 @@ class AHFAL:
         title="AHFAL",
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
+        authors="Anonymous",
         sum={"share": "totals over sites of label shares per class and of their squares"},
         keep={"select": "number of picks"},
         needs=("local", "global"),

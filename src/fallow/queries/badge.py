@@ -49,6 +49,8 @@ class BADGE:
         title="BADGE",
         paper="Deep Batch Active Learning by Diverse, Uncertain Gradient Lower Bounds",
         year=2020,
+        authors="Ash, Jordan T. and Zhang, Chicheng and "
+        "Krishnamurthy, Akshay and Langford, John and Agarwal, Alekh",
         keep={"select": "number of picks"},
         needs=("local",),
         draws=True,

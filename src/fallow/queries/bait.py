@@ -60,6 +60,8 @@ class BAIT:
         title="BAIT",
         paper="Gone Fishing: Neural Active Learning with Fisher Embeddings",
         year=2021,
+        authors="Ash, Jordan T. and Goel, Surbhi and "
+        "Krishnamurthy, Akshay and Kakade, Sham",
         keep={"select": "number of picks"},
         needs=("local",),
         regression=True,

@@ -56,6 +56,7 @@ class BALD:
         title="BALD",
         paper="Deep Bayesian Active Learning with Image Data",
         year=2017,
+        authors="Gal, Yarin and Islam, Riashat and Ghahramani, Zoubin",
         keep={"select": "number of picks"},
         needs=("local",),
         draws=True,

@@ -42,6 +42,7 @@ class CoreSet:
         aliases=("k-center",),
         paper="Active Learning for Convolutional Neural Networks: A Core-Set Approach",
         year=2018,
+        authors="Sener, Ozan and Savarese, Silvio",
         keep={"select": "number of picks"},
         needs=("local",),
         regression=True,

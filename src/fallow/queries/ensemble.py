@@ -57,6 +57,7 @@ class Ensemble:
         title="Ensemble (EnsLogit, EnsRank)",
         paper="Re-thinking Federated Active Learning based on Inter-class Diversity",
         year=2023,
+        authors="Kim, SangMook and Bae, Sangmin and Song, Hwanjun and Yun, Se-Young",
         keep={"select": "number of picks"},
         needs=BOTH,
         local_source="scratch",

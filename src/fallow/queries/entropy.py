@@ -41,8 +41,9 @@ class Entropy:
 
     contract: ClassVar[Contract] = Contract(
         title="Entropy sampling",
-        paper="Settles, Active Learning Literature Survey",
+        paper="Active Learning Literature Survey",
         year=2009,
+        authors="Settles, Burr",
         sum={
             "upload": "totals over sites of rows and of weighted models, for the average alone"
         },

@@ -65,6 +65,7 @@ class FairFAL:
         title="FairFAL",
         paper="Federated Active Learning Under Extreme Non-IID and Global Class Imbalance",
         year=2026,
+        authors="Zong and Huang",
         sum={
             "imbalance": "totals over sites of class imbalance and of sites that have labels"
         },

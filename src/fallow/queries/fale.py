@@ -117,6 +117,7 @@ class FALE:
         title="FALE",
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
+        authors="Tang and others",
         sum={
             "totals": "totals over sites of rows and of each column",
             "spread": "totals over sites of squares of each column",

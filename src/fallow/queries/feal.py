@@ -59,6 +59,7 @@ class FEAL:
         paper="Think Twice Before Selection: Federated Evidential Active Learning for Medical "
         "Image Analysis with Domain Shifts",
         year=2024,
+        authors="Chen, Jiayi and Ma, Benteng and Cui, Hengfei and Xia, Yong",
         keep={"select": "number of picks"},
         needs=("local", "global"),
         not_solved="it reads outputs as evidence for classes, which those of a model that "

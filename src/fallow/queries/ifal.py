@@ -76,6 +76,7 @@ class IFAL:
         title="IFAL",
         paper="Inconsistency-Based Federated Active Learning",
         year=2025,
+        authors="Zong and others",
         keep={"select": "number of picks"},
         needs=("local", "global"),
         models=("kd",),

@@ -40,6 +40,8 @@ class KSAS:
         title="KSAS (KAFAL)",
         paper="Knowledge-Aware Federated Active Learning with Non-IID Data",
         year=2023,
+        authors="Cao, Yu-Tong and Shi, Ye and "
+        "Yu, Baosheng and Wang, Jingya and Tao, Dacheng",
         keep={"select": "number of picks"},
         needs=("local", "global"),
         tags=("disagreement",),

@@ -44,6 +44,8 @@ class LCMD:
         title="LCMD",
         paper="A Framework and Benchmark for Deep Batch Active Learning for Regression",
         year=2023,
+        authors="Holzmüller, David and Zaverkin, Viktor and "
+        "Kästner, Johannes and Steinwart, Ingo",
         keep={"select": "number of picks"},
         needs=("local",),
         regression=True,

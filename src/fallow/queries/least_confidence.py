@@ -28,8 +28,9 @@ class LeastConfidence:
 
     contract: ClassVar[Contract] = Contract(
         title="Least-confidence sampling",
-        paper="Lewis, Gale, A Sequential Algorithm for Training Text Classifiers",
+        paper="A Sequential Algorithm for Training Text Classifiers",
         year=1994,
+        authors="Lewis, David D. and Gale, William A.",
         keep={"select": "number of picks"},
         needs=("local",),
     )

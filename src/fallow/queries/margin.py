@@ -28,8 +28,9 @@ class Margin:
 
     contract: ClassVar[Contract] = Contract(
         title="Margin sampling",
-        paper="Scheffer et al., Active Hidden Markov Models",
+        paper="Active Hidden Markov Models",
         year=2001,
+        authors="Scheffer, Tobias and Decomain, Christian and Wrobel, Stefan",
         keep={"select": "number of picks"},
         needs=("local",),
     )

@@ -51,6 +51,7 @@ class NoiseStability:
         title="Noise Stability",
         paper="Deep Active Learning with Noise Stability",
         year=2024,
+        authors="Li and others",
         keep={"select": "number of picks"},
         needs=("local",),
         draws=True,

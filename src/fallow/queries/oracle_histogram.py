@@ -46,6 +46,7 @@ class OracleHistogram:
         title="Oracle histogram",
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
+        authors="Anonymous",
         sum={
             "histogram": "simulation only: totals over sites of the true classes of all rows"
         },

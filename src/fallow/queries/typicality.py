@@ -46,6 +46,7 @@ class Typicality:
         aliases=("typiclust",),
         paper="Active Learning on a Budget: Opposite Strategies Suit High and Low Budgets",
         year=2022,
+        authors="Hacohen, Guy and Dekel, Avihu and Weinshall, Daphna",
         keep={"select": "number of picks"},
         needs=("local",),
         draws=True,

@@ -27,6 +27,7 @@ from fallow.storage.files import write_whole
 from fallow.study.trained import Trained
 
 Format = Literal["onnx", "torch"]
+ENDINGS: dict[str, Format] = {".onnx": "onnx", ".pt2": "torch"}
 INPUT = "examples"
 OPSET = 17  # of ONNX, from 2022
 N_TRACED = 3  # examples: any other number can be passed later
@@ -124,7 +125,8 @@ def build_whole_model(
         is_rounded=encoder is not None and is_half(encoder),
     )
     draw = stream(0, "export")
-    return whole.eval(), torch.rand((N_TRACED, *shape), generator=draw)
+    whole.eval().requires_grad_(False)
+    return whole, torch.rand((N_TRACED, *shape), generator=draw)
 
 
 def _export_encoder(
@@ -140,13 +142,21 @@ def _export_encoder(
 
 
 def export_model(
-    model: Trained, path: Path, format: Format, *, with_encoder: bool = True
-) -> None:
-    """Write a trained model to a file of ONNX, or of ``torch.export``.
+    model: Trained, path: Path, *, format: Format | None = None, with_encoder: bool = True
+) -> Path:
+    """Write a trained model to a file of ONNX or of ``torch.export``; return its path.
+
+    format: by default by the ending of the name, .onnx or .pt2.
 
     The input ``examples`` has shape (n, ...), the output ``probabilities`` (n, classes) or
     ``predictions`` (n,).  Names of classes and columns are in the metadata of the file.
     """
+    if format is None:
+        format = ENDINGS.get(path.suffix.lower())
+    if format is None:
+        raise ValueError(
+            f"{path.name} ends in neither .onnx nor .pt2, which tell the format; rename it"
+        )
     whole, examples = build_whole_model(model, with_encoder=with_encoder)
     about = model.saved["about"]
     metadata = {
@@ -160,6 +170,7 @@ def export_model(
         else:
             content = _write_torch(whole, examples, metadata)
     write_whole(path, content)
+    return path
 
 
 def _write_onnx(whole: WholeModel, examples: Tensor, metadata: dict[str, str]) -> bytes:

@@ -140,6 +140,8 @@ class ClosedForm:
         title="Closed-form head",
         paper="Accelerating Heterogeneous Federated Learning with Closed-form Classifiers",
         year=2024,
+        authors="Fanì, Eros and Camoriano, Raffaello and "
+        "Caputo, Barbara and Ciccone, Marco",
         short="Closed form",
         sum={
             "class_counts": "totals over sites of labels of each class",

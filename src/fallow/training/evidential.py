@@ -53,6 +53,7 @@ class Evidential(StepTraining):
         paper="Think Twice Before Selection: Federated Evidential Active Learning for Medical "
         "Image Analysis with Domain Shifts",
         year=2024,
+        authors="Chen, Jiayi and Ma, Benteng and Cui, Hengfei and Xia, Yong",
         sum={"upload": "totals over sites of rows and of weighted models"},
         regression=False,
     )

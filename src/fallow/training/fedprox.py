@@ -46,6 +46,8 @@ class FedProx(StepTraining):
         title="FedProx",
         paper="Federated Optimization in Heterogeneous Networks",
         year=2020,
+        authors="Li, Tian and Sahu, Anit Kumar and Zaheer, Manzil and "
+        "Sanjabi, Maziar and Talwalkar, Ameet and Smith, Virginia",
         sum={"upload": "totals over sites of rows and of weighted models"},
     )
 

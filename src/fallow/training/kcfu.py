@@ -57,6 +57,8 @@ class KCFU(StepTraining):
         title="KCFU (KAFAL)",
         paper="Knowledge-Aware Federated Active Learning with Non-IID Data",
         year=2023,
+        authors="Cao, Yu-Tong and Shi, Ye and "
+        "Yu, Baosheng and Wang, Jingya and Tao, Dacheng",
         sum={"upload": "totals over sites of rows and of weighted models"},
         regression=False,
     )

@@ -75,6 +75,7 @@ class MaskedSolve:
         title="Least squares on masked rows (FALE)",
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
+        authors="Tang and others",
         sum={
             "centre": "totals over sites of labelled columns",
             "columns": "totals over sites of labelled columns and their squares",

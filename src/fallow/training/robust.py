@@ -76,6 +76,7 @@ class Robust(StepTraining):
         title="Robust averages",
         paper="Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
         year=2018,
+        authors="Yin, Dong and Chen, Yudong and Ramchandran, Kannan and Bartlett, Peter",
         each={"upload": "each site's model and its number of rows"},
         secure_sum=False,
         at_server=("refused",),

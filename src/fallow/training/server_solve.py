@@ -75,6 +75,7 @@ class ServerSolve:
         title="Least squares at the server (FALE)",
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
+        authors="Tang and others",
         sum={
             "centre": "totals over sites of labelled columns",
             "normal": "totals over sites of products of labelled rows and labels",

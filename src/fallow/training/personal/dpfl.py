@@ -141,6 +141,7 @@ class DPFL(StepTraining):
         title="DPFL",
         paper="Decentralized Personalized Federated Learning",
         year=2025,
+        authors="Kharrat, Salma and Canini, Marco and Horváth, Samuel",
         each={
             "order": "a random order of the site's peers",
             "found": "whose models the site chose or refused, and how many it evaluated",

@@ -32,6 +32,8 @@ class FedAvgPost(StepTraining):
         title="FedAvg, after local training",
         paper="Communication-Efficient Learning of Deep Networks from Decentralized Data",
         year=2017,
+        authors="McMahan, H. Brendan and Moore, Eider and "
+        "Ramage, Daniel and Hampson, Seth and Agüera y Arcas, Blaise",
         sum={"upload": "totals over sites of rows and of weighted models"},
     )
 

@@ -47,6 +47,8 @@ class FedRep(StepTraining):
         title="FedRep",
         paper="Exploiting Shared Representations for Personalized Federated Learning",
         year=2021,
+        authors="Collins, Liam and Hassani, Hamed and "
+        "Mokhtari, Aryan and Shakkottai, Sanjay",
         sum={"upload": "totals over sites of rows and of weighted bodies"},
         keep={"receive": "number of sites that took the common body"},
         at_server=("begun",),

@@ -42,6 +42,8 @@ class FedAvgFT(StepTraining):
         short="FedAvg+FT",
         paper="Communication-Efficient Learning of Deep Networks from Decentralized Data",
         year=2017,
+        authors="McMahan, H. Brendan and Moore, Eider and "
+        "Ramage, Daniel and Hampson, Seth and Agüera y Arcas, Blaise",
         sum=TOTALS,
         keep=CHOSEN,
         models=("tuned",),
@@ -107,6 +109,8 @@ class FedProxFT(StepTraining):
         short="FedProx+FT",
         paper="Federated Optimization in Heterogeneous Networks",
         year=2020,
+        authors="Li, Tian and Sahu, Anit Kumar and Zaheer, Manzil and "
+        "Sanjabi, Maziar and Talwalkar, Ameet and Smith, Virginia",
         sum=TOTALS,
         keep={**CHOSEN, "tuned": "number of sites that tuned"},
         models=("tuned",),

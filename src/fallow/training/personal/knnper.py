@@ -55,6 +55,8 @@ class KNNPer(StepTraining):
         title="kNN-Per",
         paper="Personalized Federated Learning through Local Memorization",
         year=2022,
+        authors="Marfoq, Othmane and Neglia, Giovanni and "
+        "Kameni, Laetitia and Vidal, Richard",
         sum={"upload": "totals over sites of rows and of weighted models"},
         regression=False,
     )

@@ -55,6 +55,7 @@ class PerFedAvg(StepTraining):
         paper="Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic "
         "Meta-Learning Approach",
         year=2020,
+        authors="Fallah, Alireza and Mokhtari, Aryan and Ozdaglar, Asuman",
         sum={"upload": "totals over sites of rows and of weighted models"},
         at_server=("holders",),
         models=("common", "adapted"),

@@ -60,6 +60,7 @@ class PFedGraph(StepTraining):
         title="pFedGraph",
         paper="Personalized Federated Learning with Inferred Collaboration Graphs",
         year=2023,
+        authors="Ye, Rui and others",
         each={"upload": "each site's model and its number of rows"},
         secure_sum=False,
         models=("mixture",),

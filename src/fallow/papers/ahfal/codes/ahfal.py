@@ -66,6 +66,7 @@ class RatioAHFAL:
         aliases=("fallow.compat:RatioAHFAL",),
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
+        authors="Anonymous",
         sum={
             "share": "totals over sites of label shares per class, of their squares, and of label "
             "counts per class"

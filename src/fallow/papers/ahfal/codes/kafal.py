@@ -54,6 +54,8 @@ class NaNKSAS:
         aliases=("fallow.compat:NaNKSAS",),
         paper="Knowledge-Aware Federated Active Learning with Non-IID Data",
         year=2023,
+        authors="Cao, Yu-Tong and Shi, Ye and "
+        "Yu, Baosheng and Wang, Jingya and Tao, Dacheng",
         each={"first": "each site's first label counts per class"},
         keep={"select": "number of picks"},
         needs=("local", "global"),

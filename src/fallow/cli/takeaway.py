@@ -1,0 +1,123 @@
+"""``fallow export-model`` and ``cite``: what leaves a study for other programs and papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fallow.cli import options as opt
+from fallow.cli.results import Output, Query, find_policy, keep_private
+from fallow.cli.waiting import Waiting
+
+if TYPE_CHECKING:
+    from fallow.core.names import NamePolicy
+    from fallow.study.trained import Trained
+
+
+def export_model(
+    study: Annotated[Path, typer.Argument(help="Folder of a study, or of a real site.")],
+    onnx: Annotated[
+        Path | None, typer.Option(metavar="FILE.onnx", help="Write a file of ONNX.")
+    ] = None,
+    torch: Annotated[
+        Path | None, typer.Option(metavar="FILE.pt2", help="Write a file of torch.export.")
+    ] = None,
+    query: Query = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Whose model; by default the first.")
+    ] = None,
+    site: Annotated[
+        str | None, typer.Option(help="Whose model, where each site deploys its own.")
+    ] = None,
+    without_encoder: Annotated[
+        bool,
+        typer.Option(
+            "--without-encoder",
+            help="Leave the encoder out: the input is the features that it makes of examples.",
+        ),
+    ] = False,
+    own_code: opt.OwnCode = False,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
+) -> None:
+    """Write encoder, feature scaling and model to one file for other programs.
+
+    For example:
+
+    fallow export-model runs/mine --onnx model.onnx
+    """
+    files = {"onnx": onnx, "torch": torch}
+    if onnx is None and torch is None:
+        raise ValueError("say which file to write: --onnx FILE.onnx, or --torch FILE.pt2")
+    from fallow.study.export_model import export_model as write_model
+
+    keep_private(study)
+    about: dict[str, object] = {}
+    lines = []
+    with Waiting(opt.console(quiet=quiet or as_json), "exporting the model"):
+        model = read_model(study, query, seed, site, own_code=own_code)
+        for format, path in files.items():
+            if path is not None:
+                write_model(model, path, format=format, with_encoder=not without_encoder)
+                about[format] = str(path)
+                lines.append(f"Wrote {path}")
+    opt.tell(lines, about, quiet=quiet, as_json=as_json)
+
+
+def cite(
+    study: Annotated[
+        Path, typer.Argument(help="Folder of a study, a coordinator, or a real site.")
+    ],
+    out: Output = None,
+    own_code: opt.OwnCode = False,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
+) -> None:
+    """Print BibTeX of Fallow and of the algorithms that a study used."""
+    from fallow.federation.site.folder import SETTINGS, SiteFolder
+    from fallow.storage.files import write_whole
+    from fallow.study.cite import cite_recipes, cite_study
+
+    keep_private(study)
+    if (study / SETTINGS).exists():
+        agreed = SiteFolder.open(study).agreement
+        text = cite_recipes([agreed.recipe], policy=agreed.names)
+    else:
+        text = cite_study(study, _choose_policy(study, own_code=own_code))
+    if out is not None:
+        write_whole(out, text.encode())
+        opt.tell([f"Wrote {out}"], {"file": str(out)}, quiet=quiet, as_json=as_json)
+        return
+    opt.tell([text.rstrip()], {"bibtex": text}, quiet=quiet, as_json=as_json)
+
+
+def read_model(
+    study: Path,
+    query: str | None,
+    seed: int | None,
+    site: str | None,
+    *,
+    own_code: bool,
+) -> Trained:
+    """The model of a study's or a real site's folder."""
+    from fallow.federation.site.folder import SETTINGS
+    from fallow.federation.site.predict import read_site_model
+    from fallow.study.trained import read_trained
+
+    if (study / SETTINGS).exists() and not (query or seed or site):
+        return read_site_model(study)
+    return read_trained(study, query, seed, site, _choose_policy(study, own_code=own_code))
+
+
+def _choose_policy(study: Path, *, own_code: bool) -> NamePolicy:
+    """Whose classes a study may name: any where the user vouches for it."""
+    from fallow.core.names import OWN
+
+    if not own_code:
+        return find_policy(study)
+    from fallow.cli.paths import use_current_folder
+
+    use_current_folder()
+    return OWN

@@ -1,0 +1,125 @@
+"""BibTeX of Fallow and of the papers of the algorithms that a study used."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+from fallow import encoders
+from fallow.core.build import find
+from fallow.core.contract import Contract
+from fallow.core.methods import Method
+from fallow.core.names import BUILT_IN, NamePolicy
+from fallow.encoders.base import Shape
+from fallow.experiment.encoding import encoder_of
+from fallow.experiment.finished import TrainedModel
+from fallow.experiment.methods import methods_of
+from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.variants import variant
+from fallow.storage.files import load_tree
+from fallow.storage.plain import one_line
+from fallow.study.reading import read_study
+
+TITLE = "Fallow: federated active learning"
+AUTHORS = "{The Fallow authors}"
+RELEASED = "2026"
+PARTS = ("query", "training", "initial", "head")
+"""Algorithms that a paper may stand behind; the others are Fallow's own means."""
+
+
+def cite_recipes(
+    recipes: Iterable[Recipe], shape: Shape | None = None, policy: NamePolicy = BUILT_IN
+) -> str:
+    """Return entries of BibTeX, each once, that of Fallow first.
+
+    shape: of an example, by which the encoder ``auto`` is settled.  Algorithms without a known paper
+    that are not Fallow's own, and names that ``policy`` does not resolve, are comments.
+
+    >>> print(cite_recipes([]).splitlines()[0])
+    @software{fallow,
+    """
+    entries = {"fallow": _own_entry()}
+    comments: dict[str, None] = {}
+    for recipe in recipes:
+        try:
+            algorithms = list(_find_algorithms(recipe, shape, policy))
+        except ValueError as error:
+            comments[
+                f"% {one_line(str(recipe.query))} is not cited: {one_line(str(error))}"
+            ] = None
+            continue
+        for cls in algorithms:
+            contract = cls.contract
+            if contract.authors:
+                entries[_make_key(contract)] = _write_entry(contract)
+            elif not cls.__module__.startswith("fallow."):
+                comments[
+                    f"% {one_line(contract.title)} is not part of Fallow: cite its paper"
+                ] = None
+    blocks = [*entries.values()]
+    if comments:
+        blocks.append("\n".join(comments) + "\n")
+    return "\n".join(blocks)
+
+
+def cite_study(folder: Path, policy: NamePolicy = BUILT_IN) -> str:
+    """Return `cite_recipes` of all strategies of the study in ``folder``."""
+    study = read_study(folder).study
+    recipe = recipe_from(dict(study.recipe))
+    recipes = [variant(recipe, query) for query in study.queries]
+    shape = None
+    for path in sorted(folder.rglob("model.safetensors")):
+        saved: TrainedModel = load_tree(path, path.parent)
+        shape = tuple(saved["about"]["shape"])
+        break
+    return cite_recipes(recipes, shape, policy)
+
+
+def _find_algorithms(
+    recipe: Recipe, shape: Shape | None, policy: NamePolicy
+) -> Iterator[type[Method]]:
+    methods = methods_of(recipe, policy=policy)
+    for part in PARTS:
+        if part in methods:
+            yield type(methods[part])
+    if recipe.encoder is None:
+        return
+    if shape is not None:
+        yield type(encoder_of(recipe, shape, policy))
+    else:
+        yield find((encoders,), recipe.encoder.name, policy)
+
+
+def _own_entry() -> str:
+    lines = {
+        "title": f"{{{TITLE}}}",
+        "author": AUTHORS,
+        "year": RELEASED,
+        "version": version("fallow"),
+    }
+    return _format_entry("software", "fallow", lines)
+
+
+def _write_entry(contract: Contract) -> str:
+    lines = {
+        "title": f"{{{contract.paper}}}",
+        "author": contract.authors,
+        "year": str(contract.year),
+    }
+    return _format_entry("misc", _make_key(contract), lines)
+
+
+def _format_entry(kind: str, key: str, lines: dict[str, str]) -> str:
+    fields = "".join(f"  {name} = {{{value}}},\n" for name, value in lines.items())
+    return f"@{kind}{{{key},\n{fields}}}\n"
+
+
+def _make_key(contract: Contract) -> str:
+    """A key such as ``ash2020deep``: first author, year, first long word of the title."""
+    author = re.split(r"[ ,]", contract.authors)[0]
+    word = next(word for word in re.findall(r"\w+", contract.paper) if len(word) > 3)
+    plain = unicodedata.normalize("NFKD", f"{author}{contract.year}{word}")
+    return plain.encode("ascii", "ignore").decode().lower()
