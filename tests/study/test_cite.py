@@ -15,7 +15,8 @@ import fallow as fl
 from fallow import encoders, queries, training
 from fallow.cli.app import app
 from fallow.core.build import names
-from fallow.study.cite import cite_recipes
+from fallow.settings.recipe import Recipe
+from fallow.study.cite import cite_strategies
 from fallow.training import personal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +37,7 @@ def test_each_algorithm_with_a_paper_names_its_authors(package: Any) -> None:
 
 def test_the_entry_of_fallow_is_that_of_the_citation_file() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    entry = cite_recipes([])
+    entry = cite_strategies(Recipe("a"), [])
     assert f"title = {{{{{citation['title']}}}}}" in entry
     assert f"author = {{{{{citation['authors'][0]['name']}}}}}" in entry
     assert f"year = {{{citation['date-released'].year}}}" in entry
@@ -83,7 +84,8 @@ def take_first(view: Any, n: int) -> list[int]:
 
 
 def test_a_strategy_of_the_user_is_named_in_a_comment() -> None:
-    run = fl.run("digits", take_first, **{**SMALL, "cycles": 1}, model="linear")
+    settings = {**SMALL, "cycles": 1, "training": "fedavg"}
+    run = fl.run("digits", take_first, **settings)
     comment = run.cite().splitlines()[-1]
     assert comment.startswith("% ")
     assert "is not part of Fallow: cite its paper" in comment

@@ -36,6 +36,8 @@ class TwoConvolutions(nn.Module):
 
 def run_on_digits(**settings: Any) -> tuple[fl.Run, np.ndarray]:
     digits = fl.load("digits")
+    if "rounds" in settings:
+        settings["training"] = "fedavg"
     return fl.run(digits, "random", **SETTINGS, **settings), digits.x_test.numpy()
 
 

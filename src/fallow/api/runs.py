@@ -45,7 +45,7 @@ from fallow.settings.variants import variant
 from fallow.storage.files import load_tree
 from fallow.study.callbacks import Callback, CallbackList
 from fallow.study.cell import Setup, StudyRun
-from fallow.study.cite import cite_recipes
+from fallow.study.cite import cite_strategies
 from fallow.study.export_model import export_model
 from fallow.study.opening import keep_facts, prepare_study
 from fallow.study.predict import outputs_of
@@ -415,7 +415,8 @@ class Run:
         True
         """
         with lend(self._classes):
-            return cite_recipes([self.recipe], tuple(self.saved["about"]["shape"]), OWN)
+            shape = tuple(self.saved["about"]["shape"])
+            return cite_strategies(self.recipe, [str(self.recipe.query)], shape, OWN)
 
     def report(self, out: str | Path) -> Path:
         """Write the report page of a run that was kept in a folder (``out=`` of `run`)."""

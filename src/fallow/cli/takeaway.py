@@ -78,12 +78,13 @@ def cite(
     """Print BibTeX of Fallow and of the algorithms that a study used."""
     from fallow.federation.site.folder import SETTINGS, SiteFolder
     from fallow.storage.files import write_whole
-    from fallow.study.cite import cite_recipes, cite_study
+    from fallow.study.cite import cite_strategies, cite_study
 
     keep_private(study)
     if (study / SETTINGS).exists():
         agreed = SiteFolder.open(study).agreement
-        text = cite_recipes([agreed.recipe], policy=agreed.names)
+        query = str(agreed.recipe.query)
+        text = cite_strategies(agreed.recipe, [query], policy=agreed.names)
     else:
         text = cite_study(study, _choose_policy(study, own_code=own_code))
     if out is not None:

@@ -57,6 +57,7 @@ class DropQuery:
         title="DropQuery",
         paper="Revisiting Active Learning in the Era of Vision Foundation Models",
         year=2024,
+        authors="Gupte, Sanket Rajan and others",
         keep={"select": "number of selected examples"},
         needs=("local",),
         draws=True,

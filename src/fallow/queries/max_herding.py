@@ -49,6 +49,7 @@ class MaxHerding:
         title="MaxHerding",
         paper="Generalized Coverage for More Robust Low-Budget Active Learning",
         year=2024,
+        authors="Bae, Wonho and Noh, Junhyug and Sutherland, Danica J.",
         keep={"select": "number of selected examples"},
         needs=("local",),
     )

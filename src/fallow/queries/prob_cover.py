@@ -57,6 +57,7 @@ class ProbCover:
         title="ProbCover",
         paper="Active Learning Through a Covering Lens",
         year=2022,
+        authors="Yehuda, Ofer and Dekel, Avihu and Hacohen, Guy and Weinshall, Daphna",
         keep={"select": "number of selected examples"},
         needs=("local",),
         draws=True,

@@ -48,6 +48,7 @@ class UncertaintyHerding:
         title="Uncertainty Herding",
         paper="Uncertainty Herding: One Active Learning Method for All Label Budgets",
         year=2025,
+        authors="Bae, Wonho and others",
         keep={"select": "number of selected examples"},
         needs=("local",),
     )

@@ -30,26 +30,27 @@ PARTS = ("query", "training", "initial", "head")
 """Algorithms that a paper may stand behind; the others are Fallow's own means."""
 
 
-def cite_recipes(
-    recipes: Iterable[Recipe], shape: Shape | None = None, policy: NamePolicy = BUILT_IN
+def cite_strategies(
+    recipe: Recipe,
+    queries: Iterable[str],
+    shape: Shape | None = None,
+    policy: NamePolicy = BUILT_IN,
 ) -> str:
     """Return entries of BibTeX, each once, that of Fallow first.
 
-    shape: of an example, by which the encoder ``auto`` is settled.  Algorithms without a known paper
+    queries: the strategies that ran by the recipe, with settings of their own.  shape: of an example, by which the encoder ``auto`` is settled.  Algorithms without a known paper
     that are not Fallow's own, and names that ``policy`` does not resolve, are comments.
 
-    >>> print(cite_recipes([]).splitlines()[0])
+    >>> print(cite_strategies(Recipe("a"), ["badge"]).splitlines()[0])
     @software{fallow,
     """
     entries = {"fallow": _own_entry()}
     comments: dict[str, None] = {}
-    for recipe in recipes:
+    for query in queries:
         try:
-            algorithms = list(_find_algorithms(recipe, shape, policy))
+            algorithms = list(_find_algorithms(variant(recipe, query), shape, policy))
         except ValueError as error:
-            comments[
-                f"% {one_line(str(recipe.query))} is not cited: {one_line(str(error))}"
-            ] = None
+            comments[f"% {one_line(query)} is not cited: {one_line(str(error))}"] = None
             continue
         for cls in algorithms:
             contract = cls.contract
@@ -66,16 +67,15 @@ def cite_recipes(
 
 
 def cite_study(folder: Path, policy: NamePolicy = BUILT_IN) -> str:
-    """Return `cite_recipes` of all strategies of the study in ``folder``."""
+    """Return `cite_strategies` of all strategies of the study in ``folder``."""
     study = read_study(folder).study
     recipe = recipe_from(dict(study.recipe))
-    recipes = [variant(recipe, query) for query in study.queries]
     shape = None
     for path in sorted(folder.rglob("model.safetensors")):
         saved: TrainedModel = load_tree(path, path.parent)
         shape = tuple(saved["about"]["shape"])
         break
-    return cite_recipes(recipes, shape, policy)
+    return cite_strategies(recipe, study.queries, shape, policy)
 
 
 def _find_algorithms(
