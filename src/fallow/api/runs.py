@@ -409,7 +409,7 @@ class Run:
 
         >>> import fallow as fl
         >>> run = fl.run(
-        ...     "digits", "badge", model="linear", cycles=0, rounds=1, progress=False
+        ...     "digits", "badge", training="fedavg", cycles=0, rounds=1, progress=False
         ... )
         >>> "Deep Batch Active Learning" in run.cite()
         True

@@ -38,8 +38,9 @@ def cite_strategies(
 ) -> str:
     """Return entries of BibTeX, each once, that of Fallow first.
 
-    queries: the strategies that ran by the recipe, with settings of their own.  shape: of an example, by which the encoder ``auto`` is settled.  Algorithms without a known paper
-    that are not Fallow's own, and names that ``policy`` does not resolve, are comments.
+    queries: the strategies that ran by the recipe, with settings of their own.  shape: of an
+    example, by which the encoder ``auto`` is settled.  Algorithms without a known paper that are not
+    Fallow's own, and names that ``policy`` does not resolve, are comments.
 
     >>> print(cite_strategies(Recipe("a"), ["badge"]).splitlines()[0])
     @software{fallow,
