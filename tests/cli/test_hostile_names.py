@@ -85,7 +85,7 @@ def written(study: Path) -> dict[str, str]:
         "csv": ("export", study, "--out", study / "r.csv"),
         "md": ("export", study, "--to", "markdown", "--out", study / "r.md"),
         "tex": ("export", study, "--to", "latex", "--out", study / "r.tex"),
-        "bib": ("cite", study, "--out", study / "r.bib"),
+        "cite": ("cite", study),
         "forecast": ("forecast", study),
         "advise": ("advise", study),
     }
@@ -105,7 +105,7 @@ def written(study: Path) -> dict[str, str]:
 def test_nothing_that_is_shown_steers_a_terminal_or_turns_around(
     written: dict[str, str],
 ) -> None:
-    kinds = {"html", "ipynb", "csv", "md", "tex", "bib", "screen"}
+    kinds = {"html", "ipynb", "csv", "md", "tex", "screen"}
     assert written.keys() == kinds, written["screen"]
     for kind, text in written.items():
         shown = text
