@@ -48,11 +48,12 @@ def export_model(
 
     fallow export-model runs/mine --onnx model.onnx
     """
-    files = {"onnx": onnx, "torch": torch}
     if onnx is None and torch is None:
         raise ValueError("say which file to write: --onnx FILE.onnx, or --torch FILE.pt2")
+    from fallow.study.export_model import Format
     from fallow.study.export_model import export_model as write_model
 
+    files: dict[Format, Path | None] = {"onnx": onnx, "torch": torch}
     keep_private(study)
     about: dict[str, object] = {}
     lines = []

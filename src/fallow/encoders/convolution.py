@@ -307,7 +307,7 @@ class Responses(nn.Module):
         patches = functional.unfold(centered, self.patch)  # (b, d, places)
         patches = normalize_contrast(patches, self.contrast)
         responses = (self.filters @ patches - self.level).clamp_(min=0)
-        return responses.unflatten(2, (self.high, self.wide))
+        return responses.view(-1, len(self.filters), self.high, self.wide)
 
 
 @final

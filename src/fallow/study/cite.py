@@ -26,8 +26,6 @@ from fallow.study.reading import read_study
 TITLE = "Fallow: federated active learning"
 AUTHORS = "{The Fallow authors}"
 RELEASED = "2026"
-PARTS = ("query", "training", "initial", "head")
-"""Algorithms that a paper may stand behind; the others are Fallow's own means."""
 
 
 def cite_strategies(
@@ -53,11 +51,10 @@ def cite_strategies(
         except ValueError as error:
             comments[f"% {one_line(query)} is not cited: {one_line(str(error))}"] = None
             continue
-        for cls in algorithms:
-            contract = cls.contract
+        for module, contract in algorithms:
             if contract.authors:
                 entries[_make_key(contract)] = _write_entry(contract)
-            elif not cls.__module__.startswith("fallow."):
+            elif not module.startswith("fallow."):
                 comments[
                     f"% {one_line(contract.title)} is not part of Fallow: cite its paper"
                 ] = None
@@ -81,17 +78,23 @@ def cite_study(folder: Path, policy: NamePolicy = BUILT_IN) -> str:
 
 def _find_algorithms(
     recipe: Recipe, shape: Shape | None, policy: NamePolicy
-) -> Iterator[type[Method]]:
+) -> Iterator[tuple[str, Contract]]:
+    """The module and the contract of each algorithm that a paper may stand behind."""
     methods = methods_of(recipe, policy=policy)
-    for part in PARTS:
-        if part in methods:
-            yield type(methods[part])
-    if recipe.encoder is None:
-        return
+    algorithms: list[Method] = [methods["query"], methods["training"]]
+    if "initial" in methods:
+        algorithms.append(methods["initial"])
+    if "head" in methods:
+        algorithms.append(methods["head"])
     if shape is not None:
-        yield type(encoder_of(recipe, shape, policy))
-    else:
-        yield find((encoders,), recipe.encoder.name, policy)
+        encoder = encoder_of(recipe, shape, policy)
+        if encoder is not None:
+            algorithms.append(encoder)
+    for algorithm in algorithms:
+        yield type(algorithm).__module__, algorithm.contract
+    if recipe.encoder is not None and shape is None:
+        cls = find((encoders,), recipe.encoder.name, policy)
+        yield cls.__module__, cls.contract
 
 
 def _own_entry() -> str:

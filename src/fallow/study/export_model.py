@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -176,19 +177,20 @@ def export_model(
 def _write_onnx(whole: WholeModel, examples: Tensor, metadata: dict[str, str]) -> bytes:
     onnx = import_optional("onnx", "onnx", "export to ONNX")
     output = "probabilities" if whole.has_classes else "predictions"
-    buffer = io.BytesIO()
-    # Tracing needs no package beside onnx; the exporter of torch.export needs onnxscript, too.
-    torch.onnx.export(
-        whole,
-        (examples,),
-        buffer,
-        dynamo=False,
-        opset_version=OPSET,
-        input_names=[INPUT],
-        output_names=[output],
-        dynamic_axes={INPUT: {0: "n"}, output: {0: "n"}},
-    )
-    network = onnx.load_from_string(buffer.getvalue())
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.onnx"
+        # Tracing needs no package beside onnx; the exporter of torch.export needs onnxscript, too.
+        torch.onnx.export(
+            whole,
+            (examples,),
+            file,
+            dynamo=False,
+            opset_version=OPSET,
+            input_names=[INPUT],
+            output_names=[output],
+            dynamic_axes={INPUT: {0: "n"}, output: {0: "n"}},
+        )
+        network = onnx.load(file)
     onnx.helper.set_model_props(network, metadata)
     onnx.checker.check_model(network)
     content: bytes = network.SerializeToString()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -98,7 +97,7 @@ def choose_state(
     return Trained(recipe, saved, state, policy)
 
 
-def _explain_no_model(folder: Path, own: Sequence[SiteId], site: SiteId | None) -> str:
+def _explain_no_model(folder: Path, own: list[SiteId], site: SiteId | None) -> str:
     """Why there is no model to predict with.  own: the sites that have one of their own; site:
     the one that was asked for."""
     if site is not None and own:
@@ -107,5 +106,5 @@ def _explain_no_model(folder: Path, own: Sequence[SiteId], site: SiteId | None) 
         return f"{folder} has no models of its sites alone; leave out --site {site}"
     whose = "the folder of a site has it"
     if own:
-        whose = f"say whose with --site: {join_some(list(own))}"
+        whose = f"say whose with --site: {join_some(own)}"
     return f"each site of {folder} deploys a model of its own; {whose}"
