@@ -45,10 +45,10 @@ class ShapeDependent(Protocol):
 
 @runtime_checkable
 class StateChecking(Protocol):
-    """An encoder that knows what it can have been fitted to."""
+    """An encoder that knows the parts of its fitted state."""
 
     def check_state(self, shape: Shape, state: State) -> None:
-        """Raise Refusal for a state that follows from no rows of that shape."""
+        """Raise Refusal unless a state has the parts of one that is fitted to rows of that shape."""
         ...
 
 

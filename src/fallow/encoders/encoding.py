@@ -53,8 +53,8 @@ class Encoding:
     def check(self, site: SiteId, args: Answer) -> None:
         """Raise Refusal where the site cannot encode by what it is sent.
 
-        What was fitted must be what some rows lead to, as far as the encoder can tell.  One row of
-        zeros is encoded, so that this is known before anything is computed with it.
+        What was fitted must have the parts that the encoder declares.  One row of zeros is encoded,
+        so that this is known before anything is computed with it.
         """
         if self.fills:
             check_fill(site, args.get(EMPTY_CELLS), math.prod(self.shape))

@@ -19,7 +19,7 @@ from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.encoders.base import FINE, Shape, check_parts, check_positive, round_digits
+from fallow.encoders.base import Shape, check_parts, check_positive, round_digits
 from fallow.encoders.rows import all_blocks
 
 Units = Literal["auto", "columns", "none"]
@@ -159,52 +159,17 @@ class Fourier:
         return {"rows": float(rows), "columns": columns, "squares": squares}
 
     def check_state(self, shape: Shape, state: State) -> None:
-        """Raise Refusal for lengths and units that follow from no rows.
-
-        Where columns are divided by their deviations, l is what their number and gamma say: any
-        other makes features in which a few rows, or a few columns, are all that is seen.
-        """
+        """Raise Refusal for other parts than a length above 0 and units of ``shape``."""
         d = math.prod(shape)
         shapes: dict[str, Shape] = {"length": (), "centre": (d,), "spread": (d,)}
         title = self.contract.title
         if self.is_tuned:
             shapes["gamma"] = ()
         check_parts(title, state, shapes)
-        length = state["length"]
-        spread = state["spread"]
-        gamma = self._read_gamma(state)
-        if not (float(length) > 0 and bool((spread >= 0).all()) and bool(spread.any())):
+        if not float(state["length"]) > 0 or bool((state["spread"] < 0).any()):
             raise Refusal(
-                f"the length that {title} was fitted to is not above 0, or a spread is below 0, or "
-                "none is above"
+                f"the length that {title} was fitted to is not above 0, or a spread is below 0"
             )
-        is_table = len(shape) == 1
-        if self.units == "columns" or (self.units == "auto" and is_table):
-            varying = (spread > 0).sum().double()
-            expected = round_digits((gamma * 2 * varying).sqrt())
-            if not torch.isclose(length.double(), expected, rtol=2.0**-FINE, atol=0):
-                raise Refusal(
-                    f"the length that {title} was fitted to is {float(length):.6g}, and for "
-                    f"{int(varying)} columns in units of their deviations it is "
-                    f"{float(expected):.6g}"
-                )
-        elif not bool(((spread == 0) | (spread == 1)).all()):
-            raise Refusal(
-                f"{title} takes columns in their own units in this study, and a spread that it was "
-                "fitted to is neither 0 nor 1"
-            )
-
-    def _read_gamma(self, state: State) -> float:
-        """The gamma of a fitted state; Refusal for one that was not among the candidates."""
-        if self.gamma != "auto":
-            return float(self.gamma)
-        gamma = float(state["gamma"])
-        if gamma not in GAMMAS:
-            raise Refusal(
-                f"the gamma that {self.contract.title} was fitted to is {gamma:g}, and it is one of "
-                f"{', '.join(map(str, GAMMAS))}"
-            )
-        return gamma
 
     # -- everywhere -------------------------------------------------------------------------
 

@@ -379,7 +379,7 @@ def solve_one(total: Totals, penalty: float) -> Solved:
 
 MOST_AWAY = 10.0
 """How far an answer without its row may be from the truth, in what sites tell of it: a class is 0 or
-1 and a number is in deviations.  A path that is none could else make one row outweigh all others."""
+1 and a number is in deviations.  Else one row could outweigh all others."""
 
 PENALTIES = [10.0 ** (power / 2) for power in range(-12, 1)]  # λ: 1e-6, 3.2e-6, ..., 1
 LOG_ROWS = 128  # rows of which all exponentials are held at once
