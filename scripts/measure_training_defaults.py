@@ -22,7 +22,6 @@ DATA: Mapping[str, tuple[str, ...]] = {
     "linear": ("digits", *TABLES),
     "mlp": ("digits", *TABLES),
     "digits-cnn": ("digits",),
-    "resnet8": ("digits",),
 }
 RATES = (0.01, 0.03, 0.1, 0.3)
 EPOCHS = (2, 5)

@@ -253,7 +253,7 @@ class Run:
         phases = self.records["cycle"].nunique()
         return (
             f"Run({self.recipe.query} on {self.recipe.data}, seed {self.seed}: {phases} phases, "
-            f"{last['labelled']} labels, {_score(last)})"
+            f"{last['labelled']} labels, {_score(last)}{_baseline(last)})"
         )
 
     def _repr_html_(self) -> str:
@@ -438,6 +438,18 @@ def _score(row: pd.Series) -> str:
     if mse is not None and not np.isnan(mse):
         return f"mse {mse:.3g}"
     return "no score"
+
+
+def _baseline(row: pd.Series) -> str:
+    """A remark where the score is not above that of predicting one class or the mean for all."""
+    majority = row.get("majority")
+    accuracy = row.get("accuracy")
+    if majority is not None and accuracy is not None and accuracy <= majority:
+        return f"; predicting the majority class has {majority:.2f}"
+    mse = row.get("mse")
+    if row.get("target_variance") and mse is not None and mse >= 1:
+        return "; predicting the mean has 1"
+    return ""
 
 
 def escape_text(text: str) -> str:

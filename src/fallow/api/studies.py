@@ -32,6 +32,7 @@ from fallow.papers.own.suited import suit_strategies
 from fallow.report.figures.forecast import draw_forecast
 from fallow.report.figures.study import learning_curves
 from fallow.report.final_table import Row, final_table, label_of
+from fallow.report.findings.degenerate import describe_baseline
 from fallow.report.page import write_report as write_page
 from fallow.report.tables import to_latex
 from fallow.report.words import summary
@@ -245,6 +246,9 @@ class Study:
         text = f"{study.name}: {names}; {count_noun(len(study.seeds), 'seed')}, {runs} runs"
         if self.failures:
             text += f", {len(self.failures)} failed"
+        baseline = describe_baseline(self.found)
+        if baseline:
+            text += f". {baseline}"
         return f"Study({text})"
 
     def _repr_html_(self) -> str:

@@ -61,6 +61,9 @@ class Evaluation(Scores, Collaboration, Chosen):
     point: str  # which model was scored: "retained", "deployed" or "post_agg"
     model_bytes: int
     retained: NotRequired[dict[SiteId, int]]  # the round that each best model is from
+    # in simulations, see `fallow.experiment.convergence`
+    training_loss: NotRequired[float | None]
+    majority: NotRequired[float | None]
 
 
 class PseudoLabels(TypedDict):
@@ -120,6 +123,8 @@ class Record(TypedDict, total=False):
     point: str
     model_bytes: int
     retained: dict[SiteId, int]
+    training_loss: float | None  # on labeled examples; 1 for a model that knows nothing
+    majority: float | None  # accuracy of predicting the most frequent class
     graph: dict[SiteId, list[SiteId]]
     omega: dict[SiteId, list[SiteId]]
     refused: list[SiteId]

@@ -9,6 +9,7 @@ from fallow.core.banks import Layout
 from fallow.core.disclosure import payload
 from fallow.core.methods import Finishing
 from fallow.core.types import SiteId, State
+from fallow.experiment.convergence import measure_training_loss, score_of_majority
 from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.evaluate import evaluate
 from fallow.experiment.journal import Journal
@@ -39,6 +40,8 @@ def score_round(
     found = describe_round(
         world, cycle, r, state, lambda retained: evaluate(world, state, retained)
     )
+    found["training_loss"] = measure_training_loss(world, state)
+    found["majority"] = score_of_majority(world)
     if found["point"] == "retained":
         found["retained"] = retained_rounds(world)
     with journal.transaction():

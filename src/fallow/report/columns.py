@@ -159,7 +159,7 @@ def columns(table: FinalTable) -> Columns:
 def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
     """What a reader must know to read the table, one sentence each; ``left_out``: columns that a
     form does not show."""
-    notes = ["Mean ± standard deviation over seeds (ddof = 1)."]
+    notes = [*table.training, "Mean ± standard deviation over seeds (ddof = 1)."]
     if table.heading == "Strategy":
         notes.append("A strategy is a query and how its models are trained.")
     notes += _about_tests(table, left_out)

@@ -14,7 +14,12 @@ from typing import Protocol
 
 from fallow.core.words import count_noun
 from fallow.experiment.metrics import labels_saved
-from fallow.report.findings.degenerate import find_equals, find_one_class
+from fallow.report.findings.degenerate import (
+    describe_baseline,
+    describe_convergence,
+    find_equals,
+    find_one_class,
+)
 from fallow.report.findings.diverged import ends_diverged
 from fallow.study import names
 from fallow.study import statistics as stats
@@ -106,6 +111,8 @@ class FinalTable:
     is_scaled: bool = False  # errors are divided by the variance of the training targets
     heading: str = "Query"  # what its rows are
     stopped: tuple[str, ...] = ()
+    # sentences on training that decides more than the strategies do
+    training: tuple[str, ...] = ()
 
     @property
     def digits(self) -> int:
@@ -276,6 +283,9 @@ def final_table(study: StudyRecords) -> FinalTable:
         is_scaled=study.is_scaled,
         heading=names.heading(study.study),
         stopped=tuple(list_left_out(study)),
+        training=tuple(
+            filter(None, (describe_baseline(study), describe_convergence(study)))
+        ),
     )
     where = study.study.published
     if not where:

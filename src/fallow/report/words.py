@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fallow.core.words import count_noun, join_some
 from fallow.report.final_table import FinalTable, Row, Spread, number
-from fallow.report.findings.degenerate import find_equals, find_one_class
+from fallow.report.findings.degenerate import describe_baseline, find_equals, find_one_class
 from fallow.report.findings.personal import left_out
 from fallow.report.tables import p_text
 from fallow.study.names import training_of, usual_training
@@ -152,7 +152,11 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
         return _why_no_score(study)
     top, score = found
     tests = [row.comparison for row in table.rows if row.comparison]
-    sentences = [*_degenerate(study, table), _standing(table, top, score)]
+    sentences = [
+        *_degenerate(study, table),
+        describe_baseline(study),
+        _standing(table, top, score),
+    ]
     absent = left_out(study)
     if absent and not study.study.recipe.get("flip"):
         sentences.append(f"Last scores are without {join_some(absent)}, which told none.")

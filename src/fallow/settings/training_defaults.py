@@ -12,7 +12,6 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 
 DENSE = TrainingConfig((TrainingStage(5),), 16, Optimizer(lr=0.1))
 CONVOLUTIONAL = TrainingConfig((TrainingStage(5),), 16, Optimizer(lr=0.03))
-BATCH_NORM = TrainingConfig((TrainingStage(5),), 16, Optimizer(lr=0.1))
 REGRESSION = TrainingConfig((TrainingStage(5),), 16, Optimizer(lr=0.01))
 """Of all models: squared errors have no bound, and larger steps diverge."""
 FAMILIES: Mapping[str, TrainingConfig] = {
@@ -21,9 +20,9 @@ FAMILIES: Mapping[str, TrainingConfig] = {
     "digitscnn": CONVOLUTIONAL,
     "lenet": CONVOLUTIONAL,
     "lenetfemnist": CONVOLUTIONAL,
-    "cnn4": BATCH_NORM,
-    "resnet8": BATCH_NORM,
-    "mobilenetv2": BATCH_NORM,
+    "cnn4": CONVOLUTIONAL,
+    "resnet8": CONVOLUTIONAL,
+    "mobilenetv2": CONVOLUTIONAL,
 }
 """Default of each built-in model of classes, by its class in lower case."""
 CUSTOM = CONVOLUTIONAL

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from fallow.report import tables
-from fallow.report.findings.degenerate import find_equals, find_one_class
+from fallow.report.findings.degenerate import (
+    describe_baseline,
+    describe_convergence,
+    find_equals,
+    find_one_class,
+)
 from fallow.report.words import summary
 from tests.report.conftest import rewrite
 from tests.report.reading import read_study, write_report
@@ -55,6 +60,40 @@ def test_other_models_are_not(
 ) -> None:
     rewrite(study_dir, lambda *_: {"per_class": per_class})
     assert find_one_class(read_study(study_dir)) == {}
+
+
+def test_a_study_below_the_majority_class_is_flagged_in_table_sentence_and_page(
+    study_dir: Path,
+) -> None:
+    rewrite(study_dir, lambda *_: {"majority": 0.999})
+    study = read_study(study_dir)
+    sentence = (
+        "No strategy beats predicting the majority class (99.9 %): training, not selection, is "
+        "the problem."
+    )
+    assert describe_baseline(study) == sentence
+    table = tables.final_table(study)
+    assert sentence in tables.footnotes(table)
+    assert sentence in summary(study, table)
+    assert sentence in write_report([study_dir]).read_text()
+    rewrite(study_dir, lambda *_: {"majority": 0.01})
+    assert describe_baseline(read_study(study_dir)) == ""
+
+
+@pytest.mark.parametrize(
+    ("step", "is_flagged"), [(0.02, True), (0.005, False), (-0.1, False)]
+)
+def test_a_training_loss_that_still_falls_is_flagged(
+    study_dir: Path, step: float, is_flagged: bool
+) -> None:
+    rewrite(study_dir, lambda row, _: {"training_loss": 0.9 - step * row["round"]})
+    study = read_study(study_dir)
+    notes = " ".join(tables.footnotes(tables.final_table(study)))
+    has_note = (
+        "Training has not converged: the training loss of all strategies still falls by 2 % of "
+        "its start a round; raise rounds, epochs or lr."
+    ) in notes
+    assert has_note == is_flagged == bool(describe_convergence(study))
 
 
 def test_strategies_that_agree_in_every_score_are_flagged(

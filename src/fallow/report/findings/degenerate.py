@@ -4,8 +4,14 @@ everything."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import fmean
 
+from fallow.core.words import join_some
 from fallow.study.records import RunRecords, StudyRecords
+
+ROUNDING = 1e-9
+STILL_FALLING = 0.01
+"""Of the loss of a model that knows nothing, in a round: training has not converged."""
 
 
 def predicts_one_class(cell: RunRecords) -> bool:
@@ -30,6 +36,63 @@ def find_one_class(study: StudyRecords) -> Mapping[str, list[int]]:
         if predicts_one_class(cell):
             found.setdefault(cell.query, []).append(cell.seed)
     return found
+
+
+def describe_baseline(study: StudyRecords) -> str:
+    """A sentence where no strategy beats predicting the majority class, or the mean; "" elsewhere."""
+    finals = [study.final(query) for query in study.strategies]
+    means = [fmean(by_seed.values()) for by_seed in finals if by_seed]
+    if not means:
+        return ""
+    if study.higher_is_better:
+        shares = []
+        for cell in study.cells:
+            share = cell.records[-1].get("majority") if cell.records else None
+            if share is not None:
+                shares.append(share)
+        if not shares or max(means) > fmean(shares) + ROUNDING:
+            return ""
+        what = f"the majority class ({100 * fmean(shares):.1f} %)"
+    else:
+        if not study.is_scaled or min(means) < 1:
+            return ""
+        what = "the mean (an error of 1)"
+    return f"No strategy beats predicting {what}: training, not selection, is the problem."
+
+
+def describe_convergence(study: StudyRecords) -> str:
+    """A sentence where training losses still fall at the end of the last cycle; "" elsewhere."""
+    falls = {}
+    for query in study.strategies:
+        fall = _find_fall(study, query)
+        if fall is not None and fall > STILL_FALLING:
+            falls[query] = fall
+    if not falls:
+        return ""
+    which = "all strategies"
+    if len(falls) < len(study.strategies):
+        which = join_some(list(falls))
+    return (
+        f"Training has not converged: the training loss of {which} still falls by "
+        f"{100 * max(falls.values()):.0f} % of its start a round; raise rounds, epochs or lr."
+    )
+
+
+def _find_fall(study: StudyRecords, query: str) -> float | None:
+    """By how much the training loss falls in a round at the end, in units of the loss of a model
+    that knows nothing: the mean over seeds; None where it was not measured twice."""
+    falls = []
+    for cell in study.of(query):
+        losses = {}
+        for record in cell.records:
+            loss = record.get("training_loss")
+            if record["cycle"] == cell.cycles[-1] and loss is not None:
+                losses[record["round"]] = loss
+        first = min(losses, default=0)
+        last = max(losses, default=0)
+        if first < last:
+            falls.append((losses[first] - losses[last]) / (last - first))
+    return fmean(falls) if falls else None
 
 
 def find_equals(study: StudyRecords) -> Mapping[str, str]:
