@@ -25,7 +25,7 @@ program() {
     for found in "$1" "$root/$1" "$root/.venv/bin/$1"; do
         if command -v "$found"; then return; fi
     done
-    echo "there is no $1: run 'make setup' in $root, or pip install '.[flower,deploy]' there" >&2
+    echo "there is no $1: run 'make setup' in $root, or pip install '.[deploy]' there" >&2
     return 2
 }
 FALLOW=$(program "${FALLOW:-fallow}")
@@ -86,7 +86,7 @@ prepare() {
     for name in $names; do
         aside "$FALLOW" site init "$out/$name" --study "$study" --name "$name" \
             --data "$out/data/$name.csv" --test "$out/data/$name-test.csv" \
-            --superlink "127.0.0.1:$port" --digest "$digest" >"$out/$name.txt" 2>&1
+            --address "127.0.0.1:$port" --digest "$digest" >"$out/$name.txt" 2>&1
     done
     for one in $started; do
         wait "$one" || { cat "$out"/*.txt >&2; exit 1; }

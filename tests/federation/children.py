@@ -12,12 +12,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Protocol
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-c", "from fallow.cli import main; main()"]
 IS_FROM_NOTHING = bool(os.environ.get("FALLOW_SOAK"))
 LOADED = [
@@ -75,6 +77,13 @@ class Forked:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+def wait_until(is_true: Callable[[], object], seconds: float, what: str) -> None:
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end, f"not within {seconds} seconds: {what}"
+        time.sleep(0.1)
 
 
 def free_port() -> int:

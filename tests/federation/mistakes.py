@@ -41,7 +41,7 @@ def offices(folder: Path) -> Path:
             name=name,
             data=str(folder / "rows.csv"),
             test=str(folder / "test.csv"),
-            superlink="127.0.0.1:1",
+            address="127.0.0.1:1",
         )
     ledger = SiteFolder.open(folder / "north").open_ledger()
     ledger.orders.begin(RUN)

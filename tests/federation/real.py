@@ -22,15 +22,13 @@ from fallow.federation import coordinator
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.site.folder import SiteFolder
-from fallow.network.flower.processes import free_port
-from fallow.network.links import FLOWER, LINKS, NVFLARE
+from fallow.network.links import HTTPS, LINKS, NVFLARE
 from fallow.network.nvflare import FOLDER as NVFLARE_FOLDER
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
-from tests.federation.children import Child, start_command
+from tests.federation.children import Child, free_port, start_command, wait_until
 from tests.federation.worlds import NAMES, Federation, federation, rows
-from tests.network.flower.federation import wait_until
 from tests.network.nvflare.federation import Flare, flare
 
 SHORT = Recipe(
@@ -176,7 +174,7 @@ def real(
     recipe: Recipe = SHORT,
     sites: int = 2,
     people: bool = True,
-    link: str = FLOWER,
+    link: str = HTTPS,
     **waits: Any,
 ) -> Iterator[Real]:
     """Folders of a coordinator and sites that were admitted; nothing runs yet but the people, and

@@ -11,9 +11,8 @@ import pytest
 
 from fallow.network.links import FLOWER, HTTPS
 from tests.federation.browser import NEEDS, chromium
-from tests.federation.children import start_command
+from tests.federation.children import start_command, wait_until
 from tests.federation.real import LEADER, SHORT, Real, real, records
-from tests.network.flower.federation import wait_until
 
 FEW = replace(
     SHORT, initial=2, per_cycle=1

@@ -29,7 +29,7 @@ def site(folder: Path, about: Agreement | None = None, **chosen: Any) -> SiteFol
     data = folder / "rows.csv"
     if not data.exists():
         table(data)
-    chosen = {"name": "north", "data": str(data), "superlink": "127.0.0.1:9", **chosen}
+    chosen = {"name": "north", "data": str(data), "address": "127.0.0.1:9", **chosen}
     return SiteFolder.create(folder / "SITE", folder / "study.toml", **chosen)
 
 
@@ -83,7 +83,7 @@ def test_an_attempt_that_failed_halfway_goes_on_with_its_keys(tmp_path: Path) ->
     ("chosen", "reason"),
     [
         ({"name": "west"}, "'west' is no site of .*; it has north, south"),
-        ({"superlink": "coordinator"}, "give host:port"),
+        ({"address": "coordinator"}, "give host:port"),
         ({"annotators": 0}, "somebody must answer"),
         ({"limit": -1}, "must be 0 or more"),
         ({"epsilon": 0.0}, "must be above 0"),
@@ -115,7 +115,7 @@ def test_another_folder_is_no_site(tmp_path: Path) -> None:
     [
         ("annotators = 1", "anotators = 1", "labels.anotators is not a setting"),
         ("annotators = 1", 'annotators = "one"', "labels.annotators is 'one'"),
-        ("superlink =", "superlnk =", "superlnk is not a setting"),
+        ("address =", "adress =", "adress is not a setting"),
         ("[labels]", "[labels", "not valid TOML"),
     ],
 )

@@ -75,7 +75,7 @@ def test_the_link_is_part_of_what_is_agreed_on_and_is_shown(tmp_path: Path) -> N
     assert "--superlink fallow.example.org:9092" in over_flower
     office = CoordinatorFolder.open(tmp_path / "a" / "office")
     assert 'link = "https"' in (office.path / "study.toml").read_text()
-    assert "link" not in (tmp_path / "b" / "office" / "study.toml").read_text()
+    assert 'link = "flower"' in (tmp_path / "b" / "office" / "study.toml").read_text()
     run(*join(tmp_path / "a", "--address", "fallow.example.org:443"))
     site = SiteFolder.open(tmp_path / "a" / "north")
     assert "link: HTTPS; this site calls, nobody calls it" in describe_study(site)
@@ -83,23 +83,27 @@ def test_the_link_is_part_of_what_is_agreed_on_and_is_shown(tmp_path: Path) -> N
     assert site.authority is not None
 
 
-def test_the_digest_of_a_study_over_flower_is_what_it_was_and_over_https_another(
+def test_a_study_goes_over_https_unless_somebody_chooses(tmp_path: Path) -> None:
+    words = init(tmp_path)
+    at = words.index("--link")
+    run(*words[:at], *words[at + 2 :])
+    assert read_agreement(tmp_path / "office" / "study.toml").link == "https"
+
+
+def test_the_link_is_part_of_the_digest_and_a_file_without_one_is_refused(
     tmp_path: Path,
 ) -> None:
     run(*init(tmp_path))
     file = tmp_path / "office" / "study.toml"
-    over_https = read_agreement(file)
-    lines = [
-        line for line in file.read_text().splitlines() if not line.startswith("link =")
-    ]
-    file.write_text("\n".join(lines))
-    assert read_agreement(file).digest != over_https.digest
-    file.write_text(
-        file.read_text().replace("[federation]", '[federation]\nlink = "flower"')
-    )
-    flower = read_agreement(file).digest
-    file.write_text(file.read_text().replace('link = "flower"\n', ""))
-    assert read_agreement(file).digest == flower
+    text = file.read_text()
+    over_https = read_agreement(file).digest
+    file.write_text(text.replace('link = "https"', 'link = "flower"'))
+    assert read_agreement(file).digest != over_https
+    file.write_text(text.replace('link = "https"\n', ""))
+    with pytest.raises(
+        ValueError, match=r"federation\.link is missing; ask the coordinator"
+    ):
+        read_agreement(file)
 
 
 def test_a_link_that_is_unknown_is_refused_with_those_that_are_known(

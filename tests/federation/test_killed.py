@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from fallow.network.links import FLOWER, HTTPS, NVFLARE
+from tests.federation.children import wait_until
 from tests.federation.real import LEADER, LONGER, Real, assert_as_undisturbed, real
 from tests.federation.test_links_agree import left_by, tensors_alike
-from tests.network.flower.federation import below, kill, processes, wait_until
+from tests.network.flower.federation import below, kill, processes
 from tests.network.nvflare.federation import SERVER, needs_nvflare
 
 pytest.importorskip("flwr")
@@ -87,7 +88,7 @@ def test_a_coordinator_and_a_site_killed_at_once_in_training_end_as_if_nothing_h
 def test_killed_in_every_phase_of_one_study_it_ends_as_if_nothing_had_happened(
     victim: str, tmp_path: Path
 ) -> None:
-    with real(tmp_path) as study:
+    with real(tmp_path, link=FLOWER) as study:
         study.start(LEADER, *study.sites)
         for key in PHASES.values():
             study.until_answered(key, SITE, LONG)
@@ -153,7 +154,7 @@ def test_over_nvflare_whoever_is_killed_it_ends_as_if_nothing_had_happened(
 def test_killed_again_while_they_recover_they_end_as_if_nothing_had_happened(
     tmp_path: Path,
 ) -> None:
-    with real(tmp_path) as study:
+    with real(tmp_path, link=FLOWER) as study:
         study.start(LEADER, *study.sites)
         for key in (PHASES["training"], PHASES["people label"]):
             study.until_answered(key, SITE, LONG)

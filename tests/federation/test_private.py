@@ -21,17 +21,17 @@ from fallow.federation.site.serve import serve
 from fallow.network.flower import new_node_key, private_socket
 from fallow.network.flower.launch import PARENT
 from fallow.network.flower.processes import command as flower_command
-from fallow.network.flower.processes import free_port
 from fallow.network.flower.sockets import listening
 from fallow.network.flower.superlink import Superlink
 from fallow.network.flower.supernode import Supernode
+from fallow.network.links import FLOWER
 from fallow.network.tls import new_tls
 from tests.federation.agreed import table
+from tests.federation.children import free_port, wait_until
 from tests.federation.mistakes import Said
 from tests.federation.real import LEADER, real
 from tests.federation.test_serve import Wire, north
 from tests.federation.worlds import TINY, schema_for, tiny
-from tests.network.flower.federation import wait_until
 
 pytest.importorskip("cryptography")
 pytest.importorskip("flwr")
@@ -210,7 +210,7 @@ def test_a_command_of_flower_writes_for_its_owner_whoever_starts_it(tmp_path: Pa
 def test_a_study_of_real_processes_leaves_nothing_that_others_may_read(
     tmp_path: Path,
 ) -> None:
-    with real(tmp_path) as study:
+    with real(tmp_path, link=FLOWER) as study:
         study.start(LEADER, *study.sites)
         study.finish(FINISHED)
         assert (study.office.path / "flower" / "superlink.sqlite").exists()

@@ -111,7 +111,7 @@ def test_init_says_what_to_send_and_what_to_do_next(fallow: Said, tmp_path: Path
     _, out, _ = fallow("coordinate", "init", "study", *about)
     for said in (
         "study.toml",
-        "--superlink hub.example:9092",
+        "--address hub.example:9092",
         "fallow coordinate admit study",
         "fallow coordinate start study",
     ):

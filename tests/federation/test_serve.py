@@ -67,7 +67,7 @@ class Wire:
 def north(folder: Path, **chosen: Any) -> SiteFolder:
     write_agreement(folder / "study.toml", agreed(coordinator=verify_key(SECRET)))
     data = table(folder / "rows.csv")
-    chosen = {"name": "north", "data": str(data), "superlink": "127.0.0.1:1", **chosen}
+    chosen = {"name": "north", "data": str(data), "address": "127.0.0.1:1", **chosen}
     return SiteFolder.create(folder / "SITE", folder / "study.toml", **chosen)
 
 
@@ -203,7 +203,7 @@ def test_one_process_serves_a_site(tmp_path: Path) -> None:
 def test_a_site_says_whether_its_coordinator_is_reached(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         there = f"127.0.0.1:{server.getsockname()[1]}"
-        folder = north(tmp_path, superlink=there)
+        folder = north(tmp_path, address=there)
         assert unreachable(folder) is None
     lost = unreachable(folder)
     assert lost is not None
@@ -214,8 +214,8 @@ def test_a_site_says_whether_its_coordinator_is_reached(tmp_path: Path) -> None:
 
 
 def test_a_site_needs_the_address_of_its_coordinator(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match='write superlink = "host:port"'):
-        serve(north(tmp_path, superlink=None), Event(), lambda event: None)
+    with pytest.raises(ValueError, match='write address = "host:port"'):
+        serve(north(tmp_path, address=None), Event(), lambda event: None)
 
 
 # -- the command ------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_init_shows_the_study_the_rows_and_what_to_send(tmp_path: Path) -> None:
     about: dict[str, str | Path] = {
         "--study": tmp_path / "study.toml",
         "--name": "north",
-        "--superlink": "127.0.0.1:1",
+        "--address": "127.0.0.1:1",
         "--data": table(tmp_path / "rows.csv"),
         "--digest": agreed().digest[:8],
     }

@@ -50,7 +50,7 @@ def init(
     set_: opt.Settings = None,
     address: of.Address = None,
     host: of.Hosts = None,
-    link: of.Link = "flower",
+    link: of.Link = "https",
     certificate: of.Certificate = None,
     certificate_key: of.CertificateKey = None,
     ca: of.CertificateAuthority = None,

@@ -53,7 +53,7 @@ Link = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="What carries messages: flower, https alone, or nvflare, by a job that is submitted to "
+        help="What carries messages: https alone; flower; or nvflare, by a job that is submitted to "
         "it. Over all, sites call this machine.",
     ),
 ]

@@ -140,7 +140,7 @@ def init(
     For example:
 
     fallow site init basel-site --study study.toml --name basel \\
-    --data rows.csv --test test.csv --superlink fallow.example.org:9092
+    --data rows.csv --test test.csv --address fallow.example.org:9092
     """
     from fallow.federation.folders import check_free
     from fallow.federation.joining import fingerprint

@@ -21,7 +21,7 @@ from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardised
 from fallow.federation.folders import check_authority
 from fallow.federation.schema import Schema
-from fallow.network.links import FLOWER, LINKS
+from fallow.network.links import HTTPS, LINKS
 from fallow.network.plausible import Bounds
 from fallow.privacy.settings import SMALLEST
 from fallow.privacy.signing import is_forgeable
@@ -82,7 +82,7 @@ class Agreement:
     authority: str | None = None
     bounds: Bounds = Bounds()
     guideline: str | None = None
-    link: str = FLOWER
+    link: str = HTTPS
     names: NamePolicy = field(default=BUILT_IN, compare=False)
 
     def __post_init__(self) -> None:
@@ -151,6 +151,7 @@ class Agreement:
             self.waits.quorum,
             self.smallest,
             self.authority,
+            self.link,
         ]
         # an agreement from before there were bounds keeps its digest
         if self.bounds != Bounds():
@@ -158,9 +159,6 @@ class Agreement:
         # it sways what people say; without one the digest is what it was before there were any
         if self.guideline is not None:
             agreed.append({"guideline": self.guideline})
-        # over Flower the digest is what it was before there was a choice
-        if self.link != FLOWER:
-            agreed.append({"link": self.link})
         return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
 
     @cached_property

@@ -22,7 +22,7 @@ from fallow.federation.toml import (
     schema_section,
     seconds_of,
 )
-from fallow.network.links import FLOWER
+from fallow.network.links import LINKS
 from fallow.network.plausible import Bounds
 from fallow.papers import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
@@ -95,7 +95,7 @@ def agreement_from(
         authority=authority,
         bounds=_read_bounds(about),
         guideline=guideline,
-        link=_check_text(about.get("link", FLOWER)),
+        link=_check_text(about["link"]),
         names=names,
     )
 
@@ -117,7 +117,7 @@ def _check_settings(about: Mapping[str, object]) -> None:
             raise ValueError(
                 f"federation.{key} is not a setting{nearest(key, list(KNOWN))}"
             )
-    for key in ("name", "sites", "coordinator"):
+    for key in ("name", "sites", "coordinator", "link"):
         if key not in about:
             raise ValueError(
                 f"federation.{key} is missing; ask the coordinator for the whole file"
@@ -268,10 +268,8 @@ def _federation_section(agreement: Agreement) -> Table:
         about="the public key of the coordinator: a site obeys orders signed by it, and no other",
     )
     _add_authority(section, agreement.authority)
-    if agreement.link != FLOWER:
-        add_setting(
-            section, "link", agreement.link, about="what carries messages; sites call"
-        )
+    about_link = f"what carries messages: {', '.join(LINKS)}; over all, sites call"
+    add_setting(section, "link", agreement.link, about=about_link)
     add_setting(
         section,
         "seed",

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +15,8 @@ from typing import Any
 
 from fallow.core.events import Event
 from fallow.network.flower import FlowerLink, new_node_key
-from fallow.network.flower.processes import free_port
 from fallow.network.tls import Tls, new_tls
-
-REPOSITORY = Path(__file__).resolve().parents[3]
+from tests.federation.children import REPOSITORY, free_port, wait_until
 
 
 @dataclass
@@ -97,13 +95,6 @@ def federation(
             made.stop_site(name)
         made.link.close()
         wait_until(lambda: not left_over(root), 20, "no process is left")
-
-
-def wait_until(is_true: Callable[[], object], seconds: float, what: str) -> None:
-    end = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < end, f"not within {seconds} seconds: {what}"
-        time.sleep(0.1)
 
 
 def processes() -> dict[int, tuple[int, str]]:

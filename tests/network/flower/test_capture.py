@@ -21,10 +21,10 @@ from fallow.federation import coordinator
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.site.folder import SiteFolder
 from fallow.network.envelope import Reply, open_reply
-from fallow.network.flower.processes import free_port
 from fallow.network.links import FLOWER, HTTPS, LINKS
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
+from tests.federation.children import free_port, wait_until
 from tests.federation.planted import (
     FOLDER,
     LEAKY,
@@ -38,7 +38,6 @@ from tests.federation.planted import (
 )
 from tests.federation.real import LEADER, PAUSE, Real
 from tests.network.flower.capture import Tap, everything, messages, parts, tapped
-from tests.network.flower.federation import wait_until
 
 pytest.importorskip("flwr")
 

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from fallow.network.envelope import Reply, open_reply, sign_message
 from fallow.network.flower.launch import CLIENT, REASON, _guard, _staying, _without_words
-from fallow.network.flower.processes import free_port
 from fallow.network.tls import new_tls
 from fallow.privacy.signing import new_signing_key, verify_key
+from tests.federation.children import free_port
 from tests.federation.planted import (
     FOLDER,
     NUMBERS,

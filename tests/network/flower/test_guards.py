@@ -33,7 +33,8 @@ from fallow.network.flower.launch import (
 from fallow.network.flower.processes import Child, environment, free_port, write_commands
 from fallow.network.flower.superlink import Superlink
 from fallow.network.flower.supernode import Supernode
-from tests.network.flower.federation import processes, wait_until
+from tests.federation.children import wait_until
+from tests.network.flower.federation import processes
 
 
 def bundle(**changed: str) -> bytes:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from fallow.network.tls import new_tls
-from tests.network.flower.federation import Federation, below, federation, kill, wait_until
+from tests.federation.children import wait_until
+from tests.network.flower.federation import Federation, below, federation, kill
 
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.processes

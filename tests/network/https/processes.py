@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fallow.network.nvflare import write_job
-from tests.network.flower.federation import REPOSITORY
+from tests.federation.children import REPOSITORY
 from tests.network.https.served import STUDY, Served, served
 from tests.network.nvflare.federation import flare
 

@@ -21,9 +21,9 @@ from typing import Any
 
 import pytest
 
-from fallow.network.flower.processes import free_port
 from fallow.network.nvflare.job import JOB, KEEP
-from tests.network.flower.federation import processes, wait_until
+from tests.federation.children import free_port, wait_until
+from tests.network.flower.federation import processes
 
 PYTHON = "FALLOW_NVFLARE"
 SERVER = "localhost"

@@ -1,6 +1,6 @@
 """People of several sites as one process, which may be killed.
 
-Run as ``python -m tests.network.flower.labeller F``.
+Run as ``python -m tests.federation.labeller F``.
 
 It answers what is open, one question after another, with what ``F/truth.json`` says of each row.
 Odd sites are answered on the ledger, as the labelling page does; the others by a CSV file that is

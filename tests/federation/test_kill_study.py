@@ -1,6 +1,6 @@
 """Forty random kills in one live study, which ends bit for bit as one that nobody disturbed.
 
-Three hospitals, a coordinator and people are processes of this machine, over each link.  At
+Three hospitals, a coordinator and people are processes of this machine, over HTTPS.  At
 moments drawn from a seed some of them are killed (SIGKILL) and started again, as a service of the
 system would.  ``make soak`` runs it first, and prints what was killed when; `FALLOW_KILLS` changes
 how often, `FALLOW_KILL_SEED` when and whom.
@@ -26,16 +26,15 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.network.links import LINKS
 from fallow.privacy import Privacy
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
+from tests.federation.children import REPOSITORY, wait_until
+from tests.federation.labeller import GIVEN, TRUTH
 from tests.federation.real import LEADER, SHORT, Real, asked, real, records
 from tests.federation.worlds import NAMES
-from tests.network.flower.federation import REPOSITORY, wait_until
-from tests.network.flower.labeller import GIVEN, TRUTH
 
-pytest.importorskip("flwr")
+pytest.importorskip("uvicorn")
 pytest.importorskip("opendp")
 pytestmark = [pytest.mark.processes, pytest.mark.soak]
 
@@ -144,7 +143,7 @@ def start(study: Real, name: str) -> None:
         return
     with study.log(PEOPLE).open("ab") as out:
         study.running[PEOPLE] = subprocess.Popen(
-            [sys.executable, "-m", "tests.network.flower.labeller", str(study.folder)],
+            [sys.executable, "-m", "tests.federation.labeller", str(study.folder)],
             cwd=REPOSITORY,
             stdout=out,
             stderr=out,
@@ -153,9 +152,9 @@ def start(study: Real, name: str) -> None:
 
 
 @contextmanager
-def hospitals(folder: Path, link: str) -> Iterator[Real]:
+def hospitals(folder: Path) -> Iterator[Real]:
     """Everybody is there, and people know what to answer; nothing runs yet."""
-    with real(folder, STUDY, len(SITES), people=False, link=link) as study:
+    with real(folder, STUDY, len(SITES), people=False) as study:
         truth = {
             site: [int(study.alike.truth(site, row)) for row in range(len(about.rows.x))]
             for site, about in study.sites.items()
@@ -284,13 +283,11 @@ def missing(study: Real) -> list[tuple[str, int, float]]:
     return lost
 
 
-@pytest.mark.parametrize("link", LINKS)
 def test_a_study_killed_at_forty_moments_ends_bit_for_bit_as_one_that_nobody_disturbed(
-    link: str,
     tmp_path: Path,
 ) -> None:
     begun = time.monotonic()
-    with hospitals(tmp_path / "whole", link) as whole:
+    with hospitals(tmp_path / "whole") as whole:
         run_through(whole, [], [])
         order = answered(whole)
         expected = left(whole)
@@ -299,7 +296,7 @@ def test_a_study_killed_at_forty_moments_ends_bit_for_bit_as_one_that_nobody_dis
     print(*order, flush=True)
 
     begun = time.monotonic()
-    with hospitals(tmp_path / "killed", link) as killed:
+    with hospitals(tmp_path / "killed") as killed:
         told = run_through(killed, timetable(len(order), KILLS, SEED), order)
         found = left(killed)
         lost = missing(killed)
