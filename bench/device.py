@@ -4,8 +4,6 @@ Ten sites train ResNet-8 for an epoch in three ways, in turn, in one process: a 
 PyTorch, ``torch.func.vmap`` over the sites, and Fallow's executor for devices.  All take the same
 rows in the same order, and what they are timed on is compared: the weights they end with.  Shares
 of the peak are shares of a large matrix product in the same numbers, timed in the same run.
-
-It needs PyTorch, NumPy, SciPy and scikit-learn, and no installation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`python -m bench.full_protocol`: tables of papers in full size, for a machine with a GPU.
 
-It runs from a copy of the source on a machine that has PyTorch, NumPy, SciPy and scikit-learn and
-nothing else, writes the records of a study as `fallow compare` does, goes on where it was stopped,
+It writes the records of a study as `fallow compare` does, goes on where it was stopped,
 and writes a table from the records that are there: measured beside printed.
 """
 

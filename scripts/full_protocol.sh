@@ -1,6 +1,6 @@
 #!/bin/sh
 # AHFAL Table 1 (Dirichlet 0.1), FairFAL's long tail and DPFL's Table 1 cell in full size, from a
-# copy of the source on a machine that has Python 3.11, PyTorch, NumPy, SciPy and scikit-learn.
+# copy of the source on a machine on which it is installed (pip install -e .).
 #
 #   FALLOW_DATA=/where/cifar10/is scripts/full_protocol.sh            all of it, on the GPU
 #   scripts/full_protocol.sh --tiny                                   a rehearsal of a minute

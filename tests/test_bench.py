@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fallow as fl
-from bench import leverage, linear_27, query_seconds, regression_run
+from bench import device, leverage, linear_27, query_seconds, regression_run
 from bench.__main__ import MODULES, entry, main, table, write
 from bench.calibration import calibration_error
 from bench.closed_form_widths import race
@@ -183,3 +183,17 @@ def test_the_closed_form_is_timed_for_each_number_of_features() -> None:
     assert theirs > 0
     assert len(ours) == 2
     assert min(ours) > 0
+
+
+@pytest.mark.soak
+def test_the_races_of_devices_come_to_equal_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.json"
+    words = ["--quick", "--device", "cpu", "--precision", "float32", "--out", str(file)]
+    assert device.main(words) == 0
+    rows = json.loads(file.read_text())
+    ways = ["plain PyTorch loop", "torch.func.vmap", "Fallow"]
+    assert [row["way"] for row in rows] == ways
+    assert all(row["is_same"] and row["images_per_second"] > 0 for row in rows)
+    assert "| Fallow | CPU, " in capsys.readouterr().out

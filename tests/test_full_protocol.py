@@ -1,7 +1,8 @@
-"""What `python -m bench.full_protocol` refuses before it begins; `test_bare.py` runs it."""
+"""`python -m bench.full_protocol`: what it refuses, and a rehearsal of two studies on few rows."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,26 @@ def test_it_waits_for_all_parts_of_the_data(
     said = capsys.readouterr().err
     assert f"study ahfal needs all of cifar10; not there yet: {last}; bring all" in said
     assert not out.exists()
+
+
+def test_a_rehearsal_writes_records_and_a_table_and_goes_on_from_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--tiny", "--device", "cpu", "--out", str(tmp_path), "fairfal", "dpfl"]
+    assert main(words) == 0
+    assert capsys.readouterr().out.count(": done") == 4
+    lines = [*tmp_path.glob("*/cells/*/seed-0/records.jsonl")]
+    assert len(lines) == 4
+    record = json.loads(lines[0].read_text().splitlines()[0])
+    assert record["versions"]["device"] == "cpu"
+
+    page = (tmp_path / "full-size.md").read_text()
+    assert "A rehearsal on few rows: these numbers mean nothing." in page
+    (row,) = (line for line in page.splitlines() if line.startswith("| FedAvg |"))
+    assert row.endswith("| 1 | 50.93 ± 1.97 |")
+    assert "## AHFAL" not in page  # it was not run
+
+    assert main(words) == 0
+    again = capsys.readouterr().out
+    assert again.count(": done") == 4
+    assert "accuracy" not in again  # nothing was trained

@@ -11,7 +11,7 @@ import pytest
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.papers import RECIPES, find_recipe
-from fallow.settings.recipe import Recipe, _build_unchecked, recipe_from, with_settings
+from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import bounds_of, variant
 
@@ -268,12 +268,6 @@ def test_the_fields_of_a_recipe_are_plain_values() -> None:
         json.loads(json.dumps(recipe.to_dict()))["training_config"]["batch_size"]
         == recipe.training_config.batch_size
     )
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_machine_that_cannot_check_kinds_builds_the_same_recipes(name: str) -> None:
-    recipe = RECIPES[name]
-    assert _build_unchecked(recipe.to_dict()) == recipe
 
 
 def test_a_toml_file_may_begin_with_the_mark_that_editors_of_windows_write(

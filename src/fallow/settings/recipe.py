@@ -652,34 +652,13 @@ def _validate_settings(merged: Settings) -> Recipe:
     hints = get_type_hints(Recipe)
     for name, value in merged.items():
         refuse_truth(value, hints[name], name)
-    try:
-        from pydantic import ValidationError
-    except ModuleNotFoundError:  # a bare machine
-        return _build_unchecked(merged)
+    from pydantic import ValidationError
+
     try:
         return _adapter().validate_python(merged)
     except ValidationError as error:
         sentence = describe_wrong_value(Recipe, error.errors())
         raise ValueError(sentence) from error
-
-
-def _build_unchecked(merged: Settings) -> Recipe:
-    """The recipe without a look at the kinds of values, which takes pydantic: for recipes of papers
-    on machines that have not got it.  What a `Recipe` refuses is refused."""
-    given = dict(merged)
-    hints = get_type_hints(Recipe)
-    for field in fields(Recipe):
-        value = given[field.name]
-        hint = hints[field.name]
-        if isinstance(value, Mapping):
-            kind = _without_none(hint)
-            if kind is TrainingConfig:
-                given[field.name] = TrainingConfig.from_dict(value)
-            elif isinstance(kind, type):
-                given[field.name] = kind(**value)
-        elif isinstance(value, list):
-            given[field.name] = tuple(value)
-    return Recipe(**given)  # type: ignore[arg-type]  # whose values nobody has checked
 
 
 def _merge_settings(

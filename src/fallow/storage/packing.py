@@ -6,15 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
-
-try:
-    from safetensors import SafetensorError
-    from safetensors.torch import load, save
-except ModuleNotFoundError:  # a bare machine: the same bytes, by hand
-    from fallow.storage.tensors import load, save  # type: ignore[assignment]
-
-    SafetensorError = ValueError  # type: ignore[misc, assignment]  # which it is there
 
 UNREADABLE = (
     SafetensorError,
