@@ -112,6 +112,7 @@ Encoders: what models see in place of rows
     Identity             rows as they are
     Fourier              random features of a kernel
     Convolution          what random filters see in images
+    EfficientNetLite0    features of photographs by a network that was trained on ImageNet
     Timm, OpenCLIP       what pretrained networks see in images, from files or caches
     SentenceTransformers, texts_to_rows    what they say of texts
     TabPFN               what one makes of rows of tables

@@ -51,6 +51,7 @@ from fallow.data import TargetDirichlet as TargetDirichlet
 from fallow.data.own.frame import from_frame as from_frame
 from fallow.encoders import ONNX as ONNX
 from fallow.encoders import Convolution as Convolution
+from fallow.encoders import EfficientNetLite0 as EfficientNetLite0
 from fallow.encoders import Fourier as Fourier
 from fallow.encoders import Identity as Identity
 from fallow.encoders import OpenCLIP as OpenCLIP

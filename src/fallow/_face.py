@@ -37,7 +37,15 @@ METHODS = {
         *("FedMADirichlet", "LongTail", "Natural", "Patho", "Shards", "TargetDirichlet"),
     ),
     "fallow.encoders": (
-        *("ONNX", "Convolution", "Fourier", "Identity", "OpenCLIP", "SentenceTransformers"),
+        *(
+            "ONNX",
+            "Convolution",
+            "EfficientNetLite0",
+            "Fourier",
+            "Identity",
+            "OpenCLIP",
+            "SentenceTransformers",
+        ),
         *("TabPFN", "Timm"),
     ),
     "fallow.api.models": (

@@ -2,6 +2,7 @@
 
 from fallow.encoders.auto import Auto
 from fallow.encoders.convolution import Convolution
+from fallow.encoders.efficientnet_lite import EfficientNetLite0
 from fallow.encoders.fourier import Fourier
 from fallow.encoders.identity import Identity
 from fallow.encoders.onnx import ONNX
@@ -14,6 +15,7 @@ __all__ = [
     "ONNX",
     "Auto",
     "Convolution",
+    "EfficientNetLite0",
     "Fourier",
     "Identity",
     "OpenCLIP",

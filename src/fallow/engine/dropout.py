@@ -18,8 +18,8 @@ def draw_mask(like: Tensor, p: float) -> Tensor:
 
     It is drawn on the processor: PyTorch draws in the order in which numbers lie in memory.
     """
-    mask = torch.empty_like(like, device="cpu")
-    return mask.bernoulli_(1 - p).div_(1 - p).to(like.device)
+    ones = torch.ones_like(like, device="cpu")
+    return nn.functional.dropout(ones, p).to(like.device)
 
 
 @final

@@ -17,6 +17,8 @@ from fallow.core.build import nearest
 from fallow.core.names import BUILT_IN, NamePolicy, check_name
 from fallow.core.types import SiteId
 from fallow.data import Dataset, embed_rows
+from fallow.encoders.auto import is_photo
+from fallow.encoders.efficientnet_lite import is_installed
 from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardised
 from fallow.federation.folders import check_authority
@@ -269,6 +271,15 @@ def _make_example(recipe: Recipe, schema: Schema) -> Dataset:
     return replace(schema.example, x=listed, x_test=listed[:0], columns=())
 
 
+def _name_encoder(recipe: Recipe, schema: Schema) -> Spec | None:
+    """The encoder; for photographs by its own name in place of auto, which depends on what is
+    installed: a site that lacks it is refused before the study begins."""
+    shape = tuple(_make_example(recipe, schema).x.shape[1:])
+    if recipe.encoder != Spec("auto") or not is_photo(shape):
+        return recipe.encoder
+    return Spec("efficientnet-lite0" if is_installed() else "convolution")
+
+
 def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
     """The recipe as real sites run it: every setting about data, partition and comparisons in one
     form, so that equal agreements have equal digests.
@@ -294,6 +305,7 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         config = complete_from(recipe.training_config, REGRESSION)
     return replace(
         recipe,
+        encoder=_name_encoder(recipe, schema),
         name=name,
         title=title,
         training_config=config,

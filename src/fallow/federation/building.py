@@ -17,6 +17,7 @@ from fallow.core.methods import Encoder, Method, Methods, Showing
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
+from fallow.encoders.base import HasWeights
 from fallow.engine import row_loss
 from fallow.engine.executors import Executor, build_executor
 from fallow.experiment.encoding import check_tuning, encoder_of, shape_after, with_encoder
@@ -73,6 +74,8 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     check_task(recipe, agreement.example, names)
     measured = tuple(agreement.example.x.shape[1:])
     encoder = encoder_of(recipe, measured, names)
+    if isinstance(encoder, HasWeights):
+        encoder.weights_digest()  # raises where its package or its weights are missing
     shape = shape_after(encoder, measured)
     maker = ModelMaker(recipe, shape, schema.outputs, names)
     model = maker.build(stream(agreement.seed, "template"))
