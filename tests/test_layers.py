@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "papers": BELOW_EXPERIMENT | {"experiment", "study", "report"},
     "federation": BELOW_FEDERATION,
     "api": BELOW_FEDERATION | {"federation"},
-    "integrations": BELOW_FEDERATION | {"api", "federation"},
+    "integrations": BELOW_FEDERATION | {"api"},
     "cli": BELOW_FEDERATION | {"api", "federation", "integrations"},
 }
 METHODS = {"queries", "training"}  # one algorithm per file

@@ -12,16 +12,19 @@ import numpy.typing as npt
 
 from fallow.api.arrays import as_array
 from fallow.api.objects import plain
-from fallow.data import Dataset
+from fallow.data import Dataset, open_dataset
 from fallow.data import from_arrays as from_plain_arrays
 from fallow.data import load as load_named
 from fallow.data.catalogue.named import CATALOGUE
+from fallow.data.own.cells import TABLES
 from fallow.data.own.labels import TaskChoice
 from fallow.data.own.pixels import Channels, describe_move, has_channels_last
 
 
-def load(name: str, data_dir: str | Path | None = None) -> Dataset:
+def load(name: str | Path, data_dir: str | Path | None = None) -> Dataset:
     """A data set by its name: ``digits``, ``cifar10``, ... (``fallow datasets`` lists them).
+
+    name: also the path of a folder of images, or of a .npz file, those of MedMNIST included.
 
     Bundled ones need nothing; the others lie in ``data_dir`` or in the folder that the environment
     variable ``FALLOW_DATA`` names.  Raises ValueError for an unknown name (with the nearest) and
@@ -32,13 +35,25 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
     >>> tuple(digits.x.shape), digits.task
     ((1438, 1, 8, 8), 'classification')
     """
-    is_path = bool(Path(name).suffix) or Path(name).exists()
-    if is_path and name not in CATALOGUE:
+    path = Path(name)
+    is_path = bool(path.suffix) or path.exists()
+    if is_path and str(name) not in CATALOGUE:
+        return open_path(path)
+    return load_named(str(name), data_dir)
+
+
+def open_path(path: Path) -> Dataset:
+    """A data set by its path; a table says in Python's words what it lacks."""
+    if path.suffix.lower() in TABLES:
         raise ValueError(
-            f"{name} is a path, and fl.load takes names; give fl.Federation a folder of images or a "
-            ".npz file, and a table, read with pandas, to fl.from_frame(table, label='...')"
+            f"{path} is a table, which does not say which column holds the labels; read it with "
+            "pandas and give fl.from_frame(table, label='...', site='...')"
         )
-    return load_named(name, data_dir)
+    dataset = open_dataset(path)
+    for note in dataset.notes:
+        if "channels last" in note:
+            warnings.warn(f"{dataset.name}: {note}", stacklevel=3)
+    return dataset
 
 
 def from_arrays(

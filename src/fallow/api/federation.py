@@ -8,11 +8,11 @@ from typing import Any, final
 
 import numpy as np
 
+from fallow.api.datasets import open_path
 from fallow.api.objects import Collected, plain
 from fallow.core.build import build
 from fallow.core.own import lend
-from fallow.data import Dataset, open_dataset, partition_report
-from fallow.data.own.cells import TABLES
+from fallow.data import Dataset, partition_report
 from fallow.data.partition import partitions
 from fallow.experiment.rows import split_rows
 from fallow.settings.recipe import Recipe, recipe_from
@@ -54,7 +54,7 @@ class Federation:
     ) -> None:
         found = dataset
         if isinstance(found, str | Path):
-            found = _open(Path(found))
+            found = open_path(Path(found))
         if not isinstance(found, Dataset):
             raise ValueError(
                 f"a federation is made from a data set, not from {type(found).__name__}; make one "
@@ -117,13 +117,3 @@ class Federation:
         return pd.DataFrame(
             report["matrix"], index=list(rows), columns=list(self.dataset.classes)
         )
-
-
-def _open(path: Path) -> Dataset:
-    """A data set by its name or path; a table says in Python's words what it lacks."""
-    if path.suffix.lower() in TABLES:
-        raise ValueError(
-            f"{path} is a table, which does not say which column holds the labels; read it with "
-            "pandas and give fl.from_frame(table, label='...', site='...')"
-        )
-    return open_dataset(path)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.optional import import_optional
-from fallow.data.own.cells import Say, say_nothing
+from fallow.data.own.cells import Say, read_file, say_nothing
 from fallow.data.own.pixels import BRIGHTEST
 from fallow.data.own.raster import ImageError, open_image
 from fallow.storage.memory import describe_lack
@@ -37,9 +37,10 @@ class Images:
     """Images of one's own, each with its label and its site."""
 
     x: npt.NDArray[np.float32]  # (n, channels, height, width), in [-1, 1]
-    labels: tuple[str, ...]  # "" = unlabelled
+    # "" = unlabelled; targets, NaN = unlabelled, where a table lists them
+    labels: tuple[str, ...] | npt.NDArray[np.float64]
     sites: tuple[str, ...] | None  # None: the folder names none
-    names: tuple[str, ...]  # site/class/file, or class/file
+    names: tuple[str, ...]  # paths below the folder, such as site/class/file
     notes: tuple[str, ...]
 
 
@@ -48,9 +49,14 @@ def read_folder(folder: Path, say: Say = say_nothing) -> Images:
 
     ``site/class/*``, or ``class/*`` where the data names no sites.  Images of other sizes than most
     are resized to that one, which is said.  ``say``: is told how many bytes have been read.
+    A table in the folder with the columns ``file`` and ``target``, and perhaps ``site``, has
+    regression targets: images are then the files that it lists.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one with images in site/class/*")
+    listed = _find_list(folder)
+    if listed is not None:
+        return _read_listed(folder, listed, say)
     files = list_files(folder, "*/*/*")
     has_sites = bool(files)
     if not has_sites:
@@ -58,16 +64,10 @@ def read_folder(folder: Path, say: Say = say_nothing) -> Images:
     if not files:
         raise ValueError(
             f"{folder} holds no images; put them in site/class/* or site/{UNLABELLED_FOLDER}/*, or "
-            "in class/* where there are no sites"
+            "in class/* where there are no sites; for numbers to predict, add targets.csv with the "
+            "columns file and target"
         )
-    _check_fits(folder, files)
-    loaded = _read_each(files, say)
-    sizes = Counter(pixels.shape[1:] for pixels in loaded)
-    # the most frequent one; of several the smallest, from which nothing has to be made up
-    size = min(sizes, key=lambda shape: (-sizes[shape], shape))
-    others = len(loaded) - sizes[size]
-    x = _stack([_resize(pixels, size) for pixels in loaded], None)
-
+    x, notes = _load_files(folder, files, say)
     parts = [file.relative_to(folder).parts for file in files]
     labels = []
     for part in parts:
@@ -78,7 +78,77 @@ def read_folder(folder: Path, say: Say = say_nothing) -> Images:
     sites: tuple[str, ...] | None = None
     if has_sites:
         sites = tuple(part[0] for part in parts)
+    return Images(
+        x=x,
+        labels=tuple(labels),
+        sites=sites,
+        names=tuple("/".join(part) for part in parts),
+        notes=notes,
+    )
 
+
+def _find_list(folder: Path) -> Path | None:
+    """The table in the folder that lists files and targets; None where there is none."""
+    listed = []
+    for file in list_files(folder, "*.csv"):
+        if {"file", "target"} <= read_file(file, _is_text).columns.keys():
+            listed.append(file)
+    if len(listed) > 1:
+        raise ValueError(
+            f"{folder} has {len(listed)} tables that list files and targets, {listed[0].name} and "
+            f"{listed[1].name}; leave one"
+        )
+    return next(iter(listed), None)
+
+
+def _is_text(column: str) -> bool:
+    return column in ("file", "site")
+
+
+def _read_listed(folder: Path, table: Path, say: Say) -> Images:
+    """The images that a table lists, with their targets."""
+    columns = read_file(table, _is_text).columns
+    names = tuple(name.strip() for name in columns["file"].texts or ())
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise ValueError(f"{table} lists {twice[0]!r} more than once; leave one line")
+    targets = columns["target"].numbers
+    if targets is None:
+        raise ValueError(
+            f"{table}: the column 'target' has texts; give numbers, and for classes folders named "
+            "after them"
+        )
+    files = [folder / name for name in names]
+    for name, file in zip(names, files, strict=True):
+        is_inside = file.resolve().is_relative_to(folder.resolve())
+        if not name or not is_inside or not file.is_file():
+            raise ValueError(
+                f"{table} lists {name!r}, and {folder} has no such file; give paths below the folder"
+            )
+    sites: tuple[str, ...] | None = None
+    if "site" in columns:
+        sites = tuple(columns["site"].texts or ())
+    x, notes = _load_files(folder, files, say)
+    return Images(
+        x=x,
+        labels=targets.astype(np.float64),
+        sites=sites,
+        names=names,
+        notes=(f"regression targets were read from {table.name}", *notes),
+    )
+
+
+def _load_files(
+    folder: Path, files: Sequence[Path], say: Say
+) -> tuple[npt.NDArray[np.float32], tuple[str, ...]]:
+    """Images as one array, all of the size that most have, and what was done to them."""
+    _check_fits(folder, files)
+    loaded = _read_each(files, say)
+    sizes = Counter(pixels.shape[1:] for pixels in loaded)
+    # the most frequent one; of several the smallest, from which nothing has to be made up
+    size = min(sizes, key=lambda shape: (-sizes[shape], shape))
+    others = len(loaded) - sizes[size]
+    x = _stack([_resize(pixels, size) for pixels in loaded], None)
     colour = "colour"
     if x.shape[1] == 1:
         colour = "grey"
@@ -91,13 +161,7 @@ def read_folder(folder: Path, say: Say = say_nothing) -> Images:
     deep = sum(pixels.dtype != np.uint8 for pixels in loaded)
     if deep:
         notes.append(f"{deep} images have more than 8 bits a pixel, all of which are used")
-    return Images(
-        x=x,
-        labels=tuple(labels),
-        sites=sites,
-        names=tuple("/".join(part) for part in parts),
-        notes=tuple(notes),
-    )
+    return x, tuple(notes)
 
 
 def _read_each(files: Sequence[Path], say: Say) -> list[Pixels]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from fallow.core.build import nearest
 from fallow.core.missing import Missing
 from fallow.data.catalogue.named import CATALOGUE, load, load_outline
-from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak
+from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
 from fallow.data.own.archive import read_arrays
 from fallow.data.own.cells import TABLES, Say, say_nothing
 from fallow.data.own.images import read_folder
@@ -57,6 +57,7 @@ def from_arrays(
     drop_rows: bool = False,
     channels: Channels = "auto",
     notes: Sequence[str] = (),
+    leaves_out_leaks: bool = False,
 ) -> Dataset:
     """A data set from arrays; also for frozen embeddings.
 
@@ -69,6 +70,7 @@ def from_arrays(
     classes: their names in order, for sites that do not each have a label of every class.
     groups: (n,) whole numbers or texts, the site of each row.
     drop_rows: leave out rows with a NaN or infinite feature, said in ``notes``; none is filled in.
+    leaves_out_leaks: test rows that are also training rows are left out, said in ``notes``.
     Without a test set, 20 % of the labelled rows are held out: stratified, fixed by ``name``.
     Raises ValueError when shapes disagree, features are not finite (with column and count), fewer
     than two values are among the labels, or a given test row is also a training row.
@@ -103,7 +105,7 @@ def from_arrays(
         notes=(*notes, *left_out),
         reading=reading,
     )
-    return _build_dataset(rows, aside, about)
+    return _build_dataset(rows, aside, about, leaves_out_leaks=leaves_out_leaks)
 
 
 def from_npz(
@@ -113,7 +115,8 @@ def from_npz(
     drop_rows: bool = False,
     channels: Channels = "auto",
 ) -> Dataset:
-    """A data set from a .npz file: x, y and perhaps site, x_test, y_test, site_test, ids, columns.
+    """A data set from a .npz file: x, y and perhaps site, x_test, y_test, site_test, ids, columns;
+    or train_images, train_labels, val_..., test_..., as files of MedMNIST have them.
 
     site: of each row; "groups" is another word for it.  columns: names of the features.
     Read without pickles, so texts must be text arrays, not object arrays.  See ``from_arrays``.
@@ -121,6 +124,8 @@ def from_npz(
     """
     file = _existing(path)
     arrays = read_arrays(file)
+    if "train_images" in arrays and "x" not in arrays:
+        return _read_medmnist(file, arrays, classes, channels)
     words = {**ARRAYS, **dict.fromkeys(BESIDE, "")}
     for key in ("x", "y"):
         if key not in arrays:
@@ -155,6 +160,55 @@ def from_npz(
         classes=classes,
         drop_rows=drop_rows,
         channels=channels,
+    )
+
+
+def _read_medmnist(
+    file: Path,
+    arrays: dict[str, npt.NDArray[Any]],
+    classes: Sequence[str],
+    channels: Channels,
+) -> Dataset:
+    """A file of MedMNIST: images (n, h, w) or (n, h, w, 3) of uint8, labels (n, 1)."""
+    parts = {}
+    for part in ("train", "val", "test"):
+        pair = (f"{part}_images", f"{part}_labels")
+        absent = [name for name in pair if name not in arrays]
+        if absent == list(pair) and part == "val":
+            continue
+        if absent:
+            raise ValueError(
+                f"{file} is laid out as files of MedMNIST are, and has no array {absent[0]!r}"
+            )
+        images, labels = (arrays[name] for name in pair)
+        labels = labels.reshape(len(labels), -1)
+        if labels.shape[1] != 1:
+            raise ValueError(
+                f"{file} has {labels.shape[1]} labels for each image, and Fallow takes one: save "
+                "one column of the labels as y, and the images as x, with numpy.savez"
+            )
+        if images.ndim == 3:
+            images = images[:, None]
+        parts[part] = (images, labels[:, 0])
+    x, y = parts["train"]
+    notes = []
+    if "val" in parts:
+        x = np.concatenate([x, parts["val"][0]])
+        y = np.concatenate([y, parts["val"][1]])
+        notes.append(
+            f"{len(parts['val'][1]):,} validation images joined the training images; "
+            "validation=0.1 holds some back"
+        )
+    return from_arrays(
+        x,
+        y,
+        x_test=parts["test"][0],
+        y_test=parts["test"][1],
+        name=file.stem,
+        classes=classes,
+        channels=channels,
+        notes=notes,
+        leaves_out_leaks=True,
     )
 
 
@@ -262,6 +316,8 @@ def from_folder(
     is grey, else three.  Images of other sizes than most are resized to that one, said in
     ``notes``.  Row names are the paths below the folder.  ``say`` is told how many bytes of all files
     have been read.  Needs pillow.
+    A table in the folder with the columns ``file`` and ``target``, and perhaps ``site``, has
+    regression targets: images are then the files that it lists; an empty target is unlabelled.
     Raises ValueError that names the file when an image cannot be read.
     """
     folder = _existing(path)
@@ -269,13 +325,17 @@ def from_folder(
     groups = None
     if found.sites is not None:
         groups = np.array(found.sites)
+    labels: npt.NDArray[Any] = np.asarray(found.labels)
+    task: TaskChoice = "classification"
+    if labels.dtype.kind == "f":
+        task = "regression"
     return from_arrays(
         found.x,
-        np.array(found.labels, dtype=np.str_),
+        labels,
         groups,
         ids=found.names,
         name=folder.name,
-        task="classification",
+        task=task,
         classes=classes,
         notes=found.notes,
     )
@@ -463,7 +523,9 @@ class _About:
     missing: Missing | None = None
 
 
-def _build_dataset(rows: _Rows, aside: _Rows | None, about: _About) -> Dataset:
+def _build_dataset(
+    rows: _Rows, aside: _Rows | None, about: _About, *, leaves_out_leaks: bool = False
+) -> Dataset:
     """The data set: the rows that are given aside test, else some that are held out."""
     is_given = aside is not None
     if aside is None:
@@ -488,7 +550,13 @@ def _build_dataset(rows: _Rows, aside: _Rows | None, about: _About) -> Dataset:
         missing=about.missing,
         reading=about.reading,
     )
-    if is_given:  # no copy of a row is ever held out alone
+    if leaves_out_leaks:
+        dataset, n_left_out = drop_leaks(dataset)
+        if n_left_out and not len(dataset.x_test):
+            raise ValueError(
+                f"{about.name}: all {n_left_out} test rows are also training rows; give other ones"
+            )
+    elif is_given:  # no copy of a row is ever held out alone
         check_leak(dataset)
     return dataset
 

@@ -1,0 +1,151 @@
+"""Layouts of files that others made: MedMNIST's arrays, and images with a table of targets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import fallow as fl
+from fallow.data import from_folder, from_npz
+
+
+def write_medmnist(path: Path, **changes: Any) -> Path:
+    """A file laid out as those of MedMNIST; a change of None leaves an array out."""
+    rng = np.random.default_rng(1)
+    arrays: dict[str, Any] = {}
+    for part, n in (("train", 30), ("val", 8), ("test", 10)):
+        arrays[f"{part}_images"] = rng.integers(0, 256, (n, 12, 12), dtype=np.uint8)
+        arrays[f"{part}_labels"] = (np.arange(n) % 2).astype(np.uint8)[:, None]
+    arrays.update(changes)
+    np.savez(path, **{name: value for name, value in arrays.items() if value is not None})
+    return path
+
+
+def test_a_file_of_medmnist_is_read_as_it_is(tmp_path: Path) -> None:
+    dataset = fl.load(write_medmnist(tmp_path / "pneumonia.npz"))
+    assert (tuple(dataset.x.shape), tuple(dataset.x_test.shape)) == (
+        (38, 1, 12, 12),
+        (10, 1, 12, 12),
+    )
+    assert dataset.classes == ("0", "1")
+    assert float(dataset.x.max()) <= 1
+    assert "8 validation images joined the training images" in " ".join(dataset.notes)
+    run = fl.run(fl.Federation(dataset, sites=2), "random", cycles=0)
+    assert len(run.records)
+
+
+def test_colored_images_of_medmnist_have_their_channels_last(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    colors = {
+        f"{part}_images": rng.integers(0, 256, (n, 12, 12, 3), dtype=np.uint8)
+        for part, n in (("train", 30), ("val", 8), ("test", 10))
+    }
+    path = write_medmnist(tmp_path / "blood.npz", **colors)
+    assert tuple(from_npz(path).x.shape) == (38, 3, 12, 12)
+    with pytest.warns(UserWarning, match="channels last"):
+        fl.load(path)
+
+
+def test_test_images_that_are_training_images_are_left_out_in_words(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    train = rng.integers(0, 256, (30, 12, 12), dtype=np.uint8)
+    path = write_medmnist(tmp_path / "x.npz", train_images=train, test_images=train[:10])
+    with pytest.raises(ValueError, match="all 10 test rows are also training rows"):
+        fl.load(path)
+    mixed = np.concatenate([train[:3], rng.integers(0, 256, (7, 12, 12), dtype=np.uint8)])
+    path = write_medmnist(tmp_path / "y.npz", train_images=train, test_images=mixed)
+    dataset = fl.load(path)
+    assert len(dataset.x_test) == 7
+    assert "3 test rows that are also training rows were left out" in dataset.notes
+
+
+WRONG_MEDMNIST: dict[str, tuple[dict[str, Any], str]] = {
+    "no labels": ({"train_labels": None}, r"has no array 'train_labels'"),
+    "no test images": (
+        {"test_images": None, "test_labels": None},
+        "has no array 'test_images'",
+    ),
+    "several labels": (
+        {"train_labels": np.zeros((30, 14), int)},
+        "14 labels for each image",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_MEDMNIST)
+def test_a_file_of_medmnist_that_lacks_something_is_refused(
+    name: str, tmp_path: Path
+) -> None:
+    changes, sentence = WRONG_MEDMNIST[name]
+    with pytest.raises(ValueError, match=sentence):
+        fl.load(write_medmnist(tmp_path / "x.npz", **changes))
+
+
+def write_images(folder: Path, n: int = 24) -> Path:
+    """Images in one folder, and the brightness of each in targets.csv."""
+    (folder / "scans").mkdir(parents=True)
+    lines = ["file,target,site"]
+    for row in range(n):
+        pixels = np.full((10, 10), 10 * row, np.uint8)
+        pixels[0, 0] = row
+        Image.fromarray(pixels).save(folder / "scans" / f"{row:02}.png")
+        lines.append(f"scans/{row:02}.png,{row / 2},{'ab'[row % 2]}")
+    (folder / "targets.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_a_table_of_files_and_targets_makes_images_a_regression_set(tmp_path: Path) -> None:
+    dataset = fl.load(write_images(tmp_path / "scans"))
+    assert dataset.task == "regression"
+    assert tuple(dataset.x.shape[1:]) == (1, 10, 10)
+    assert dataset.group_names == ("a", "b")
+    assert dataset.ids is not None
+    row = dataset.ids.index("scans/03.png")
+    assert float(dataset.y[row]) == 1.5
+    assert "regression targets were read from targets.csv" in dataset.notes
+    run = fl.run(fl.Federation(dataset), "random", cycles=0)
+    assert run.predict(dataset.x_test).dtype == float
+
+
+def test_an_empty_target_is_unlabeled_and_decimal_commas_are_read(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "scans")
+    lines = ["file;target"]
+    lines += [f"scans/{row:02}.png;{row},5" for row in range(23)]
+    lines += ["scans/23.png;"]
+    (folder / "targets.csv").write_text("\n".join(lines) + "\n")
+    dataset = from_folder(folder)
+    assert dataset.ids is not None
+    assert np.isnan(float(dataset.y[dataset.ids.index("scans/23.png")]))
+    assert float(dataset.y.nan_to_num(0).max()) > 20
+    assert dataset.group_names == ()
+
+
+WRONG_LISTS = {
+    "a file that is not there": ("file,target\nscans/99.png,1\n", "has no such file"),
+    "a file elsewhere": ("file,target\n../targets.csv,1\n", "has no such file"),
+    "a file twice": ("file,target\nscans/01.png,1\nscans/01.png,2\n", "more than once"),
+    "texts": ("file,target\nscans/01.png,tall\nscans/02.png,low\n", "give numbers"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_LISTS)
+def test_a_wrong_list_is_refused_in_words(name: str, tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "scans")
+    text, sentence = WRONG_LISTS[name]
+    (folder / "targets.csv").write_text(text)
+    with pytest.raises(ValueError, match=sentence):
+        from_folder(folder)
+
+
+def test_two_lists_are_refused_and_a_folder_without_any_says_how(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "scans")
+    (folder / "again.csv").write_text((folder / "targets.csv").read_text())
+    with pytest.raises(ValueError, match="2 tables that list files and targets"):
+        from_folder(folder)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ValueError, match=r"targets\.csv with the columns file and target"):
+        from_folder(tmp_path / "none")
