@@ -192,6 +192,19 @@ def test_who_was_away_when_rows_were_drawn_tells_nothing() -> None:
     assert all(set(answer.values()) == {0.0} for answer in late.values())
 
 
+def test_a_site_with_fewer_answers_than_the_minimum_tells_nothing() -> None:
+    """Otherwise the tally of one answer would state whether the model is wrong about it."""
+    whole = built()
+    run_audited(whole, Audit(0.4))
+    rows = whole.members["a"].memory["outlook"]["rows"].tolist()
+    audit = Audit(0.4, least=len(rows))
+    every = run_audited(built(audit=audit), audit)
+    assert every["per_site"]["a"] == run_audited(built(), Audit(0.4))["per_site"]["a"]
+    one_less = run_audited(built(audit=audit), audit, silent={"a": rows[:1]})
+    assert one_less["per_site"]["a"]["rows"] == 0
+    assert one_less["per_site"]["b"]["rows"] == every["per_site"]["b"]["rows"]
+
+
 def test_a_row_without_an_answer_counts_as_the_others_of_its_kind() -> None:
     whole = built()
     run_audited(whole, Audit(0.4))

@@ -58,7 +58,7 @@ def test_sites_may_agree_to_show_their_parts_and_are_told_what_that_means(
     world = hospitals(tmp_path, Spec(name, {"shown": "parts"}), Privacy())
     told = describe_study(world.sites["basel"])
     assert any("without secure sums the coordinator sees" in line for line in told)
-    assert any("totals of two closes" in line for line in told)
+    assert any("two consecutive aggregates" in line for line in told)
 
 
 def test_with_secure_sums_only_the_totals_of_two_closes_are_spoken_of(
@@ -67,7 +67,7 @@ def test_with_secure_sums_only_the_totals_of_two_closes_are_spoken_of(
     world = hospitals(tmp_path, Spec("closed-form"))
     told = describe_study(world.sites["basel"])
     assert not any("without secure sums" in line for line in told)
-    assert any("totals of two closes" in line for line in told)
+    assert any("two consecutive aggregates" in line for line in told)
     seen_by = {verb: seen for _, verb, _, seen in list_disclosures(world.sites["basel"])}
     assert seen_by["totals"] == "coordinator, totals alone"
 
@@ -85,7 +85,7 @@ def test_what_an_exact_head_asks_is_listed(tmp_path: Path) -> None:
     assert any("without secure sums the coordinator sees" in line for line in told)
 
 
-# -- what masks do not hide ---------------------------------------------------------------------
+# -- what two aggregates tell -------------------------------------------------------------------
 
 
 def listen(world: Federation) -> dict[str, dict[str, Any]]:
@@ -114,19 +114,9 @@ def add_up(parts: dict[str, Any]) -> dict[str, torch.Tensor]:
     return {name: torch.as_tensor(value) for name, value in total.items()}
 
 
-@pytest.mark.parametrize("change", ["label", "withdrawal"])
-def test_the_totals_of_two_closes_show_the_one_row_that_changed(
-    change: str, tmp_path: Path
-) -> None:
-    """This attack succeeds, behind secure sums and by a coordinator that only looks: of all sites
-    together one row got a label between two closes, or was withdrawn."""
-    recipe = Recipe(
-        "hospitals",
-        **{**CLOSED, "encoder": Spec("identity"), "query": Spec("random")},
-        training=Spec("closed-form"),
-        privacy=SECURE,
-    )
-    world = federation(tmp_path, recipe, rows(NAMES[:3], classes=3))
+def change_one(world: Federation, change: str) -> list[int]:
+    """Of all sites together, one example gets a label in a cycle, or a labeled one is withdrawn;
+    the list has its row at chur once that has happened."""
     ledger = world.ledgers["chur"]
     changed: list[int] = []
 
@@ -138,24 +128,61 @@ def test_the_totals_of_two_closes_show_the_one_row_that_changed(
             changed.append(row)
             if change == "label":
                 return world.truth(site, row)
-            labelled = ledger.store.load_labels("chur")[0].row
-            changed[0] = labelled
-            ledger.withdraw(labelled, "Ann", "the patient asked for it")
+            changed[0] = ledger.store.load_labels("chur")[0].row
+            ledger.withdraw(changed[0], "Ann", "the patient asked for it")
         return None  # "cannot tell"
 
     world.who = answer
+    return changed
+
+
+def compare_aggregates(
+    folder: Path, change: str, reveal: str, least: int
+) -> tuple[Federation, list[int], list[dict[str, torch.Tensor]]]:
+    """A study whose coordinator only looks, and the aggregates of its two cycles."""
+    recipe = Recipe(
+        "hospitals",
+        **{**CLOSED, "encoder": Spec("identity"), "query": Spec("random")},
+        training=Spec("closed-form", {"reveal": reveal}),
+        privacy=Privacy(secure_sum=True, min_new_labels=least),
+    )
+    world = federation(folder, recipe, rows(NAMES[:3], classes=3))
+    changed = change_one(world, change)
     heard = listen(world)
     assert world.program().go()
+    aggregates = [add_up(heard[f"{cycle}/train/0/1"]) for cycle in (0, 1)]
+    return world, changed, aggregates
 
-    before = add_up(heard["0/train/0/1"])
-    after = add_up(heard["1/train/0/1"])
+
+@pytest.mark.parametrize("reveal", ["path", "head"])
+@pytest.mark.parametrize("change", ["label", "withdrawal"])
+def test_two_aggregates_do_not_differ_by_one_example(
+    change: str, reveal: str, tmp_path: Path
+) -> None:
+    """One example was labeled, or withdrawn, between two cycles: the former contribution stands, bit
+    for bit, and their difference tells nothing."""
+    world, changed, (before, after) = compare_aggregates(tmp_path, change, reveal, least=10)
+    assert len(changed) == 1
+    assert float(before["rows"]) == 15
+    for name, value in before.items():
+        assert torch.equal(after[name], value), name
+    world.close()
+
+
+@pytest.mark.parametrize("change", ["label", "withdrawal"])
+def test_without_a_minimum_two_aggregates_show_the_one_example_that_changed(
+    change: str, tmp_path: Path
+) -> None:
+    """What the minimum number of new labels prevents: with 1, a coordinator that only looks
+    reconstructs the example and its class."""
+    world, changed, (before, after) = compare_aggregates(tmp_path, change, "path", least=1)
     (row,) = changed
     sign = 1.0 if change == "label" else -1.0
     assert float(after["n"] - before["n"]) == sign
     # the sites' own rows, in units that the coordinator knows
     x = world.sites["chur"].rows.x[row].double()
     shown = sign * (after["features"] - before["features"])
-    known = ledger.store.load_states("chur")["features"]
+    known = world.ledgers["chur"].store.load_states("chur")["features"]
     expected = (x - known["mean"]) / known["std"]
     torch.testing.assert_close(shown, expected.double(), rtol=0, atol=1e-4)
     told = sign * (after["answers"] - before["answers"])

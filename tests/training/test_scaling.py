@@ -67,6 +67,7 @@ def test_labelled_rows_count_and_keep_their_labels() -> None:
     world.members["a"].buy([Label(3, 5.0, 0), Label(9, 11.0, 0)])
     torch.testing.assert_close(SCALING.of_features(ask)["mean"], stacked(sites).mean(0))
     found = SCALING.of_targets(ask)
+    assert found is not None
     assert (float(found["mean"]), float(found["std"])) == (8.0, 3.0)
     assert world.members["a"].labels.tolist() == [-1.0, 1.0]
     world.members["a"].forget()  # units outlive a cycle
@@ -76,7 +77,14 @@ def test_labelled_rows_count_and_keep_their_labels() -> None:
 def test_equal_numbers_have_a_unit() -> None:
     world, ask = agreeing(table())
     world.members["b"].buy([Label(0, 4.0, 0), Label(1, 4.0, 0)])
-    assert float(SCALING.of_targets(ask)["std"]) == 1.0
+    found = SCALING.of_targets(ask)
+    assert found is not None
+    assert float(found["std"]) == 1.0
+
+
+def test_numbers_have_no_unit_before_a_site_contributes_any() -> None:
+    _, ask = agreeing(table())
+    assert SCALING.of_targets(ask) is None
 
 
 def test_a_value_that_is_no_number_is_named() -> None:

@@ -103,6 +103,10 @@ class GivenView:
         return self._inner.weights
 
     @property
+    def new_labels(self) -> int:
+        return self._inner.new_labels
+
+    @property
     def chances(self) -> Tensor:
         return self._inner.chances
 

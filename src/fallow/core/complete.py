@@ -45,6 +45,13 @@ def each_of_all(ask: Ask, verb: str, **args: Any) -> dict[SiteId, Answer]:
     return answers
 
 
+def keep_at_all(ask: Ask, verb: str, **args: Any) -> None:
+    """`Ask.keep` of one state, where all sites must keep it; else as `sum_of_all`."""
+    with _all(ask), ask.journal.transaction():
+        kept = ask.keep(verb, **args)
+        _check(kept, len(ask.cohort), verb)
+
+
 @contextmanager
 def _all(ask: Ask) -> Iterator[None]:
     before = ask.needs_all

@@ -59,8 +59,11 @@ class Contract:
     linear: bool = False  # works for the model "linear" alone
     # what a coordinator can read off one site's part of a sum, in words, where sums are not secure
     parts_show: str = ""
-    # what anybody who has the totals of two closes can read off their difference
+    # what the difference of two consecutive aggregates shows
     closes_show: str = ""
+    # client functions that release exact statistics of labeled examples: they read the labels of the
+    # site's last contribution (``privacy.min_new_labels``)
+    waits: Sequence[str] = ()
     # why a query means nothing where a model is solved for and not trained by steps; "": it does
     not_solved: str = ""
     # why a training method refuses a model with batch norm; "": it takes one
@@ -87,7 +90,7 @@ class Contract:
     tags: tuple[Tag, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("needs", "at_server", "models"):
+        for name in ("needs", "at_server", "models", "waits"):
             given = getattr(self, name)
             if isinstance(given, str):  # one name alone
                 given = [given]
@@ -102,6 +105,7 @@ class Contract:
         known: dict[str, str] = {}
         for words in self.asked.values():
             known |= words
+        object.__setattr__(self, "waits", tuple(v for v in self.waits if v in known))
         for verb, what in self.verbs.items():
             if verb not in known:
                 raise ValueError(

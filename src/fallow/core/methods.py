@@ -159,7 +159,7 @@ class Standardising(Method, Protocol):
     def of_features(
         self, ask: Ask, missing: Missing | None = None, *, is_scaled: bool = True
     ) -> State: ...
-    def of_targets(self, ask: Ask) -> State: ...
+    def of_targets(self, ask: Ask) -> State | None: ...
 
 
 class Encoder(Method, Protocol):
@@ -242,6 +242,12 @@ class Auditing(Method, Protocol):
     def tally_errors(self, ask: Ask, unit: float) -> dict[SiteId, Answer]: ...
 
 
+class Deciding(Method, Protocol):
+    """By what sites decide whether exact statistics are of newer labels."""
+
+    def decide(self, ask: Ask) -> None: ...
+
+
 class Methods(TypedDict):
     """The methods of a run by the part they play, which is the ``owner`` of a request."""
 
@@ -264,6 +270,8 @@ class Methods(TypedDict):
     """Has the last word on the head of a model, after the last round."""
     audit: NotRequired[Auditing]
     """Draws rows by chance beside those of the query."""
+    contribution: NotRequired[Deciding]
+    """Decides before each training phase of which labels exact statistics are."""
     retention: NotRequired[Method]
     """Keeps the model of each site that validated best."""
     people: NotRequired[Method]

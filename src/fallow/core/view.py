@@ -55,6 +55,8 @@ class View(Protocol):
     @property
     def counts(self) -> Tensor: ...  # (C,) float64 labels bought per class
     @property
+    def new_labels(self) -> int: ...  # that train, since the site's last contribution
+    @property
     def hidden(
         self,
     ) -> Tensor: ...  # (m,) true labels of the pool; raises unless simulator_only

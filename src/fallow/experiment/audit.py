@@ -75,6 +75,7 @@ class Audit:
 
     share: float = USUAL_AUDIT
     secure_sum: bool = False
+    least: int = 1  # answers at a site, with fewer of which it tells nothing
 
     contract: ClassVar[Contract] = Contract(
         title="Audit",
@@ -172,6 +173,8 @@ class Audit:
             return nothing_to_tell()  # the site was away when rows were drawn
         answers = view.answers(kept["rows"])  # (k,), NaN where nobody has answered
         is_answered = answers.isfinite()
+        if int(is_answered.sum()) < self.least:
+            return nothing_to_tell()
         is_drawn = kept["is_drawn"]
         if view.classes:
             error = (kept["predicted"] != answers).double()

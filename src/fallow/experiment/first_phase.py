@@ -79,9 +79,10 @@ def first_phase(
     """The phase as ``train`` makes it, or as another strategy left it with what its sites
     remembered then.
 
-    Where sites add noise to what they send in training, each run draws and pays for its own.
+    Where sites add noise to what they send in training, each run draws and pays for its own; where
+    statistics wait for new labels, each run decides by itself.
     """
-    if world.recipe.delta is not None:
+    if world.recipe.delta is not None or "contribution" in world.methods:
         return train(), None
     key = phase_key(world)
     found = phases.load(key)

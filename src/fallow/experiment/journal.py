@@ -11,7 +11,7 @@ from typing import Any, TypeVar, final
 from fallow.core.types import SiteId, State
 from fallow.privacy import Released
 from fallow.privacy.ledger import SumKey
-from fallow.sites.store import Label, RelayedMessages
+from fallow.sites.store import Contribution, Label, RelayedMessages
 from fallow.storage.checksums import MARK, checksum
 from fallow.storage.database import Database, Durability, Words
 from fallow.storage.errors import Failed
@@ -39,6 +39,7 @@ CREATE TABLE IF NOT EXISTS label (site TEXT, row INTEGER, value REAL, cycle INTE
                                   PRIMARY KEY (site, row)) STRICT;
 CREATE TABLE IF NOT EXISTS spent (site TEXT, key TEXT, line BLOB, PRIMARY KEY (site, key)) STRICT;
 CREATE TABLE IF NOT EXISTS secret (site TEXT PRIMARY KEY, held BLOB) STRICT;
+CREATE TABLE IF NOT EXISTS contribution (site TEXT PRIMARY KEY, line BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT) STRICT;
 """
 
@@ -287,6 +288,19 @@ class Journal:
                 raise self._damaged(f"the label of row {row} of site {site} was changed")
             labels.append(label)
         return labels
+
+    def contribute(self, site: SiteId, contribution: Contribution) -> None:
+        labels = [list(label) for label in contribution.labels]
+        blob = with_checksum({"turn": contribution.turn, "labels": labels})
+        self._write("INSERT OR REPLACE INTO contribution VALUES (?, ?)", site, blob)
+
+    def load_contribution(self, site: SiteId) -> Contribution:
+        rows = self._read("SELECT line FROM contribution WHERE site = ?", site)
+        if not rows:
+            return Contribution()
+        line = self._unpack(rows[0][0], f"the last contribution of site {site}")
+        labels = tuple(Label(*label) for label in line["labels"])
+        return Contribution(line["turn"], labels)
 
     # -- what sites released (`fallow.privacy.ledger.Ledger`) ------------------------------------
 

@@ -84,7 +84,8 @@ def methods_of(
         contracts["initial_by=typical"] = first.contract
     audit = None
     if recipe.audit:
-        audit = Audit(recipe.audit, recipe.privacy.secure_sum)
+        privacy = recipe.privacy
+        audit = Audit(recipe.audit, privacy.secure_sum, privacy.waits_for)
         contracts[f"audit={recipe.audit:g}"] = audit.contract
     check_fit(recipe.privacy, contracts, cohort)
     found: Methods = {

@@ -275,6 +275,7 @@ class Run:
             shown = Disclosure()
             started = time.perf_counter()
             targets: State | None = None
+            self._decide_contributions(TUNED, 0, shown)
             if "scaling" in self.world.methods:  # losses are in units of the labels
                 ask = self._ask(f"{TUNED}/targets", "scaling", 0, shown)
                 targets = self.world.agree_on_targets(ask)
@@ -446,6 +447,7 @@ class Run:
         state = before
         if state is None or recipe.restart == "fresh":
             state = self.world.fresh(stream(self.world.seed, "init", cycle))
+        self._decide_contributions(step, cycle, shown)
         if self.world.targets is None and "scaling" in self.world.methods:
             ask = self._ask(f"{step}/targets", "scaling", cycle, shown)
             self.world = self.world.with_targets(self.world.agree_on_targets(ask))
@@ -463,6 +465,13 @@ class Run:
             "targets": self.world.targets,
             "held": self.world.held,
         }
+
+    def _decide_contributions(self, step: str, cycle: int, shown: Disclosure) -> None:
+        """Let sites decide of which labels their exact statistics are, where there is a minimum
+        number of new ones."""
+        if "contribution" in self.world.methods:
+            ask = self._ask(f"{step}/new", "contribution", cycle, shown)
+            self.world.methods["contribution"].decide(ask)
 
     def _round(self, cycle: int, r: int, state: State, shown: Disclosure) -> State:
         """One round, after which each of its sites remembers its best model, and after the last

@@ -31,6 +31,7 @@ from fallow.engine.dropout import check_draws
 from fallow.engine.executors import Device, Executor, build_executor
 from fallow.engine.passes import Passes
 from fallow.engine.selection import SelectionDevice
+from fallow.experiment.contribution import with_min_new_labels
 from fallow.experiment.encoding import (
     CommonFeatures,
     check_tuning,
@@ -356,7 +357,8 @@ def _choose_methods(
     chosen = methods_of(recipe, flipped)
     if encoder is None and found.missing is not None:
         chosen["scaling"] = Scaling(of_cells=True)
-    return with_encoder(chosen, encoder, tuple(found.x.shape[1:]), found.missing)
+    chosen = with_encoder(chosen, encoder, tuple(found.x.shape[1:]), found.missing)
+    return with_min_new_labels(chosen, recipe.privacy, classes=found.n_classes > 0)
 
 
 def _place(

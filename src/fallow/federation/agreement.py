@@ -25,7 +25,7 @@ from fallow.federation.folders import check_authority
 from fallow.federation.schema import Schema
 from fallow.network.links import HTTPS, LINKS
 from fallow.network.plausible import Bounds
-from fallow.privacy.settings import SMALLEST
+from fallow.privacy.settings import MIN_NEW_LABELS, SMALLEST
 from fallow.privacy.signing import is_forgeable
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.settings.spec import Spec
@@ -303,9 +303,13 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
     config = recipe.completed_training
     if schema.task == "regression":
         config = complete_from(recipe.training_config, REGRESSION)
+    privacy = recipe.privacy
+    if privacy.min_new_labels is None:
+        privacy = replace(privacy, min_new_labels=MIN_NEW_LABELS)
     return replace(
         recipe,
         encoder=_name_encoder(recipe, schema),
+        privacy=privacy,
         name=name,
         title=title,
         training_config=config,

@@ -20,6 +20,7 @@ from fallow.core.types import DTYPES, State
 from fallow.encoders.base import HasWeights
 from fallow.engine import row_loss
 from fallow.engine.executors import Executor, build_executor
+from fallow.experiment.contribution import with_min_new_labels
 from fallow.experiment.encoding import check_tuning, encoder_of, shape_after, with_encoder
 from fallow.experiment.methods import executor_of, methods_of
 from fallow.experiment.model_maker import ModelMaker
@@ -138,7 +139,7 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
         del playing["scaling"]
     if not recipe.validation:
         del playing["retention"]
-    return playing
+    return with_min_new_labels(playing, recipe.privacy, classes=not has_numbers)
 
 
 def _check_weights(agreement: Agreement) -> None:
@@ -171,14 +172,16 @@ def with_secure_sums(recipe: Recipe, sites: int, names: NamePolicy = BUILT_IN) -
 
     names: whose classes are imported to find out; of others nothing is known and nothing changed.
     """
-    if sites < SMALLEST or recipe.privacy != Privacy():
+    waits_for = recipe.privacy.min_new_labels
+    if sites < SMALLEST or recipe.privacy != Privacy(min_new_labels=waits_for):
         return recipe
     try:
         methods = methods_of(recipe, policy=names)
     except ValueError:  # who builds the study says why
         return recipe
     if any(_shows_parts(methods[name]) for name in ("training", "query")):
-        return replace(recipe, privacy=Privacy(secure_sum=True, bound=LARGE))
+        privacy = Privacy(secure_sum=True, bound=LARGE, min_new_labels=waits_for)
+        return replace(recipe, privacy=privacy)
     return recipe
 
 

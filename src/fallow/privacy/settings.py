@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from fallow.core.contract import Contract
 from fallow.privacy.extra import need
@@ -13,6 +13,9 @@ from fallow.privacy.ledger import add_up, as_written
 
 SMALLEST = 3
 """Sites in a secure sum: of two, each can subtract its own part and has the other's."""
+
+MIN_NEW_LABELS = 10
+"""``min_new_labels`` of real sites, where a study agreement gives none."""
 
 LEAST = 1e-6
 MOST = 1e6
@@ -29,6 +32,10 @@ class Privacy:
     the largest absolute value that a site may add to a masked sum, where the method declares none;
     the larger it is the coarser the sum.
 
+    ``min_new_labels``: exact statistics of labeled examples are contributed again only after this
+    many new labels: at each site, or, with secure aggregation, at all sites together.  Until then
+    the former contribution stands.  None: 1 in a simulation, `MIN_NEW_LABELS` at real sites.
+
     >>> Privacy(epsilon=0.5, secure_sum=True).epsilon
     0.5
     """
@@ -39,8 +46,16 @@ class Privacy:
     mechanism: Literal["laplace", "discrete_laplace"] = "laplace"
     secure_sum: bool = False
     bound: float | None = None
+    min_new_labels: int | None = None
+
+    LATER: ClassVar[tuple[str, ...]] = ("min_new_labels",)
 
     def __post_init__(self) -> None:
+        if self.min_new_labels is not None and self.min_new_labels < 1:
+            raise ValueError(
+                f"privacy.min_new_labels is {self.min_new_labels}; it must be 1 or more, and 1 is "
+                "no minimum"
+            )
         for name in ("epsilon", "total", "bound"):
             value = getattr(self, name)
             if value is None:
@@ -72,6 +87,11 @@ class Privacy:
                 f"privacy.total is {self.total}, less than the {self.epsilon} that one release "
                 "spends; raise it or lower privacy.epsilon"
             )
+
+    @property
+    def waits_for(self) -> int:
+        """New labels before exact statistics are contributed again; 1: at once."""
+        return self.min_new_labels or 1
 
     def over(self, queries: int, closes: int = 0, delta: float = 0.0) -> Privacy:
         """The settings of a run of so many queries: ``total`` is a number wherever noise is on.

@@ -70,6 +70,7 @@ class AHFAL:
         keep={"select": "number of picks"},
         needs=("local", "global"),
         cohort=2,
+        waits=("share",),
         missing="mean and spread are those of the sites that answer",
     )
 

@@ -92,6 +92,7 @@ class Chooser:
         },
         draws=True,
         local_dp=False,  # totals of features leave without noise
+        waits=("products", "left_out"),
         missing="stops: what labels are worth is said of all sites; a resumed run asks again",
         options=("audit",),
         regression=False,  # but with other arms: `join_contracts`
@@ -257,7 +258,9 @@ def join_contracts(arms: Sequence[str]) -> Contract:
     keeps = dict(own.keep)
     often: dict[str, int] = {}
     needs: list[str] = []
+    waits = list(own.waits)
     for contract in contracts.values():
+        waits += contract.waits
         sums |= contract.sum
         eachs |= contract.each
         keeps |= contract.keep
@@ -273,6 +276,7 @@ def join_contracts(arms: Sequence[str]) -> Contract:
         each=eachs,
         keep=keeps,
         often=often,
+        waits=waits,
         needs=needs,
         cohort=max(each.cohort for each in contracts.values()),
         secure_sum=all(each.secure_sum for each in contracts.values()),

@@ -112,6 +112,7 @@ class Coverage:
         },
         regression=True,
         local_dp=False,  # totals of features leave without noise
+        waits=("outlook",),
         missing="stops: landmarks are those of the rows of all sites; a resumed run asks again",
         often={"groups": OFTEN, "bids": DIGITS, "reach": SUB_ROUNDS, "cover": SUB_ROUNDS},
         parts_show="the coordinator sees the totals of each site's rows by cluster, which are means of "

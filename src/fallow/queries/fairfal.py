@@ -69,6 +69,7 @@ class FairFAL:
         sum={
             "imbalance": "totals over sites of class imbalance and of sites that have labels"
         },
+        waits=("imbalance",),
         keep={"select": "number of picks"},
         needs=("local", "global"),
         local_source="scratch",

@@ -66,6 +66,7 @@ class Fisher:
         often={"grow": SUB_ROUNDS, "grown": SUB_ROUNDS},
         regression=True,
         local_dp=False,  # totals of features leave without noise
+        waits=("told",),
         missing="stops: what is known is that of all sites; a resumed run asks again",
         parts_show="the coordinator sees products of each site's few chosen rows, and those of one row "
         "are that row",

@@ -62,6 +62,7 @@ class Prices:
         needs=("global",),
         often={"demand": TURNS},
         local_dp=False,  # counts of predicted classes leave without noise
+        waits=("labels",),
         missing="stops: prices are those of all sites; a resumed run asks again",
     )
 

@@ -69,6 +69,8 @@ MEANINGS: dict[str, str] = {
     "privacy.mechanism": "How noise is drawn.",
     "privacy.secure_sum": "Sites mask what they send, so that only totals are seen.",
     "privacy.bound": "The largest value that a site may add to a masked sum.",
+    "privacy.min_new_labels": "New labels before exact statistics of labeled examples are "
+    "contributed again; none: 1 in a simulation, 10 at real sites.",
     # evaluation and machinery
     "test": "Whether sites are tested on common rows, or each on rows like its own.",
     "score_rounds": "A cycle's score is the mean over so many last rounds.",

@@ -22,9 +22,11 @@ def resolve_settings(
     """
     assert is_dataclass(settings)  # noqa: S101 - what a caller is held to
     resolved = {}
+    later = getattr(settings, "LATER", ())
     for field in fields(settings):
-        if field.name not in outside:
-            value = getattr(settings, field.name)
+        value = getattr(settings, field.name)
+        is_unused = field.name in later and value == field.default
+        if field.name not in outside and not is_unused:
             resolved[field.name] = _plain(value, policy, part=field.name)
     return resolved
 

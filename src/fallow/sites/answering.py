@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from fallow.core.messages import Request, Step
-from fallow.core.methods import site_function
+from fallow.core.methods import Method, site_function
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
 from fallow.core.view import Picks, Release
-from fallow.sites.site import LocalSite
+from fallow.sites.site import CONTRIBUTE, LocalSite
 from fallow.sites.view import SiteView
 
 SAID = ("weight", "probability", "score")
@@ -34,7 +34,10 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
         return {"count": 0}  # nothing to pick from, once for all strategies
     site.guard.check(step)
     build_view = site.parts.view or SiteView
-    view = build_view(site, request.cycle, method.contract.simulator_only)
+    seen = site
+    if reads_contribution(site, method, step, request):
+        seen = site.as_contributed()
+    view = build_view(seen, request.cycle, method.contract.simulator_only)
     try:
         run = partial(site_function(method, step.verb), view, **step.args)
         if site.parts.selection is None:
@@ -70,9 +73,24 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
         return site.guard.protect(step, request, result)
     if isinstance(result, Release):
         result = result.post(result.counts)
+    if step.verb == CONTRIBUTE:
+        site.contribute(request.key.rpartition("/")[0], int(result["new"]))  # type: ignore[arg-type]
+        return {"count": 1}
     state = {name: torch.as_tensor(value) for name, value in result.items()}
     site.remember(step.verb, state)
     return {"count": len(state)}
+
+
+def reads_contribution(
+    site: LocalSite, method: Method, step: Step, request: Request
+) -> bool:
+    """Whether a client function reads the labels of the last contribution: its statistics are exact,
+    and the study has a minimum number of new labels."""
+    privacy = site.parts.privacy
+    if privacy.waits_for == 1 or step.verb not in method.contract.waits:
+        return False
+    is_noisy = request.owner == "query" or method.contract.always_noisy
+    return privacy.epsilon is None or not is_noisy
 
 
 def _describe(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +30,13 @@ from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.guard import Noise
 from fallow.sites.fits import is_main, named_stream
 from fallow.sites.seen import SeenRows, Source, in_unit, seen_rows
-from fallow.sites.store import Label, RelayedMessages, Store, names_from_relay
+from fallow.sites.store import (
+    Contribution,
+    Label,
+    RelayedMessages,
+    Store,
+    names_from_relay,
+)
 
 ViewOf = Callable[["LocalSite", int, bool], View]
 EMPTY = -1.0
@@ -40,6 +47,8 @@ FILL = "fill"
 SCALES = (ENCODE, FILL, "features", "targets")
 """What the federation has agreed on for the rest of the run: how rows are filled in and encoded,
 and how rows and numbers are scaled."""
+CONTRIBUTE = "contribute"
+"""The client function by which a site replaces the labels whose exact statistics leave it."""
 Encoded = Callable[[SiteId, Tensor, State], tuple[Source, Tensor | None]]
 """From a site, its rows (n, *shape) and what the encoder was fitted to: features, and which of them
 are those of the rows (None: all, in their order)."""
@@ -211,6 +220,37 @@ class LocalSite:
         self.bought = torch.zeros(len(self.x), dtype=torch.bool)
         self.held = torch.zeros(len(self.x), dtype=torch.bool)
         self._enter(labels)
+
+    # -- labels whose exact statistics leave ------------------------------------------------
+
+    def count_new_labels(self) -> int:
+        """Labels that train and are in no contribution yet."""
+        known = self.store.load_contribution(self.id).labels
+        before = {label.row for label in known if not label.held}
+        return sum(row not in before for row in self.labelled.tolist())
+
+    def contribute(self, turn: str, new: int) -> None:
+        """Contribute the labels as they stand from now on, where ``new`` are enough; else the
+        former contribution stands.
+
+        A ``turn`` that has decided decides no more: what changed since waits for the next one.
+        """
+        known = self.store.load_contribution(self.id)
+        if known.turn == turn or new < self.parts.privacy.waits_for:
+            return
+        labels = self.store.load_labels(self.id)
+        kept = tuple(label for label in labels if not self.gone[label.row])
+        self.store.contribute(self.id, Contribution(turn, kept))
+
+    def as_contributed(self) -> LocalSite:
+        """The site with the labels of its last contribution alone: newer ones are examples of the
+        unlabeled pool, withdrawn ones are labeled still."""
+        rows = self.seen  # which both share
+        former = copy.copy(self)
+        former.reread(self.store.load_contribution(self.id).labels)
+        former.gone = self.gone & ~former.bought
+        former.seen = rows
+        return former
 
     def leave(self, rows: Sequence[int]) -> None:
         """From now on exactly these rows are in no pool, train nothing and validate nothing."""

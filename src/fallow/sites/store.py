@@ -28,6 +28,16 @@ class Label(NamedTuple):
     held: bool = False
 
 
+class Contribution(NamedTuple):
+    """The labels whose exact statistics a site contributes.
+
+    ``turn``: the step that decided on them last; "" where none of this run did.
+    """
+
+    turn: str = ""
+    labels: tuple[Label, ...] = ()
+
+
 @dataclass(frozen=True)
 class RelayedMessage:
     """An answer that goes from one site to others: one object, whoever receives it."""
@@ -71,6 +81,13 @@ class Store(ReleaseLedger, Protocol):
         """All labels that were bought: a new list."""
         ...
 
+    def contribute(self, site: SiteId, contribution: Contribution) -> None:
+        """Replace the labels whose statistics leave; never undone."""
+
+    def load_contribution(self, site: SiteId) -> Contribution:
+        """The labels whose statistics leave."""
+        ...
+
 
 @dataclass
 class MemoryStore:
@@ -80,6 +97,7 @@ class MemoryStore:
     labels: dict[SiteId, list[Label]] = field(default_factory=dict)
     book: dict[SiteId, dict[str, Released]] = field(default_factory=dict)
     secrets: dict[SiteId, SumKey] = field(default_factory=dict)
+    contributions: dict[SiteId, Contribution] = field(default_factory=dict)
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
         """Remember a state under a name, or with None forget it."""
@@ -107,6 +125,14 @@ class MemoryStore:
     def load_labels(self, site: SiteId) -> list[Label]:
         """All labels in the order of buying."""
         return list(self.labels.get(site, []))
+
+    def contribute(self, site: SiteId, contribution: Contribution) -> None:
+        """Replace the labels whose statistics leave."""
+        self.contributions[site] = contribution
+
+    def load_contribution(self, site: SiteId) -> Contribution:
+        """The labels whose statistics leave; none before the first contribution."""
+        return self.contributions.get(site, Contribution())
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
         """Note a release and what it cost."""

@@ -90,6 +90,11 @@ class SiteView:
         return torch.bincount(self.labels, minlength=self.classes).double()
 
     @property
+    def new_labels(self) -> int:
+        """Labels that train and are in no contribution yet."""
+        return self._site.count_new_labels()
+
+    @property
     def hidden(self) -> Tensor:
         """True labels of the pool, (m,), where a simulator gives them to a method that says so."""
         if not self._sees_hidden:

@@ -161,6 +161,7 @@ class ClosedForm:
         at_server=AT_SERVER,
         parts_show=PARTS_SHOW,
         closes_show=CLOSES_SHOW,
+        waits=("class_counts", "centre", "totals", "left_out", "fitted"),
         tags=("least-squares",),
     )
 

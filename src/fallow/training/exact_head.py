@@ -78,6 +78,7 @@ class ExactHead:
         parts_show="the coordinator sees the products of what the body makes of each site's labelled "
         "rows: those of one row are its features with its label",
         closes_show=CLOSES_SHOW,
+        waits=("totals", "left_out"),
         at_server=AT_SERVER,
     )
 

@@ -86,6 +86,7 @@ class MaskedSolve:
         },
         relay={"turn": "nothing; the common rotation goes from one site to the others"},
         secure_sum=False,  # the server reads what each site sends
+        waits=("centre", "columns", "masked"),
         missing="stops: a site that misses the rotation could not use the model",
         regression=True,
         classes=False,

@@ -60,6 +60,7 @@ class Scaling:
             "labelled": "totals over sites of labels and of the numbers bought",
             "deviation": "totals over sites of squares of the numbers bought",
         },
+        waits=("labelled", "deviation"),
         keep={
             "features": "nothing",
             "targets": "nothing",
@@ -120,11 +121,13 @@ class Scaling:
             std = std * math.sqrt(len(std))
         return {**about, "std": std}
 
-    def of_targets(self, ask: Ask) -> State:
-        """The mean () and deviation () of the numbers bought; 0 and 1 where there are none, and
-        deviation 1 where they are all the same."""
+    def of_targets(self, ask: Ask) -> State | None:
+        """The mean () and deviation () of the numbers bought, deviation 1 where they are all the
+        same; None where no site contributes any yet."""
         total = sum_of_all(ask, "labelled")
         n = float(total["rows"])
+        if n == 0:
+            return None
         mean = total["targets"] / max(n, 1.0)
         squares = sum_of_all(ask, "deviation", mean=mean)["squares"]
         std = (squares / max(n, 1.0)).sqrt()

@@ -81,6 +81,7 @@ class ServerSolve:
             "normal": "totals over sites of products of labelled rows and labels",
         },
         often={"normal": 2},
+        waits=("centre", "normal"),
         missing="stops: all exchanges are over the same rows; a resumed run asks again",
         regression=True,
         classes=False,

@@ -57,6 +57,7 @@ class Tuning:
             "left_out": "totals over sites of losses on rows that a head has not seen, for each "
             "candidate of the encoder",
         },
+        waits=("products", "left_out"),
         missing="stops: all candidates are compared on the same rows",
         regression=True,
         local_dp=False,

@@ -245,8 +245,8 @@ class RealSites:
             or not any(map(sum, self.counts().values()))
         ):
             return None
-        found: State = self.methods["scaling"].of_targets(ask)
-        if self.variance is None:
+        found: State | None = self.methods["scaling"].of_targets(ask)
+        if found is not None and self.variance is None:
             with self.journal.transaction():
                 self.journal.note("variance", repr(float(found["std"]) ** 2))
         return found

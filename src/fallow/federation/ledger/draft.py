@@ -10,7 +10,7 @@ from fallow.core.types import SiteId, State
 from fallow.federation.ledger.store import SiteStore
 from fallow.privacy import Released
 from fallow.privacy.ledger import SumKey
-from fallow.sites.store import Label, RelayedMessages, names_from_relay
+from fallow.sites.store import Contribution, Label, RelayedMessages, names_from_relay
 
 
 @final
@@ -29,6 +29,7 @@ class Draft:
         self._labels: list[Label] = []
         self._spent: dict[str, Released] = {}
         self._secret: SumKey | None = None
+        self._contribution: Contribution | None = None
 
     @property
     def epsilon(self) -> float:
@@ -44,6 +45,8 @@ class Draft:
             self._store.spend(site, key, released)
         if self._secret is not None:
             self._store.hide(site, self._secret)
+        if self._contribution is not None:
+            self._store.contribute(site, self._contribution)
         self.clear()
 
     def abandon(self, site: SiteId) -> None:
@@ -93,6 +96,16 @@ class Draft:
         labels = self._store.load_labels(site)
         labels += self._labels
         return sorted(labels)
+
+    def contribute(self, site: SiteId, contribution: Contribution) -> None:
+        """As `SiteStore.contribute`, when the order is done."""
+        self._contribution = contribution
+
+    def load_contribution(self, site: SiteId) -> Contribution:
+        """The labels whose statistics leave."""
+        if self._contribution is not None:
+            return self._contribution
+        return self._store.load_contribution(site)
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
         """As `SiteStore.spend`, when the order is done."""

@@ -15,7 +15,7 @@ from fallow.federation.ledger.releases import NAME, ReleaseEntry, Releases, Unre
 from fallow.federation.ledger.tables import COPIED, NOTICED, Tables
 from fallow.privacy import Released
 from fallow.privacy.ledger import SumKey, add_up, as_written, doubtful
-from fallow.sites.store import Label
+from fallow.sites.store import Contribution, Label
 from fallow.storage.checksums import MARK, checksum
 from fallow.storage.packing import unpack
 
@@ -149,6 +149,28 @@ class SiteStore:
             for label in self.load_labels(self._tables.site):
                 self.erase(label.row)
                 self.write(self._tables.site, [label._replace(cycle=-1)])
+
+    # -- statistics of labels -----------------------------------------------------------------
+
+    def contribute(self, site: SiteId, contribution: Contribution) -> None:
+        """Replace the labels whose statistics leave.  It outlasts the run and is never undone: what
+        left once is what the next contribution can be compared with."""
+        labels = [list(label) for label in contribution.labels]
+        blob = with_checksum({"turn": contribution.turn, "labels": labels})
+        sql = "INSERT OR REPLACE INTO contribution VALUES (1, ?, ?)"
+        self._tables.write(sql, self.run, blob)
+
+    def load_contribution(self, site: SiteId) -> Contribution:
+        """The labels whose statistics leave.  Raises Failed where they were changed."""
+        lines = self._tables.read("SELECT run, line FROM contribution")
+        if not lines:
+            return Contribution()
+        run, blob = lines[0]
+        line = self._unpack(blob, "the labels of its last contribution")
+        labels = tuple(Label(*label) for label in line["labels"])
+        if run != self.run:
+            return Contribution("", labels)
+        return Contribution(line["turn"], labels)
 
     # -- noise and masks --------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ Part = Literal[
     "features",
     "initial",
     "tune",
+    "new",
     "targets",
     "round",
     "best",
@@ -54,6 +55,7 @@ KEYS: dict[Part, re.Pattern[str]] = {
     "initial": re.compile(rf"0/initial/{TURN}"),
     "ask": re.compile(rf"(?:0/initial|{QUERY})/ask/{TURN}"),
     "close": re.compile(rf"(?:0/initial|{QUERY})/close/{TURN}"),
+    "new": re.compile(rf"(?:{CYCLE}/train|0/tuned)/new/{TURN}"),
     "targets": re.compile(rf"(?:{CYCLE}/train|0/tuned)/targets/{TURN}"),
     "round": re.compile(rf"{CYCLE}/train/{ROUND}/{TURN}"),
     "best": re.compile(rf"{CYCLE}/train/{ROUND}/best/{TURN}"),
@@ -69,7 +71,7 @@ ENCODING: tuple[Part, ...] = ("cells", "encoder", "encode")
 """What fills empty cells before an encoder sees rows, what it is fitted to, and its hand-over to
 all sites."""
 TUNED = "0/tuned"
-TUNING: tuple[Part, ...] = ("targets", "tune", "encode", "features")
+TUNING: tuple[Part, ...] = ("new", "targets", "tune", "encode", "features")
 """What follows from the first labels where they choose a field of the encoder, in this order."""
 TIMES = re.compile(r"[1-9][0-9]{0,8}")
 """How often a step was asked anew, as a key says it."""
@@ -81,6 +83,7 @@ OWNER: dict[Part, str] = {
     "features": "scaling",
     "initial": "initial",
     "tune": "tuning",
+    "new": "contribution",
     "targets": "scaling",
     "round": "training",
     "best": "retention",
@@ -97,11 +100,11 @@ OWNER: dict[Part, str] = {
 """Whose verbs each part of a run asks."""
 PHASES: tuple[tuple[Part, ...], ...] = (
     (
-        *("hello", "cells", "encoder", "encode", "features", "initial", "tune", "targets"),
+        *("hello", "cells", "encoder", "encode", "features", "initial", "tune", "new"),
         *("round", "query", "finish"),
     ),
     ("draw",),
-    ("best", "ask"),
+    ("best", "ask", "targets"),
     ("last", "close"),
     ("tally",),
     ("head",),
@@ -292,7 +295,7 @@ class RunSchedule:
             return (-1, 1)
         if kind == "finish":
             return (2 * cycle + 2, 0)
-        if kind == "targets":
+        if kind in ("new", "targets"):
             return (2 * cycle, 0)
         if kind in ("query", "draw", "ask", "close", "tally"):
             return (2 * cycle + 1, part)

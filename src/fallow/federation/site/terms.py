@@ -27,6 +27,7 @@ PARTS = {
     "scaling": "standardisation",
     "retention": "best model",
     "audit": "audit",
+    "contribution": "minimum number of new labels",
     "people": "people and scores",
 }
 SEEN_BY = {
@@ -172,8 +173,22 @@ def describe_showing(agreement: Agreement) -> list[str]:
         if contract.parts_show and not agreement.recipe.privacy.secure_sum:
             lines.append(f"without secure sums {contract.parts_show}")
         if contract.closes_show:
-            lines.append(contract.closes_show)
+            lines.append(f"{contract.closes_show}; {describe_minimum(agreement.recipe)}")
     return [plain(line, LINE) for line in lines]
+
+
+def describe_minimum(recipe: Recipe) -> str:
+    """After how many new labels statistics of labeled examples change, in words.
+
+    >>> from fallow.privacy import Privacy
+    >>> describe_minimum(Recipe("a", privacy=Privacy(min_new_labels=10)))
+    'they change only after 10 new labels of a site (privacy.min_new_labels)'
+    """
+    least = recipe.privacy.waits_for
+    if least == 1:
+        return "they change after every label (privacy.min_new_labels is 1)"
+    whose = "of all sites together" if recipe.privacy.secure_sum else "of a site"
+    return f"they change only after {least} new labels {whose} (privacy.min_new_labels)"
 
 
 def _is_budget_unknown(recipe: Recipe, limit: int | None) -> bool:

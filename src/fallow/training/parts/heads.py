@@ -39,8 +39,8 @@ PARTS_SHOW = (
     "are that row with its label, and those of a few rows say what these have in common"
 )
 CLOSES_SHOW = (
-    "who has the totals of two closes sees the products of the rows that were labelled "
-    "or changed in between, at all sites together; of one row they are that row"
+    "two consecutive aggregates differ by the newly labeled examples of all sites; if only one was "
+    "added, it can be reconstructed"
 )
 AT_SERVER = ("penalty", "temperature", "left_out")
 SETTINGS = {"model": "linear", "encoder": "auto", "rounds": 1, "score_rounds": 1}

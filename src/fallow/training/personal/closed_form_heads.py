@@ -104,6 +104,7 @@ class ClosedFormHeads:
         at_server=AT_SERVER,
         parts_show=PARTS_SHOW,
         closes_show=CLOSES_SHOW,
+        waits=("totals", "left_out", "head"),
         tags=("least-squares",),
     )
 

@@ -74,6 +74,7 @@ class RatioAHFAL:
         keep={"select": "number of picks"},
         needs=("local", "global"),
         cohort=2,
+        waits=("share",),
         missing="mean, spread and totals are those of the sites that answer",
     )
 

@@ -58,6 +58,7 @@ class NaNKSAS:
         "Yu, Baosheng and Wang, Jingya and Tao, Dacheng",
         each={"first": "each site's first label counts per class"},
         keep={"select": "number of picks"},
+        waits=("first",),
         needs=("local", "global"),
         secure_sum=False,
         local_dp=False,

@@ -1,0 +1,96 @@
+"""When sites contribute new statistics of labeled examples: after a minimum number of new labels.
+
+Two consecutive aggregates of exact statistics differ by the newly labeled examples; if only one
+was added, it can be reconstructed.  So statistics are of the labels of the last contribution, which
+are replaced once ``privacy.min_new_labels`` labels are new.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from fallow.core.ask import Ask
+from fallow.core.complete import keep_at_all, sum_of_all
+from fallow.core.contract import Contract
+from fallow.core.methods import Methods, methods_by_owner
+from fallow.core.types import Answer
+from fallow.core.view import View
+from fallow.privacy import Privacy
+from fallow.sites.site import CONTRIBUTE
+
+
+@final
+@dataclass(frozen=True)
+class MinNewLabels:
+    """Decides once before each training phase whose labels statistics are of.
+
+    Attributes
+    ----------
+    counts_all : bool
+        New labels are counted over all sites, by secure aggregation.  Otherwise each site decides by
+        its own.
+    needs_all : bool
+        No site may be missing, as in the exchanges that follow.
+    """
+
+    counts_all: bool = False
+    needs_all: bool = False
+
+    contract: ClassVar[Contract] = Contract(
+        title="Minimum number of new labels",
+        sum={"new_labels": "totals over sites of labels since their last contribution"},
+        keep={CONTRIBUTE: "nothing"},
+        regression=True,
+    )
+
+    def __post_init__(self) -> None:
+        if not self.counts_all:
+            contract = MinNewLabels.contract.without("new_labels")
+            object.__setattr__(self, "contract", contract)
+
+    # -- server side ------------------------------------------------------------------------
+
+    def decide(self, ask: Ask) -> None:
+        """Let sites contribute the labels that they have now, where enough of them are new."""
+        total: int | None = None
+        if self.counts_all:
+            count = sum_of_all if self.needs_all else Ask.sum
+            total = round(float(count(ask, "new_labels")["labels"]))
+        if self.needs_all:
+            keep_at_all(ask, CONTRIBUTE, total=total)
+        else:
+            ask.keep(CONTRIBUTE, total=total)
+
+    # -- client side ------------------------------------------------------------------------
+
+    def new_labels(self, view: View) -> Answer:
+        return {"labels": float(view.new_labels)}
+
+    def contribute(self, view: View, total: int | None = None) -> Answer:
+        """How many labels are new: at this site, or, by ``total``, at all of them."""
+        if total is None:
+            total = view.new_labels
+        return {"new": total}
+
+
+def with_min_new_labels(methods: Methods, privacy: Privacy, *, classes: bool) -> Methods:
+    """The methods of a run with what decides on contributions, where there is a minimum number of
+    new labels and some client function waits for it.
+
+    classes: labels are classes, so that no unit of regression targets is asked for.
+    """
+    if privacy.waits_for == 1:
+        return methods
+    waiting = []
+    for owner, method in methods_by_owner(methods).items():
+        if method.contract.waits and not (classes and owner == "scaling"):
+            waiting.append(method.contract)
+    if not waiting:
+        return methods
+    found = methods.copy()
+    found["contribution"] = MinNewLabels(
+        counts_all=privacy.secure_sum,
+        needs_all=any(contract.missing.startswith("stops") for contract in waiting),
+    )
+    return found
