@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core.events import Event
 from fallow.core.messages import Request, Step
 from fallow.core.types import Answer
 from fallow.core.weights import cap_weights
 from fallow.federation.agreement import Waits as AgreedWaits
-from fallow.federation.coordinator.live import Control
 from fallow.network.checks import ResponseCheck
 from fallow.network.envelope import Order
 from fallow.network.plausible import Bounds, cut_weights, find_too_far
@@ -412,18 +408,3 @@ def test_a_study_ends_well_with_a_site_whose_model_is_infinite_in_float32(
     assert world.program().go()
     assert world.records()[-1]["accuracy"] is not None
     assert {event["site"] for event in world.said("refused")} == {"chur"}
-
-
-def test_a_run_from_before_labels_were_counted_goes_on(tmp_path: Path) -> None:
-    world = tiny(tmp_path)
-
-    def say(event: Event) -> None:
-        world.label(event)
-        if event["event"] == "round":
-            Control(world.place / "control").tell("stop")
-
-    assert not world.program(say).go()
-    with closing(sqlite3.connect(world.program().place / "journal.sqlite")) as file, file:
-        file.execute("DELETE FROM about WHERE name = 'most labels'")
-    assert world.program().go()
-    assert world.said("refused") == []

@@ -112,7 +112,7 @@ def test_a_ledger_of_another_site_is_refused(tmp_path: Path) -> None:
 def test_a_ledger_of_a_later_version_is_refused(tmp_path: Path) -> None:
     ledger = make_ledger(tmp_path)
     by_hand(ledger, "PRAGMA user_version = 99")
-    with pytest.raises(Failed, match="later version of Fallow"):
+    with pytest.raises(Failed, match="another version of Fallow"):
         make_ledger(tmp_path)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.purchases import ChosenRow
-from fallow.federation.ledger.tables import MARKED, TABLES, VERSION
+from fallow.federation.ledger.tables import MARKED
 from fallow.privacy import Released
 from fallow.storage.errors import Failed
 from tests.federation.ledgers import close, values
@@ -129,59 +129,3 @@ def test_lines_that_change_as_they_may_are_whole(tmp_path: Path) -> None:
     again = fill_ledger(tmp_path)
     assert values(again) == {0: 1.0, 1: 2.0}
     again.close()
-
-
-# -- older files ----------------------------------------------------------------------------
-
-
-def old(path: Path) -> None:
-    """A file as the first version made it, with an answered question in it."""
-    db = sqlite3.connect(path, isolation_level=None)
-    db.executescript(TABLES)
-    db.execute("PRAGMA user_version = 1")
-    db.execute("INSERT INTO run (id, turn) VALUES ('run', 1)")
-    db.execute("UPDATE purse SET most = 9")
-    db.execute(
-        "INSERT INTO purchase (run, step, cycle, allowed, asked_at) "
-        "VALUES ('run', '0/query', 0, 2, '2026-01-01')"
-    )
-    for row in (4, 5):
-        db.execute(
-            "INSERT INTO question (purchase, run, cycle, row, place, why, weight) "
-            f"VALUES (1, 'run', 0, {row}, {row - 4}, '{{}}', 1.0)"
-        )
-    db.execute(
-        "INSERT INTO given (question, who, value, at, kind) "
-        "VALUES (1, 'ann', 2.0, '2026-01-01', 'answer')"
-    )
-    db.execute("UPDATE question SET state = 'answered' WHERE id = 1")
-    db.close()
-
-
-def test_a_ledger_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
-    old(tmp_path / "ledger.sqlite")
-    ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, 9)
-    assert ledger._tables.read("PRAGMA user_version") == [(VERSION,)]
-    assert ledger.purchases.shown == 2 and ledger.purchases.asked == 2
-    close(ledger)
-    assert values(ledger) == {4: 2.0}
-    ledger.close()
-    Ledger(tmp_path / "ledger.sqlite", "north", 3, 9).close()
-
-
-def test_a_ledger_that_cannot_be_brought_up_to_date_stays_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    old(path)
-    db = sqlite3.connect(path, isolation_level=None)
-    db.execute("CREATE TABLE scored (x)")  # in the way of one of the new tables
-    db.close()
-    with pytest.raises(Failed, match="cannot be read or written"):
-        Ledger(path, "north", 3, 9)
-    db = sqlite3.connect(path, isolation_level=None)
-    assert db.execute("PRAGMA user_version").fetchone() == (1,)
-    assert (
-        db.execute("SELECT name FROM sqlite_master WHERE name = 'attention'").fetchall()
-        == []
-    )
-    assert db.execute("SELECT count(*) FROM given").fetchone() == (1,)
-    db.close()

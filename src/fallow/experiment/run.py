@@ -296,7 +296,7 @@ class Run:
             }
             done = self.journal.finish(TUNED, done)
         if self.world.targets is None:  # sites have these units by now; training keeps them
-            self.world = self.world.with_targets(done.get("targets"))
+            self.world = self.world.with_targets(done["targets"])
         return {
             **first,
             "revealed": [*first["revealed"], *done["revealed"]],

@@ -116,7 +116,7 @@ def outputs_of(
         x = Scale(**saved["scale"])(x)
     model = maker.build(stream(0, "template"))  # its weights are replaced
     y = predict(model, Layout.of(model), state, x.to(DTYPES[recipe.dtype]))
-    return in_units(y, saved.get("targets"))  # models of before have none
+    return in_units(y, saved["targets"])
 
 
 def _check_weights(recipe: Recipe, maker: ModelMaker, state: State) -> None:

@@ -187,9 +187,6 @@ class RealSites:
         if noted is not None:
             found: dict[SiteId, int] = json.loads(noted)
             return found
-        is_older = self.journal.read_note(LABELS) is not None
-        if is_older:  # the run began before this was noted
-            return self.sizes
         most: dict[SiteId, int] = {}
         for site, answer in self.known.items():
             said = read_counts(answer)

@@ -19,86 +19,78 @@ COPIED = "copied at"
 """What a ledger says of itself that is a copy, until the labels of a cycle have been entered."""
 NOTICED = "is older since"
 """What a ledger says of itself whose forgotten releases have been counted, just as long."""
-VERSION = 2
-"""Of the tables; a file of a later version is refused rather than misread."""
+VERSION = 1
+"""Of the tables; a file of another version is refused rather than misread."""
 
 TABLES = """
-CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 
-CREATE TABLE IF NOT EXISTS run (id TEXT PRIMARY KEY, turn INTEGER NOT NULL UNIQUE,
+CREATE TABLE run (id TEXT PRIMARY KEY, turn INTEGER NOT NULL UNIQUE,
     place INTEGER NOT NULL DEFAULT -1, newest TEXT) STRICT;
-CREATE TABLE IF NOT EXISTS exchange (id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL,
+CREATE TABLE exchange (id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL,
     key TEXT NOT NULL, digest TEXT NOT NULL, place INTEGER NOT NULL, verbs TEXT NOT NULL,
     bytes INTEGER NOT NULL, at TEXT NOT NULL, answer BLOB, UNIQUE (run, key)) STRICT;
 
-CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, state BLOB NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS undo (exchange INTEGER NOT NULL, name TEXT NOT NULL, state BLOB,
+CREATE TABLE kept (name TEXT PRIMARY KEY, state BLOB NOT NULL) STRICT;
+CREATE TABLE undo (exchange INTEGER NOT NULL, name TEXT NOT NULL, state BLOB,
     PRIMARY KEY (exchange, name)) STRICT;
-CREATE TABLE IF NOT EXISTS spent (run TEXT NOT NULL, key TEXT NOT NULL, epsilon REAL NOT NULL,
+CREATE TABLE spent (run TEXT NOT NULL, key TEXT NOT NULL, epsilon REAL NOT NULL,
     line BLOB NOT NULL, PRIMARY KEY (run, key)) STRICT;
-CREATE TABLE IF NOT EXISTS secret (one INTEGER PRIMARY KEY CHECK (one = 1),
+CREATE TABLE secret (one INTEGER PRIMARY KEY CHECK (one = 1),
     held BLOB NOT NULL) STRICT;
 
-CREATE TABLE IF NOT EXISTS label (row INTEGER PRIMARY KEY, value REAL NOT NULL,
+CREATE TABLE label (row INTEGER PRIMARY KEY, value REAL NOT NULL,
     cycle INTEGER NOT NULL, weight REAL NOT NULL, probability REAL, held INTEGER NOT NULL,
     mark BLOB NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS gone (row INTEGER PRIMARY KEY, why TEXT NOT NULL
+CREATE TABLE gone (row INTEGER PRIMARY KEY, why TEXT NOT NULL
     CHECK (why IN ('withdrawn', 'declined')), who TEXT NOT NULL, note TEXT NOT NULL,
     at TEXT NOT NULL, applied INTEGER NOT NULL) STRICT;
 
-CREATE TABLE IF NOT EXISTS purse (one INTEGER PRIMARY KEY CHECK (one = 1), most INTEGER,
+CREATE TABLE purse (one INTEGER PRIMARY KEY CHECK (one = 1), most INTEGER,
     asked INTEGER NOT NULL DEFAULT 0, CHECK (most IS NULL OR asked <= most)) STRICT;
-INSERT OR IGNORE INTO purse (one) VALUES (1);
-CREATE TABLE IF NOT EXISTS purchase (id INTEGER PRIMARY KEY, run TEXT NOT NULL, step TEXT NOT NULL,
+INSERT INTO purse (one) VALUES (1);
+CREATE TABLE purchase (id INTEGER PRIMARY KEY, run TEXT NOT NULL, step TEXT NOT NULL,
     cycle INTEGER NOT NULL, allowed INTEGER NOT NULL, asked INTEGER NOT NULL DEFAULT 0,
     asked_at TEXT NOT NULL, deadline TEXT, closed INTEGER NOT NULL DEFAULT 0,
     UNIQUE (run, step), CHECK (asked BETWEEN 0 AND allowed)) STRICT;
-CREATE TABLE IF NOT EXISTS question (id INTEGER PRIMARY KEY,
+CREATE TABLE question (id INTEGER PRIMARY KEY,
     purchase INTEGER NOT NULL REFERENCES purchase, run TEXT NOT NULL, cycle INTEGER NOT NULL,
     row INTEGER NOT NULL, place INTEGER NOT NULL, why TEXT NOT NULL, weight REAL NOT NULL,
     probability REAL, state TEXT NOT NULL DEFAULT 'open' CHECK (state IN
         ('open', 'answered', 'declined', 'conflict', 'expired', 'withdrawn')),
     entered INTEGER NOT NULL DEFAULT 0, UNIQUE (run, cycle, row)) STRICT;
-CREATE INDEX IF NOT EXISTS question_row ON question (row);
-CREATE TABLE IF NOT EXISTS given (id INTEGER PRIMARY KEY AUTOINCREMENT,
+CREATE INDEX question_row ON question (row);
+CREATE TABLE given (id INTEGER PRIMARY KEY AUTOINCREMENT,
     question INTEGER NOT NULL REFERENCES question, who TEXT NOT NULL, value REAL,
     at TEXT NOT NULL, kind TEXT NOT NULL CHECK (kind IN
         ('answer', 'imported', 'resolved', 'taken back')), undoes INTEGER UNIQUE) STRICT;
-CREATE INDEX IF NOT EXISTS given_question ON given (question);
+CREATE INDEX given_question ON given (question);
 
-CREATE TRIGGER IF NOT EXISTS never_asked_again BEFORE INSERT ON question
+CREATE TRIGGER never_asked_again BEFORE INSERT ON question
 WHEN EXISTS (SELECT 1 FROM label WHERE row = NEW.row)
   OR EXISTS (SELECT 1 FROM gone WHERE row = NEW.row)
 BEGIN SELECT RAISE(ABORT, 'a row that has a label or has left is never asked'); END;
-CREATE TRIGGER IF NOT EXISTS asking_costs AFTER INSERT ON question BEGIN
+CREATE TRIGGER asking_costs AFTER INSERT ON question BEGIN
     UPDATE purchase SET asked = asked + 1 WHERE id = NEW.purchase;
     UPDATE purse SET asked = asked + 1;
 END;
-CREATE TRIGGER IF NOT EXISTS expired_is_given_back AFTER UPDATE OF state ON question
+CREATE TRIGGER expired_is_given_back AFTER UPDATE OF state ON question
 WHEN NEW.state = 'expired' AND OLD.state <> 'expired' BEGIN
     UPDATE purchase SET asked = asked - 1 WHERE id = NEW.purchase;
     UPDATE purse SET asked = asked - 1;
 END;
-CREATE TRIGGER IF NOT EXISTS expired_for_good BEFORE UPDATE OF state ON question
+CREATE TRIGGER expired_for_good BEFORE UPDATE OF state ON question
 WHEN OLD.state IN ('expired', 'withdrawn') AND NEW.state <> OLD.state
 BEGIN SELECT RAISE(ABORT, 'a question that has ended is never opened again'); END;
-CREATE TRIGGER IF NOT EXISTS history_stays BEFORE UPDATE ON given
-BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
-CREATE TRIGGER IF NOT EXISTS history_is_whole BEFORE DELETE ON given
-BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
-"""
-
-
-# What a file of version 1 does not have; a new file is made as one and then brought up to date.
-SECOND = """
-DROP TRIGGER history_stays;
 CREATE TRIGGER history_stays
 BEFORE UPDATE OF id, question, who, value, at, kind, undoes ON given
+BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
+CREATE TRIGGER history_is_whole BEFORE DELETE ON given
 BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
 
 CREATE TABLE attention (one INTEGER PRIMARY KEY CHECK (one = 1), most INTEGER,
     shown INTEGER NOT NULL DEFAULT 0, CHECK (most IS NULL OR shown <= most)) STRICT;
-INSERT INTO attention (one, shown) SELECT 1, count(*) FROM question;
+INSERT INTO attention (one) VALUES (1);
 CREATE TRIGGER showing_counts AFTER INSERT ON question BEGIN
     UPDATE attention SET shown = shown + 1;
 END;
@@ -207,18 +199,16 @@ class Tables:
             self.check(tuple(MARKED))
 
     def _create(self) -> None:
-        """Make what the file lacks."""
+        """Make the tables of a new file."""
         version = self.read("PRAGMA user_version")[0][0]
-        if version > VERSION:
-            raise Failed(
-                f"ledger {self.path} was written by a later version of Fallow: install that one"
-            )
-        if version < 1:
-            self._file.create(TABLES)
-        if version < VERSION:
+        if version == 0:
             marks = [_mark_statements(table) for table in MARKED]
-            self._file.create(SECOND + "".join(marks))
+            self._file.create(TABLES + "".join(marks))
             self.write(f"PRAGMA user_version = {VERSION}")
+        elif version != VERSION:
+            raise Failed(
+                f"ledger {self.path} was written by another version of Fallow: install that one"
+            )
 
     def check(self, tables: Sequence[str] = PEOPLES) -> None:
         """Raise Failed where a line of these tables is not what was written."""
