@@ -99,7 +99,10 @@ def test_a_dry_run_writes_nothing(fallow: Command, folder: Path) -> None:
     before = sorted(folder.iterdir())
     said = fallow(*COMPARE, "--dry-run")
     assert said.code == 0
-    assert said.out.startswith("Your data: blobs")
+    assert said.out.startswith(
+        "2 strategies (random and ahfal), 1 seed (0), 3 sites; trained by fedavg of linear "
+    )
+    assert "\nYour data: blobs" in said.out
     assert "\n2 runs: " in said.out
     assert said.out.endswith("Nothing was started.\n")
     assert sorted(folder.iterdir()) == before

@@ -54,5 +54,6 @@ def test_a_page_says_what_trains_a_strategy_that_names_no_training(
     html = report_html(
         [read_study(make_study(queries=(*queries, "bound:all-labels"), reference="random"))]
     )
-    assert ("trained by FedAvg where nothing else is said" in html) == is_said
+    assert "Trained by fedavg of " in html
+    assert ("closed-form (ridge) classifier on " in html) == is_said
     assert ("dashed lines are upper bounds of FedAvg" in html) == is_said

@@ -44,6 +44,12 @@ class Progress:
             self.shown = is_notebook() or self.to.isatty()
         self.progress = StudyProgress(self.recipe, self.cells)
 
+    def tell(self, line: str) -> None:
+        """Write a line that stays, unless it is empty or nothing is shown."""
+        if self.shown and line:
+            self.to.write(f"{line}\n")
+            self.to.flush()
+
     def __enter__(self) -> Progress:
         return self
 
@@ -76,5 +82,5 @@ class Progress:
         run = self.progress.describe_run()
         name = label(str(event["query"]), {})
         share = f"{self.progress.share:4.0%}"
-        text = f"fallow {share}  {run}: {name}, seed {event['seed']}, {where}{left}"
+        text = f"fallow {share}{left}  {run}: {name}, seed {event['seed']}, {where}"
         return text[:WIDTH]

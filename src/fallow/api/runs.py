@@ -47,7 +47,7 @@ from fallow.study.callbacks import Callback, CallbackList
 from fallow.study.cell import Setup, StudyRun
 from fallow.study.cite import cite_strategies
 from fallow.study.export_model import export_model
-from fallow.study.opening import keep_facts, prepare_study
+from fallow.study.opening import describe_prepared, keep_facts, prepare_study
 from fallow.study.predict import outputs_of
 from fallow.study.reading import read_study
 from fallow.study.study import run_cell
@@ -141,6 +141,7 @@ def run(
                 Progress(setup.recipe, [cell], progress) as watch,
                 CallbackList(callbacks, setup.recipe, [cell], warn_of_callback) as told,
             ):
+                watch.tell(describe_prepared(setup, first, [cell]))
                 say = told.beside(watch)
                 run_cell(
                     setup, cell, lambda event: say(name_run(event, cell.query, cell.seed))

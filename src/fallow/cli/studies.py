@@ -193,8 +193,14 @@ def _study(
     from fallow.study.callbacks import CallbackList
     from fallow.study.cluster import run_on_cluster
     from fallow.study.estimate import estimate
-    from fallow.study.opening import keep_facts, open_study, prepare_study
+    from fallow.study.opening import (
+        describe_prepared,
+        keep_facts,
+        open_study,
+        prepare_study,
+    )
     from fallow.study.study import run_study, study_cells
+    from fallow.study.trainers import describe_power
 
     console = opt.console(quiet=options.quiet or options.as_json)
     # before anything else: a package may be missing
@@ -222,6 +228,10 @@ def _study(
     cores = os.cpu_count() or 1
     jobs = options.jobs or max(1, cores // setup.threads)
     cells = study_cells(setup.recipe, queries, seeds)
+    console.print(describe_prepared(setup, world, cells), markup=False, soft_wrap=True)
+    power = describe_power(len(queries), len(seeds))
+    if power:
+        console.print(power, markup=False, soft_wrap=True)
     if options.dry_run:
         facts = describe_data(world.dataset)
         if facts is not None:

@@ -25,6 +25,7 @@ from fallow.study import names
 from fallow.study import statistics as stats
 from fallow.study.records import StudyManifest, StudyRecords, is_bound
 from fallow.study.strategy import Strategy
+from fallow.study.trainers import describe_trained
 
 
 class PublishedCell(Protocol):
@@ -111,8 +112,14 @@ class FinalTable:
     is_scaled: bool = False  # errors are divided by the variance of the training targets
     heading: str = "Query"  # what its rows are
     stopped: tuple[str, ...] = ()
+    trained: str = ""  # trainer, model or encoder, and head
     # sentences on training that decides more than the strategies do
     training: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Its name, and what its strategies are trained by."""
+        return f"{self.name}: {self.trained}" if self.trained else self.name
 
     @property
     def digits(self) -> int:
@@ -283,6 +290,7 @@ def final_table(study: StudyRecords) -> FinalTable:
         is_scaled=study.is_scaled,
         heading=names.heading(study.study),
         stopped=tuple(list_left_out(study)),
+        trained=describe_trained(study),
         training=tuple(
             filter(None, (describe_baseline(study), describe_convergence(study)))
         ),

@@ -16,9 +16,10 @@ from fallow.report.section import Across, Section
 from fallow.report.study_names import names_of
 from fallow.report.words import summary
 from fallow.storage.files import write_whole
-from fallow.study.names import heading, usual_training
+from fallow.study.names import heading
 from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
+from fallow.study.trainers import describe_trained
 
 PLURAL = {"Method": "Methods", "Query": "Queries", "Strategy": "Strategies"}
 
@@ -41,10 +42,10 @@ def study_article(
         f"{PLURAL[heading(described)]}: {len(study.strategies)}, "
         f"seeds: {len(described.seeds)}"
     )
-    if heading(described) == "Strategy":  # which differ by how they train, too
-        facts += f", trained by {usual_training(described)} where nothing else is said"
     if described.reference:
         facts += f", reference: {label_of(described.reference, described)}"
+    trained = describe_trained(study)
+    lines = [f"Trained by {trained}", facts] if trained else [facts]
     ordered = sorted(sections, key=lambda section: section.place)
     shown = [section for section in ordered if section.title not in without]
     return Article(
@@ -52,7 +53,7 @@ def study_article(
         name=name or described.name,
         title=str(described.recipe.get("title") or ""),
         lead=summary(study, final_table(study)),
-        facts=[facts],
+        facts=lines,
         warnings=warnings(study),
         parts=parts_of(key, [(s.title, s.blocks(study, key)) for s in shown]),
     )

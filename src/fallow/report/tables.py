@@ -175,6 +175,8 @@ def to_markdown(table: FinalTable) -> str:
     rule = "|---|" + "---:|" * (len(shown) - 1)  # names to the left, numbers to the right
     heads = [markdown_cell(name) for name in shown]
     lines = [f"| {' | '.join(heads)} |", rule]
+    if table.trained:
+        lines = [markdown_text(one_line(table.title)), "", *lines]
     for cells in zip(*shown.values(), strict=True):
         escaped = [markdown_cell(cell) for cell in cells]
         lines.append(f"| {' | '.join(escaped)} |")
@@ -221,7 +223,7 @@ def to_latex(table: FinalTable) -> str:
     body = styled.to_latex(
         hrules=True,
         column_format="l" + "r" * (len(frame.columns) - 1),
-        caption=_tex(table.name),
+        caption=_tex(table.title),
         position_float="centering",
     )
     notes = [rf"\par\footnotesize {_tex(note)}" for note in footnotes(table)]
@@ -252,7 +254,7 @@ def to_rich(table: FinalTable) -> Table:
 
     shown = {name: cells for name, cells in columns(table).items() if name not in WIDE}
     styles = {"bound": "dim", "reference": "bold", "query": ""}
-    rich_table = Table(title=Text(one_line(table.name)))
+    rich_table = Table(title=Text(one_line(table.title)))
     justify: Literal["left", "right"] = "left"  # the name; numbers stand to the right
     for name in shown:
         rich_table.add_column(Text(one_line(name)), justify=justify, overflow="fold")
@@ -274,6 +276,8 @@ def to_text(table: FinalTable) -> str:
     rule = ["-" * width for width in widths]
     rows = [list(shown), rule, *zip(*shown.values(), strict=True)]
     lines = [_align(row, widths) for row in rows]
+    if table.trained:
+        lines = [one_line(table.title), "", *lines]
     notes = [one_line(note) for note in footnotes(table)]
     return "\n".join([*lines, "", *notes]) + "\n"
 

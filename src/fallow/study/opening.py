@@ -41,6 +41,7 @@ from fallow.storage.received import (
     read_regular,
 )
 from fallow.study.cell import Setup, StudyRun
+from fallow.study.trainers import describe_study, describe_trainers
 from fallow.training import personal
 
 TASKS = ("classification", "regression")
@@ -126,6 +127,24 @@ def prepare_study(
     check_options(recipe, queries)
     world = world_of(variant(recipe, queries[0]), seed, found, MemoryStore())
     return replace(setup, recipe=recipe), world
+
+
+def describe_prepared(setup: Setup, world: World, cells: Sequence[StudyRun]) -> str:
+    """Strategies, seeds, sites, and trainers with model or encoder and head, in one line."""
+    recipe = setup.recipe
+    shape = tuple(world.dataset.x.shape[1:])
+
+    def width(strategy: str) -> int:
+        return math.prod(shape_seen(variant(recipe, strategy), shape))
+
+    strategies = dict.fromkeys(cell.query for cell in cells)
+    chosen = [name for name in strategies if not name.startswith(BOUND)]
+    trained = describe_trainers(
+        recipe, chosen, width, is_regression=world.dataset.task == "regression"
+    )
+    return describe_study(
+        recipe, chosen, dict.fromkeys(cell.seed for cell in cells), trained
+    )
 
 
 def with_strategies(

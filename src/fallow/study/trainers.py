@@ -1,0 +1,108 @@
+"""What the strategies of a study are trained by, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fallow.core.words import count_noun, join_some
+from fallow.settings.recipe import Recipe, contract_of_training, recipe_from
+from fallow.settings.variants import variant
+from fallow.study.records import StudyRecords
+from fallow.study.statistics import LEVEL, lowest_p, seeds_needed
+
+Width = Callable[[str], int | None]
+"""From a strategy to the number of features that its closed-form head has; None: not known."""
+SOURCES = {
+    "none": "the columns",
+    "auto": "random features",
+    "fourier": "random Fourier features",
+    "convolution": "random convolution features",
+}
+
+
+def describe_trainers(
+    recipe: Recipe, strategies: Iterable[str], width: Width, *, is_regression: bool
+) -> str:
+    """Return trainer, model or encoder, and head of the strategies, each kind once.
+
+    >>> from fallow.settings.spec import Spec
+    >>> recipe = Recipe("a", rounds=3, model=Spec("mlp"))
+    >>> describe_trainers(recipe, ["random"], lambda _: None, is_regression=False)
+    'fedavg of mlp (3 rounds of 2 epochs, sgd with lr 0.01, batch size 16)'
+    """
+    kinds = []
+    for strategy in strategies:
+        kinds.append(
+            _describe_trainer(variant(recipe, strategy), width(strategy), is_regression)
+        )
+    return "; ".join(dict.fromkeys(kinds))
+
+
+def _describe_trainer(recipe: Recipe, features: int | None, is_regression: bool) -> str:
+    contract = contract_of_training(recipe.training.name)
+    encoder = "none" if recipe.encoder is None else str(recipe.encoder)
+    if contract is not None and "least-squares" in contract.tags:
+        kind = "regressor" if is_regression else "classifier"
+        source = SOURCES.get(encoder, f"features of encoder {encoder}")
+        count = f"{features:,} " if features is not None and encoder != "none" else ""
+        return f"{recipe.training} (ridge) {kind} on {count}{source}"
+    config = recipe.completed_training
+    inputs = "" if recipe.encoder is None else f" on features of encoder {encoder}"
+    if recipe.features is not None:
+        inputs = f" on features of {recipe.features}"
+    head = ", head solved in closed form" if recipe.head == "exact" else ""
+    return (
+        f"{recipe.training} of {recipe.model}{inputs} ({count_noun(recipe.rounds, 'round')} of "
+        f"{count_noun(config.epochs, 'epoch')}, {config.optimizer.name} with lr "
+        f"{config.optimizer.learning_rate:g}, batch size {config.examples_per_step}{head})"
+    )
+
+
+def describe_trained(study: StudyRecords) -> str:
+    """Return `describe_trainers` of a study that was kept; "" where its settings are of another
+    version."""
+    widths = {}
+    for cell in study.cells:
+        for record in cell.records:
+            if "features" in record:
+                widths[cell.query] = record["features"]
+    try:
+        recipe = recipe_from(dict(study.study.recipe))
+        return describe_trainers(
+            recipe,
+            study.strategies or study.study.queries,
+            widths.get,
+            is_regression=not study.higher_is_better,
+        )
+    except ValueError:
+        return ""
+
+
+def describe_study(
+    recipe: Recipe, strategies: Iterable[str], seeds: Iterable[int], trained: str
+) -> str:
+    """Return strategies, seeds, sites and trainers of a study in one line."""
+    named = list(strategies)
+    drawn = list(seeds)
+    which = "strategy" if len(named) == 1 else "strategies"
+    return (
+        f"{len(named)} {which} ({join_some(named)}), {count_noun(len(drawn), 'seed')} "
+        f"({join_some([str(seed) for seed in drawn])}), {count_noun(recipe.sites, 'site')}; "
+        f"trained by {trained}"
+    )
+
+
+def describe_power(strategies: int, seeds: int) -> str:
+    """Return a sentence where the paired test cannot reach p = 0.05; "" elsewhere.
+
+    >>> describe_power(3, 5)
+    'With 5 seeds and 2 comparisons the smallest attainable p is 0.125; 7 seeds can reach 0.05.'
+    """
+    comparisons = strategies - 1
+    if comparisons < 1 or lowest_p(seeds, comparisons) <= LEVEL:
+        return ""
+    return (
+        f"With {count_noun(seeds, 'seed')} and {count_noun(comparisons, 'comparison')} the "
+        f"smallest attainable p is {lowest_p(seeds, comparisons):.3g}; "
+        f"{seeds_needed(comparisons)} seeds can reach {LEVEL}."
+    )
