@@ -11,8 +11,7 @@ import pytest
 
 from fallow.core.names import BUILT_IN
 from fallow.experiment.journal import Journal
-from fallow.papers import RECIPES
-from fallow.settings.recipe import LATER, OUTSIDE, Recipe
+from fallow.settings.recipe import OUTSIDE, Recipe
 from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Spec
 from fallow.study.cell import Setup, StudyRun
@@ -66,16 +65,6 @@ def test_a_setting_at_its_default_digests_as_if_it_had_been_written_down() -> No
     plain = replace(Recipe("a"), query=Spec("ahfal"))
     assert replace(plain, query=Spec("ahfal", {"tau": 12.0})).digest == plain.digest
     assert replace(plain, query=Spec("ahfal", {"tau": 13.0})).digest != plain.digest
-
-
-# as they were before recipes had the settings in `LATER`
-PINNED = {"ahfal/ablation-mini": "44f71bb0b88dc1f5", "ahfal/cifar10": "2fe02035c303ad14"}
-
-
-def test_settings_that_came_later_leave_digests_as_they_were_while_unused() -> None:
-    assert Recipe("a").digest == "fe493ae05c12972b"
-    assert {name: RECIPES[name].digest for name in PINNED} == PINNED
-    assert "encoder" in LATER
 
 
 def test_an_encoder_is_digested_with_all_its_fields() -> None:

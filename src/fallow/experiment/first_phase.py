@@ -17,7 +17,9 @@ from fallow.sites import LocalSite
 from fallow.sites.store import RelayedMessage
 
 INPUTS = (
+    "encoder",
     "model",
+    "head",
     "training",
     "training_config",
     "rounds",
@@ -25,6 +27,8 @@ INPUTS = (
     "score_rounds",
     "channels_last",
     "dtype",
+    "device",
+    "precision",
     "standardise",
     "target_scale",
     "validation",
@@ -43,13 +47,6 @@ def describe_training(recipe: Recipe) -> dict[str, object]:
     settings = asdict(recipe)
     about = {name: settings[name] for name in INPUTS}
 
-    # What came later than the first keys shows only where it is used, so that those stay valid.
-    if recipe.encoder is not None:
-        about["encoder"] = settings["encoder"]
-    if recipe.head != "trained":
-        about["head"] = recipe.head
-    if recipe.device != "none":
-        about["device"] = [recipe.device, recipe.precision]
     if recipe.privacy.secure_sum:  # totals are rounded, and keys cross
         about["masked"] = recipe.privacy.bound or True
     return about

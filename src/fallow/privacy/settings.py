@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from fallow.core.contract import Contract
 from fallow.privacy.extra import need
@@ -47,8 +47,6 @@ class Privacy:
     secure_sum: bool = False
     bound: float | None = None
     min_new_labels: int | None = None
-
-    LATER: ClassVar[tuple[str, ...]] = ("min_new_labels",)
 
     def __post_init__(self) -> None:
         if self.min_new_labels is not None and self.min_new_labels < 1:

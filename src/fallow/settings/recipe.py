@@ -36,12 +36,6 @@ if TYPE_CHECKING:
 TEXTS = (str, str | None)
 OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
 """Fields that do not change what a run computes."""
-LATER = (
-    *("id", "drop", "columns", "encoder", "head"),
-    *("audit", "device", "precision", "stop", "channels"),
-)
-"""Fields that recipes did not always have: at their default they are no part of a digest, so that
-studies of before stay the same studies."""
 Device = Literal["none", "cpu", "cuda", "mps"]
 Precision = Literal["float32", "bf16", "tf32"]
 PLACES: tuple[tuple[Device, Precision], ...] = (
@@ -367,13 +361,8 @@ class Recipe:
     def digest_under(self, policy: NamePolicy) -> str:
         """The digest of a recipe that somebody else wrote: no module is imported that ``policy``
         does not let resolve."""
-        defaults = {field.name: field.default for field in fields(self)}
-        outside = list(OUTSIDE)
-        for name in LATER:
-            if getattr(self, name) == defaults[name]:
-                outside.append(name)
         complete = replace(self, training_config=self.completed_training)
-        settings = resolve_settings(complete, policy, tuple(outside))
+        settings = resolve_settings(complete, policy, OUTSIDE)
         text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

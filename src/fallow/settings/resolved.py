@@ -22,11 +22,9 @@ def resolve_settings(
     """
     assert is_dataclass(settings)  # noqa: S101 - what a caller is held to
     resolved = {}
-    later = getattr(settings, "LATER", ())
     for field in fields(settings):
-        value = getattr(settings, field.name)
-        is_unused = field.name in later and value == field.default
-        if field.name not in outside and not is_unused:
+        if field.name not in outside:
+            value = getattr(settings, field.name)
             resolved[field.name] = _plain(value, policy, part=field.name)
     return resolved
 
@@ -53,9 +51,6 @@ def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, object]:
     """The given fields over the defaults of the class; a class that is not found is complained
     about where it is needed.
 
-    Fields that a class lists as ``LATER`` it did not always have: left at their default they are no
-    part of a digest, so that studies of before stay the same studies.
-
     A class of others that ``policy`` does not allow has the given fields alone: to know its
     defaults is to run its code, and a digest is wanted before anybody has agreed to that.
     """
@@ -65,10 +60,7 @@ def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, object]:
         cls = find(_packages(part), spec.name, policy)
     except ValueError:
         return given
-    later = getattr(cls, "LATER", ())
-    defaults = _defaults(cls, policy)
-    known = {name: value for name, value in defaults.items() if name not in later}
-    return known | given
+    return _defaults(cls, policy) | given
 
 
 def _packages(part: str) -> Packages:

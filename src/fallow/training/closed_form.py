@@ -134,8 +134,6 @@ class ClosedForm:
     shown: Literal["totals", "parts"] = "totals"
     delta: float | None = None  # δ; 1e-5 is usual: well below 1 / labelled rows
 
-    LATER: ClassVar[tuple[str, ...]] = ("delta",)
-
     contract: ClassVar[Contract] = Contract(
         title="Closed-form head",
         paper="Accelerating Heterogeneous Federated Learning with Closed-form Classifiers",
