@@ -412,9 +412,13 @@ def test_a_ledger_of_an_earlier_version_begins_a_second_book(tmp_path: Path) -> 
 def test_a_copy_holds_no_key_of_a_sum(tmp_path: Path) -> None:
     """A key that masked one part since would mask a second one, and both tell the difference."""
     ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, None)
-    ledger.store.hide("north", {"name": "0/query/0|0", "secret": torch.zeros(32)})
+    secret = b"a secret of a sum has 32 bytes.."
+    hidden = torch.tensor(list(secret), dtype=torch.uint8)
+    ledger.store.hide("north", {"name": "0/query/0|0", "secret": hidden})
     ledger.backup()
     ledger.close()
+    assert secret in (tmp_path / "ledger.sqlite").read_bytes()
+    assert secret not in (tmp_path / "ledger-backup.sqlite").read_bytes()
     os.replace(tmp_path / "ledger-backup.sqlite", tmp_path / "ledger.sqlite")
     restored = Ledger(tmp_path / "ledger.sqlite", "north", 3, None)
     assert restored.store.load_secret("north") is None

@@ -182,6 +182,63 @@ def test_a_folder_with_the_copy_alone_is_not_begun_anew(tmp_path: Path) -> None:
     folder.open_ledger().close()
 
 
+@pytest.mark.parametrize("has_copy", [True, False])
+def test_a_ledger_that_was_copied_without_its_log_is_missing(
+    has_copy: bool, tmp_path: Path
+) -> None:
+    """While a site runs, its newest pages are in the log: the file alone has no table, and would
+    begin with full budgets."""
+    folder = north(tmp_path)
+    with closing(folder.open_ledger()) as ledger:
+        if has_copy:
+            ledger.backup()
+        content = folder.ledger_path.read_bytes()
+        assert folder.ledger_path.with_name("ledger.sqlite-wal").stat().st_size > 0
+    folder.ledger_path.write_bytes(content)
+    (folder.path / "releases.log").unlink(
+        missing_ok=True
+    )  # as one does who restores a folder
+    way_out = "restore the whole folder"
+    if has_copy:
+        way_out = r"its copy ledger-backup\.sqlite is there"
+    with pytest.raises(Failed, match=rf"has no table, .* without its -wal.* {way_out}"):
+        folder.open_ledger()
+    if has_copy:
+        shutil.copy(folder.path / "ledger-backup.sqlite", folder.ledger_path)
+        folder.open_ledger().close()
+
+
+def test_an_empty_ledger_beside_its_copy_is_missing(tmp_path: Path) -> None:
+    folder = north(tmp_path)
+    with closing(folder.open_ledger()) as ledger:
+        ledger.backup()
+    folder.ledger_path.write_bytes(b"")
+    with pytest.raises(Failed, match=r"its copy ledger-backup\.sqlite is there"):
+        folder.open_ledger()
+
+
+def test_a_ledger_that_was_touched_and_no_more_is_new(tmp_path: Path) -> None:
+    """The process died before it made the first table."""
+    folder = north(tmp_path)
+    folder.ledger_path.touch()
+    folder.open_ledger().close()
+
+
+def test_a_copy_is_made_while_another_process_writes(tmp_path: Path) -> None:
+    """By SQLite's backup API: it holds no transaction of the ledger open."""
+    folder = north(tmp_path)
+    with (
+        closing(folder.open_ledger()) as ledger,
+        closing(folder.open_ledger()) as other,
+        other.transaction(),
+    ):
+        other.orders.begin("20260101T000000Z-1")
+        ledger.backup()
+    shutil.copy(folder.path / "ledger-backup.sqlite", folder.ledger_path)
+    with closing(folder.open_ledger()) as ledger:
+        assert ledger.orders.newest_run() is None  # it was not committed yet
+
+
 def test_a_ledger_that_was_put_back_says_so(tmp_path: Path) -> None:
     folder = north(tmp_path)
     with closing(folder.open_ledger()) as ledger:

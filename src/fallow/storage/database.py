@@ -8,7 +8,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, final
@@ -144,6 +144,12 @@ class Database:
             found: list[Any] = self._db.execute(sql, values).fetchall()
             return found
 
+    def copy_to(self, path: Path) -> None:
+        """All that is committed, into another file: by SQLite's backup API, which waits for no writer
+        and holds none up."""
+        with self._turn, self._plain(), closing(sqlite3.connect(path)) as target:
+            self._db.backup(target)
+
     def is_in_place(self) -> bool:
         """Whether the file at the path is still the one that was opened."""
         try:
@@ -165,6 +171,21 @@ def make_private(path: Path) -> None:
     with suppress(OSError):  # which SQLite says better
         path.touch(mode=0o600)
         path.chmod(0o600)
+
+
+def has_no_table(path: Path) -> bool:
+    """Whether a file has neither a table nor a log with one: SQLite would begin a new database."""
+    log = path.with_name(f"{path.name}-wal")
+    if OPEN[_place(path)] or (log.exists() and log.stat().st_size):
+        return False
+    if not path.stat().st_size:
+        return True
+    source = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    try:
+        with closing(sqlite3.connect(source, uri=True)) as db:
+            return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    except sqlite3.Error:  # a damaged file, which is said when it is opened
+        return False
 
 
 def put_strange_log_aside(path: Path) -> None:

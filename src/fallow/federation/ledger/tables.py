@@ -275,7 +275,7 @@ class Tables:
         with self._copying:
             draft.unlink(missing_ok=True)
             make_private(draft)
-            self.write("VACUUM INTO ?", str(draft))
+            self._file.copy_to(draft)
             with closing(Database(draft, words, SYNCHRONOUS)) as copy:
                 copy.teach(MARK_OF, mark_of)
                 copy.write(
@@ -287,6 +287,7 @@ class Tables:
                 copy.write("DELETE FROM about WHERE name = ?", NOTICED)
                 # a key that masked a part since would mask a second one
                 copy.write("DELETE FROM secret")
+                copy.read("VACUUM")  # nor is a deleted one in pages that are free
                 copy.read("PRAGMA journal_mode=DELETE")  # the copy is one file
             draft.replace(self.copy)
 

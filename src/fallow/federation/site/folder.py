@@ -20,6 +20,7 @@ from fallow.federation.site.settings import Settings, settings_from, settings_te
 from fallow.federation.study_file import read_agreement
 from fallow.network.links import LINKS
 from fallow.network.tls import Pair, make_site_context
+from fallow.storage.database import has_no_table
 from fallow.storage.errors import Failed
 from fallow.storage.files import digest_of, write_json, write_whole
 
@@ -256,12 +257,7 @@ class SiteFolder:
     def open_ledger(self) -> Ledger:
         """The site's ledger; made when it is first opened."""
         own = self.settings
-        copy = copy_of(self.ledger_path)
-        if copy.exists() and not self.ledger_path.exists():
-            raise Failed(
-                f"{self.ledger_path} is missing, and its copy {copy.name} is there: copy that "
-                f"one to {self.ledger_path.name}, or move it away to begin without any label"
-            )
+        check_not_lost(self.ledger_path)
         return Ledger(
             self.ledger_path,
             self.name,
@@ -279,6 +275,32 @@ class SiteFolder:
         if self.settings.epsilon is not None:
             return self.settings.epsilon
         return self.agreement.recipe.protected.total
+
+
+def check_not_lost(ledger: Path) -> None:
+    """Raise Failed where a ledger would begin anew, with full budgets, in place of one that is lost:
+    its file is missing beside its copy, or has no table."""
+    copy = copy_of(ledger)
+    is_there = ledger.exists()
+    if is_there and not has_no_table(ledger):
+        return
+    is_touched = (
+        is_there and not ledger.stat().st_size
+    )  # perhaps of a first start that died
+    if not copy.exists() and (is_touched or not is_there):
+        return
+    what = f"{ledger} is missing"
+    if is_there:
+        what = f"{ledger} has no table, as a file that was copied without its -wal"
+    if not copy.exists():
+        raise Failed(
+            f"{what}: restore the whole folder from a backup, or move {ledger.name} away to begin "
+            "without any label"
+        )
+    raise Failed(
+        f"{what}, and its copy {copy.name} is there: copy that one to {ledger.name}, or move it "
+        "away to begin without any label"
+    )
 
 
 TYPED = 8  # characters of a digest that a person types at least
