@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 
 from fallow.core.words import count_noun, join_some
 from fallow.settings.recipe import Recipe, contract_of_training, recipe_from
@@ -61,13 +62,15 @@ def _describe_trainer(recipe: Recipe, features: int | None, is_regression: bool)
 def describe_trained(study: StudyRecords) -> str:
     """Return `describe_trainers` of a study that was kept; "" where its settings are of another
     version."""
+    known = {field.name for field in fields(Recipe)}
+    settings = {k: value for k, value in study.study.recipe.items() if k in known}
     widths = {}
     for cell in study.cells:
         for record in cell.records:
             if "features" in record:
                 widths[cell.query] = record["features"]
     try:
-        recipe = recipe_from(dict(study.study.recipe))
+        recipe = recipe_from({"name": study.study.name, **settings})
         return describe_trainers(
             recipe,
             study.strategies or study.study.queries,
