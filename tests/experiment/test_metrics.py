@@ -6,18 +6,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import balanced_accuracy_score, f1_score
+from sklearn.metrics import balanced_accuracy_score
 
 from fallow.experiment import metrics, metrics_counts
 
 PREDICTED = torch.tensor([0, 1, 2, 2, 1, 0, 0, 3])
 TRUE = torch.tensor([0, 1, 1, 2, 2, 0, 1, 2])
-
-
-def test_macro_f1_is_scikit_learns() -> None:
-    assert metrics.macro_f1(PREDICTED, TRUE) == pytest.approx(
-        f1_score(TRUE.numpy(), PREDICTED.numpy(), average="macro", zero_division=0)
-    )
 
 
 def test_balanced_accuracy_is_scikit_learns() -> None:

@@ -211,13 +211,6 @@ def test_the_terminal_table_fits_eighty_columns(study: StudyRecords) -> None:
     assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
-def test_plain_text_names_every_query(study: StudyRecords) -> None:
-    text = tables.to_text(tables.final_table(study))
-    assert all(
-        name in text for name in ("random", "entropy", "ahfal", "all labels (bound)")
-    )
-
-
 @pytest.mark.parametrize(
     ("queries", "cycles", "word"),
     [

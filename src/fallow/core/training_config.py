@@ -201,11 +201,6 @@ class TrainingConfig:
     def epochs(self) -> int:
         return sum(stage.epochs for stage in self.trained_stages)
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether nothing is left to the model family."""
-        return None not in (self.stages, self.batch_size, self.optimizer.lr)
-
     def completed(self, defaults: TrainingConfig) -> TrainingConfig:
         """With the stages, batch size and learning rate of ``defaults`` where these are None.
 

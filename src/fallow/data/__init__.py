@@ -34,7 +34,6 @@ from fallow.data.partition.shares import (
     test_shares,
     validation_split,
 )
-from fallow.data.schema import schema_hash
 from fallow.data.tables import standardise
 
 __all__ = [
@@ -71,7 +70,6 @@ __all__ = [
     "partition_report",
     "read_rows",
     "row_hashes",
-    "schema_hash",
     "source_files",
     "standardise",
     "take_rows",

@@ -76,22 +76,6 @@ def balanced_accuracy(predicted: Numbers, true: Numbers, classes: int) -> float:
     return float(np.mean(scored))
 
 
-def macro_f1(predicted: Numbers, true: Numbers) -> float:
-    """Mean F1 over the classes that occur among the labels or the predictions.
-
-    >>> round(macro_f1([0, 0, 1], [0, 1, 1]), 4)
-    0.6667
-    """
-    p, y = _check_labels(predicted, true)
-    scores = []
-    for c in np.union1d(p, y):
-        is_predicted = p == c
-        is_true = y == c
-        n_right = (is_predicted & is_true).sum()
-        scores.append(2 * n_right / (is_predicted.sum() + is_true.sum()))
-    return float(np.mean(scores))
-
-
 @dataclass(frozen=True)
 class Halves:
     """Mean accuracy of the low- and the high-variance classes, and their gap (low - high)."""

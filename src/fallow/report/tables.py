@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from fallow.report.columns import (
@@ -55,7 +54,6 @@ __all__ = [
     "to_latex",
     "to_markdown",
     "to_rich",
-    "to_text",
 ]
 
 TEST_COLUMNS = (
@@ -263,27 +261,3 @@ def to_rich(table: FinalTable) -> Table:
         texts = [Text(one_line(cell)) for cell in cells]
         rich_table.add_row(*texts, style=styles[_kind(row, table.reference)])
     return rich_table
-
-
-def to_text(table: FinalTable) -> str:
-    """The table as aligned plain text, for a log or a terminal without rich."""
-    shown = {}
-    for name, cells in columns(table).items():
-        shown[one_line(name)] = [one_line(cell) for cell in cells]
-    widths = []
-    for name, cells in shown.items():
-        widths.append(max(len(text) for text in (name, *cells)))
-    rule = ["-" * width for width in widths]
-    rows = [list(shown), rule, *zip(*shown.values(), strict=True)]
-    lines = [_align(row, widths) for row in rows]
-    if table.trained:
-        lines = [one_line(table.title), "", *lines]
-    notes = [one_line(note) for note in footnotes(table)]
-    return "\n".join([*lines, "", *notes]) + "\n"
-
-
-def _align(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """A line of a plain table: the name to the left, numbers to the right."""
-    name = cells[0].ljust(widths[0])
-    numbers = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
-    return "  ".join([name, *numbers]).rstrip()
