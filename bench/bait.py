@@ -7,9 +7,9 @@ from torch import Tensor
 
 from bench.timing import Entry, Race
 from fallow.core.streams import stream
-from fallow.queries.bait import forward_backward
-from fallow.queries.parts import SIGMA, LastLayer, Reduction
-from fallow.queries.parts.posterior import CERTAIN, TIED, with_one
+from fallow.strategies.bait import forward_backward
+from fallow.strategies.parts import SIGMA, LastLayer, Reduction
+from fallow.strategies.parts.posterior import CERTAIN, TIED, with_one
 
 
 def prepare(is_quick: bool) -> Race:
@@ -39,7 +39,7 @@ def race(rows: int, features: int, picks: int) -> Race:
 def plain_bait(layer: LastLayer, n: int) -> Tensor:
     """Mφ and RMφ of all rows, changed in place by an outer product for each pick."""
     z = layer.posterior(SIGMA)
-    root = torch.linalg.qr(torch.cat([z.pool, z.labelled]), mode="r").R
+    root = torch.linalg.qr(torch.cat([z.pool, z.labeled]), mode="r").R
     phi = z.pool.contiguous()
     m_phi = phi.clone()
     r_m_phi = phi @ root.T

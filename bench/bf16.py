@@ -1,6 +1,6 @@
 """`python -m bench.bf16`: the accuracy of ResNet-8 trained in bf16 on the processor beside float32.
 
-Four uneven sites of digits, a tenth of the rows labelled at first and a tenth more asked of random
+Four uneven sites of digits, a tenth of the rows labeled at first and a tenth more asked of random
 sampling; paired seeds.  Writes ``bench/bf16.json``.
 """
 
@@ -30,7 +30,7 @@ def measure_run(precision: Precision, seed: int) -> tuple[float, float]:
         "digits",
         partition=fl.Dirichlet(alpha=0.5),
         sites=4,
-        query="random",
+        strategy="random",
         training="fedavg",
         model="resnet8",
         device="cpu",

@@ -40,10 +40,10 @@ def calibration_error(probabilities: Tensor, y: Tensor) -> float:
     return error
 
 
-def errors_of(recipe: str, query: str, seed: int) -> tuple[float, float]:
+def errors_of(recipe: str, strategy: str, seed: int) -> tuple[float, float]:
     """With the chosen temperature, and with T = 1."""
     run = fl.run(
-        recipe=recipe, query=query, training="closed-form", seed=seed, progress=False
+        recipe=recipe, strategy=strategy, training="closed-form", seed=seed, progress=False
     )
     test = open_data(run.recipe, seed)
     chosen = torch.from_numpy(run.predict_proba(test.x_test))
@@ -56,15 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m bench.calibration", description=__doc__)
     parser.add_argument("recipes", nargs="+", metavar="RECIPE")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--query", default="margin")
+    parser.add_argument("--strategy", default="margin")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     for recipe in options.recipes:
-        pairs = [errors_of(recipe, options.query, seed) for seed in range(options.seeds)]
+        pairs = [errors_of(recipe, options.strategy, seed) for seed in range(options.seeds)]
         chosen = [pair[0] for pair in pairs]
         plain = [pair[1] for pair in pairs]
         Console().print(
-            f"{recipe}, {options.query}: {fmean(chosen):.4f} ± {stdev(chosen):.4f} with T, "
+            f"{recipe}, {options.strategy}: {fmean(chosen):.4f} ± {stdev(chosen):.4f} with T, "
             f"{fmean(plain):.4f} ± {stdev(plain):.4f} with T = 1, {options.seeds} seeds"
         )
 

@@ -13,10 +13,10 @@ from fallow.core.methods import Methods, Training
 from fallow.core.training_config import Optimizer, TrainingStage
 from fallow.engine import Loop, Stacked, row_loss
 from fallow.models import build_model
-from fallow.queries import Random
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
+from fallow.strategies import Random
 from fallow.training import FedAvg
 
 CLASSES = 10

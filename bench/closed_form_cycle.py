@@ -1,5 +1,5 @@
 """A cycle of the closed form with 1,024 features, against the phase of FedAvg that
-``strategies/mnist`` trains instead: 10 sites, 8,000 rows, all labelled."""
+``strategies/mnist`` trains instead: 10 sites, 8,000 rows, all labeled."""
 
 from __future__ import annotations
 

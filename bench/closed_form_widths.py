@@ -1,5 +1,5 @@
 """CPU seconds of a cycle of the closed form by the number of features, against the phase of FedAvg that
-``strategies/mnist`` trains instead: 10 sites, 8,000 rows, all labelled.
+``strategies/mnist`` trains instead: 10 sites, 8,000 rows, all labeled.
 
 `python -m bench.closed_form_widths [FEATURES ...] [--repeats N]` prints a row for each number of
 features: medians of runs in turn in one process.

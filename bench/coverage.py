@@ -13,8 +13,8 @@ from torch import Tensor
 from bench.shared_clusters import measure
 from bench.timing import Entry, Race
 from fallow.core.streams import stream
-from fallow.queries import Coverage
-from fallow.queries.coverage import cover_greedily, kernel
+from fallow.strategies import Coverage
+from fallow.strategies.coverage import cover_greedily, kernel
 
 
 def prepare(is_quick: bool) -> Race:

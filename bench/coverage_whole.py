@@ -12,9 +12,9 @@ from bench.shared_clusters import LABELS, site_of
 from bench.timing import Entry, Race
 from fallow.core import Ask, Disclosure
 from fallow.engine import Loop, row_loss
-from fallow.queries import Coverage
-from fallow.queries.coverage import kernel
 from fallow.sites.in_process import InProcess
+from fallow.strategies import Coverage
+from fallow.strategies.coverage import kernel
 
 
 def prepare(is_quick: bool) -> Race:
@@ -40,7 +40,7 @@ def prepare(is_quick: bool) -> Race:
     def are_whole() -> bool:
         """As many different rows as were asked for, none of which has a label."""
         picks = found["picks"]
-        is_new = not bool(torch.isin(picks, site.labelled).any())
+        is_new = not bool(torch.isin(picks, site.labeled).any())
         return is_new and len(set(picks.tolist())) == LABELS
 
     return Race(theirs, ours, are_whole, runs=1)

@@ -8,8 +8,8 @@ from torch.nn.functional import normalize
 
 from bench.timing import Entry, Race
 from fallow.core.streams import stream
-from fallow.queries import FEAL
-from fallow.queries.feal import pass_over_crowds
+from fallow.strategies import FEAL
+from fallow.strategies.feal import pass_over_crowds
 
 BLOCK = 1024  # rows
 

@@ -37,7 +37,7 @@ TABLE = Path("studies/full-size.md")
 STUDIES: dict[str, Recipe] = {
     "ahfal": ahfal.CIFAR10,
     "fairfal": fairfal.CIFAR10,
-    "dpfl": replace(dpfl.CIFAR10, queries=tuple(dpfl.TABLE1)),
+    "dpfl": replace(dpfl.CIFAR10, strategies=tuple(dpfl.TABLE1)),
 }
 """AHFAL Table 1's column Dirichlet 0.1; FairFAL's long tail of CIFAR-10; DPFL's Table 1, first
 column."""
@@ -57,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.table.write_text(write_page(options.out, is_tiny=options.tiny))
         print(f"{options.table} has what is there so far", flush=True)
     for failure in failures:
-        print(f"{failure.cell.query}, seed {failure.cell.seed}: {failure.why}", flush=True)
+        print(
+            f"{failure.cell.strategy}, seed {failure.cell.seed}: {failure.why}", flush=True
+        )
     return int(bool(failures))
 
 
@@ -145,8 +147,8 @@ def shrink(name: str, recipe: Recipe) -> Recipe:
         score_rounds=1,
         cycles=min(recipe.cycles, 1),
         seeds=1,
-        queries=recipe.queries[:2],
-        reference=recipe.queries[0],
+        strategies=recipe.strategies[:2],
+        reference=recipe.strategies[0],
         channels_last=False,
     )
     if name == "fairfal":
@@ -162,7 +164,7 @@ def shrink(name: str, recipe: Recipe) -> Recipe:
 def run(recipe: Recipe, out: Path, data: Path | None, jobs: int) -> list[Failure]:
     """Run what is not finished; those that failed.  All strategies of a seed before the next."""
     seeds = range(recipe.seeds)
-    cells = [StudyRun(query, seed) for seed in seeds for query in recipe.queries]
+    cells = [StudyRun(strategy, seed) for seed in seeds for strategy in recipe.strategies]
     setup = Setup(recipe, out, data_dir=data, threads=torch.get_num_threads())
     if not (out / "study.json").exists():
         open_study(setup, cells, "python -m bench.full_protocol", resume=False)
@@ -172,7 +174,7 @@ def run(recipe: Recipe, out: Path, data: Path | None, jobs: int) -> list[Failure
 
 def _tell(event: Event) -> None:
     """Plain lines: a machine that is borrowed has a log, and seldom a terminal."""
-    who = f"{event.get('query')}, seed {event.get('seed')}"
+    who = f"{event.get('strategy')}, seed {event.get('seed')}"
     match event["event"]:
         case "scored":
             accuracy = event["accuracy"]
@@ -209,9 +211,9 @@ def _section(recipe: Recipe, study: StudyRecords) -> list[str]:
     names = recipe.published.names if recipe.published is not None else {}
     lines = [f"## {recipe.title}", "", _made_on(study), ""]
     lines += ["| method | measured | seeds | printed |", "| --- | --- | --- | --- |"]
-    for query in study.strategies:
-        scores = [score * study.scale for score in study.final(query).values()]
-        label = str(names.get(query, query))
+    for strategy in study.strategies:
+        scores = [score * study.scale for score in study.final(strategy).values()]
+        label = str(names.get(strategy, strategy))
         lines.append(
             f"| {label} | {_spread(scores)} | {len(scores)} | {printed.get(label, '-')} |"
         )

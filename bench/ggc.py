@@ -14,10 +14,10 @@ from fallow.core.banks import Layout
 from fallow.core.methods import Methods
 from fallow.core.streams import stream
 from fallow.models.build import build_model
-from fallow.queries import Random
 from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
+from fallow.strategies import Random
 from fallow.training import FedAvg
 from fallow.training.personal.parts.greedy import Member, ggc
 from fallow.training.personal.parts.site_half import reward

@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 from bench.timing import Entry, Race
 from fallow.core.streams import stream
-from fallow.queries.parts import most_similar
+from fallow.strategies.parts import most_similar
 
 MODELS = 3
 BLOCK = 256  # rows; 1,024 take longer

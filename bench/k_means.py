@@ -8,8 +8,8 @@ from torch import Tensor
 
 from bench.timing import Entry, Race
 from fallow.core.streams import stream
-from fallow.queries.parts import cluster_rows
-from fallow.queries.parts.kmeans import in_one_thread
+from fallow.strategies.parts import cluster_rows
+from fallow.strategies.parts.kmeans import in_one_thread
 
 
 def prepare(is_quick: bool) -> Race:

@@ -19,11 +19,11 @@ from fallow.core import Ask, Disclosure, Layout, stream
 from fallow.core.methods import Methods
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
-from fallow.queries import FALE
-from fallow.queries.parts import leverage
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import MemoryStore
+from fallow.strategies import FALE
+from fallow.strategies.parts import leverage
 from fallow.training import FedAvg
 
 SITES = 10

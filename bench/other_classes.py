@@ -77,7 +77,7 @@ def score(rows: Dataset, seed: int, **settings: Any) -> list[float]:
     """Accuracy in per cent with the first random labels, and after a query by margin."""
     run = fl.run(
         deal(rows),
-        query="margin",
+        strategy="margin",
         initial=FIRST,
         budget=MORE,
         cycles=1,

@@ -23,10 +23,10 @@ from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods, Query
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
-from fallow.queries import AHFAL, BADGE, KSAS, CoreSet, Entropy
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
+from fallow.strategies import AHFAL, BADGE, KSAS, CoreSet, Entropy
 from fallow.training import FedAvg
 
 STRATEGIES: Mapping[str, Any] = {
@@ -52,7 +52,7 @@ class Nothing:
         return None
 
 
-def site(strategy: Query, pool: int, labelled: int) -> LocalSite:
+def site(strategy: Query, pool: int, labeled: int) -> LocalSite:
     """A site with random images, and a local and a global model that differ."""
     model = build_model("lenet", (1, 28, 28), 10, stream(0, "template"))
     layout = Layout.of(model)
@@ -62,20 +62,20 @@ def site(strategy: Query, pool: int, labelled: int) -> LocalSite:
         return layout.flatten(build_model("lenet", (1, 28, 28), 10, generator))
 
     parts = Parts(model, layout, methods, 10, 0, fresh)
-    x = torch.randn(pool + labelled, 1, 28, 28, generator=stream(0, "images"))
+    x = torch.randn(pool + labeled, 1, 28, 28, generator=stream(0, "images"))
     made = LocalSite("a", x, parts, MemoryStore())
-    made.buy([Label(pool + i, i % 10, cycle=-1) for i in range(labelled)])
+    made.buy([Label(pool + i, i % 10, cycle=-1) for i in range(labeled)])
     for name in ("local", "global"):
         made.remember(name, fresh(stream(0, name)))
     return made
 
 
-def seconds(pool: int, labelled: int, picks: int, runs: int) -> dict[str, Seconds]:
+def seconds(pool: int, labeled: int, picks: int, runs: int) -> dict[str, Seconds]:
     """CPU seconds of a whole query, by strategy."""
     taken: dict[str, list[float]] = {name: [] for name in STRATEGIES}
     for run in range(runs):
         for name, strategy in STRATEGIES.items():
-            here = site(strategy, pool, labelled)
+            here = site(strategy, pool, labeled)
             executor = Loop(here.parts.model, here.parts.layout, row_loss("classification"))
             carrier = InProcess({"a": here}, executor)
             ask = Ask(carrier, Nothing(), Disclosure(), f"{run}/query")
@@ -92,7 +92,7 @@ def rows(found: Mapping[str, Seconds]) -> list[dict[str, Any]]:
     ahfal = found["ahfal"].median
     return [
         {
-            "query": name,
+            "strategy": name,
             "seconds": s.median,
             "fastest": s.fastest,
             "slowest": s.slowest,
@@ -106,9 +106,9 @@ def main(arguments: Sequence[str] = ()) -> int:
     torch.set_num_threads(1)
     machine = describe_machine()
     found = rows(seconds(5_000, 250, 250, 5))
-    shown = Table("query", "seconds", "times AHFAL")
+    shown = Table("strategy", "seconds", "times AHFAL")
     for row in found:
-        shown.add_row(row["query"], f"{row['seconds']:.3f}", f"{row['times_ahfal']:.2f}")
+        shown.add_row(row["strategy"], f"{row['seconds']:.3f}", f"{row['times_ahfal']:.2f}")
     Console().print(shown)
     about = "one site, pool 5,000 of 28x28, LeNet, 250 picks, CPU seconds, median of five"
     content = {"about": about, "machine": machine, "rows": found}

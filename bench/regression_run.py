@@ -60,10 +60,10 @@ def write_rows(path: Path, n: int) -> None:
 
 
 def seconds(
-    recipe: Recipe, table: Path, query: str, executor: Literal["loop", "stacked"]
+    recipe: Recipe, table: Path, strategy: str, executor: Literal["loop", "stacked"]
 ) -> tuple[float, float]:
     """CPU seconds of a run, the data included, and the mean squared error at its end."""
-    chosen = replace(recipe, data=str(table), query=Spec(query), executor=executor)
+    chosen = replace(recipe, data=str(table), strategy=Spec(strategy), executor=executor)
     started = CPU()
     journal = Journal()
     records = Run(build_world(chosen, 0, journal), journal).go()
@@ -78,15 +78,17 @@ def rows(full: Recipe, short: Recipe, n: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "table.npz"
         write_rows(table, n)
-        for query in ("random", "core-set"):
-            ours, error = seconds(full, table, query, "stacked")
-            brief, same = seconds(short, table, query, "stacked")
-            theirs, other = seconds(short, table, query, "loop")
+        for strategy in ("random", "core-set"):
+            ours, error = seconds(full, table, strategy, "stacked")
+            brief, same = seconds(short, table, strategy, "stacked")
+            theirs, other = seconds(short, table, strategy, "loop")
             if abs(same - other) > 1e-8:
-                raise RuntimeError(f"under {query} the executors end at {same} and {other}")
+                raise RuntimeError(
+                    f"under {strategy} the executors end at {same} and {other}"
+                )
             found.append(
                 {
-                    "query": query,
+                    "strategy": strategy,
                     "seconds": ours,
                     "mse": error,
                     "short": brief,
@@ -101,10 +103,10 @@ def main(arguments: Sequence[str] = ()) -> int:
     torch.set_num_threads(1)
     machine = describe_machine()
     found = rows(RECIPE, SHORT, 36_584)
-    shown = Table("query", "seconds", "a tenth", "a tenth by loop", "ratio")
+    shown = Table("strategy", "seconds", "a tenth", "a tenth by loop", "ratio")
     for row in found:
         numbers = [row[name] for name in ("seconds", "short", "short_by_loop", "ratio")]
-        shown.add_row(row["query"], *(f"{number:.1f}" for number in numbers))
+        shown.add_row(row["strategy"], *(f"{number:.1f}" for number in numbers))
     Console().print(shown)
     about = "300 queries of 5 rows at each of ten sites, 11 phases of 25 epochs; CPU seconds, once"
     content = {"about": about, "machine": machine, "rows": found}

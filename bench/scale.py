@@ -3,7 +3,7 @@
 `python -m bench.scale sites`: a run on 10 to 10,000 sites, each in a process of its own.
 `python -m bench.scale rounds`: 1,000 rounds of 1,000 sites, told every 100 rounds.
 `python -m bench.scale cycles`: 1,000 cycles of one label a site of the closed form, at ten sites.
-`python -m bench.scale site`: the closed form's answers of one site that has all of its rows labelled.
+`python -m bench.scale site`: the closed form's answers of one site that has all of its rows labeled.
 `python -m bench.scale rows`: the totals of 10^5 to 10^7 rows of 768 features in a file of float16, as
 sites of 8,192 rows add them up.  The file takes 15 GB and is deleted.
 `python -m bench.scale draw`: pictures of what was measured, into a folder.
@@ -42,7 +42,6 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import world_of
 from fallow.models import build_model
-from fallow.queries import Random
 from fallow.report.figures.style import STYLE, new_figure, plain_logarithm
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -51,6 +50,7 @@ from fallow.sites.site import ENCODE
 from fallow.sites.store import MemoryStore
 from fallow.sites.view import SiteView
 from fallow.storage.features import FeatureFile
+from fallow.strategies import Random
 from fallow.training import ClosedForm, FedAvg
 from fallow.training.parts.heads import read_totals
 from fallow.training.parts.ridge import add_up, decompose
@@ -297,7 +297,7 @@ def grow_rows(console: Console, counts: Sequence[int], folder: Path) -> None:
 # -- rows of one site -------------------------------------------------------------------------------
 
 
-def labelled_site(features: FeatureFile) -> LocalSite:
+def labeled_site(features: FeatureFile) -> LocalSite:
     """A site with a label for each of its rows, of which it keeps features in a file.
 
     The labels are entered whole: a store would hand them over one by one, and how that takes is not
@@ -332,7 +332,7 @@ def measure_site(folder: str, rows: int) -> Line:
     """CPU seconds of a site's totals and of its rows left out, and the most memory of both."""
     torch.set_num_threads(1)
     path = Path(folder) / "features.bin"
-    site = labelled_site(write_features(path, rows))
+    site = labeled_site(write_features(path, rows))
     before = memory_at_most()
     view = SiteView(site, 0)
     method = ClosedForm()

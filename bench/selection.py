@@ -11,8 +11,8 @@ from torch import Tensor
 
 from bench.timing import Race
 from fallow.core.streams import stream
-from fallow.queries.parts import Features, Gradients, k_center, k_means_pp, residuals
-from fallow.queries.parts.kmeanspp import draw_row
+from fallow.strategies.parts import Features, Gradients, k_center, k_means_pp, residuals
+from fallow.strategies.parts.kmeanspp import draw_row
 
 
 @dataclass(frozen=True)

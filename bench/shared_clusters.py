@@ -19,10 +19,10 @@ from fallow.core import Ask, Disclosure, Layout, State, stream
 from fallow.core.methods import Methods, Query
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
-from fallow.queries import Coverage, Fisher, Pivotal, Prices, Typical, TypicalUnsure
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
+from fallow.strategies import Coverage, Fisher, Pivotal, Prices, Typical, TypicalUnsure
 from fallow.training import FedAvg
 
 FEATURES = 512

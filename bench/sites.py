@@ -29,7 +29,7 @@ def measure_run(sites: int, filters: int) -> tuple[float, float, float]:
         "mnist",
         partition=fl.IID(),
         sites=sites,
-        query="random",
+        strategy="random",
         encoder=fl.Convolution(filters=filters),
         training="closed-form",
         initial=0.05,

@@ -26,7 +26,7 @@ from fallow.settings.spec import Spec
 from fallow.study.cell import Setup
 from fallow.study.study import run_study, study_cells
 
-QUERIES = ("random", "entropy", "ahfal")
+STRATEGIES = ("random", "entropy", "ahfal")
 RECIPE = Recipe(
     name="two-processes",
     model=Spec("mlp"),
@@ -55,7 +55,7 @@ class Studies:
     def run(self, jobs: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             setup = Setup(self.recipe, Path(folder))
-            cells = study_cells(self.recipe, QUERIES, self.seeds)
+            cells = study_cells(self.recipe, STRATEGIES, self.seeds)
             failures = run_study(setup, cells, jobs)
             if failures:
                 raise RuntimeError(f"{failures[0].cell} failed: {failures[0].why}")

@@ -49,7 +49,7 @@ class Measured(NamedTuple):
 
 def measure(settings: Mapping[str, Any]) -> Measured:
     began = time.process_time()
-    run = fl.run(recipe=RECIPE, query="random", cycles=0, progress=False, **settings)
+    run = fl.run(recipe=RECIPE, strategy="random", cycles=0, progress=False, **settings)
     seconds = time.process_time() - began
     last = run.records.iloc[-1]
     return Measured(

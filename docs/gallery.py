@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 from charts import Curve, Difference, draw_curves, draw_differences
 
-from fallow import queries
+from fallow import strategies
 from fallow.core.build import names
 from fallow.core.contract import Contract
 from fallow.core.spelling import spell_class
@@ -122,7 +122,7 @@ def write_gallery(folder: Path) -> None:
     """``index.rst`` and a page for each strategy; nothing is written where it stands so already."""
     folder.mkdir(exist_ok=True)
     facts = read_facts()
-    found = dict(sorted((spell_class(cls), cls) for cls in names(queries).values()))
+    found = dict(sorted((spell_class(cls), cls) for cls in names(strategies).values()))
     pages = {name: strategy_page(name, found[name], facts) for name in found}
     pages["index"] = index_page(list(found), facts)
     for page, text in pages.items():
@@ -141,7 +141,7 @@ def read_facts() -> Facts:
     """Read everything once."""
     words = tomllib.loads((HERE / "gallery.toml").read_text(encoding="utf-8"))
     scores = pd.read_parquet(STUDIES / "benchmark.parquet")
-    scores["query"] = [plain_name(query) for query in scores["query"]]
+    scores["strategy"] = [plain_name(strategy) for strategy in scores["strategy"]]
     lines = {}
     for task in scores["task"].unique():
         classes = count_classes(str(task))
@@ -156,13 +156,13 @@ def read_facts() -> Facts:
     )
 
 
-def plain_name(query: str) -> str:
+def plain_name(strategy: str) -> str:
     """What a page is called, for a strategy as the benchmark writes it.
 
     >>> plain_name("core_set"), plain_name("chooser@audit=0.1")
     ('core-set', 'chooser')
     """
-    return query.partition("@")[0].replace("_", "-")
+    return strategy.partition("@")[0].replace("_", "-")
 
 
 def count_classes(task: str) -> int:
@@ -182,7 +182,7 @@ def read_methods() -> dict[str, str]:
 def read_costs() -> dict[str, dict[str, str]]:
     """Name -> what one selection costs, from `studies/costs.csv`."""
     with (STUDIES / "costs.csv").open(newline="", encoding="utf-8") as file:
-        return {row["query"]: row for row in csv.DictReader(file)}
+        return {row["strategy"]: row for row in csv.DictReader(file)}
 
 
 def read_many_labels() -> dict[str, dict[str, tuple[float, float, float]]]:
@@ -272,7 +272,7 @@ def picture(name: str, facts: Facts) -> list[str]:
     if name == REFERENCE:
         rival = "margin"
         return chart_of_benchmark(task, name, rival)
-    if name in set(task["query"]):
+    if name in set(task["strategy"]):
         return chart_of_benchmark(task, name, REFERENCE)
     if name in FROM_TABLES:
         table = FROM_TABLES[name]
@@ -291,7 +291,7 @@ def picture(name: str, facts: Facts) -> list[str]:
 
 def benchmark_curve(task: pd.DataFrame, name: str) -> Curve:
     """Mean and standard deviation of accuracy over seeds, at each number of labels."""
-    rows = task[task["query"] == name]
+    rows = task[task["strategy"] == name]
     found = rows.groupby("cycle").agg(
         labels=("labels", "mean"), score=("accuracy", "mean"), spread=("accuracy", "std")
     )
@@ -320,7 +320,7 @@ def chart_of_benchmark(task: pd.DataFrame, name: str, beside: str) -> list[str]:
 
 def count_seeds(task: pd.DataFrame, name: str, beside: str) -> str:
     """How many seeds the two lines of a picture are means of, in words."""
-    seeds = task.groupby("query")["seed"].nunique()
+    seeds = task.groupby("strategy")["seed"].nunique()
     if seeds[name] == seeds[beside]:
         return f"{seeds[name]} seeds"
     return f"{seeds[name]} and {seeds[beside]} seeds"
@@ -352,7 +352,7 @@ def measured(name: str, facts: Facts) -> list[str]:
     few = []
     for task, lines in facts.lines.items():
         for line in lines:
-            if line.query == name and line.difference is not None and line.interval:
+            if line.strategy == name and line.difference is not None and line.interval:
                 interval = (
                     100 * line.difference,
                     100 * line.interval.low,
@@ -374,7 +374,7 @@ def measured(name: str, facts: Facts) -> list[str]:
     parts = [_heading("What was measured")]
     if few:
         parts += [
-            "From 2 to 200 labels a class, nothing labelled before; area under the curve minus that of "
+            "From 2 to 200 labels a class, nothing labeled before; area under the curve minus that of "
             "random rows, in points; heads in closed form where nothing else is said. Five seeds are "
             "directions: no exact test over them can reach 5 % (:doc:`/results`):",
             _table(("task", "minus random [95 %]", "", "seeds"), few),
@@ -508,7 +508,7 @@ def use(name: str, cls: type, contract: Contract) -> list[str]:
     parts = [
         _heading("How to use it"),
         f".. code-block:: python\n\n   fl.run(world, fl.{cls.__name__}())",
-        f".. code-block:: bash\n\n   fallow compare demo --query random,{name}",
+        f".. code-block:: bash\n\n   fallow compare demo --strategy random,{name}",
         f"{looks} Its settings: :doc:`/reference_pages/names/fallow.{cls.__name__}`.",
     ]
     return parts
@@ -516,7 +516,7 @@ def use(name: str, cls: type, contract: Contract) -> list[str]:
 
 def index_page(found: Sequence[str], facts: Facts) -> str:
     """All strategies, with what each does and how it did on the task of the pictures."""
-    by_name = {line.query: line for line in facts.lines[FIRST_TASK]}
+    by_name = {line.strategy: line for line in facts.lines[FIRST_TASK]}
     rows = []
     for name in found:
         line = by_name.get(name)
@@ -532,7 +532,7 @@ def index_page(found: Sequence[str], facts: Facts) -> str:
     listed = "\n".join(f"   {name}" for name in found)
     title = "Strategies, one by one"
     intro = (
-        "Which rows are labelled next? A page for each answer: a picture, when it helps, when "
+        "Which rows are labeled next? A page for each answer: a picture, when it helps, when "
         "not, what it costs and what it reveals. *Above random* is the difference of the areas under "
         f"the learning curves on {task_title(FIRST_TASK)}, in points, from 2 to 200 labels a class "
         "(:doc:`/results`); *exchanges* are those of one selection. "

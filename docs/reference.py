@@ -7,7 +7,7 @@ from pathlib import Path
 from fallow._face import METHODS, PARTS
 
 TITLES = {
-    "fallow.queries": ("Strategies", "Which rows a site has labelled next."),
+    "fallow.strategies": ("Strategies", "Which rows a site has labeled next."),
     "fallow.training": ("Training", "How sites train one model for all."),
     "fallow.training.personal": ("Personal models", "How sites train a model for each."),
     "fallow.data": ("Data and partitions", "Rows, and how simulations deal them to sites."),

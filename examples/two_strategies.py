@@ -14,10 +14,10 @@ from fallow.papers import find_recipe
 from fallow.settings.recipe import with_settings
 
 
-def final_score(query: str, seed: int) -> float:
+def final_score(strategy: str, seed: int) -> float:
     """The mean accuracy over the last rounds of the last cycle."""
     recipe = with_settings(
-        find_recipe("demo"), {"query": query, "cycles": "2", "rounds": "8"}
+        find_recipe("demo"), {"strategy": strategy, "cycles": "2", "rounds": "8"}
     )
     journal = Journal()  # in memory; give it a path and the run survives a crash
     records = Run(build_world(recipe, seed, journal), journal).go()

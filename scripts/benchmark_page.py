@@ -71,7 +71,7 @@ UNTIL = 100
 OUTCOMES = ("better", "not worse", "open", "worse")
 WORDS = "---"
 """How a column of words is set in a table."""
-KEY = ["task", "digest", "query", "seed", "cycle"]
+KEY = ["task", "digest", "strategy", "seed", "cycle"]
 Cells = Mapping[str, Mapping[int, Mapping[int, float]]]
 """Strategy -> cycle -> seed -> accuracy."""
 
@@ -90,7 +90,7 @@ def join(out: Path, folders: Sequence[Path]) -> None:
     scores = pd.concat(found, ignore_index=True).drop_duplicates(KEY)
     order = {task.name: at for at, task in enumerate(known)}
     scores = scores.sort_values(
-        ["task", "query", "seed", "cycle"],
+        ["task", "strategy", "seed", "cycle"],
         key=lambda column: column.map(order) if column.name == "task" else column,
     )
     scores.reset_index(drop=True).to_parquet(out, engine="pyarrow", index=False)
@@ -154,7 +154,7 @@ def describe_pair(of_task: Areas, found: Comparison | None) -> str:
         return "–"
     low = f"{100 * found.interval.low:+.2f}"
     high = f"{100 * found.interval.high:+.2f}"
-    p = not_worse(differences(of_task[found.query], of_task[found.reference]))
+    p = not_worse(differences(of_task[found.strategy], of_task[found.reference]))
     return (
         f"{100 * found.difference:+.2f} [{low}, {high}] (n {found.pairs}, Holm p "
         f"{p_text(found.holm)}, not worse p {p_text(p)})"
@@ -167,15 +167,15 @@ def count_seeds(scores: pd.DataFrame) -> str:
     trained = rows_by_task(scores, TRAINED)
     seeds: dict[str, dict[str, int]] = {}
     for task, rows in {**solved, **trained}.items():
-        for query, n in rows.groupby("query")["seed"].nunique().items():
-            seeds.setdefault(str(query), {})[task] = int(n)
+        for strategy, n in rows.groupby("strategy")["seed"].nunique().items():
+            seeds.setdefault(str(strategy), {})[task] = int(n)
     lines = []
-    for query in sorted(seeds, key=lambda query: -sum(seeds[query].values())):
-        cells = [query]
+    for strategy in sorted(seeds, key=lambda strategy: -sum(seeds[strategy].values())):
+        cells = [strategy]
         for task in solved:
-            said = [str(seeds[query].get(task, "–"))]
-            if f"{task}{FEDAVG}" in seeds[query]:
-                said.append(str(seeds[query][f"{task}{FEDAVG}"]))
+            said = [str(seeds[strategy].get(task, "–"))]
+            if f"{task}{FEDAVG}" in seeds[strategy]:
+                said.append(str(seeds[strategy][f"{task}{FEDAVG}"]))
             cells.append(" / ".join(said))
         lines.append(cells)
     return write_table(["strategy", *map(shorten, solved)], lines)
@@ -202,21 +202,23 @@ def compare_with_best(scores: pd.DataFrame, tasks: Sequence[Recipe]) -> str:
     """Each of Fallow's own strategies against the best rival of each task."""
     rows = []
     for task, found in areas_by_task(rows_by_task(scores, tasks)).items():
-        rivals = [query for query in found if query not in OURS]
-        cells = [describe(judge(task, found, query, rivals)) for query in OURS]
+        rivals = [strategy for strategy in found if strategy not in OURS]
+        cells = [describe(judge(task, found, strategy, rivals)) for strategy in OURS]
         rows.append([shorten(task), *cells])
     return write_table(["task", *OURS], rows, WORDS)
 
 
-def compare_by_task(found: Mapping[str, Areas], query: str, rivals: Sequence[str]) -> str:
+def compare_by_task(
+    found: Mapping[str, Areas], strategy: str, rivals: Sequence[str]
+) -> str:
     """A strategy against some others on each task, by its seeds, with Holm's correction over these; n
     is how many seeds both have."""
     rows = []
     for task, of_task in found.items():
         pairs = []
         for rival in rivals:
-            if len(set(of_task.get(query, ())) & set(of_task.get(rival, ()))) > 1:
-                pairs.append((query, rival))
+            if len(set(of_task.get(strategy, ())) & set(of_task.get(rival, ()))) > 1:
+                pairs.append((strategy, rival))
         compared = {}
         if pairs:
             compared = {each.reference: each for each in compare_pairs(of_task, pairs)}
@@ -228,7 +230,7 @@ def compare_by_task(found: Mapping[str, Areas], query: str, rivals: Sequence[str
 
 
 def compare_over_tasks(
-    found: Mapping[str, Areas], query: str, rivals: Sequence[str]
+    found: Mapping[str, Areas], strategy: str, rivals: Sequence[str]
 ) -> list[Comparison]:
     """A strategy against each rival by the exact signed-rank test over tasks, with Holm's correction
     over rivals.
@@ -241,14 +243,14 @@ def compare_over_tasks(
         mine: dict[int, float] = {}
         theirs: dict[int, float] = {}
         for at, areas_there in enumerate(found.values()):
-            one = areas_there.get(query, {})
+            one = areas_there.get(strategy, {})
             other = areas_there.get(rival, {})
             seeds = sorted(set(one) & set(other))
             if seeds:
                 mine[at] = fmean(one[seed] for seed in seeds)
                 theirs[at] = fmean(other[seed] for seed in seeds)
         if len(mine) > 1:
-            name = f"{query} beside {rival}"
+            name = f"{strategy} beside {rival}"
             means[name] = mine
             means[rival] = theirs
             pairs.append((name, rival))
@@ -257,11 +259,11 @@ def compare_over_tasks(
     return compare_pairs(means, pairs)
 
 
-def write_over_tasks(found: Mapping[str, Areas], query: str) -> str:
+def write_over_tasks(found: Mapping[str, Areas], strategy: str) -> str:
     """A strategy against all others over tasks."""
     names = dict.fromkeys(name for areas_there in found.values() for name in areas_there)
-    rivals = [name for name in names if name != query]
-    compared = compare_over_tasks(found, query, rivals)
+    rivals = [name for name in names if name != strategy]
+    compared = compare_over_tasks(found, strategy, rivals)
     rows = []
     for each in sorted(compared, key=lambda each: -each.difference):
         rows.append(
@@ -281,7 +283,7 @@ def write_over_tasks(found: Mapping[str, Areas], query: str) -> str:
 def only_unseen(scores: pd.DataFrame) -> pd.DataFrame:
     """Scores of the short list by the seeds that had not been looked at."""
     first = scores["task"].map(SEEN_OF_TASK).fillna(SEEN)
-    is_listed = scores["query"].isin((JUDGED, *SHORT_LIST))
+    is_listed = scores["strategy"].isin((JUDGED, *SHORT_LIST))
     return scores[is_listed & (scores["seed"] >= first)]
 
 
@@ -292,8 +294,8 @@ def cells_of(rows: pd.DataFrame) -> Cells:
     """The accuracies of a task, by strategy, cycle and seed."""
     found: dict[str, dict[int, dict[int, float]]] = {}
     for row in rows.itertuples(index=False):
-        of_query = found.setdefault(str(row.query), {})
-        of_query.setdefault(int(row.cycle), {})[int(row.seed)] = float(row.accuracy)
+        of_strategy = found.setdefault(str(row.strategy), {})
+        of_strategy.setdefault(int(row.cycle), {})[int(row.seed)] = float(row.accuracy)
     return found
 
 
@@ -309,18 +311,18 @@ def judge_cells(rows: pd.DataFrame) -> dict[str, int]:
     pairs: dict[tuple[int, str], list[float]] = {}
     for cycle in cycles:
         mine = found[JUDGED][cycle]
-        for query, of_cycle in found.items():
+        for strategy, of_cycle in found.items():
             theirs = of_cycle.get(cycle, {})
-            if query not in OURS and len(set(mine) & set(theirs)) >= ENOUGH:
-                pairs[cycle, query] = differences(mine, theirs)
+            if strategy not in OURS and len(set(mine) & set(theirs)) >= ENOUGH:
+                pairs[cycle, strategy] = differences(mine, theirs)
     tested = holm([wilcoxon_exact(d) for d in pairs.values()])
     p = dict(zip(pairs, tested, strict=True))
     outcomes = dict.fromkeys(OUTCOMES, 0)
     for cycle in cycles:
-        rivals = [query for at, query in pairs if at == cycle]
+        rivals = [strategy for at, strategy in pairs if at == cycle]
         if not rivals:
             continue
-        best = min(rivals, key=lambda query: fmean(pairs[cycle, query]))
+        best = min(rivals, key=lambda strategy: fmean(pairs[cycle, strategy]))
         d = pairs[cycle, best]
         is_clear = p[cycle, best] <= LEVEL
         if is_clear and fmean(d) > 0:
@@ -356,13 +358,13 @@ def count_cells(scores: pd.DataFrame) -> str:
 # -- one trainer beside the other ------------------------------------------------------------
 
 
-def gain_of(of_task: Areas, query: str) -> str:
+def gain_of(of_task: Areas, strategy: str) -> str:
     """Points of area over random rows, as a cell; with a star where the exact test over seeds, with
     Holm's correction over the short list, tells them from nothing."""
     listed = [each for each in (*SHORT_LIST[1:], JUDGED) if each in of_task]
     compared = compare_pairs(of_task, [(each, REFERENCE) for each in listed])
     for each in compared:
-        if each.query == query:
+        if each.strategy == strategy:
             star = "\\*" if each.is_distinct else ""
             return f"{100 * each.difference:+.1f}{star}"
     return "–"
@@ -375,8 +377,8 @@ def compare_trainers(scores: pd.DataFrame) -> str:
     for task, trained in areas_by_task(rows_by_task(scores, TRAINED)).items():
         beside = solved[task.removesuffix(FEDAVG)]
         cells = [shorten(task)]
-        for query in (*SHORT_LIST[1:], JUDGED):
-            cells.append(f"{gain_of(beside, query)} / {gain_of(trained, query)}")
+        for strategy in (*SHORT_LIST[1:], JUDGED):
+            cells.append(f"{gain_of(beside, strategy)} / {gain_of(trained, strategy)}")
         names = (*SHORT_LIST, JUDGED)
         one = [fmean(beside[name].values()) for name in names]
         other = [fmean(trained[name].values()) for name in names]
@@ -396,7 +398,7 @@ def compare_levels(scores: pd.DataFrame) -> str:
         of_both = (solved[task.removesuffix(FEDAVG)], trained)
         means = []
         for of_task in of_both:
-            mine = of_task[of_task["query"] == JUDGED]
+            mine = of_task[of_task["strategy"] == JUDGED]
             means.append(mine.groupby("cycle")["accuracy"].mean())
         cells = [shorten(task)]
         for cycle in range(1, len(A_CLASS) + 1):

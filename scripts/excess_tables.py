@@ -82,14 +82,14 @@ def read_table(page: Page, runs: Path, table: str, seeds: int) -> Cells | None:
         if not (folder / "study.json").exists():
             return None
         study = read_study(folder)
-        for query in page.strategies:
-            by_cycle = study.excess(query)
+        for strategy in page.strategies:
+            by_cycle = study.excess(strategy)
             for cycle, budget in enumerate(part.budgets, 1):
                 found = by_cycle.get(cycle, {})
                 kept = {seed: value for seed, value in found.items() if seed in wanted}
                 if set(kept) != wanted:
                     return None
-                cells[table, budget, query] = kept
+                cells[table, budget, strategy] = kept
     return cells
 
 
@@ -123,24 +123,24 @@ def read_sent(runs: Path, strategies: Sequence[str]) -> dict[tuple[str, str], fl
     sent: dict[tuple[str, str], float] = {}
     for table in TABLES:
         study = read_study(runs / f"many-{table}")
-        for query in strategies:
+        for strategy in strategies:
             ends = []
-            for cell in study.of(query):
+            for cell in study.of(strategy):
                 of_first = [each for each in cell.records if each["cycle"] == 1]
                 if of_first:
                     ends.append(of_first[-1]["bytes_up"])
-            sent[table, query] = fmean(ends) / 1e3
+            sent[table, strategy] = fmean(ends) / 1e3
     return sent
 
 
 def print_medians(page: Page, cells: Cells) -> None:
-    heads = [SHOWN[query] for query in page.strategies]
+    heads = [SHOWN[strategy] for strategy in page.strategies]
     print(f"| table | labels | {' | '.join(heads)} |\n|---|---:|{'---:|' * len(heads)}")
     for table in tables_of(cells):
         for budget in page.budgets:
             shown = []
-            for query in page.strategies:
-                shown.append(f"{100 * median(cells[table, budget, query].values()):.2f}")
+            for strategy in page.strategies:
+                shown.append(f"{100 * median(cells[table, budget, strategy].values()):.2f}")
             print(f"| {table} | {budget:,} | {' | '.join(shown)} |")
 
 
@@ -152,8 +152,10 @@ def print_wide_medians(page: Page, cells: Cells) -> None:
         shown = []
         for budget in page.budgets:
             of_both = []
-            for query in page.strategies:
-                of_both.append(f"{100 * median(cells[table, budget, query].values()):.2f}")
+            for strategy in page.strategies:
+                of_both.append(
+                    f"{100 * median(cells[table, budget, strategy].values()):.2f}"
+                )
             shown.append(" / ".join(of_both))
         print(f"| {table} | {' | '.join(shown)} |")
 
@@ -250,10 +252,10 @@ def describe_bar(outcomes: str) -> str:
 
 
 def print_bytes(sent: Mapping[tuple[str, str], float], strategies: Sequence[str]) -> None:
-    heads = [SHOWN[query] for query in strategies]
+    heads = [SHOWN[strategy] for strategy in strategies]
     print(f"| table | {' | '.join(heads)} |\n|---|{'---:|' * len(heads)}")
     for table in TABLES:
-        shown = [f"{sent[table, query]:,.0f}" for query in strategies]
+        shown = [f"{sent[table, strategy]:,.0f}" for strategy in strategies]
         print(f"| {table} | {' | '.join(shown)} |")
 
 

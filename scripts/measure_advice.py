@@ -45,7 +45,7 @@ def write_tables(folders: Sequence[Path]) -> None:
     """The published scores and the worlds of their tasks, as the package ships them."""
     scores = pd.read_parquet(PUBLISHED, engine="pyarrow")
     scores = scores[scores["task"].isin(ADVISED)]
-    seeds = scores.groupby(["task", "query"])["seed"].transform("nunique")
+    seeds = scores.groupby(["task", "strategy"])["seed"].transform("nunique")
     scores = scores[seeds >= ENOUGH]
     worlds = {}
     for folder in folders:
@@ -79,20 +79,20 @@ def measure_task(
     if start * facts.classes >= rows["labels"].max():
         return None
     others = table.without(task)
-    here = set(rows["query"])  # what was not run here can be no advice to judge
-    known = others.scores[others.scores["query"].isin(here)]
+    here = set(rows["strategy"])  # what was not run here can be no advice to judge
+    known = others.scores[others.scores["strategy"].isin(here)]
     advice = advise(AdviceTable(known, others.worlds), facts, start, RULES)
     found = {RULES.reference: 0.0}
     curves = table.curves[task]
     first = start * facts.classes
-    for query in curves:
-        gain = gains(task, curves, query, RULES.reference, first, AHEAD * first)
+    for strategy in curves:
+        gain = gains(task, curves, strategy, RULES.reference, first, AHEAD * first)
         if gain is not None:
-            found[query] = gain.gain
-    best = max(found, key=lambda query: found[query])
-    taken = found[advice.query]
+            found[strategy] = gain.gain
+    best = max(found, key=lambda strategy: found[strategy])
+    taken = found[advice.strategy]
     return (
-        advice.query,
+        advice.strategy,
         best,
         100 * (found[best] - taken),
         100 * (found[best] - found[RULES.usual]),
@@ -113,10 +113,10 @@ def regret_lines() -> list[str]:
             found = measure_task(table, task, start)
             if found is None:
                 continue
-            query, best, regret, of_usual = found
+            strategy, best, regret, of_usual = found
             name = task.rpartition("/")[2]
             lines.append(
-                f"| {name} | {start:.0f} to {AHEAD * start:.0f} | {query} | {best} | {regret:.2f} "
+                f"| {name} | {start:.0f} to {AHEAD * start:.0f} | {strategy} | {best} | {regret:.2f} "
                 f"| {of_usual:.2f} |"
             )
             regrets.append(regret)

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import fallow as fl
-from fallow import queries
+from fallow import strategies
 from fallow.core.build import names
 from fallow.core.methods import Query
 from fallow.core.spelling import spell_class
 
 TABLE = Path(__file__).resolve().parents[1] / "studies" / "costs.csv"
-COLUMNS = ("query", "exchanges", "up", "down", "world")
+COLUMNS = ("strategy", "exchanges", "up", "down", "world")
 SITES = 10
 TRAININGS = {
     "fale": "server-solve",
@@ -58,12 +58,12 @@ def measure(name: str, cls: type[Query]) -> dict[str, str]:
     training = TRAININGS.get(name, "fedavg")
     data = "digits"
     model = "mlp"
-    query = cls()
-    if not query.contract.classes or training == "server-solve":
+    strategy = cls()
+    if not strategy.contract.classes or training == "server-solve":
         data = "diabetes"  # numbers to predict
         model = "linear"
     world = fl.Federation(fl.load(data), fl.IID(), sites=SITES)
-    if query.contract.one_pass:  # every budget is a selection from nothing
+    if strategy.contract.one_pass:  # every budget is a selection from nothing
         lengths = [1]
     else:
         lengths = [2, 1]
@@ -71,7 +71,7 @@ def measure(name: str, cls: type[Query]) -> dict[str, str]:
     for cycles in lengths:
         run = fl.run(
             world,
-            query=query,
+            strategy=strategy,
             training=training,
             model=model,
             initial=0.05,
@@ -81,12 +81,12 @@ def measure(name: str, cls: type[Query]) -> dict[str, str]:
             progress=False,
             **EXTRA.get(name, {}),
         )
-        costs.append(of_selection(run.revealed.to_dict("records"), query.contract.verbs))
+        costs.append(of_selection(run.revealed.to_dict("records"), strategy.contract.verbs))
     cost = costs[0]
     for shorter in costs[1:]:
         cost = cost.minus(shorter)
     return {
-        "query": name,
+        "strategy": name,
         "exchanges": str(cost.exchanges),
         "up": f"{cost.up:.0f}",
         "down": f"{cost.down:.0f}",
@@ -106,13 +106,13 @@ def of_selection(lines: Sequence[Mapping[str, object]], verbs: Mapping[str, str]
 
 def find_strategies() -> dict[str, type]:
     """Every strategy by its name, in alphabetical order."""
-    return dict(sorted((spell_class(cls), cls) for cls in names(queries).values()))
+    return dict(sorted((spell_class(cls), cls) for cls in names(strategies).values()))
 
 
 def read_table() -> dict[str, dict[str, str]]:
     """What was measured before."""
     with TABLE.open(newline="", encoding="utf-8") as file:
-        return {row["query"]: row for row in csv.DictReader(file)}
+        return {row["strategy"]: row for row in csv.DictReader(file)}
 
 
 def main() -> int:

@@ -69,7 +69,7 @@ def run_all(
                 run = fl.run(
                     world,
                     "margin",
-                    "closed-form",
+                    training="closed-form",
                     audit=audit,
                     seed=seed,
                     progress=False,
@@ -88,7 +88,7 @@ def read_cycles(records: Any) -> Iterator[dict[str, Any]]:
         pseudo = record["pseudo_labels"]
         audit = record.get("audit")
         cycle = {
-            "labels": record["labelled"],
+            "labels": record["labeled"],
             "seen": per_site[SEEN],
             "true": sum(others) / len(others),
             "left_out": record["left_out"],

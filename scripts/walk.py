@@ -184,7 +184,7 @@ def prepare(folder: Path, link: str) -> Walk:
 
 
 def open_page(walk: Walk, browser: Any, site: str) -> Any:
-    """A labelling page, by the address that its process prints."""
+    """A labeling page, by the address that its process prints."""
     name = f"page of {site}"
     walk.log(name).unlink(missing_ok=True)
     words = ("--who", f"Ann of {site}", "--no-open", "--port", "0")
@@ -276,7 +276,7 @@ def check(walk: Walk) -> None:
     (record,) = Path(walk.study(LEADER)).rglob("records.jsonl")
     last = json.loads(record.read_text().splitlines()[-1])
     n_labels = len(SITES) * (FIRST + CYCLES * EACH)
-    demand(last["labelled"] == n_labels, last)
+    demand(last["labeled"] == n_labels, last)
     score = f"accuracy on test rows {last['accuracy']:.3f}"
     walk.say(f"{n_labels} labels reached the model; {score}")
 

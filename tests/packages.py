@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 from fallow.core import Contract, Picks
-from fallow.queries import Random as Borrowed
+from fallow.strategies import Random as Borrowed
 
 Path({mark!r}).write_text("imported")
 

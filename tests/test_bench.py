@@ -47,20 +47,20 @@ def test_our_kernels_find_what_the_plain_ones_find(name: str) -> None:
 
 
 def test_the_cost_of_a_query_is_told_beside_that_of_ahfal() -> None:
-    found = query_seconds.rows(query_seconds.seconds(pool=40, labelled=20, picks=5, runs=1))
-    assert {row["query"] for row in found} == {
+    found = query_seconds.rows(query_seconds.seconds(pool=40, labeled=20, picks=5, runs=1))
+    assert {row["strategy"] for row in found} == {
         "entropy",
         "ahfal",
         "ksas",
         "core_set",
         "badge",
     }
-    assert next(row["times_ahfal"] for row in found if row["query"] == "ahfal") == 1.0
+    assert next(row["times_ahfal"] for row in found if row["strategy"] == "ahfal") == 1.0
 
 
 def test_a_whole_run_of_regression_ends_alike_by_both_executors() -> None:
     found = regression_run.rows(regression_run.TINY, regression_run.TINY, 200)
-    assert [row["query"] for row in found] == ["random", "core-set"]
+    assert [row["strategy"] for row in found] == ["random", "core-set"]
     assert all(row["seconds"] > 0 and row["short_by_loop"] > 0 for row in found)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow import queries
+from fallow import strategies
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -20,7 +20,7 @@ def test_what_a_selection_costs_is_what_the_table_says(
 
     written = measure_costs.read_table()
     assert set(written) <= set(measure_costs.find_strategies())
-    assert measure_costs.measure("margin", queries.Margin) == written["margin"]
+    assert measure_costs.measure("margin", strategies.Margin) == written["margin"]
 
 
 def test_a_table_that_is_gone_is_missed_in_a_sentence(

@@ -235,7 +235,7 @@ def test_an_unsafe_name_is_reported_under_any_alias(code: str) -> None:
         "import torch\ntorch.Generator().manual_seed(0)",
         "import torch\ntorch.rand(3, generator=g).uniform_(generator=g)",
         "import numpy as np\nnp.random.default_rng(0)\nx: np.random.Generator",
-        "from fallow.queries import random",
+        "from fallow.strategies import random",
         "import torch\nclass A:\n    def load(self): return self.load()",
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
 
-METHODS_AND_BELOW = {"core", "encoders", "models", "queries", "training"}
+METHODS_AND_BELOW = {"core", "encoders", "models", "strategies", "training"}
 BELOW_SITES = METHODS_AND_BELOW | {"storage", "data", "privacy", "engine"}
 BELOW_EXPERIMENT = BELOW_SITES | {"sites", "network", "settings"}
 BELOW_FEDERATION = BELOW_EXPERIMENT | {"experiment", "study", "report", "papers"}
@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": {"core", "storage"},
     "models": {"core"},
     "encoders": {"core"},
-    "queries": {"core", "models"},
+    "strategies": {"core", "models"},
     "training": {"core", "models"},
     "privacy": {"core"},
     "engine": {"core", "models"},
@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "integrations": BELOW_FEDERATION | {"api"},
     "cli": BELOW_FEDERATION | {"api", "federation", "integrations"},
 }
-METHODS = {"queries", "training"}  # one algorithm per file
+METHODS = {"strategies", "training"}  # one algorithm per file
 SHARED = {"base", "parts"}  # all that a method may take from its own package
 
 REQUIRED = {
@@ -235,26 +235,26 @@ def plant(root: Path, file: str, code: str) -> list[str]:
         ("data/pool.py", "import requests", "not a dependency"),
         ("data/table.py", "import pyarrow", "inside the function"),
         (
-            "queries/badge.py",
+            "strategies/badge.py",
             "from fallow.engine import loop",
-            "queries may import core, models",
+            "strategies may import core, models",
         ),
         (
-            "queries/badge.py",
+            "strategies/badge.py",
             "from fallow import training",
-            "queries may import core, models",
+            "strategies may import core, models",
         ),
         (
-            "queries/badge.py",
-            "from fallow.queries.entropy import Entropy",
+            "strategies/badge.py",
+            "from fallow.strategies.entropy import Entropy",
             "another method",
         ),
-        ("queries/badge.py", "from fallow.queries import Entropy", "another method"),
-        ("queries/badge.py", "from .entropy import Entropy", "another method"),
-        ("queries/badge.py", "from . import entropy", "another method"),
-        ("queries/parts/kcenter.py", "from ..badge import Badge", "another method"),
+        ("strategies/badge.py", "from fallow.strategies import Entropy", "another method"),
+        ("strategies/badge.py", "from .entropy import Entropy", "another method"),
+        ("strategies/badge.py", "from . import entropy", "another method"),
+        ("strategies/parts/kcenter.py", "from ..badge import Badge", "another method"),
         (
-            "queries/badge.py",
+            "strategies/badge.py",
             "from fallow.models.lenet import LeNet",
             "through its protocol",
         ),
@@ -294,13 +294,16 @@ def test_a_forbidden_import_is_named_with_its_reason(
     ("file", "code"),
     [
         ("core/ask.py", "import json, torch\nfrom .types import Tensor"),
-        ("queries/__init__.py", "from fallow.queries.badge import Badge"),
+        ("strategies/__init__.py", "from fallow.strategies.badge import Badge"),
         (
-            "queries/badge.py",
-            "from fallow.queries.base import Query\nfrom .parts import kcenter",
+            "strategies/badge.py",
+            "from fallow.strategies.base import Query\nfrom .parts import kcenter",
         ),
-        ("queries/feal.py", "from fallow.models.evidential import alpha"),
-        ("queries/parts/kcenter.py", "from fallow.queries.parts.features import factors"),
+        ("strategies/feal.py", "from fallow.models.evidential import alpha"),
+        (
+            "strategies/parts/kcenter.py",
+            "from fallow.strategies.parts.features import factors",
+        ),
         ("data/table.py", "def read(path):\n    import pyarrow.parquet"),
         ("data/table.py", "if TYPE_CHECKING:\n    import pyarrow"),
         ("network/flower/link.py", "def start():\n    from flwr.server import Grid"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow import queries, training
+from fallow import strategies, training
 from fallow.core.build import names
 from fallow.core.spelling import spell_class
 from fallow.papers import PAPERS, RECIPES
@@ -52,7 +52,7 @@ def fold_name(text: str) -> str:
 def known_names() -> set[str]:
     """Every method, class of a public code and paper, by every word for it."""
     found = set()
-    for package in (queries, training, personal):
+    for package in (strategies, training, personal):
         for name, cls in names(package).items():
             contract = cls.contract
             found |= {name, spell_class(cls), contract.short, *contract.aliases}
@@ -137,8 +137,8 @@ def test_a_shared_room_knows_no_method_and_no_paper_by_name(room: str) -> None:
     "code",
     [
         'if strategy.key == "fale": ...',
-        'query = "core_set:model=global"',
-        "from fallow.queries import BADGE",
+        'strategy = "core_set:model=global"',
+        "from fallow.strategies import BADGE",
         "def ahfal_pairs(): ...",
         'COMPAT = "fallow.compat:"',
         'use = "use training=server-solve:ridge=0.001"',

@@ -53,9 +53,9 @@ FACE = ("src/fallow/_face.py", "src/fallow/__init__.pyi")
 
 KINDS = (
     Kind(
-        "query",
+        "query strategy",
         "LCMD",
-        ("queries/lcmd.py", "queries/__init__.py"),
+        ("strategies/lcmd.py", "strategies/__init__.py"),
         (CONTRACTS, "docs/methods.md", "docs/privacy.md", *FACE),
     ),
     Kind(
@@ -174,7 +174,7 @@ def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("toys") / "study"
     recipe = recipes_of([toys.PAPER])["toys/digits"]
     setup = Setup(recipe, out)
-    cells = study_cells(recipe, recipe.queries, range(2))
+    cells = study_cells(recipe, recipe.strategies, range(2))
     open_study(setup, cells, "", resume=False)
     assert run_study(setup, cells) == []
     return out
@@ -185,8 +185,8 @@ def test_a_query_a_training_method_a_model_a_partition_and_an_executor_run_from_
 ) -> None:
     study = read_study(toy_study)
     assert len(study.cells) == 4
-    for query in toys.RECIPE.queries:
-        assert len(study.final(query)) == 2
+    for strategy in toys.RECIPE.strategies:
+        assert len(study.final(strategy)) == 2
     for cell in study.cells:
         assert {record["executor"] for record in cell.records} == {"tests.toys:Backwards"}
 

@@ -30,9 +30,11 @@ def scores_of(task: str, lift: float, seeds: int = 12) -> pd.DataFrame:
     for seed in range(seeds):
         step = lift * (1 + seed / 100)
         for cycle, sign in ((1, 1), (2, -1)):
-            for query, score in (("margin", 0.5), ("typical_unsure", 0.5 + sign * step)):
+            for strategy, score in (("margin", 0.5), ("typical_unsure", 0.5 + sign * step)):
                 labels = 20 * cycle
-                rows.append((task, "d", query, seed, cycle, labels, score, score, score, 7))
+                rows.append(
+                    (task, "d", strategy, seed, cycle, labels, score, score, score, 7)
+                )
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -46,7 +48,7 @@ def test_a_budget_that_is_won_and_one_that_is_lost_are_counted(page: ModuleType)
 
 def test_a_rival_with_few_seeds_is_not_the_best_one_of_a_budget(page: ModuleType) -> None:
     few = scores_of(SOLVED_DIGITS, 0.02, seeds=5)
-    few = few[few["query"] == "margin"].assign(query="entropy", accuracy=0.9)
+    few = few[few["strategy"] == "margin"].assign(strategy="entropy", accuracy=0.9)
     both = pd.concat([scores_of(SOLVED_DIGITS, 0.02), few], ignore_index=True)
     assert page.judge_cells(both)["better"] == 1
 

@@ -104,7 +104,7 @@ def test_every_strategy_has_a_page_with_words_and_what_it_costs(site: Path) -> N
     from fallow.core.build import names
     from fallow.core.spelling import spell_class
 
-    strategies = {spell_class(cls) for cls in names(kinds()["query"]).values()}
+    strategies = {spell_class(cls) for cls in names(kinds()["strategy"]).values()}
     pages = {
         path.stem: path.read_text() for path in (site / "gallery_pages").glob("*.html")
     }

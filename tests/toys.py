@@ -20,12 +20,12 @@ from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.engine import Fitted, Job, Loop
-from fallow.queries.base import Budget, Memo, orders
 from fallow.report.blocks import Blocks, Text
 from fallow.report.paper import Paper, Sections
 from fallow.report.section import Place, Section
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
+from fallow.strategies.base import Budget, Memo, orders
 from fallow.study.known import Labels
 from fallow.study.records import StudyRecords
 from fallow.study.strategy import Strategy
@@ -185,7 +185,7 @@ RECIPE = Recipe(
     cycles=1,
     score_rounds=1,
     executor="tests.toys:Backwards",
-    queries=("random", "tests.toys:First"),
+    strategies=("random", "tests.toys:First"),
     reference="random",
     seeds=1,
     bounds=(),

@@ -31,7 +31,7 @@ from fallow.training import FedAvg
 class Table:
     """One site: logits of its pool by both models, and the labels that it has bought.
 
-    local, common: (m, C), the common ones by the global model; labels: class ids.  The labelled
+    local, common: (m, C), the common ones by the global model; labels: class ids.  The labeled
     rows come after the pool, so that a pool position is a row of these tables.  The hidden class of
     a row is what the global model predicts.
     """
@@ -153,10 +153,10 @@ def world(
     store, members = MemoryStore(), {}
     for name, table in sites.items():
         pool = torch.cat([table.local, table.common], 1)  # (m, 2C)
-        draw = stream(0, "labelled rows", name)
+        draw = stream(0, "labeled rows", name)
         shape = (len(table.labels), 2 * classes)
-        labelled = torch.randn(shape, generator=draw, dtype=torch.float64)
-        site = LocalSite(name, torch.cat([pool, labelled]), parts, store)
+        labeled = torch.randn(shape, generator=draw, dtype=torch.float64)
+        site = LocalSite(name, torch.cat([pool, labeled]), parts, store)
         site.buy([Label(len(pool) + i, y, cycle=-1) for i, y in enumerate(table.labels)])
         site.remember("local", _read_out(model, layout, 0, classes))
         site.remember("global", _read_out(model, layout, classes, classes))

@@ -2,7 +2,7 @@
 Compare strategies on a table of your own
 =========================================
 
-Which rows should be labelled next?  Several strategies answer, on the same rows, with the same first
+Which rows should be labeled next?  Several strategies answer, on the same rows, with the same first
 labels, and a paired test says whether they differ.
 """
 
@@ -39,10 +39,10 @@ print(data.columns, len(data.x), "rows to choose from,", len(data.x_test), "to t
 # %%
 # Each hospital is a site.  Two strategies, three paired seeds.  The default training
 # algorithm is a closed-form classifier; `training="fedavg", model="mlp"` trains a network.
-world = fl.Federation(data, fl.Natural())
+federation = fl.Federation(data, fl.Natural())
 study = fl.compare(
+    federation,
     [fl.Random(), fl.Margin()],
-    world,
     seeds=3,
     cycles=3,
     initial=0.05,

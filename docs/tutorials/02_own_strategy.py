@@ -2,8 +2,8 @@
 A strategy of your own
 ======================
 
-A strategy is a class with a `select`: it sees one site's unlabelled rows through a view and says which
-rows to have labelled.  It can be written in a notebook, and is compared like any other.
+A strategy is a class with a `select`: it sees one site's unlabeled rows through a view and says which
+rows to have labeled.  It can be written in a notebook, and is compared like any other.
 """
 
 # %%
@@ -14,7 +14,7 @@ import torch
 import fallow as fl
 
 
-class EGL(fl.Query):
+class EGL(fl.Strategy):
     """Rows whose label would move the model most."""
 
     power: float = 1.0
@@ -36,10 +36,10 @@ class EGL(fl.Query):
 # %%
 # Beside random rows, in a federation with skewed classes.
 digits = fl.load("digits")
-world = fl.Federation(digits, fl.Dirichlet(alpha=0.3), sites=5)
+federation = fl.Federation(digits, fl.Dirichlet(alpha=0.3), sites=5)
 study = fl.compare(
+    federation,
     [fl.Random(), EGL(), fl.Margin()],
-    world,
     seeds=3,
     cycles=2,
     initial=0.05,
@@ -52,7 +52,13 @@ study.table()
 # %%
 # The same class picks rows from plain arrays, with the model of a run or any module of your own.
 run = fl.run(
-    world, query=EGL(), cycles=1, initial=0.05, budget=0.05, training="fedavg", rounds=5
+    federation,
+    strategy=EGL(),
+    cycles=1,
+    initial=0.05,
+    budget=0.05,
+    training="fedavg",
+    rounds=5,
 )
 x, y = digits.x[:200].flatten(1), digits.y[:200]
-fl.select(EGL(), pool=x[50:], labelled=(x[:50], y[:50]), model=run.model, n=5)
+fl.select(x[50:], EGL(), labeled=(x[:50], y[:50]), model=run.model, n=5)

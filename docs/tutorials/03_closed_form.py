@@ -21,14 +21,14 @@ skewed.counts()
 labels = {"cycles": 1, "initial": 0.1, "budget": 0.05}
 settings = {"seeds": 2, **labels, "training": "fedavg", "rounds": 15}
 strategies = ["random", "random@training=closed-form"]
-in_skew = fl.compare(strategies, skewed, **settings)
-in_skew.table()[["query", "mean", "sd"]]
+in_skew = fl.compare(skewed, strategies, **settings)
+in_skew.table()[["strategy", "mean", "sd"]]
 
 # %%
-in_even = fl.compare(strategies, even, **settings)
-in_even.table()[["query", "mean", "sd"]]
+in_even = fl.compare(even, strategies, **settings)
+in_even.table()[["strategy", "mean", "sd"]]
 
 # %%
-# The closed form also knows how good it is without a test set: each labelled row was left out once.
-run = fl.run(skewed, query="margin", training="closed-form", cycles=2, budget=0.05)
+# The closed form also knows how good it is without a test set: each labeled row was left out once.
+run = fl.run(skewed, strategy="margin", training="closed-form", cycles=2, budget=0.05)
 run.records[["cycle", "accuracy", "left_out"]]

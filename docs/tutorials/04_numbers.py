@@ -9,10 +9,10 @@ Strategies that choose by classes do not apply here; others do, and random rows 
 import fallow as fl
 
 diabetes = fl.load("diabetes")
-world = fl.Federation(diabetes, fl.IID(), sites=4)
+federation = fl.Federation(diabetes, fl.IID(), sites=4)
 study = fl.compare(
+    federation,
     ["random", "badge"],
-    world,
     training="closed-form",
     encoder=fl.Fourier(features=256),
     seeds=3,

@@ -10,14 +10,14 @@ Where sites disagree about what is right, one model for all serves none of them 
 import fallow as fl
 
 digits = fl.load("digits")
-world = fl.Federation(digits, fl.Patho(classes=3), sites=5)
+federation = fl.Federation(digits, fl.Patho(classes=3), sites=5)
 study = fl.compare(
+    federation,
     [
         "random@training=local",
         "random@training=fedavg-ft",
         "random@training=closed-form-heads@encoder=identity",
     ],
-    world,
     seeds=2,
     cycles=1,
     initial=0.1,

@@ -8,7 +8,7 @@ as they would from four buildings.  Here they share one machine and one notebook
 """
 
 # %%
-# Each hospital has a file of rows without labels and a small one of labelled rows to test on.
+# Each hospital has a file of rows without labels and a small one of labeled rows to test on.
 # ``answers`` is what its people know; nothing but a person's answer, further down, reads it.
 import shlex
 import shutil
@@ -51,7 +51,7 @@ def fallow(line):
 # gets a file ``study.toml``, which everybody is sent and reads.
 (home / "settings.toml").write_text(
     """
-query = "margin"
+strategy = "margin"
 training = "closed-form"
 encoder = "fourier:features=128"
 initial = 8       # first labels at each hospital
@@ -161,7 +161,7 @@ seen["basel"][["id", "feature:mean_radius", "feature:mean_texture", "label"]]
 # **What came out**: the mean accuracy of the common model on the hospitals' test rows, before and after
 # the second round of labels.  ``office/report.html`` is the page of it.
 [records] = (home / "office" / "cells").rglob("records.jsonl")
-pd.read_json(records, lines=True)[["cycle", "labelled", "accuracy", "balanced_accuracy"]]
+pd.read_json(records, lines=True)[["cycle", "labeled", "accuracy", "balanced_accuracy"]]
 
 # %%
 # **What left Basel**, by its own count.  Rows, labels of single rows and names of people never do.

@@ -5,7 +5,7 @@
 #     sh examples/heart/try.sh [FOLDER] [--people]
 #
 # A script answers as people would; with --people nobody does, and the commands that open the
-# labelling pages are printed. It takes a few minutes; after a Ctrl-C the same command goes on.
+# labeling pages are printed. It takes a few minutes; after a Ctrl-C the same command goes on.
 # FALLOW_DATA names the folder of heart_disease.npz; without it the sites share a data set that
 # comes with scikit-learn.
 set -eu

@@ -3,7 +3,7 @@
     import fallow as fl
 
     world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=10)
-    study = fl.compare([fl.Random(), fl.Entropy(), fl.AHFAL()], world, seeds=10)
+    study = fl.compare(world, [fl.Random(), fl.Entropy(), fl.AHFAL()], seeds=10)
     study.table()
 
 Objects, names ("ahfal:tau=15") and TOML mean the same everywhere.  ``help(fl.NAME)`` shows shapes,
@@ -14,7 +14,7 @@ Rows
     from_arrays          a data set from arrays, tensors or lists
     from_frame           a data set from a pandas DataFrame
     Dataset              what these return
-    Federation           rows at sites: the world of a run
+    Federation           rows at sites
 
 Partitions: which rows each site holds
     IID                  equal parts at random
@@ -48,7 +48,7 @@ Choosing rows from arrays
     PoolStrategy         the same behind the interface of scikit-activeml
 
 Methods of your own
-    Query                a strategy
+    Strategy             a query strategy
     Training             a training method
     Contract             what a method reads and reveals
     View                 what a function of a method sees of its site
@@ -81,7 +81,7 @@ Strategies of a federation
     LoGo                 clusters by the local model, the choice in each by the global one
     FEAL                 evidence of both models, with an eye on neighbours
     IFAL                 rows whose neighbourhood the models disagree about
-    FairFAL              the same quota for each class, rows unlike the labelled
+    FairFAL              the same quota for each class, rows unlike the labeled
     FALE                 without a model: by leverage scores over all sites
     Chooser              one of several for each query, by what their labels were worth
     Prices               unsure rows, as many of each class as are wanted
@@ -104,7 +104,7 @@ Training: one model per site
     FedRep               a common body, heads of their own
     Ditto, APFL          a private model near the common one, or mixed with it
     PerFedAvg            a common model from which one step leads far
-    KNNPer               a common model and the site's nearest labelled rows
+    KNNPer               a common model and the site's nearest labeled rows
     PFedGraph, DPFL      averages over collaborators, chosen by the server or by each site
     ClosedFormHeads      `ClosedForm` with a head per site
 

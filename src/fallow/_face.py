@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 METHODS = {
-    "fallow.queries": (
+    "fallow.strategies": (
         *("ACSFW", "AHFAL", "BADGE", "BAIT", "BALD", "FALE", "FEAL", "IFAL", "KSAS"),
         *(
             "LCMD",
@@ -63,7 +63,7 @@ PARTS = {
     "fallow.api.studies": ("Study", "compare", "read_study", "write_report"),
     "fallow.api.adapters": ("PoolStrategy",),
     "fallow.api.estimators": ("FederatedClassifier", "FederatedRegressor"),
-    "fallow.api.strategy": ("Query", "Training"),
+    "fallow.api.strategy": ("Strategy", "Training"),
     "fallow.core.contract": ("Contract",),
     "fallow.core.view": ("Picks", "Release", "View"),
     "fallow.encoders.sentence_transformers": ("texts_to_rows",),

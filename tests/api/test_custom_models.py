@@ -123,14 +123,13 @@ def test_jobs_do_not_change_the_results_of_a_custom_model(
     scores = []
     for jobs in (1, 2):
         study = fl.compare(
-            [fl.BADGE(), "entropy"],
             digits,
             model=FIVE_USERS[name],
             seeds=2,
             jobs=jobs,
             **SHORT,
         )
-        scores.append(study.records[["query", "seed", "cycle", "accuracy"]])
+        scores.append(study.records[["strategy", "seed", "cycle", "accuracy"]])
     assert scores[0].equals(scores[1])
     by_seed = scores[0].query("cycle == 0").groupby("seed")["accuracy"].first()
     assert by_seed.nunique() == 2, "each seed draws weights of its own"
@@ -174,11 +173,9 @@ def test_select_reads_a_module_whose_last_layer_has_any_name() -> None:
     net = Net()
     with torch.no_grad():
         outputs = net.eval()(x)
-    by_model = fl.select(fl.Entropy(), pool=x, model=net, n=4)
-    assert (
-        by_model.tolist() == fl.select(fl.Entropy(), pool=x, outputs=outputs, n=4).tolist()
-    )
-    assert len(fl.select(fl.BADGE(), pool=x, model=net, n=4)) == 4
+    by_model = fl.select(x, fl.Entropy(), model=net, n=4)
+    assert by_model.tolist() == fl.select(x, fl.Entropy(), outputs=outputs, n=4).tolist()
+    assert len(fl.select(x, fl.BADGE(), model=net, n=4)) == 4
 
 
 def test_a_model_that_cannot_serve_is_refused_before_anything_is_trained(

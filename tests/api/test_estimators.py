@@ -54,7 +54,7 @@ def test_a_classifier_trains_where_the_rows_are(iris: Any) -> None:
     assert found.sites_ == ["east", "north", "west"]
     assert np.allclose(found.predict_proba(x).sum(1), 1)
     assert set(found.run_.revealed["verb"]) >= {"upload"}
-    assert found.run_.records["labelled"].iloc[-1] == 150
+    assert found.run_.records["labeled"].iloc[-1] == 150
 
 
 def test_sites_are_a_number_a_column_or_none(iris: Any) -> None:
@@ -168,7 +168,7 @@ def test_picks_are_those_of_a_selection(iris: Any) -> None:
     x, y = partly(iris)
     model = LogisticRegression(max_iter=500).fit(x[::10], y[::10])
     pool = np.flatnonzero(np.isnan(y))
-    rows = fl.select(fl.Entropy(), x[pool], outputs=model.predict_proba(x[pool]), n=5)
+    rows = fl.select(x[pool], fl.Entropy(), outputs=model.predict_proba(x[pool]), n=5)
     strategy = fl.PoolStrategy(fl.Entropy())
     found = strategy.query(x, y, LogisticRegression(max_iter=500), batch_size=5)
     assert found.tolist() == pool[rows].tolist()

@@ -22,22 +22,22 @@ import fallow as fl
 digits = fl.load("digits")                                   # or fl.from_arrays(x, y, sites=...), fl.from_frame(df, label=, site=, id=)
 world  = fl.Federation(digits, fl.Dirichlet(alpha=0.1), sites=10)
 
-run = fl.run(world, query=fl.AHFAL(tau=12), training=fl.FedProx(mu=0.01), model=fl.MLP(hidden=[64]),
+run = fl.run(world, strategy=fl.AHFAL(tau=12), training=fl.FedProx(mu=0.01), model=fl.MLP(hidden=[64]),
              budget=0.05, cycles=3, rounds=15, seed=0)
 run.records            # pandas DataFrame, one row per evaluation
 run.model              # the trained nn.Module (or one per site); run.predict(frame); run.revealed: what left each site
 """  # noqa: E501
 COMPARE = """
-study = fl.compare([fl.Random(), fl.Entropy(), fl.AHFAL()], world, seeds=10, out="runs/a")   # also names and "ahfal:tau=15"
+study = fl.compare(world, [fl.Random(), fl.Entropy(), fl.AHFAL()], seeds=10, out="runs/a")   # also names and "ahfal:tau=15"
 study.table()          # DataFrame; in a notebook it draws itself; study.report("a.html"); study.plot()
 """  # noqa: E501
 SELECT = """
-picks = fl.select(fl.BADGE(), pool=x, model=module, labelled=(x0, y0), n=20, seed=0)          # one site, plain arrays
-picks = fl.select(fl.KSAS(), pool=z, outputs={"local": p, "global": q}, labelled=(z0, y0), n=20)   # no module at all: outputs and features
-picks = fl.select(fl.AHFAL(), sites={"a": fl.Site(...), "b": fl.Site(...)}, n=20)             # a federation of arrays, server half included
+picks = fl.select(x, fl.BADGE(), model=module, labeled=(x0, y0), n=20, seed=0)          # one site, plain arrays
+picks = fl.select(z, fl.KSAS(), outputs={"local": p, "global": q}, labeled=(z0, y0), n=20)   # no module at all: outputs and features
+picks = fl.select({"a": fl.Site(...), "b": fl.Site(...)}, fl.AHFAL(), n=20)             # a federation of arrays, server half included
 """  # noqa: E501
 OWN = """
-class EGL(fl.Query):                                         # a strategy in a notebook: objects are accepted wherever names are
+class EGL(fl.Strategy):                                         # a strategy in a notebook: objects are accepted wherever names are
     power: float = 1.0
     contract = fl.Contract(title="EGL", paper="Settles, 2007", keep={"select": "number of picks"}, needs=["local"])
     def select(self, view, n): ...                           # query() defaults to ask.keep("select")
@@ -87,7 +87,7 @@ def test_selections_of_the_example() -> None:
     p, q = (torch.randn(60, 3, generator=draw).softmax(1) for _ in range(2))
     names: dict[str, Any] = {"fl": fl, "x": x, "x0": x0, "y0": y0, "module": module}
     names |= {"z": x.numpy(), "z0": x0.numpy(), "p": p, "q": q}
-    site = 'fl.Site(z, labelled=(z0, y0), outputs={"local": p, "global": q})'
+    site = 'fl.Site(z, labeled=(z0, y0), outputs={"local": p, "global": q})'
     for line in SELECT.strip().splitlines():
         exec(line.replace("fl.Site(...)", site), names)
         found = names["picks"]

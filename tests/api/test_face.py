@@ -14,7 +14,7 @@ import pytest
 
 import fallow as fl
 import fallow._face as face
-from fallow import models, queries, training
+from fallow import models, strategies, training
 from fallow.core.build import names
 from fallow.data.partition import partitions
 from fallow.training import personal
@@ -81,7 +81,7 @@ def test_no_public_name_hides_a_room_of_the_package() -> None:
     assert not rooms & set(PUBLIC)
 
 
-@pytest.mark.parametrize("package", [queries, training, personal, partitions, models])
+@pytest.mark.parametrize("package", [strategies, training, personal, partitions, models])
 def test_every_method_partition_and_model_is_public(package: object) -> None:
     assert set(names(package)) <= set(PUBLIC)  # type: ignore[arg-type]
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import fallow as fl
-from fallow import queries
+from fallow import strategies
 from fallow.core.build import names
 
 SITES = ("a", "b")
@@ -128,7 +128,7 @@ def select_at_sites(
     site = fl.Site(case.pool, (case.x, y), model=model, outputs=outputs, hidden=hidden)
     sites = dict.fromkeys(SITES, site)
     found: dict[str, np.ndarray] = fl.select(
-        strategy, sites=sites, n=case.n, classes=classes, seed=seed
+        sites, strategy, n=case.n, classes=classes, seed=seed
     )
     return found
 
@@ -143,9 +143,9 @@ REFUSALS = (
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("strategy_name", names(queries))
+@pytest.mark.parametrize("strategy_name", names(strategies))
 def test_a_hard_pool_gives_examples_or_a_sentence(strategy_name: str, name: str) -> None:
-    strategy = getattr(queries, strategy_name)()
+    strategy = getattr(strategies, strategy_name)()
     case = CASES[name](make_case())
     done = 0
     for form in ("outputs", "model", "regression"):
@@ -173,9 +173,9 @@ EQUAL: dict[str, Callable[[Case], Case]] = {
 
 
 @pytest.mark.parametrize("name", EQUAL)
-@pytest.mark.parametrize("strategy_name", names(queries))
+@pytest.mark.parametrize("strategy_name", names(strategies))
 def test_equal_examples_are_told_apart_by_the_seed(strategy_name: str, name: str) -> None:
-    strategy = getattr(queries, strategy_name)()
+    strategy = getattr(strategies, strategy_name)()
     case = EQUAL[name](make_case())
     for form in ("outputs", "model", "regression"):
         orders = set()
@@ -197,14 +197,12 @@ def test_half_precision_is_read(strategy: str, kind: torch.dtype) -> None:
     case = make_case()
     p = torch.from_numpy(case.p).to(kind)
     x = torch.from_numpy(case.pool).to(kind)
-    labelled = (torch.from_numpy(case.x).to(kind), case.y)
+    labeled = (torch.from_numpy(case.x).to(kind), case.y)
     outputs = {"local": (p, p[:9]), "global": (p, p[:9])}
-    with_outputs = fl.select(
-        strategy, x, outputs=outputs, labelled=labelled, classes=3, n=4
-    )
+    with_outputs = fl.select(x, strategy, outputs=outputs, labeled=labeled, classes=3, n=4)
     assert len(set(with_outputs.tolist())) == 4
     module = make_model(3).to(kind)
-    with_model = fl.select(strategy, x, model=module, labelled=labelled, classes=3, n=4)
+    with_model = fl.select(x, strategy, model=module, labeled=labeled, classes=3, n=4)
     assert len(set(with_model.tolist())) == 4
 
 
@@ -222,19 +220,19 @@ class RoundsItsLogits(nn.Module):
 
 def test_a_model_that_rounds_its_logits_is_refused_in_words() -> None:
     case = make_case()
-    parts: dict[str, Any] = {"labelled": (case.x, case.y), "n": 2}
+    parts: dict[str, Any] = {"labeled": (case.x, case.y), "n": 2}
     with pytest.raises(ValueError, match=r"changes the output of its last nn\.Linear"):
-        fl.select("margin", case.pool, model=RoundsItsLogits(), **parts)
+        fl.select(case.pool, "margin", model=RoundsItsLogits(), **parts)
 
 
 def test_one_site_may_hold_all_that_a_total_allows() -> None:
     for seed in range(20):
         pool = np.random.default_rng(seed).normal(size=(60, 3))
-        assert len(fl.select(fl.Pivotal(), pool, n=3)) == 3
+        assert len(fl.select(pool, fl.Pivotal(), n=3)) == 3
 
 
 def test_a_local_model_that_was_not_given_is_asked_for() -> None:
     case = make_case()
-    parts: dict[str, Any] = {"labelled": (case.x, case.y), "n": 2}
+    parts: dict[str, Any] = {"labeled": (case.x, case.y), "n": 2}
     with pytest.raises(ValueError, match=r"the local model says .* give outputs="):
-        fl.select("entropy", case.pool, model={"global": make_model(3)}, **parts)
+        fl.select(case.pool, "entropy", model={"global": make_model(3)}, **parts)

@@ -22,7 +22,9 @@ HEAD = nn.Sequential(nn.Linear(4, 3))
 
 def entropy(arrays: Arrays, **more: Any) -> list[int]:
     given = {"pool": arrays["pool"], "outputs": arrays["p"], "n": 5}
-    rows: list[int] = fl.select(fl.Entropy(), **{**given, **more}).tolist()
+    arguments = {**given, **more}
+    pool = arguments.pop("pool")
+    rows: list[int] = fl.select(pool, fl.Entropy(), **arguments).tolist()
     return rows
 
 
@@ -55,12 +57,12 @@ def entropy(arrays: Arrays, **more: Any) -> list[int]:
     ],
 )
 def test_rows_come_in_many_forms(arrays: Arrays, form: Any) -> None:
-    labelled = (form(arrays["x"]), arrays["y"])
-    found = fl.select(fl.CoreSet(), pool=form(arrays["pool"]), labelled=labelled, n=4)
+    labeled = (form(arrays["x"]), arrays["y"])
+    found = fl.select(form(arrays["pool"]), fl.CoreSet(), labeled=labeled, n=4)
     plain = (arrays["x"], arrays["y"])
     assert (
         found.tolist()
-        == fl.select(fl.CoreSet(), arrays["pool"], labelled=plain, n=4).tolist()
+        == fl.select(arrays["pool"], fl.CoreSet(), labeled=plain, n=4).tolist()
     )
     assert found.dtype == np.int64
 
@@ -72,10 +74,10 @@ def test_read_only_memory_is_read_without_a_copy_and_a_warning(arrays: Arrays) -
 
 def test_rows_of_whole_numbers_and_pictures_work() -> None:
     pictures = np.random.default_rng(0).integers(0, 255, (9, 1, 4, 4), dtype=np.uint8)
-    assert len(fl.select("core-set", pool=pictures, n=3)) == 3
+    assert len(fl.select(pictures, "core-set", n=3)) == 3
 
 
-class Spy(fl.Query):
+class Spy(fl.Strategy):
     """Tells where the pool that it sees lies in memory."""
 
     contract = fl.Contract(title="Spy", keep={"select": "number of picks"})
@@ -88,8 +90,8 @@ class Spy(fl.Query):
 @pytest.mark.parametrize("form", [lambda x: x, torch.from_numpy], ids=["numpy", "torch"])
 def test_the_pool_is_not_copied(arrays: Arrays, form: Any) -> None:
     pool = form(arrays["pool"])
-    labelled = (arrays["x"], arrays["y"])
-    found = fl.select(Spy(), pool, labelled=labelled, n=1, details=True)
+    labeled = (arrays["x"], arrays["y"])
+    found = fl.select(pool, Spy(), labeled=labeled, n=1, details=True)
     assert found.score[0] == float(arrays["pool"].ctypes.data)
 
 
@@ -99,7 +101,7 @@ def test_a_selection_changes_nothing_that_it_was_given(arrays: Arrays) -> None:
     kept = {name: value.copy() for name, value in arrays.items()}
     random = torch.get_rng_state()
     fl.select(
-        fl.BALD(), arrays["pool"], labelled=(arrays["x"], arrays["y"]), model=module, n=3
+        arrays["pool"], fl.BALD(), labeled=(arrays["x"], arrays["y"]), model=module, n=3
     )
     assert all(
         torch.equal(before[name], value) for name, value in module.state_dict().items()
@@ -127,16 +129,16 @@ def test_more_than_the_pool_holds_is_selected_with_a_warning(arrays: Arrays) -> 
     with pytest.warns(
         UserWarning, match="n=31 exceeds the 30 unlabeled examples of b; 30 are"
     ):
-        chosen = fl.select(fl.Entropy(), sites=sites, n={"a": 1, "b": 31})
+        chosen = fl.select(sites, fl.Entropy(), n={"a": 1, "b": 31})
     assert {name: len(rows) for name, rows in chosen.items()} == {"a": 1, "b": 30}
 
 
 def test_a_budget_of_all_sites_is_compared_with_all_their_pools(arrays: Arrays) -> None:
     sites = {"a": fl.Site(arrays["pool"][:2]), "b": fl.Site(arrays["pool"][2:])}
-    chosen = fl.select(fl.Pivotal(), sites=sites, n=4)  # site a has two
+    chosen = fl.select(sites, fl.Pivotal(), n=4)  # site a has two
     assert sum(map(len, chosen.values())) == 8
     with pytest.warns(UserWarning, match="n=62 exceeds the 30 unlabeled examples of all"):
-        fl.select(fl.Pivotal(), sites=sites, n=31)
+        fl.select(sites, fl.Pivotal(), n=31)
 
 
 @pytest.mark.parametrize("n", [-1, 2.5, "3", True, None])
@@ -147,31 +149,35 @@ def test_a_number_that_is_none_is_refused(arrays: Arrays, n: Any) -> None:
 
 @pytest.mark.parametrize("pool", [[], np.empty((0, 4)), torch.empty(0, 4)])
 def test_an_empty_pool_gives_no_picks(arrays: Arrays, pool: Any) -> None:
-    labelled = (arrays["x"], arrays["y"])
-    assert fl.select(fl.Random(), pool=pool, labelled=labelled, n=0).tolist() == []
+    labeled = (arrays["x"], arrays["y"])
+    assert fl.select(pool, fl.Random(), labeled=labeled, n=0).tolist() == []
     with pytest.warns(UserWarning, match="n=3 exceeds the 0 unlabeled examples"):
-        assert fl.select(fl.Random(), pool=pool, labelled=labelled, n=3).tolist() == []
+        assert fl.select(pool, fl.Random(), labeled=labeled, n=3).tolist() == []
 
 
 def test_each_site_has_its_own_number(arrays: Arrays) -> None:
     sites = {name: fl.Site(arrays["pool"], outputs=arrays["p"]) for name in "ab"}
-    found = fl.select(fl.Entropy(), sites=sites, n={"a": 2})
+    found = fl.select(sites, fl.Entropy(), n={"a": 2})
     assert {name: len(rows) for name, rows in found.items()} == {"a": 2, "b": 0}
     with pytest.raises(ValueError, match="n names no site 'c'"):
-        fl.select(fl.Entropy(), sites=sites, n={"c": 2})
+        fl.select(sites, fl.Entropy(), n={"c": 2})
 
 
 def test_sites_may_be_called_by_numbers(arrays: Arrays) -> None:
     sites = {name: fl.Site(arrays["pool"], outputs=arrays["p"]) for name in (1, 2)}
-    found = fl.select(fl.Entropy(), sites=sites, n={1: 2, 2: 3})
+    found = fl.select(sites, fl.Entropy(), n={1: 2, 2: 3})
     assert {name: len(rows) for name, rows in found.items()} == {1: 2, 2: 3}
 
 
 def test_labels_that_do_not_begin_at_zero_are_the_outputs_in_order(arrays: Arrays) -> None:
     both = {"local": arrays["p"], "global": arrays["q"]}
-    about: dict[str, Any] = {"pool": arrays["pool"], "outputs": both, "n": 6}
-    plain = fl.select(fl.KSAS(), labelled=(arrays["x"], arrays["y"]), **about)
-    found = fl.select(fl.KSAS(), labelled=(arrays["x"], arrays["y"] + 1), **about)
+    about: dict[str, Any] = {"outputs": both, "n": 6}
+    plain = fl.select(
+        arrays["pool"], fl.KSAS(), labeled=(arrays["x"], arrays["y"]), **about
+    )
+    found = fl.select(
+        arrays["pool"], fl.KSAS(), labeled=(arrays["x"], arrays["y"] + 1), **about
+    )
     assert found.tolist() == plain.tolist()
 
 
@@ -207,9 +213,9 @@ def test_rounded_probabilities_are_probabilities(form: Any, by_site: bool) -> No
     pool = rng.normal(size=(200, 2))
     if by_site:
         sites = {"site-0": fl.Site(pool, outputs=rounded)}
-        rows = fl.select("margin", sites=sites, n=10)["site-0"]
+        rows = fl.select(sites, "margin", n=10)["site-0"]
     else:
-        rows = fl.select("margin", pool, outputs=rounded, n=10)
+        rows = fl.select(pool, "margin", outputs=rounded, n=10)
     shares = plain / plain.sum(1, keepdims=True)
     chosen = np.sort(margins_of(shares)[rows].astype(float))
     assert chosen == pytest.approx(np.sort(margins_of(shares))[:10].astype(float), abs=1e-6)
@@ -219,23 +225,23 @@ def test_outputs_that_may_be_either_are_refused_until_they_are_declared() -> Non
     pool = [[0.0], [1.0], [2.0]]
     positive = [[2.0, 1.0], [3.0, 2.9], [9.0, 1.0]]
     with pytest.raises(ValueError, match="row 0 sums to 3, not 1; say which they are with"):
-        fl.select("margin", pool, outputs=positive, n=1)
-    logits = fl.select("margin", pool, outputs=positive, n=1, outputs_are="logits")
+        fl.select(pool, "margin", outputs=positive, n=1)
+    logits = fl.select(pool, "margin", outputs=positive, n=1, outputs_are="logits")
     assert logits.tolist() == [1]
-    counts = fl.select("margin", pool, outputs=positive, n=1, outputs_are="probabilities")
+    counts = fl.select(pool, "margin", outputs=positive, n=1, outputs_are="probabilities")
     assert counts.tolist() == [1]
     mixed = [[0.5, 0.5], [0.1, 0.9], [-3.0, 1.0]]
     with pytest.raises(ValueError, match="2 of 3 rows are probabilities and the others"):
-        fl.select("margin", pool, outputs=mixed, n=1)
+        fl.select(pool, "margin", outputs=mixed, n=1)
     with pytest.raises(ValueError, match="row 2 has a negative value or sums to 0"):
-        fl.select("margin", pool, outputs=mixed, n=1, outputs_are="probabilities")
+        fl.select(pool, "margin", outputs=mixed, n=1, outputs_are="probabilities")
     unknown: Any = "proba"
     with pytest.raises(ValueError, match="outputs_are is 'proba'; give 'probabilities'"):
-        fl.select("margin", pool, outputs=mixed, n=1, outputs_are=unknown)
+        fl.select(pool, "margin", outputs=mixed, n=1, outputs_are=unknown)
     with pytest.raises(ValueError, match=r"give outputs_are in each fl\.Site"):
-        fl.select("margin", sites={"a": fl.Site(pool)}, n=1, outputs_are="logits")
+        fl.select({"a": fl.Site(pool)}, "margin", n=1, outputs_are="logits")
     site = fl.Site(pool, outputs=positive, outputs_are="logits")
-    assert fl.select("margin", sites={"a": site}, n=1)["a"].tolist() == [1]
+    assert fl.select({"a": site}, "margin", n=1)["a"].tolist() == [1]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -243,12 +249,12 @@ def test_short_floats_are_numbers_everywhere(arrays: Arrays, dtype: torch.dtype)
     def short(values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(values).to(dtype)
 
-    labelled = (short(arrays["x"]), short(arrays["y"]))
+    labeled = (short(arrays["x"]), short(arrays["y"]))
     logits = short(np.log(arrays["p"]) - 1)
     rows = fl.select(
-        "badge",
         short(arrays["pool"]),
-        labelled=labelled,
+        "badge",
+        labeled=labeled,
         outputs=logits,
         features=(short(arrays["pool"]), short(arrays["x"])),
         n=3,
@@ -286,29 +292,37 @@ def test_short_floats_are_numbers_everywhere(arrays: Arrays, dtype: torch.dtype)
 )
 def test_labels_come_in_many_forms(arrays: Arrays, form: Any) -> None:
     both = {"local": arrays["p"], "global": arrays["q"]}
-    about: dict[str, Any] = {"pool": arrays["pool"], "outputs": both, "n": 6}
-    plain = fl.select(fl.KSAS(), labelled=(arrays["x"], arrays["y"]), **about)
-    found = fl.select(fl.KSAS(), labelled=(arrays["x"], form(arrays["y"])), **about)
+    about: dict[str, Any] = {"outputs": both, "n": 6}
+    plain = fl.select(
+        arrays["pool"], fl.KSAS(), labeled=(arrays["x"], arrays["y"]), **about
+    )
+    found = fl.select(
+        arrays["pool"], fl.KSAS(), labeled=(arrays["x"], form(arrays["y"])), **about
+    )
     assert found.tolist() == plain.tolist()
 
 
 def test_one_class_and_one_label_are_enough(arrays: Arrays) -> None:
-    labelled = (arrays["x"][:1], [2])
+    labeled = (arrays["x"][:1], [2])
     both = {"local": arrays["p"], "global": arrays["q"]}
     assert (
-        len(fl.select(fl.KSAS(), arrays["pool"], labelled=labelled, outputs=both, n=4)) == 4
+        len(fl.select(arrays["pool"], fl.KSAS(), labeled=labeled, outputs=both, n=4)) == 4
     )
 
 
 def test_classes_that_do_not_occur_are_named(arrays: Arrays) -> None:
     labels = np.where(arrays["y"] == 0, "ant", "cow")
-    about: dict[str, Any] = {"pool": arrays["pool"], "outputs": arrays["p"], "n": 3}
+    about: dict[str, Any] = {"outputs": arrays["p"], "n": 3}
     with pytest.raises(
         ValueError, match="3 outputs and the labels 2 classes; give classes="
     ):
-        fl.select(fl.Entropy(), labelled=(arrays["x"], labels), **about)
+        fl.select(arrays["pool"], fl.Entropy(), labeled=(arrays["x"], labels), **about)
     found = fl.select(
-        fl.Entropy(), labelled=(arrays["x"], labels), classes=["ant", "bee", "cow"], **about
+        arrays["pool"],
+        fl.Entropy(),
+        labeled=(arrays["x"], labels),
+        classes=["ant", "bee", "cow"],
+        **about,
     )
     assert len(found) == 3
 
@@ -318,13 +332,13 @@ def test_classes_that_do_not_occur_are_named(arrays: Arrays) -> None:
     [
         ([0, 1, np.nan], "labels of site site-0 hold nan, which is no class"),
         ([0, 1, 7], "hold 7, which is no class; there are 0, 1, 2"),
-        ([0, 1], "labels of site site-0 are 2 for 3 labelled rows"),
+        ([0, 1], "labels of site site-0 are 2 for 3 labeled rows"),
         ([[0, 1], [1, 0], [0, 0]], "has shape (3, 2); give one value a row"),
     ],
 )
 def test_a_label_that_is_none_is_named(arrays: Arrays, labels: Any, words: str) -> None:
     with pytest.raises(ValueError) as error:
-        entropy(arrays, labelled=(arrays["x"][:3], labels))
+        entropy(arrays, labeled=(arrays["x"][:3], labels))
     assert words in str(error.value)
 
 
@@ -340,7 +354,10 @@ def test_a_label_that_is_none_is_named(arrays: Arrays, labels: Any, words: str) 
         ),
         ({"pool": [["a"], ["b"]]}, "the pool of site site-0 holds"),
         ({"pool": [[1.0], [np.nan]]}, "1 of 2 rows have a feature that is NaN or infinite"),
-        ({"pool": None}, "there is nothing to choose from; give pool= or sites="),
+        (
+            {"pool": None},
+            "the pool is None; give rows, or {'a': fl.Site(...), 'b': fl.Site(...)}",
+        ),
         (
             {"outputs": [[0.5, 0.5]]},
             "outputs of site site-0 (pool rows) are 1 for 30 pool rows",
@@ -348,20 +365,20 @@ def test_a_label_that_is_none_is_named(arrays: Arrays, labels: Any, words: str) 
         ({"outputs": None}, "give outputs={'local': p} or model=module"),
         ({"model": "mlp"}, "the model of site site-0 is str; give a torch.nn.Module"),
         ({"model": nn.ReLU()}, "ReLU calls no torch.nn.Linear"),
-        ({"labelled": [[1.0]]}, "labelled of site site-0 must be a pair (x, y)"),
+        ({"labeled": [[1.0]]}, "labeled of site site-0 must be a pair (x, y)"),
         (
-            {"labelled": ([[1.0]], [0])},
-            "labelled rows have shape (1,) and those of the pool (4,)",
+            {"labeled": ([[1.0]], [0])},
+            "labeled rows have shape (1,) and those of the pool (4,)",
         ),
         (
-            {"sites": {"a": 3}, "pool": None, "outputs": None},
+            {"pool": {"a": 3}, "outputs": None},
             "site a is int; give fl.Site(",
         ),
         (
-            {"sites": {}, "pool": None, "outputs": None},
+            {"pool": {}, "outputs": None},
             "there are no sites; give at least one",
         ),
-        ({"sites": {"a": None}}, "with sites=, give pool in each fl.Site"),
+        ({"pool": {"a": None}}, "for a federation, give outputs in each fl.Site"),
         ({"pool": 3}, "the pool of site site-0 is 3; give rows of shape (n, features)"),
         ({"pool": csr_matrix(np.eye(30))}, "is sparse; give pool.toarray()"),
         (
@@ -378,12 +395,12 @@ def test_a_label_that_is_none_is_named(arrays: Arrays, labels: Any, words: str) 
         ({"classes": ["a", "b", "a"]}, "classes names 'a' twice"),
         ({"site": ""}, "a site needs a name"),
         (
-            {"labelled": ([[1.0] * 4] * 2, [0, None])},
+            {"labeled": ([[1.0] * 4] * 2, [0, None])},
             "labels of site site-0 hold None, which is no class; leave out rows without a label",
         ),
         (
-            {"sites": [1, 2], "pool": None, "outputs": None},
-            "sites is a list; give a mapping, {'a': fl.Site(...), 'b': fl.Site(...)}",
+            {"pool": [fl.Site([[1.0]])], "outputs": None},
+            "the pool is a list of fl.Site; give {'a': fl.Site(...), 'b': fl.Site(...)}",
         ),
     ],
 )
@@ -396,12 +413,12 @@ def test_what_cannot_work_is_said_in_one_sentence(
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("query", ["entrpy", "fl.Entropy", 3, fl.FedAvg, fl.FedAvg()])
-def test_a_strategy_that_is_none_is_refused(arrays: Arrays, query: Any) -> None:
+@pytest.mark.parametrize("strategy", ["entrpy", "fl.Entropy", 3, fl.FedAvg, fl.FedAvg()])
+def test_a_strategy_that_is_none_is_refused(arrays: Arrays, strategy: Any) -> None:
     with pytest.raises(
-        ValueError, match=r"is not one of the queries|names no method|chooses no rows"
+        ValueError, match=r"is not one of the strategies|names no method|chooses no rows"
     ):
-        fl.select(query, arrays["pool"], n=2)
+        fl.select(arrays["pool"], strategy, n=2)
 
 
 @pytest.mark.parametrize("name", ["features", "validation", "hidden"])
@@ -409,8 +426,8 @@ def test_nothing_is_given_beside_sites_and_then_left_aside(
     arrays: Arrays, name: str
 ) -> None:
     beside: dict[str, Any] = {name: arrays["pool"]}
-    with pytest.raises(ValueError, match=f"with sites=, give {name} in each fl.Site"):
-        fl.select(fl.Random(), sites={"a": fl.Site(arrays["pool"])}, n=1, **beside)
+    with pytest.raises(ValueError, match=f"for a federation, give {name} in each fl.Site"):
+        fl.select({"a": fl.Site(arrays["pool"])}, fl.Random(), n=1, **beside)
 
 
 def test_a_site_may_be_called_by_a_number(arrays: Arrays) -> None:
@@ -425,7 +442,7 @@ def test_models_of_two_architectures_are_refused(arrays: Arrays) -> None:
     with pytest.raises(
         ValueError, match="different architectures; give all sites the same"
     ):
-        fl.select(fl.Entropy(), sites=sites, n=1)
+        fl.select(sites, fl.Entropy(), n=1)
 
 
 # -- data sets ------------------------------------------------------------------------------------
@@ -462,7 +479,7 @@ def test_sites_are_numbers_or_texts_or_a_column() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "classes", "unlabelled"),
+    ("labels", "classes", "unlabeled"),
     [
         ([True, False] * 10, ("False", "True"), 0),
         (["a", None] * 5 + ["b", "a"] * 5, ("a", "b"), 5),
@@ -472,12 +489,12 @@ def test_sites_are_numbers_or_texts_or_a_column() -> None:
         (pd.array([1, 0, None, 1] * 5, dtype="Int64"), ("0", "1"), 5),
     ],
 )
-def test_a_row_without_a_label_is_unlabelled(
-    labels: Any, classes: tuple[str, ...], unlabelled: int
+def test_a_row_without_a_label_is_unlabeled(
+    labels: Any, classes: tuple[str, ...], unlabeled: int
 ) -> None:
     found = fl.from_arrays([[float(i)] for i in range(20)], labels)
     assert found.classes == classes
-    assert int((~found.is_labelled).sum()) == unlabelled
+    assert int((~found.is_labeled).sum()) == unlabeled
 
 
 def test_one_class_alone_is_refused_with_what_to_do() -> None:
@@ -643,12 +660,12 @@ def test_a_world_that_cannot_be_is_refused(given: Any, words: str) -> None:
         ({"cycles": -1}, "cycles is -1; it must be 0 or more"),
         ({"budget": 0}, "the budget per_cycle is 0"),
         ({"budget": 0.9}, "beyond the pool"),
-        ({"query": "entrpy"}, "did you mean 'entropy'?"),
-        ({"query": nn.Linear(2, 2)}, "query is a module with weights"),
+        ({"strategy": "entrpy"}, "did you mean 'entropy'?"),
+        ({"strategy": nn.Linear(2, 2)}, "strategy is a module with weights"),
         ({"model": nn.Linear(2, 2)}, "Linear has 2 outputs, and needs 3 outputs"),
         ({"model": fl.LeNet()}, "LeNet needs rows of shape"),
         ({"training": fl.Entropy()}, "is not one of the training methods"),
-        ({"query": fl.BAIT()}, "bait is for numbers to predict"),
+        ({"strategy": fl.BAIT()}, "bait is for numbers to predict"),
         (
             {"training_config": {"bacth_size": 3}},
             "training_config.bacth_size is not a setting; did you mean 'batch_size'?",
@@ -678,9 +695,11 @@ def test_numbers_of_numpy_are_numbers(world: fl.Federation, quick: dict[str, Any
 
 
 def test_nothing_to_run_is_refused() -> None:
-    with pytest.raises(ValueError, match="there is nothing to run; give a world"):
+    with pytest.raises(ValueError, match="there is nothing to run; give a federation"):
         fl.run()
-    with pytest.raises(ValueError, match=r"a world is a fl.Federation.*, not int"):
+    with pytest.raises(
+        ValueError, match=r"the first argument is a fl.Federation.*, not int"
+    ):
         fl.run(3)  # type: ignore[arg-type]  # that is what is refused
 
 
@@ -689,7 +708,7 @@ def test_a_table_as_it_is_names_what_makes_a_world_of_it() -> None:
     with pytest.raises(ValueError, match=r"fl\.from_frame\(table, label="):
         fl.run(table)
     with pytest.raises(ValueError, match=r"fl\.from_frame\(table, label="):
-        fl.compare(["random"], data=table, label="ill")
+        fl.compare(strategies=["random"], data=table, label="ill")
 
 
 def test_sites_that_the_data_names_need_no_number() -> None:

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 import fallow as fl
-from fallow import queries
+from fallow import strategies
 from fallow.core.build import find
 from fallow.core.names import BUILT_IN, OWN
 from fallow.core.own import own_class
 
 
-class Widest(fl.Query):
+class Widest(fl.Strategy):
     """The rows farthest from the origin."""
 
     power: float = 1.0
@@ -67,14 +67,14 @@ class Halves:
 
 
 def test_picks_that_are_none_are_said_with_whose_they_are() -> None:
-    class Twice(fl.Query):
+    class Twice(fl.Strategy):
         contract = fl.Contract(title="Twice", keep={"select": "number of picks"})
 
         def select(self, view: Any, n: int) -> fl.Picks:
             return fl.Picks(torch.zeros(n, dtype=torch.int64))
 
     with pytest.raises(ValueError) as error:
-        fl.select(Twice(), pool=[[0.0], [1.0], [2.0]], n=2)
+        fl.select([[0.0], [1.0], [2.0]], Twice(), n=2)
     assert str(error.value) == (
         "Twice.select at site site-0: position 0 is selected 2 times; return 2 different "
         "positions"
@@ -123,7 +123,7 @@ def test_wrong_positions_are_refused_in_one_sentence(selected: Any, sentence: st
         return selected
 
     with pytest.raises((TypeError, ValueError), match=re.escape(sentence)) as error:
-        fl.select(wrong, pool=[[0.0], [1.0], [2.0]], n=2)
+        fl.select([[0.0], [1.0], [2.0]], wrong, n=2)
     assert str(error.value).startswith("wrong.select ")
 
 
@@ -144,7 +144,7 @@ def test_positions_are_a_list_an_array_or_a_tensor(selected: Any) -> None:
     def chosen(view: Any, n: int) -> Any:
         return selected
 
-    assert fl.select(chosen, pool=[[0.0], [1.0], [2.0]], n=2).tolist() == [2, 0]
+    assert fl.select([[0.0], [1.0], [2.0]], chosen, n=2).tolist() == [2, 0]
 
 
 def test_numbers_beside_positions_are_one_for_each() -> None:
@@ -158,10 +158,10 @@ def test_nothing_is_selected_where_nothing_is_requested() -> None:
     def chosen(view: Any, n: int) -> Any:
         return [] if n == 0 else [0]
 
-    assert fl.select(chosen, pool=[[0.0]], n=0).tolist() == []
+    assert fl.select([[0.0]], chosen, n=0).tolist() == []
 
 
-@pytest.mark.parametrize("name", ["embeddings", "unlabelled", "X"])
+@pytest.mark.parametrize("name", ["embeddings", "unlabeled", "X"])
 @pytest.mark.parametrize("is_given", [True, False])
 def test_an_attribute_that_a_view_does_not_have_lists_those_it_has(
     world: fl.Federation, quick: dict[str, Any], name: str, is_given: bool
@@ -172,27 +172,27 @@ def test_an_attribute_that_a_view_does_not_have_lists_those_it_has(
     sentence = f"a view has no attribute '{name}'; it has answers, blocks, .* weights$"
     with pytest.raises(RuntimeError, match=sentence):
         if is_given:
-            fl.select(wrong, pool=[[0.0], [1.0]], n=1)
+            fl.select([[0.0], [1.0]], wrong, n=1)
         else:
             fl.run(world, wrong, **quick)
 
 
 def test_a_kind_of_rows_that_a_view_does_not_have_is_refused_with_the_kinds() -> None:
     def wrong(view: Any, n: int) -> Any:
-        return view.rows("unlabelled")
+        return view.rows("training")
 
-    with pytest.raises(ValueError, match="no 'unlabelled' rows; use one of 'pool', "):
-        fl.select(wrong, pool=[[0.0], [1.0]], n=1)
+    with pytest.raises(ValueError, match="no 'training' rows; use one of 'pool', "):
+        fl.select([[0.0], [1.0]], wrong, n=1)
 
 
 def test_a_function_is_a_strategy_with_settings(
     world: fl.Federation, quick: dict[str, Any]
 ) -> None:
-    same = fl.compare([widest, Widest()], world, seeds=2, **quick).records
-    by_strategy = [part["accuracy"].tolist() for _, part in same.groupby("query")]
+    same = fl.compare(world, [widest, Widest()], seeds=2, **quick).records
+    by_strategy = [part["accuracy"].tolist() for _, part in same.groupby("strategy")]
     assert by_strategy[0] == by_strategy[1]
     run = fl.run(world, partial(widest, power=2.0), **quick)
-    assert run.records["query"].iloc[0].endswith(":widest:power=2.0")
+    assert run.records["strategy"].iloc[0].endswith(":widest:power=2.0")
 
 
 def test_a_function_on_the_command_line_is_a_strategy(
@@ -202,16 +202,16 @@ def test_a_function_on_the_command_line_is_a_strategy(
         "def first(view, n):\n    return list(range(n))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    found = find(queries, "mine_on_path:first", OWN)
+    found = find(strategies, "mine_on_path:first", OWN)
     assert found.contract.keep == {"select": "number of selected examples"}
     with pytest.raises(ValueError, match="names code that did not come with Fallow"):
-        find(queries, "mine_on_path:first", BUILT_IN)
+        find(strategies, "mine_on_path:first", BUILT_IN)
 
 
 @pytest.mark.parametrize("function", [lambda view: [0], lambda *views: [0]])
 def test_a_function_of_other_parameters_is_told_which_it_takes(function: Any) -> None:
     with pytest.raises(ValueError, match=r"is a function of \(view, n\) that returns n"):
-        fl.select(function, pool=[[0.0]], n=1)
+        fl.select([[0.0]], function, n=1)
 
 
 def test_a_class_with_select_alone_is_told_its_base_class() -> None:
@@ -220,14 +220,14 @@ def test_a_class_with_select_alone_is_told_its_base_class() -> None:
             return [0]
 
     for strategy in (Bare, Bare()):
-        with pytest.raises(ValueError, match=r"write class Bare\(fl.Query\)"):
-            fl.select(strategy, pool=[[0.0]], n=1)
+        with pytest.raises(ValueError, match=r"write class Bare\(fl.Strategy\)"):
+            fl.select([[0.0]], strategy, n=1)
 
 
 def test_a_contract_without_the_selection_names_the_line_to_add() -> None:
     with pytest.raises(TypeError, match=r"Empty does not list 'select', .* add keep=\{"):
 
-        class Empty(fl.Query):
+        class Empty(fl.Strategy):
             contract = fl.Contract(title="Empty")
 
             def select(self, view: Any, n: int) -> Any:
@@ -236,7 +236,7 @@ def test_a_contract_without_the_selection_names_the_line_to_add() -> None:
 
 def test_a_decorator_of_ones_own_does_no_harm() -> None:
     @dataclass(frozen=True)
-    class Decorated(fl.Query):
+    class Decorated(fl.Strategy):
         k: int = 2
         contract = fl.Contract(title="Decorated", keep={"select": "number of picks"})
 
@@ -263,7 +263,7 @@ def test_a_class_without_a_contract_is_told_what_to_add() -> None:
         TypeError, match=r"Silent does not declare .* add contract = fl.Contract\("
     ):
 
-        class Silent(fl.Query):
+        class Silent(fl.Strategy):
             def select(self, view: Any, n: int) -> fl.Picks:
                 return fl.Picks(torch.arange(n))
 
@@ -271,7 +271,7 @@ def test_a_class_without_a_contract_is_told_what_to_add() -> None:
 def test_a_contract_that_lists_a_function_that_is_not_there_is_refused() -> None:
     with pytest.raises(TypeError, match="lists 'share', and Half has no such function"):
 
-        class Half(fl.Query):
+        class Half(fl.Strategy):
             contract = fl.Contract(
                 title="Half", sum={"share": "totals"}, keep={"select": "number of picks"}
             )
@@ -284,8 +284,8 @@ def test_a_strategy_of_ones_own_runs_and_is_called_by_its_name(
     world: fl.Federation, quick: dict[str, Any]
 ) -> None:
     run = fl.run(world, Widest(power=2), **quick)
-    assert run.records["query"].iloc[0].endswith("Widest:power=2.0")
-    study = fl.compare([Widest(), "random"], world, seeds=2, **quick)
+    assert run.records["strategy"].iloc[0].endswith("Widest:power=2.0")
+    study = fl.compare(world, [Widest(), "random"], seeds=2, **quick)
     assert "Widest" in set(study.table()["label"])
 
 
@@ -295,16 +295,16 @@ def test_a_class_made_in_a_function_works_in_processes(
     class Inside(Widest):
         pass
 
-    alone = fl.compare([Inside(), fl.Random()], world, seeds=2, **quick)
-    together = fl.compare([Inside(), fl.Random()], world, seeds=2, jobs=2, **quick)
-    scores = ["query", "seed", "cycle", "accuracy", "labelled"]
+    alone = fl.compare(world, [Inside(), fl.Random()], seeds=2, **quick)
+    together = fl.compare(world, [Inside(), fl.Random()], seeds=2, jobs=2, **quick)
+    scores = ["strategy", "seed", "cycle", "accuracy", "labeled"]
     assert alone.records[scores].equals(together.records[scores])
 
 
 SCRIPT = """
 import fallow as fl
 
-class EGL(fl.Query):
+class EGL(fl.Strategy):
     power: float = 1.0
     contract = fl.Contract(title="EGL", keep={"select": "number of picks"}, needs=["local"])
 
@@ -314,7 +314,7 @@ class EGL(fl.Query):
 
 world = fl.Federation(fl.load("digits"), sites=3)
 settings = {"cycles": 1, "training": "fedavg", "rounds": 1}
-study = fl.compare([EGL(power=2.0), fl.Random()], world, seeds=2, jobs=2, **settings)
+study = fl.compare(world, [EGL(power=2.0), fl.Random()], seeds=2, jobs=2, **settings)
 print(study)
 print(sorted(study.table()["label"]))
 """
@@ -373,7 +373,7 @@ def test_two_classes_of_one_name_are_refused(
         return Same
 
     with pytest.raises(ValueError, match="two different classes are called Same"):
-        fl.compare([one()(), one()()], world, **quick)
+        fl.compare(world, [one()(), one()()], **quick)
 
 
 def test_nothing_stays_lent_after_a_run(
@@ -393,5 +393,5 @@ def test_what_a_strategy_of_ones_own_raises_is_told_with_its_place(
     with pytest.raises(RuntimeError, match=r"Broken.select failed at site .* in cycle 0"):
         fl.run(world, Broken(), **quick)
     with pytest.warns(RuntimeWarning, match="2 of 4 runs failed; the first was .*Broken"):
-        study = fl.compare([Broken(), "random"], world, seeds=2, **quick)
+        study = fl.compare(world, [Broken(), "random"], seeds=2, **quick)
     assert len(study.failures) == 2

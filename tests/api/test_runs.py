@@ -32,7 +32,7 @@ def run(world: fl.Federation, quick: Settings) -> fl.Run:
 def test_records_are_a_frame_with_a_row_for_each_evaluation(run: fl.Run) -> None:
     assert isinstance(run.records, pd.DataFrame)
     assert run.records["cycle"].tolist() == [0, 1]
-    assert run.records["labelled"].is_monotonic_increasing
+    assert run.records["labeled"].is_monotonic_increasing
     assert run.records["accuracy"].between(0, 1).all()
 
 
@@ -50,7 +50,7 @@ def test_the_model_is_the_one_that_was_scored(run: fl.Run, rows: fl.Dataset) -> 
 def test_every_label_that_was_bought_is_told_with_its_cycle(
     run: fl.Run, world: fl.Federation
 ) -> None:
-    assert len(run.labels) == run.records["labelled"].iloc[-1]
+    assert len(run.labels) == run.records["labeled"].iloc[-1]
     assert set(run.labels["cycle"]) == {-1, 0}
     held = world.rows(seed=0)
     for site, found in run.labels.groupby("site"):
@@ -115,7 +115,7 @@ def test_a_class_that_was_edited_is_refused_in_a_kept_folder(
 ) -> None:
     def version(turn: int) -> type[Any]:
         lines = [
-            "class Mine(fl.Query):",
+            "class Mine(fl.Strategy):",
             "    contract = fl.Contract(title='Mine', keep={'select': 'number of picks'})",
             "    def select(self, view, n):",
             f"        return fl.Picks((torch.arange(view.pool) + {turn})[:n] % view.pool)",
@@ -135,19 +135,19 @@ def test_a_run_of_objects_is_the_run_of_the_command_line(tmp_path: Path) -> None
     words = {
         "cycles": "1",
         "rounds": "1",
-        "query": "ahfal:tau=15",
+        "strategy": "ahfal:tau=15",
         "training": "fedprox:mu=0.1",
     }
     recipe = with_settings(RECIPES["demo"], {"bounds": "false", "rows": "300", **words})
     cell = StudyRun("ahfal:tau=15", 2)
     assert not run_study(Setup(recipe, tmp_path / "a"), [cell])
     (tmp_path / "a/study.json").write_text(
-        '{"name": "demo", "queries": ["ahfal:tau=15"], "seeds": [2]}'
+        '{"name": "demo", "strategies": ["ahfal:tau=15"], "seeds": [2]}'
     )
     typed = [dict(r) for r in read_study(tmp_path / "a").cells[0].records]
     run = fl.run(
         recipe="demo",
-        query=fl.AHFAL(tau=15),
+        strategy=fl.AHFAL(tau=15),
         training=fl.FedProx(mu=0.1),
         cycles=1,
         rounds=1,
@@ -156,7 +156,7 @@ def test_a_run_of_objects_is_the_run_of_the_command_line(tmp_path: Path) -> None
     )
     for mine, theirs in zip(run.records.to_dict("records"), typed, strict=True):
         assert mine["accuracy"] == theirs["accuracy"]
-        assert mine["labelled_per_site"] == theirs["labelled_per_site"]
+        assert mine["labeled_per_site"] == theirs["labeled_per_site"]
 
 
 def test_a_world_of_objects_is_the_world_of_the_words(quick: Settings) -> None:
@@ -172,7 +172,7 @@ def test_a_recipe_in_toml_gives_what_is_not_said(
     file = tmp_path / "mine.toml"
     file.write_text(
         'training = "fedavg"\n'
-        'query = "entropy"\nrounds = 2\ncycles = 0\nmodel = {name = "mlp", hidden = [5]}'
+        'strategy = "entropy"\nrounds = 2\ncycles = 0\nmodel = {name = "mlp", hidden = [5]}'
     )
     run = fl.run(world, recipe=file, initial=5)
     assert run.recipe.rounds == 2
@@ -213,7 +213,7 @@ def test_a_method_that_predicts_with_rows_of_the_site_says_so(
     world: fl.Federation, quick: Settings, rows: fl.Dataset
 ) -> None:
     run = fl.run(world, **{**quick, "training": fl.KNNPer()})
-    with pytest.raises(ValueError, match="predicts with the labelled rows of a site"):
+    with pytest.raises(ValueError, match="predicts with the labeled rows of a site"):
         run.predict(rows.x_test)
 
 
@@ -288,7 +288,7 @@ def test_a_strategy_that_chooses_in_one_pass_tells_its_labels_too() -> None:
         world, fl.FALE(), training=fl.ServerSolve(), initial=0, budget=0.05, cycles=10
     )
     assert run.records["cycle"].iloc[-1] == 10
-    assert len(run.labels) == run.records["labelled"].iloc[-1]
+    assert len(run.labels) == run.records["labeled"].iloc[-1]
 
 
 # -- progress -------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def shown(seconds: float, isatty: bool, shown: bool | None = None) -> str:
     recipe = fl.Recipe("a", rounds=2, cycles=1)
     with Progress(recipe, [StudyRun("ahfal", 0)], shown, screen) as watch:
         watch.progress.started -= seconds
-        watch({"event": "round", "query": "ahfal", "seed": 0, "cycle": 0, "round": 1})
+        watch({"event": "round", "strategy": "ahfal", "seed": 0, "cycle": 0, "round": 1})
     return screen.getvalue()
 
 
@@ -317,7 +317,7 @@ def test_a_strategy_of_one_round_is_as_far_as_one_of_many() -> None:
     with Progress(recipe, [StudyRun(name, 0) for name in names], True, screen) as watch:
         watch.progress.started -= 10
         assert watch.progress.total == 2 + 2 + 1
-        watch({"event": "round", "query": names[1], "seed": 0, "cycle": 0, "round": 0})
+        watch({"event": "round", "strategy": names[1], "seed": 0, "cycle": 0, "round": 0})
     assert "fallow  20%  run 1 of 3: random + closed-form" in screen.getvalue()
 
 

@@ -67,7 +67,7 @@ class Begun:
 
     def picks_of_arrays(self, strategy: Any) -> dict[str, list[int]]:
         wanted = self.run.world.budget_for(self.run.recipe.share_of(0))
-        found = fl.select(strategy, sites=self.sites, n=wanted, seed=3)
+        found = fl.select(self.sites, strategy, n=wanted, seed=3)
         return {name: sorted(self.rows[name][at].tolist()) for name, at in found.items()}
 
 
@@ -76,7 +76,7 @@ def begun(data: fl.Dataset, strategy: Any, **settings: Any) -> Begun:
         "same",
         data=data.name,
         model=Spec("mlp", {"hidden": [8]}),
-        query=Spec.of(strategy),
+        strategy=Spec.of(strategy),
         partition=Spec("iid"),
         local_source="last_round",
         sites=3,
@@ -99,7 +99,7 @@ def begun(data: fl.Dataset, strategy: Any, **settings: Any) -> Begun:
         rows[name] = site.pool
         sites[name] = fl.Site(
             pool=site.seen[site.pool].numpy(),
-            labelled=(site.seen[site.labelled].numpy(), site.labels.numpy()),
+            labeled=(site.seen[site.labeled].numpy(), site.labels.numpy()),
             model={
                 "local": module(site.memory["local"], site.parts.layout, data),
                 "global": module(state, site.parts.layout, data),
@@ -154,22 +154,22 @@ def test_a_selection_picks_in_the_order_of_the_contract_tests(strategy: Any) -> 
         }
         sites[name] = fl.Site(
             pool=site.x[site.pool],
-            labelled=(site.x[site.labelled], site.labels),
+            labeled=(site.x[site.labeled], site.labels),
             model=models,
             hidden=tables_[name].hidden()[: len(site.pool)],
         )
-    found = fl.select(strategy, sites=sites, n=4, seed=5)
+    found = fl.select(sites, strategy, n=4, seed=5)
     assert {name: rows.tolist() for name, rows in found.items() if len(rows)} == wanted
 
 
 def said(found: Begun) -> dict[str, fl.Site]:
-    """The same sites without a module: what models say of pool and labelled rows."""
+    """The same sites without a module: what models say of pool and labeled rows."""
     sites = {}
     for name, site in found.sites.items():
         outputs, features = {}, {}
         for model, network in site.model.items():
-            assert site.labelled is not None
-            parts = [torch.as_tensor(site.pool), torch.as_tensor(site.labelled[0])]
+            assert site.labeled is not None
+            parts = [torch.as_tensor(site.pool), torch.as_tensor(site.labeled[0])]
             with torch.no_grad():
                 outputs[model] = tuple(network(rows).numpy() for rows in parts)
                 features[model] = tuple(network.embed(rows).numpy() for rows in parts)
@@ -191,9 +191,9 @@ def test_outputs_and_features_stand_in_for_a_module(
     strategy: Any, digits: fl.Dataset
 ) -> None:
     found = begun(digits, strategy)
-    with_module = fl.select(strategy, sites=found.sites, n=4, seed=3)
+    with_module = fl.select(found.sites, strategy, n=4, seed=3)
     try:
-        without = fl.select(strategy, sites=said(found), n=4, seed=3)
+        without = fl.select(said(found), strategy, n=4, seed=3)
     except ValueError as error:
         assert str(error).endswith("give model=module")
         assert needs_a_module(strategy)

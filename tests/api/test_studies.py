@@ -14,18 +14,18 @@ import fallow as fl
 from fallow.papers import RECIPES
 
 Settings = dict[str, Any]
-SCORES = ["query", "seed", "cycle", "round", "labelled", "accuracy"]
+SCORES = ["strategy", "seed", "cycle", "round", "labeled", "accuracy"]
 
 
 @pytest.fixture(scope="module")
 def study(world: fl.Federation, quick: Settings, tmp_path_factory: Any) -> fl.Study:
     out = tmp_path_factory.mktemp("studies") / "a"
-    queries = [fl.Random(), "entropy:model=global", fl.AHFAL]
-    return fl.compare(queries, world, seeds=3, out=out, **quick)
+    strategies = [fl.Random(), "entropy:model=global", fl.AHFAL]
+    return fl.compare(world, strategies, seeds=3, out=out, **quick)
 
 
 def test_objects_classes_and_names_are_compared(study: fl.Study) -> None:
-    assert set(study.records["query"]) == {"random", "entropy:model=global", "ahfal"}
+    assert set(study.records["strategy"]) == {"random", "entropy:model=global", "ahfal"}
     assert set(study.records["seed"]) == {0, 1, 2}
 
 
@@ -34,12 +34,12 @@ def test_the_table_is_a_frame_of_numbers(study: fl.Study) -> None:
     assert isinstance(table, pd.DataFrame)
     assert table["mean"].is_monotonic_decreasing
     assert table["mean"].between(0, 100).all()
-    tested = table[table["query"] != "random"]
+    tested = table[table["strategy"] != "random"]
     assert tested["p_holm"].between(0, 1).all()
     assert (tested["low"] <= tested["difference"]).all()
     best = table.iloc[0]
     last = study.records[
-        (study.records["query"] == best["query"]) & (study.records["cycle"] == 1)
+        (study.records["strategy"] == best["strategy"]) & (study.records["cycle"] == 1)
     ]
     assert best["mean"] == pytest.approx(100 * last["accuracy"].mean())
 
@@ -75,7 +75,7 @@ def test_the_same_call_goes_on_where_it_stopped(
     study: fl.Study, world: fl.Federation, quick: Settings
 ) -> None:
     files = {p: p.stat().st_mtime_ns for p in study.setup.out.rglob("records.jsonl")}
-    more = fl.compare([fl.Random(), "ahfal"], world, seeds=4, out=study.folder, **quick)
+    more = fl.compare(world, [fl.Random(), "ahfal"], seeds=4, out=study.folder, **quick)
     assert set(more.records["seed"]) == {0, 1, 2, 3}
     assert all(path.stat().st_mtime_ns == when for path, when in files.items())
 
@@ -84,7 +84,7 @@ def test_a_study_without_a_folder_goes_with_its_object(
     world: fl.Federation, quick: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    study = fl.compare("random", world, seeds=[5], **quick)
+    study = fl.compare(world, "random", seeds=[5], **quick)
     folder = study.setup.out
     assert study.folder is None
     assert study.report() == Path("report.html")
@@ -98,9 +98,9 @@ def test_a_study_without_a_folder_goes_with_its_object(
 def test_results_do_not_depend_on_the_number_of_processes(
     world: fl.Federation, quick: Settings
 ) -> None:
-    queries = [fl.Random(), fl.Entropy()]
-    one = fl.compare(queries, world, seeds=2, jobs=1, **quick).records[SCORES]
-    two = fl.compare(queries, world, seeds=2, jobs=2, **quick).records[SCORES]
+    strategies = [fl.Random(), fl.Entropy()]
+    one = fl.compare(world, strategies, seeds=2, jobs=1, **quick).records[SCORES]
+    two = fl.compare(world, strategies, seeds=2, jobs=2, **quick).records[SCORES]
     assert one.equals(two)
 
 
@@ -108,24 +108,24 @@ def test_bounds_and_a_reference_can_be_asked_for(
     world: fl.Federation, quick: Settings
 ) -> None:
     study = fl.compare(
-        ["random", "entropy"], world, seeds=2, bounds=True, reference=fl.Entropy(), **quick
+        world, ["random", "entropy"], seeds=2, bounds=True, reference=fl.Entropy(), **quick
     )
     table = study.table()
-    assert {"bound:all-labels", "bound:pooled"} < set(table["query"])
-    assert table.set_index("query")["difference"].notna()["random"]
+    assert {"bound:all-labels", "bound:pooled"} < set(table["strategy"])
+    assert table.set_index("strategy")["difference"].notna()["random"]
 
 
 def test_strategies_of_a_recipe_are_compared_where_none_are_given(quick: Settings) -> None:
     study = fl.compare(recipe="demo", seeds=1, bounds=(), rows=200, **quick)
     demo = RECIPES["demo"]
-    assert len(demo.queries) > 1
-    assert tuple(study.found.study.queries) == demo.queries
+    assert len(demo.strategies) > 1
+    assert tuple(study.found.study.strategies) == demo.strategies
     assert study.found.study.reference == demo.reference
 
 
 def test_a_world_in_the_place_of_strategies_is_told_apart(world: fl.Federation) -> None:
-    with pytest.raises(ValueError, match="give the strategies first and then the world"):
-        fl.compare(world, ["random"])  # type: ignore[arg-type]  # that is what is refused
+    with pytest.raises(ValueError, match=r"write fl\.compare\(federation, strategies"):
+        fl.compare(["random"], world)  # type: ignore[arg-type]  # that is what is refused
 
 
 @pytest.mark.parametrize(
@@ -139,17 +139,17 @@ def test_a_world_in_the_place_of_strategies_is_told_apart(world: fl.Federation) 
         ({"seeds": 2.5}, "seeds is 2.5; give a number of seeds, or whole numbers"),
         ({"seeds": "ab"}, "seeds is 'ab'; give a number of seeds, or whole numbers"),
         ({"jobs": 0}, "jobs is 0; give a whole number"),
-        ({"queries": []}, "there is no strategy to compare"),
-        ({"queries": ["entrpy"]}, "did you mean 'entropy'?"),
-        ({"queries": ["random@rows=3"]}, "which all strategies of a study share"),
+        ({"strategies": []}, "there is no strategy to compare"),
+        ({"strategies": ["entrpy"]}, "did you mean 'entropy'?"),
+        ({"strategies": ["random@rows=3"]}, "which all strategies of a study share"),
     ],
 )
 def test_a_study_that_cannot_be_is_refused(
     world: fl.Federation, quick: Settings, about: Settings, words: str
 ) -> None:
-    given: Settings = {"queries": ["random"], "seeds": 1, **quick, **about}
+    given: Settings = {"strategies": ["random"], "seeds": 1, **quick, **about}
     with pytest.raises(ValueError) as error:
-        fl.compare(world=world, **given)
+        fl.compare(world, **given)
     assert words in str(error.value)
 
 
@@ -166,8 +166,8 @@ def patients() -> pd.DataFrame:
 def test_the_report_of_a_comparison_says_what_was_read_of_a_frame(tmp_path: Path) -> None:
     data = fl.from_frame(patients(), label="sick", site="ward", name="patients")
     study = fl.compare(
-        "random",
         data,
+        "random",
         seeds=1,
         out=tmp_path / "a",
         cycles=0,
@@ -215,8 +215,8 @@ def test_the_report_of_a_named_set_has_no_such_box(tmp_path: Path) -> None:
 
 def test_numbers_to_predict_have_strategies_of_their_own() -> None:
     study = fl.compare(
-        None,
         "diabetes",
+        None,
         seeds=1,
         cycles=0,
         training="fedavg",
@@ -224,6 +224,6 @@ def test_numbers_to_predict_have_strategies_of_their_own() -> None:
         sites=2,
         progress=False,
     )
-    assert "badge@training=closed-form" in set(study.records["query"])
+    assert "badge@training=closed-form" in set(study.records["strategy"])
     with pytest.raises(ValueError, match="entropy chooses by classes"):
-        fl.compare(["entropy"], "diabetes", seeds=1, sites=2, progress=False)
+        fl.compare("diabetes", ["entropy"], seeds=1, sites=2, progress=False)

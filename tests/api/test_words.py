@@ -12,7 +12,7 @@ import pytest
 from torch import nn
 
 import fallow as fl
-from fallow import models, queries, training
+from fallow import models, strategies, training
 from fallow.api import models as described
 from fallow.api.objects import Collected
 from fallow.core.build import build, names
@@ -54,7 +54,7 @@ MODELS += [
 ]
 
 EVERYTHING = [
-    *[(queries, strategy) for strategy in STRATEGIES],
+    *[(strategies, strategy) for strategy in STRATEGIES],
     *[((training, personal), method) for method in METHODS],
     *[((training, personal), cls()) for cls in names((training, personal)).values()],
     *[(partitions, partition) for partition in PARTITIONS],
@@ -81,7 +81,7 @@ def test_an_object_comes_back_from_a_file(package: Any, given: Any) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 def test_a_strategy_comes_back_from_the_text_of_the_command_line(strategy: Any) -> None:
     spec = fl.Spec.parse(Collected().text(strategy))
-    assert build(queries, spec.name, **spec.fields) == strategy
+    assert build(strategies, spec.name, **spec.fields) == strategy
 
 
 def _built(package: Any, name: str, given: Any) -> Any:
@@ -149,8 +149,8 @@ def test_what_names_nothing_is_refused_with_what_to_give(given: Any) -> None:
 
 
 def test_a_module_with_weights_is_no_query() -> None:
-    with pytest.raises(ValueError, match="query is a module with weights"):
-        Collected().spec(nn.Linear(2, 2), "query")
+    with pytest.raises(ValueError, match="strategy is a module with weights"):
+        Collected().spec(nn.Linear(2, 2), "strategy")
 
 
 def test_the_tables_hold_dataclasses() -> None:

@@ -23,7 +23,7 @@ per_cycle = 0.1
 score_rounds = 1
 seeds = 1
 bounds = false
-queries = ["random", "ahfal"]
+strategies = ["random", "ahfal"]
 partition = {name = "dirichlet", alpha = 1.0}
 """
 

@@ -47,15 +47,18 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         (["run", "nowhere.txt"], "a file of settings ends in .toml"),
         (["run", "nowhere.toml"], "nowhere.toml cannot be read: No such file or directory"),
         (
-            [*RUN, "--query", "ahfl"],
-            "'ahfl' is not one of the queries; did you mean 'ahfal'?",
+            [*RUN, "--strategy", "ahfl"],
+            "'ahfl' is not one of the strategies; did you mean 'ahfal'?",
         ),
-        ([*RUN, "--query", "ahfal:tua=3"], "ahfal has no field 'tua'; did you mean 'tau'?"),
-        ([*RUN, "--query", "ahfal:tau"], "'ahfal:tau' could not be loaded"),
-        ([*RUN, "--query", "ahfal:tau"], "a setting is name:setting=value"),
-        ([*RUN, "--query", "ahfal:tau=-1"], "tau is -1; it must be 0 or more"),
+        (
+            [*RUN, "--strategy", "ahfal:tua=3"],
+            "ahfal has no field 'tua'; did you mean 'tau'?",
+        ),
+        ([*RUN, "--strategy", "ahfal:tau"], "'ahfal:tau' could not be loaded"),
+        ([*RUN, "--strategy", "ahfal:tau"], "a setting is name:setting=value"),
+        ([*RUN, "--strategy", "ahfal:tau=-1"], "tau is -1; it must be 0 or more"),
         (["compare", "tiny.toml", "-q", "random,entrpy"], "did you mean 'entropy'?"),
-        (["compare", "tiny.toml", "--set", "query=ahfal"], "name them with --query"),
+        (["compare", "tiny.toml", "--set", "strategy=ahfal"], "name them with --strategy"),
         (
             [*RUN, "--data", "digts"],
             "'digts' is not a known data set; did you mean 'digits'?",
@@ -271,7 +274,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("done")
     with contextlib.chdir(write_inputs(folder)):
         setup = Setup(find_recipe("tiny.toml"), Path("study"))
-        cells = study_cells(setup.recipe, setup.recipe.queries, [0])
+        cells = study_cells(setup.recipe, setup.recipe.strategies, [0])
         open_study(setup, cells, "fallow compare tiny.toml", resume=False)
         assert run_study(setup, cells) == []
     return folder / "study"
@@ -409,14 +412,14 @@ def test_a_traceback_is_for_those_who_ask(fallow: Command) -> None:
 def test_a_query_that_names_nothing_starts_nothing(
     fallow: Command, words: tuple[str, str]
 ) -> None:
-    wait_for_child = fallow(words[0], "tiny.toml", "--query", words[1])
+    wait_for_child = fallow(words[0], "tiny.toml", "--strategy", words[1])
     assert wait_for_child.code == 2
-    assert wait_for_child.says().startswith("--query names no strategy; leave it out")
+    assert wait_for_child.says().startswith("--strategy names no strategy; leave it out")
     assert not Path("runs").exists()
 
 
 def test_a_comma_too_many_names_no_strategy(fallow: Command) -> None:
-    dry = fallow("compare", "tiny.toml", "--query", "random,,entropy,", "--dry-run")
+    dry = fallow("compare", "tiny.toml", "--strategy", "random,,entropy,", "--dry-run")
     assert dry.code == 0 and dry.out.count("2 runs") == 1
 
 

@@ -21,7 +21,7 @@ import fallow as fl
 import torch
 
 
-class First(fl.Query):
+class First(fl.Strategy):
     """Takes the first rows of each site."""
 
     contract = fl.Contract(title="First", keep={"select": "number of picks"})
@@ -55,9 +55,13 @@ def measured(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
 def test_a_method_is_told_beside_its_rivals(measured: Path) -> None:
     about = json.loads((measured / "one.json").read_text())
     (lines,) = about["tables"].values()
-    assert {line["query"] for line in lines} == {"random", "margin"}
+    assert {line["strategy"] for line in lines} == {"random", "margin"}
     (verdict,) = about["verdicts"]
-    assert (verdict["query"], verdict["rival"], verdict["seeds"]) == ("margin", "random", 2)
+    assert (verdict["strategy"], verdict["rival"], verdict["seeds"]) == (
+        "margin",
+        "random",
+        2,
+    )
 
 
 def test_a_newcomer_is_added_to_what_was_measured_before(
@@ -70,9 +74,9 @@ def test_a_newcomer_is_added_to_what_was_measured_before(
     assert ended.code == 0, ended.err
     assert [path.name for path in Path("two/heart/cells").iterdir()] == ["mine:First"]
     scores = pd.read_parquet("two/scores.parquet")
-    assert set(scores["query"]) == {"random", "margin", "mine:First"}
+    assert set(scores["strategy"]) == {"random", "margin", "mine:First"}
     before = pd.read_parquet(scores_before)
-    kept = scores[scores["query"] != "mine:First"].reset_index(drop=True)
+    kept = scores[scores["strategy"] != "mine:First"].reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, before)
     assert "mine:First" in Path("two/benchmark.md").read_text()
 
@@ -81,7 +85,7 @@ def test_what_was_measured_under_other_settings_is_run_again(
     fallow: Command, data_dir: Path, measured: Path
 ) -> None:
     scores = pd.read_parquet(measured / "one" / "scores.parquet")
-    scores = scores[scores["query"] == "random"].assign(digest="another")
+    scores = scores[scores["strategy"] == "random"].assign(digest="another")
     scores.to_parquet("old.parquet", index=False)
     known = ("--against", "old.parquet", "--method", "random", "--out", "two")
     assert fallow("benchmark", *TASK, *known, *at(data_dir)).code == 0
@@ -99,7 +103,7 @@ def test_what_was_measured_under_other_settings_is_run_again(
         (("--resume",), "--resume needs the folder of the benchmark"),
         (("--against", "nowhere.parquet"), "there is no file nowhere.parquet"),
         (("--against", "bad.parquet"), "bad.parquet is no readable Parquet file"),
-        (("--against", "other.parquet"), "other.parquet lacks task, digest, query"),
+        (("--against", "other.parquet"), "other.parquet lacks task, digest, strategy"),
         (("--task", "digits", "--method", "marginn"), "marginn"),
     ],
 )
@@ -116,7 +120,7 @@ def test_wrong_words_are_told_in_a_sentence(
 SCORE = {
     "task": "benchmark/heart",
     "digest": "a" * 16,
-    "query": "random",
+    "strategy": "random",
     "seed": 0,
     "cycle": 0,
     "labels": 10.0,
@@ -132,7 +136,7 @@ SCORE = {
     [
         ([SCORE | {"seed": [0]}], "seed is to hold whole numbers"),
         ([SCORE | {"seed": "0"}], "seed is to hold whole numbers"),
-        ([SCORE | {"query": ["random"]}], "query is to hold text"),
+        ([SCORE | {"strategy": ["random"]}], "strategy is to hold text"),
         ([SCORE | {"digest": None}], "digest is to hold text"),
         ([SCORE | {"accuracy": "\x1b[2J"}], "accuracy is to hold numbers"),
         ([SCORE, SCORE], "a cycle of a run twice"),
@@ -140,8 +144,14 @@ SCORE = {
         ([SCORE | {"worst_class": float("inf")}], "worst_class is to hold finite numbers"),
         ([SCORE | {"accuracy": 1e300}], "accuracy is to hold finite numbers"),
         ([SCORE | {"labels": 0.0}], "labels is to hold numbers above 0"),
-        ([SCORE | {"query": "a\x1b[2J"}], "query is to hold text of at most 500 letters"),
-        ([SCORE | {"query": "a" * 501}], "query is to hold text of at most 500 letters"),
+        (
+            [SCORE | {"strategy": "a\x1b[2J"}],
+            "strategy is to hold text of at most 500 letters",
+        ),
+        (
+            [SCORE | {"strategy": "a" * 501}],
+            "strategy is to hold text of at most 500 letters",
+        ),
     ],
 )
 def test_scores_of_others_are_looked_at_before_anything_runs(
@@ -201,13 +211,13 @@ def test_texts_that_grow_from_one_to_the_next_are_not_read(tmp_path: Path) -> No
     from pyarrow import parquet
 
     file = tmp_path / "theirs.parquet"
-    plain = [name for name in SCORE if name != "query"]
+    plain = [name for name in SCORE if name != "strategy"]
     rows = [SCORE | {"cycle": cycle} for cycle in range(3)]
     parquet.write_table(
         pa.Table.from_pylist(rows),
         file,
         use_dictionary=plain,
-        column_encoding={"query": "DELTA_BYTE_ARRAY"},
+        column_encoding={"strategy": "DELTA_BYTE_ARRAY"},
     )
     with pytest.raises(ValueError, match="encoded in another way than Fallow writes"):
         _read_scores(file)

@@ -87,12 +87,12 @@ def test_a_resumed_study_does_nothing_twice_and_takes_more(
     model = folder / "study" / "cells" / "random" / "seed-0" / "model.safetensors"
     before = model.stat().st_mtime_ns
     said = fallow(
-        *COMPARE, "--out", "study", "--resume", "--query", "entropy", "--seeds", "2"
+        *COMPARE, "--out", "study", "--resume", "--strategy", "entropy", "--seeds", "2"
     )
     assert said.code == 0
     assert model.stat().st_mtime_ns == before
     study = json.loads((folder / "study" / "study.json").read_text())
-    assert (study["queries"], study["seeds"]) == (["random", "ahfal", "entropy"], [0, 1])
+    assert (study["strategies"], study["seeds"]) == (["random", "ahfal", "entropy"], [0, 1])
 
 
 def test_a_dry_run_writes_nothing(fallow: Command, folder: Path) -> None:
@@ -142,17 +142,19 @@ def test_the_same_table_may_be_named_by_settings(fallow: Command) -> None:
 
 
 def test_a_recipe_says_which_strategy_runs_by_itself(fallow: Command, folder: Path) -> None:
-    (folder / "own.toml").write_text('base = "tiny.toml"\nquery = "entropy"\n')
+    (folder / "own.toml").write_text('base = "tiny.toml"\nstrategy = "entropy"\n')
     assert fallow("run", "own.toml", "--out", "a").code == 0
-    assert fallow("run", "own.toml", "--out", "b", "--query", "margin").code == 0
-    assert fallow("run", "own.toml", "--out", "c", "--set", "query=random").code == 0
-    made = [json.loads((folder / k / "study.json").read_text())["queries"] for k in "abc"]
+    assert fallow("run", "own.toml", "--out", "b", "--strategy", "margin").code == 0
+    assert fallow("run", "own.toml", "--out", "c", "--set", "strategy=random").code == 0
+    made = [
+        json.loads((folder / k / "study.json").read_text())["strategies"] for k in "abc"
+    ]
     assert made == [["entropy"], ["margin"], ["random"]]
 
 
 @pytest.mark.parametrize(
     "words",
-    [("--set", "batch_size=8"), ("--query", "ifal")],
+    [("--set", "batch_size=8"), ("--strategy", "ifal")],
     ids=["a short name", "a query of networks"],
 )
 def test_a_file_without_a_training_algorithm_refuses_what_needs_a_network(
@@ -179,7 +181,7 @@ def test_regression_runs_to_its_page(fallow: Command, folder: Path) -> None:
     lr = (
         "--set",
         "training_config.optimizer.lr=0.001",
-        "--query",
+        "--strategy",
         "random",
         "--seeds",
         "2",

@@ -16,8 +16,8 @@ DEMO = RECIPES["demo"]
 
 
 def test_each_query_is_there_with_both_ways_of_training() -> None:
-    recipes = [variant(DEMO, query) for query in DEMO.queries]
-    assert {(found.query.name, found.training.name) for found in recipes} == {
+    recipes = [variant(DEMO, strategy) for strategy in DEMO.strategies]
+    assert {(found.strategy.name, found.training.name) for found in recipes} == {
         ("random", "fedavg"),
         ("margin", "fedavg"),
         ("random", "closed-form"),
@@ -27,7 +27,7 @@ def test_each_query_is_there_with_both_ways_of_training() -> None:
 
 def test_its_seeds_are_as_few_as_can_tell_an_order() -> None:
     tests = (
-        len(DEMO.queries) - 1
+        len(DEMO.strategies) - 1
     )  # against the reference; Holm multiplies the least p by them
     assert tests * 2.0 ** (1 - DEMO.seeds) <= LEVEL < tests * 2.0 ** (2 - DEMO.seeds)
 
@@ -43,7 +43,7 @@ def test_the_command_ends_with_what_was_measured_and_the_page(
     table = final_table(study)
     bound = table.row("bound:all-labels")
     assert bound and bound.score
-    assert f"FedAvg with all rows labelled gets {bound.score.mean:.1f} %." in sentence
+    assert f"FedAvg with all rows labeled gets {bound.score.mean:.1f} %." in sentence
     best = table.rows[0]
     assert best.score
     assert f"right: {best.label} {best.score.mean:.1f} %" in sentence

@@ -75,7 +75,7 @@ def test_a_new_folder_runs_as_it_is(fallow: Command, folder: Path) -> None:
     ]
     settings = tomllib.loads((folder / "begin" / "study.toml").read_text())
     assert (settings["data"], settings["label"]) == ("rows.csv", "outcome")
-    assert settings["reference"] in settings["queries"]
+    assert settings["reference"] in settings["strategies"]
     quick = ("--seeds", "1", "--jobs", "1", "--set", "rounds=1", "--set", "cycles=1")
     said = fallow("compare", "begin/study.toml", *quick, "--set", "bounds=false")
     assert said.code == 0, said.err

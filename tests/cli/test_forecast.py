@@ -47,13 +47,13 @@ def test_a_forecast_in_words_as_an_object_and_as_a_picture(
         fallow("forecast", "study", "--more", "20", "--to", "95", "--json").out
     )
     first = about["forecasts"][0]
-    assert (first["query"], first["by"]) == ("random", "test")
+    assert (first["strategy"], first["by"]) == ("random", "test")
     assert len(first["labels"]) == 5
     assert first["gain"]["low"] <= first["gain"]["gain"] <= first["gain"]["high"]
     assert first["reach"]["target"] == 0.95
-    by_audit = fallow("forecast", "study", "--by", "audit", "--query", "random")
+    by_audit = fallow("forecast", "study", "--by", "audit", "--strategy", "random")
     assert "rows drawn by chance" in by_audit.out
-    drawn = fallow("forecast", "study", "--query", "random", "--picture", "a.svg")
+    drawn = fallow("forecast", "study", "--strategy", "random", "--picture", "a.svg")
     assert drawn.out.endswith("Wrote a.svg\n")
     assert (study.parent / "a.svg").read_text().startswith("<?xml")
     page = (study / "report.html").read_text()
@@ -66,11 +66,17 @@ def test_what_cannot_be_forecast_is_said_in_a_sentence(
 ) -> None:
     for words, why in (
         (("nowhere",), "nowhere is no study"),
-        (("study", "--query", "badge"), "has no scores of badge yet; it has random, ahfal"),
+        (
+            ("study", "--strategy", "badge"),
+            "has no scores of badge yet; it has random, ahfal",
+        ),
         (("study", "--more", "0"), "--more is 0; ask about 1 label or more"),
         (("study", "--to", "101"), "an accuracy is above 0 and at most 1"),
         (("study", "--picture", "a.png"), "--picture draws one strategy; name it"),
-        (("study", "--picture", "a.word", "--query", "random"), "a.word cannot be drawn"),
+        (
+            ("study", "--picture", "a.word", "--strategy", "random"),
+            "a.word cannot be drawn",
+        ),
     ):
         assert why in fallow("forecast", *words).says(), words
 
@@ -89,7 +95,7 @@ def test_advice_in_words_and_as_an_object(fallow: Command, study: Path) -> None:
     assert lines[0].startswith("From ") and "labels a class" in lines[0]
     assert "trained by closed-form" in " ".join(ended.out.split())
     about = json.loads(fallow("advise", "study", "--json").out)
-    assert about["query"] in lines[0]
+    assert about["strategy"] in lines[0]
     assert about["trainer"] == "closed-form"
     assert about["facts"]["sites"] >= 2
     assert " ".join(about["sentences"]) == " ".join(ended.out.split())

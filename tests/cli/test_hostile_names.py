@@ -46,7 +46,7 @@ def _write_evil_study(root: Path) -> Path:
     recipe = {"data": EVIL, "title": EVIL, "training": named, "model": named, EVIL: EVIL}
     write_study(
         root,
-        queries=("random", f"-2+cmd|' _C'!A{NAMED}"),
+        strategies=("random", f"-2+cmd|' _C'!A{NAMED}"),
         seeds=2,
         cycles=2,
         reference="random",
@@ -219,7 +219,7 @@ def test_tables_of_a_terminal_obey_no_name(study: Path) -> None:
 def test_a_strategy_that_is_no_line_is_refused_in_a_sentence(tmp_path: Path) -> None:
     for name in ("a\nb", "a\x1b[1m", "..", ""):
         root = write_study(tmp_path / "s", ("random",), 1, 1, None)
-        about = json.loads((root / "study.json").read_text()) | {"queries": [name]}
+        about = json.loads((root / "study.json").read_text()) | {"strategies": [name]}
         (root / "study.json").write_text(json.dumps(about))
         with pytest.raises(ValueError, match="is no strategy"):
             read_study(root)

@@ -20,7 +20,7 @@ from fallow.cli.site_words import SiteLines
 from fallow.core.messages import Request, Step
 from fallow.federation.site.serve import _announce_replies
 from fallow.network.envelope import sign_message
-from fallow.queries import Entropy
+from fallow.strategies import Entropy
 from tests.federation.hosts import SECRET, Leader, folder
 from tests.federation.test_program_cli import Said, begun, fallow
 from tests.federation.worlds import tiny

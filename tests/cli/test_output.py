@@ -34,7 +34,7 @@ def test_a_quiet_command_still_says_what_is_wrong(fallow: Command) -> None:
 def test_what_a_run_came_to_is_one_object(fallow: Command) -> None:
     about = json.loads(fallow(*RUN, "--json").out)
     assert about["study"] == "study" and about["report"] == "study/report.html"
-    assert about["table"][0]["query"] == "random"
+    assert about["table"][0]["strategy"] == "random"
     assert "ends at" in about["summary"]
     assert json.loads(fallow("report", "study", "--json").out) == {
         "report": "study/report.html"
@@ -63,13 +63,13 @@ def test_lists_have_names_for_people_and_for_programs(
 
 def test_a_short_name_sets_and_an_ambiguous_one_says_which(fallow: Command) -> None:
     assert fallow(*RUN, "--set", "lr=0.05", "--dry-run").code == 0
-    said = fallow(*RUN, "--set", "query=ifal", "--set", "lr=0.05")
+    said = fallow(*RUN, "--set", "strategy=ifal", "--set", "lr=0.05")
     assert (
         said.says()
-        == "lr may be training_config.optimizer.lr or query.lr; write one of them"
+        == "lr may be training_config.optimizer.lr or strategy.lr; write one of them"
     )
-    said = fallow("compare", "tiny.toml", "--set", "query=ahfal", "--set", "tau=3")
-    assert "name them with --query" in said.says()
+    said = fallow("compare", "tiny.toml", "--set", "strategy=ahfal", "--set", "tau=3")
+    assert "name them with --strategy" in said.says()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -85,7 +85,7 @@ def test_a_shell_gets_its_script(fallow: Command, shell: str) -> None:
         ("fallow rep", "report"),
         ("fallow run dem", "demo"),
         ("fallow run demo --set training_config.opt", "training_config.optimizer.lr="),
-        ("fallow compare demo --query random,entr", "random,entropy"),
+        ("fallow compare demo --strategy random,entr", "random,entropy"),
     ],
 )
 def test_tab_completes_commands_recipes_settings_and_strategies(

@@ -89,11 +89,11 @@ def test_numbers_to_predict_have_strategies_of_their_own(
         "scores has numbers to predict: random, badge, random@training=closed-form and"
         in dry.out
     )
-    assert "instead of random, margin," in dry.out and "--query names others" in dry.out
+    assert "instead of random, margin," in dry.out and "--strategy names others" in dry.out
     done = fallow(*words, "--out", "runs/a")
     assert done.code == 0, done
     told = json.loads(Path("runs/a/study.json").read_text())
-    assert told["queries"][:2] == ["random", "badge"]
+    assert told["strategies"][:2] == ["random", "badge"]
     assert told["reference"] == "badge@training=closed-form"
     one = fallow(
         "run", "scores.csv", "--label", "score", "--site", "ward", *SHORT[:4], "--dry-run"
@@ -116,4 +116,6 @@ def test_a_table_with_empty_cells_runs_with_no_strategy_named(
     done = fallow(*words, "--out", "runs/b")
     assert done.code == 0, done
     told = json.loads(Path("runs/b/study.json").read_text())
-    assert any(query.endswith("@training=closed-form") for query in told["queries"])
+    assert any(
+        strategy.endswith("@training=closed-form") for strategy in told["strategies"]
+    )

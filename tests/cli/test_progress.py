@@ -18,9 +18,11 @@ def test_the_rounds_of_a_line_are_those_of_the_strategy() -> None:
     cells = [StudyRun("random", 0), StudyRun(CLOSED, 0)]
     console = Console(file=screen, width=200)
     with Watch(fl.Recipe("a", rounds=4, cycles=1), cells, console) as watch:
-        for query in (CLOSED, "random"):
+        for strategy in (CLOSED, "random"):
             watch.shown = -100.0  # the next line is due
-            watch({"event": "round", "query": query, "seed": 0, "cycle": 0, "round": 0})
+            watch(
+                {"event": "round", "strategy": strategy, "seed": 0, "cycle": 0, "round": 0}
+            )
     first, second = screen.getvalue().splitlines()
     assert first.startswith(" 25%")
     assert "cycle 0, round 1 of 1" in first

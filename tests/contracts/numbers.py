@@ -12,7 +12,7 @@ from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label
 from fallow.training import FedAvg
 from tests.contracts.strategies import FOR_NUMBERS
-from tests.queries.regression import federation
+from tests.strategies.regression import federation
 from tests.worlds import Tables, World
 from tests.worlds import world as with_classes
 
@@ -39,8 +39,8 @@ def with_numbers(
     made = federation(rows, strategy, seed=seed, runtime=runtime, solver=FedAvg())
     for name, site in made.members.items():
         site.parts = replace(site.parts, hidden=classes[name].parts.hidden)
-        labelled = classes[name].labelled.tolist()
-        labels = zip(labelled, classes[name].labels.tolist(), strict=True)
+        labeled = classes[name].labeled.tolist()
+        labels = zip(labeled, classes[name].labels.tolist(), strict=True)
         site.buy([Label(row, y, cycle=-1) for row, y in labels])
         for model in ("local", "global"):
             site.remember(model, site.parts.fresh(torch.Generator()))

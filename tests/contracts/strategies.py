@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fallow.core.methods import Query
-from fallow.queries import (
+from fallow.strategies import (
     ACSFW,
     AHFAL,
     BADGE,

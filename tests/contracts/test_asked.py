@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from fallow import compat, queries, training
+from fallow import compat, strategies, training
 from fallow.core import Request, Step
 from fallow.core.build import names
 from fallow.core.disclosure import Disclosure
@@ -16,8 +16,8 @@ from fallow.encoders.filling import Filling
 from fallow.experiment.audit import Audit
 from fallow.federation.people import People
 from fallow.network.checks import check_order
-from fallow.queries import FALE, Entropy
 from fallow.sites.answering import answer_step
+from fallow.strategies import FALE, Entropy
 from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust, personal
 from fallow.training.personal import DPFL, Ditto, FedProxFT
 from fallow.training.retention import Retention
@@ -34,7 +34,7 @@ from tests.worlds import tables, world
 
 EVERY = [
     cls()
-    for p in (queries, training, personal, compat)
+    for p in (strategies, training, personal, compat)
     for _, cls in sorted(names(p).items())
 ]
 EVERY += [Scaling(), Scaling(of_cells=True), Filling(Missing()), Retention(FedAvg())]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 import fallow as fl
-from fallow import queries
+from fallow import strategies
 from fallow.core.build import names
 
 REFUSED = {
@@ -14,8 +14,8 @@ REFUSED = {
     "IFAL": "trains a teacher by steps",
     "FEAL": "reads outputs as evidence",
 }
-CLASSES = [name for name, cls in names(queries).items() if cls.contract.classes]
-NUMBERS = [name for name, cls in names(queries).items() if not cls.contract.classes]
+CLASSES = [name for name, cls in names(strategies).items() if cls.contract.classes]
+NUMBERS = [name for name, cls in names(strategies).items() if not cls.contract.classes]
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +23,11 @@ def world() -> fl.Federation:
     return fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
 
 
-def run(world: fl.Federation, query: str) -> fl.Run:
+def run(world: fl.Federation, strategy: str) -> fl.Run:
     return fl.run(
         world,
-        query,
-        "closed-form",
+        strategy,
+        training="closed-form",
         encoder="identity",  # quick
         rows=200,
         test_rows=100,
@@ -44,14 +44,16 @@ def test_every_strategy_is_for_classes_or_for_numbers() -> None:
     assert set(NUMBERS) >= {"BAIT", "ACSFW"}
 
 
-@pytest.mark.parametrize("query", sorted(set(CLASSES) - REFUSED.keys()))
-def test_it_chooses_rows_by_a_head_in_closed_form(world: fl.Federation, query: str) -> None:
-    done = run(world, query)
-    assert done.records["labelled"].tolist() == [24, 36]
+@pytest.mark.parametrize("strategy", sorted(set(CLASSES) - REFUSED.keys()))
+def test_it_chooses_rows_by_a_head_in_closed_form(
+    world: fl.Federation, strategy: str
+) -> None:
+    done = run(world, strategy)
+    assert done.records["labeled"].tolist() == [24, 36]
     assert done.records["accuracy"].iloc[-1] > 0.4  # chance is 0.1
 
 
-@pytest.mark.parametrize("query", sorted(REFUSED))
-def test_it_is_refused_in_one_sentence(world: fl.Federation, query: str) -> None:
-    with pytest.raises((ValueError, RuntimeError), match=REFUSED[query]):
-        run(world, query)
+@pytest.mark.parametrize("strategy", sorted(REFUSED))
+def test_it_is_refused_in_one_sentence(world: fl.Federation, strategy: str) -> None:
+    with pytest.raises((ValueError, RuntimeError), match=REFUSED[strategy]):
+        run(world, strategy)

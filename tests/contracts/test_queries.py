@@ -8,11 +8,11 @@ from typing import Any, Literal, get_origin, get_type_hints
 import pytest
 import torch
 
-import fallow.queries
+import fallow.strategies
 from fallow.core import Method, stream
 from fallow.core.build import names
 from fallow.network.bytes import Bytes
-from fallow.queries import AHFAL, Entropy, Random
+from fallow.strategies import AHFAL, Entropy, Random
 from tests.contracts.numbers import world
 from tests.contracts.strategies import STRATEGIES, of_all, of_logits
 from tests.worlds import Table, World, tables
@@ -25,7 +25,7 @@ def choices(strategy: Any) -> list[str]:
 
 
 def test_every_exported_strategy_is_in_the_table() -> None:
-    assert {type(s).__name__ for s in STRATEGIES} == set(names(fallow.queries))
+    assert {type(s).__name__ for s in STRATEGIES} == set(names(fallow.strategies))
 
 
 # -- what it says of itself -----------------------------------------------------------------------

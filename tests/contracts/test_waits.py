@@ -12,7 +12,7 @@ from typing import Any, final
 import pytest
 
 import fallow as fl
-from fallow import queries, training
+from fallow import strategies, training
 from fallow.core.build import names
 from fallow.core.methods import site_function
 from fallow.core.view import Release
@@ -67,7 +67,7 @@ class Recorder:
             return value
 
         def of_rows(*args: Any, **more: Any) -> Any:
-            if {"labelled", "validation"} & {*map(str, args), *map(str, more.values())}:
+            if {"labeled", "validation"} & {*map(str, args), *map(str, more.values())}:
                 self.is_read = True
             return value(*args, **more)
 
@@ -106,19 +106,19 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     return seen
 
 
-def run_small(query: str, algorithm: Any, data: str, **settings: Any) -> None:
+def run_small(strategy: str, algorithm: Any, data: str, **settings: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sites = fl.Federation(data, fl.IID(), sites=3)
         small = {"cycles": 1, "rounds": 1, "initial": 6, "per_cycle": 4, **settings}
-        fl.run(sites, query, algorithm, **small)
+        fl.run(sites, strategy, training=algorithm, **small)
 
 
-QUERIES = sorted(names(queries).items())
+STRATEGIES = sorted(names(strategies).items())
 TRAINING = sorted({**names(training), **names(personal)}.items())
 
 
-@pytest.mark.parametrize(("name", "cls"), QUERIES, ids=str)
+@pytest.mark.parametrize(("name", "cls"), STRATEGIES, ids=str)
 def test_statistics_of_labels_in_a_query_wait(name: str, cls: Any, reads: Reads) -> None:
     contract = cls.contract
     data = "iris" if contract.classes else "diabetes"

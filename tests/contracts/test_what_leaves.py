@@ -11,7 +11,9 @@ import torch
 from fallow.core import Answer, Contract, Delivered, Request, View
 from fallow.network.bytes import Bytes
 from fallow.network.wire import pack_request
-from fallow.queries import (
+from fallow.sites.in_process import InProcess
+from fallow.storage.packing import pack
+from fallow.strategies import (
     AHFAL,
     FALE,
     IFAL,
@@ -26,8 +28,6 @@ from fallow.queries import (
     Typical,
     TypicalUnsure,
 )
-from fallow.sites.in_process import InProcess
-from fallow.storage.packing import pack
 from tests.contracts.numbers import world
 from tests.contracts.strategies import of_all
 from tests.worlds import Tables, World, tables
@@ -135,7 +135,7 @@ def of_fisher() -> Listed:
     """What it sends where each site buys three rows, in as many parts."""
     k = 2 * CLASSES + 1
     triangle = (k * (k + 1) // 2,)
-    told: Shapes = {"products": triangle, "labelled": triangle, "rows": ()}
+    told: Shapes = {"products": triangle, "labeled": triangle, "rows": ()}
     exchanges: list[tuple[str, Shapes, Shapes]] = [("sum", told, {})]
     for _ in range(3):
         at: Shapes = {"inverse": (k, k), "drop": (k, k), "many": ()}

@@ -1,6 +1,6 @@
 import pytest
 
-from fallow import queries
+from fallow import strategies
 from fallow.core.build import build, find, names, nearest
 from fallow.core.names import OWN
 from fallow.models import networks
@@ -10,23 +10,23 @@ from fallow.models import networks
     "name", ["AHFAL", "ahfal", "LeastConfidence", "least-confidence", "least_confidence"]
 )
 def test_spelling_does_not_matter(name: str) -> None:
-    assert find(queries, name).__name__ in ("AHFAL", "LeastConfidence")
+    assert find(strategies, name).__name__ in ("AHFAL", "LeastConfidence")
 
 
 def test_fields_are_passed() -> None:
-    assert build(queries, "ahfal", tau=15.0).tau == 15.0
+    assert build(strategies, "ahfal", tau=15.0).tau == 15.0
 
 
 def test_an_unknown_class_names_the_nearest() -> None:
     with pytest.raises(
-        ValueError, match="'entrpy' is not one of the queries; did you mean"
+        ValueError, match="'entrpy' is not one of the strategies; did you mean"
     ):
-        build(queries, "entrpy")
+        build(strategies, "entrpy")
 
 
 def test_an_unknown_field_names_the_nearest() -> None:
     with pytest.raises(ValueError, match="ahfal has no field 'tua'; did you mean 'tau'"):
-        build(queries, "ahfal", tua=1)
+        build(strategies, "ahfal", tua=1)
 
 
 def test_a_word_near_nothing_lists_what_is_known() -> None:
@@ -34,17 +34,17 @@ def test_a_word_near_nothing_lists_what_is_known() -> None:
 
 
 def test_a_users_own_class_comes_from_its_module() -> None:
-    assert build(queries, "fractions:Fraction", OWN, numerator=3) == 3
+    assert build(strategies, "fractions:Fraction", OWN, numerator=3) == 3
 
 
 @pytest.mark.parametrize("name", ["no.such.module:Class", "fractions:Fractoin"])
 def test_a_module_or_class_that_is_not_there_is_said(name: str) -> None:
     with pytest.raises(ValueError, match=name):
-        find(queries, name, OWN)
+        find(strategies, name, OWN)
 
 
 def test_only_exported_classes_are_found() -> None:
-    assert set(names(queries)) == set(queries.__all__)
+    assert set(names(strategies)) == set(strategies.__all__)
 
 
 def test_a_field_of_another_kind_is_said_with_what_it_takes() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow import models, queries, training
+from fallow import models, strategies, training
 from fallow.core.build import build, find
 from fallow.core.names import (
     BUILT_IN,
@@ -45,7 +45,7 @@ def policy() -> NamePolicy:
 @pytest.mark.parametrize("name", ["subprocess:Popen", "runpy:run_path", "os:system"])
 def test_a_function_of_python_is_no_method(name: str) -> None:
     with pytest.raises(ValueError, match="part of Python"):
-        build(queries, name)
+        build(strategies, name)
     with pytest.raises(ValueError, match="part of Python"):
         check_name(name, BUILT_IN)
 
@@ -54,7 +54,7 @@ def test_a_class_that_nobody_allowed_is_named_with_its_digest_and_not_imported(
     mark: Path,
 ) -> None:
     digest = distribution_digest("my-methods")
-    for ask in (check_name, lambda name, policy: find(queries, name, policy)):
+    for ask in (check_name, lambda name, policy: find(strategies, name, policy)):
         with pytest.raises(ValueError, match=f'my-methods = "{digest}" under .allow.'):
             ask(f"{MODULE}.new:Fancy", BUILT_IN)
     assert not mark.exists()
@@ -65,7 +65,7 @@ def test_an_allowed_class_is_built_and_checking_its_name_imports_nothing(
 ) -> None:
     check_name(f"{MODULE}.new:Fancy", policy())
     assert not mark.exists()
-    assert build(queries, f"{MODULE}.new:Fancy", policy(), k=3).k == 3
+    assert build(strategies, f"{MODULE}.new:Fancy", policy(), k=3).k == 3
     assert mark.exists()
 
 
@@ -76,7 +76,7 @@ def test_other_code_under_an_allowed_name_is_not_imported(
     with (tmp_path / "site" / MODULE / "new.py").open("a") as file:
         file.write("# one more line\n")
     with pytest.raises(ValueError, match="its code has changed"):
-        find(queries, f"{MODULE}.new:Fancy", before)
+        find(strategies, f"{MODULE}.new:Fancy", before)
     assert not mark.exists()
 
 
@@ -87,13 +87,13 @@ def test_other_code_under_an_allowed_name_is_not_imported(
         ("Plain", "it is not a dataclass"),
         ("Path", "it is not a dataclass"),
         ("Net", "it is not a dataclass"),
-        ("Borrowed", "is a class of fallow.queries"),
+        ("Borrowed", "is a class of fallow.strategies"),
         ("nowhere", "could not be loaded"),
     ],
 )
 def test_only_a_query_stands_for_a_query(attribute: str, reason: str, mark: Path) -> None:
     with pytest.raises(ValueError, match=reason):
-        build(queries, f"{MODULE}.new:{attribute}", policy())
+        build(strategies, f"{MODULE}.new:{attribute}", policy())
 
 
 def test_only_a_module_stands_for_a_model_and_only_training_trains(mark: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_file_beside_those_that_were_looked_at_is_not_imported(
         monkeypatch,
     )
     with pytest.raises(ValueError, match="did not come with Fallow"):
-        find(queries, f"{MODULE}.evil:Fancy", policy())
+        find(strategies, f"{MODULE}.evil:Fancy", policy())
     assert not mark.exists()
 
 
@@ -130,7 +130,7 @@ def test_a_module_that_stands_before_an_allowed_one_is_not_imported(
     allowed = policy()
     monkeypatch.syspath_prepend(str(before))
     with pytest.raises(ValueError, match="stands before it"):
-        find(queries, f"{MODULE}.new:Fancy", allowed)
+        find(strategies, f"{MODULE}.new:Fancy", allowed)
     assert not mark.exists()
 
 
@@ -167,20 +167,20 @@ def test_ones_own_choice_is_pinned_to_the_code_that_is_there_now(mark: Path) -> 
 
 
 def test_what_fallow_exports_for_comparisons_needs_no_permission() -> None:
-    assert build(queries, "fallow.compat:NaNKSAS").contract.title
+    assert build(strategies, "fallow.compat:NaNKSAS").contract.title
     for name in ("fallow.compat:__name__", "fallow.compat:dataclass"):
         with pytest.raises(ValueError, match=r"is no class of|could not be loaded"):
-            find(queries, name)
+            find(strategies, name)
     with pytest.raises(ValueError, match=r"did not come with Fallow"):
-        find(queries, "fallow.cli.app:Any")
+        find(strategies, "fallow.cli.app:Any")
 
 
 @pytest.mark.parametrize(
     "name", ["a.b", "x:y:z", "../evil:X", "a b:C", ":X", "a:", "a:b.c"]
 )
 def test_a_name_of_another_form_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"form module:Class|not one of the queries"):
-        find(queries, name, OWN)
+    with pytest.raises(ValueError, match=r"form module:Class|not one of the strategies"):
+        find(strategies, name, OWN)
 
 
 @pytest.mark.parametrize("digest", ["", "sha256:", "sha256:" + "g" * 64, 3])

@@ -84,14 +84,14 @@ def test_the_type_of_the_labels_tells_the_task() -> None:
 
 def test_rows_without_a_label_are_allowed_in_training_alone() -> None:
     d = toy(y=torch.tensor([0, 1, -1, -1, 0, 1]))
-    assert d.is_labelled.tolist() == [True, True, False, False, True, True]
+    assert d.is_labeled.tolist() == [True, True, False, False, True, True]
     nan = float("nan")
     targets: dict[str, Any] = {
         "y": torch.tensor([1.0, nan, 2, 3, 4, 5]),
         "y_test": torch.ones(2),
         "classes": (),
     }
-    assert toy(**targets).is_labelled.tolist() == [True, False, True, True, True, True]
+    assert toy(**targets).is_labeled.tolist() == [True, False, True, True, True, True]
     with pytest.raises(ValueError, match="training rows only"):
         toy(**targets | {"y_test": torch.tensor([nan, 1.0])})
 

@@ -83,7 +83,7 @@ def test_minus_one_is_a_target_where_numbers_are_predicted() -> None:
     y = np.array([-1, 0, 1, 2, -1, 4])
     x = np.arange(12.0).reshape(6, 2)
     d = from_arrays(x, y, x_test=x + 0.5, y_test=y, task="regression")
-    assert bool(d.is_labelled.all()) and d.y.tolist() == d.y_test.tolist() == y.tolist()
+    assert bool(d.is_labeled.all()) and d.y.tolist() == d.y_test.tolist() == y.tolist()
 
 
 def test_a_named_set_keeps_its_own_rule_for_missing_values() -> None:

@@ -32,7 +32,7 @@ def table(
 
 
 def patients(n: int = 20) -> list[str]:
-    """n rows; the last two are unlabelled."""
+    """n rows; the last two are unlabeled."""
     labels = [*(("no", "yes")[i % 2] for i in range(n - 2)), "", " "]
     return [
         f"p{i},{20 + i},{'AB'[i % 2]},{('north', 'south')[i % 2]},{labels[i]}"
@@ -167,9 +167,7 @@ def test_whole_numbers_are_classes_in_their_order_and_other_numbers_are_targets(
         tmp_path, *(f"{i},{i / 7 if i % 5 else ''}" for i in range(30)), header="x,y"
     )
     d = from_table(real, "y")
-    assert (
-        d.task == "regression" and int((~d.is_labelled).sum()) == 6 and len(d.y_test) == 5
-    )
+    assert d.task == "regression" and int((~d.is_labeled).sum()) == 6 and len(d.y_test) == 5
 
 
 def test_a_second_table_is_the_test_set_with_the_same_columns(tmp_path: Path) -> None:
@@ -261,7 +259,7 @@ def test_an_npz_file_of_embeddings_is_read_without_pickles(tmp_path: Path) -> No
 def folder_of_images(root: Path, mode: str = "L", **sizes: tuple[int, int]) -> Path:
     image = pytest.importorskip("PIL.Image")
     for i in range(12):
-        kind = ("cat", "dog", "unlabelled")[i % 3]
+        kind = ("cat", "dog", "unlabeled")[i % 3]
         place = root / ("north", "south")[i % 2] / kind
         place.mkdir(parents=True, exist_ok=True)
         name = f"{i:02}"
@@ -271,14 +269,14 @@ def folder_of_images(root: Path, mode: str = "L", **sizes: tuple[int, int]) -> P
     return root
 
 
-def test_a_folder_of_images_has_sites_classes_and_unlabelled_ones(tmp_path: Path) -> None:
+def test_a_folder_of_images_has_sites_classes_and_unlabeled_ones(tmp_path: Path) -> None:
     d = open_dataset(folder_of_images(tmp_path))
     assert d.classes == ("cat", "dog") and d.group_names == ("north", "south")
     assert d.x.shape[1:] == (1, 4, 5) and len(d.x) + len(d.x_test) == 12
     assert int((d.y == -1).sum()) == 4 and d.ids is not None
     for name, x, y in zip(d.ids, d.x, d.y, strict=True):
         _, kind, file = name.split("/")
-        assert y == {"cat": 0, "dog": 1, "unlabelled": -1}[kind]
+        assert y == {"cat": 0, "dog": 1, "unlabeled": -1}[kind]
         assert x[0, 0, 0] == pytest.approx(int(file[:2]) * 20 / 127.5 - 1, abs=1e-6)
 
 
@@ -319,7 +317,7 @@ def test_open_dataset_takes_a_name_or_a_path_and_explains_the_rest(tmp_path: Pat
         open_dataset(tmp_path / "notes.txt")
 
 
-def test_agreed_classes_give_every_site_the_same_ids_whatever_it_has_labelled(
+def test_agreed_classes_give_every_site_the_same_ids_whatever_it_has_labeled(
     tmp_path: Path,
 ) -> None:
     agreed = ("no", "maybe", "yes")
@@ -327,7 +325,7 @@ def test_agreed_classes_give_every_site_the_same_ids_whatever_it_has_labelled(
     assert set(open_dataset(one, label="y", classes=agreed).y.tolist()) == {2}
     nothing = table(tmp_path, *(f"{i}," for i in range(5)), header="x,y")
     d = open_dataset(nothing, label="y", classes=agreed)
-    assert d.classes == agreed and len(d.x_test) == 0 and not d.is_labelled.any()
+    assert d.classes == agreed and len(d.x_test) == 0 and not d.is_labeled.any()
     assert from_arrays(np.eye(2), [1, -1], classes=("0", "1")).y.tolist() == [1, -1]
     with pytest.raises(
         ValueError, match=r"label 'maybee' is not one .*did you mean 'maybe'"

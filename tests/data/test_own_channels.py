@@ -85,7 +85,7 @@ def test_images_that_may_be_read_in_both_ways_are_refused(shape: tuple[int, ...]
     with pytest.raises(ValueError, match=words):
         fl.from_arrays(x, y)
     with pytest.raises(ValueError, match="give channels='first' or channels='last'"):
-        fl.select("random", x, n=1)
+        fl.select(x, "random", n=1)
     assert fl.from_arrays(x, y, channels="first").x.shape[1:] == shape
     last = fl.from_arrays(x, y, channels="last")
     assert last.x.shape[1:] == (shape[2], shape[0], shape[1])
@@ -125,19 +125,17 @@ def test_a_selection_reads_channels_as_a_data_set_does(digits: Arrays) -> None:
     torch.manual_seed(0)
     model = Small()
     torch.random.set_rng_state(torch_state)
-    first = fl.select("badge", x[30:], labelled=(x[:30], y[:30]), model=model, n=9)
+    first = fl.select(x[30:], "badge", labeled=(x[:30], y[:30]), model=model, n=9)
     moved = put_last(x)
-    parts: dict[str, Any] = {"labelled": (moved[:30], y[:30]), "model": model, "n": 9}
+    parts: dict[str, Any] = {"labeled": (moved[:30], y[:30]), "model": model, "n": 9}
     with pytest.warns(UserWarning, match="give channels='last' to confirm") as said:
-        last = fl.select("badge", moved[30:], **parts)
+        last = fl.select(moved[30:], "badge", **parts)
     assert len(said) == 1
     assert last.tolist() == first.tolist()
     assert (
-        fl.select("badge", moved[30:], channels="last", **parts).tolist() == first.tolist()
+        fl.select(moved[30:], "badge", channels="last", **parts).tolist() == first.tolist()
     )
     site = fl.Site(moved[30:], (moved[:30], y[:30]), model, channels="last")
-    assert (
-        fl.select("badge", sites={"site-0": site}, n=9)["site-0"].tolist() == first.tolist()
-    )
+    assert fl.select({"site-0": site}, "badge", n=9)["site-0"].tolist() == first.tolist()
     with pytest.raises(ValueError, match=r"give channels in each fl\.Site"):
-        fl.select("badge", sites={"a": site}, n=9, channels="last")
+        fl.select({"a": site}, "badge", n=9, channels="last")

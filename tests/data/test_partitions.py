@@ -86,13 +86,13 @@ def test_a_complete_partition_leaves_no_row_out(
 @pytest.mark.parametrize(
     "name", ["Dirichlet", "ExactDirichlet", "Patho", "Shards", "LongTail"]
 )
-def test_targets_and_unlabelled_rows_cannot_be_split_by_class(name: str) -> None:
+def test_targets_and_unlabeled_rows_cannot_be_split_by_class(name: str) -> None:
     rule: Partition = build(partitions, name)
     with pytest.raises(
         ValueError, match=r"regression targets.*use TargetDirichlet, IID or Natural"
     ):
         rule.split(np.linspace(0, 1, 100), 2, rng())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="100 rows are unlabelled"):
+    with pytest.raises(ValueError, match="100 rows are unlabeled"):
         rule.split(np.full(100, -1), 2, rng())
 
 

@@ -62,14 +62,14 @@ def long_tailed(seed: int, journal: Journal) -> tuple[World, Dataset]:
         score_rounds=1,
         initial=10,
         per_cycle=5,
-        query=Spec("entropy"),
+        strategy=Spec("entropy"),
         model=Spec("linear"),
     )
     return world_of(recipe, seed, found, journal), found
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_rows_that_a_query_scores_are_those_that_are_labelled_and_trained_on(
+def test_rows_that_a_query_scores_are_those_that_are_labeled_and_trained_on(
     seed: int,
 ) -> None:
     """Some public code draws the long tail twice, so that a number means two different images."""
@@ -82,8 +82,8 @@ def test_rows_that_a_query_scores_are_those_that_are_labelled_and_trained_on(
         held = site.x[:, 1].long()
         assert torch.equal(found.y[number], held)
         assert torch.equal(made.oracle.hidden[name], held)
-        assert len(site.labelled) == 15
-        assert torch.equal(site.labels, held[site.labelled])
+        assert len(site.labeled) == 15
+        assert torch.equal(site.labels, held[site.labeled])
     together = torch.cat([site.x[:, 0] for site in made.members.values()])
     assert (
         len(set(together.tolist())) == len(together) == longtail_counts(400, 10, 20).sum()

@@ -90,11 +90,11 @@ def test_validation_has_a_row_at_least_and_leaves_one(labels: list[int], seed: i
 
 def test_validation_of_targets_is_plain_and_odd_wishes_are_refused() -> None:
     assert len(validation_split(np.linspace(0, 1, 10), 0.2, rng())[1]) == 2
-    with pytest.raises(ValueError, match="1 labelled rows cannot give"):
+    with pytest.raises(ValueError, match="1 labeled rows cannot give"):
         validation_split(np.array([0]), 0.2, rng())
     with pytest.raises(ValueError, match=r"share is 1.0"):
         validation_split(np.array([0, 1]), 1.0, rng())
-    with pytest.raises(ValueError, match="1 of 3 rows are unlabelled"):
+    with pytest.raises(ValueError, match="1 of 3 rows are unlabeled"):
         validation_split(np.array([0, -1, 1]), 0.2, rng())
 
 
@@ -138,7 +138,7 @@ def test_held_out_rows_are_a_stratified_fifth_fixed_by_the_name() -> None:
     assert np.array_equal(np.sort(np.concatenate([train, test])), np.arange(100))
 
 
-def test_copies_of_a_row_stay_on_one_side_and_unlabelled_ones_in_training() -> None:
+def test_copies_of_a_row_stay_on_one_side_and_unlabeled_ones_in_training() -> None:
     x = (torch.arange(60) % 20).float()[:, None]
     y = np.arange(60) % 20 % 2
     y[45:] = -1

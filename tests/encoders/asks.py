@@ -23,7 +23,7 @@ from fallow.training import FedAvg
 
 
 def make_sites(encoder: Encoder, parts: Sequence[Tensor]) -> dict[str, LocalSite]:
-    """A site for each part of the rows, none of which is labelled."""
+    """A site for each part of the rows, none of which is labeled."""
     shape = tuple(parts[0].shape[1:])
     model = Linear((encoder.width(shape),), 2)
     layout = Layout.of(model)

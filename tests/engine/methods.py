@@ -58,7 +58,7 @@ class LookAhead:
 @final
 @dataclass(frozen=True)
 class Pupil:
-    """Takes after the model that was sent, on labelled rows and on pairs of rows of the pool: a
+    """Takes after the model that was sent, on labeled rows and on pairs of rows of the pool: a
     teacher, an objective with two passes, and everything that a batch carries."""
 
     def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:

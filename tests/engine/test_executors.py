@@ -78,4 +78,4 @@ def test_an_agreement_cannot_name_an_executor_that_its_machine_does_not_allow() 
 
 def test_a_class_of_fallow_that_is_no_executor_cannot_stand_for_one() -> None:
     with pytest.raises(ValueError, match="is no executor"):
-        find_executor("fallow.queries:Random", BUILT_IN)
+        find_executor("fallow.strategies:Random", BUILT_IN)

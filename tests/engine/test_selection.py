@@ -15,10 +15,10 @@ from fallow.core.streams import stream
 from fallow.engine.device import say_nothing
 from fallow.engine.placement import DeviceFailed, Placement
 from fallow.engine.selection import SelectionDevice
-from fallow.queries.acs_fw import frank_wolfe
-from fallow.queries.coverage import kernel
-from fallow.queries.lcmd import nearest
-from fallow.queries.parts import (
+from fallow.strategies.acs_fw import frank_wolfe
+from fallow.strategies.coverage import kernel
+from fallow.strategies.lcmd import nearest
+from fallow.strategies.parts import (
     Features,
     Gradients,
     cluster_rows,
@@ -28,7 +28,7 @@ from fallow.queries.parts import (
     nearest_centre,
     typicality,
 )
-from fallow.queries.parts.kmeans import _average
+from fallow.strategies.parts.kmeans import _average
 from tests.engine.jobs import DEVICE
 
 META = torch.device("meta")
@@ -49,8 +49,8 @@ def draw() -> torch.Generator:
 
 PRODUCTS: dict[str, Callable[[], Tensor]] = {
     "core-set": lambda: k_center(Features.of(rows()), 5, first=0),
-    "core-set, labelled": lambda: Features.of(rows()).nearest(Features.of(rows(7, seed=2))),
-    "gradients, labelled": lambda: gradients().nearest(gradients().at(torch.arange(6))),
+    "core-set, labeled": lambda: Features.of(rows()).nearest(Features.of(rows(7, seed=2))),
+    "gradients, labeled": lambda: gradients().nearest(gradients().at(torch.arange(6))),
     "gradients": lambda: k_center(gradients(), 5, first=0),
     "badge": lambda: k_means_pp(gradients().at(torch.arange(39, -1, -1)), 5, draw()),
     "lcmd": lambda: nearest(Features.of(rows()), Features.of(rows(7, seed=2)))[1],
@@ -67,7 +67,7 @@ PRODUCTS: dict[str, Callable[[], Tensor]] = {
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many rows as a device is worth, by another bound."""
-    monkeypatch.setattr("fallow.queries.parts.kmeans.LARGE", 1)
+    monkeypatch.setattr("fallow.strategies.parts.kmeans.LARGE", 1)
 
 
 @pytest.mark.parametrize("compute", PRODUCTS.values(), ids=PRODUCTS)

@@ -43,7 +43,7 @@ TINY = Recipe(
     training_config=TrainingConfig(
         (TrainingStage(1),), 8, Optimizer(lr=0.05, momentum=0.9)
     ),
-    query=Spec("ahfal"),
+    strategy=Spec("ahfal"),
     initial=0.1,
     per_cycle=0.1,
     rounds=3,

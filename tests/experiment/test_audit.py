@@ -20,10 +20,10 @@ from fallow.experiment.record import Audited, Record
 from fallow.experiment.run import Run
 from fallow.experiment.world import world_of
 from fallow.privacy import Privacy
-from fallow.queries import Margin
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label
+from fallow.strategies import Margin
 from tests.worlds import World, tables, world
 
 SITES = ("a", "b", "c")
@@ -33,7 +33,7 @@ RECIPE = Recipe(
     "audited",
     partition=Spec("iid"),
     sites=3,
-    query=Spec("margin"),
+    strategy=Spec("margin"),
     initial=4,
     per_cycle=5,
     cycles=2,
@@ -323,8 +323,8 @@ def records_of(recipe: Recipe, seed: int = 0, is_number: bool = False) -> list[R
 def test_every_cycle_with_a_query_has_an_audit_and_buys_no_more_labels() -> None:
     records = records_of(RECIPE)
     plain = records_of(replace(RECIPE, audit=0.0))
-    assert [record["labelled"] for record in records] == [12, 27, 42]
-    assert [record["labelled"] for record in plain] == [12, 27, 42]
+    assert [record["labeled"] for record in records] == [12, 27, 42]
+    assert [record["labeled"] for record in plain] == [12, 27, 42]
     found = [record.get("audit") for record in records]
     assert found[2] is None
     for audit in found[:2]:
@@ -348,7 +348,7 @@ def test_the_setting_is_part_of_a_digest_only_where_it_is_used() -> None:
 
 
 def test_errors_of_numbers_are_in_units_of_their_variance() -> None:
-    recipe = replace(RECIPE, training=Spec("fedavg"), query=Spec("random"), rounds=8)
+    recipe = replace(RECIPE, training=Spec("fedavg"), strategy=Spec("random"), rounds=8)
     found = records_of(recipe, is_number=True)
     audit = found[1]["audit"]
     assert audit["score"] is not None
@@ -377,6 +377,6 @@ def test_what_does_not_go_together_is_refused_in_a_sentence() -> None:
     with pytest.raises(ValueError, match="set queries_per_cycle=1 or audit=0"):
         Recipe("a", audit=0.1, queries_per_cycle=2)
     with pytest.raises(ValueError, match="fale chooses each budget from nothing"):
-        is_one_pass(Recipe("a", query=Spec("fale"), audit=0.1))
+        is_one_pass(Recipe("a", strategy=Spec("fale"), audit=0.1))
     with pytest.raises(ValueError, match=r"audit=0.1 does not work under local privacy"):
         records_of(replace(RECIPE, audit=0.1, privacy=Privacy(epsilon=1.0)))

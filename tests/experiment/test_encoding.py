@@ -34,7 +34,7 @@ TINY = Recipe(
     partition=Spec("dirichlet", {"alpha": 1.0}),
     sites=4,
     encoder=Spec("convolution", {"filters": 3, "patch": 3}),
-    query=Spec("entropy"),
+    strategy=Spec("entropy"),
     initial=0.1,
     per_cycle=0.1,
     cycles=1,
@@ -223,8 +223,8 @@ def test_strategies_share_the_first_phase_and_its_features(tmp_path: Path) -> No
     found = photos()
     phases = Phases(tmp_path)
     records = []
-    for query in ("entropy", "random", "entropy"):
-        recipe = replace(TINY, query=Spec(query))
+    for strategy in ("entropy", "random", "entropy"):
+        recipe = replace(TINY, strategy=Spec(strategy))
         run = Run(world_of(recipe, 0, found, journal := Journal()), journal, phases)
         records.append([r["accuracy"] for r in run.go()])
     assert records[0] == records[2]

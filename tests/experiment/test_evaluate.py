@@ -76,8 +76,8 @@ def test_where_nothing_is_trained_before_rows_are_chosen_there_are_no_pseudo_lab
     None
 ):
     journal = Journal()
-    recipe = recipe_from({**TINY, "model": "linear", "cycles": 1, "query": "typical"})
+    recipe = recipe_from({**TINY, "model": "linear", "cycles": 1, "strategy": "typical"})
     world = build_world(recipe, 0, journal)
     row = Run(world, journal).one_pass(1)[0]
-    assert row["labelled"] > 0
+    assert row["labeled"] > 0
     assert row["pseudo_labels"] is None

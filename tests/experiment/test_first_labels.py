@@ -20,7 +20,7 @@ RECIPE = Recipe(
     "few",
     partition=Spec("iid"),
     sites=3,
-    query=Spec("random"),
+    strategy=Spec("random"),
     initial=2,
     initial_by="typical",
     per_cycle=1,
@@ -73,7 +73,7 @@ def test_a_cohort_and_seed_give_the_same_first_labels_again() -> None:
     one = begin_run(RECIPE)
     other = begin_run(RECIPE)
     for name, site in one.world.members.items():  # type: ignore[attr-defined]
-        assert torch.equal(site.labelled, other.world.members[name].labelled)  # type: ignore[attr-defined]
+        assert torch.equal(site.labeled, other.world.members[name].labeled)  # type: ignore[attr-defined]
 
 
 def test_without_first_labels_nothing_is_asked() -> None:
@@ -89,7 +89,7 @@ def test_noise_on_counts_refuses_typical_first_labels_and_says_why() -> None:
 def test_a_run_with_typical_first_labels_ends_and_names_what_left() -> None:
     run = begin_run(RECIPE)
     records = run.go()
-    assert records[-1]["labelled"] == 9
+    assert records[-1]["labeled"] == 9
     verbs = {entry["verb"] for entry in records[0]["revealed"]}
     assert {"groups", "bids", "select"} <= verbs
 

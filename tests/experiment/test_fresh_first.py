@@ -102,4 +102,4 @@ def test_dpfl_searches_with_fresh_labels_and_no_label_is_lost(restart: Any) -> N
         FRESH, training=training, restart=restart, initial=16, cycles=1, rounds=4
     )
     found = Run(build_world(recipe, 0, Journal()), Journal()).go()
-    assert found[-1]["labelled"] == 3 * 20 and found[-1]["labels_validation"] == 3 * 10
+    assert found[-1]["labeled"] == 3 * 20 and found[-1]["labels_validation"] == 3 * 10

@@ -95,7 +95,7 @@ def test_what_sites_keep_and_buy_is_there_after_the_file_is_opened_again(
     again.close()
 
 
-def test_a_row_is_never_labelled_twice(journal: Journal) -> None:
+def test_a_row_is_never_labeled_twice(journal: Journal) -> None:
     journal.write("a", [Label(3, 1.0, 0)])
     with pytest.raises(Failed, match="UNIQUE constraint"):
         journal.write("a", [Label(3, 2.0, 1)])

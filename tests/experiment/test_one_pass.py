@@ -61,21 +61,23 @@ def recipe(tmp_path: Path) -> Recipe:
     )
 
 
-def run_query(recipe: Recipe, query: str, seed: int = 0) -> list[Record]:
+def run_query(recipe: Recipe, strategy: str, seed: int = 0) -> list[Record]:
     journal = Journal()
-    run = Run(build_world(variant(recipe, query), seed, journal), journal)
+    run = Run(build_world(variant(recipe, strategy), seed, journal), journal)
     return run.go()
 
 
-def run_and_read(recipe: Recipe, query: str, out: Path) -> list[dict[str, Any]]:
-    cell = StudyRun(query, 0)
+def run_and_read(recipe: Recipe, strategy: str, out: Path) -> list[dict[str, Any]]:
+    cell = StudyRun(strategy, 0)
     run_cell(Setup(recipe, out), cell)
     lines = (cell.folder(out) / "records.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 
-def list_bought_rows(out: Path, query: str, cycle: int) -> list[tuple[str, int]]:
-    journal = Journal(StudyRun(query, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite")
+def list_bought_rows(out: Path, strategy: str, cycle: int) -> list[tuple[str, int]]:
+    journal = Journal(
+        StudyRun(strategy, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite"
+    )
     found = [
         (site, label.row)
         for site in ("site-0", "site-1", "site-2")
@@ -90,7 +92,7 @@ def test_a_strategy_that_chooses_once_starts_anew_for_every_budget(
 ) -> None:
     rows = run_and_read(recipe, FALE, tmp_path / "out")
     assert [row["cycle"] for row in rows] == [1, 2]
-    assert [row["labelled"] for row in rows] == [
+    assert [row["labeled"] for row in rows] == [
         15,
         30,
     ]  # 5 a site and cycle, and none before
@@ -107,17 +109,21 @@ def test_first_labels_are_random_or_the_strategys_own(
     own = run_and_read(
         recipe, "fale@training=server-solve@initial_by=query", tmp_path / "b"
     )
-    assert [r["labelled"] for r in beside] == [r["labelled"] for r in own] == [21, 36]
+    assert [r["labeled"] for r in beside] == [r["labeled"] for r in own] == [21, 36]
     weights = [label.weight for label in _labels(tmp_path / "a", 1)]
     assert weights.count(1.0) == 6
-    assert all(label.weight != 1.0 for label in _labels(tmp_path / "b", 1, by_query=True))
+    assert all(
+        label.weight != 1.0 for label in _labels(tmp_path / "b", 1, by_strategy=True)
+    )
 
 
-def _labels(out: Path, cycle: int, by_query: bool = False) -> list[Any]:
-    query = "fale@training=server-solve"
-    if by_query:
-        query += "@initial_by=query"
-    journal = Journal(StudyRun(query, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite")
+def _labels(out: Path, cycle: int, by_strategy: bool = False) -> list[Any]:
+    strategy = "fale@training=server-solve"
+    if by_strategy:
+        strategy += "@initial_by=query"
+    journal = Journal(
+        StudyRun(strategy, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite"
+    )
     found = [label for i in range(3) for label in journal.load_labels(f"site-{i}")]
     journal.close()
     return found
@@ -146,7 +152,7 @@ def drop_seconds(row: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_shared_budget_goes_where_the_scores_are(recipe: Recipe, tmp_path: Path) -> None:
     (row, _) = run_and_read(recipe, FALE, tmp_path)
-    bought = [counts[0] for counts in row["labelled_per_site"].values()]
+    bought = [counts[0] for counts in row["labeled_per_site"].values()]
     assert sum(bought) == 15 and bought != [5, 5, 5]
 
 
@@ -164,14 +170,14 @@ def test_a_strategy_that_looks_at_a_model_cannot_choose_from_nothing(
 
 def test_a_run_may_begin_without_any_label(recipe: Recipe) -> None:
     rows = run_query(recipe, "random@initial=0")
-    assert [row["labelled"] for row in rows] == [0, 15, 30]
+    assert [row["labeled"] for row in rows] == [0, 15, 30]
     assert error_of(rows[0]) > error_of(rows[-1])
 
 
 def test_a_cycle_buys_its_budget_in_parts(recipe: Recipe) -> None:
     journal = Journal()
     run = Run(build_world(replace(recipe, queries_per_cycle=3), 0, journal), journal)
-    assert [row["labelled"] for row in run.go()] == [6, 21, 36]
+    assert [row["labeled"] for row in run.go()] == [6, 21, 36]
     steps = ("0/query", "0/query-1", "0/query-2", "1/query", "1/query-1", "1/query-2")
     assert all(journal.load_step(step) for step in steps)
     bought = [label.row for label in journal.load_labels("site-0")]
@@ -215,8 +221,8 @@ def test_scores_do_not_depend_on_the_units_of_the_data(
         arrays[name] = arrays[name] * 1000 - 7
     np.savez(tmp_path / "other.npz", **arrays)
     other = replace(recipe, data=str(tmp_path / "other.npz"))
-    for query in ("random", "random@training=server-solve"):
-        a, b = (error_of(run_query(r, query)[-1]) for r in (recipe, other))
+    for strategy in ("random", "random@training=server-solve"):
+        a, b = (error_of(run_query(r, strategy)[-1]) for r in (recipe, other))
         assert a == pytest.approx(b, rel=1e-3)
         assert 0 < a < 1.5
 
@@ -261,7 +267,7 @@ def test_trainer_is_a_short_form(recipe: Recipe) -> None:
 
 def test_a_bound_may_have_settings_of_its_own(recipe: Recipe) -> None:
     best = run_query(recipe, "bound:all-labels@training=server-solve")
-    assert [row["labelled"] for row in best] == [90]
+    assert [row["labeled"] for row in best] == [90]
     bought = run_query(recipe, "random@training=server-solve")
     assert error_of(best[0]) <= error_of(bought[-1])
     with pytest.raises(ValueError, match="is no upper bound"):

@@ -114,18 +114,16 @@ def test_labels_held_back_are_bought_and_train_nothing(
     world, (_, row) = fedavg
     for name, site in world.members.items():
         assert len(site.validation) == pytest.approx(0.2 * len(site.x), abs=3)
-        assert not set(site.validation.tolist()) & set(site.labelled.tolist())
+        assert not set(site.validation.tolist()) & set(site.labeled.tolist())
         assert len(site.pool) == 0
         assert (
-            len(site.labels)
-            == int(site.counts.sum())
-            == sum(row["labelled_per_site"][name])
+            len(site.labels) == int(site.counts.sum()) == sum(row["labeled_per_site"][name])
         )
-    assert row["labelled"] == 200
+    assert row["labeled"] == 200
     assert row["labels_validation"] == sum(
         len(s.validation) for s in world.members.values()
     )
-    per_class = row["labelled_per_class"]
+    per_class = row["labeled_per_class"]
     assert per_class is not None
     assert sum(per_class) == 200 - row["labels_validation"]
 
@@ -141,7 +139,7 @@ def test_every_purchase_of_a_run_is_split() -> None:
         score_rounds=1,
     )
     assert [row["labels_validation"] for row in rows] == [8, 16, 24]
-    assert [row["labelled"] for row in rows] == [20, 40, 60]
+    assert [row["labeled"] for row in rows] == [20, 40, 60]
     assert {len(site.validation) for site in world.members.values()} == {6}
 
 
@@ -213,7 +211,7 @@ def test_flipped_sites_learn_wrong_labels_and_are_not_scored() -> None:
         expected = true
         if name in world.flipped:
             expected = 9 - true
-        assert torch.equal(site.labels, expected[site.labelled])
+        assert torch.equal(site.labels, expected[site.labeled])
         held = SiteView(site, 0).held
         assert torch.equal(held, expected[site.validation])
 

@@ -28,7 +28,7 @@ CELL = StudyRun("random", 0)
 STEP = 11 if os.environ.get("FALLOW_SOAK") else 31
 DPFL: dict[str, Any] = {
     "training": Spec("dpfl", {"budget": 2, "tau_init": 1}),
-    "query": Spec("random"),
+    "strategy": Spec("random"),
     "validation": 0.4,
     "test": "own",
     "cycles": 1,

@@ -52,7 +52,7 @@ LATER: dict[str, Any] = {  # decides nothing before the first query
     "restart": "continue",
     "local_source": "scratch",
     "local_training_config": TrainingConfig((TrainingStage(9),)),
-    "query": Spec("entropy"),
+    "strategy": Spec("entropy"),
     "protocol": "one_pass",
     "queries_per_cycle": 2,
     "fresh_first": True,
@@ -64,7 +64,7 @@ LATER: dict[str, Any] = {  # decides nothing before the first query
 WORDS: dict[str, Any] = {  # decides nothing at all
     "name": "other",
     "title": "Other",
-    "queries": ("random",),
+    "strategies": ("random",),
     "reference": "random",
     "seeds": 3,
     "bounds": ("pooled",),
@@ -137,8 +137,8 @@ def test_a_phase_with_noise_in_training_is_each_runs_own(
         training_config=TrainingConfig(),
     )
     setup = Setup(noisy, tmp_path / "study")
-    for query in ("random", "entropy"):
-        run_cell(setup, StudyRun(query, 0))
+    for strategy in ("random", "entropy"):
+        run_cell(setup, StudyRun(strategy, 0))
     assert not list((setup.out / "phases").glob("*.safetensors"))
 
 

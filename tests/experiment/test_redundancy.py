@@ -1,4 +1,4 @@
-"""How near picks are to what collaborators have labelled, against the plain form."""
+"""How near picks are to what collaborators have labeled, against the plain form."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_it_is_the_mean_of_the_largest_cosines_to_rows_of_collaborators() -> Non
     assert redundancy(world) == pytest.approx(sum(found) / len(found), abs=1e-6)
 
 
-def test_what_a_collaborator_has_labelled_itself_is_as_redundant_as_can_be() -> None:
+def test_what_a_collaborator_has_labeled_itself_is_as_redundant_as_can_be() -> None:
     world = make_world_with_picks()
     first, second, *_ = world.members.values()
     rows = first.memory["picks"]["rows"]

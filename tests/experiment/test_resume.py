@@ -51,7 +51,7 @@ WORLDS: dict[str, dict[str, Any]] = {
         "restart": "continue",
     },
     "bytes": {"cycles": 1},
-    "an audit": {"audit": 0.3, "cycles": 1, "query": Spec("entropy"), "initial": 0.2},
+    "an audit": {"audit": 0.3, "cycles": 1, "strategy": Spec("entropy"), "initial": 0.2},
     "labels held back": {
         "training": Spec("tests.experiment.alone:Alone"),
         "validation": 0.4,

@@ -26,7 +26,7 @@ RECIPE = Recipe(
     "stopping",
     partition=Spec("iid"),
     sites=3,
-    query=Spec("margin"),
+    strategy=Spec("margin"),
     initial=2,
     per_cycle=2,
     cycles=6,
@@ -41,7 +41,7 @@ RECIPE = Recipe(
 def record(cycle: int, **more: object) -> Record:
     found: Record = {
         "cycle": cycle,
-        "labelled": 60 + 100 * cycle,
+        "labeled": 60 + 100 * cycle,
         "accuracy": None,
         "mse": None,
         "final": True,
@@ -96,7 +96,7 @@ def test_what_was_decided_holds_after_a_restart(tmp_path: Path) -> None:
 def test_no_label_is_bought_after_a_stop() -> None:
     run = run_of(RECIPE)
     records = run.go()
-    assert records[-1]["labelled"] == 3 * (2 + 3 * 2)
+    assert records[-1]["labeled"] == 3 * (2 + 3 * 2)
     sites = run.world.members.values()  # type: ignore[attr-defined]
     assert sum(len(site.labels) for site in sites) == 24
 
@@ -124,7 +124,7 @@ def test_it_stops_where_the_curve_is_flat_and_goes_on_where_it_is_steep() -> Non
 
 def test_scores_of_several_rounds_and_of_several_runs_are_means() -> None:
     rounds = [record(0, accuracy=0.5), record(0, accuracy=0.7), record(1, accuracy=0.9)]
-    rounds[1]["labelled"] = rounds[0]["labelled"]
+    rounds[1]["labeled"] = rounds[0]["labeled"]
     (first, second) = scores_of(rounds, "test")
     assert [first.error, second.error] == pytest.approx([0.4, 0.1])
     other = [record(0, accuracy=0.8), record(1, accuracy=0.9), record(2, accuracy=1.0)]
@@ -154,13 +154,13 @@ def test_the_first_scores_that_make_a_curve_are_taken() -> None:
 
 def test_a_budget_that_is_chosen_from_nothing_has_no_cycle_to_stop_after() -> None:
     with pytest.raises(ValueError, match="there is no cycle to stop after"):
-        is_one_pass(Recipe("a", query=Spec("fale"), stop=SOON))
+        is_one_pass(Recipe("a", strategy=Spec("fale"), stop=SOON))
 
 
 def test_a_record_without_its_labels_or_its_score_is_no_point_of_a_curve() -> None:
     whole = record(0, accuracy=0.5)
     assert len(scores_of([whole], "test")) == 1
-    assert scores_of([record(0, accuracy=0.5, labelled=None)], "test") == []
+    assert scores_of([record(0, accuracy=0.5, labeled=None)], "test") == []
     scoreless = record(0)
     del scoreless["mse"]
     assert scores_of([scoreless], "test") == []

@@ -31,7 +31,7 @@ def agreed(
     sites: tuple[str, ...] = ("north", "south"),
     **more: Any,
 ) -> Agreement:
-    """An agreement of a tiny recipe: ``agreed("query=entropy", seed=3)``."""
+    """An agreement of a tiny recipe: ``agreed("strategy=entropy", seed=3)``."""
     words = dict(pair.split("=", 1) for pair in ("cycles=1", "rounds=1", *settings))
     recipe = at_sites(with_settings(Recipe("tiny"), words), "hearts", len(sites), schema)
     about = Agreement("hearts", recipe, schema, sites, b"k" * 32, waits=Waits(quorum=1))

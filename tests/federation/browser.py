@@ -1,4 +1,4 @@
-"""A real browser for tests of the labelling page, where there is one."""
+"""A real browser for tests of the labeling page, where there is one."""
 
 from __future__ import annotations
 

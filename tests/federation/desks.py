@@ -1,4 +1,4 @@
-"""Small desks for the tests of the labelling page and of labels in and out."""
+"""Small desks for the tests of the labeling page and of labels in and out."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ TINY = Recipe(
 
 
 def agreement(*settings: str, schema: Schema = SCHEMA, **more: Any) -> Agreement:
-    """A tiny study of three sites: ``agreement("query=entropy", smallest=3)``."""
+    """A tiny study of three sites: ``agreement("strategy=entropy", smallest=3)``."""
     recipe = with_settings(TINY, dict(pair.split("=", 1) for pair in settings))
     recipe = at_sites(recipe, "hospitals", len(SITES), schema)
     return Agreement("hospitals", recipe, schema, SITES, verify_key(SECRET), **more)
@@ -69,7 +69,7 @@ def folder(
 ) -> SiteFolder:
     """The folder of a site whose rows are near the corner of their class; those ``brought`` have
     their label in the file, and all test rows have theirs."""
-    agreed = agreed or agreement("query=entropy")
+    agreed = agreed or agreement("strategy=entropy")
     draw = np.random.default_rng(0)
     files = {}
     for name, rows, known in (("rows", ROWS, brought), ("test", TESTS, range(TESTS))):

@@ -3,7 +3,7 @@
 Run as ``python -m tests.federation.labeller F``.
 
 It answers what is open, one question after another, with what ``F/truth.json`` says of each row.
-Odd sites are answered on the ledger, as the labelling page does; the others by a CSV file that is
+Odd sites are answered on the ledger, as the labeling page does; the others by a CSV file that is
 exported, filled in and imported.  A line of ``F/given.txt`` is an answer that was acknowledged: it
 is on the disk before the next one is given, so that afterwards none of them may be missing.
 """

@@ -28,9 +28,9 @@ from fallow.federation.schema import Column, Schema
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.study_file import write_agreement
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.queries.base import Budget, Memo, orders
 from fallow.settings.recipe import Recipe
 from fallow.storage.packing import unpack
+from fallow.strategies.base import Budget, Memo, orders
 from tests.federation.worlds import WAITS, Federation
 from tests.packages import install
 
@@ -90,7 +90,7 @@ def planted(
     policy: NamePolicy = BUILT_IN,
     **chosen: Any,
 ) -> Federation:
-    """Sites; at `PLANTED` everything has a name of its own, and one row comes labelled.  ``first``:
+    """Sites; at `PLANTED` everything has a name of its own, and one row comes labeled.  ``first``:
     how many rows do everywhere beside it.  ``policy``: whose classes everybody allows."""
     chosen["allow"] = policy.allowed
     agreed_on = schema(is_class)
@@ -321,7 +321,7 @@ class Leaky:
     def peek(self, view: View) -> Answer:
         if self.what == "labels":
             return {"seen": 0.25 * view.labels + 3}
-        seen = -0.1 * view.rows("labelled")
+        seen = -0.1 * view.rows("labeled")
         return {"seen": seen.T if self.what == "columns" else seen}
 
     def select(self, view: View, n: int) -> Picks:
@@ -339,7 +339,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 import torch
 from fallow.core import Answer, Ask, Contract, Picks, View
-from fallow.queries.base import Budget, Memo, orders
+from fallow.strategies.base import Budget, Memo, orders
 """
     source = {f"{LEAKY}.py": f"{head}\n{inspect.getsource(Leaky)}"}
     install(folder, "leaky-of-tests", source, patch)

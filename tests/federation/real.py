@@ -35,7 +35,7 @@ SHORT = Recipe(
     "short",
     model=Spec("linear"),
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
-    query=Spec("entropy"),
+    strategy=Spec("entropy"),
     initial=4,
     per_cycle=3,
     rounds=1,
@@ -196,9 +196,9 @@ def real(
             calling = {name: f"127.0.0.1:{port}" for name, port in parties.ports.items()}
         made = {name: joined(folder, name, office, calling[name]) for name in agreed.sites}
         found = Real(folder, alike, office, made, flare=parties)
-        labelling = Thread(target=found.label, daemon=True)
+        labeling = Thread(target=found.label, daemon=True)
         if people:
-            labelling.start()
+            labeling.start()
         try:
             yield found
         finally:
@@ -206,7 +206,7 @@ def real(
                 parties.close()
             found.close()
             if people:
-                labelling.join()
+                labeling.join()
             alike.close()
 
 

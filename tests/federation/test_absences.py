@@ -211,8 +211,8 @@ def advance_in(world: Federation) -> Callable[[Event], None]:
     [
         ("round", {"cycle": 0, "round": 0}, "round 2 of cycle 0"),
         ("query", {"cycle": 0}, "the query of cycle 0"),
-        ("labelled", {"step": "0/query"}, "the end of the query of cycle 0"),
-        ("labelled", {"step": "0/initial"}, "the end of the first labels"),
+        ("labeled", {"step": "0/query"}, "the end of the query of cycle 0"),
+        ("labeled", {"step": "0/initial"}, "the end of the first labels"),
         ("round", {"cycle": 1, "round": 2}, "model/finish"),
     ],
 )
@@ -299,7 +299,7 @@ def test_a_site_without_which_a_cycle_was_closed_hears_so_with_its_next_order(
 
     def say(event: Event) -> None:
         world.label(event)
-        if event["event"] == "labelled" and event["step"] == "0/query":
+        if event["event"] == "labeled" and event["step"] == "0/query":
             world.link.down = {"davos"}
         if event["event"] == "round" and event["cycle"] == 1 and not before:
             before.append(heard(world, "davos"))
@@ -312,7 +312,7 @@ def test_a_site_without_which_a_cycle_was_closed_hears_so_with_its_next_order(
     assert heard(world, "basel") == []
 
 
-def test_people_whose_labelling_was_cut_short_hear_so_at_once(tmp_path: Path) -> None:
+def test_people_whose_labeling_was_cut_short_hear_so_at_once(tmp_path: Path) -> None:
     world = tiny(tmp_path, ROUNDS, away={"davos"})
     looks: list[str] = []
 
@@ -325,5 +325,5 @@ def test_people_whose_labelling_was_cut_short_hear_so_at_once(tmp_path: Path) ->
 
     assert world.program(say).go()
     (said,) = [line for line in heard(world, "davos") if "query of cycle 0" in line]
-    assert "ended the labelling of the query of cycle 0 before its deadline" in said
+    assert "ended the labeling of the query of cycle 0 before its deadline" in said
     assert [line for line in heard(world, "basel") if "query" in line] == []

@@ -43,7 +43,7 @@ def written(path: Path, old: str, new: str) -> Path:
 def test_what_is_written_is_read_again_for_every_recipe() -> None:
     for recipe in RECIPES.values():
         schema = NUMBERS if recipe.name.startswith("fale") else TABLE
-        real = replace(recipe, flip=0, target_scale="labelled")
+        real = replace(recipe, flip=0, target_scale="labeled")
         sites = ("east", "north", "south")
         about = Agreement(
             "hearts", at_sites(real, "hearts", 3, schema), schema, sites, b"k" * 32
@@ -67,8 +67,8 @@ def test_what_a_training_method_brings_along_is_written_where_it_is_otherwise() 
 
 
 def test_a_file_has_the_whole_agreement(tmp_path: Path) -> None:
-    write_agreement(tmp_path / "study.toml", agreed("query=ahfal:tau=15"))
-    assert read_agreement(tmp_path / "study.toml") == agreed("query=ahfal:tau=15")
+    write_agreement(tmp_path / "study.toml", agreed("strategy=ahfal:tau=15"))
+    assert read_agreement(tmp_path / "study.toml") == agreed("strategy=ahfal:tau=15")
 
 
 def test_a_file_names_the_certificate_of_the_coordinators_machine(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_file_names_the_certificate_of_the_coordinators_machine(tmp_path: Path
 @pytest.mark.parametrize(
     "other",
     [
-        agreed("query=entropy"),
+        agreed("strategy=entropy"),
         agreed("privacy.epsilon=1.0"),
         agreed(seed=1),
         agreed(smallest=6),
@@ -213,12 +213,12 @@ def test_both_halves_have_the_weights_of_the_simulator(tmp_path: Path) -> None:
 
 def test_a_method_that_reads_hidden_labels_is_refused() -> None:
     with pytest.raises(ValueError, match="which only a simulator can"):
-        build_study(agreed("query=oracle-histogram"))
+        build_study(agreed("strategy=oracle-histogram"))
 
 
 def test_a_method_that_does_not_suit_the_schema_is_refused() -> None:
     with pytest.raises(ValueError, match="numbers to predict"):
-        build_study(agreed("query=entropy", schema=NUMBERS))
+        build_study(agreed("strategy=entropy", schema=NUMBERS))
 
 
 def test_frozen_features_take_the_place_of_rows() -> None:

@@ -17,7 +17,7 @@ from fallow.models import ResNet8
 from fallow.network.alike import find_odd
 from fallow.network.checks import EPOCHS, LARGEST, SPARE, ResponseCheck, check_order
 from fallow.privacy.secure_sum import CHECK
-from fallow.queries import AHFAL
+from fallow.strategies import AHFAL
 from tests.worlds import tables, world
 
 W = torch.ones(4)

@@ -23,7 +23,7 @@ pytestmark = NEEDS
 
 
 def open_page(browser: Any, study: Real, site: str) -> Any:
-    """The labelling page of a site, by the address that its process prints."""
+    """The labeling page of a site, by the address that its process prints."""
     name = f"page of {site}"
     words = ("label", str(study.folder / site), "--who", "Ann", "--no-open", "--port", "0")
     study.running[name] = start_command(study.log(name), *words)
@@ -80,7 +80,7 @@ def test_what_is_typed_in_the_browser_is_what_the_next_cycle_learns(
             asked = {sample: (value, 0) for sample, value in second[site].items()}
             assert load_labels(study, site) == before | asked
         place = study.office.path / study.alike.program().cell.folder(Path())
-        assert [record["labelled"] for record in records(place)] == [4, 6]
+        assert [record["labeled"] for record in records(place)] == [4, 6]
 
         page = browser.new_page()
         page.goto((study.office.path / "report.html").as_uri())

@@ -23,7 +23,7 @@ SECURE = Privacy(secure_sum=True)
 CLOSED: dict[str, Any] = {
     "model": Spec("linear"),
     "encoder": Spec("fourier", {"features": 24}),
-    "query": Spec("margin"),
+    "strategy": Spec("margin"),
     "initial": 5,
     "per_cycle": 4,
     "rounds": 1,
@@ -142,7 +142,7 @@ def compare_aggregates(
     """A study whose coordinator only looks, and the aggregates of its two cycles."""
     recipe = Recipe(
         "hospitals",
-        **{**CLOSED, "encoder": Spec("identity"), "query": Spec("random")},
+        **{**CLOSED, "encoder": Spec("identity"), "strategy": Spec("random")},
         training=Spec("closed-form", {"reveal": reveal}),
         privacy=Privacy(secure_sum=True, min_new_labels=least),
     )

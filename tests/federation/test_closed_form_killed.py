@@ -40,7 +40,7 @@ RECIPE = Recipe(
     model=Spec("linear"),
     encoder=Spec("fourier", {"features": 8}),
     training=Spec("closed-form"),
-    query=Spec("margin"),
+    strategy=Spec("margin"),
     privacy=Privacy(secure_sum=True),
     initial=4,
     per_cycle=3,

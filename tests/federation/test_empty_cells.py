@@ -368,7 +368,7 @@ FIVE = Schema("table", "classification", "y", ("a", "b", "c"), COLUMNS, (5,))
 
 @pytest.fixture(params=["", "encoder=fourier:features=8"])
 def leader(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Leader]:
-    settings = ["query=entropy", *filter(None, [request.param])]
+    settings = ["strategy=entropy", *filter(None, [request.param])]
     found = Leader(folder(tmp_path, agreement(*settings, schema=FIVE)))
     yield found
     found.ledger.close()
@@ -412,7 +412,7 @@ def test_a_site_takes_nothing_else_for_what_fills_its_cells(leader: Leader) -> N
 
 
 def test_units_come_with_what_fills_cells(tmp_path: Path) -> None:
-    leader = Leader(folder(tmp_path, agreement("query=entropy", schema=FIVE)))
+    leader = Leader(folder(tmp_path, agreement("strategy=entropy", schema=FIVE)))
     units: Answer = {"mean": torch.zeros(5), "std": torch.ones(5)}
     reply = send(leader, "0/initial/features/0", "scaling", Step("keep", "features", units))
     assert "was not sent what fills" in str(reply.refused)
@@ -420,7 +420,7 @@ def test_units_come_with_what_fills_cells(tmp_path: Path) -> None:
 
 
 def test_a_study_of_whole_rows_asks_nothing_of_cells(tmp_path: Path) -> None:
-    plain = Leader(folder(tmp_path, agreement("query=entropy")))
+    plain = Leader(folder(tmp_path, agreement("strategy=entropy")))
     key = "0/initial/features/0"
     reply = send(plain, key, "scaling", Step("sum", "cells", {}))
     assert "'cells'" in str(reply.refused)
@@ -433,7 +433,7 @@ def test_a_study_of_whole_rows_asks_nothing_of_cells(tmp_path: Path) -> None:
 
 
 def test_an_encoder_comes_with_what_fills_cells(tmp_path: Path) -> None:
-    settings = ("query=entropy", "encoder=fourier:features=8")
+    settings = ("strategy=entropy", "encoder=fourier:features=8")
     leader = Leader(folder(tmp_path, agreement(*settings, schema=FIVE)))
     given: Answer = {
         "digest": encoder_digest(Fourier(features=8)),

@@ -45,7 +45,7 @@ PICTURES = Recipe(
     "photos",
     encoder=Spec("convolution", {"filters": 4, "patch": 3}),
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
-    query=Spec("entropy"),
+    strategy=Spec("entropy"),
     initial=5,
     per_cycle=3,
     rounds=1,
@@ -65,7 +65,7 @@ def features_of(world: Federation, site: str) -> dict[str, tuple[int, int]]:
 
 @pytest.fixture
 def leader(tmp_path: Path) -> Iterator[Leader]:
-    found = Leader(folder(tmp_path, agreement("query=entropy", TABLE)))
+    found = Leader(folder(tmp_path, agreement("strategy=entropy", TABLE)))
     yield found
     found.ledger.close()
 
@@ -180,7 +180,7 @@ def test_labels_choose_a_field_at_real_sites_behind_secure_sums(tmp_path: Path) 
 
 
 def test_an_agreement_names_its_encoder_and_has_another_digest(tmp_path: Path) -> None:
-    plain, encoded = agreement("query=entropy"), agreement("query=entropy", TABLE)
+    plain, encoded = agreement("strategy=entropy"), agreement("strategy=entropy", TABLE)
     assert encoded.digest != plain.digest
     write_agreement(tmp_path / "study.toml", encoded)
     text = (tmp_path / "study.toml").read_text(encoding="utf-8")
@@ -230,7 +230,7 @@ def test_totals_leave_by_sums_alone(leader: Leader) -> None:
 
 
 def test_a_study_without_an_encoder_asks_nothing_of_one(tmp_path: Path) -> None:
-    plain = Leader(folder(tmp_path, agreement("query=entropy")))
+    plain = Leader(folder(tmp_path, agreement("strategy=entropy")))
     refused = asked(plain, "0/initial/encoder/0", "encoder", Step("sum", "moments", {}))
     assert refused is not None
     assert "'encoder'" in refused
@@ -239,9 +239,9 @@ def test_a_study_without_an_encoder_asks_nothing_of_one(tmp_path: Path) -> None:
 
 def test_a_choice_by_labels_needs_secure_sums(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="chosen by labels, which needs secure sums"):
-        build_study(agreement("query=entropy", f"{TABLE}:gamma=auto"))
+        build_study(agreement("strategy=entropy", f"{TABLE}:gamma=auto"))
     shown = ("training=closed-form:shown=parts", "rounds=1", "score_rounds=1")
-    agreed = agreement("query=entropy", f"{TABLE}:gamma=auto", "model=linear", *shown)
+    agreed = agreement("strategy=entropy", f"{TABLE}:gamma=auto", "model=linear", *shown)
     leader = Leader(folder(tmp_path, agreed))
     told = {line[1]: line[2] for line in list_disclosures(leader.site)}
     assert "as each candidate of the encoder sees them" in told["products"]
@@ -385,7 +385,7 @@ def frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agreemen
     install(tmp_path / "installed", "sent-encoder", source, monkeypatch)
     allowed = {"sent-encoder": distribution_digest("sent-encoder")}
     named = f"encoder={MODULE}:Frozen"
-    yield agreement("query=entropy", named, names=NamePolicy(allowed=allowed))
+    yield agreement("strategy=entropy", named, names=NamePolicy(allowed=allowed))
     forget(MODULE)
 
 
@@ -430,4 +430,4 @@ def test_a_module_from_somebodys_memory_is_no_encoder_of_a_real_study() -> None:
     name = name_of(encoder_class(torch.nn.Linear(4, 2)))
     assert name.startswith("given:")
     with pytest.raises(ValueError, match="given"):
-        build_study(agreement("query=entropy", f"encoder={name}"))
+        build_study(agreement("strategy=entropy", f"encoder={name}"))

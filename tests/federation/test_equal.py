@@ -27,7 +27,7 @@ CONFIG = TrainingConfig((TrainingStage(2),), 8, Optimizer(lr=0.05, momentum=0.9)
 COMMON: dict[str, Any] = {
     "model": Spec("linear"),
     "training_config": CONFIG,
-    "query": Spec("ahfal"),
+    "strategy": Spec("ahfal"),
     "initial": 5,
     "per_cycle": 4,
     "rounds": 2,
@@ -36,13 +36,13 @@ COMMON: dict[str, Any] = {
     "dtype": "float64",
 }
 NUMBERS: dict[str, Any] = {
-    "query": Spec("fale"),
+    "strategy": Spec("fale"),
     "training": Spec("server-solve"),
     "initial_by": "query",
     "cycles": 1,
 }
 CLOSED: dict[str, Any] = {
-    "query": Spec("margin"),
+    "strategy": Spec("margin"),
     "training": Spec("closed-form", {"shown": "parts"}),
     "encoder": Spec("fourier", {"features": 24}),
     "rounds": 1,
@@ -50,14 +50,14 @@ CLOSED: dict[str, Any] = {
 STUDIES: dict[str, dict[str, Any]] = {
     "ahfal": {},
     "a local model from scratch, half of the sites in a round": {
-        "query": Spec("logo"),
+        "strategy": Spec("logo"),
         "participation": 0.5,
         "restart": "continue",
         "model": Spec("mlp", {"hidden": [6]}),
         "local_training_config": TrainingConfig((TrainingStage(3),), 8, stop_at=0.99),
     },
     "models of their own with labels held back": {
-        "query": Spec("entropy"),
+        "strategy": Spec("entropy"),
         "training": Spec("dpfl", {"budget": 2}),
         "validation": 0.4,
         "cycles": 1,
@@ -70,7 +70,7 @@ STUDIES: dict[str, dict[str, Any]] = {
         "validation": 0.2,
     },
     "several queries in a cycle": {
-        "query": Spec("core-set"),
+        "strategy": Spec("core-set"),
         "queries_per_cycle": 2,
         "cycles": 1,
     },
@@ -98,7 +98,7 @@ STUDIES: dict[str, dict[str, Any]] = {
         "training": Spec(
             "closed-form", {"reveal": "head", "local_head": "own", "shown": "parts"}
         ),
-        "query": Spec("ksas"),
+        "strategy": Spec("ksas"),
         "cycles": 1,
     },
     "a head in closed form for each site": {
@@ -125,16 +125,16 @@ STUDIES: dict[str, dict[str, Any]] = {
         "cycles": 5,
         "stop": "when another 1 labels bring less than 90 points with 50 % confidence",
     },
-    "an audit of numbers": {"query": Spec("lcmd"), "audit": 0.3, "per_cycle": 0.1},
+    "an audit of numbers": {"strategy": Spec("lcmd"), "audit": 0.3, "per_cycle": 0.1},
     "an audit of a model for each site": {
-        "query": Spec("random"),
+        "strategy": Spec("random"),
         "training": Spec("fedavg-ft"),
         "audit": 0.3,
         "cycles": 1,
         "validation": 0.2,
     },
     "typical rows with secure sums": {
-        "query": Spec("typical", {"least": 2}),
+        "strategy": Spec("typical", {"least": 2}),
         "initial_by": "typical",
         "privacy": Privacy(secure_sum=True),
         "cycles": 1,
@@ -142,46 +142,46 @@ STUDIES: dict[str, dict[str, Any]] = {
     "typical rows of what is uncertain with secure sums": {
         **CLOSED,
         "training": Spec("closed-form"),
-        "query": Spec("typical-unsure", {"least": 2}),
+        "strategy": Spec("typical-unsure", {"least": 2}),
         "privacy": Privacy(secure_sum=True),
         "cycles": 1,
     },
     "coverage with secure sums": {
         **CLOSED,
         "training": Spec("closed-form"),
-        "query": Spec("coverage", {"least": 2}),
+        "strategy": Spec("coverage", {"least": 2}),
         "privacy": Privacy(secure_sum=True),
         "cycles": 1,
     },
     "fisher information with secure sums": {
         **CLOSED,
         "training": Spec("closed-form"),
-        "query": Spec("fisher"),
+        "strategy": Spec("fisher"),
         "privacy": Privacy(secure_sum=True),
         "cycles": 1,
     },
     "fisher information of numbers, shown": {
         **CLOSED,
-        "query": Spec("fisher", {"shown": "parts"}),
+        "strategy": Spec("fisher", {"shown": "parts"}),
         "cycles": 1,
     },
     "a choice among strategies with secure sums": {
         **CLOSED,
         "training": Spec("closed-form"),
-        "query": Spec("chooser", {"arms": ["margin", "prices"]}),
+        "strategy": Spec("chooser", {"arms": ["margin", "prices"]}),
         "privacy": Privacy(secure_sum=True),
         "audit": 0.3,
         "cycles": 1,
     },
-    "prices of classes": {"query": Spec("prices"), "cycles": 1},
+    "prices of classes": {"strategy": Spec("prices"), "cycles": 1},
     "prices of classes with secure sums": {
-        "query": Spec("prices"),
+        "strategy": Spec("prices"),
         "privacy": Privacy(secure_sum=True),
         "cycles": 1,
     },
     "typical rows of numbers": {
         **CLOSED,
-        "query": Spec("typical"),
+        "strategy": Spec("typical"),
         "initial_by": "typical",
         "cycles": 1,
     },
@@ -206,12 +206,12 @@ STUDIES: dict[str, dict[str, Any]] = {
     "leverage of numbers": NUMBERS,
     "a pivotal sample of numbers": {
         **NUMBERS,
-        "query": Spec("pivotal"),
+        "strategy": Spec("pivotal"),
         "training": Spec("server-solve", {"ridge": 1e-4}),
     },
     "a pivotal sample of features of numbers, with secure sums": {
         **NUMBERS,
-        "query": Spec("pivotal"),
+        "strategy": Spec("pivotal"),
         "training": Spec("closed-form"),
         "encoder": Spec("fourier", {"features": 12}),
         "rounds": 1,
@@ -219,10 +219,14 @@ STUDIES: dict[str, dict[str, Any]] = {
     },
     "leverage of masked numbers": {
         **NUMBERS,
-        "query": Spec("fale", {"mode": "fedsvd"}),
+        "strategy": Spec("fale", {"mode": "fedsvd"}),
         "training": Spec("masked-solve"),
     },
-    "numbers cycle by cycle": {"query": Spec("lcmd"), "restart": "continue", "cycles": 1},
+    "numbers cycle by cycle": {
+        "strategy": Spec("lcmd"),
+        "restart": "continue",
+        "cycles": 1,
+    },
 }
 
 
@@ -286,7 +290,7 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
     run, records = simulate(world, tmp_path)
     for site, labels in world.labels().items():
         assert lines(labels) == lines(run.journal.load_labels(site)), site
-        assert labels, "nothing was labelled, so nothing was compared"
+        assert labels, "nothing was labeled, so nothing was compared"
     checkpoints = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert (
         sorted(path.name for path in (program.place / "checkpoints").iterdir())

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
-import fallow.queries
+import fallow.strategies
 import fallow.training
 import fallow.training.personal
 from fallow.core.build import build, names
@@ -45,14 +45,14 @@ CANARIES = (
 )
 QUOTED = " ".join(CANARIES)
 METHODS = [
-    *(("query", name) for name in fallow.queries.__all__),
+    *(("query", name) for name in fallow.strategies.__all__),
     *(("training", name) for name in names((fallow.training, fallow.training.personal))),
     ("scaling", "Scaling"),
     ("retention", "Retention"),
     ("people", "People"),
 ]
 KINDS = {
-    "query": fallow.queries,
+    "query": fallow.strategies,
     "training": (fallow.training, fallow.training.personal),
 }
 
@@ -194,7 +194,7 @@ def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
 def test_no_kind_of_error_carries_its_words_out(
     error: str, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fallow.queries.Entropy, "select", raising(ERRORS[error]))
+    monkeypatch.setattr(fallow.strategies.Entropy, "select", raising(ERRORS[error]))
     request = Request("0/query/0", "query", 0, 0, (Step("keep", "select", {"n": 1}),))
     assert_silent(leader, leader.order(request), "Entropy.select")
 
@@ -240,7 +240,9 @@ def test_a_refusal_of_our_own_is_told_in_its_words(leader: Leader) -> None:
 def test_a_method_cannot_pass_words_off_as_a_refusal_of_our_own(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fallow.queries.Entropy, "select", raising(lambda: Refusal(QUOTED)))
+    monkeypatch.setattr(
+        fallow.strategies.Entropy, "select", raising(lambda: Refusal(QUOTED))
+    )
     request = Request("0/query/0", "query", 0, 0, (Step("keep", "select", {"n": 1}),))
     assert_silent(leader, leader.order(request), "Entropy.select")
 

@@ -160,7 +160,7 @@ def test_a_damaged_key_is_said(tmp_path: Path) -> None:
 
 def test_terms_say_what_is_asked_spent_and_hidden(tmp_path: Path) -> None:
     about = agreed(
-        "privacy.epsilon=0.5", "cycles=4", "initial=2", "per_cycle=3", "query=ahfal"
+        "privacy.epsilon=0.5", "cycles=4", "initial=2", "per_cycle=3", "strategy=ahfal"
     )
     lines = "\n".join(describe_study(site(tmp_path, about, limit=9, epsilon=1.0)))
     for words in (
@@ -174,7 +174,7 @@ def test_terms_say_what_is_asked_spent_and_hidden(tmp_path: Path) -> None:
 
 
 def test_what_can_leave_comes_from_the_contracts(tmp_path: Path) -> None:
-    made = site(tmp_path, agreed("query=ahfal"))
+    made = site(tmp_path, agreed("strategy=ahfal"))
     found = {(part, verb) for part, verb, *_ in list_disclosures(made)}
     assert ("training", "upload") in found
     assert ("standardisation", "columns") in found
@@ -209,7 +209,9 @@ def test_what_can_leave_comes_from_the_contracts(tmp_path: Path) -> None:
 def test_who_sees_what_leaves_follows_from_how_it_is_asked(
     tmp_path: Path, training: str, is_secure: bool, seen: dict[str, str]
 ) -> None:
-    about = agreed("query=ahfal", f"training={training}", sites=("north", "south", "west"))
+    about = agreed(
+        "strategy=ahfal", f"training={training}", sites=("north", "south", "west")
+    )
     recipe = replace(about.recipe, privacy=Privacy(secure_sum=is_secure))
     found = list_disclosures(site(tmp_path, replace(about, recipe=recipe, waits=Waits())))
     assert len({(part, verb) for part, verb, *_ in found}) == len(found)

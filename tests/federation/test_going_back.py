@@ -174,7 +174,7 @@ def test_with_secure_sums_a_run_goes_back_to_its_newest_exchange_alone(
     tmp_path: Path,
 ) -> None:
     """Two sums of one step among other sites would tell the part of those that differ."""
-    agreed = agreement("query=entropy", "privacy.secure_sum=true")
+    agreed = agreement("strategy=entropy", "privacy.secure_sum=true")
     leader = Leader(folder(tmp_path, agreed, brought=range(6)))
 
     def keys(turn: int) -> Request:

@@ -53,7 +53,7 @@ def test_the_hospitals_share_columns_and_classes(
     assert (schema.classes, len(schema.columns)) == (("healthy", "ill"), 13)
     rows = [read_rows(tmp_path / f"{site}.csv", schema) for site in sites]
     assert [len(part.x) for part in rows] == [228, 221, 93, 150]
-    assert not any(part.labelled for part in rows)
+    assert not any(part.labeled for part in rows)
     tests = [read_tests(tmp_path / f"{site}-test.csv", schema) for site in sites]
     assert sum(len(part.x) for part in [*rows, *tests]) == 920
     assert schema.missing is not None
@@ -220,14 +220,14 @@ def test_all_920_rows_with_their_empty_cells_give_what_the_simulation_gives(
     simulated = world_of(agreed.recipe, agreed.seed, table, journal)
     run = Run(simulated, journal, folder=tmp_path / "simulated")
     records = run.go()
-    labelled = {
+    labeled = {
         site: sorted(label.row for label in labels)
         for site, labels in world.labels().items()
     }
-    assert labelled == {
-        site: sorted(label.row for label in journal.load_labels(site)) for site in labelled
+    assert labeled == {
+        site: sorted(label.row for label in journal.load_labels(site)) for site in labeled
     }
-    assert all(labelled.values())
+    assert all(labeled.values())
     program = world.program()
     ours = load_tree(program.place / "model.safetensors", program.place)
     theirs = load_tree(tmp_path / "simulated" / "model.safetensors", tmp_path / "simulated")

@@ -39,7 +39,7 @@ pytest.importorskip("cryptography")
 
 def test_a_site_says_what_it_has(leader: Leader) -> None:
     told = leader.people("hello", "0/hello")
-    assert (told["rows"], told["test"], told["labelled"], told["pool"]) == (
+    assert (told["rows"], told["test"], told["labeled"], told["pool"]) == (
         ROWS,
         12,
         6,
@@ -188,7 +188,7 @@ def test_an_order_of_an_earlier_place_is_refused(leader: Leader) -> None:
 
 
 def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path) -> None:
-    agreed = agreement("query=entropy", "training=perfedavg")
+    agreed = agreement("strategy=entropy", "training=perfedavg")
     leader = Leader(folder(tmp_path, agreed, brought=range(6)))
     state = leader.first_model()
     training_config = replace(
@@ -217,7 +217,7 @@ def test_what_an_order_did_before_it_failed_is_not_written_with_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It trained; then what it was to send could not be made."""
-    leader = Leader(folder(tmp_path, agreement("query=random"), brought=range(6)))
+    leader = Leader(folder(tmp_path, agreement("strategy=random"), brought=range(6)))
 
     def fails(*given: Any, **fields: Any) -> Any:
         raise ValueError("this cannot be computed")
@@ -256,7 +256,7 @@ def test_a_close_that_comes_twice_enters_each_label_once(leader: Leader) -> None
     order = leader.order(about("close", "0/query", **CLOSE))
     first = leader.send(order).answer
     assert leader.send(order).answer == first
-    assert (first["asked"], first["answered"], first["labelled"]) == (3, 3, 9)
+    assert (first["asked"], first["answered"], first["labeled"]) == (3, 3, 9)
     assert len(leader.ledger.store.load_labels("north")) == 9
 
 
@@ -302,7 +302,7 @@ def test_questions_that_were_asked_too_late_stay_and_their_labels_count(
     assert leader.send(late).answer == {"asked": 3}
     leader.miss(late)
     leader.label()
-    assert leader.people("close", "0/query", **CLOSE)["labelled"] == 9
+    assert leader.people("close", "0/query", **CLOSE)["labeled"] == 9
 
 
 def test_a_close_that_came_too_late_has_closed(leader: Leader) -> None:
@@ -313,7 +313,7 @@ def test_a_close_that_came_too_late_has_closed(leader: Leader) -> None:
     assert leader.send(late).refused is None
     leader.miss(late)
     leader.round(0, leader.first_model(), 1)
-    assert len(leader.host._here().labelled) == 9
+    assert len(leader.host._here().labeled) == 9
     assert "picks" not in leader.ledger.store.load_states("north")
 
 
@@ -326,7 +326,7 @@ def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> N
     leader.label()
     leader.people("close", "0/query", **CLOSE)
     second = Leader(leader.site, run=SECOND)
-    assert second.people("hello", "0/hello")["labelled"] == 9
+    assert second.people("hello", "0/hello")["labeled"] == 9
     assert {label.cycle for label in second.ledger.store.load_labels("north")} == {-1}
     assert second.ledger.questions() == []
     reply = leader.send(leader.order(about("ask", "0/query", **ASK)))
@@ -373,7 +373,7 @@ def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) 
 def test_a_ledger_that_cannot_be_written_is_a_refusal_and_the_site_goes_on(
     tmp_path: Path,
 ) -> None:
-    leader = Leader(folder(tmp_path, agreement("query=random", schema=NUMBERS)))
+    leader = Leader(folder(tmp_path, agreement("strategy=random", schema=NUMBERS)))
     tables = leader.ledger._tables
     pages = tables.read("PRAGMA page_count")[0][0]
     tables.read(f"PRAGMA max_page_count = {pages}")

@@ -75,9 +75,9 @@ def test_labels_train_from_the_close_on(leader: Leader) -> None:
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.label()
-    before = len(leader.host._here().labelled)
+    before = len(leader.host._here().labeled)
     after = leader.people("close", "0/query", **CLOSE)
-    assert (before, after["labelled"], after["pool"]) == (6, 9, ROWS - 9)
+    assert (before, after["labeled"], after["pool"]) == (6, 9, ROWS - 9)
     values = {label.row: label.value for label in leader.ledger.store.load_labels("north")}
     assert all(value == truth(row) for row, value in values.items())
 
@@ -107,17 +107,17 @@ def test_a_withdrawn_sample_leaves_at_the_next_round_and_not_in_the_middle_of_on
     first = replace(middle, key="0/train/1/0", round=1)
     assert leader.exchange({"north": first}).answers["north"]["n"] == 5.0
     site = leader.host._here()
-    assert (len(site.labelled), len(site.pool)) == (5, ROWS - 6 - 1)
+    assert (len(site.labeled), len(site.pool)) == (5, ROWS - 6 - 1)
     leader.again()
     assert leader.send(leader.orders[-1]).refused is None
-    assert len(leader.host._here().labelled) == 5
+    assert len(leader.host._here().labeled) == 5
 
 
 def test_brought_labels_cost_nothing_and_are_held_back_like_others(tmp_path: Path) -> None:
-    agreed = agreement("query=entropy", "validation=0.34")
+    agreed = agreement("strategy=entropy", "validation=0.34")
     leader = Leader(folder(tmp_path, agreed, brought=range(9), limit=0))
     told = leader.people("hello", "0/hello")
-    assert (told["labelled"], told["held"]) == (6, 3)
+    assert (told["labeled"], told["held"]) == (6, 3)
     assert {label.cycle for label in leader.ledger.store.load_labels("north")} == {-1}
     leader.ledger.close()
 
@@ -142,7 +142,7 @@ def test_a_score_counts_rows_and_hits_in_all_and_by_class(leader: Leader) -> Non
 
 
 def test_a_score_over_too_few_rows_leaves_no_site(tmp_path: Path) -> None:
-    agreed = agreement("query=entropy", smallest=13)
+    agreed = agreement("strategy=entropy", smallest=13)
     leader = Leader(folder(tmp_path, agreed))
     told = score(leader)
     assert (told["rows"], told["hits"]) == (0.0, 0.0)
@@ -163,7 +163,7 @@ def test_a_model_that_diverged_is_refused_by_name(leader: Leader) -> None:
 
 
 def test_under_secure_sums_a_score_leaves_masked_or_not_at_all(tmp_path: Path) -> None:
-    agreed = agreement("query=entropy", "privacy.secure_sum=true")
+    agreed = agreement("strategy=entropy", "privacy.secure_sum=true")
     leader = Leader(folder(tmp_path, agreed))
     single = about("score", "0/train/0", **leader.first_model(), retained=False)
     bare = replace(single, steps=(replace(single.steps[0], kind="sum"),))

@@ -34,7 +34,7 @@ SHARE = Request("0/query/0", "query", 0, 0, (Step("sum", "share", {}),))
 
 def noisy(path: Path, **chosen: Any) -> Leader:
     pytest.importorskip("opendp")
-    agreed = agreement("query=ahfal", "privacy.epsilon=0.5")
+    agreed = agreement("strategy=ahfal", "privacy.epsilon=0.5")
     return Leader(folder(path, agreed, brought=range(9), **chosen))
 
 
@@ -89,7 +89,10 @@ def test_noise_that_was_drawn_is_spent_also_where_its_order_fails(tmp_path: Path
     under key after key at no cost, such bits would average the noise away."""
     pytest.importorskip("opendp")
     agreed = agreement(
-        "query=ahfal", "privacy.epsilon=0.5", "privacy.total=1.0", "privacy.secure_sum=true"
+        "strategy=ahfal",
+        "privacy.epsilon=0.5",
+        "privacy.total=1.0",
+        "privacy.secure_sum=true",
     )
     leader = Leader(folder(tmp_path, agreed, brought=range(9)))
     spent, why = [], []
@@ -256,7 +259,7 @@ def test_a_ledger_put_back_from_a_backup_says_that_it_is_older(tmp_path: Path) -
     assert "its ledger is older, perhaps from a backup" in str(reply.refused)
     second = Leader(leader.site, run=SECOND)
     assert (
-        second.people("hello", "0/hello")["labelled"] == 9
+        second.people("hello", "0/hello")["labeled"] == 9
     )  # labels are those of the close
     for one in (leader, second):
         one.ledger.close()
@@ -268,7 +271,7 @@ def test_a_ledger_put_back_from_a_backup_says_that_it_is_older(tmp_path: Path) -
 def test_a_run_whose_first_order_was_refused_begins_without_memory_of_the_last_one(
     tmp_path: Path,
 ) -> None:
-    """A look at how labelling goes in between must not bring that memory back."""
+    """A look at how labeling goes in between must not bring that memory back."""
     first = Leader(folder(tmp_path, brought=range(6)))
     first.round(0, first.first_model())
     second = Leader(first.site, run=SECOND)

@@ -15,7 +15,7 @@ def split(path: Path, other: dict[int, float], *settings: str) -> tuple[list[boo
     """Which of the first labels are held back where people say something ``other`` of some
     questions, and what the site tells of its numbers."""
     path.mkdir()
-    agreed = agreement("query=ahfal", "validation=0.5", "initial=8", *settings)
+    agreed = agreement("strategy=ahfal", "validation=0.5", "initial=8", *settings)
     leader = Leader(folder(path, agreed))
     methods = leader.host._made.methods
     methods["initial"].query(leader.ask("0/initial", "initial"), {"north": 8}, {})
@@ -53,7 +53,9 @@ def count_held_of_brought(path: Path, *settings: str) -> list[int]:
     path.mkdir()
     leader = Leader(
         folder(
-            path, agreement("query=ahfal", "validation=0.5", *settings), brought=range(12)
+            path,
+            agreement("strategy=ahfal", "validation=0.5", *settings),
+            brought=range(12),
         )
     )
     leader.people("hello", "0/hello")

@@ -16,8 +16,8 @@ from fallow.federation.agreement import Waits as AgreedWaits
 from fallow.network.checks import ResponseCheck
 from fallow.network.envelope import Order
 from fallow.network.plausible import Bounds, cut_weights, find_too_far
-from fallow.queries import AHFAL
 from fallow.settings.spec import Spec
+from fallow.strategies import AHFAL
 from tests.federation.hostile import turn
 from tests.federation.hosts import agreement
 from tests.federation.remotes import Federation, Waits, federation
@@ -205,7 +205,7 @@ def test_what_weighs_too_much_is_said_and_the_round_goes_on() -> None:
     [
         ("scaling", "columns", ("rows", "columns")),
         ("scaling", "spread", ("squares", "varies")),
-        ("scaling", "labelled", ("rows", "targets")),
+        ("scaling", "labeled", ("rows", "targets")),
         ("training", "normal", ("rows", "weight", "products")),
     ],
 )
@@ -277,10 +277,10 @@ def test_a_tally_that_cannot_be_is_refused(
 # -- what a site says of itself ------------------------------------------------------------------
 
 HELLO = {
-    **{"rows": 9, "test": 4, "labelled": 2, "held": 1, "pool": 6},
+    **{"rows": 9, "test": 4, "labeled": 2, "held": 1, "pool": 6},
     **{"schema": "digest", "fallow": "0", "seal": torch.zeros(32, dtype=torch.uint8)},
 }
-CLOSE = {"asked": 3, "answered": 2, "declined": 1, "labelled": 4, "held": 0, "pool": 5}
+CLOSE = {"asked": 3, "answered": 2, "declined": 1, "labeled": 4, "held": 0, "pool": 5}
 SCORE = {
     **{"rows": 4.0, "hits": 3.0},
     **{"class_rows": torch.tensor([2.0, 2.0]), "class_hits": torch.tensor([2.0, 1.0])},
@@ -316,8 +316,8 @@ def test_honest_counts_are_taken(verb: str, answer: dict[str, Any]) -> None:
         ("hello", {**HELLO, "more": "words"}, "it answers with"),
         ("close", {**CLOSE, "asked": 4}, "asked is 4, .* and 3 questions were allowed"),
         ("close", {**CLOSE, "answered": 3}, "answered and declined are 4 together"),
-        ("close", {**CLOSE, "labelled": 5}, "are 5 together, and the site brought or was"),
-        ("close", {**CLOSE, "pool": 6}, "labelled, held and pool are 10 together"),
+        ("close", {**CLOSE, "labeled": 5}, "are 5 together, and the site brought or was"),
+        ("close", {**CLOSE, "pool": 6}, "labeled, held and pool are 10 together"),
         ("score", {**SCORE, "hits": 5.0}, r"hits is \[5.0\], and rows is \[4.0\]"),
         ("score", {**SCORE, "hits": -1.0}, "hits is -1.0, and the site has 9 rows"),
         ("score", {**SCORE, "rows": 3.0}, "rows is 3, and the site has 4 test rows"),
@@ -380,7 +380,7 @@ def test_an_error_far_beyond_the_others_is_no_score() -> None:
 
 
 def test_bounds_that_nobody_changed_keep_the_digest_of_an_agreement() -> None:
-    usual = agreement("query=entropy")
+    usual = agreement("strategy=entropy")
     assert usual.digest == replace(usual, bounds=Bounds()).digest
     assert usual.digest != replace(usual, bounds=Bounds(farthest=5.0)).digest
 

@@ -19,7 +19,7 @@ from fallow.network.relays import bytes_to_tensor, read_request
 from fallow.network.sum_keys import SIGNED, find_shown, sign_sum_key
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.signing import sign
-from fallow.queries import AHFAL
+from fallow.strategies import AHFAL
 from tests.federation.hostile import turn
 from tests.federation.remotes import RUN, STUDY, Federation, Waits, federation
 from tests.federation.worlds import TINY, tiny

@@ -48,7 +48,7 @@ STUDY = replace(
     SHORT,
     # Noise is drawn by the operating system and differs from run to run.  AHFAL releases noisy
     # counts; with toggle="always" they decide no pick, so that runs can be compared bit for bit.
-    query=Spec("ahfal", {"toggle": "always"}),
+    strategy=Spec("ahfal", {"toggle": "always"}),
     privacy=Privacy(epsilon=EPSILON),
     initial=INITIAL,
     per_cycle=PER_CYCLE,
@@ -65,7 +65,7 @@ PHASES = {
     "score": "scoring",
     "evaluate": "scoring",
     "train": "training",
-    "query": "choosing rows",
+    "strategy": "choosing rows",
     "initial": "choosing rows",
 }
 """What is going on until an exchange is answered, by the first of these words in its key."""

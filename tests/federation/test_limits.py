@@ -101,7 +101,7 @@ def test_a_number_of_labels_that_is_none_is_refused(leader: Leader, wrong: Any) 
 
 
 def test_a_part_of_a_cycle_has_its_part_of_the_budget(tmp_path: Path) -> None:
-    agreed = agreement("query=entropy", "queries_per_cycle=2")
+    agreed = agreement("strategy=entropy", "queries_per_cycle=2")
     leader = Leader(folder(tmp_path, agreed, brought=range(6)))
     leader.round(0, leader.first_model())
     first: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 2}
@@ -190,7 +190,9 @@ def test_a_share_of_all_rows_is_a_number_of_the_site_from_the_first_order_on(
     tmp_path: Path, policy: str
 ) -> None:
     """Of how many rows all sites have, a site knows what the first number says, for good."""
-    agreed = agreement("query=entropy", "initial=0.1", "per_cycle=0.1", f"budget={policy}")
+    agreed = agreement(
+        "strategy=entropy", "initial=0.1", "per_cycle=0.1", f"budget={policy}"
+    )
     leader = Leader(folder(tmp_path, agreed))
     share = 2  # of 18 rows, as if each site had as many
     leader.initial(share)
@@ -204,7 +206,7 @@ def test_a_share_of_all_rows_is_a_number_of_the_site_from_the_first_order_on(
 
 
 def test_one_budget_of_all_sites_is_that_of_the_agreement(tmp_path: Path) -> None:
-    agreed = agreement("query=fale", "initial_by=query", "protocol=one_pass", "cycles=1")
+    agreed = agreement("strategy=fale", "initial_by=query", "protocol=one_pass", "cycles=1")
     leader = Leader(folder(tmp_path, agreed))
     told: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3 * (4 + 3) + 1}
     why = expect_refusal(leader, about("ask", "0/query", **told))
@@ -344,7 +346,7 @@ def test_a_verb_is_given_what_it_takes(leader: Leader, more: dict[str, Any]) -> 
 
 
 def test_a_number_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
-    agreed = agreement("query=fale", "initial_by=query", "protocol=one_pass", "cycles=1")
+    agreed = agreement("strategy=fale", "initial_by=query", "protocol=one_pass", "cycles=1")
     leader = Leader(folder(tmp_path, agreed))
     step = Step("relay", "rotation", {"size": 10**7})
     why = expect_refusal(leader, Request("0/query/0", "query", 0, 0, (step,)))
@@ -354,7 +356,9 @@ def test_a_number_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
 
 def test_seats_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
     """A pivotal sample has a seat for each site, and no more."""
-    agreed = agreement("query=pivotal", "initial_by=query", "protocol=one_pass", "cycles=1")
+    agreed = agreement(
+        "strategy=pivotal", "initial_by=query", "protocol=one_pass", "cycles=1"
+    )
     leader = Leader(folder(tmp_path, agreed))
     args: dict[str, Value] = {"factor": 1.0, "mass": 1.0, "rows": 9, "seat": 0}
     step = Step("keep", "draw", {**args, "seats": 2**40})
@@ -391,7 +395,7 @@ def test_a_model_of_a_round_is_scored_once(leader: Leader) -> None:
 
 
 def test_a_round_that_has_no_score_in_the_agreement_gives_none(tmp_path: Path) -> None:
-    leader = Leader(folder(tmp_path, agreement("query=entropy", "score_rounds=1")))
+    leader = Leader(folder(tmp_path, agreement("strategy=entropy", "score_rounds=1")))
     why = expect_refusal(leader, score(leader, leader.first_model(), r=0))
     assert "models are scored from round 1 on" in why
     leader.ledger.close()
@@ -434,7 +438,7 @@ def test_a_query_is_handed_no_local_model(leader: Leader) -> None:
 
 
 def test_where_models_validate_the_retained_one_is_scored(tmp_path: Path) -> None:
-    agreed = agreement("query=entropy", "validation=0.34")
+    agreed = agreement("strategy=entropy", "validation=0.34")
     leader = Leader(folder(tmp_path, agreed, brought=range(9)))
     args: dict[str, Value] = {**leader.first_model(), "retained": False}
     request = Request("0/train/0/score/0", "people", 0, 0, (Step("each", "score", args),))
@@ -538,7 +542,7 @@ def test_a_relay_goes_to_sites_of_the_study(tmp_path: Path) -> None:
 def test_a_masked_sum_belongs_to_its_step(tmp_path: Path, changed: dict[str, Any]) -> None:
     from fallow.core.messages import KEYS, Masked
 
-    agreed = agreement("query=entropy", "privacy.secure_sum=true")
+    agreed = agreement("strategy=entropy", "privacy.secure_sum=true")
     leader = Leader(folder(tmp_path, agreed, brought=range(6)))
     about_it = replace(Masked("0/train/0/0", 0, None), **changed)
     step = Step("each", KEYS, {}, masked=about_it)
@@ -550,7 +554,7 @@ def test_a_masked_sum_names_keys_of_sites_of_the_study_alone(tmp_path: Path) -> 
     """Of a sum with keys of its own the coordinator could take all masks away but one's."""
     from fallow.core.messages import KEYS, Masked
 
-    agreed = agreement("query=entropy", "privacy.secure_sum=true")
+    agreed = agreement("strategy=entropy", "privacy.secure_sum=true")
     leader = Leader(folder(tmp_path, agreed, brought=range(6)))
     key = torch.zeros(32, dtype=torch.uint8)
     about_it = Masked("0/train/0/0", 0, None, {"north": key, "mallory": key})

@@ -165,7 +165,7 @@ def test_a_withdrawal_between_two_attempts_at_one_decision_waits() -> None:
     site.contribute("1/train/new", 1)
     assert len(store.load_contribution("basel").labels) == 4  # withdrawals wait too
     former = site.as_contributed()
-    assert former.labelled.tolist() == [0, 1, 2, 3]
+    assert former.labeled.tolist() == [0, 1, 2, 3]
     site.contribute("2/train/new", 2)
     assert [label.row for label in store.load_contribution("basel").labels] == [0, 1, 3]
 
@@ -194,7 +194,7 @@ def test_the_terms_state_the_minimum(tmp_path: Path) -> None:
 def test_a_study_agreement_has_ten_where_nothing_is_given(tmp_path: Path) -> None:
     from fallow.federation.agreement import at_sites
 
-    recipe = Recipe("a", query=Spec("ahfal"))
+    recipe = Recipe("a", strategy=Spec("ahfal"))
     real = at_sites(recipe, "a", 3, study(tmp_path, Privacy()).agreement.schema)
     assert real.privacy.min_new_labels == 10
     assert recipe.privacy.waits_for == 1

@@ -316,8 +316,8 @@ def test_a_deadline_that_passed_while_nobody_ran_closes_the_cycle_with_the_label
 
     while not world.program(say, clock=lambda: now[0]).go():
         now[0] += 86400.0 * 30
-    assert {event["why"] for event in world.said("labelled")} == {"deadline"}
-    assert world.records()[0]["labelled_per_site"] == {
+    assert {event["why"] for event in world.said("labeled")} == {"deadline"}
+    assert world.records()[0]["labeled_per_site"] == {
         "basel": [4],
         "chur": [4],
         "davos": [0],

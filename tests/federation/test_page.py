@@ -1,4 +1,4 @@
-"""Labelling on the page: one person, one sample after the other."""
+"""Labeling on the page: one person, one sample after the other."""
 
 from __future__ import annotations
 

@@ -147,10 +147,10 @@ def test_a_form_that_is_none_is_refused_in_words(
 def test_somebody_says_who_they_are_before_they_label(tmp_path: Path) -> None:
     desk = make_desk(tmp_path)
     browser = enter(desk, who=None)
-    assert "Who is labelling?" in browser.get()
+    assert "Who is labeling?" in browser.get()
     assert browser.path == "/name"
     fields = {"row": "3", "seen": "", "value": "1"}
-    assert "Who is labelling?" in browser.post("/answer", fields)
+    assert "Who is labeling?" in browser.post("/answer", fields)
     assert not desk.ledger.history(3)
     assert "cannot be kept as a name" in browser.post("/name", {"name": " =cmd"})
     assert 'value=" =cmd"' in browser.shown.text

@@ -48,7 +48,7 @@ def fits(page: Any) -> bool:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_three_samples_are_labelled_by_the_keyboard_alone(
+def test_three_samples_are_labeled_by_the_keyboard_alone(
     chromium: Any, tmp_path: Path, width: int
 ) -> None:
     desk = make_desk(tmp_path, HEART, asked={3: {"predicted": 1.0}, 1: {}, 4: {}})

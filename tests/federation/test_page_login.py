@@ -1,4 +1,4 @@
-"""The labelling page behind a reverse proxy: its login names people, and nobody else is believed."""
+"""The labeling page behind a reverse proxy: its login names people, and nobody else is believed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def proxy(tmp_path: Path) -> Proxy:
 
 
 def heard(proxy: Proxy) -> list[str]:
-    """Who labelled row 3, as the ledger has it."""
+    """Who labeled row 3, as the ledger has it."""
     return [given.who for given in proxy.desk.ledger.history(3)]
 
 

@@ -60,7 +60,7 @@ def test_a_row_of_a_table_has_no_such_controls(tmp_path: Path) -> None:
 
 @browser_test
 @pytest.mark.parametrize("width", WIDTHS)
-def test_an_image_is_looked_at_by_the_keyboard_and_then_labelled(
+def test_an_image_is_looked_at_by_the_keyboard_and_then_labeled(
     chromium: Any, tmp_path: Path, width: int
 ) -> None:
     desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path), asked=(3, 1, 4))

@@ -94,7 +94,7 @@ def test_a_conflict_about_a_number_may_be_decided_with_another_one(tmp_path: Pat
 def test_own_labels_are_listed_and_lead_to_a_correction(tmp_path: Path) -> None:
     desk = make_desk(tmp_path)
     browser = enter(desk)
-    assert "You have not labelled anything yet, Ann." in browser.get("/mine")
+    assert "You have not labeled anything yet, Ann." in browser.get("/mine")
     desk.ledger.answer(1, 0.0, "Ann")
     desk.ledger.answer(4, 0.0, "Bo")
     text = browser.get("/mine")
@@ -201,8 +201,8 @@ def test_what_somebody_took_back_or_never_said_is_not_among_their_labels(
     assert "patient-3 ill" in enter(desk).get(
         "/mine"
     )  # what Ann said before her correction
-    assert "You have not labelled anything yet" in enter(desk, "Dee").get("/mine")
-    assert "You have not labelled anything yet" in enter(desk, "Eve").get("/mine")
+    assert "You have not labeled anything yet" in enter(desk, "Dee").get("/mine")
+    assert "You have not labeled anything yet" in enter(desk, "Eve").get("/mine")
 
 
 def test_what_was_said_to_a_question_that_expired_is_not_an_answer_to_the_next(

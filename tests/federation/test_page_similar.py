@@ -27,7 +27,7 @@ CLOSED = replace(
     PICTURES,
     training=Spec("closed-form"),
     model=Spec("linear"),
-    query=Spec("margin"),
+    strategy=Spec("margin"),
     privacy=Privacy(secure_sum=True),
 )
 
@@ -75,7 +75,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LabelQueue]
     world.close()
 
 
-def test_the_nearest_labelled_rows_stand_beside_a_row(desk: LabelQueue) -> None:
+def test_the_nearest_labeled_rows_stand_beside_a_row(desk: LabelQueue) -> None:
     space = desk.space
     assert isinstance(space, FeatureSpace)
     (asked, *_) = desk.ledger.questions(state="open")
@@ -145,7 +145,7 @@ def test_a_page_writes_nothing_into_the_ledger(desk: LabelQueue) -> None:
 
 
 def test_a_study_without_an_encoder_has_neither(tmp_path: Path) -> None:
-    site = folder(tmp_path, agreement("query=entropy"))
+    site = folder(tmp_path, agreement("strategy=entropy"))
     with closing(site.open_ledger()) as ledger:
         assert open_feature_space(site, ledger) is None
         with pytest.raises(ValueError, match="has no encoder"):
@@ -153,7 +153,7 @@ def test_a_study_without_an_encoder_has_neither(tmp_path: Path) -> None:
 
 
 def test_before_the_first_run_nothing_is_known(tmp_path: Path) -> None:
-    site = folder(tmp_path, agreement("query=entropy", "encoder=fourier:features=8"))
+    site = folder(tmp_path, agreement("strategy=entropy", "encoder=fourier:features=8"))
     with closing(site.open_ledger()) as ledger:
         space = open_feature_space(site, ledger)
         assert space is not None

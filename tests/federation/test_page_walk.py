@@ -1,4 +1,4 @@
-"""Every address of the labelling page with odd rows and methods; images that were swapped."""
+"""Every address of the labeling page with odd rows and methods; images that were swapped."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ pytest.importorskip("cryptography")
 COMMON: dict[str, Any] = {
     "model": Spec("linear"),
     "training_config": TrainingConfig((TrainingStage(2),), 8, Optimizer(lr=0.05)),
-    "query": Spec("entropy"),
+    "strategy": Spec("entropy"),
     "initial": 6,
     "per_cycle": 5,
     "rounds": 1,
@@ -50,23 +50,26 @@ COMMON: dict[str, Any] = {
 }
 NUMBER: dict[str, Any] = {"training": Spec("server-solve"), "initial_by": "query"}
 STUDIES: dict[str, dict[str, Any]] = {
-    "random": {"query": Spec("random"), "dtype": "float32"},
+    "random": {"strategy": Spec("random"), "dtype": "float32"},
     "entropy": {"validation": 0.3},
-    "ahfal": {"query": Spec("ahfal")},
-    "ahfal with secure sums": {"query": Spec("ahfal"), "privacy": Privacy(secure_sum=True)},
-    "ahfal with noise": {"query": Spec("ahfal"), "privacy": Privacy(epsilon=1.0)},
-    "badge": {"query": Spec("badge")},
-    "logo": {"query": Spec("logo"), "model": Spec("mlp", {"hidden": [6]})},
+    "ahfal": {"strategy": Spec("ahfal")},
+    "ahfal with secure sums": {
+        "strategy": Spec("ahfal"),
+        "privacy": Privacy(secure_sum=True),
+    },
+    "ahfal with noise": {"strategy": Spec("ahfal"), "privacy": Privacy(epsilon=1.0)},
+    "badge": {"strategy": Spec("badge")},
+    "logo": {"strategy": Spec("logo"), "model": Spec("mlp", {"hidden": [6]})},
     "dpfl": {
         "training": Spec("dpfl", {"budget": 2}),
         "validation": 0.4,
         "restart": "continue",
     },
-    "numbers: fale": {**NUMBER, "query": Spec("fale")},
-    "numbers: pivotal": {**NUMBER, "query": Spec("pivotal")},
+    "numbers: fale": {**NUMBER, "strategy": Spec("fale")},
+    "numbers: pivotal": {**NUMBER, "strategy": Spec("pivotal")},
     "numbers: masked fale and a masked solution": {
         **NUMBER,
-        "query": Spec("fale", {"mode": "fedsvd"}),
+        "strategy": Spec("fale", {"mode": "fedsvd"}),
         "training": Spec("masked-solve"),
     },
 }
@@ -130,7 +133,7 @@ def test_what_a_method_should_not_send_is_found(
 ) -> None:
     policy = install_leaky(tmp_path / "installed", monkeypatch)
     leaky = Spec(f"{LEAKY}:Leaky", {"what": what})
-    world, wire = run_study(tmp_path, {"query": leaky}, policy)
+    world, wire = run_study(tmp_path, {"strategy": leaky}, policy)
     seen = found(world, wire)
     assert any(line.startswith("labels" if what == "labels" else "row") for line in seen)
     assert not any(

@@ -28,7 +28,7 @@ PRIVATE: dict[str, Any] = {
     "model": Spec("linear"),
     "training": NOISY,
     "encoder": Spec("identity"),
-    "query": Spec("random"),
+    "strategy": Spec("random"),
     "privacy": Privacy(epsilon=1.0),
     "initial": 5,
     "per_cycle": 4,

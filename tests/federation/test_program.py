@@ -34,9 +34,9 @@ def test_after_the_deadline_the_run_goes_on_with_the_labels_there_are(
 
     assert world.program(say, clock=lambda: now[0]).go()
     assert world.bought(0) == {"basel": 3, "chur": 0, "davos": 3}
-    assert [event["why"] for event in world.said("labelled")] == ["deadline", "deadline"]
+    assert [event["why"] for event in world.said("labeled")] == ["deadline", "deadline"]
     assert len(world.said("labels")) == 8  # 0, 30, 60 and 90 seconds are not yet 100
-    assert world.records()[-1]["labelled_per_site"]["chur"] == [0]
+    assert world.records()[-1]["labeled_per_site"]["chur"] == [0]
 
 
 def test_unanswered_questions_are_given_back_and_may_be_asked_again(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_advance_cuts_the_wait_short(tmp_path: Path) -> None:
             Control(world.place / "control").tell("advance")
 
     assert world.program(say).go()
-    assert [event["why"] for event in world.said("labelled")] == ["advance", "advance"]
+    assert [event["why"] for event in world.said("labeled")] == ["advance", "advance"]
     assert world.bought(-1) == {"basel": 4, "chur": 4, "davos": 0}
 
 
@@ -82,7 +82,7 @@ def test_an_answer_cannot_tell_costs_a_label_and_trains_nothing(tmp_path: Path) 
     world.who = who
     assert world.program().go()
     assert world.bought(-1) == dict.fromkeys(NAMES[:3], 3)
-    assert world.records()[0]["labelled"] == 9
+    assert world.records()[0]["labeled"] == 9
     for site, row in first.items():
         questions = world.ledgers[site].questions()
         assert [q.cycle for q in questions if q.row == row] == [
@@ -103,13 +103,13 @@ def test_a_clock_that_is_set_back_is_said_and_nobody_loses_time(tmp_path: Path) 
 
     assert world.program(say, clock=lambda: now[0]).go()
     assert len(world.said("clock")) == 1
-    assert "deadline" in [event["why"] for event in world.said("labelled")]
+    assert "deadline" in [event["why"] for event in world.said("labeled")]
 
 
 def test_labels_that_sites_bring_are_counted_and_cost_nothing(tmp_path: Path) -> None:
-    world = tiny(tmp_path, labelled={"basel": 5})
+    world = tiny(tmp_path, labeled={"basel": 5})
     assert world.program().go()
-    assert world.records()[0]["labelled_per_site"] == {
+    assert world.records()[0]["labeled_per_site"] == {
         "basel": [9],
         "chur": [4],
         "davos": [4],

@@ -72,7 +72,7 @@ def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
     fallow: Said, tmp_path: Path
 ) -> None:
     table(tmp_path / "example.csv")
-    (tmp_path / "real.toml").write_text('query = "margin"\n')
+    (tmp_path / "real.toml").write_text('strategy = "margin"\n')
     about = ["--recipe", "real.toml", "--example", "example.csv", "--label", "disease"]
     sites = ["--sites", "east,north,south"]
     code, out, err = fallow("coordinate", "init", "study", *about, *sites)
@@ -123,7 +123,7 @@ def test_init_says_what_to_send_and_what_to_do_next(fallow: Said, tmp_path: Path
     [
         (("--sites", "north,north"), "name each site once"),
         (
-            ("--sites", "north,south", "--set", "query=oracle-histogram"),
+            ("--sites", "north,south", "--set", "strategy=oracle-histogram"),
             "only a simulator can",
         ),
         (("--sites", "north,south", "--address", "nowhere"), "give host:port"),
@@ -274,7 +274,7 @@ def test_the_status_says_what_more_labels_would_bring_and_why_a_run_has_ended(
 ) -> None:
     """By the records in the coordinator's folder, as the command ``fallow forecast`` says it."""
     study = tmp_path / "study"
-    write_study(study, queries=("entropy",), seeds=1, cycles=6, reference=None)
+    write_study(study, strategies=("entropy",), seeds=1, cycles=6, reference=None)
     path = study / "cells/entropy/seed-0/records.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows[-1]["stopped"] = "another 100 labels bring less than 0.3 points"

@@ -36,9 +36,9 @@ def test_a_finished_study_is_a_study_like_any_other(
     finished: Federation, tmp_path: Path
 ) -> None:
     first, last = finished.records()
-    assert (first["labelled"], last["labelled"]) == (12, 21)
-    assert last["labelled_per_site"] == {site: [7] for site in NAMES[:3]}
-    assert last["labelled_per_class"] is None  # the coordinator is not told
+    assert (first["labeled"], last["labeled"]) == (12, 21)
+    assert last["labeled_per_site"] == {site: [7] for site in NAMES[:3]}
+    assert last["labeled_per_class"] is None  # the coordinator is not told
     assert set(last["per_site"]) == set(NAMES[:3])
     assert 0 < last["accuracy"] <= 1
     page = write_report([finished.place], tmp_path / "page.html").read_text()

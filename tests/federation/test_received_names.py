@@ -33,7 +33,7 @@ from tests.packages import METHODS, forget, install
 pytest.importorskip("cryptography")
 
 MODULE = "methods_sent_to_tests"
-SETTINGS = ("model", "training", "query", "partition", "features", "encoder")
+SETTINGS = ("model", "training", "strategy", "partition", "features", "encoder")
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_reading_and_showing_an_allowed_study_builds_nothing(
     def never(*given: Any, **fields: Any) -> Any:
         raise AssertionError("something was imported or built")
 
-    fancy = {"query": Spec(f"{MODULE}:Fancy"), "features": Spec(f"{MODULE}:Net")}
+    fancy = {"strategy": Spec(f"{MODULE}:Fancy"), "features": Spec(f"{MODULE}:Net")}
     file = write_sent(tmp_path, **fancy)
     digest = policy().allowed["sent-methods"]
     for module in ("fallow.core.names", "fallow.core.build"):
@@ -104,9 +104,9 @@ def test_reading_and_showing_an_allowed_study_builds_nothing(
     monkeypatch.setattr(
         importlib.import_module("fallow.experiment.rows"), "build_model", never
     )
-    assert read_agreement(file, policy()).recipe.query.name == f"{MODULE}:Fancy"
+    assert read_agreement(file, policy()).recipe.strategy.name == f"{MODULE}:Fancy"
     asked = init(tmp_path, "--allow", f"sent-methods={digest}", typed="0" * 32 + "\n")
-    assert f"code that did not come with Fallow: query = {MODULE}:Fancy" in asked.output
+    assert f"code that did not come with Fallow: strategy = {MODULE}:Fancy" in asked.output
     assert isinstance(asked.exception, ValueError)
     assert "is not the digest of this study.toml" in str(asked.exception)
     assert not (tmp_path / "SITE").exists()
@@ -138,7 +138,7 @@ def test_a_script_gives_the_digest_as_an_option(tmp_path: Path) -> None:
 def test_an_allowed_query_is_used_and_other_code_under_its_name_is_not(
     mark: Path, tmp_path: Path
 ) -> None:
-    file = write_sent(tmp_path, query=Spec(f"{MODULE}:Fancy"))
+    file = write_sent(tmp_path, strategy=Spec(f"{MODULE}:Fancy"))
     allow = f"sent-methods={policy().allowed['sent-methods']}"
     digest = read_agreement(file, policy()).digest
     made_folder = init(tmp_path, "--digest", digest, "--allow", allow)
@@ -161,7 +161,12 @@ def test_an_allowed_query_is_used_and_other_code_under_its_name_is_not(
 
 @pytest.mark.parametrize(
     ("setting", "name"),
-    [("query", "Plain"), ("query", "function"), ("model", "Fancy"), ("training", "Net")],
+    [
+        ("strategy", "Plain"),
+        ("strategy", "function"),
+        ("model", "Fancy"),
+        ("training", "Net"),
+    ],
 )
 def test_a_class_of_another_kind_is_refused_also_where_its_code_is_allowed(
     setting: str, name: str, mark: Path, tmp_path: Path
@@ -193,7 +198,7 @@ def test_a_folder_without_the_confirmed_digest_builds_nothing(tmp_path: Path) ->
 def test_a_coordinator_may_name_her_own_code_and_it_stays_that_code(
     mark: Path, tmp_path: Path
 ) -> None:
-    recipe = Recipe("tiny", cycles=1, rounds=1, query=Spec(f"{MODULE}:Fancy"))
+    recipe = Recipe("tiny", cycles=1, rounds=1, strategy=Spec(f"{MODULE}:Fancy"))
     plan = StudyPlan("hearts", recipe, TABLE, ("north", "south"))
     CoordinatorFolder.create(tmp_path / "study", plan, "127.0.0.1:9", ["127.0.0.1"])
     office = CoordinatorFolder.open(tmp_path / "study")
@@ -206,7 +211,7 @@ def test_a_coordinator_may_name_her_own_code_and_it_stays_that_code(
 
 def test_a_coordinator_cannot_name_what_no_site_could_install(tmp_path: Path) -> None:
     recipe = Recipe(
-        "tiny", cycles=1, rounds=1, query=Spec("tests.experiment.crash:Nothing")
+        "tiny", cycles=1, rounds=1, strategy=Spec("tests.experiment.crash:Nothing")
     )
     plan = StudyPlan("hearts", recipe, TABLE, ("north", "south"))
     with pytest.raises(ValueError, match="no installed distribution"):
@@ -301,7 +306,7 @@ def test_no_name_reaches_pythons_import_but_through_the_gate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole of init, with Python's own import watched."""
-    file = write_sent(tmp_path, query=Spec("antigravity:fly"))
+    file = write_sent(tmp_path, strategy=Spec("antigravity:fly"))
     asked: list[str] = []
     whole = builtins.__import__
 

@@ -12,8 +12,8 @@ from fallow.core.events import Event
 from fallow.network.envelope import Reply, open_order, sign_message
 from fallow.network.remote import GLANCE
 from fallow.privacy.signing import new_signing_key
-from fallow.queries import AHFAL, FALE
 from fallow.sites.in_process import InProcess
+from fallow.strategies import AHFAL, FALE
 from tests.federation.loopback import Faults
 from tests.federation.remotes import RUN, Federation, Waits, federation
 from tests.privacy.federation import Asker

@@ -10,7 +10,7 @@ import torch
 from fallow.core import each_of_all, sum_of_all
 from fallow.core.events import Event
 from fallow.privacy import Privacy
-from fallow.queries import AHFAL
+from fallow.strategies import AHFAL
 from tests.federation.remotes import Federation, Waits, federation
 from tests.privacy.federation import SECURE, Asker
 from tests.worlds import tables

@@ -17,7 +17,7 @@ from fallow.federation.coordinator.program import name_run, open_journal
 from fallow.federation.site.rows import read_rows
 from fallow.federation.site.terms import describe_rows
 from fallow.network.checks import ResponseCheck
-from fallow.queries import AHFAL
+from fallow.strategies import AHFAL
 from tests.federation.agreed import TABLE, table
 from tests.federation.hosts import ASK, CLOSE, Leader, about, agreement, folder, order_picks
 from tests.federation.remotes import federation
@@ -82,7 +82,7 @@ def test_picks_of_a_cycle_that_a_site_missed_are_not_asked_in_a_later_one(
 def test_a_site_that_missed_the_end_of_a_cycle_begins_the_next_one_like_the_others(
     tmp_path: Path, restart: str
 ) -> None:
-    agreed = agreement("query=entropy", "training=ditto", f"restart={restart}")
+    agreed = agreement("strategy=entropy", "training=ditto", f"restart={restart}")
     after = []
     kept = []
     for name, misses in (("there", False), ("away", True)):
@@ -104,7 +104,7 @@ def test_a_site_that_missed_the_end_of_a_cycle_begins_the_next_one_like_the_othe
 
 W = torch.ones(2).double()
 TOLD: Answer = {"rows": 9.0, "hits": 3.0, "class_rows": W, "class_hits": W}
-STANDING = {"labelled": 1, "held": 0, "pool": 8}
+STANDING = {"labeled": 1, "held": 0, "pool": 8}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ STANDING = {"labelled": 1, "held": 0, "pool": 8}
             {"asked": 1, "answered": "1", "declined": 0, **STANDING},
             "answered is '1'",
         ),
-        ("close", {}, {"asked": 1, "answered": 1, "declined": 0}, "labelled is None"),
+        ("close", {}, {"asked": 1, "answered": 1, "declined": 0}, "labeled is None"),
         ("score", {}, {"rows": 9.0}, r"it answers with \['rows'\]"),
         ("score", {}, {**TOLD, "hits": "all"}, "hits is 'all', and only numbers"),
     ],
@@ -161,7 +161,7 @@ def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None
 
 def test_runs_begun_again_do_not_average_noise_away(tmp_path: Path) -> None:
     pytest.importorskip("opendp")
-    agreed = agreement("query=ahfal", "privacy.epsilon=0.5")  # of 2 cycles
+    agreed = agreement("strategy=ahfal", "privacy.epsilon=0.5")  # of 2 cycles
     site = folder(tmp_path, agreed, brought=range(9))
     assert site.settings.epsilon is None and site.epsilon == 1.0
     refused = []
@@ -199,7 +199,7 @@ def test_nobody_else_reads_what_sites_answered_in_a_coordinators_journal(
     file = tmp_path / "journal.sqlite"
     if is_old:
         file.touch(mode=0o644)
-    with open_journal(tmp_path, agreement("query=entropy")) as journal:
+    with open_journal(tmp_path, agreement("strategy=entropy")) as journal:
         journal.note("a", "1")
         files = sorted(tmp_path.glob("journal*"))
         assert {found.name for found in files} >= {file.name, f"{file.name}-wal"}
@@ -238,7 +238,7 @@ def test_a_coordinators_journal_survives_a_power_cut(
     def read_durability(journal: Journal) -> int:
         return int(journal._file.read("PRAGMA synchronous")[0][0])
 
-    with open_journal(tmp_path, agreement("query=entropy")) as journal:
+    with open_journal(tmp_path, agreement("strategy=entropy")) as journal:
         assert read_durability(journal) == full
     assert read_durability(Journal(tmp_path / "simulated.sqlite")) == normal
 

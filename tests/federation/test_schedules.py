@@ -52,10 +52,10 @@ COMMON: dict[str, Any] = {
     "dtype": "float64",
     "standardise": "none",
 }
-SUMS = Recipe("storm", query=Spec("ahfal"), training=Spec("fedavg"), **COMMON)
+SUMS = Recipe("storm", strategy=Spec("ahfal"), training=Spec("fedavg"), **COMMON)
 RELAYS = Recipe(
     "storm",
-    query=Spec("random"),
+    strategy=Spec("random"),
     training=Spec("dpfl", {"budget": 2}),
     validation=0.4,
     **COMMON,

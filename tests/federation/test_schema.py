@@ -284,7 +284,7 @@ def test_a_test_row_has_its_label(tmp_path: Path) -> None:
 
 def test_images_are_rows_in_the_order_of_their_names(tmp_path: Path) -> None:
     schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
-    for name in ("unlabelled/3.png", "dog/2.png", ".hidden/1.png"):
+    for name in ("unlabeled/3.png", "dog/2.png", ".hidden/1.png"):
         grey(tmp_path / "rows" / name)
     rows = read_rows(tmp_path / "rows", schema)
     assert rows.ids == ("2.png", "3.png")
@@ -297,21 +297,21 @@ def test_an_image_is_called_by_its_file_or_where_two_are_alike_with_its_folder(
     tmp_path: Path,
 ) -> None:
     schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
-    for name in ("unlabelled/scan-1.png", "unlabelled/scan-2.png", "dog/scan-2.png"):
+    for name in ("unlabeled/scan-1.png", "unlabeled/scan-2.png", "dog/scan-2.png"):
         grey(tmp_path / "rows" / name)
     rows = read_rows(tmp_path / "rows", schema)
-    assert rows.ids == ("scan-1.png", "dog/scan-2.png", "unlabelled/scan-2.png")
+    assert rows.ids == ("scan-1.png", "dog/scan-2.png", "unlabeled/scan-2.png")
 
 
 def test_an_image_that_is_moved_into_the_folder_of_its_class_is_the_same_row(
     tmp_path: Path,
 ) -> None:
     schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
-    for value, name in enumerate(("unlabelled/1.png", "dog/2.png", "unlabelled/3.png")):
+    for value, name in enumerate(("unlabeled/1.png", "dog/2.png", "unlabeled/3.png")):
         grey(tmp_path / "rows" / name, shade=value * 100)
     before = read_rows(tmp_path / "rows", schema)
     (tmp_path / "rows" / "cat").mkdir()
-    (tmp_path / "rows" / "unlabelled" / "3.png").rename(tmp_path / "rows" / "cat" / "3.png")
+    (tmp_path / "rows" / "unlabeled" / "3.png").rename(tmp_path / "rows" / "cat" / "3.png")
     after = read_rows(tmp_path / "rows", schema)
     assert (after.ids, after.labels) == (before.ids, (None, 1.0, 0.0))
     assert torch.equal(after.x, before.x)

@@ -10,7 +10,7 @@ from fallow.federation.building import with_secure_sums
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe, recipe_from
 
-SOLVED = recipe_from({"name": "trial", "training": "closed-form", "query": "margin"})
+SOLVED = recipe_from({"name": "trial", "training": "closed-form", "strategy": "margin"})
 
 
 def test_a_closed_form_has_them_and_all_else_stays() -> None:

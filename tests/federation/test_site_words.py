@@ -38,20 +38,20 @@ def test_a_study_of_classes_says_nothing_of_numbers_and_its_sites_tell_none(
 ) -> None:
     world = tiny(tmp_path)
     assert {"columns", "spread"} <= list_reveals(world).keys()
-    assert not {"labelled", "deviation"} & list_reveals(world).keys()
+    assert not {"labeled", "deviation"} & list_reveals(world).keys()
     assert (
         "hits" in list_reveals(world)["score"]
         and "squared" not in list_reveals(world)["score"]
     )
     assert (
-        build_study(world.agreement).methods["scaling"].contract.refusal("labelled", "sum")
+        build_study(world.agreement).methods["scaling"].contract.refusal("labeled", "sum")
     )
 
 
 def test_a_study_of_numbers_says_nothing_of_classes(tmp_path: Path) -> None:
-    recipe = replace(TINY, query=Spec("random"))
+    recipe = replace(TINY, strategy=Spec("random"))
     world = federation(tmp_path, recipe, rows(("basel", "chur"), 0))
-    assert {"columns", "spread", "labelled", "deviation"} <= list_reveals(world).keys()
+    assert {"columns", "spread", "labeled", "deviation"} <= list_reveals(world).keys()
     assert (
         "squared" in list_reveals(world)["score"]
         and "hits" not in list_reveals(world)["score"]

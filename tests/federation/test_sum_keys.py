@@ -73,7 +73,7 @@ class Sum:
 
 @pytest.fixture
 def asked(tmp_path: Path) -> Iterator[Sum]:
-    agreed = agreement("query=entropy", "privacy.secure_sum=true")
+    agreed = agreement("strategy=entropy", "privacy.secure_sum=true")
     leader = Leader(folder(tmp_path, agreed, brought=range(6)))
     yield Sum(leader)
     leader.ledger.close()

@@ -78,10 +78,10 @@ def test_counts_of_an_earlier_step_are_not_shown_for_the_next(tmp_path: Path) ->
 def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> None:
     tell = teller(tmp_path, [0.0], [])
     tell(asking("0/query", north=NORTH, south=NORTH | {"open": 2, "conflicts": 1}))
-    tell({"event": "labelled", "step": "0/query", "why": "advance"})
+    tell({"event": "labeled", "step": "0/query", "why": "advance"})
     said = "closed at the coordinator's request ('fallow coordinate advance'); 5 open questions"
     again = teller(tmp_path, [0.0], [])  # started anew, and told the same
-    again({"event": "labelled", "step": "0/query", "why": "advance"})
+    again({"event": "labeled", "step": "0/query", "why": "advance"})
     assert said in describe_standing(read_live(tmp_path) or {})
     found = read_columns(tmp_path)
     assert [found[site]["Open"] for site in ("north", "south")] == ["0", "0"]
@@ -98,7 +98,7 @@ def test_the_page_says_why_labels_are_no_longer_waited_for(tmp_path: Path) -> No
     def say(event: Event) -> None:
         if event["event"] == "labels":
             Control(world.place / "control").tell("advance")
-        if event["event"] == "labelled":
+        if event["event"] == "labeled":
             pages.append((world.place / "report.html").read_text())
         world.label(event)
 

@@ -1,4 +1,4 @@
-"""``fallow audit``: who labelled, what left and what noise cost, signed, and a change is found."""
+"""``fallow audit``: who labeled, what left and what noise cost, signed, and a change is found."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CLASSES = ("class 0", "class 1", "class 2")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    """A study that two sites have finished, with people who labelled."""
+    """A study that two sites have finished, with people who labeled."""
     from tests.federation.real import SHORT
 
     made = federation(tmp_path_factory.mktemp("study"), SHORT, rows(("basel", "chur")))
@@ -80,9 +80,9 @@ def test_the_trail_of_a_site_has_every_label_with_its_person_and_every_answer(
     with closing(site.open_ledger()) as ledger:
         asked = {question.row for question in ledger.questions()}
         traffic = ledger.traffic()
-    labelled = [line for line in found if line["what"] == "answer"]
-    assert {int(line["row"]) for line in labelled} == asked
-    assert {line["who"] for line in labelled} != {""}
+    labeled = [line for line in found if line["what"] == "answer"]
+    assert {int(line["row"]) for line in labeled} == asked
+    assert {line["who"] for line in labeled} != {""}
     sent = [line for line in found if line["what"] == "sent"]
     assert len(sent) == sum(line.exchanges for line in traffic)
     assert sum(int(line["bytes"]) for line in sent) == sum(line.bytes for line in traffic)
@@ -260,7 +260,7 @@ def test_every_release_of_noise_stands_there_with_its_time(tmp_path: Path) -> No
     pytest.importorskip("opendp")
     from tests.federation.test_host_protected import SHARE
 
-    agreed = agreement("query=ahfal", "privacy.epsilon=0.5")
+    agreed = agreement("strategy=ahfal", "privacy.epsilon=0.5")
     leader = Leader(folder(tmp_path, agreed, brought=range(9)))
     leader.send(leader.order(SHARE))
     leader.ledger.close()

@@ -271,10 +271,10 @@ def federation(
     data: Dataset | None = None,
     waits: Waits = WAITS,
     seed: int = 0,
-    labelled: Mapping[str, int] | None = None,
+    labeled: Mapping[str, int] | None = None,
     **more: Any,
 ) -> Federation:
-    """Folders of sites and a coordinator's keys for ``recipe``; ``labelled``: how many of a site's
+    """Folders of sites and a coordinator's keys for ``recipe``; ``labeled``: how many of a site's
     first rows come with a label."""
     data = data or rows()
     schema = schema_for(data)
@@ -293,7 +293,7 @@ def federation(
     folder.mkdir(parents=True, exist_ok=True)
     write_agreement(folder / "study.toml", agreed)
     sites = {
-        name: _site(folder, data, name, (labelled or {}).get(name, 0)) for name in names
+        name: _site(folder, data, name, (labeled or {}).get(name, 0)) for name in names
     }
     return Federation(folder, agreed, data, secret, sites, **more)
 
@@ -302,7 +302,7 @@ TINY = Recipe(
     "tiny",
     model=Spec("linear"),
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
-    query=Spec("entropy"),
+    strategy=Spec("entropy"),
     initial=4,
     per_cycle=3,
     rounds=1,
@@ -325,7 +325,7 @@ def _cells(data: Dataset, row: torch.Tensor) -> list[str]:
     return [*cells, "" if bool(kind.isnan().any()) else "abc"[int(kind.argmax())]]
 
 
-def _site(folder: Path, data: Dataset, name: str, labelled: int) -> SiteFolder:
+def _site(folder: Path, data: Dataset, name: str, labeled: int) -> SiteFolder:
     files = []
     parts = {
         "rows": (data.x, data.y, data.groups),
@@ -334,7 +334,7 @@ def _site(folder: Path, data: Dataset, name: str, labelled: int) -> SiteFolder:
     for part, (x, y, groups) in parts.items():
         assert groups is not None
         at = (groups == data.group_names.index(name)).nonzero().squeeze(1).tolist()
-        known = len(at) if part == "test" else labelled
+        known = len(at) if part == "test" else labeled
         if not data.columns:
             files.append(folder / f"{name}-{part}.npz")
             words = [data.classes[int(y[row])] for row in at]

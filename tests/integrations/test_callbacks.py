@@ -85,14 +85,14 @@ def test_a_callback_hears_a_run_from_its_settings_to_its_page(
     last = run.records.iloc[-1]
     assert notes.scores[-1] == {
         "accuracy": last["accuracy"],
-        "labelled": last["labelled"],
+        "labeled": last["labeled"],
         "bytes_up": last["bytes_up"],
         "bytes_down": last["bytes_down"],
         "epsilon": 0.0,
     }
     (heard,) = notes.runs
     assert heard.is_alone
-    assert heard.parameters["query"] == "entropy"
+    assert heard.parameters["strategy"] == "entropy"
     assert heard.parameters["partition"] == "dirichlet:alpha=1.0"
 
 
@@ -100,8 +100,8 @@ def test_callbacks_hear_every_run_of_a_comparison_and_what_noise_has_cost(
     world: fl.Federation,
 ) -> None:
     notes = Notes()
-    queries = ["ahfal@privacy.epsilon=1", "random"]
-    fl.compare(queries, world, seeds=1, callbacks=[notes], **QUICK)
+    strategies = ["ahfal@privacy.epsilon=1", "random"]
+    fl.compare(world, strategies, seeds=1, callbacks=[notes], **QUICK)
     assert sorted(heard for heard in notes.heard if heard.startswith("end")) == [
         "end ahfal@privacy.epsilon=1, seed 0: None",
         "end random, seed 0: None",
@@ -133,9 +133,9 @@ def test_callbacks_hear_that_an_error_or_a_stop_has_ended_a_run() -> None:
 
     def stop() -> None:
         with CallbackList([notes], Recipe("mine"), cells, print) as told:
-            told({"event": "query", "cycle": 0, "query": "random", "seed": 0})
-            told({"event": "failed", "why": "no rows", "query": "random", "seed": 0})
-            told({"event": "query", "cycle": 0, "query": "random", "seed": 1})
+            told({"event": "query", "cycle": 0, "strategy": "random", "seed": 0})
+            told({"event": "failed", "why": "no rows", "strategy": "random", "seed": 0})
+            told({"event": "query", "cycle": 0, "strategy": "random", "seed": 1})
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -151,7 +151,7 @@ def test_callbacks_hear_that_an_error_or_a_stop_has_ended_a_run() -> None:
 
 def test_a_run_that_was_finished_before_is_not_told_again() -> None:
     notes = Notes()
-    done: Event = {"event": "done", "cached": True, "query": "random", "seed": 0}
+    done: Event = {"event": "done", "cached": True, "strategy": "random", "seed": 0}
     with CallbackList([notes], Recipe("mine"), [StudyRun("random", 0)], print) as told:
         told(done)
     assert notes.heard == ["over"]

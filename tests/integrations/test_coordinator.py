@@ -33,7 +33,7 @@ def test_the_coordinators_tracker_hears_scores_and_costs_and_nothing_of_a_site(
     assert [scores["accuracy"] for scores in notes.scores] == [
         record["accuracy"] for record in world.records()
     ]
-    assert notes.scores[-1]["labelled"] == world.records()[-1]["labelled"]
+    assert notes.scores[-1]["labeled"] == world.records()[-1]["labeled"]
     assert all(set(scores) <= set(SCORES) for scores in notes.scores)
     assert notes.heard[-2:] == [f"end {notes.runs[0].name}: None", "over"]
     told_words = f"{notes.runs[0].parameters} {notes.scores}"

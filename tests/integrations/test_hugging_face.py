@@ -108,7 +108,7 @@ def test_a_model_of_numbers_and_of_a_fitted_encoder_comes_back(tmp_path: Path) -
 def test_a_model_of_each_site_needs_to_be_told_whose(
     world: fl.Federation, tmp_path: Path
 ) -> None:
-    run = fl.run(world, "random", "local", **QUICK)
+    run = fl.run(world, "random", training="local", **QUICK)
     with pytest.raises(ValueError, match="each site has a model of its own; say site="):
         run.save(tmp_path / "all")
     site = run.sites[0]
@@ -349,7 +349,7 @@ def test_a_table_of_the_hub_has_its_names_of_classes_in_their_order() -> None:
     assert data.classes == ("yes", "no", "unsure")
     assert data.columns == ("age", "kind=grave", "kind=mild")
     assert data.group_names == ("a", "b")
-    assert int((~data.is_labelled).sum()) == 5
+    assert int((~data.is_labeled).sum()) == 5
     with pytest.raises(ValueError, match="no column 'sik'"):
         from_datasets(table, label="sik")
     splits = datasets.DatasetDict({"train": table})
@@ -387,7 +387,7 @@ def test_labels_of_a_run_are_a_data_set_with_names(run: fl.Run) -> None:
     datasets = pytest.importorskip("datasets")
     found = labels_to_datasets(run)
     assert found.features["label"] == datasets.ClassLabel(names=list(run.classes))
-    assert len(found) == len(run.labels) == run.records["labelled"].iloc[-1]
+    assert len(found) == len(run.labels) == run.records["labeled"].iloc[-1]
     assert found["row"][:] == run.labels["row"].tolist()
     assert found["label"][:] == [int(value) for value in run.labels["value"]]
 

@@ -21,7 +21,7 @@ from tests.integrations.conftest import QUICK
 @pytest.fixture(scope="module")
 def study(world: fl.Federation, tmp_path_factory: pytest.TempPathFactory) -> fl.Study:
     out = tmp_path_factory.mktemp("studies") / "two <b>wards'+x"
-    return fl.compare(["random", "entropy"], world, seeds=2, out=out, **QUICK)
+    return fl.compare(world, ["random", "entropy"], seeds=2, out=out, **QUICK)
 
 
 def shown_by(notebook: Path) -> list[Any]:
@@ -63,7 +63,7 @@ def test_a_notebook_shows_the_tables_and_the_curves_of_its_study(
     assert "mse" not in evaluations
     assert costs["bytes_up"].tolist() == [
         study.records.query("query == @query and seed == @seed")["bytes_up"].max()
-        for query, seed in costs.index
+        for strategy, seed in costs.index
     ]
     assert set(revealed["verb"]) == {
         entry["verb"] for entry in study.records.iloc[-1]["revealed"]

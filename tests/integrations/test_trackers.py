@@ -16,7 +16,7 @@ from fallow.integrations.trackers import TRACKERS
 from tests.cli.conftest import Command
 from tests.integrations.conftest import QUICK
 
-QUERIES = ["random", "entropy"]
+STRATEGIES = ["random", "entropy"]
 
 
 @pytest.mark.parametrize("name", TRACKERS)
@@ -41,7 +41,7 @@ def test_mlflow_keeps_settings_scores_and_the_page_of_one_run(
     (kept,) = mlflow_runs(client)
     assert kept.info.run_name == "entropy, seed 0"
     assert kept.info.status == "FINISHED"
-    assert kept.data.params["query"] == "entropy"
+    assert kept.data.params["strategy"] == "entropy"
     assert kept.data.params["training_config.batch_size"] == "16"
     history = client.get_metric_history(kept.info.run_id, "accuracy")
     assert [(point.step, point.value) for point in history] == list(
@@ -56,7 +56,7 @@ def test_mlflow_keeps_the_runs_of_a_comparison_side_by_side(
     world: fl.Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = mlflow_client(tmp_path, monkeypatch)
-    fl.compare(QUERIES, world, seeds=2, jobs=2, callbacks=[MLflow()], **QUICK)
+    fl.compare(world, STRATEGIES, seeds=2, jobs=2, callbacks=[MLflow()], **QUICK)
     kept = mlflow_runs(client)
     assert sorted(run.info.run_name for run in kept) == [
         "entropy, seed 0",
@@ -102,17 +102,17 @@ def test_tensorboard_reads_scores_and_settings_back(
 ) -> None:
     pytest.importorskip("tensorboard")
     tracker = TensorBoard(tmp_path / "events")
-    study = fl.compare(QUERIES, world, seeds=1, callbacks=[tracker], **QUICK)
-    for query in QUERIES:
-        found = tensorboard_events(tmp_path / "events" / query / "seed-0")
+    study = fl.compare(world, STRATEGIES, seeds=1, callbacks=[tracker], **QUICK)
+    for strategy in STRATEGIES:
+        found = tensorboard_events(tmp_path / "events" / strategy / "seed-0")
         points = found.Scalars("accuracy")
-        records = study.records[study.records["query"] == query]
+        records = study.records[study.records["strategy"] == strategy]
         assert [point.step for point in points] == [0, 1]
         assert [point.value for point in points] == pytest.approx(
             records["accuracy"].tolist()
         )
         settings = found.Tensors("parameters/text_summary")[0].tensor_proto.string_val[0]
-        assert f"| query | {query} |" in settings.decode()
+        assert f"| query | {strategy} |" in settings.decode()
     page = tensorboard_events(tmp_path / "events").Tensors("report/text_summary")
     assert page[0].tensor_proto.string_val[0].endswith(b"report.html")
 
@@ -131,7 +131,7 @@ def test_the_command_writes_for_tensorboard_into_the_studys_folder(
     ended = fallow("run", "tiny.toml", "--out", "a", "--track", "tensorboard")
     assert ended.code == 0, ended.err
     found = tensorboard_events(folder / "a/tensorboard/random/seed-0")
-    assert len(found.Scalars("labelled")) == 2
+    assert len(found.Scalars("labeled")) == 2
 
 
 # -- Weights & Biases -----------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_wandb_keeps_a_run_offline_and_looks_at_nothing_of_this_machine(
     assert begun.display_name == "entropy, seed 0"
     assert begun.run_group == run.recipe.name
     settings = {item.key: json.loads(item.value_json) for item in begun.config.update}
-    assert settings["query"] == "entropy"
+    assert settings["strategy"] == "entropy"
     points = []
     for each in kept:
         if each.HasField("history"):
@@ -160,8 +160,8 @@ def test_wandb_keeps_a_run_offline_and_looks_at_nothing_of_this_machine(
                 item.key or item.nested_key[0]: json.loads(item.value_json)
                 for item in each.history.item
             }
-            points.append((items["cycle"], items["accuracy"], items["labelled"]))
-    wanted = run.records[["cycle", "accuracy", "labelled"]].itertuples(index=False)
+            points.append((items["cycle"], items["accuracy"], items["labeled"]))
+    wanted = run.records[["cycle", "accuracy", "labeled"]].itertuples(index=False)
     assert points == [tuple(row) for row in wanted]
     artifacts = [each.artifact for each in kept if each.HasField("artifact")]
     assert [entry.path for entry in artifacts[0].manifest.contents] == ["report.html"]

@@ -26,7 +26,7 @@ OWN = replace(
     test_rows=100,
     validation=0.25,
     test="own",
-    query=Spec("random"),
+    strategy=Spec("random"),
     budget="proportional",
     initial=0.4,
     per_cycle=0.1,
@@ -157,10 +157,10 @@ def test_all_methods_hold_back_and_train_on_the_same_labels(
 ) -> None:
     row = ran(training).row
     for name in (
-        "labelled",
+        "labeled",
         "labels_validation",
-        "labelled_per_site",
-        "labelled_per_class",
+        "labeled_per_site",
+        "labeled_per_class",
     ):
         assert row[name] == fedavg.row[name]
     assert row["labels_validation"] > 0

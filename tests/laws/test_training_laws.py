@@ -27,10 +27,10 @@ from fallow.core.local import Batch, slot
 from fallow.core.methods import Methods
 from fallow.engine import Loop, Stacked, row_loss
 from fallow.engine.learner import Autograd
-from fallow.queries import Random
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
+from fallow.strategies import Random
 from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust
 from tests.engine.jobs import linear, mlp, norm, optimizer_of
 from tests.worlds import Forgetful

@@ -1,4 +1,4 @@
-"""Products of labelled rows that arrive: what cannot be such counts for nothing."""
+"""Products of labeled rows that arrive: what cannot be such counts for nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fallow.network.checks import ResponseCheck
 from fallow.network.plausible_sums import PlausibleSums
 from fallow.privacy import SecureSum
 from fallow.training import ClosedForm
-from fallow.training.parts.heads import Labelled, totals_of
+from fallow.training.parts.heads import Labeled, totals_of
 from fallow.training.personal import ClosedFormHeads
 from tests.encoders.asks import fit_encoder
 
@@ -33,7 +33,7 @@ def products(is_class: bool = True, n: int = 7, weight: float = 0.7) -> Answer:
     y = torch.randn(n, 1, dtype=torch.float64, generator=draw)
     if is_class:
         y = torch.eye(3, dtype=torch.float64)[torch.arange(n) % 3]
-    return totals_of(Labelled(z, y, torch.full((n,), weight, dtype=torch.float64)))
+    return totals_of(Labeled(z, y, torch.full((n,), weight, dtype=torch.float64)))
 
 
 def spoiled(is_class: bool, name: str, factor: float) -> Answer:
@@ -128,7 +128,7 @@ def test_right_answers_weigh_no_more_than_the_rows_that_were_added(weight: float
     border = ResponseCheck({"a": 20, "b": 20}, labels={"a": 9, "b": 9})
     border.check("a", TOTALS, products(weight=weight))
     assert border.check("a", LEFT_OUT, losses(7 * weight))
-    with pytest.raises(ValueError, match="the labelled rows weigh"):
+    with pytest.raises(ValueError, match="the labeled rows weigh"):
         border.check("a", LEFT_OUT, losses(7.1 * weight))
 
 
@@ -142,7 +142,7 @@ def test_no_row_loses_more_than_it_can() -> None:
 
 def test_before_its_products_are_known_a_site_is_held_to_its_labels() -> None:
     border = ResponseCheck({"a": 20, "b": 20}, labels={"a": 9, "b": 9})
-    with pytest.raises(ValueError, match="the labelled rows weigh 360 together"):
+    with pytest.raises(ValueError, match="the labeled rows weigh 360 together"):
         border.check("a", LEFT_OUT, losses(361.0))
 
 
@@ -152,7 +152,7 @@ def test_behind_masks_right_answers_weigh_no_more_than_all_rows() -> None:
     assert sums._find_fault(products(weight=1.0), ["a", "b"], None) is None
     assert sums._find_fault(losses(7.0), ["a", "b"], None) is None
     found = sums._find_fault(losses(8.0), ["a", "b"], None)
-    assert found == "right is 8, and the labelled rows weigh 7 together"
+    assert found == "right is 8, and the labeled rows weigh 7 together"
 
 
 # -- how much one site can say ------------------------------------------------------------------
@@ -164,7 +164,7 @@ def lengthened(factor: float) -> Answer:
     z = torch.randn(7, 5, dtype=torch.float64, generator=draw)
     z = z / z.norm(dim=1, keepdim=True) * factor**0.5
     y = torch.eye(3, dtype=torch.float64)[torch.arange(7) % 3]
-    return totals_of(Labelled(z, y, torch.ones(7, dtype=torch.float64)))
+    return totals_of(Labeled(z, y, torch.ones(7, dtype=torch.float64)))
 
 
 def make_border(**settings: Any) -> ResponseCheck:
@@ -178,7 +178,7 @@ def test_where_no_row_weighs_more_than_another_a_site_weighs_as_much_as_its_labe
 ):
     border = ResponseCheck({"a": 20, "b": 20}, labels={"a": 9, "b": 9}, has_weights=False)
     assert border.check("a", TOTALS, products(weight=1.0))
-    with pytest.raises(ValueError, match="each of 7 labelled rows weighs 1 in this study"):
+    with pytest.raises(ValueError, match="each of 7 labeled rows weighs 1 in this study"):
         border.check("a", TOTALS, products(weight=1.5))
     sums = PlausibleSums(SecureSum(), border, lambda event: None)
     assert sums._find_fault(products(weight=1.0), ["a", "b"], None) is None
@@ -187,7 +187,7 @@ def test_where_no_row_weighs_more_than_another_a_site_weighs_as_much_as_its_labe
     assert "they weigh 7" in found
 
 
-def test_labelled_rows_are_no_longer_together_than_all_rows_of_the_study() -> None:
+def test_labeled_rows_are_no_longer_together_than_all_rows_of_the_study() -> None:
     """Units give the rows of all sites a mean square length of 1: 60, and twice that is taken."""
     border = make_border(has_weights=False)
     assert border.check("a", TOTALS, lengthened(120 / 7))
@@ -238,7 +238,7 @@ def test_a_contract_says_whether_rows_have_weights(
     ids=lambda encoder: encoder.contract.title,
 )
 def test_honest_sites_are_within_what_units_say(encoder: Encoder) -> None:
-    """All rows labelled, at sites of very unequal size: nobody is refused."""
+    """All rows labeled, at sites of very unequal size: nobody is refused."""
     found = load("digits")
     cuts = (0, 5, 40, 300, 1400)
     state = fit_encoder(encoder, [found.x[:1400]])
@@ -253,5 +253,5 @@ def test_honest_sites_are_within_what_units_say(encoder: Encoder) -> None:
     y = torch.eye(10, dtype=torch.float64)[found.y[:1400].long()]
     for site, (start, end) in zip("abcd", pairwise(cuts), strict=True):
         s = torch.ones(end - start, dtype=torch.float64)
-        answer = totals_of(Labelled(z[start:end], y[start:end], s))
+        answer = totals_of(Labeled(z[start:end], y[start:end], s))
         assert border.check(site, TOTALS, answer) == answer

@@ -197,7 +197,7 @@ def dpfl(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return replace(
         tiny(tmp_path_factory.mktemp("tiny")),
         training=Spec("dpfl", fields),
-        query=Spec("random"),
+        strategy=Spec("random"),
         validation=0.4,
         cycles=0,
         sites=4,

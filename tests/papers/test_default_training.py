@@ -30,14 +30,14 @@ WORLD = fl.Federation(fl.load("digits"), "iid", sites=4)
         {"training_config": {"batch_size": 8}},
         {"head": "exact"},
         {"features": "resnet18"},
-        {"query": "ifal"},
-        {"query": {"name": "ifal", "epochs": 5}},
-        {"queries": ["random", "noise-stability"]},
-        {"queries": "random,noise-stability"},
-        {"queries": ["random", "margin@rounds=5"]},
-        {"queries": ["random", "margin@trainer=3x2"]},
-        {"queries": ["random", "margin@privacy.epsilon=1.0"]},
-        {"queries": ["random", "ksas"]},
+        {"strategy": "ifal"},
+        {"strategy": {"name": "ifal", "epochs": 5}},
+        {"strategies": ["random", "noise-stability"]},
+        {"strategies": "random,noise-stability"},
+        {"strategies": ["random", "margin@rounds=5"]},
+        {"strategies": ["random", "margin@trainer=3x2"]},
+        {"strategies": ["random", "margin@privacy.epsilon=1.0"]},
+        {"strategies": ["random", "ksas"]},
         {"fresh_first": True},
         {"training_config.batch_size": "8"},
         {"privacy": {"epsilon": 1.0}},
@@ -80,7 +80,7 @@ def test_a_custom_strategy_that_needs_a_network_is_refused() -> None:
     with lend({name: First}):
         assert default_training({}, [name]) == CLOSED_FORM
 
-    class Deep(fl.Query):
+    class Deep(fl.Strategy):
         contract = fl.Contract(
             "Deep", keep={"select": "a count"}, not_solved="it looks at layers"
         )
@@ -94,7 +94,7 @@ def test_a_custom_strategy_that_needs_a_network_is_refused() -> None:
 
 def test_calls_and_files_mean_the_same(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
-    file.write_text('queries = ["random", "margin"]\ncycles = 1\n')
+    file.write_text('strategies = ["random", "margin"]\ncycles = 1\n')
     called = read_request(WORLD, None, {"cycles": 1}, ["random", fl.Margin()]).recipe
     mapped = read_request(WORLD, {"cycles": 1}, {}, ["random"]).recipe
     written = find_recipe(str(file))
@@ -129,7 +129,7 @@ def test_calls_files_and_commands_refuse_in_the_same_sentence(
         'trains none; add training="fedavg"'
     )
     with pytest.raises(ValueError) as called:
-        fl.compare(["random", "margin"], WORLD, rounds=15)
+        fl.compare(WORLD, ["random", "margin"], rounds=15)
     file = tmp_path / "own.toml"
     file.write_text("rounds = 15\n")
     with pytest.raises(ValueError) as written:
@@ -144,7 +144,7 @@ def test_calls_files_and_commands_refuse_in_the_same_sentence(
 
 def test_a_strategy_that_needs_a_network_is_refused_beside_others() -> None:
     with pytest.raises(ValueError, match="^ifal needs a network, .*" + REFUSED):
-        fl.compare(["random", fl.IFAL()], WORLD)
+        fl.compare(WORLD, ["random", fl.IFAL()])
 
 
 def test_a_call_on_top_of_a_file_is_read_as_one_with_it(tmp_path: Path) -> None:
@@ -185,6 +185,6 @@ def test_a_strategy_trained_otherwise_leaves_what_the_closed_form_brought() -> N
 
 
 def test_numbers_to_predict_are_solved_for_and_nothing_is_compared_twice() -> None:
-    study = fl.compare(None, "diabetes", seeds=1, cycles=1, progress=False)
-    assert list(study.found.study.queries) == ["random", "badge"]
+    study = fl.compare("diabetes", None, seeds=1, cycles=1, progress=False)
+    assert list(study.found.study.strategies) == ["random", "badge"]
     assert study.found.study.recipe["training"]["name"] == CLOSED_FORM

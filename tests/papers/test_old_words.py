@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow import compat, queries
+from fallow import compat, strategies
 from fallow.core.build import build, find
 from fallow.papers import KNOWN, PAPERS, RECIPES
 from fallow.papers.ahfal.codes import RatioAHFAL
@@ -23,27 +23,27 @@ NEW = "fallow.papers.ahfal.codes:RatioAHFAL"
 
 
 def test_an_old_word_and_a_new_one_build_the_same_class() -> None:
-    assert find(queries, OLD) is find(queries, NEW) is RatioAHFAL
-    assert build(queries, OLD, tau=9.0) == RatioAHFAL(tau=9.0)
+    assert find(strategies, OLD) is find(strategies, NEW) is RatioAHFAL
+    assert build(strategies, OLD, tau=9.0) == RatioAHFAL(tau=9.0)
 
 
 def test_every_class_of_a_public_code_has_its_old_word() -> None:
     codes = {code.name: code for paper in PAPERS for code in paper.codes}
     assert {name: code.home for name, code in codes.items()} == compat.MOVED
     for code in codes.values():
-        assert find(queries, code.word) is code.load()
+        assert find(strategies, code.word) is code.load()
         assert code.load().contract.aliases == code.aliases == (code.word,)
 
 
 def test_an_old_word_for_nothing_is_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError, match="did you mean 'RatioAHFAL'") as error:
-        find(queries, "fallow.compat:RatioAFAL")
+        find(strategies, "fallow.compat:RatioAFAL")
     assert "\n" not in str(error.value)
 
 
 def test_a_run_with_an_old_word_keeps_it() -> None:
-    recipe = Recipe("a", queries=("random", OLD))
-    assert variant(recipe, OLD).query == Spec(OLD)
+    recipe = Recipe("a", strategies=("random", OLD))
+    assert variant(recipe, OLD).strategy == Spec(OLD)
 
 
 def test_both_words_are_called_alike_and_stand_beside_the_paper(tmp_path: Path) -> None:

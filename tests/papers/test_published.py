@@ -45,7 +45,7 @@ def totals(rows: list[Tally]) -> tuple[int, int, int]:
         ("ahfal-table9", "AHFAL", "regime=low", 59.42, 1.92),
         ("fairfal-final", "FairFAL", "dataset=CIFAR-10", 60.44, None),
         ("fairfal-final", "BADGE", "dataset=OctMNIST", None, None),
-        ("fairfal-curve", "LoGo", "labelled=15%", 51.56, None),
+        ("fairfal-curve", "LoGo", "labeled=15%", 51.56, None),
         ("fairfal-ablation", "with two stages kappa=2", "alpha=0.1", 60.61, None),
         ("fairfal-selector", "Entropy: global over local", "alpha=100 rho=20", 106, None),
         ("fairfal-cifar100", "FairFAL", "alpha=100", 30.02, None),
@@ -145,7 +145,7 @@ def test_the_ahfal_tables_by_data_set_agree_with_the_table_by_heterogeneity() ->
 def test_the_last_point_of_the_fairfal_curve_is_its_final_accuracy() -> None:
     final = cells("fairfal-final")
     for (method, setting), value in cells("fairfal-curve").items():
-        if setting == "labelled=45%":
+        if setting == "labeled=45%":
             assert final[method, "dataset=CIFAR-10"] == value
 
 

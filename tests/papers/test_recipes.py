@@ -57,9 +57,9 @@ PERSONAL: dict[str, tuple[Any, ...]] = {
 def test_its_data_partition_and_every_strategy_exist(recipe: Recipe) -> None:
     assert recipe.data in CATALOGUE
     build(rules, recipe.partition.name, **recipe.partition.fields)
-    for query in (*recipe.queries, str(recipe.query)):
-        assert methods_of(variant(recipe, query))["query"].contract.title
-    assert recipe.reference in (None, *recipe.queries)
+    for strategy in (*recipe.strategies, str(recipe.strategy)):
+        assert methods_of(variant(recipe, strategy))["query"].contract.title
+    assert recipe.reference in (None, *recipe.strategies)
 
 
 @every
@@ -73,7 +73,7 @@ def test_its_printed_numbers_are_in_the_table_it_names(recipe: Recipe) -> None:
         assert set(recipe.published.names.values()) <= named | {
             row.rival for row in tallies(recipe.published.table)
         }
-        assert set(recipe.published.names) <= set(recipe.queries)
+        assert set(recipe.published.names) <= set(recipe.strategies)
         return
     cells = published(recipe.published.table)
     setting = recipe.published.setting
@@ -83,7 +83,7 @@ def test_its_printed_numbers_are_in_the_table_it_names(recipe: Recipe) -> None:
         printed = known = {f"{cell.method} {cell.setting}" for cell in cells}
     assert printed
     shown = {
-        recipe.published.names[q] for q in recipe.queries if q in recipe.published.names
+        recipe.published.names[q] for q in recipe.strategies if q in recipe.published.names
     }
     assert shown <= known | {
         "Entropy",
@@ -193,14 +193,14 @@ def test_every_recipe_of_dpfl_labels_all_rows_first_and_records_every_round() ->
     for recipe in OF_DPFL:
         assert (recipe.initial, recipe.cycles, recipe.budget) == (1.0, 0, "proportional")
         assert recipe.score_rounds == recipe.rounds
-        assert {variant(recipe, q).query.name for q in recipe.queries} == {"random"}
+        assert {variant(recipe, q).strategy.name for q in recipe.strategies} == {"random"}
 
 
 def test_table_1_of_dpfl_has_a_row_for_every_method_that_it_prints() -> None:
     for name in ("dpfl/cifar10-patho", "dpfl/cifar10-dir0.1", "dpfl/femnist"):
         recipe = RECIPES[name]
         assert recipe.published
-        assert set(recipe.published.names) <= set(recipe.queries)
+        assert set(recipe.published.names) <= set(recipe.strategies)
         printed = {cell.method for cell in published("dpfl-table1")}
         assert set(recipe.published.names.values()) == printed
 
@@ -210,12 +210,12 @@ def test_tables_2_and_3_of_dpfl_have_a_strategy_for_every_number() -> None:
         recipe = RECIPES[name]
         assert recipe.published
         rows = {f"{cell.method} {cell.setting}" for cell in published(table)}
-        assert {recipe.published.names[q] for q in recipe.queries} == rows
+        assert {recipe.published.names[q] for q in recipe.strategies} == rows
 
 
 def test_who_sends_and_never_averages_are_the_sites_with_flipped_labels() -> None:
     recipe = RECIPES["dpfl/flip-one-way-mini"]
-    one_way = variant(recipe, recipe.queries[-1])
+    one_way = variant(recipe, recipe.strategies[-1])
     found = Dataset(
         "ten",
         torch.zeros(40, 1),
@@ -251,7 +251,7 @@ def test_every_recipe_of_fale_runs_its_controls() -> None:
     for name, recipe in RECIPES.items():
         if name.startswith("fale/"):
             assert {"random@training=server-solve", "random@trainer=10x25"} <= set(
-                recipe.queries
+                recipe.strategies
             )
-            assert "fale:weights=none@training=server-solve@initial=0" in recipe.queries
-            assert "bound:all-labels@training=server-solve" in recipe.queries
+            assert "fale:weights=none@training=server-solve@initial=0" in recipe.strategies
+            assert "bound:all-labels@training=server-solve" in recipe.strategies

@@ -46,13 +46,13 @@ def protected(
     strategy: Any = None,
     sites: Tables | None = None,
     runtime: Any = InProcess,
-    queries: int = 1,
+    strategies: int = 1,
     **parts: Any,
 ) -> World:
     """Sites that run ``strategy`` behind ``privacy``."""
     made = world(sites or tables(), strategy or Asker(), runtime=runtime)
     for site in made.members.values():
-        site.parts = replace(site.parts, privacy=privacy.over(queries), **parts)
+        site.parts = replace(site.parts, privacy=privacy.over(strategies), **parts)
     return made
 
 

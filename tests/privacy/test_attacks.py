@@ -16,9 +16,9 @@ from fallow.core.training_config import Optimizer
 from fallow.privacy import Privacy
 from fallow.privacy.fixed import decode
 from fallow.privacy.masks import mask, new_secret, public_half
-from fallow.queries import AHFAL
 from fallow.sites.answering import answer_step
 from fallow.storage.packing import pack
+from fallow.strategies import AHFAL
 from tests.privacy.federation import SECURE, Losing, asking, protected
 from tests.worlds import tables
 
@@ -196,7 +196,7 @@ def test_under_other_keys_the_noise_averages_away_and_the_ledger_stops_it() -> N
     asked = [asking(endless, cycle=c).sum("share")["counts"] for c in range(600)]
     assert float((torch.stack(asked).mean(0) - truth).abs().max()) < 0.6
     assert float((asked[0] - truth).abs().max()) > 0.6
-    guarded = protected(ONE, queries=2)
+    guarded = protected(ONE, strategies=2)
     with pytest.raises(ValueError, match="has spent epsilon 2 of 2"):
         for cycle in range(600):
             asking(guarded, cycle=cycle).sum("share")
@@ -231,7 +231,7 @@ def test_a_late_part_beside_a_fresh_attempt_reveals_its_site() -> None:
 
 def test_noise_behind_the_masks_covers_what_differences_reveal() -> None:
     federation = protected(
-        Privacy(epsilon=0.5, secure_sum=True), sites=tables(sites=4), queries=2
+        Privacy(epsilon=0.5, secure_sum=True), sites=tables(sites=4), strategies=2
     )
     everyone = asking(federation)
     rest = asking(federation, cycle=1)

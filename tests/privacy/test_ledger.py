@@ -13,9 +13,9 @@ from scipy import stats
 from fallow.experiment.journal import Journal
 from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy, Released
-from fallow.queries import AHFAL
 from fallow.sites.in_process import InProcess
 from fallow.storage.errors import Failed
+from fallow.strategies import AHFAL
 from tests.privacy.federation import Losing, asking, protected
 from tests.worlds import World
 
@@ -77,7 +77,7 @@ def test_the_same_key_with_another_question_is_refused() -> None:
 
 
 def test_the_sixth_release_of_five_is_refused_in_words() -> None:
-    federation = protected(ONE, queries=5)
+    federation = protected(ONE, strategies=5)
     for cycle in range(5):
         asking(federation, cycle=cycle).sum("share")
     with pytest.raises(

@@ -11,14 +11,14 @@ from torch.testing import assert_close
 
 from fallow.core import stream
 from fallow.models.orthogonal import haar, mix, unmix
-from fallow.queries import FALE, Random
-from fallow.queries.parts.leverage import matrix
+from fallow.strategies import FALE, Random
+from fallow.strategies.parts.leverage import matrix
 from fallow.training import MaskedSolve
-from tests.queries.regression import (
+from tests.strategies.regression import (
     Overheard,
     draws,
     federation,
-    labelled,
+    labeled,
     overheard,
     shared,
     table,
@@ -93,17 +93,17 @@ def test_the_server_sees_the_products_of_every_site_but_for_a_rotation(
 
 
 def run_solve(sizes: tuple[int, ...], y: Tensor) -> Overheard:
-    """What crosses in a round of ``masked-solve`` over sites of these sizes, all rows labelled."""
+    """What crosses in a round of ``masked-solve`` over sites of these sizes, all rows labeled."""
     sites = shared(draws(20, 5), sizes)
     targets = shared(y, sizes)
     world, carrier = overheard(federation(sites, Random(), solver=MaskedSolve()))
-    labelled(world, targets)
+    labeled(world, targets)
     begin = world.members["a"].parts.fresh(torch.Generator())
     MaskedSolve().round(begin, world.ask("training"))
     return carrier
 
 
-def test_the_server_reads_the_number_and_the_length_of_a_site_with_one_labelled_row() -> (
+def test_the_server_reads_the_number_and_the_length_of_a_site_with_one_labeled_row() -> (
     None
 ):
     y = 3.0 * draws(20, name="y")

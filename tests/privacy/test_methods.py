@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fallow import compat, queries, training
+from fallow import compat, strategies, training
 from fallow.core.build import names
 from fallow.core.spelling import spell_class
 from fallow.privacy import Privacy
@@ -25,7 +25,7 @@ HEAD = (
 
 def rows() -> list[str]:
     """The table's rows as the contracts have them."""
-    kinds = (("", queries), ("", training), ("", personal), ("fallow.compat:", compat))
+    kinds = (("", strategies), ("", training), ("", personal), ("fallow.compat:", compat))
     found = []
     for prefix, package in kinds:
         for name, cls in sorted(names(package).items()):
@@ -47,7 +47,7 @@ def test_the_table_of_the_document_is_that_of_the_contracts() -> None:
 
 
 def count_asked(strategy: Any, privacy: Privacy) -> dict[str, list[int]]:
-    federation = protected(privacy, strategy, tables(sites=4), queries=3)
+    federation = protected(privacy, strategy, tables(sites=4), strategies=3)
     strategy.query(asking(federation), dict.fromkeys("abcd", 3), {})
     kept = {name: site.memory["picks"]["rows"] for name, site in federation.members.items()}
     return {name: picks.tolist() for name, picks in kept.items()}

@@ -10,8 +10,8 @@ import torch
 
 from fallow.core import stream
 from fallow.privacy.noise import draw_seeded
-from fallow.queries import AHFAL
-from fallow.queries.ahfal import moments
+from fallow.strategies import AHFAL
+from fallow.strategies.ahfal import moments
 
 SITES = CLASSES = 10
 LABELS, DRAWS = 500, 2000

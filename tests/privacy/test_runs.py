@@ -108,7 +108,7 @@ def test_a_total_that_is_too_small_for_the_run_stops_it_in_words(recipe: Recipe)
 
 
 def test_a_strategy_of_plain_counts_spends_nothing(recipe: Recipe) -> None:
-    run, records = run_all(recipe, query=Spec("entropy"), privacy=Privacy(epsilon=1.0))
+    run, records = run_all(recipe, strategy=Spec("entropy"), privacy=Privacy(epsilon=1.0))
     assert not any("epsilon" in row for row in records[-1]["revealed"])
     assert members(run)["site-0"].spent == {}
 

@@ -17,10 +17,10 @@ from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.fixed import bits, decode, encode, encode_any, limit
 from fallow.privacy.masks import mask, new_secret, public_half
 from fallow.privacy.secure_sum import mask_answer
-from fallow.queries import AHFAL
-from fallow.queries.ahfal import moments
 from fallow.sites.answering import answer_step
 from fallow.sites.in_process import InProcess
+from fallow.strategies import AHFAL
+from fallow.strategies.ahfal import moments
 from tests.privacy.federation import SECURE, Losing, asking, protected
 from tests.worlds import tables
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import fallow
-from fallow import compat, queries, training
+from fallow import compat, strategies, training
 from fallow.core import Release
 from fallow.core.banks import Layout
 from fallow.core.contract import Contract
@@ -31,7 +31,7 @@ from fallow.sites.view import SiteView
 from fallow.training import FedAvg, personal
 
 SOURCE = Path(fallow.__file__).parent
-ROOMS = (queries, training, personal, compat)
+ROOMS = (strategies, training, personal, compat)
 CLASSES, POOL = 3, 2
 MODEL = Linear((2,), CLASSES).to(torch.float64)
 LAYOUT = Layout.of(MODEL)
@@ -159,7 +159,7 @@ def shapes() -> Iterator[tuple[str, dict[str, Any], tuple[int, ...]]]:
 SHAPES = [(about, sizes) for _, about, sizes in shapes()]
 
 
-def list_labellings(sizes: tuple[int, ...]) -> Iterator[tuple[tuple[float, ...], ...]]:
+def list_labelings(sizes: tuple[int, ...]) -> Iterator[tuple[tuple[float, ...], ...]]:
     """All labels of purchases of these sizes."""
     for values in itertools.product(map(float, range(CLASSES)), repeat=sum(sizes)):
         ends = list(itertools.accumulate(sizes, initial=0))
@@ -242,7 +242,7 @@ def test_one_label_changes_counts_by_no_more_than_is_declared(
 ) -> None:
     found = {
         labels: released(small_site(build_noisy(method), labels, **about), verb)
-        for labels in list_labellings(sizes)
+        for labels in list_labelings(sizes)
     }
     declared = {release.sensitivity for release in found.values()}
     assert len(declared) == 1, "the sensitivity itself would tell of the labels"
@@ -254,7 +254,7 @@ def test_one_label_changes_counts_by_no_more_than_is_declared(
 def test_one_row_changes_counts_by_no_more_than_is_declared(method: Any, verb: str) -> None:
     """Its features and its label, among other rows with labels and in the pool."""
     about: dict[str, Any] = {"validation": 0.5}
-    for (labels,) in list_labellings((3,)):
+    for (labels,) in list_labelings((3,)):
         one = released(small_site(build_noisy(method), [labels], **about), verb)
         for at, value in itertools.product(range(3), range(CLASSES)):
             changed = [(*labels[:at], float(value), *labels[at + 1 :])]
@@ -272,7 +272,7 @@ def test_what_follows_the_noise_sees_nothing_but_noisy_counts(
 ) -> None:
     noisy = [torch.tensor(row).double() for row in ([2.5, -1, 4], [0, 0, 0], [-1, -2, -3])]
     sent: list[list[Any]] = []
-    for (labels,) in list_labellings((3,)):
+    for (labels,) in list_labelings((3,)):
         site = small_site(build_noisy(method), [labels], epsilon=epsilon)
         release = released(site, verb)
         posts = (release.post, release.post_noisy or release.post)
@@ -292,7 +292,7 @@ def test_releases_before_and_after_a_correction_add_up(method: Any, verb: str) -
     about: dict[str, Any] = {"validation": 0.5}
     counts: dict[Any, list[Release]] = {}
     sensitivity = 0.0
-    for (labels,) in list_labellings((4,)):
+    for (labels,) in list_labelings((4,)):
         for second in map(float, range(CLASSES)):
             before = released(small_site(build_noisy(method), [labels], **about), verb)
             after = small_site(
@@ -326,7 +326,7 @@ def test_under_local_privacy_no_label_says_which_ones_are_held_back(
                 [Label(row, y, 0) for row, y in enumerate(values)], share, by_class, 3
             )
         )
-        for (values,) in list_labellings((n,))
+        for (values,) in list_labelings((n,))
     }
     assert len(held) == 1
 
@@ -336,11 +336,11 @@ def test_the_split_that_was_once_measured_is_as_it_should_be() -> None:
     labels = (1.0, 1, 0, 0, 2, 2, 0, 1, 0, 1, 0, 0, 0, 1)
     changed = (*labels[:5], 0.0, *labels[6:])
     one, other = (
-        small_site(queries.AHFAL(), [values], validation=0.5)
+        small_site(strategies.AHFAL(), [values], validation=0.5)
         for values in (labels, changed)
     )
     assert float((one.counts - other.counts).abs().sum()) <= 2
-    assert torch.equal(one.labelled, other.labelled)
+    assert torch.equal(one.labeled, other.labeled)
 
 
 def test_without_noise_labels_are_held_back_by_class_as_before() -> None:

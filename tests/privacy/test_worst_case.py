@@ -19,11 +19,11 @@ from fallow.models.dense import Linear
 from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.ledger import add_up, as_written
 from fallow.privacy.noise import draw_from_os
-from fallow.queries import AHFAL
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
+from fallow.strategies import AHFAL
 from tests.privacy.federation import asking, protected
 
 # -- defaults -------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def simulate(**more: object) -> tuple[World, list[Record]]:
         "cycles": 1,
         "initial": 10,
         "per_cycle": 4,
-        "query": "ahfal",
+        "strategy": "ahfal",
         **more,
     }
     journal = Journal()
@@ -144,15 +144,15 @@ def test_a_total_that_is_a_little_too_small_is_too_small() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.57, 1.1, 1 / 3, 0.7, 2.0])
-@pytest.mark.parametrize("queries", [1, 3, 7, 100])
+@pytest.mark.parametrize("strategies", [1, 3, 7, 100])
 def test_the_total_of_all_queries_lets_each_of_them_release_and_no_more(
-    epsilon: float, queries: int
+    epsilon: float, strategies: int
 ) -> None:
-    total = Privacy(epsilon=epsilon).over(queries).total
+    total = Privacy(epsilon=epsilon).over(strategies).total
     assert total is not None
-    spent = add_up([epsilon] * queries)
+    spent = add_up([epsilon] * strategies)
     assert spent <= as_written(total) < spent + as_written(epsilon)
-    assert float(Fraction(total) - spent) == pytest.approx(0, abs=1e-12 * queries)
+    assert float(Fraction(total) - spent) == pytest.approx(0, abs=1e-12 * strategies)
 
 
 def test_what_was_spent_is_never_rounded() -> None:
@@ -164,7 +164,7 @@ def test_what_was_spent_is_never_rounded() -> None:
 
 
 def test_a_site_whose_noisy_counts_are_all_below_0_answers_with_equal_shares() -> None:
-    release = AHFAL().share(SiteView(_make_labelled(), 0))
+    release = AHFAL().share(SiteView(_make_labeled(), 0))
     assert release.post_noisy is not None
     sent = release.post_noisy(torch.tensor([-1.0, -3.0], dtype=torch.float64))
     assert torch.equal(torch.as_tensor(sent["share"]), torch.tensor([0.5, 0.5]).double())
@@ -185,14 +185,16 @@ def test_every_site_is_in_the_mean_behind_noise_and_none_without_labels_else() -
 def test_the_guard_sends_what_noisy_counts_are_made_into() -> None:
     """In some of these cycles all noisy counts of a site are below 0."""
     cycles = 20
-    federation = protected(Privacy(epsilon=0.001), AHFAL(), queries=cycles, noise="seeded")
+    federation = protected(
+        Privacy(epsilon=0.001), AHFAL(), strategies=cycles, noise="seeded"
+    )
     for cycle in range(cycles):
         total = asking(federation, cycle=cycle).sum("share")
         assert float(total["one"]) == len(federation.members)
         assert float(total["share"].sum()) == pytest.approx(len(federation.members))
 
 
-def _make_labelled() -> LocalSite:
+def _make_labeled() -> LocalSite:
     site = LocalSite("a", torch.zeros(3, 2), parts(), MemoryStore())
     site.buy([Label(0, 1.0, -1)])
     return site
@@ -201,4 +203,4 @@ def _make_labelled() -> LocalSite:
 def test_a_release_that_is_kept_is_no_release() -> None:
     """It has no noise, so no contract lists it under keep; and it is not sent."""
     assert "share" not in AHFAL.contract.keep
-    assert isinstance(AHFAL().share(SiteView(_make_labelled(), 0)), Release)
+    assert isinstance(AHFAL().share(SiteView(_make_labeled(), 0)), Release)

@@ -18,11 +18,11 @@ from fallow.experiment.rows import split_rows
 from fallow.experiment.run import Run
 from fallow.experiment.world import world_of
 from fallow.papers import find_recipe
-from fallow.queries import AHFAL
-from fallow.queries.ahfal import moments
-from fallow.queries.parts import fill
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
+from fallow.strategies import AHFAL
+from fallow.strategies.ahfal import moments
+from fallow.strategies.parts import fill
 
 DATA = os.environ.get("FALLOW_DATA")
 needs_files = pytest.mark.skipif(
@@ -141,7 +141,7 @@ def test_a_run_with_a_hundred_classes_mixes_both_models_for_all_of_them() -> Non
         rounds=1,
         cycles=1,
         score_rounds=1,
-        query=Spec("ahfal"),
+        strategy=Spec("ahfal"),
         model=Spec("linear"),
         initial=0.1,
         per_cycle=0.1,
@@ -149,16 +149,18 @@ def test_a_run_with_a_hundred_classes_mixes_both_models_for_all_of_them() -> Non
     journal = Journal()
     records = Run(world_of(recipe, 0, found, journal), journal).go()
     journal.close()
-    assert [row["labelled"] for row in records] == [50, 100]
+    assert [row["labeled"] for row in records] == [50, 100]
     assert sum(low for row in records for low in row["notes"].get("low", ())) == 100
 
 
 # -- over cycles ----------------------------------------------------------------------------------
 
 
-def after_queries(bought: torch.Tensor, held: torch.Tensor, queries: int) -> torch.Tensor:
+def after_queries(
+    bought: torch.Tensor, held: torch.Tensor, strategies: int
+) -> torch.Tensor:
     """Labels after so many queries of 5 % by Eq. 4, where every pseudo-label is right."""
-    for _ in range(queries):
+    for _ in range(strategies):
         picked = []
         for mine, rows in zip(bought, held, strict=True):
             n = int(rows.sum()) // 20
@@ -171,7 +173,7 @@ def after_queries(bought: torch.Tensor, held: torch.Tensor, queries: int) -> tor
 def test_classes_fall_below_the_threshold_as_labels_accrue() -> None:
     """AHFAL's Appendix E: more and more classes are routed to both models."""
     below = [
-        [low(AHFAL(), after_queries(bought, held, queries)) for queries in range(4)]
+        [low(AHFAL(), after_queries(bought, held, strategies)) for strategies in range(4)]
         for bought, held in mini(0.1)
     ]
     mean = np.mean(below, axis=0)

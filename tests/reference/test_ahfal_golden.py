@@ -13,10 +13,10 @@ from torch.testing import assert_close
 
 from fallow.core import stream
 from fallow.models.scores import entropy
-from fallow.queries import AHFAL
-from fallow.queries.ahfal import moments
-from fallow.queries.parts import apportion, fill
 from fallow.settings.budgets import budgets
+from fallow.strategies import AHFAL
+from fallow.strategies.ahfal import moments
+from fallow.strategies.parts import apportion, fill
 from tests.worlds import Table, tables, world
 
 EQ4 = {  # labels per class, budget, rows per pseudo-class -> budget per class

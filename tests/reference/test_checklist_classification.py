@@ -17,9 +17,17 @@ from torch import Tensor, nn
 from fallow.data import load
 from fallow.data.catalogue.files import CIFAR10_SCALE, FASHION_SCALE
 from fallow.data.partition.dirichlet import KAFAL_SIZES
-from fallow.queries import AHFAL, Coverage, FairFAL, Fisher, Prices, Typical, TypicalUnsure
 from fallow.settings.budgets import budgets
 from fallow.sites.view import SiteView
+from fallow.strategies import (
+    AHFAL,
+    Coverage,
+    FairFAL,
+    Fisher,
+    Prices,
+    Typical,
+    TypicalUnsure,
+)
 from tests.contracts.strategies import every
 from tests.worlds import Table, Tables, World, tables, world
 
@@ -104,7 +112,7 @@ AGAIN = {Typical: 3, Coverage: 7, Fisher: 4, Prices: 6, TypicalUnsure: 3}
 
 @every
 def test_a_query_never_runs_the_pool_twice_through_the_same_model(strategy: Any) -> None:
-    """One pass gives outputs and features.  The few labelled rows may run once for each verb
+    """One pass gives outputs and features.  The few labeled rows may run once for each verb
     (FairFAL's first query has two)."""
     federation, model = counted(strategy, tables(rows=20))
     for cycle in range(2):
@@ -130,7 +138,7 @@ def test_ahfal_runs_the_pool_once_through_each_model_that_it_reads(
 # -- FairFAL's anchors ----------------------------------------------------------------------------
 
 
-def test_fairfal_spreads_picks_from_labelled_rows_whose_class_is_the_true_one() -> None:
+def test_fairfal_spreads_picks_from_labeled_rows_whose_class_is_the_true_one() -> None:
     """Section 3.6: e_y of an anchor is its label, whatever the model says of it."""
     site = tables(3, rows=40)["a"]
     federation = world({"a": replace(site, labels=[1] * 6)}, FairFAL())
@@ -153,8 +161,8 @@ def test_fairfal_spreads_picks_from_labelled_rows_whose_class_is_the_true_one() 
             nearest = torch.minimum(nearest, (g - g[picks[-1]]).square().sum(1))
         return picks
 
-    by_label = spread(gradients("labelled", view.labels))
-    assert found.tolist() == by_label != spread(gradients("labelled"))
+    by_label = spread(gradients("labeled", view.labels))
+    assert found.tolist() == by_label != spread(gradients("labeled"))
 
 
 # -- numbers of the papers ------------------------------------------------------------------------

@@ -18,12 +18,12 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.record import Record
 from fallow.experiment.run import Run
 from fallow.experiment.world import World, build_world
-from fallow.queries.parts.clocks import start_clocks
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
+from fallow.strategies.parts.clocks import start_clocks
 from tests.experiment.test_personal_environment import error_of
-from tests.queries.regression import draws, svd_leverage, with_ones
+from tests.strategies.regression import draws, svd_leverage, with_ones
 from tests.training.test_scaling import rows_of
 
 DATA = os.environ.get("FALLOW_DATA", "")
@@ -127,7 +127,7 @@ LINE = Recipe(
     sites=3,
     training_config=TrainingConfig(batch_size=16),
     training=Spec("server-solve"),
-    query=Spec("fale", {"allot": "site"}),
+    strategy=Spec("fale", {"allot": "site"}),
     rounds=1,
     score_rounds=1,
     initial=1,
@@ -146,7 +146,7 @@ def ran(recipe: Recipe, **more: Any) -> tuple[list[Record], World, Journal]:
 
 def test_a_run_buys_its_budget_and_keeps_weights_and_chances_in_the_ledger() -> None:
     records, world, journal = ran(LINE)
-    assert [record["labelled"] for record in records] == [3, 63]
+    assert [record["labeled"] for record in records] == [3, 63]
     assert records[0]["notes"]["rank"] == 11 and records[0]["notes"]["warnings"] == []
     assert error_of(records[1]) < error_of(records[0])
     total = 0.0
@@ -157,9 +157,7 @@ def test_a_run_buys_its_budget_and_keeps_weights_and_chances_in_the_ledger() -> 
         assert len(later) == 20 and len({line.row for line in lines}) == 21
         total += sum(line.weight * float(line.probability or 0) for line in later)
         weight = {line.row: line.weight for line in lines}
-        assert site.weight[site.labelled].tolist() == [
-            weight[row] for row in sorted(weight)
-        ]
+        assert site.weight[site.labeled].tolist() == [weight[row] for row in sorted(weight)]
     assert total == pytest.approx(3)
 
 
@@ -168,9 +166,9 @@ def test_the_same_labels_in_memory_give_the_same_model() -> None:
     last = journal.load_step("1/train")
     assert last is not None
     sites = world.members.values()
-    x = torch.cat([site.seen[site.labelled] for site in sites])
+    x = torch.cat([site.seen[site.labeled] for site in sites])
     y = torch.cat([site.labels for site in sites])
-    s = torch.cat([site.weight[site.labelled] for site in sites]).sqrt()
+    s = torch.cat([site.weight[site.labeled] for site in sites]).sqrt()
     theta = fitted(s[:, None] * with_ones(x - x.mean(0)), s * y)
     theta[-1] -= x.mean(0) @ theta[:-1]
     torch.testing.assert_close(last["state"]["w"], theta, rtol=1e-9, atol=1e-9)
@@ -218,17 +216,17 @@ STRATEGIES = [
 ]
 
 
-@pytest.mark.parametrize("query", STRATEGIES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_form_of_the_paper_and_every_control_is_a_strategy_of_a_study(
-    query: str,
+    strategy: str,
 ) -> None:
-    records, _, _ = ran(variant(LINE, query))
-    assert records[-1]["labelled"] == 63 and error_of(records[-1]) > 0
+    records, _, _ = ran(variant(LINE, strategy))
+    assert records[-1]["labeled"] == 63 and error_of(records[-1]) > 0
 
 
 def test_the_papers_own_protocol_has_the_same_score() -> None:
     plain, masked = (
-        ran(variant(LINE, query))[0][-1]["mse"]
-        for query in ("fale", "fale:mode=fedsvd@training=masked-solve")
+        ran(variant(LINE, strategy))[0][-1]["mse"]
+        for strategy in ("fale", "fale:mode=fedsvd@training=masked-solve")
     )
     assert masked == pytest.approx(plain, rel=1e-7)

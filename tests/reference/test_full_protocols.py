@@ -59,7 +59,7 @@ def bytes_of(name: str, verb: str, way: Literal["bytes", "bytes_down"] = "bytes"
 @pytest.mark.parametrize("name", FULL)
 def test_a_round_and_a_query_of_the_full_protocol_run(name: str) -> None:
     first, last = records(name)
-    assert (first["labelled"], last["labelled"]) == (3 * SITES, 5 * SITES)
+    assert (first["labeled"], last["labeled"]) == (3 * SITES, 5 * SITES)
     assert last["accuracy"] is not None and 0 <= last["accuracy"] <= 1
 
 

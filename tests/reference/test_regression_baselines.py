@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.queries import ACSFW, BAIT, LCMD, CoreSet
-from fallow.queries.parts import LastLayer
-from fallow.queries.parts.posterior import with_one
+from fallow.strategies import ACSFW, BAIT, LCMD, CoreSet
+from fallow.strategies.parts import LastLayer
+from fallow.strategies.parts.posterior import with_one
 from tests.contracts.numbers import with_numbers
-from tests.queries.regression import draws
+from tests.strategies.regression import draws
 from tests.worlds import Table
 
 pytest.importorskip("bmdal_reg")
@@ -50,7 +50,7 @@ CONFIGURATIONS: dict[str, tuple[Any, list[Any], str, dict[str, Any]]] = {
 
 
 def rows(case: tuple[int, int, int, int, bool]) -> tuple[Tensor, Tensor]:
-    """Pool and labelled rows."""
+    """Pool and labeled rows."""
     m, labels, d, _, is_heavy = case
     x = draws(m + labels, d, name=str(case))
     if is_heavy:
@@ -65,12 +65,12 @@ def test_picks_are_those_of_the_reference(
     name: str, case: tuple[int, int, int, int, bool]
 ) -> None:
     strategy, transforms, method, settings = CONFIGURATIONS[name]
-    (pool, labelled), n = rows(case), case[3]
+    (pool, labeled), n = rows(case), case[3]
     half = case[2] // 2
-    table = Table(pool[:, :half], pool[:, half:], [0] * len(labelled))
+    table = Table(pool[:, :half], pool[:, half:], [0] * len(labeled))
     made = with_numbers({"a": table}, strategy)
-    made.members["a"].x[len(pool) :] = labelled
-    parts = {"train": labelled, "pool": pool}
+    made.members["a"].x[len(pool) :] = labeled
+    parts = {"train": labeled, "pool": pool}
     theirs, found = algorithms.select_batch(
         n,
         [None],
@@ -93,14 +93,12 @@ def test_the_distances_that_badge_draws_by_are_those_of_the_reference(
 ) -> None:
     features = pytest.importorskip("bmdal_reg.bmdal.features")
     maps = pytest.importorskip("bmdal_reg.bmdal.feature_maps")
-    pool, labelled = map(with_one, rows(case))
+    pool, labeled = map(with_one, rows(case))
     same = maps.IdentityFeatureMap(n_features=pool.shape[1])
-    theirs, train = (
-        features.Features(same, TensorFeatureData(x)) for x in (pool, labelled)
-    )
+    theirs, train = (features.Features(same, TensorFeatureData(x)) for x in (pool, labeled))
     scaled = train.scale_tfm(None)
     theirs = scaled(train).posterior_tfm(1e-3)(scaled(theirs))
-    ours = LastLayer(pool, labelled, torch.arange(len(pool))).posterior(1e-3).pool
+    ours = LastLayer(pool, labeled, torch.arange(len(pool))).posterior(1e-3).pool
     expected = theirs.get_sq_dists(theirs)
     far = 1e-6 * torch.cdist(ours, ours).square()  # z = σ M^½ φ
     torch.testing.assert_close(far, expected, rtol=1e-6, atol=1e-9 * float(far.max()))

@@ -28,9 +28,9 @@ def _exchange(kind: str, verb: str, what: str, size: int, exchanges: int) -> dic
     return told | {"sites": SITES, "exchanges": exchanges}
 
 
-def _note_query(query: str, cycle: int) -> dict[str, Any]:
+def _note_query(strategy: str, cycle: int) -> dict[str, Any]:
     """What only a query that talks to sites leaves in a record."""
-    if query != "ahfal":
+    if strategy != "ahfal":
         return {"revealed": [], "notes": {}}
     sigma = [5.0, 11.0, 14.0 - 2 * cycle, 20.0]
     shown = [
@@ -41,12 +41,12 @@ def _note_query(query: str, cycle: int) -> dict[str, Any]:
     return {"revealed": shown, "notes": {"sigma": sigma, "low": low, "spread_tau": 12.0}}
 
 
-def _scores(query: str, cycle: int, gen: np.random.Generator) -> dict[str, Any]:
+def _scores(strategy: str, cycle: int, gen: np.random.Generator) -> dict[str, Any]:
     """An accuracy that grows with the cycle and with what the query is worth, with noise."""
     base = 0.5 + 0.1 * cycle
-    if query.startswith("bound:"):
+    if strategy.startswith("bound:"):
         base = 0.7
-    score = base + LIFT.get(query, 0.01) * (1 + cycle) / 3
+    score = base + LIFT.get(strategy, 0.01) * (1 + cycle) / 3
     score = round(float(score + 0.01 * gen.standard_normal()), 4)
     per_class = [score + 0.02, score, score - 0.01, None]
     return {
@@ -58,19 +58,19 @@ def _scores(query: str, cycle: int, gen: np.random.Generator) -> dict[str, Any]:
 
 
 def _record(
-    query: str, seed: int, cycle: int, round_: int, gen: np.random.Generator
+    strategy: str, seed: int, cycle: int, round_: int, gen: np.random.Generator
 ) -> dict[str, Any]:
-    labelled = 40 + 40 * cycle
-    if query.startswith("bound:"):
-        labelled = POOL
-    scores = _scores(query, cycle, gen)
-    held = dict(zip(NAMES, _shares(gen, labelled), strict=True))
-    about = {"recipe": "tiny", "query": query, "training": "fedavg", "seed": seed}
+    labeled = 40 + 40 * cycle
+    if strategy.startswith("bound:"):
+        labeled = POOL
+    scores = _scores(strategy, cycle, gen)
+    held = dict(zip(NAMES, _shares(gen, labeled), strict=True))
+    about = {"recipe": "tiny", "strategy": strategy, "training": "fedavg", "seed": seed}
     when = {"cycle": cycle, "round": round_, "point": "post_agg", "final": round_ == 2}
-    labels = {"labelled": labelled, "labels_validation": 0, "pool": POOL}
+    labels = {"labeled": labeled, "labels_validation": 0, "pool": POOL}
     counts = {
-        "labelled_per_class": np.sum([*held.values()], 0).tolist(),
-        "labelled_per_site": held,
+        "labeled_per_class": np.sum([*held.values()], 0).tolist(),
+        "labeled_per_site": held,
     }
     spent = {"seconds": 1.5, "bytes_up": 1000, "bytes_down": 2000}
     ran = {
@@ -80,23 +80,23 @@ def _record(
         "versions": {"torch": "2.13.0"},
     }
     grown = {name: cost * (cycle + 1) for name, cost in spent.items()}
-    asked = _note_query(query, cycle)
+    asked = _note_query(strategy, cycle)
     return (
         about | when | labels | scores | {"per_site": None} | counts | grown | ran | asked
     )
 
 
 def _write_cell(
-    folder: Path, query: str, seed: int, cycles: int, gen: np.random.Generator
+    folder: Path, strategy: str, seed: int, cycles: int, gen: np.random.Generator
 ) -> None:
     folder.mkdir(parents=True)
     n_cycles = cycles
-    if query.startswith("bound:"):
+    if strategy.startswith("bound:"):
         n_cycles = 1
     rows: list[dict[str, Any]] = []
     for cycle in range(n_cycles):
         for round_ in (1, 2):
-            rows.append(_record(query, seed, cycle, round_, gen))
+            rows.append(_record(strategy, seed, cycle, round_, gen))
     (folder / "records.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     matrix = _shares(np.random.default_rng(seed), POOL)
     sizes = np.sum(matrix, 1).tolist()
@@ -107,7 +107,7 @@ def _write_cell(
 
 def write_study(
     root: Path,
-    queries: Sequence[str] = ("random", "entropy", "ahfal", "bound:all-labels"),
+    strategies: Sequence[str] = ("random", "entropy", "ahfal", "bound:all-labels"),
     seeds: int = 6,
     cycles: int = 3,
     reference: str | None = "ahfal",
@@ -119,17 +119,17 @@ def write_study(
         "name": "tiny",
         "recipe": {"data": "digits", "alpha": 0.1},
         "reference": reference,
-        "queries": list(queries),
+        "strategies": list(strategies),
         "seeds": list(range(seeds)),
         "command": "fallow compare tiny --seeds 6",
         "published": None,
         "versions": {"fallow": "0.1", "torch": "2.13.0"},
     }
     (root / "study.json").write_text(json.dumps(described | study))
-    for q, query in enumerate(queries):
+    for q, strategy in enumerate(strategies):
         for seed in range(seeds):
-            folder = root / "cells" / query.replace("/", "_") / f"seed-{seed}"
-            _write_cell(folder, query, seed, cycles, np.random.default_rng([q, seed]))
+            folder = root / "cells" / strategy.replace("/", "_") / f"seed-{seed}"
+            _write_cell(folder, strategy, seed, cycles, np.random.default_rng([q, seed]))
     return root
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 FALE = "fale@training=server-solve"
 LOCAL = "fale:weights=none"
-QUERIES = ("random", "lcmd", "random@training=server-solve", FALE, LOCAL)
+STRATEGIES = ("random", "lcmd", "random@training=server-solve", FALE, LOCAL)
 LEVEL = {
     "random": 0.80,
     "lcmd": 0.83,
@@ -24,21 +24,21 @@ FIRST = 40
 STEP = 20
 
 
-def is_one_pass(query: str) -> bool:
-    return query.startswith("fale")
+def is_one_pass(strategy: str) -> bool:
+    return strategy.startswith("fale")
 
 
-def error(query: str, seed: int, cycle: int) -> float:
+def error(strategy: str, seed: int, cycle: int) -> float:
     """Falls with the cycle; the same order of strategies for every seed, with a little noise."""
-    noise = np.random.default_rng([len(query), seed, cycle]).normal() * 0.002
-    return float(LEVEL.get(query, 0.85) * (1 + 0.3 / (1 + cycle)) + noise)
+    noise = np.random.default_rng([len(strategy), seed, cycle]).normal() * 0.002
+    return float(LEVEL.get(strategy, 0.85) * (1 + 0.3 / (1 + cycle)) + noise)
 
 
-def line(query: str, seed: int, cycle: int, cycles: int) -> dict[str, Any]:
+def line(strategy: str, seed: int, cycle: int, cycles: int) -> dict[str, Any]:
     """One record.  A one-pass strategy has no first labels and one exchange a budget."""
     first = FIRST
     turns = cycle + 1
-    if is_one_pass(query):
+    if is_one_pass(strategy):
         first = 0
         turns = 1
     shown = [
@@ -63,7 +63,7 @@ def line(query: str, seed: int, cycle: int, cycles: int) -> dict[str, Any]:
     ]
     return {
         "recipe": "made",
-        "query": query,
+        "strategy": strategy,
         "training": "fedavg",
         "seed": seed,
         "cycle": cycle,
@@ -73,13 +73,13 @@ def line(query: str, seed: int, cycle: int, cycles: int) -> dict[str, Any]:
         "accuracy": None,
         "balanced_accuracy": None,
         "per_class": None,
-        "mse": error(query, seed, cycle),
+        "mse": error(strategy, seed, cycle),
         "target_variance": 5.0,
         "per_site": None,
-        "labelled": first + STEP * cycle,
+        "labeled": first + STEP * cycle,
         "pool": POOL,
-        "labelled_per_site": {"site-0": [first + STEP * cycle]},
-        "labelled_per_class": None,
+        "labeled_per_site": {"site-0": [first + STEP * cycle]},
+        "labeled_per_class": None,
         "seconds": float(turns),
         "bytes_up": 980 * turns,
         "bytes_down": 980 * turns,
@@ -94,7 +94,7 @@ def line(query: str, seed: int, cycle: int, cycles: int) -> dict[str, Any]:
 
 def write_regression(
     root: Path,
-    queries: Sequence[str] = QUERIES,
+    strategies: Sequence[str] = STRATEGIES,
     seeds: int = 4,
     cycles: int = 12,
     reference: str | None = "random",
@@ -105,7 +105,7 @@ def write_regression(
         "name": "made",
         "recipe": {"data": "protein", "training": {"name": "fedavg", "fields": {}}},
         "reference": reference,
-        "queries": list(queries),
+        "strategies": list(strategies),
         "seeds": list(range(seeds)),
         "command": "fallow compare made",
         "published": None,
@@ -113,12 +113,13 @@ def write_regression(
     }
     root.mkdir(parents=True)
     (root / "study.json").write_text(json.dumps(described | study))
-    for query in queries:
+    for strategy in strategies:
         for seed in range(seeds):
-            folder = root / "cells" / query / f"seed-{seed}"
+            folder = root / "cells" / strategy / f"seed-{seed}"
             folder.mkdir(parents=True)
             rows = [
-                line(query, seed, c, cycles) for c in range(is_one_pass(query), cycles + 1)
+                line(strategy, seed, c, cycles)
+                for c in range(is_one_pass(strategy), cycles + 1)
             ]
             (folder / "records.jsonl").write_text(
                 "".join(json.dumps(r) + "\n" for r in rows)

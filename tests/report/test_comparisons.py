@@ -48,7 +48,7 @@ def paired(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = write_study(tmp_path_factory.mktemp("paired") / "a", PAIRS, 6, 2, "random")
 
     def note_nan(row: dict[str, Any], folder: Path) -> dict[str, Any]:
-        if "NaN" in row["query"]:
+        if "NaN" in row["strategy"]:
             return {"notes": {"nan_sites": 2}}
         return {"notes": {}}
 
@@ -112,7 +112,8 @@ def test_studies_that_are_cut_in_no_common_way_share_their_final_scores_alone(
 
 def test_studies_without_a_common_strategy_share_no_article(tmp_path: Path) -> None:
     roots = [
-        write_study(tmp_path / query, (query,), 2, 2, query) for query in ("ksas", "logo")
+        write_study(tmp_path / strategy, (strategy,), 2, 2, strategy)
+        for strategy in ("ksas", "logo")
     ]
     assert across([read_study(root) for root in roots], "across") is None
 
@@ -131,8 +132,8 @@ def test_an_article_over_all_is_linked_from_the_top(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    queries = (*MANY, "random", "entropy", "ahfal")
-    return write_study(tmp_path_factory.mktemp("wide") / "wide", queries, 2, 2, "ahfal")
+    strategies = (*MANY, "random", "entropy", "ahfal")
+    return write_study(tmp_path_factory.mktemp("wide") / "wide", strategies, 2, 2, "ahfal")
 
 
 def test_of_many_strategies_figures_name_eight(wide: Path) -> None:
@@ -153,9 +154,9 @@ def test_a_wide_study_lists_all_in_the_table_and_counts_the_rest_in_figures(
 ) -> None:
     study = read_study(wide)
     table = piece(report_sections.scores(study, "x"))
-    assert all(f"{query.partition(':')[2]}</th>" in table for query in MANY)
+    assert all(f"{strategy.partition(':')[2]}</th>" in table for strategy in MANY)
     assert "17 others" in piece(report_sections.classes(study, "x"))
     drawn = piece(report_sections.curves(study, "x"))
     assert "The 17 other strategies are grey" in drawn
-    names = [query.rpartition(":")[2] for query in study.strategies]
+    names = [strategy.rpartition(":")[2] for strategy in study.strategies]
     assert sum(f">{name}<" in drawn for name in names) == 8

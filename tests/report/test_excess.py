@@ -18,12 +18,12 @@ ALL = "bound:all-labels"
 def write_scores(root: Path, scores: dict[str, dict[int, list[float]]]) -> StudyRecords:
     """A study with these errors: strategy -> cycle -> error of each seed."""
     write_regression(root, tuple(scores), seeds=len(scores[ALL][0]), cycles=2)
-    for query, by_cycle in scores.items():
+    for strategy, by_cycle in scores.items():
         for seed in range(len(scores[ALL][0])):
             rows = []
             for cycle, errors in by_cycle.items():
-                rows.append({**line(query, seed, cycle, 2), "mse": errors[seed]})
-            file = root / "cells" / query / f"seed-{seed}" / "records.jsonl"
+                rows.append({**line(strategy, seed, cycle, 2), "mse": errors[seed]})
+            file = root / "cells" / strategy / f"seed-{seed}" / "records.jsonl"
             file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return read_study(root)
 

@@ -27,8 +27,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def records(study: Path) -> list[dict[str, object]]:
     paths = [
-        study / "cells" / query / "seed-0" / "records.jsonl"
-        for query in ("random", "ahfal")
+        study / "cells" / strategy / "seed-0" / "records.jsonl"
+        for strategy in ("random", "ahfal")
     ]
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 

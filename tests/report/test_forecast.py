@@ -8,7 +8,7 @@ from typing import Any
 
 from fallow.papers import KNOWN
 from fallow.report.blocks import Table
-from fallow.report.final_table import rank_queries
+from fallow.report.final_table import rank_strategies
 from fallow.report.forecast import forecast
 from fallow.study.reading import read_study
 from tests.report.conftest import rewrite
@@ -26,7 +26,7 @@ def test_forecasts_stand_in_the_order_of_final_scores_and_the_best_is_drawn(
 
     rewrite(root, climb)
     study = read_study(root, KNOWN)
-    assert rank_queries(study)[0] == "entropy"
+    assert rank_strategies(study)[0] == "entropy"
     blocks = forecast(study, "a")
     table = next(block for block in blocks if isinstance(block, Table))
     assert table.rows[0][0] == "entropy"

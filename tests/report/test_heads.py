@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import fallow as fl
-from fallow.report.findings.heads import AtEnd, find_at_end, find_unlabelled
+from fallow.report.findings.heads import AtEnd, find_at_end, find_unlabeled
 from fallow.report.heads import heads
 from tests.report.conftest import rewrite, write_study
 from tests.report.reading import piece, read_study, write_report
 from tests.report.test_page import parse_page
 
-QUERIES = ("random", "entropy")
+STRATEGIES = ("random", "entropy")
 
 
 def write_solved(root: Path, penalty: dict[str, float], **study: Any) -> Path:
     """A study of two seeds whose heads were solved for, with a λ by query in the last cycle."""
-    write_study(root, QUERIES, seeds=2, reference="random", **study)
+    write_study(root, STRATEGIES, seeds=2, reference="random", **study)
 
     def choose(record: dict[str, Any], folder: Path) -> dict[str, Any]:
         chosen = 0.01
         if record["cycle"] == 2:  # the last
-            chosen = penalty[record["query"]]
+            chosen = penalty[record["strategy"]]
         left_out = 0.5 + 0.1 * record["cycle"] + 0.01 * record["seed"]
         found = {"features": 1024, "penalty": chosen, "temperature": 8.0}
         return {**found, "left_out": left_out}
@@ -35,7 +35,7 @@ def write_solved(root: Path, penalty: dict[str, float], **study: Any) -> Path:
 def test_the_accuracy_on_rows_left_out_is_shown_for_each_cycle(tmp_path: Path) -> None:
     root = write_solved(tmp_path / "a", {"random": 0.01, "entropy": 0.001})
     shown = piece(heads(read_study(root), "a"))
-    assert "Accuracy on labelled rows that the head has not seen, %" in shown
+    assert "Accuracy on labeled rows that the head has not seen, %" in shown
     rows = [re.sub("<.*?>", " ", row).split() for row in re.findall("<tr.*?</tr>", shown)]
     of_random = next(row for row in rows if row[0] == "random")
     assert of_random == [
@@ -64,17 +64,17 @@ def test_a_penalty_that_was_given_is_no_warning(tmp_path: Path) -> None:
     assert find_at_end(read_study(root)) == {}
 
 
-def test_a_class_that_nobody_has_labelled_is_named(tmp_path: Path) -> None:
+def test_a_class_that_nobody_has_labeled_is_named(tmp_path: Path) -> None:
     root = write_solved(tmp_path / "a", {"random": 0.01, "entropy": 0.01})
 
     def forget(record: dict[str, Any], folder: Path) -> dict[str, Any]:
-        if (record["query"], record["seed"]) == ("random", 1):
-            return {"labelled_per_class": [9, 0, 9, 0]}
+        if (record["strategy"], record["seed"]) == ("random", 1):
+            return {"labeled_per_class": [9, 0, 9, 0]}
         return {}
 
     rewrite(root, forget)
     study = read_study(root)
-    assert find_unlabelled(study) == {"random": {1: [1, 3]}}
+    assert find_unlabeled(study) == {"random": {1: [1, 3]}}
     shown = piece(heads(study, "a"))
     assert "never predicts: random (one and three under seed 1)." in shown
 
@@ -82,8 +82,8 @@ def test_a_class_that_nobody_has_labelled_is_named(tmp_path: Path) -> None:
 def test_a_study_of_real_runs_has_the_section(tmp_path: Path) -> None:
     world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
     fl.compare(
-        ["random"],
         world,
+        ["random"],
         training="closed-form",
         seeds=1,
         cycles=1,
@@ -93,9 +93,9 @@ def test_a_study_of_real_runs_has_the_section(tmp_path: Path) -> None:
     text = write_report([tmp_path / "a"]).read_text()
     parse_page(text)
     assert "<h3>Heads that were solved for</h3>" in text
-    assert "Accuracy on labelled rows that the head has not seen" in text
+    assert "Accuracy on labeled rows that the head has not seen" in text
 
 
 def test_a_study_of_trained_models_has_no_such_section(tmp_path: Path) -> None:
-    text = write_report([write_study(tmp_path / "a", QUERIES, seeds=2)]).read_text()
+    text = write_report([write_study(tmp_path / "a", STRATEGIES, seeds=2)]).read_text()
     assert "Heads that were solved for" not in text

@@ -104,9 +104,7 @@ def test_what_scrolls_has_an_edge_that_shows_it(page: str) -> None:
 
 def test_marks_say_their_values(page: str, errors: str) -> None:
     said = [unescape(text) for text in re.findall(r"<title>(.*?)</title>", page)]
-    assert any(
-        re.fullmatch(r"ahfal, 30 % labelled: \d+\.\d\d ± \d+\.\d\d", s) for s in said
-    )
+    assert any(re.fullmatch(r"ahfal, 30 % labeled: \d+\.\d\d ± \d+\.\d\d", s) for s in said)
     assert any(re.fullmatch(r"random: -\d\.\d\d \[.*\], 6 seeds", s) for s in said)
     assert "labels: 0." in errors
     assert "tip%3A" not in page and 'id="tip' not in page
@@ -167,7 +165,7 @@ def test_in_a_browser_nothing_is_wider_than_the_page_and_files_are_saved(
             tab.click("a.file >> nth=0")
         assert saved.value.suggested_filename == "final-score.csv"
         text = Path(saved.value.path()).read_text(encoding="utf-8-sig")
-        assert text.startswith("query,kind,seeds,mean")
+        assert text.startswith("strategy,kind,seeds,mean")
         tab.locator("summary").click()
         assert tab.evaluate("document.querySelector('details').open")
         assert said == []  # nothing is against the page's own policy
@@ -204,18 +202,27 @@ def test_a_strategy_keeps_its_colour_from_page_to_page(tmp_path: Path) -> None:
     two = write_study(tmp_path / "b", ("ahfal", "random"), 1, 1, "random")
     first = looks(read_study(one))
     second = looks(read_study(two))
-    for query in ("random", "ahfal"):
-        assert first[query].colour == second[query].colour
+    for strategy in ("random", "ahfal"):
+        assert first[strategy].colour == second[strategy].colour
     assert first["random"].colour == "#8c8c8c"
     assert colours_of(["Random", "ahfal"])["Random"] == "#8c8c8c"  # however it is typed
     assert first["ahfal"].width > first["entropy"].width  # the reference
 
 
 def test_colours_do_not_depend_on_the_order_and_differ() -> None:
-    queries = ["random", "entropy", "badge", "core_set", "ksas", "logo", "fairfal", "ahfal"]
-    found = colours_of(queries)
-    assert colours_of(queries[::-1]) == found
-    assert len(set(found.values())) == len(queries)
+    strategies = [
+        "random",
+        "entropy",
+        "badge",
+        "core_set",
+        "ksas",
+        "logo",
+        "fairfal",
+        "ahfal",
+    ]
+    found = colours_of(strategies)
+    assert colours_of(strategies[::-1]) == found
+    assert len(set(found.values())) == len(strategies)
     assert colours_of(["core-set"])["core-set"] == colours_of(["core_set"])["core_set"]
 
 

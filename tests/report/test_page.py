@@ -113,7 +113,7 @@ def test_an_upper_bound_appears_in_its_own_row_and_in_the_figure(page_text: str)
 def test_a_malicious_name_is_text(make_study: Callable[..., Path]) -> None:
     evil = "<img src=x onerror=alert(1)>"
     root = make_study(
-        queries=(evil, "random"), reference="random", seeds=2, name=f"{evil}$x^{{"
+        strategies=(evil, "random"), reference="random", seeds=2, name=f"{evil}$x^{{"
     )
     page = parse_page(write_report([root]).read_text())
     assert "img" not in page.tags
@@ -131,7 +131,7 @@ def test_four_strategies_without_random_or_a_reference_make_a_page(
     make_study: Callable[..., Path],
 ) -> None:
     root = make_study(
-        queries=("entropy", "margin", "logo", "ksas"), reference=None, seeds=2
+        strategies=("entropy", "margin", "logo", "ksas"), reference=None, seeds=2
     )
     assert "No reference was named" in write_report([root]).read_text()
 
@@ -140,7 +140,7 @@ def test_one_strategy_alone_is_told_as_it_is_without_a_word_of_tests(
     make_study: Callable[..., Path],
 ) -> None:
     text = write_report(
-        [make_study(queries=("entropy",), reference=None, seeds=2)]
+        [make_study(strategies=("entropy",), reference=None, seeds=2)]
     ).read_text()
     assert "entropy ends at" in text
     assert "best final score" not in text and "tested" not in text
@@ -149,7 +149,7 @@ def test_one_strategy_alone_is_told_as_it_is_without_a_word_of_tests(
 def test_classes_of_real_sites_are_named_though_nobody_is_told_their_partition(
     make_study: Callable[..., Path],
 ) -> None:
-    root = make_study(queries=("entropy",), reference=None)
+    root = make_study(strategies=("entropy",), reference=None)
     for file in root.glob("cells/*/*/partition.json"):
         file.unlink()
     about = json.loads((root / "study.json").read_text())
@@ -228,8 +228,8 @@ def read_page(root: Path) -> str:
     return summary(study, tables.final_table(study))
 
 
-def level(root: Path, query: str, score: Callable[[dict[str, Any]], float]) -> None:
-    for path in root.glob(f"cells/{query}/*/records.jsonl"):
+def level(root: Path, strategy: str, score: Callable[[dict[str, Any]], float]) -> None:
+    for path in root.glob(f"cells/{strategy}/*/records.jsonl"):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         rows = [r | {"accuracy": score(r)} for r in rows]
         path.write_text("".join(json.dumps(r) + "\n" for r in rows))
@@ -250,14 +250,14 @@ def test_six_seeds_against_two_queries_claim_no_order(study_dir: Path) -> None:
 def test_random_is_as_good_when_the_lead_is_within_chance(
     make_study: Callable[..., Path],
 ) -> None:
-    root = make_study(queries=("random", "ahfal"), seeds=8)
+    root = make_study(strategies=("random", "ahfal"), seeds=8)
     level(root, "random", lambda r: 0.60)
     level(root, "ahfal", lambda r: 0.60 + 0.01 * ((-1) ** r["seed"]) + 0.001)
     assert "Random is as good: ahfal is ahead by 0.10 points only" in read_page(root)
 
 
 def test_random_is_as_good_when_it_leads(make_study: Callable[..., Path]) -> None:
-    root = make_study(queries=("random", "ahfal"), seeds=8)
+    root = make_study(strategies=("random", "ahfal"), seeds=8)
     level(root, "random", lambda r: 0.99)
     assert "Random is as good as any method here" in read_page(root)
     assert "ahfal is distinguishably behind random" in read_page(root)
@@ -277,7 +277,9 @@ def test_no_name_stands_below_the_figure() -> None:
 def test_what_a_strategy_notes_under_the_words_of_another_does_no_harm(
     tmp_path: Path, noted: object
 ) -> None:
-    study = write_study(tmp_path / "study", queries=("random", "mine"), reference="random")
+    study = write_study(
+        tmp_path / "study", strategies=("random", "mine"), reference="random"
+    )
     notes = dict.fromkeys(("sigma", "low", "spread_tau", "nan_sites"), noted)
     for records in (study / "cells" / "mine").rglob("records.jsonl"):
         lines = [

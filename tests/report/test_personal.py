@@ -17,7 +17,7 @@ from tests.report.conftest import NAMES, rewrite
 from tests.report.reading import write_report
 from tests.report.test_page import parse_page
 
-QUERIES = ("random@training=local", "random", "random@training=dpfl:budget=2")
+STRATEGIES = ("random@training=local", "random", "random@training=dpfl:budget=2")
 
 
 def by_site(row: dict[str, Any], cell: Path) -> dict[str, Any]:
@@ -43,10 +43,10 @@ def by_site(row: dict[str, Any], cell: Path) -> dict[str, Any]:
 @pytest.fixture
 def page(make_study: Callable[..., Path]) -> Path:
     root = make_study(
-        queries=QUERIES,
+        strategies=STRATEGIES,
         seeds=3,
         cycles=1,
-        reference=QUERIES[2],
+        reference=STRATEGIES[2],
         recipe={"data": "digits", "cycles": 0, "flip": 1},
     )
     rewrite(root, by_site)
@@ -74,7 +74,7 @@ def test_a_study_of_training_methods_has_sections_of_its_own(page: Path) -> None
 def test_a_site_that_told_no_score_is_named_and_not_accused(
     make_study: Callable[..., Path],
 ) -> None:
-    root = make_study(queries=QUERIES, recipe={"data": "digits", "cycles": 0})
+    root = make_study(strategies=STRATEGIES, recipe={"data": "digits", "cycles": 0})
     rewrite(root, by_site)
     text = write_report([root]).read_text()
     assert f"Not in the last scores, to which they told none: {NAMES[2]}." in text
@@ -102,7 +102,7 @@ def test_who_sends_wrong_labels_and_how_often_by_chance(page: Path) -> None:
 
 
 def test_a_study_that_has_only_begun_makes_a_page(page: Path) -> None:
-    shutil.rmtree(page / "cells" / QUERIES[2])
+    shutil.rmtree(page / "cells" / STRATEGIES[2])
     text = write_report([page]).read_text()
     parse_page(text)
     assert "Who learns from whom" not in text
@@ -131,8 +131,8 @@ def test_a_method_without_a_graph_records_none() -> None:
 def test_redundancy_has_a_section_where_picks_were_measured(
     make_study: Callable[..., Path],
 ) -> None:
-    queries = ("random@training=local", "random@training=dpfl:budget=2")
-    root = make_study(queries=queries, seeds=3, cycles=2, reference=queries[0])
+    strategies = ("random@training=local", "random@training=dpfl:budget=2")
+    root = make_study(strategies=strategies, seeds=3, cycles=2, reference=strategies[0])
 
     def tell_redundancy(row: dict[str, Any], cell: Path) -> dict[str, Any]:
         changed = by_site(row, cell)
@@ -156,8 +156,8 @@ def test_redundancy_has_a_section_where_picks_were_measured(
 def test_one_method_alone_is_not_drawn_as_a_dot_without_another(
     make_study: Callable[..., Path],
 ) -> None:
-    for queries, is_drawn in ((QUERIES[:1], False), (QUERIES[:2], True)):
-        root = make_study(queries=queries, seeds=1, cycles=1, reference=None)
+    for strategies, is_drawn in ((STRATEGIES[:1], False), (STRATEGIES[:2], True)):
+        root = make_study(strategies=strategies, seeds=1, cycles=1, reference=None)
         rewrite(root, by_site)
         text = write_report([root]).read_text()
         assert ("Variance between sites" in text) == ("-trade" in text) == is_drawn

@@ -18,7 +18,7 @@ from fallow.study.names import penalised_training
 from fallow.study.records import StudyManifest, StudyRecords
 from tests.report.conftest import rewrite
 from tests.report.reading import piece, read_study, write_report
-from tests.report.regression import FALE, LOCAL, QUERIES, write_regression
+from tests.report.regression import FALE, LOCAL, STRATEGIES, write_regression
 from tests.report.test_page import parse_page
 
 SECTIONS = [
@@ -74,7 +74,7 @@ def test_lower_is_better_in_words_and_order(study: StudyRecords) -> None:
         "FALE has the best final score: a mean squared error of 0.7369 ± 0.0010"
     )
     assert [r.label for r in table.rows][-1] == "FALE-local"
-    comparison = {row.query: row.comparison for row in table.rows}[FALE]
+    comparison = {row.strategy: row.comparison for row in table.rows}[FALE]
     assert comparison is not None
     assert comparison.difference < 0
     assert comparison.wins == 4
@@ -85,7 +85,7 @@ def test_lower_is_better_in_words_and_order(study: StudyRecords) -> None:
 
 def test_labels_saved_count_the_lower_error(study: StudyRecords) -> None:
     table = tables.final_table(study)
-    saved = {row.query: row.saved for row in table.rows}
+    saved = {row.strategy: row.saved for row in table.rows}
     saved_by_fale = saved[FALE]
     assert saved_by_fale is not None and saved_by_fale > 0
     assert saved[LOCAL] is None  # never as good as random
@@ -101,7 +101,7 @@ def test_labels_have_a_column_only_where_strategies_differ_in_them(
         "280",
         "240",
     ]
-    even = read_study(write_regression(tmp_path / "b", QUERIES[:3]))
+    even = read_study(write_regression(tmp_path / "b", STRATEGIES[:3]))
     assert "Labels" not in tables.columns(tables.final_table(even))
 
 
@@ -155,7 +155,7 @@ def test_errors_stand_at_equal_labels_too_where_strategies_differ_in_them(
 
 def test_strategies_with_the_same_labels_have_one_table_by_labels(tmp_path: Path) -> None:
     rows = cells(
-        piece(errors(read_study(write_regression(tmp_path / "a", QUERIES[:3])), "a"))
+        piece(errors(read_study(write_regression(tmp_path / "a", STRATEGIES[:3])), "a"))
     )
     assert rows[0] == ["Strategy", *(f"{n} labels" for n in (80, 140, 180, 240, 280))]
     assert len(rows) == 4
@@ -183,7 +183,7 @@ def test_wins_of_several_studies_are_summed_as_in_table_2(
     root: Path, tmp_path: Path
 ) -> None:
     stock = {**PROTEIN, "setting": "dataset=stock"}
-    other = write_regression(tmp_path / "b", QUERIES[1:], name="other", published=stock)
+    other = write_regression(tmp_path / "b", STRATEGIES[1:], name="other", published=stock)
     page = write_report([root, other], tmp_path / "both.html").read_text()
     parse_page(page)
     rows = cells(page[page.rindex("Wins, ties and losses over studies") :])
@@ -223,7 +223,7 @@ def test_diverged_runs_are_named_marked_and_told_the_way_out(tmp_path: Path) -> 
     bad = {("lcmd", 1), ("lcmd", 3), ("random@training=server-solve", 0)}
 
     def diverge(row: dict[str, Any], folder: Path) -> dict[str, Any]:
-        if (row["query"], row["seed"]) in bad:
+        if (row["strategy"], row["seed"]) in bad:
             return {"mse": 1e9}
         return {}
 
@@ -256,10 +256,10 @@ def test_a_recipe_that_solves_at_the_server_is_solved(tmp_path: Path) -> None:
 
 
 def give_error(
-    row: dict[str, Any], *, query: str, mse: float, cycle: int | None = None
+    row: dict[str, Any], *, strategy: str, mse: float, cycle: int | None = None
 ) -> dict[str, float]:
     """Another error for the records of a query, of one cycle or of all."""
-    if row["query"] == query and cycle in (None, row["cycle"]):
+    if row["strategy"] == strategy and cycle in (None, row["cycle"]):
         return {"mse": mse}
     return {}
 
@@ -276,14 +276,14 @@ def test_errors_over_more_than_a_decade_have_a_logarithmic_axis(
 ) -> None:
     assert axes_of(root).get_yscale() == "linear"
     other = write_regression(tmp_path / "a")
-    rewrite(other, lambda row, _: give_error(row, query="random", cycle=0, mse=9.0))
+    rewrite(other, lambda row, _: give_error(row, strategy="random", cycle=0, mse=9.0))
     assert axes_of(other).get_yscale() == "log"
     parse_page(write_report([other]).read_text())
 
 
 def test_a_diverged_curve_leaves_the_figure(tmp_path: Path) -> None:
     root = write_regression(tmp_path / "a")
-    rewrite(root, lambda row, _: give_error(row, query="lcmd", mse=1e9))
+    rewrite(root, lambda row, _: give_error(row, strategy="lcmd", mse=1e9))
     axes = axes_of(root)
     assert axes.get_ylim()[1] < 2
     low, high = axes.get_ylim()
@@ -321,7 +321,7 @@ def test_the_way_out_names_the_field_of_the_training(training: str, cure: str) -
         name="a",
         recipe={"training": {"name": training}},
         reference=None,
-        queries=("random",),
+        strategies=("random",),
         seeds=(0,),
         command="",
         published=None,

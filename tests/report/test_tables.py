@@ -33,7 +33,7 @@ def study(study_dir: Path) -> StudyRecords:
 
 def test_the_csv_holds_the_numbers_of_the_records(study: StudyRecords) -> None:
     rows = {
-        r["query"]: r
+        r["strategy"]: r
         for r in csv.DictReader(io.StringIO(tables.to_csv(tables.final_table(study))))
     }
     mean, sd = mean_sd([100 * s for s in study.final("entropy").values()])
@@ -49,14 +49,14 @@ def test_the_csv_holds_the_numbers_of_the_records(study: StudyRecords) -> None:
 def test_the_best_strategy_stands_first_and_one_without_a_score_last(
     make_study: Callable[..., Path],
 ) -> None:
-    root = make_study(queries=("random", "entropy", "ahfal"), reference="random")
-    assert [r.query for r in tables.final_table(read_study(root)).rows] == [
+    root = make_study(strategies=("random", "entropy", "ahfal"), reference="random")
+    assert [r.strategy for r in tables.final_table(read_study(root)).rows] == [
         "ahfal",
         "entropy",
         "random",
     ]
     shutil.rmtree(root / "cells/ahfal")
-    assert tables.final_table(read_study(root)).rows[-1].query == "ahfal"
+    assert tables.final_table(read_study(root)).rows[-1].strategy == "ahfal"
 
 
 def test_runs_that_stopped_early_are_left_out_and_said_with_their_labels(
@@ -85,7 +85,7 @@ def test_runs_that_stopped_early_are_left_out_and_said_with_their_labels(
 
 
 def test_areas_are_tested_in_the_same_pairs(study: StudyRecords) -> None:
-    (row,) = [r for r in tables.final_table(study).rows if r.query == "random"]
+    (row,) = [r for r in tables.final_table(study).rows if r.strategy == "random"]
     pairs = zip(study.areas("random").values(), study.areas("ahfal").values(), strict=True)
     mean, _ = mean_sd([100 * (ours - theirs) for ours, theirs in pairs])
     assert row.area_comparison is not None
@@ -96,8 +96,8 @@ def test_areas_are_tested_in_the_same_pairs(study: StudyRecords) -> None:
 def test_where_trainings_differ_a_bound_says_whose_it_is(
     make_study: Callable[..., Path],
 ) -> None:
-    queries = ("random", "random@training=closed-form", "bound:all-labels")
-    root = make_study(queries=queries, reference=None, recipe={"data": "digits"})
+    strategies = ("random", "random@training=closed-form", "bound:all-labels")
+    root = make_study(strategies=strategies, reference=None, recipe={"data": "digits"})
     found = tables.final_table(read_study(root))
     assert [row.label for row in found.rows if row.is_bound] == ["all labels, FedAvg"]
 
@@ -113,11 +113,11 @@ def test_labels_are_saved_against_random_only(
     study: StudyRecords, make_study: Callable[..., Path]
 ) -> None:
     table = tables.final_table(study)
-    saved = {row.query: row.saved for row in table.rows}
+    saved = {row.strategy: row.saved for row in table.rows}
     assert saved["random"] is None
     assert saved["ahfal"] is not None and 0 < saved["ahfal"] < 100
-    alone = tables.final_table(read_study(make_study(queries=("entropy", "ahfal"))))
-    assert {row.query: row.saved for row in alone.rows}["ahfal"] is None
+    alone = tables.final_table(read_study(make_study(strategies=("entropy", "ahfal"))))
+    assert {row.strategy: row.saved for row in alone.rows}["ahfal"] is None
 
 
 def test_one_seed_gives_a_table_without_tests_and_the_reason(
@@ -146,7 +146,7 @@ def test_published_numbers_stand_beside_and_their_signs_are_compared(
     study = read_study(root)
     table = tables.final_table(study)
     rows = tuple(
-        type(r)(**{**vars(r), "label": names.get(r.query, r.label)}) for r in table.rows
+        type(r)(**{**vars(r), "label": names.get(r.strategy, r.label)}) for r in table.rows
     )
     cells = [
         Printed("AHFAL", "a", 79.82, 0.39),
@@ -179,7 +179,7 @@ def test_markdown_has_one_line_per_query_and_escapes_bars(
 ) -> None:
     text = tables.to_markdown(
         tables.final_table(
-            read_study(make_study(queries=("a|b", "random"), reference="random"))
+            read_study(make_study(strategies=("a|b", "random"), reference="random"))
         )
     )
     assert "| a\\|b |" in text
@@ -192,7 +192,7 @@ def test_latex_escapes_and_balances(make_study: Callable[..., Path]) -> None:
         tables.final_table(
             read_study(
                 make_study(
-                    queries=("a_b", "random"), reference="random", name="50 % & more"
+                    strategies=("a_b", "random"), reference="random", name="50 % & more"
                 )
             )
         )
@@ -212,7 +212,7 @@ def test_the_terminal_table_fits_eighty_columns(study: StudyRecords) -> None:
 
 
 @pytest.mark.parametrize(
-    ("queries", "cycles", "word"),
+    ("strategies", "cycles", "word"),
     [
         (("random", "entropy", "bound:all-labels"), 3, "Query"),
         (("random", "random@training=ditto", "bound:all-labels"), 3, "Method"),
@@ -224,10 +224,10 @@ def test_the_terminal_table_fits_eighty_columns(study: StudyRecords) -> None:
     ],
 )
 def test_strategies_are_called_by_what_they_differ_in(
-    make_study: Callable[..., Path], queries: tuple[str, ...], cycles: int, word: str
+    make_study: Callable[..., Path], strategies: tuple[str, ...], cycles: int, word: str
 ) -> None:
     root = make_study(
-        queries=queries, reference=None, recipe={"data": "digits", "cycles": cycles}
+        strategies=strategies, reference=None, recipe={"data": "digits", "cycles": cycles}
     )
     made = tables.final_table(read_study(root))
     assert next(iter(tables.columns(made))) == word
@@ -238,9 +238,9 @@ def test_strategies_are_called_by_what_they_differ_in(
 
 
 def test_the_notes_speak_of_what_the_rows_are(make_study: Callable[..., Path]) -> None:
-    queries = ("random@training=local", "random")
+    strategies = ("random@training=local", "random")
     root = make_study(
-        queries=queries, reference="random", recipe={"data": "d", "cycles": 0}
+        strategies=strategies, reference="random", recipe={"data": "d", "cycles": 0}
     )
     notes = tables.footnotes(tables.final_table(read_study(root)))
     assert any(n.startswith("Differences are method minus reference") for n in notes)

@@ -24,35 +24,39 @@ def write_summary(folder: Path) -> str:
 def test_the_best_of_each_training_method_is_said_as_it_was_measured(
     make_study: Callable[..., Path],
 ) -> None:
-    folder = make_study(queries=("random", "ahfal", CLOSED, "bound:all-labels"))
-    scores = {row.query: row.score for row in final_table(read_study(folder)).rows}
+    folder = make_study(strategies=("random", "ahfal", CLOSED, "bound:all-labels"))
+    scores = {row.strategy: row.score for row in final_table(read_study(folder)).rows}
     ahfal = scores["ahfal"]
     closed = scores[CLOSED]
     bound = scores["bound:all-labels"]
     assert ahfal and closed and bound and ahfal.mean > closed.mean
     assert write_summary(folder) == (
-        "With 30 % of the rows labelled, the best of each training method gets so many test rows "
+        "With 30 % of the rows labeled, the best of each training method gets so many test rows "
         f"right: AHFAL {ahfal.mean:.1f} %, entropy + closed-form {closed.mean:.1f} %; FedAvg with "
-        f"all rows labelled gets {bound.mean:.1f} %."
+        f"all rows labeled gets {bound.mean:.1f} %."
     ).replace("AHFAL", "ahfal")
 
 
 def test_nothing_is_said_of_a_study_without_scores(tmp_path: Path) -> None:
     folder = tmp_path / "empty"
-    write_study(folder, queries=("random", CLOSED))
+    write_study(folder, strategies=("random", CLOSED))
     for records in folder.glob("cells/*/*/records.jsonl"):
         records.write_text("")
     assert write_summary(folder) == ""
 
 
 @pytest.mark.parametrize(
-    ("queries", "is_said"), [(("random", CLOSED), True), (("random", "entropy"), False)]
+    ("strategies", "is_said"), [(("random", CLOSED), True), (("random", "entropy"), False)]
 )
 def test_a_page_says_what_trains_a_strategy_that_names_no_training(
-    make_study: Callable[..., Path], queries: tuple[str, ...], is_said: bool
+    make_study: Callable[..., Path], strategies: tuple[str, ...], is_said: bool
 ) -> None:
     html = report_html(
-        [read_study(make_study(queries=(*queries, "bound:all-labels"), reference="random"))]
+        [
+            read_study(
+                make_study(strategies=(*strategies, "bound:all-labels"), reference="random")
+            )
+        ]
     )
     assert "Trained by fedavg of " in html
     assert ("closed-form (ridge) classifier on " in html) == is_said

@@ -122,7 +122,7 @@ def test_a_list_of_budgets_is_bought_in_turn(tmp_path: Path) -> None:
     folder = StudyRun("random", 0).folder(tmp_path)
     lines = (folder / "records.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
-    bought = {record["cycle"]: record["labelled"] for record in records}
+    bought = {record["cycle"]: record["labeled"] for record in records}
     assert [bought[cycle] for cycle in range(4)] == [0, 3, 12, 18]
 
 

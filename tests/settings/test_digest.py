@@ -53,18 +53,18 @@ def test_a_default_of_the_recipe_is_digested_with_its_value() -> None:
 def test_a_changed_default_of_a_method_changes_the_digest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    recipe = replace(Recipe("a"), query=Spec(f"{__name__}:Mine"))
+    recipe = replace(Recipe("a"), strategy=Spec(f"{__name__}:Mine"))
     before = recipe.digest
     assert recipe.digest == before
     monkeypatch.setattr(sys.modules[__name__], "Mine", Later)
     assert recipe.digest != before
-    assert replace(recipe, query=Spec(f"{__name__}:Mine", {"tau": 1.0})).digest == before
+    assert replace(recipe, strategy=Spec(f"{__name__}:Mine", {"tau": 1.0})).digest == before
 
 
 def test_a_setting_at_its_default_digests_as_if_it_had_been_written_down() -> None:
-    plain = replace(Recipe("a"), query=Spec("ahfal"))
-    assert replace(plain, query=Spec("ahfal", {"tau": 12.0})).digest == plain.digest
-    assert replace(plain, query=Spec("ahfal", {"tau": 13.0})).digest != plain.digest
+    plain = replace(Recipe("a"), strategy=Spec("ahfal"))
+    assert replace(plain, strategy=Spec("ahfal", {"tau": 12.0})).digest == plain.digest
+    assert replace(plain, strategy=Spec("ahfal", {"tau": 13.0})).digest != plain.digest
 
 
 def test_an_encoder_is_digested_with_all_its_fields() -> None:
@@ -76,7 +76,7 @@ def test_an_encoder_is_digested_with_all_its_fields() -> None:
 
 
 def test_a_class_that_cannot_be_found_does_not_stop_the_digest() -> None:
-    assert replace(Recipe("a"), query=Spec("nowhere:Class")).digest != Recipe("a").digest
+    assert replace(Recipe("a"), strategy=Spec("nowhere:Class")).digest != Recipe("a").digest
 
 
 def test_the_digest_of_a_received_recipe_imports_nothing_that_the_policy_does_not_let_resolve(
@@ -84,7 +84,7 @@ def test_the_digest_of_a_received_recipe_imports_nothing_that_the_policy_does_no
 ) -> None:
     (tmp_path / "received_code.py").write_text("class Method: ...\n")
     monkeypatch.syspath_prepend(tmp_path)
-    received = replace(Recipe("a"), query=Spec("received_code:Method"))
+    received = replace(Recipe("a"), strategy=Spec("received_code:Method"))
     assert received.digest_under(BUILT_IN) != Recipe("a").digest_under(BUILT_IN)
     assert "received_code" not in sys.modules
 

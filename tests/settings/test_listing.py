@@ -56,9 +56,9 @@ def test_a_field_leads_to_the_class_that_has_it_also_when_it_is_named_just_befor
 
 
 def test_a_name_of_several_settings_is_refused_with_all_of_them() -> None:
-    given = {"query": "ifal", "lr": "0.1"}
+    given = {"strategy": "ifal", "lr": "0.1"}
     with pytest.raises(
-        ValueError, match=r"^lr may be training_config.optimizer.lr or query.lr; write"
+        ValueError, match=r"^lr may be training_config.optimizer.lr or strategy.lr; write"
     ):
         expand(Recipe("a"), given)
 
@@ -88,7 +88,7 @@ def test_a_part_leads_to_its_settings_and_a_last_word_to_all_that_end_so() -> No
         "training_config.optimizer.lr",
         "local_training_config.optimizer.lr",
     ]
-    assert {s.name for s in find_all("tau")} == {"query.tau"}
+    assert {s.name for s in find_all("tau")} == {"strategy.tau"}
     with pytest.raises(ValueError, match="lrr is not a setting; did you mean 'lr'"):
         find_all("lrr")
 
@@ -97,13 +97,13 @@ def test_every_class_is_listed_with_a_sentence() -> None:
     for part in PARTS:
         for one in describe_classes(part):
             assert one.what and "\n" not in one.what
-    words = {one.name for one in describe_classes("query")}
+    words = {one.name for one in describe_classes("strategy")}
     assert {"random", "ahfal"} <= words
     assert any(setting.meaning.startswith("τ") for setting in class_fields())
 
 
 def test_the_comment_beside_a_field_is_its_meaning() -> None:
-    from fallow.queries import AHFAL
+    from fallow.strategies import AHFAL
 
     assert comments_of(AHFAL)["tau"].startswith("τ")
 

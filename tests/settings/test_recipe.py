@@ -200,7 +200,7 @@ def test_a_toml_file_starts_from_a_recipe_and_changes_it(tmp_path: Path) -> None
     base = "demo"
     rounds = 2
     partition = {name = "dirichlet", alpha = 0.5}
-    query = "ahfal:tau=15"
+    strategy = "ahfal:tau=15"
     [model]
     hidden = [8]
     [training_config.optimizer]
@@ -216,7 +216,7 @@ def test_a_toml_file_starts_from_a_recipe_and_changes_it(tmp_path: Path) -> None
         name="mine",
         rounds=2,
         partition=Spec("dirichlet", {"alpha": 0.5}),
-        query=Spec("ahfal", {"tau": 15}),
+        strategy=Spec("ahfal", {"tau": 15}),
         model=Spec("mlp", {"hidden": [8]}),
         training_config=lr,
     )
@@ -259,7 +259,7 @@ def test_the_upper_bounds_change_only_what_they_must() -> None:
     assert (everything.initial, everything.cycles, everything.sites) == (1.0, 0, 4)
     pooled = variant(recipe, "bound:pooled")
     assert (pooled.initial, pooled.per_cycle, pooled.sites) == (40, 20, 1)
-    assert variant(recipe, "ahfal:tau=15").query == Spec("ahfal", {"tau": 15})
+    assert variant(recipe, "ahfal:tau=15").strategy == Spec("ahfal", {"tau": 15})
 
 
 def test_the_fields_of_a_recipe_are_plain_values() -> None:

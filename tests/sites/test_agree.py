@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-import fallow.queries
+import fallow.strategies
 import fallow.training
 from fallow.core.build import names
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
@@ -45,7 +45,7 @@ TINY = Recipe(  # a model takes 8 steps at most: 2 rounds x 2 epochs x 2 batches
 
 
 class Ending(NamedTuple):
-    """How a run ended: all labelled rows in the order of buying, models, scores."""
+    """How a run ended: all labeled rows in the order of buying, models, scores."""
 
     picks: dict[str, list[int]]
     server: State
@@ -101,7 +101,9 @@ def check_bytes(recipe: Recipe, plain: Ending) -> None:
 
 # every strategy and every training method; all pairs would repeat the same code paths
 NUMBERS = ("ACSFW", "BAIT")  # refuse classes
-PAIRS = [("FedAvg", query) for query in names(fallow.queries) if query not in NUMBERS]
+PAIRS = [
+    ("FedAvg", strategy) for strategy in names(fallow.strategies) if strategy not in NUMBERS
+]
 # two solvers predict numbers: tests/reference/test_fale_golden.py has their runs
 SOLVERS = ("MaskedSolve", "ServerSolve")
 OTHERS = [name for name in names(fallow.training) if name not in ("FedAvg", *SOLVERS)]
@@ -109,10 +111,10 @@ PAIRS += [(training, "Typicality") for training in OTHERS]
 
 
 @pytest.mark.parametrize(
-    ("training", "query"), PAIRS, ids=["-".join(pair) for pair in PAIRS]
+    ("training", "strategy"), PAIRS, ids=["-".join(pair) for pair in PAIRS]
 )
-def test_loop_stacked_device_and_bytes_agree(training: str, query: str) -> None:
-    recipe = replace(TINY, training=Spec(training), query=Spec(query))
+def test_loop_stacked_device_and_bytes_agree(training: str, strategy: str) -> None:
+    recipe = replace(TINY, training=Spec(training), strategy=Spec(strategy))
     if getattr(fallow.training, training).contract.linear:
         recipe = replace(recipe, model=Spec("linear"))
     plain = ending(recipe)
@@ -133,12 +135,12 @@ of up to 2.4.  On a processor the farthest of all cells was 7.2e-8, a factor of 
     "cell", some_cells(["-".join(pair) for pair in PAIRS], few=("FedAvg-Coverage",))
 )
 def test_a_device_in_single_precision_chooses_the_same_rows(cell: str) -> None:
-    training, query = cell.split("-")
-    recipe = replace(TINY, training=Spec(training), query=Spec(query))
+    training, strategy = cell.split("-")
+    recipe = replace(TINY, training=Spec(training), strategy=Spec(strategy))
     if getattr(fallow.training, training).contract.linear:
         recipe = replace(recipe, model=Spec("linear"))
     single = replace(recipe, dtype="float32")
-    if query in IN_OWN_NUMBERS:
+    if strategy in IN_OWN_NUMBERS:
         recipe = single
     plain = ending(recipe)
     ours = on_device(single)
@@ -153,7 +155,7 @@ def test_a_device_in_single_precision_chooses_the_same_rows(cell: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "model"),
+    ("strategy", "model"),
     [
         ("ACSFW", "linear"),
         ("BADGE", "mlp"),
@@ -163,7 +165,7 @@ def test_a_device_in_single_precision_chooses_the_same_rows(cell: str) -> None:
         ("LoGo", "linear"),
     ],
 )
-def test_they_agree_on_numbers(query: str, model: str) -> None:
+def test_they_agree_on_numbers(strategy: str, model: str) -> None:
     training_config = replace(CONFIG, optimizer=Optimizer("adam", 0.01))
     recipe = replace(
         TINY,
@@ -172,7 +174,7 @@ def test_they_agree_on_numbers(query: str, model: str) -> None:
         model=Spec(model),
         training_config=training_config,
     )
-    recipe = replace(recipe, query=Spec(query), local_source="last_round")
+    recipe = replace(recipe, strategy=Spec(strategy), local_source="last_round")
     plain = ending(recipe)
     check(ending(recipe, executor="stacked"), plain)
     check(on_device(recipe), plain)
@@ -216,7 +218,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_they_agree_in_every_setting_of_training(settings: dict[str, Any]) -> None:
-    recipe = replace(TINY, query=Spec("ahfal"), **settings)
+    recipe = replace(TINY, strategy=Spec("ahfal"), **settings)
     plain = ending(recipe)
     check(ending(recipe, executor="stacked"), plain)
     check(on_device(recipe), plain)
@@ -224,21 +226,21 @@ def test_they_agree_in_every_setting_of_training(settings: dict[str, Any]) -> No
 
 
 def test_a_network_with_batch_norm_does_not_notice_the_bytes() -> None:
-    recipe = replace(TINY, model=Spec("resnet8"), query=Spec("badge"), cycles=1)
+    recipe = replace(TINY, model=Spec("resnet8"), strategy=Spec("badge"), cycles=1)
     check_bytes(recipe, ending(recipe))
 
 
 IMAGES: dict[str, dict[str, Any]] = {
     "pictures that are augmented": {
         "training_config": replace(CONFIG, augment=("flip", "crop2")),
-        "query": Spec("noise-stability"),
+        "strategy": Spec("noise-stability"),
     },
-    "channels last": {"channels_last": True, "query": Spec("entropy")},
+    "channels last": {"channels_last": True, "strategy": Spec("entropy")},
     "rows of the pool beside": {
         "training": Spec("kcfu"),
         "local_source": "scratch",
         "local_training_config": TrainingConfig((TrainingStage(1),), 8),
-        "query": Spec("ksas"),
+        "strategy": Spec("ksas"),
     },
 }
 
@@ -254,5 +256,5 @@ def test_a_network_with_batch_norm_does_not_notice_the_device(
 def test_a_network_with_dropout_draws_the_same_masks_on_a_device() -> None:
     own = Spec("tests.models.owned:Own", {"width": 6})
     recipe = replace(TINY, data="iris", test_rows=None, rows=None, model=own)
-    recipe = replace(recipe, query=Spec("bald"))
+    recipe = replace(recipe, strategy=Spec("bald"))
     check(on_device(recipe), ending(recipe))

@@ -41,11 +41,11 @@ class Choosing:
         return {"rows": view.rows()}
 
 
-def ask(query: Choosing, kind: Any, verb: str, **args: Any) -> tuple[LocalSite, Answer]:
+def ask(strategy: Choosing, kind: Any, verb: str, **args: Any) -> tuple[LocalSite, Answer]:
     model = mlp()
     methods = cast(
         Methods,
-        {"training": FedAvg(), "plain": FedAvg(), "query": query},
+        {"training": FedAvg(), "plain": FedAvg(), "strategy": strategy},
         # toys, which have what is asked of them
     )
     x = torch.randn(ROWS, 6, generator=stream(0, "rows"), dtype=torch.float64)

@@ -83,12 +83,12 @@ class Choosing:
     )
 
 
-def world(query: Any, kind: type = InProcess, pool: int = 5) -> Any:
+def world(strategy: Any, kind: type = InProcess, pool: int = 5) -> Any:
     model = mlp()
     layout, store = Layout.of(model), MemoryStore()
     methods = cast(
         Methods,
-        {"training": FedAvg(CONFIG), "plain": FedAvg(), "query": query},
+        {"training": FedAvg(CONFIG), "plain": FedAvg(), "query": strategy},
         # toys, which have what is asked of them
     )
     parts = Parts(model, layout, methods, 3, 0, partial(_fresh, layout))
@@ -125,22 +125,22 @@ def initial_model() -> State:
 
 @pytest.mark.parametrize("kind", [InProcess, Bytes])
 def test_a_query_with_a_step_trains_what_it_orders_by_it(kind: type) -> None:
-    query = Distilling()
-    carrier = world(query, kind)
+    strategy = Distilling()
+    carrier = world(strategy, kind)
     order_fit(carrier, "pupil", SCRATCH, **initial_model())
-    assert len(query.seen) == 2 * 2 * 2  # sites, epochs, batches
-    assert all(torch.equal(teacher, initial_model()["w"]) for teacher, _ in query.seen)
+    assert len(strategy.seen) == 2 * 2 * 2  # sites, epochs, batches
+    assert all(torch.equal(teacher, initial_model()["w"]) for teacher, _ in strategy.seen)
     for site in carrier.members.values():
         begun = site.parts.fresh(site.streams("init", "pupil", 1, 0))["w"]
         assert not torch.equal(site.memory["pupil"]["w"], begun)
 
 
 def test_the_local_model_is_trained_in_the_plain_way_by_every_query() -> None:
-    query, plain = Distilling(), Choosing()
-    theirs, ours = world(query), world(plain)
+    strategy, plain = Distilling(), Choosing()
+    theirs, ours = world(strategy), world(plain)
     for carrier in (theirs, ours):
         order_fit(carrier, "local", SCRATCH, **initial_model())
-    assert not query.seen
+    assert not strategy.seen
     for name, site in ours.members.items():
         agree(
             dict(site.memory["local"]), dict(theirs.members[name].memory["local"]), atol=0
@@ -157,21 +157,21 @@ def test_a_query_without_a_step_has_its_models_trained_in_the_plain_way() -> Non
 
 
 def test_where_nothing_was_sent_the_fresh_model_is_what_training_started_from() -> None:
-    query = Distilling()
-    carrier = world(query)
+    strategy = Distilling()
+    carrier = world(strategy)
     order_fit(carrier, "pupil", SCRATCH)
     first = carrier.members["a"]
     fresh = first.parts.fresh(first.streams("init", "pupil", 1, 0))["w"]
-    assert torch.equal(query.seen[0][0], fresh)
+    assert torch.equal(strategy.seen[0][0], fresh)
 
 
 def test_a_query_that_sends_nothing_has_the_global_model_for_a_teacher() -> None:
-    query = Distilling()
-    carrier = world(query)
+    strategy = Distilling()
+    carrier = world(strategy)
     for site in carrier.members.values():
         site.remember("global", initial_model())
     order_fit(carrier, "pupil", SCRATCH)
-    assert all(torch.equal(teacher, initial_model()["w"]) for teacher, _ in query.seen)
+    assert all(torch.equal(teacher, initial_model()["w"]) for teacher, _ in strategy.seen)
 
 
 def test_what_a_query_trains_begins_with_the_statistics_that_stayed_at_the_site() -> None:
@@ -193,14 +193,14 @@ def test_what_a_query_trains_begins_with_the_statistics_that_stayed_at_the_site(
 
 
 def test_a_batch_knows_the_labels_of_its_site_and_its_pool_if_training_mixes() -> None:
-    query = Distilling()
-    carrier = world(query)
+    strategy = Distilling()
+    carrier = world(strategy)
     mixing = TrainingConfig((TrainingStage(1),), 4, Optimizer(), mix=2.0)
     for training_config in (CONFIG, mixing):
-        query.seen.clear()
+        strategy.seen.clear()
         order_fit(carrier, "pupil", training_config, **initial_model())
-        for at, (_, b) in enumerate(query.seen):
-            site = carrier.members["ab"[at // (len(query.seen) // 2)]]
+        for at, (_, b) in enumerate(strategy.seen):
+            site = carrier.members["ab"[at // (len(strategy.seen) // 2)]]
             assert b.counts.tolist() == [4.0, 4.0, 0.0]
             assert (len(b.u) > 0) == (training_config is mixing)
             for row in b.u:

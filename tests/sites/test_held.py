@@ -65,7 +65,7 @@ def site_with_labels(**more: object) -> LocalSite:
 
 def test_a_row_is_in_the_pool_or_trains_or_validates() -> None:
     made = site_with_labels()
-    kinds = {"pool": [8, 9, 10, 11], "labelled": [0, 1, 3, 4, 6, 7], "validation": [2, 5]}
+    kinds = {"pool": [8, 9, 10, 11], "labeled": [0, 1, 3, 4, 6, 7], "validation": [2, 5]}
     view = SiteView(made, 0)
     for kind, rows in kinds.items():
         assert torch.equal(view.rows(kind), made.x[rows])  # type: ignore[arg-type]

@@ -47,13 +47,13 @@ CLUSTERS = ("ifal", "logo", "typicality")
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many clusters as a device is worth, by another bound."""
-    monkeypatch.setattr("fallow.queries.parts.kmeans.LARGE", 1)
+    monkeypatch.setattr("fallow.strategies.parts.kmeans.LARGE", 1)
 
 
-@pytest.mark.parametrize("query", PRODUCTS)
-def test_a_run_on_a_device_takes_the_products_of_its_query_there(query: str) -> None:
-    recipe = replace(SMALL, query=Spec(query), device="cpu", executor="auto")
-    recipe = replace(recipe, **PRODUCTS[query])
+@pytest.mark.parametrize("strategy", PRODUCTS)
+def test_a_run_on_a_device_takes_the_products_of_its_query_there(strategy: str) -> None:
+    recipe = replace(SMALL, strategy=Spec(strategy), device="cpu", executor="auto")
+    recipe = replace(recipe, **PRODUCTS[strategy])
     journal = Journal()
     world = build_world(recipe, 0, journal)
     there = Placement(torch.device("meta"))
@@ -65,9 +65,11 @@ def test_a_run_on_a_device_takes_the_products_of_its_query_there(query: str) -> 
         Run(world, journal).go()
 
 
-@pytest.mark.parametrize("query", CLUSTERS)
-def test_large_clusters_that_a_device_finds_are_those_of_the_processor(query: str) -> None:
-    recipe = replace(TINY, query=Spec(query), cycles=1)
+@pytest.mark.parametrize("strategy", CLUSTERS)
+def test_large_clusters_that_a_device_finds_are_those_of_the_processor(
+    strategy: str,
+) -> None:
+    recipe = replace(TINY, strategy=Spec(strategy), cycles=1)
     check(on_device(recipe), ending(recipe))
 
 

@@ -10,15 +10,15 @@ from fallow.core.methods import Methods
 from fallow.core.view import Rows
 from fallow.engine.loop import look
 from fallow.models import build_model
-from fallow.queries import Random
 from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
+from fallow.strategies import Random
 from fallow.training import FedAvg
 
 
 def site_with(model_name: str) -> LocalSite:
-    """Nine rows of 3 x 2 numbers, two of them labelled, and a global model."""
+    """Nine rows of 3 x 2 numbers, two of them labeled, and a global model."""
     draw = stream(0, "rows")
     model = build_model(model_name, (3, 2), 4, stream(0, "model"))
     layout = Layout.of(model)
@@ -43,9 +43,9 @@ def test_features_and_outputs_are_those_of_a_pass(
 ) -> None:
     site = site_with(model)
     view = SiteView(site, 0)
-    kinds: tuple[Rows, ...] = ("pool", "labelled")
+    kinds: tuple[Rows, ...] = ("pool", "labeled")
     for which in kinds:
-        rows = {"pool": site.pool, "labelled": site.labelled}[which]
+        rows = {"pool": site.pool, "labeled": site.labeled}[which]
         expected = look(site.parts.model, view.layout, view.model("global"), site.x[rows])
         if is_logits_first:
             outputs = view.logits("global", which)

@@ -23,5 +23,5 @@ def test_what_people_answered_survives_a_power_cut(tmp_path: Path) -> None:
 def test_what_sites_answered_survives_a_power_cut_at_the_coordinator(
     tmp_path: Path,
 ) -> None:
-    with open_journal(tmp_path / "run", agreement("query=entropy")) as journal:
+    with open_journal(tmp_path / "run", agreement("strategy=entropy")) as journal:
         assert journal._file.read("PRAGMA synchronous") == [(FULL,)]

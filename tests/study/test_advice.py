@@ -37,11 +37,11 @@ def table_of(
     """Tasks of 10 classes on which strategies are so much above the reference, over three seeds."""
     rows = []
     for task, found in gained.items():
-        for query, gain in {"chance": 0.0, **found}.items():
+        for strategy, gain in {"chance": 0.0, **found}.items():
             for seed in range(3):
                 for labels in LABELS:
                     score = 0.5 + 0.01 * seed + 0.05 * math.log(labels) + gain
-                    rows.append((task, query, seed, labels, score))
+                    rows.append((task, strategy, seed, labels, score))
     return AdviceTable(pd.DataFrame(rows, columns=list(COLUMNS)), worlds)
 
 
@@ -57,8 +57,8 @@ def test_the_strategy_that_gained_on_tasks_like_the_study_is_advised() -> None:
         dict.fromkeys("abcd", ALIKE) | dict.fromkeys("efgh", apart),
     )
     found = advise(table, ALIKE, 2, PLAIN)
-    assert (found.query, found.is_known, found.trainer) == ("mine", True, "solver")
-    assert advise(table, apart, 2, PLAIN).query == "other"
+    assert (found.strategy, found.is_known, found.trainer) == ("mine", True, "solver")
+    assert advise(table, apart, 2, PLAIN).strategy == "other"
     first = found.of("mine")
     assert first is not None and [task for task, _ in first.tasks[:2]] == ["a", "b"]
     assert first.gain == pytest.approx(0.05, abs=0.002)
@@ -73,7 +73,7 @@ def test_where_tasks_do_not_agree_the_usual_strategy_is_advised_and_that_is_said
         {"a": ALIKE, "b": ALIKE},
     )
     found = advise(table, ALIKE, 2, PLAIN)
-    assert (found.query, found.is_known) == ("plain", False)
+    assert (found.strategy, found.is_known) == ("plain", False)
     assert found.sentences()[0] == (
         "From 2 to 8 labels a class the table cannot tell: plain, trained by solver."
     )
@@ -87,8 +87,8 @@ def test_a_strategy_that_is_ahead_by_what_chance_may_give_is_not_gone_by() -> No
         {"a": ahead, "b": ahead, "c": ahead, "d": behind}, dict.fromkeys("abcd", ALIKE)
     )
     found = advise(table, ALIKE, 2, PLAIN)
-    assert (found.query, found.is_known) == ("plain", False)
-    assert found.expected[0].query == "mine"
+    assert (found.strategy, found.is_known) == ("plain", False)
+    assert found.expected[0].strategy == "mine"
 
 
 @pytest.mark.parametrize("labels", [16.0, 1000.0])
@@ -96,14 +96,14 @@ def test_beyond_the_budgets_of_all_tasks_nothing_is_known(labels: float) -> None
     gained = {"plain": 0.0, "mine": 0.3}
     table = table_of({"a": gained, "b": gained}, {"a": ALIKE, "b": ALIKE})
     found = advise(table, ALIKE, labels + 1, PLAIN)
-    assert (found.query, found.is_known, found.expected) == ("plain", False, ())
+    assert (found.strategy, found.is_known, found.expected) == ("plain", False, ())
 
 
 def test_one_task_alone_has_no_interval_and_is_not_gone_by() -> None:
     found = advise(
         table_of({"a": {"plain": 0.0, "mine": 0.3}}, {"a": ALIKE}), ALIKE, 2, PLAIN
     )
-    assert (found.query, found.is_known) == ("plain", False)
+    assert (found.strategy, found.is_known) == ("plain", False)
     first = found.of("mine")
     assert first is not None and first.low is None
     assert "no interval" in first.sentence("chance")
@@ -153,22 +153,22 @@ def test_facts_do_not_take_chance_for_skew() -> None:
 def test_a_study_tells_its_world_by_the_labels_of_its_largest_run(
     make_study: Callable[..., Path],
 ) -> None:
-    study = read_study(make_study(queries=("random",), seeds=1, cycles=2))
+    study = read_study(make_study(strategies=("random",), seeds=1, cycles=2))
     facts, labels = read_facts(study)
     last = study.cells[0].records[-1]
-    assert labels == last["labelled"] / 4
-    assert facts == facts_of_counts(list(last["labelled_per_site"].values()))
+    assert labels == last["labeled"] / 4
+    assert facts == facts_of_counts(list(last["labeled_per_site"].values()))
 
 
 def test_sites_that_tell_no_classes_leave_those_facts_unknown(
     make_study: Callable[..., Path],
 ) -> None:
-    root = make_study(queries=("random",), seeds=1, cycles=2)
+    root = make_study(strategies=("random",), seeds=1, cycles=2)
     for path in root.glob("cells/*/*/records.jsonl"):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         for row in rows:
-            row["labelled_per_site"] = {
-                k: [sum(v)] for k, v in row["labelled_per_site"].items()
+            row["labeled_per_site"] = {
+                k: [sum(v)] for k, v in row["labeled_per_site"].items()
             }
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     facts, _ = read_facts(read_study(root))
@@ -183,10 +183,10 @@ def test_the_shipped_table_is_the_published_one_of_strategies_with_enough_seeds(
     published = pd.read_parquet("studies/benchmark.parquet", engine="pyarrow")
     shipped = pd.read_csv(SCORES)
     solved = {task.name for task in SOLVED} - set(TUNED)
-    seeds = published.groupby(["task", "query"])["seed"].transform("nunique")
+    seeds = published.groupby(["task", "strategy"])["seed"].transform("nunique")
     enough = published["task"].isin(solved) & (seeds >= 15)
     published = published[enough].reset_index(drop=True)
-    columns = ["task", "query", "seed", "labels"]
+    columns = ["task", "strategy", "seed", "labels"]
     pd.testing.assert_frame_equal(shipped[columns], published[columns], check_dtype=False)
     assert shipped["accuracy"].to_numpy() == pytest.approx(published["accuracy"], abs=1e-5)
 
@@ -194,7 +194,7 @@ def test_the_shipped_table_is_the_published_one_of_strategies_with_enough_seeds(
 def test_the_shipped_table_knows_the_worlds_of_its_tasks() -> None:
     table = read_table()
     assert set(table.worlds) == set(table.scores["task"]) <= {task.name for task in SOLVED}
-    assert {RULES.reference, RULES.usual, *OURS[:2]} <= set(table.scores["query"])
+    assert {RULES.reference, RULES.usual, *OURS[:2]} <= set(table.scores["strategy"])
 
 
 def test_advice_for_few_labels_rests_on_the_shipped_table() -> None:

@@ -26,10 +26,12 @@ from tests.report.conftest import write_study
 
 def frame_of(scores: dict[str, dict[int, list[float]]], labels: list[int]) -> pd.DataFrame:
     rows: list[tuple[Any, ...]] = []
-    for query, seeds in scores.items():
+    for strategy, seeds in scores.items():
         for seed, found in seeds.items():
             for cycle, (n, score) in enumerate(zip(labels, found, strict=False), 1):
-                rows.append(("t", "d", query, seed, cycle, n, score, score, score / 2, 7))
+                rows.append(
+                    ("t", "d", strategy, seed, cycle, n, score, score, score / 2, 7)
+                )
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -104,7 +106,7 @@ def test_the_verdict_is_against_the_best_rival(lift: float, outcome: str) -> Non
 
 
 def test_few_seeds_leave_it_open() -> None:
-    few = {query: {0: s[0], 1: s[1]} for query, s in worlds(0.01).items()}
+    few = {strategy: {0: s[0], 1: s[1]} for strategy, s in worlds(0.01).items()}
     few["mine"][1] = [0.9, 0.9]
     verdict = judge("t", areas(frame_of(few, [10, 1000])), "mine", ["margin"])
     assert verdict is not None
@@ -114,7 +116,7 @@ def test_few_seeds_leave_it_open() -> None:
 
 def test_the_lines_of_a_task_are_the_best_first() -> None:
     lines = task_lines(frame_of(worlds(0.01), [100, 1000]), "random", classes=10)
-    assert [line.query for line in lines] == ["mine", "margin", "random"]
+    assert [line.strategy for line in lines] == ["mine", "margin", "random"]
     last = lines[-1]
     assert (last.difference, last.holm, last.seeds) == (None, None, 8)
     assert last.few == pytest.approx(0.535)  # 100 labels are 10 a class
@@ -123,11 +125,13 @@ def test_the_lines_of_a_task_are_the_best_first() -> None:
 
 
 def test_scores_are_read_from_studies_with_what_was_computed(tmp_path: Path) -> None:
-    study = write_study(tmp_path / "one", queries=("random", "entropy", "bound:all-labels"))
+    study = write_study(
+        tmp_path / "one", strategies=("random", "entropy", "bound:all-labels")
+    )
     frame = read_scores([(Recipe("task"), study)])
     assert tuple(frame.columns) == COLUMNS
-    assert set(frame["query"]) == {"random", "entropy"}
-    assert frame.groupby("query")["digest"].nunique().tolist() == [1, 1]
+    assert set(frame["strategy"]) == {"random", "entropy"}
+    assert frame.groupby("strategy")["digest"].nunique().tolist() == [1, 1]
     assert frame["digest"].nunique() == 2
     assert (frame["worst_class"] < frame["accuracy"]).all()
     assert not math.isnan(frame["accuracy"].sum())

@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 import fallow as fl
-from fallow import encoders, queries, training
+from fallow import encoders, strategies, training
 from fallow.cli.app import app
 from fallow.core.build import names
 from fallow.settings.recipe import Recipe
@@ -28,7 +28,7 @@ def find_keys(text: str) -> list[str]:
     return keys
 
 
-@pytest.mark.parametrize("package", [queries, training, personal, encoders])
+@pytest.mark.parametrize("package", [strategies, training, personal, encoders])
 def test_each_algorithm_with_a_paper_names_its_authors(package: Any) -> None:
     for name in names(package):
         contract = getattr(package, name).contract
@@ -47,8 +47,8 @@ def test_the_entry_of_fallow_is_that_of_the_citation_file() -> None:
 def test_a_study_cites_what_each_strategy_used_once(tmp_path: Path) -> None:
     strategies = ["random", "badge", "badge@training=fedprox", "typical-unsure"]
     study = fl.compare(
-        strategies,
         "digits",
+        strategies,
         seeds=1,
         out=tmp_path / "study",
         training="fedavg",

@@ -20,7 +20,7 @@ from tests.experiment.crash import load_outcome, tiny
 
 distributed = pytest.importorskip("distributed")
 
-QUERIES = ("random", "ahfal")
+STRATEGIES = ("random", "ahfal")
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def cluster() -> Iterator[Any]:
 
 
 def open_new_study(setup: Setup, seeds: tuple[int, ...] = (0, 1)) -> list[StudyRun]:
-    cells = study_cells(setup.recipe, QUERIES, seeds)
+    cells = study_cells(setup.recipe, STRATEGIES, seeds)
     open_study(setup, cells, "fallow compare tiny", resume=False)
     return cells
 
@@ -56,8 +56,8 @@ def test_two_workers_give_bit_for_bit_what_one_process_gives(
         load_outcome(setup, cell) for cell in cells
     ]
     done = [event for event in events if event["event"] == "done"]
-    assert {(event["query"], event["seed"]) for event in done} == {
-        (cell.query, cell.seed) for cell in cells
+    assert {(event["strategy"], event["seed"]) for event in done} == {
+        (cell.strategy, cell.seed) for cell in cells
     }
     assert not any(event["cached"] for event in done)
 
@@ -71,8 +71,8 @@ def test_a_study_goes_on_where_another_call_left_it(
     events: list[Event] = []
     assert run_on_cluster(setup, cells, cluster.scheduler_address, events.append) == []
     assert load_outcome(setup, cells[0]) == before
-    cached = [(event["query"], event["seed"]) for event in events if event.get("cached")]
-    assert cached == [(cells[0].query, cells[0].seed)]
+    cached = [(event["strategy"], event["seed"]) for event in events if event.get("cached")]
+    assert cached == [(cells[0].strategy, cells[0].seed)]
 
 
 def test_a_cell_that_fails_is_reported_with_its_reason_and_the_others_finish(

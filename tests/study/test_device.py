@@ -38,7 +38,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 def scores(folder: Path) -> list[tuple[int, float, list[str]]]:
-    return [(r["labelled"], r["accuracy"], r["notes"]) for r in records(folder)]
+    return [(r["labeled"], r["accuracy"], r["notes"]) for r in records(folder)]
 
 
 def test_records_say_on_what_they_were_made(tmp_path: Path) -> None:

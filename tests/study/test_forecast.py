@@ -17,7 +17,7 @@ def run_of(scores: list[float], name: str = "accuracy", **more: object) -> list[
     """A run whose cycles have these scores, with 100 labels more in each."""
     found = []
     for cycle, score in enumerate(scores):
-        record: Record = {"cycle": cycle, "labelled": 100 * (cycle + 1)}
+        record: Record = {"cycle": cycle, "labeled": 100 * (cycle + 1)}
         record.update({"accuracy": None, "mse": None, **more, name: score})  # type: ignore[typeddict-item]
         found.append(record)
     return found

@@ -25,7 +25,7 @@ NAMES = {"ksas": "KAFAL", "ksas@training=kcfu": "KAFAL, full"}
 
 
 @pytest.mark.parametrize(
-    ("query", "shown"),
+    ("strategy", "shown"),
     [
         ("entropy", "entropy"),
         ("ksas", "KAFAL"),
@@ -56,8 +56,8 @@ NAMES = {"ksas": "KAFAL", "ksas@training=kcfu": "KAFAL, full"}
         ("odd@", "odd + "),
     ],
 )
-def test_a_strategy_is_called_as_a_reader_would(query: str, shown: str) -> None:
-    assert label(query, NAMES) == shown
+def test_a_strategy_is_called_as_a_reader_would(strategy: str, shown: str) -> None:
+    assert label(strategy, NAMES) == shown
 
 
 def test_the_longest_published_name_counts() -> None:
@@ -74,7 +74,7 @@ def test_fale_is_called_by_how_the_study_trains() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "shown"),
+    ("strategy", "shown"),
     [
         ("random", "FedAvg"),
         ("random@training=local", "Local"),
@@ -93,14 +93,14 @@ def test_fale_is_called_by_how_the_study_trains() -> None:
     ],
 )
 def test_where_nothing_is_chosen_a_strategy_is_called_by_its_training(
-    query: str, shown: str
+    strategy: str, shown: str
 ) -> None:
-    assert trainer_label(query, NAMES) == shown
+    assert trainer_label(strategy, NAMES) == shown
 
 
 def test_by_training_no_two_strategies_share_a_name() -> None:
-    queries = ["random", "random@training=fedavg", "random@training=ditto"]
-    assert list(labels(queries, {}, by_training=True).values()) == [
+    strategies = ["random", "random@training=fedavg", "random@training=ditto"]
+    assert list(labels(strategies, {}, by_training=True).values()) == [
         "random",
         "random + fedavg",
         "Ditto",
@@ -108,8 +108,12 @@ def test_by_training_no_two_strategies_share_a_name() -> None:
 
 
 def test_no_two_strategies_of_a_study_share_a_name() -> None:
-    queries = ["fale:weights=none", "fale:weights=none@training=fedavg@initial=0", "random"]
-    assert list(labels(queries, {}).values()) == [
+    strategies = [
+        "fale:weights=none",
+        "fale:weights=none@training=fedavg@initial=0",
+        "random",
+    ]
+    assert list(labels(strategies, {}).values()) == [
         "FALE-local",
         "FALE-local + fedavg + no first labels",
         "random",
@@ -118,13 +122,13 @@ def test_no_two_strategies_of_a_study_share_a_name() -> None:
 
 
 def test_every_class_of_published_code_stands_for_a_strategy_that_there_is() -> None:
-    from fallow import queries
+    from fallow import strategies
     from fallow.core.build import find
 
     codes = [code for paper in PAPERS for code in paper.codes]
     assert codes
     for code in codes:
-        assert find(queries, code.of).contract.title
+        assert find(strategies, code.of).contract.title
         assert code.load().__name__ == code.name
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow import queries
+from fallow import strategies
 from fallow.core.build import names
 from fallow.core.spelling import spell_class
 from fallow.experiment.rows import open_data
@@ -22,7 +22,7 @@ NUMBERS = Recipe("n", data="diabetes", partition=Spec("iid"), sites=3)
 
 
 @pytest.mark.parametrize(
-    ("recipe", "query", "said"),
+    ("recipe", "strategy", "said"),
     [
         (
             CLASSES,
@@ -72,15 +72,15 @@ NUMBERS = Recipe("n", data="diabetes", partition=Spec("iid"), sites=3)
     ],
 )
 def test_a_method_for_other_data_is_refused_with_what_to_use(
-    recipe: Recipe, query: str, said: str, tmp_path: Path
+    recipe: Recipe, strategy: str, said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=said):
-        prepare_study(Setup(recipe, tmp_path / "study"), ["random", query], 0)
+        prepare_study(Setup(recipe, tmp_path / "study"), ["random", strategy], 0)
     assert not (tmp_path / "study").exists()
 
 
 def test_what_is_named_for_numbers_is_what_works_with_them() -> None:
-    made = {spell_class(c): c.contract for c in names(queries).values()}
+    made = {spell_class(c): c.contract for c in names(strategies).values()}
     works = {name for name, contract in made.items() if contract.regression} | {"random"}
     assert set(re.split(", | or ", strategies_for("regression"))) == works
     found = open_data(NUMBERS, 0)

@@ -183,9 +183,9 @@ def test_a_missing_file_run_or_study_is_named(trained: Path, tmp_path: Path) -> 
     with pytest.raises(ValueError, match="there is no file"):
         predict_file(trained, tmp_path / "nowhere.csv")
     with pytest.raises(
-        ValueError, match=r"no finished run of ahfal .* its queries are random"
+        ValueError, match=r"no finished run of ahfal .* its strategies are random"
     ):
-        predict_file(trained, new, query="ahfal")
+        predict_file(trained, new, strategy="ahfal")
     with pytest.raises(ValueError, match="no finished run of random with seed 5"):
         predict_file(trained, new, seed=5)
     with pytest.raises(ValueError, match="is no study"):
@@ -307,7 +307,7 @@ def test_a_site_predicts_with_the_model_that_it_was_tested_with(tmp_path: Path) 
         len({str(rows) for rows in by_site.values()}) == 3
     )  # each has seen one class alone
     journal = Journal()
-    recipe = replace(recipe_from(read_study(done).study.recipe), query=Spec("random"))
+    recipe = replace(recipe_from(read_study(done).study.recipe), strategy=Spec("random"))
     world = build_world(recipe, 0, journal)
     Run(world, journal).go()
     for name, site in world.members.items():
@@ -346,11 +346,11 @@ def test_a_model_for_all_is_meant_unless_a_site_is_named(
         predict_file(trained, table(tmp_path / "new.csv", label=False), site="hall")
 
 
-def test_a_method_that_predicts_with_labelled_rows_is_refused(tmp_path: Path) -> None:
+def test_a_method_that_predicts_with_labeled_rows_is_refused(tmp_path: Path) -> None:
     done = own(tmp_path, "knn-per")
     for site in (None, "site-0"):
         with pytest.raises(
-            ValueError, match="knn-per predicts with the labelled rows of a site"
+            ValueError, match="knn-per predicts with the labeled rows of a site"
         ):
             predict_rows(done, site=site)
 
@@ -383,7 +383,7 @@ def test_sites_with_their_own_statistics_have_no_one_model(tmp_path: Path) -> No
         predict_file(done, tmp_path / "new.npz", site="site-2")
 
 
-@pytest.mark.parametrize("part", ["model", "training", "query"])
+@pytest.mark.parametrize("part", ["model", "training", "strategy"])
 def test_a_folder_that_names_code_of_others_predicts_nothing_and_imports_nothing(
     part: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,7 +396,7 @@ def test_a_folder_that_names_code_of_others_predicts_nothing_and_imports_nothing
     about["recipe"][part] = {"name": "code_of_a_sender:Sent", "fields": {}}
     page.write_text(json.dumps(about))
     new = table(tmp_path / "new.csv", label=False)
-    if part == "query":  # the strategy stands in the name of a run, and predicts nothing
+    if part == "strategy":  # the strategy stands in the name of a run, and predicts nothing
         predict_file(sent, new)
     else:
         with pytest.raises(ValueError, match="'code_of_a_sender:Sent' names code"):

@@ -14,10 +14,10 @@ def test_runs_that_were_done_before_tell_nothing_of_the_time_that_is_left() -> N
     progress = StudyProgress(fl.Recipe("a", rounds=4, cycles=1), cells)
     progress.started -= 10.0
     for seed in (0, 1):
-        progress.take({"event": "done", "query": "random", "seed": seed, "cached": True})
+        progress.take({"event": "done", "strategy": "random", "seed": seed, "cached": True})
     assert progress.share == 0.5
     assert progress.estimate_left() is None
-    progress.take({"event": "scored", "query": "random", "seed": 2, "cycle": 0})
+    progress.take({"event": "scored", "strategy": "random", "seed": 2, "cycle": 0})
     assert progress.share == 0.625
     # one phase took ten seconds, three are left
     assert progress.estimate_left() == pytest.approx(30.0, abs=1.0)
@@ -26,6 +26,6 @@ def test_runs_that_were_done_before_tell_nothing_of_the_time_that_is_left() -> N
 
 def test_at_the_end_nothing_is_left() -> None:
     progress = StudyProgress(fl.Recipe("a", cycles=1), [StudyRun("random", 0)])
-    progress.take({"event": "failed", "query": "random", "seed": 0, "why": "no rows"})
+    progress.take({"event": "failed", "strategy": "random", "seed": 0, "why": "no rows"})
     assert progress.share == 1.0
     assert progress.estimate_left() is None

@@ -69,11 +69,11 @@ def test_a_cell_that_still_runs_has_no_final_score(study_dir: Path) -> None:
 def test_a_cycle_with_fewer_counting_rounds_than_elsewhere_is_not_scored(
     study_dir: Path,
 ) -> None:
-    for query in ("random", "entropy", "ahfal"):
+    for strategy in ("random", "entropy", "ahfal"):
         for seed in range(6):
-            path = study_dir / f"cells/{query}/seed-{seed}/records.jsonl"
+            path = study_dir / f"cells/{strategy}/seed-{seed}/records.jsonl"
             rows = [r | {"final": True} for r in lines(path)]
-            if (query, seed) == ("ahfal", 5):
+            if (strategy, seed) == ("ahfal", 5):
                 rows = rows[:-1]
             path.write_text("".join(json.dumps(r) + "\n" for r in rows))
     assert 5 not in read_study(study_dir).final("ahfal")
@@ -127,7 +127,11 @@ def test_a_folder_that_is_no_study_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("{", "damaged"), ("[]", "not a study's description"), ('{"name": "x"}', "queries")],
+    [
+        ("{", "damaged"),
+        ("[]", "not a study's description"),
+        ('{"name": "x"}', "strategies"),
+    ],
 )
 def test_a_wrong_description_is_refused(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "study.json").write_text(text)

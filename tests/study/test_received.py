@@ -71,11 +71,14 @@ def test_a_pipe_and_a_file_with_a_gap_are_not_read(sent: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"queries": [["random"]]}, "is no strategy"),
+        ({"strategies": [["random"]]}, "is no strategy"),
         ({"seeds": ["../../0"]}, "is no seed"),
         ({"seeds": [True]}, "is no seed"),
         ({"seeds": [10**4000]}, "is no seed"),
-        ({"seeds": list(range(1001)), "queries": [f"q{n}" for n in range(1000)]}, "runs"),
+        (
+            {"seeds": list(range(1001)), "strategies": [f"q{n}" for n in range(1000)]},
+            "runs",
+        ),
         ({"recipe": ["x"]}, "recipe"),
         ({"published": "x"}, "published"),
         ({"versions": [1]}, "versions"),
@@ -83,7 +86,7 @@ def test_a_pipe_and_a_file_with_a_gap_are_not_read(sent: Path) -> None:
         ({"name": ["x"]}, "name is .*; it must be a text"),
         ({"classes": "ab"}, "classes is 'ab'; it must be a list or none"),
         ({"versions": {"fallow": [1]}}, "versions.fallow is "),
-        ({"queries": "random"}, "queries is no list"),
+        ({"strategies": "random"}, "strategies is no list"),
         ({"recipe": {"cycles": "3"}}, "recipe.cycles is '3'; it must be a whole number"),
         ({"recipe": {"title": 7}}, "recipe.title is 7; it must be a text"),
         ({"recipe": {"training": {"fields": {}}}}, "recipe.training.name is missing"),
@@ -165,7 +168,7 @@ SCORED = {
     "variance": 0.0,
     "accuracy_weighted": 0.5,
     "worst_tenth": 0.5,
-    "labelled_per_site": SITES,
+    "labeled_per_site": SITES,
     "bytes_down": 8,
 }
 AUDIT = {"score": 0.5, "low": 0.4, "high": 0.6}
@@ -199,13 +202,13 @@ AUDIT = {"score": 0.5, "low": 0.4, "high": 0.6}
         ),
         ({"per_class": [10**40]}, f"per_class.0 is {10**40}; it must be a number or none"),
         (
-            {"labelled_per_class": {"a": 1}},
-            "labelled_per_class is {'a': 1}; it must be a list or none",
+            {"labeled_per_class": {"a": 1}},
+            "labeled_per_class is {'a': 1}; it must be a list or none",
         ),
-        ({"labelled_per_site": {"a": 3}}, "labelled_per_site.a is 3; it must be a list"),
-        ({"labelled_per_site": {"a": [1], "b": []}}, "has lists of 0 and 1 numbers"),
+        ({"labeled_per_site": {"a": 3}}, "labeled_per_site.a is 3; it must be a list"),
+        ({"labeled_per_site": {"a": [1], "b": []}}, "has lists of 0 and 1 numbers"),
         ({"graph": {"a": "b"}}, "graph.a is 'b'; it must be a list"),
-        ({"graph": {"a": ["z"]}}, "graph names 'z', which labelled_per_site has not"),
+        ({"graph": {"a": ["z"]}}, "graph names 'z', which labeled_per_site has not"),
         ({"omega": {"a\x1b[2J": 1}}, "omega.a[2J is 1; it must be a list"),
         ({"variance": 3.0, "per_site": None}, "per_site is missing beside variance"),
         ({"versions": {"torch": 2}}, "versions.torch is 2; it must be a text"),
@@ -216,7 +219,7 @@ def test_a_wrong_part_of_a_record_is_named_with_its_file_line_and_field(
 ) -> None:
     file = sent / RUN / "records.jsonl"
     lines = file.read_text().splitlines()
-    record = json.loads(lines[1]) | {"labelled_per_site": SITES}
+    record = json.loads(lines[1]) | {"labeled_per_site": SITES}
     lines[1] = json.dumps(record | part)
     file.write_text("\n".join(lines))
     with pytest.raises(ValueError) as refused:
@@ -240,7 +243,7 @@ def test_a_wrong_part_of_a_record_is_named_with_its_file_line_and_field(
 def test_a_record_may_have_what_runs_write(part: dict[str, Any], sent: Path) -> None:
     file = sent / RUN / "records.jsonl"
     first, *rest = file.read_text().splitlines()
-    record = json.loads(first) | {"labelled_per_site": SITES}
+    record = json.loads(first) | {"labeled_per_site": SITES}
     file.write_text("\n".join([json.dumps(record | part), *rest]))
     found = read_study(sent)
     assert (found.damaged, len(found.cells[0].records)) == (0, 1 + len(rest))
@@ -254,8 +257,8 @@ def test_a_record_may_have_what_runs_write(part: dict[str, Any], sent: Path) -> 
         _with(cycle=10**40),
         _with(cycle=True),
         _with(accuracy="high"),
-        _with(labelled=[1]),
-        _with(labelled=float("nan")),
+        _with(labeled=[1]),
+        _with(labeled=float("nan")),
         _with(seconds=float("inf")),
         _with(pool=-1),
         _with(accuracy=1e308),
@@ -306,9 +309,7 @@ def test_a_last_record_that_says_not_what_sites_were_sent_is_refused(sent: Path)
     _change_records(sent, lambda row: row | SCORED)
     with (sent / RUN / "records.jsonl").open("a") as file:
         file.write(json.dumps({"cycle": 9, "round": 0}) + "\n")
-    with pytest.raises(
-        ValueError, match=r"records\.jsonl: labelled_per_site is missing in"
-    ):
+    with pytest.raises(ValueError, match=r"records\.jsonl: labeled_per_site is missing in"):
         read_study(sent)
 
 

@@ -20,7 +20,7 @@ from fallow.study.reading import read_study
 from fallow.study.study import find_context, run_cell, run_study, study_cells
 from tests.experiment.crash import load_outcome, tiny
 
-QUERIES = ("random", "ahfal")
+STRATEGIES = ("random", "ahfal")
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def setup(tmp_path: Path) -> Setup:
 def open_new_study(
     setup: Setup, seeds: tuple[int, ...] = (0,), resume: bool = False
 ) -> list[StudyRun]:
-    cells = study_cells(setup.recipe, QUERIES, seeds)
+    cells = study_cells(setup.recipe, STRATEGIES, seeds)
     open_study(setup, cells, "fallow compare tiny", resume)
     return cells
 
@@ -73,7 +73,7 @@ def test_a_cell_that_fails_is_reported_and_the_others_finish(setup: Setup) -> No
     assert failure.cell == cells[1]
     assert "'tests.experiment.crash:Nothing' could not be loaded" in failure.why
     assert "Traceback" in failure.trace
-    assert [e["query"] for e in events if e["event"] == "done"] == ["random", "ahfal"]
+    assert [e["strategy"] for e in events if e["event"] == "done"] == ["random", "ahfal"]
     assert [e["why"] for e in events if e["event"] == "failed"] == [failure.why]
 
 
@@ -90,7 +90,7 @@ def test_training_that_diverges_is_said_to_with_its_site(setup: Setup) -> None:
 def test_a_study_says_what_it_is(setup: Setup) -> None:
     open_new_study(setup, (0, 1))
     said = json.loads((setup.out / "study.json").read_text())
-    assert said["queries"] == ["random", "ahfal"]
+    assert said["strategies"] == ["random", "ahfal"]
     assert said["seeds"] == [0, 1]
     assert said["reference"] == "random"
     assert said["digest"] == setup.recipe.digest
@@ -104,7 +104,7 @@ def test_a_resumed_study_can_grow(setup: Setup) -> None:
         bounded, study_cells(bounded.recipe, ("entropy",), [3]), "again", resume=True
     )
     said = json.loads((setup.out / "study.json").read_text())
-    assert said["queries"] == ["random", "ahfal", "entropy", "bound:pooled"]
+    assert said["strategies"] == ["random", "ahfal", "entropy", "bound:pooled"]
     assert said["seeds"] == [0, 3]
 
 
@@ -186,14 +186,14 @@ def test_whatever_cannot_work_is_found_before_a_file_is_written(setup: Setup) ->
     )
     with pytest.raises(ValueError, match=r"dpfl .* batch norm .*such as lenet"):
         prepare_study(replace(setup, recipe=pictures), ["random"], 0)
-    for query, sentence in [
+    for strategy, sentence in [
         ("ahfl", "did you mean 'ahfal'"),
         ("ahfal:tua=3", "did you mean 'tau'"),
         ("ahfal:tau=high", "tau is 'high'; it must be a number"),
         ("ahfal:toggle=perhaps", "toggle is 'perhaps'"),
     ]:
         with pytest.raises(ValueError, match=sentence):
-            prepare_study(setup, ["random", query], 0)
+            prepare_study(setup, ["random", strategy], 0)
     assert not setup.out.exists()
 
 
@@ -229,4 +229,4 @@ def test_regression_runs_without_what_needs_classes(tmp_path: Path) -> None:
     )
     record = json.loads(lines[-1])
     assert record["mse"] > 0
-    assert record["accuracy"] is record["per_class"] is record["labelled_per_class"] is None
+    assert record["accuracy"] is record["per_class"] is record["labeled_per_class"] is None

@@ -20,7 +20,7 @@ def test_a_run_and_a_study_begin_with_what_trains(
         "1 strategy (random), 1 seed (0), 3 sites; trained by closed-form (ridge) classifier on "
         "1,024 random features"
     )
-    fl.compare(["random", "margin@training=fedavg"], "iris", seeds=2, **quick)  # type: ignore[arg-type]
+    fl.compare("iris", ["random", "margin@training=fedavg"], seeds=2, **quick)  # type: ignore[arg-type]
     lines = capsys.readouterr().err.splitlines()
     assert "; fedavg of linear (15 rounds of 5 epochs, sgd with lr 0.1" in lines[0]
     assert lines[1] == (

@@ -17,10 +17,10 @@ from fallow.engine import Loop, row_loss
 from fallow.models import Linear
 from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy, SecureSum
-from fallow.queries import Random
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
+from fallow.strategies import Random
 from fallow.training import ClosedForm, FedAvg
 from fallow.training.personal import ClosedFormHeads
 from tests.worlds import Forgetful
@@ -31,7 +31,7 @@ FEATURES = 6
 
 
 class Rows(NamedTuple):
-    """Labelled rows: z (n, D), y (n,) class ids or numbers, s (n,) weights."""
+    """Labeled rows: z (n, D), y (n,) class ids or numbers, s (n,) weights."""
 
     z: Tensor
     y: Tensor
@@ -123,7 +123,7 @@ def hospitals(
     carried: type[InProcess] | type[Bytes] = InProcess,
     pool: int = 2,
 ) -> Hospitals:
-    """Sites "a", "b", ... that hold the rows of each part, all labelled, and ``pool`` more."""
+    """Sites "a", "b", ... that hold the rows of each part, all labeled, and ``pool`` more."""
     outputs = CLASSES if is_class else 1
     model = Linear((FEATURES,), outputs).double()
     layout = Layout.of(model)
@@ -146,8 +146,8 @@ def hospitals(
     members = {}
     for name, held in zip("abcdefghijkl", parts_of, strict=False):
         at = torch.tensor(list(held), dtype=torch.int64)
-        unlabelled = torch.zeros(pool, FEATURES, dtype=torch.float64)
-        site = LocalSite(name, torch.cat([rows.z[at], unlabelled]), parts, store)
+        unlabeled = torch.zeros(pool, FEATURES, dtype=torch.float64)
+        site = LocalSite(name, torch.cat([rows.z[at], unlabeled]), parts, store)
         values = zip(rows.y[at].tolist(), rows.s[at].tolist(), strict=True)
         site.buy([Label(row, y, 0, s) for row, (y, s) in enumerate(values)])
         members[name] = site

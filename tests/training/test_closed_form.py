@@ -21,7 +21,7 @@ from fallow.network.bytes import Bytes
 from fallow.sites.in_process import InProcess
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
-from fallow.training.parts.heads import Labelled, check_path
+from fallow.training.parts.heads import Labeled, check_path
 from fallow.training.parts.ridge import (
     MOST_AWAY,
     PENALTIES,
@@ -178,7 +178,7 @@ def test_weights_of_labels_count_unless_it_is_told_otherwise() -> None:
     )
 
 
-def test_a_class_that_nobody_has_labelled_is_never_predicted() -> None:
+def test_a_class_that_nobody_has_labeled_is_never_predicted() -> None:
     rows = rows_with_classes()
     rows = rows._replace(y=torch.where(rows.y == 3, 2, rows.y))
     weight, bias = weights_of(hospitals(rows, ClosedForm(), HALVES).solve())
@@ -530,10 +530,10 @@ def test_secure_sums_show_no_difference_of_one_site() -> None:
 def test_a_path_of_other_parts_is_refused(changed: dict[str, Tensor], said: str) -> None:
     rows = rows_with_classes()
     path = path_of(rows, targets(rows))
-    labelled = Labelled(rows.z, targets(rows), rows.s)
-    check_path(labelled, path)
+    labeled = Labeled(rows.z, targets(rows), rows.s)
+    check_path(labeled, path)
     with pytest.raises(Refusal, match=said):
-        check_path(labelled, path._replace(**changed))
+        check_path(labeled, path._replace(**changed))
 
 
 def test_no_path_makes_one_row_outweigh_all_others() -> None:

@@ -17,11 +17,11 @@ from fallow.core.methods import Methods
 from fallow.core.refusal import Refusal
 from fallow.engine import Loop, row_loss
 from fallow.models import MLP
-from fallow.queries import Random
 from fallow.settings.recipe import Recipe
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
+from fallow.strategies import Random
 from fallow.training import FedAvg
 from fallow.training.exact_head import ExactHead, check_units
 from tests.training.closed import CLASSES, FEATURES, rows_with_classes, targets
@@ -32,7 +32,7 @@ HALVES = (range(0, 20), range(20, 50))  # ten rows more have no label
 
 
 def solve(parts_of: Sequence[range]) -> tuple[State, State, MLP]:
-    """The state before and after, and the model, of sites that hold 60 rows, 50 of them labelled."""
+    """The state before and after, and the model, of sites that hold 60 rows, 50 of them labeled."""
     rows = rows_with_classes()
     model = MLP((FEATURES,), CLASSES, hidden=(HIDDEN,)).double()
     layout = Layout.of(model)
@@ -128,8 +128,8 @@ def test_a_run_scores_the_model_with_its_exact_head() -> None:
         return fl.run(
             world,
             "random",
-            "fedavg",
-            fl.MLP(),
+            training="fedavg",
+            model=fl.MLP(),
             cycles=1,
             rounds=3,
             head=head,

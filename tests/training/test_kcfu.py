@@ -166,7 +166,7 @@ def test_mixed_rows_move_the_statistics_of_the_student() -> None:
     assert not torch.equal(with_pool, without)
 
 
-def test_a_class_without_labels_gets_no_gradient_from_labelled_rows() -> None:
+def test_a_class_without_labels_gets_no_gradient_from_labeled_rows() -> None:
     (job,) = jobs(linear, (8,))
     job = replace(job, y=job.y % 2)
     job = replace(job, counts=torch.bincount(job.y, minlength=3).double())

@@ -1,4 +1,4 @@
-"""A site whose labelled rows do not fit into memory: the closed form reads a block at a time."""
+"""A site whose labeled rows do not fit into memory: the closed form reads a block at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
 from fallow.training.parts import ridge
 from fallow.training.parts.heads import (
-    labelled_rows,
+    labeled_rows,
     losses_of,
     penalties_of,
     totals_of,
@@ -79,7 +79,7 @@ def test_its_totals_and_losses_are_those_of_rows_in_memory_bit_for_bit(
 ) -> None:
     monkeypatch.setattr(ridge, "BLOCK", block)
     site = site_of(ClosedForm(), is_class=is_class)
-    rows = labelled_rows(site.whole, site.whole.rows("labelled"), None, is_weighted=True)
+    rows = labeled_rows(site.whole, site.whole.rows("labeled"), None, is_weighted=True)
     totals = totals_of(rows)
     assert_same_bits(site.method.totals(site.read), totals)
 
@@ -97,7 +97,7 @@ def test_blocks_change_the_order_of_sums_alone(
 
     def ask_all() -> list[Answer]:
         found = [site.method.centre(site.read), site.method.totals(site.read)]
-        rows = site.method.labelled(site.read)
+        rows = site.method.labeled(site.read)
         path = ridge.decompose(ridge.centred(ridge.add_up(rows.z, rows.y, rows.s)))
         head = ridge.head_of(path, 1e-3)
         leverage = torch.tensor(0.1)

@@ -12,16 +12,16 @@ from torch.testing import assert_close
 from fallow.core import State, stream
 from fallow.models.orthogonal import haar, mix, unmix
 from fallow.network.bytes import Bytes
-from fallow.queries import FALE, Random
+from fallow.strategies import FALE, Random
 from fallow.training import MaskedSolve, ServerSolve
 from fallow.training.masked_solve import shortest_solution
 from tests.privacy.federation import SECURE, asking
-from tests.queries.regression import (
+from tests.strategies.regression import (
     EPS,
     bought,
     draws,
     federation,
-    labelled,
+    labeled,
     overheard,
     picked,
     shared,
@@ -41,7 +41,7 @@ def world_with_labels(
     """Three sites that know all their labels, with these weights."""
     sites = shared(x, SIZES)
     targets = shared(y, SIZES)
-    world = labelled(
+    world = labeled(
         federation(sites, Random(), solver=solver or MaskedSolve(), **more), targets
     )
     weights = torch.ones_like(y) if w is None else w
@@ -265,7 +265,7 @@ def test_a_site_without_labels_changes_nothing() -> None:
     sites = shared(x, SIZES)
     targets = shared(y, SIZES)
     world = federation({**sites, "d": draws(4, 5)}, Random(), solver=MaskedSolve())
-    found = solve(labelled(world, {**targets, "d": y[:0]}))
+    found = solve(labeled(world, {**targets, "d": y[:0]}))
     assert_close(found, solve(world_with_labels(x, y)), rtol=0, atol=1e-12)
 
 

@@ -281,7 +281,7 @@ def test_it_learns_where_there_are_rows_enough_for_the_noise() -> None:
         run = fl.run(
             world,
             "random",
-            fl.ClosedForm(delta=DELTA),
+            training=fl.ClosedForm(delta=DELTA),
             encoder="identity",
             privacy=fl.Privacy(epsilon=epsilon),
             initial=0.8,
@@ -298,11 +298,11 @@ def test_runs_that_differ_in_noise_alone_do_not_share_a_phase(tmp_path: Any) -> 
     """Nor what it cost."""
     world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
     study = fl.compare(
+        world,
         [
             "random@training=closed-form:delta=1e-5@privacy.epsilon=0.5",
             "random@training=closed-form:delta=1e-5@privacy.epsilon=500",
         ],
-        world,
         encoder="identity",
         cycles=0,
         seeds=1,
@@ -321,7 +321,7 @@ def test_runs_that_differ_in_noise_alone_do_not_share_a_phase(tmp_path: Any) -> 
     ("fields", "why"),
     [
         ({"balance": "class"}, "exact counts of classes"),
-        ({"passes": 2}, "exact means of labelled rows"),
+        ({"passes": 2}, "exact means of labeled rows"),
         ({"local_head": "own"}, "exact rows of the site"),
     ],
 )
@@ -342,7 +342,13 @@ def run(training: Any, epsilon: float | None, **settings: Any) -> fl.Run:
     world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
     privacy = fl.Privacy(epsilon=epsilon)
     return fl.run(
-        world, "random", training, privacy=privacy, cycles=0, progress=False, **settings
+        world,
+        "random",
+        training=training,
+        privacy=privacy,
+        cycles=0,
+        progress=False,
+        **settings,
     )
 
 

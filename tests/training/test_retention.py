@@ -9,10 +9,10 @@ import torch
 from fallow.core import Layout
 from fallow.core.methods import Methods
 from fallow.models import Linear
-from fallow.queries import Random
 from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
+from fallow.strategies import Random
 from fallow.training import FedAvg
 from fallow.training.retention import Retention
 

@@ -14,7 +14,7 @@ from fallow.sites.in_process import InProcess
 from fallow.sites.site import LocalSite
 from fallow.sites.store import Label
 from fallow.training.scaling import Scaling
-from tests.queries.regression import draws, federation, shared, stacked
+from tests.strategies.regression import draws, federation, shared, stacked
 from tests.worlds import Forgetful, World
 
 SCALING = Scaling()
@@ -61,7 +61,7 @@ def test_a_constant_column_is_0_everywhere_and_a_narrow_one_is_not() -> None:
         assert bool((rows_of(site)[:, 0] == 0).all())
 
 
-def test_labelled_rows_count_and_keep_their_labels() -> None:
+def test_labeled_rows_count_and_keep_their_labels() -> None:
     sites = table()
     world, ask = agreeing(sites)
     world.members["a"].buy([Label(3, 5.0, 0), Label(9, 11.0, 0)])

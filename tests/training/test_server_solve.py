@@ -13,15 +13,15 @@ from torch.testing import assert_close
 from fallow.core import Layout
 from fallow.models import MLP
 from fallow.network.bytes import Bytes
-from fallow.queries import Random
 from fallow.sites.store import Label
+from fallow.strategies import Random
 from fallow.training.server_solve import ServerSolve
 from tests.privacy.federation import SECURE, asking
-from tests.queries.regression import (
+from tests.strategies.regression import (
     EPS,
     draws,
     federation,
-    labelled,
+    labeled,
     shared,
     solve,
     svd_leverage,
@@ -35,7 +35,7 @@ SIZES = (30, 2, 18)
 def world_with_labels(x: Tensor, y: Tensor, solver: Any = None, **more: Any) -> World:
     """Three sites that know all their labels."""
     sites, targets = shared(x, SIZES), shared(y, SIZES)
-    return labelled(federation(sites, Random(), solver=solver, **more), targets)
+    return labeled(federation(sites, Random(), solver=solver, **more), targets)
 
 
 def data(d: int = 5) -> tuple[Tensor, Tensor]:
@@ -209,7 +209,7 @@ def test_a_site_without_labels_changes_nothing() -> None:
     sites, targets = shared(x, SIZES), shared(y, SIZES)
     world = federation({**sites, "d": draws(4, 5)}, Random())
     assert torch.equal(
-        solve(labelled(world, {**targets, "d": y[:0]})), solve(world_with_labels(x, y))
+        solve(labeled(world, {**targets, "d": y[:0]})), solve(world_with_labels(x, y))
     )
 
 
@@ -277,7 +277,7 @@ def test_a_label_that_is_not_a_number_stops_it_with_the_name_of_the_site() -> No
     with pytest.raises(
         ValueError, match=r"site b answered 'normal' with targets that is NaN"
     ):
-        solve(labelled(world, {**shared(y, SIZES), "b": y[:0]}))
+        solve(labeled(world, {**shared(y, SIZES), "b": y[:0]}))
 
 
 @pytest.mark.parametrize("wrong", [{"ridge": -1.0}, {"ridge": float("inf")}, {"passes": 3}])

@@ -14,11 +14,11 @@ from fallow.training.masked_solve import MaskedSolve
 from fallow.training.scaling import Scaling
 from fallow.training.server_solve import ServerSolve
 from tests.privacy.federation import SECURE, Losing, asking
-from tests.queries.regression import (
+from tests.strategies.regression import (
     ANYWHERE,
     draws,
     federation,
-    labelled,
+    labeled,
     shared,
     with_ones,
 )
@@ -40,7 +40,7 @@ def world_with_labels(
     solver: Any, privacy: Privacy | None = None, far: float = 0.0
 ) -> World:
     x, y = rows(far)
-    return labelled(federation(x, ANYWHERE, solver=solver, privacy=privacy), y)
+    return labeled(federation(x, ANYWHERE, solver=solver, privacy=privacy), y)
 
 
 def train_round(world: World, lost: int | None) -> tuple[Tensor, Losing]:
@@ -109,7 +109,7 @@ def test_a_column_that_differs_by_rounding_alone_is_constant(solver: Any) -> Non
     x, y = rows()
     for name, part in x.items():
         part[:, 3] = 0.3 if name < "c" else 0.1 * 3
-    w, _ = train_round(labelled(federation(x, ANYWHERE, solver=solver), y), None)
+    w, _ = train_round(labeled(federation(x, ANYWHERE, solver=solver), y), None)
     assert float(w[3]) == 0
 
 

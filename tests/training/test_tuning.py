@@ -88,7 +88,7 @@ def lose_by_refitting(
     """The least squared loss over penalties, every row left out by solving without it."""
     assert isinstance(run.world, World)
     members = run.world.members.values()
-    x = torch.cat([site.x[site.labelled] for site in members])
+    x = torch.cat([site.x[site.labeled] for site in members])
     y = torch.cat([site.labels for site in members]).double().numpy()
     z = encoder.sketch().encode(x, candidate).double().numpy()
     if run.world.classes:
@@ -151,7 +151,7 @@ def test_rows_are_seen_by_the_chosen_length_and_in_units_of_it() -> None:
 
 
 def test_without_labels_it_takes_the_usual_one() -> None:
-    recipe = replace(RECIPE, initial=0, per_cycle=0.5, cycles=1, query=Spec("random"))
+    recipe = replace(RECIPE, initial=0, per_cycle=0.5, cycles=1, strategy=Spec("random"))
     assert chosen_gamma(begin_run(recipe, draw_waves(7.0))) == 0.25
 
 

@@ -54,11 +54,11 @@ class PoolStrategy:
         batch_size: int = 1,
         return_utilities: bool = False,
     ) -> Any:
-        """Choose rows of X to be labelled: ``query_indices``, (batch_size,) rows of X.
+        """Choose rows of X to be labeled: ``query_indices``, (batch_size,) rows of X.
 
         X: (n, features); y: (n,) labels, `missing_label` where there is none.
         clf: a classifier of scikit-learn; what it predicts is what the strategy reads, as both the
-        local and the global model.  fit_clf: a copy of it is fitted to the labelled rows first.
+        local and the global model.  fit_clf: a copy of it is fitted to the labeled rows first.
         model: a torch module in its place, as in `fallow.select`.
         candidates: row numbers to choose from; None: all rows without a label.
         return_utilities: also what rows were ranked by, (batch_size, n), NaN for rows that were no
@@ -71,11 +71,11 @@ class PoolStrategy:
             raise ValueError(
                 f"y has {len(labels)} labels for {len(x)} rows; give one a row"
             )
-        is_labelled = ~is_missing(labels, self.missing_label)
-        rows = np.flatnonzero(~is_labelled)
+        is_labeled = ~is_missing(labels, self.missing_label)
+        rows = np.flatnonzero(~is_labeled)
         if candidates is not None:
             rows = _rows(candidates, x)
-        known = np.flatnonzero(is_labelled)
+        known = np.flatnonzero(is_labeled)
         known_labels = labels[
             known
         ].tolist()  # of Python's own types, whatever y is made of
@@ -91,14 +91,14 @@ class PoolStrategy:
                 outputs = {"local": both, "global": both}
         site = Site(
             pool=x[rows],
-            labelled=(x[known], np.array(known_labels)),
+            labeled=(x[known], np.array(known_labels)),
             model=model,
             outputs=outputs,
             outputs_are="probabilities",  # of `predict_proba`
         )
         found: Selection = select(
+            {"site-0": site},
             self.strategy,
-            sites={"site-0": site},
             n=int(plain(batch_size)),
             classes=classes,
             seed=int(self.random_state),

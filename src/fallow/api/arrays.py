@@ -177,7 +177,7 @@ def _tensor(given: Any, what: str) -> Tensor:
 
 
 class JoinedRows:
-    """Pool, labelled and validation rows one after the other, as a site holds them, without a copy.
+    """Pool, labeled and validation rows one after the other, as a site holds them, without a copy.
 
     A site knows its rows by number and asks for a part of them; here the parts stay the arrays they
     came as.  It offers what a site uses of a tensor, and no more.

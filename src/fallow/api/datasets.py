@@ -76,10 +76,10 @@ def from_arrays(
 
     x: (n, ...) numbers, used as they are, in float32.
     y: (n,) whole numbers, texts or truth values (classes are their sorted values; -1, "", None and
-    NaN are unlabelled), or other numbers (targets; NaN is unlabelled).  ``task`` decides where
+    NaN are unlabeled), or other numbers (targets; NaN is unlabeled).  ``task`` decides where
     whole numbers are targets.  classes: their names in order, where not all occur.
     sites: (n,) the site of each row, whole numbers or texts; None: a partition decides.
-    x_test, y_test, sites_test: rows to test on; without them 20 % of the labelled rows are held
+    x_test, y_test, sites_test: rows to test on; without them 20 % of the labeled rows are held
     out, stratified, always the same for one ``name``.
     columns: names of features.  ids: names of rows.  An index of pandas means nothing.
     drop_rows: leave out rows with a NaN or infinite feature; nothing is ever filled in.

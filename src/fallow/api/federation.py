@@ -22,7 +22,7 @@ from fallow.settings.spec import Spec
 @final
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Federation:
-    """Rows at sites: what `fallow.run` and `fallow.compare` call a world.
+    """Rows at sites: what `fallow.run` and `fallow.compare` take first.
 
     dataset: of `fallow.load`, `fallow.from_arrays` or `fallow.from_frame`, or the name or path of
     one, which is opened.
@@ -34,10 +34,10 @@ class Federation:
     `counts` show the one of a seed.
 
     >>> import fallow as fl
-    >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=10)
-    >>> world
+    >>> federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=10)
+    >>> federation
     Federation(digits, 1438 rows, 10 sites by dirichlet:alpha=0.1)
-    >>> sum(world.sizes(seed=0).values())
+    >>> sum(federation.sizes(seed=0).values())
     1438
     """
 

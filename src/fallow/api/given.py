@@ -151,10 +151,8 @@ class GivenView:
         if found is not None:
             return found
         if not self._said.has_model:
-            if which == "labelled" and self._said.features:
-                self._lack(
-                    "reads features of the labelled rows", "features=(pool, labelled)"
-                )
+            if which == "labeled" and self._said.features:
+                self._lack("reads features of the labeled rows", "features=(pool, labeled)")
             return self.rows(which).flatten(1)
         if self._lacks_local(model):
             self._lack("reads features of the local model", "model={'local': module}")

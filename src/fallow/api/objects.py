@@ -21,7 +21,7 @@ from fallow.models.custom import Template
 from fallow.settings.spec import Spec, name_of
 from fallow.study.record_parts import LARGEST
 
-PARTS = ("partition", "model", "training", "query", "features", "encoder")
+PARTS = ("partition", "model", "training", "strategy", "features", "encoder")
 """The settings of a recipe that name a class."""
 
 
@@ -42,7 +42,7 @@ class Collected:
             given = encoder_class(cast(Network, given))
         if what == "model" and is_factory(given):
             return self._lend_factory(given)
-        if what == "query":
+        if what == "strategy":
             given = _read_strategy(given)
         if isinstance(given, torch.nn.Module):
             raise ValueError(
@@ -89,7 +89,7 @@ class Collected:
         self._lend(name, given)
         return Spec(name)
 
-    def text(self, given: object, what: str = "query") -> str:
+    def text(self, given: object, what: str = "strategy") -> str:
         """`spec` as the text that calls it in a study and on the command line."""
         if isinstance(given, str):
             return given
@@ -162,7 +162,7 @@ def _read_strategy(given: Any) -> Any:
     if is_unfinished and not isinstance(given, str | Spec | Mapping):
         raise ValueError(
             f"{owner.__name__} has a select and is not a query strategy; write "
-            f"class {owner.__name__}(fl.Query)"
+            f"class {owner.__name__}(fl.Strategy)"
         )
     return given
 

@@ -80,7 +80,7 @@ class Progress:
         if seconds is not None:
             left = f", about {duration(seconds)} left"
         run = self.progress.describe_run()
-        name = label(str(event["query"]), {})
+        name = label(str(event["strategy"]), {})
         share = f"{self.progress.share:4.0%}"
         text = f"fallow {share}{left}  {run}: {name}, seed {event['seed']}, {where}"
         return text[:WIDTH]

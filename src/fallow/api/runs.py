@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
 
+from fallow.api.argument_order import check_order
 from fallow.api.federation import Federation
 from fallow.api.objects import read_seed
 from fallow.api.progress import Progress
@@ -58,11 +59,11 @@ if TYPE_CHECKING:
 
 
 def run(
-    world: Federation | Dataset | str | Path | None = None,
-    query: Any = None,
+    federation: Federation | Dataset | str | Path | None = None,
+    strategy: Any = None,
+    *,
     training: Any = None,
     model: Any = None,
-    *,
     budget: float | int | None = None,
     initial: float | int | None = None,
     cycles: int | None = None,
@@ -97,15 +98,21 @@ def run(
     Raises ValueError with one sentence for whatever cannot work, before anything is trained.
 
     >>> import fallow as fl
-    >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
+    >>> federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
     >>> done = fl.run(
-    ...     world, fl.Entropy(), training="fedavg", model=fl.Linear(), cycles=1, rounds=2
+    ...     federation,
+    ...     fl.Entropy(),
+    ...     training="fedavg",
+    ...     model=fl.Linear(),
+    ...     cycles=1,
+    ...     rounds=2,
     ... )
     >>> done
     Run(entropy on digits, seed 0: 2 phases, 216 labels, accuracy 0.73)
     >>> len(done.records)
     4
     """
+    check_order(federation, strategy, "fl.run(federation, strategy, ...)", "federation")
     given = {
         "training": training,
         "model": model,
@@ -114,27 +121,29 @@ def run(
         "cycles": cycles,
         "rounds": rounds,
     }
-    strategies = [query for query in [query] if query is not None]
-    request = read_request(world, recipe, {"bounds": (), **given, **settings}, strategies)
+    strategies = [strategy for strategy in [strategy] if strategy is not None]
+    request = read_request(
+        federation, recipe, {"bounds": (), **given, **settings}, strategies
+    )
     classes = request.collected.classes
     seed = read_seed(seed)
     is_kept = out is not None
     folder = make_folder(out)
     try:
-        text = str(request.recipe.query)
-        if query is not None:
-            text = request.collected.text(query)
+        text = str(request.recipe.strategy)
+        if strategy is not None:
+            text = request.collected.text(strategy)
         cell = StudyRun(text, seed)
         setup = Setup(request.recipe, folder, dataset=request.dataset, classes=classes)
         with lend(classes):
             setup, first = prepare_study(
                 setup,
-                [cell.query],
+                [cell.strategy],
                 cell.seed,
-                suited=suit_strategies if query is None else None,
+                suited=suit_strategies if strategy is None else None,
             )
-            if query is None:
-                cell = StudyRun(setup.recipe.queries[0], cell.seed)
+            if strategy is None:
+                cell = StudyRun(setup.recipe.strategies[0], cell.seed)
             open_kept(setup, [cell], "fallow.run", classes)
             keep_facts(setup.out, first.dataset)
             with (
@@ -144,7 +153,9 @@ def run(
                 watch.tell(describe_prepared(setup, first, [cell]))
                 say = told.beside(watch)
                 run_cell(
-                    setup, cell, lambda event: say(name_run(event, cell.query, cell.seed))
+                    setup,
+                    cell,
+                    lambda event: say(name_run(event, cell.strategy, cell.seed)),
                 )
                 told.end_with_page(lambda: write_report([setup.out], papers=PAPERS))
             return read_run(setup, cell, is_kept=is_kept)
@@ -172,14 +183,14 @@ def read_run(setup: Setup, cell: StudyRun, *, is_kept: bool) -> Run:
     place = cell.folder(setup.out)
     partition = json.loads((place / "partition.json").read_text(encoding="utf-8"))
     sites = tuple(partition["sites"])
-    cells = read_study(setup.out, KNOWN).of(cell.query)
+    cells = read_study(setup.out, KNOWN).of(cell.strategy)
     by_seed = {found.seed: found for found in cells}
     records = [dict(record) for record in by_seed[cell.seed].records]
     folder = None
     if is_kept:
         folder = setup.out
     return Run(
-        recipe=variant(setup.recipe, cell.query),
+        recipe=variant(setup.recipe, cell.strategy),
         seed=cell.seed,
         records=pd.DataFrame(records),
         labels=_load_labels(place, sites),
@@ -219,7 +230,7 @@ class Run:
     """What `run` came to.
 
     recipe: every setting, in words.  seed: of the run.
-    records: a DataFrame, one row per evaluation: ``cycle``, ``round``, ``labelled`` (labels bought
+    records: a DataFrame, one row per evaluation: ``cycle``, ``round``, ``labeled`` (labels bought
     so far), ``accuracy`` (0 to 1) or ``mse`` (in units of the targets' variance), ``seconds``,
     ``bytes_up``, ``bytes_down``, labels of each site and class, and more.
     labels: a DataFrame, one row per label that was bought: site, row (of the site, as
@@ -234,7 +245,7 @@ class Run:
     ...     "digits", training="fedavg", model="linear", cycles=0, rounds=1, progress=False
     ... )
     >>> (
-    ...     run.records[["cycle", "labelled"]].values.tolist(),
+    ...     run.records[["cycle", "labeled"]].values.tolist(),
     ...     run.predict_proba(fl.load("digits").x_test).shape,
     ... )
     ([[0, 150]], (359, 10))
@@ -253,8 +264,8 @@ class Run:
         last = self.records.iloc[-1]
         phases = self.records["cycle"].nunique()
         return (
-            f"Run({self.recipe.query} on {self.recipe.data}, seed {self.seed}: {phases} phases, "
-            f"{last['labelled']} labels, {_score(last)}{_baseline(last)})"
+            f"Run({self.recipe.strategy} on {self.recipe.data}, seed {self.seed}: {phases} phases, "
+            f"{last['labeled']} labels, {_score(last)}{_baseline(last)})"
         )
 
     def _repr_html_(self) -> str:
@@ -269,7 +280,7 @@ class Run:
 
         Rows are encoded, and features standardised, outside of it: `predict` does that.  So a head
         that was solved for takes features of the encoder, not rows; for a module that takes rows
-        themselves train one: ``fallow.run(world, model="mlp")``.
+        themselves train one: ``fallow.run(federation, model="mlp")``.
         """
         if self.saved["state"] is not None:
             return self._load(self.saved["state"])
@@ -371,7 +382,7 @@ class Run:
             trained_by = methods_of(self.recipe)["training"]
         if isinstance(trained_by, Predicting):
             raise ValueError(
-                f"{self.recipe.training} predicts with the labelled rows of a site, which a run "
+                f"{self.recipe.training} predicts with the labeled rows of a site, which a run "
                 "does not keep; the scores are in run.records"
             )
         common: State | None = self.saved["state"]
@@ -417,7 +428,7 @@ class Run:
         """
         with lend(self._classes):
             shape = tuple(self.saved["about"]["shape"])
-            return cite_strategies(self.recipe, [str(self.recipe.query)], shape, OWN)
+            return cite_strategies(self.recipe, [str(self.recipe.strategy)], shape, OWN)
 
     def report(self, out: str | Path) -> Path:
         """Write the report page of a run that was kept in a folder (``out=`` of `run`)."""
@@ -428,7 +439,7 @@ class Run:
         return write_report([self.folder], out, papers=PAPERS)
 
 
-SHOWN = ("cycle", "round", "labelled", "accuracy", "balanced_accuracy", "mse", "seconds")
+SHOWN = ("cycle", "round", "labeled", "accuracy", "balanced_accuracy", "mse", "seconds")
 
 
 def _score(row: pd.Series) -> str:

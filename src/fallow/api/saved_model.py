@@ -241,7 +241,7 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
     yield f"- A row: {' x '.join(str(n) for n in about['shape'])} numbers"
     if about["columns"]:
         yield f"- Columns: {', '.join(about['columns'])}"
-    yield f"- Labels bought: {last['labelled']} of {last['pool']} rows"
+    yield f"- Labels bought: {last['labeled']} of {last['pool']} rows"
     yield ""
     yield "## How"
     yield ""
@@ -249,7 +249,7 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
     if recipe.encoder is not None:
         yield f"- Encoder: {recipe.encoder}"
     yield f"- Training: {recipe.training}"
-    yield f"- Choice of rows: {recipe.query}"
+    yield f"- Choice of rows: {recipe.strategy}"
     yield f"- {recipe.cycles} cycles of {recipe.rounds} rounds, seed {run.seed}"
     yield ""
     yield "## Scores"

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fallow import queries, training
+from fallow import strategies, training
+from fallow.api.argument_order import check_order
 from fallow.api.arrays import (
     JoinedRows,
     OutputKind,
@@ -57,11 +58,11 @@ class Site:
     """A site as arrays, for `select`.
 
     pool: (m, ...) rows to choose from.
-    labelled: (x, y): rows with labels; y holds class ids, texts, or numbers to predict.
+    labeled: (x, y): rows with labels; y holds class ids, texts, or numbers to predict.
     model: a torch module that ends in an ``nn.Linear``: the one that every name stands for, or
     ``{"local": ..., "global": ...}``.
     outputs: what models say of the pool, (m, classes): logits, or probabilities (rows that are
-    nowhere negative and sum to 1 within 2 %); an array, or one by name; a pair ``(pool, labelled)``
+    nowhere negative and sum to 1 within 2 %); an array, or one by name; a pair ``(pool, labeled)``
     where a strategy reads both.
     outputs_are: "probabilities" or "logits", where the values alone do not tell; None: told by them.
     channels: "first" for images (m, channels, height, width), "last" for (m, height, width,
@@ -69,7 +70,7 @@ class Site:
     for the channels, with a warning.
     features: what the last layer sees, (m, h), in the same forms; without it and without a model
     the rows themselves.
-    validation: (x, y): labelled rows that train nothing.
+    validation: (x, y): labeled rows that train nothing.
     hidden: (m,) true labels of the pool, for strategies that are upper bounds.
 
     Arrays of numpy, torch and pandas, and lists, all work, and rows are not copied where their type
@@ -81,7 +82,7 @@ class Site:
     """
 
     pool: Any
-    labelled: tuple[Any, Any] | None = None
+    labeled: tuple[Any, Any] | None = None
     model: Any = None
     outputs: Any = None
     features: Any = None
@@ -92,8 +93,8 @@ class Site:
 
     def __repr__(self) -> str:
         said = [f"pool of {len(self.pool)}"]
-        if self.labelled is not None:
-            said.append(f"{len(self.labelled[1])} labelled")
+        if self.labeled is not None:
+            said.append(f"{len(self.labeled[1])} labeled")
         for name in ("model", "outputs", "features"):
             if getattr(self, name) is not None:
                 said.append(name)
@@ -111,7 +112,7 @@ class Selection:
 
     >>> import fallow as fl
     >>> p = [[0.5, 0.5], [0.9, 0.1]]
-    >>> found = fl.select("entropy", [[0.0], [1.0]], outputs=p, n=1, details=True)
+    >>> found = fl.select([[0.0], [1.0]], "entropy", outputs=p, n=1, details=True)
     >>> found.rows, found.score.round(3)
     (array([0]), array([0.693]))
     """
@@ -123,11 +124,11 @@ class Selection:
 
 
 def select(
-    query: Any,
-    pool: Any = None,
+    pool: Any,
+    strategy: Any = None,
     *,
     n: int | Mapping[Any, int],
-    labelled: tuple[Any, Any] | None = None,
+    labeled: tuple[Any, Any] | None = None,
     model: Any = None,
     outputs: Any = None,
     features: Any = None,
@@ -135,7 +136,6 @@ def select(
     hidden: Any = None,
     outputs_are: OutputKind | None = None,
     channels: Channels = "auto",
-    sites: Mapping[Any, Site] | None = None,
     classes: int | Sequence[Any] | None = None,
     seed: int = 0,
     cycle: int = 0,
@@ -148,12 +148,14 @@ def select(
     The same picks as in a run whose sites hold the same rows, labels and models, under the same
     ``seed``, ``cycle`` and names of sites.
 
-    query: an object, a class or a name.  n: labels to buy, 0 or more, or how many at each site; where
-    the pool holds fewer, all of it is selected, with a warning.
-    One site: pool, labelled, model, outputs (and outputs_are), features, validation, hidden and
-    channels as in `Site`; ``site`` is its name, which its random streams go by.
-    A federation: ``sites``, by name (a text or a number); the strategy's server half runs too, and
-    what a site reveals to it is what the contract says.
+    pool: (m, ...) rows to choose from; or a mapping from the names of sites to `Site`, for a
+    federation: the strategy's server half runs too, and what a site reveals to it is what the
+    contract says.
+    strategy: an object, a class or a name.
+    n: labels to buy, 0 or more, or how many at each site; where the pool holds fewer, all of it is
+    selected, with a warning.
+    labeled, model, outputs (and outputs_are), features, validation, hidden and channels: of one
+    site, as in `Site`; ``site`` is its name, which its random streams go by.
     classes: how many there are, or their labels in the order of the outputs; by default those that
     occur.  training: the method that trained the models, where a strategy asks how it predicts.
     Returns an array (k,) of positions in the pool, in the order of choice, int64; for a federation
@@ -162,8 +164,8 @@ def select(
 
     >>> import fallow as fl
     >>> fl.select(
-    ...     fl.Entropy(),
     ...     [[0.0], [1.0], [2.0]],
+    ...     fl.Entropy(),
     ...     outputs=[[1, 0], [0.5, 0.5], [0.9, 0.1]],
     ...     n=2,
     ... )
@@ -171,10 +173,10 @@ def select(
     """
     seed = _whole(seed, "seed")
     cycle = _whole(cycle, "cycle")
-    if sites is not None:
+    _check_pool_and_strategy(pool, strategy)
+    if isinstance(pool, Mapping):
         alone = {
-            "pool": pool,
-            "labelled": labelled,
+            "labeled": labeled,
             "model": model,
             "outputs": outputs,
             "features": features,
@@ -186,19 +188,14 @@ def select(
         for name, value in alone.items():
             if value is not None:
                 raise ValueError(
-                    f"with sites=, give {name} in each fl.Site, not beside them"
+                    f"for a federation, give {name} in each fl.Site, not beside them"
                 )
-        if not isinstance(sites, Mapping):
-            raise ValueError(
-                f"sites is a {type(sites).__name__}; give a mapping, "
-                "{'a': fl.Site(...), 'b': fl.Site(...)}"
-            )
-        named = {str(name): given for name, given in sites.items()}
+        named = {str(name): given for name, given in pool.items()}
         wanted = n
         if isinstance(n, Mapping):
             wanted = {str(name): k for name, k in n.items()}
         chosen = _choose(
-            query,
+            strategy,
             named,
             n=wanted,
             classes=classes,
@@ -206,18 +203,16 @@ def select(
             cycle=cycle,
             trained_by=training,
         )
-        found = {name: chosen[str(name)] for name in sites}  # by the names that were given
+        by_site = {name: chosen[str(name)] for name in pool}  # by the names that were given
         if details:
-            return found
-        return {name: one.rows for name, one in found.items()}
-    if pool is None:
-        raise ValueError("there is nothing to choose from; give pool= or sites=")
+            return by_site
+        return {name: one.rows for name, one in by_site.items()}
     site = str(site)
     if not site:
         raise ValueError("a site needs a name; give site='a', or leave it out")
     one_site = Site(
         pool=pool,
-        labelled=labelled,
+        labeled=labeled,
         model=model,
         outputs=outputs,
         features=features,
@@ -227,7 +222,7 @@ def select(
         channels=channels,
     )
     chosen = _choose(
-        query,
+        strategy,
         {site: one_site},
         n=n,
         classes=classes,
@@ -240,6 +235,23 @@ def select(
     return chosen[site].rows
 
 
+def _check_pool_and_strategy(pool: object, strategy: object) -> None:
+    """Refuse arguments that are missing or in the wrong order."""
+    check_order(pool, strategy, "fl.select(pool, strategy, n=...)", "pool")
+    if pool is None:
+        raise ValueError(
+            "the pool is None; give rows, or {'a': fl.Site(...), 'b': fl.Site(...)}"
+        )
+    if isinstance(pool, Site):
+        raise ValueError("the pool is one fl.Site; give {'a': fl.Site(...)}")
+    if isinstance(pool, list | tuple) and any(isinstance(row, Site) for row in pool):
+        raise ValueError(
+            "the pool is a list of fl.Site; give {'a': fl.Site(...), 'b': fl.Site(...)}"
+        )
+    if strategy is None:
+        raise ValueError("there is no strategy; write fl.select(pool, strategy, n=...)")
+
+
 def _whole(given: object, what: str) -> int:
     found = plain(given)
     if isinstance(found, bool) or not isinstance(found, int):
@@ -248,7 +260,7 @@ def _whole(given: object, what: str) -> int:
 
 
 def _choose(
-    query: Any,
+    strategy: Any,
     sites: Mapping[str, Site],
     *,
     n: int | Mapping[str, int],
@@ -261,18 +273,18 @@ def _choose(
 
     trained_by: the method that trained the models; None: as FedAvg does.
     """
-    strategy = _method(queries, query, "query")
-    if not hasattr(strategy, "query"):
+    method = _method(strategies, strategy, "strategy")
+    if not hasattr(method, "query"):
         raise ValueError(
-            f"{type(strategy).__name__} chooses no rows; give a strategy, such as fl.Entropy()"
+            f"{type(method).__name__} chooses no rows; give a strategy, such as fl.Entropy()"
         )
     trainer = FedAvg()
     if trained_by is not None:
         trainer = _method(TRAINERS, trained_by, "training")
-    _check_sites(strategy, sites)
+    _check_sites(method, sites)
     budget = _budget(n, sites)
-    world = _World.of(strategy, trainer, sites, classes, seed)
-    verbs = strategy.contract.verbs
+    world = _World.of(method, trainer, sites, classes, seed)
+    verbs = method.contract.verbs
     ask = Ask(
         carrier=InProcess(world.members, world.executor),
         journal=_Forgetful(),
@@ -281,11 +293,11 @@ def _choose(
         cycle=cycle,
         reveals=verbs,
     )
-    shared = is_shared(strategy)
+    shared = is_shared(method)
     pools = {name: len(site.pool) for name, site in world.members.items()}
     _warn_of_small_pools(budget, pools, shared)
     try:
-        strategy.query(ask, world.within(budget, shared), {})
+        method.query(ask, world.within(budget, shared), {})
         ask.flush()
     except RuntimeError as error:
         cause = error.__cause__
@@ -317,13 +329,13 @@ def _check_sites(strategy: Any, sites: Mapping[str, Site]) -> None:
     for name, site in sites.items():
         if not isinstance(site, Site):
             raise ValueError(
-                f"site {name} is {type(site).__name__}; give fl.Site(pool=..., labelled=...)"
+                f"site {name} is {type(site).__name__}; give fl.Site(pool=..., labeled=...)"
             )
     least = strategy.contract.cohort
     if len(sites) < least:
         raise ValueError(
             f"{type(strategy).__name__} compares sites and needs at least {least}, and there is "
-            f"{len(sites)}; give sites={{'a': fl.Site(...), 'b': fl.Site(...)}}"
+            f"{len(sites)}; write fl.select({{'a': fl.Site(...), 'b': fl.Site(...)}}, strategy, n=...)"
         )
 
 
@@ -522,7 +534,7 @@ class _Read:
 
     name: str
     pool: Tensor
-    x: Tensor  # labelled rows
+    x: Tensor  # labeled rows
     y: npt.NDArray[Any]
     held_x: Tensor
     held_y: npt.NDArray[Any]
@@ -549,9 +561,9 @@ class _Read:
         move = _find_move(pool, name, site.channels)
         pool = move(pool)
         models = {called: _adapt(module, name, pool) for called, module in models.items()}
-        x, y = _pair(site.labelled, "labelled", name, pool, move)
+        x, y = _pair(site.labeled, "labeled", name, pool, move)
         held_x, held_y = _pair(site.validation, "validation", name, pool, move)
-        rows: dict[Rows, int] = {"pool": len(pool), "labelled": len(x)}
+        rows: dict[Rows, int] = {"pool": len(pool), "labeled": len(x)}
         check_output_kind(site.outputs_are)
         outputs = _read_outputs(site.outputs, "outputs", name, rows, site.outputs_are)
         features = _read_outputs(site.features, "features", name, rows)
@@ -609,10 +621,10 @@ def _pool(site: Site, name: str, dtype: torch.dtype | None) -> Tensor:
     if not hasattr(site.pool, "__len__"):
         raise ValueError(f"{what} is {site.pool!r}; give rows of shape (n, features)")
     is_shapeless = len(site.pool) == 0 and np.ndim(site.pool) == 1
-    if is_shapeless:  # an empty list does not say how wide rows are: labelled ones do
+    if is_shapeless:  # an empty list does not say how wide rows are: labeled ones do
         shape = torch.Size([1])
-        if site.labelled is not None and len(site.labelled[0]):
-            shape = as_rows(site.labelled[0], what).shape[1:]
+        if site.labeled is not None and len(site.labeled[0]):
+            shape = as_rows(site.labeled[0], what).shape[1:]
         return torch.empty((0, *shape), dtype=dtype or torch.float32)
     return as_rows(site.pool, what, dtype)
 
@@ -688,9 +700,9 @@ def _read_outputs(
         if not isinstance(value, tuple):
             pair = (value,)
         if len(pair) > 2:
-            raise ValueError(f"{what} of site {name} must be an array, or (pool, labelled)")
+            raise ValueError(f"{what} of site {name} must be an array, or (pool, labeled)")
         parts: dict[Rows, Tensor] = {}
-        names: tuple[Rows, ...] = ("pool", "labelled")
+        names: tuple[Rows, ...] = ("pool", "labeled")
         for which, part in zip(names, pair, strict=False):
             words = f"{what} of site {name} ({which} rows)"
             tensor = _read_part(part, what, words, kind)

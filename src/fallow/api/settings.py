@@ -20,7 +20,7 @@ RENAMED = {"budget": "per_cycle", "policy": "budget"}
 how it is shared out (the recipe's ``budget``)."""
 
 OF_A_TABLE = (
-    "a table does not say which column holds the labels; give it as a world by "
+    "a table does not say which column holds the labels; read it with "
     "fl.from_frame(table, label='...', site='...')"
 )
 
@@ -35,7 +35,7 @@ class RunRequest:
 
 
 def read_request(
-    world: Federation | Dataset | str | Path | None,
+    federation: Federation | Dataset | str | Path | None,
     recipe: Recipe | Mapping[str, Any] | str | Path | None,
     settings: Mapping[str, Any],
     strategies: Sequence[object] = (),
@@ -48,7 +48,7 @@ def read_request(
     unknown setting, and with the setting for a bad value.
     """
     collected = Collected()
-    found = _world(world)
+    found = _read_federation(federation)
     words: dict[str, Any] = {}
     dataset = None
     if found is not None:
@@ -59,7 +59,7 @@ def read_request(
         raise ValueError(OF_A_TABLE)
     elif recipe is None:
         raise ValueError(
-            "there is nothing to run; give a world such as fl.Federation(fl.load('digits')), or "
+            "there is nothing to run; give a federation such as fl.Federation(fl.load('digits')), or "
             "recipe='demo'"
         )
     for name, value in settings.items():
@@ -90,15 +90,18 @@ def read_request(
         return RunRequest(recipe_from(words, start), dataset, collected)
 
 
-def _world(world: Federation | Dataset | str | Path | None) -> Federation | None:
-    if world is None or isinstance(world, Federation):
-        return world
-    if isinstance(world, Dataset | str | Path):
-        return Federation(world)
-    if _is_table(world):
+def _read_federation(
+    data: Federation | Dataset | str | Path | None,
+) -> Federation | None:
+    if data is None or isinstance(data, Federation):
+        return data
+    if isinstance(data, Dataset | str | Path):
+        return Federation(data)
+    if _is_table(data):
         raise ValueError(OF_A_TABLE)
     raise ValueError(
-        f"a world is a fl.Federation, a data set or the name of one, not {type(world).__name__}"
+        "the first argument is a fl.Federation, a data set or the name of one, not "
+        f"{type(data).__name__}"
     )
 
 

@@ -13,7 +13,7 @@ from fallow.core.methods import lacking_function
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.queries.base import Budget, Memo, orders
+from fallow.strategies.base import Budget, Memo, orders
 from fallow.training.base import addend, average
 
 
@@ -60,19 +60,19 @@ SELECT = "keep={'select': 'number of selected examples'}"
 
 
 @dataclass_transform(frozen_default=True)
-class Query(_Frozen):
-    """A strategy of your own: which rows each site shall have labelled.
+class Strategy(_Frozen):
+    """A strategy of your own: which rows each site shall have labeled.
 
     Write a class with annotated settings, a contract and ``select``; it becomes a frozen dataclass
     by itself (a decorator of your own does no harm).  ``select(view, n)`` runs at each site, sees
     the site as a `View`, and returns `Picks` of exactly ``min(n, view.pool)`` different positions
     in the pool.  What it may read and reveal stands in the contract, and a site runs nothing else.
-    The server half, ``query``, asks every site for its share of the budget; write your own to ask
+    The server half, ``strategy``, asks every site for its share of the budget; write your own to ask
     for totals first.  Raises TypeError, when the class is made, for a contract that is missing or
     that lists a function the class does not have.
 
     >>> import fallow as fl, torch
-    >>> class Largest(fl.Query):
+    >>> class Largest(fl.Strategy):
     ...     power: float = 1.0
     ...     contract = fl.Contract(title="Largest", keep={"select": "number of picks"})
     ...
@@ -81,7 +81,7 @@ class Query(_Frozen):
     ...         return fl.Picks(size.argsort(descending=True)[:n])
     >>> Largest(power=2.0)
     Largest(power=2.0)
-    >>> fl.select(Largest(), pool=[[1.0], [-9.0], [3.0]], n=2)
+    >>> fl.select([[1.0], [-9.0], [3.0]], Largest(), n=2)
     array([1, 2])
     """
 
@@ -91,7 +91,7 @@ class Query(_Frozen):
         super().__init_subclass__(**more)
         _freeze(cls)
         _check_contract(cls, SELECT)
-        if cls.query is Query.query and "select" not in cls.contract.keep:
+        if cls.query is Strategy.query and "select" not in cls.contract.keep:
             raise TypeError(
                 f"the contract of {cls.__name__} does not list 'select', which is asked by keep; add "
                 f"{SELECT} to it"

@@ -10,6 +10,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any, final
 
+from fallow.api.argument_order import check_order
 from fallow.api.federation import Federation
 from fallow.api.objects import plain, read_seed
 from fallow.api.progress import Progress
@@ -55,8 +56,8 @@ if TYPE_CHECKING:
 
 
 def compare(
-    queries: Sequence[Any] | None = None,
-    world: Federation | Dataset | str | Path | None = None,
+    federation: Federation | Dataset | str | Path | None = None,
+    strategies: Sequence[Any] | None = None,
     *,
     seeds: int | Iterable[int] = 7,
     out: str | Path | None = None,
@@ -69,10 +70,10 @@ def compare(
 ) -> Study:
     """Run several strategies under the same seeds: same sites, first labels and weights for each.
 
-    queries: objects, classes or names: ``[fl.Random(), fl.AHFAL(tau=15), "entropy:model=global"]``;
+    federation: a `Federation`, a data set, or the name of one.
+    strategies: objects, classes or names: ``[fl.Random(), fl.AHFAL(tau=15), "entropy:model=global"]``;
     None: those of the recipe, or others where the data has numbers to predict and these cannot
     work.  A name may change settings for itself, ``"ksas@training=fedprox:mu=0.1"``.
-    world: a `Federation`, a data set, or the name of one.
     seeds: how many (0, 1, ...), or which.  With fewer than 7 the exact paired test of three
     comparisons cannot reach p = 0.05; the smallest attainable p is then printed before the run.
     out: a folder to keep the study in.  The same call goes on where an earlier one stopped, and
@@ -87,29 +88,33 @@ def compare(
     failed.  When some did, a warning names the first, and ``Study.failures`` has all.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("digits", "dirichlet:alpha=0.1", sites=4)
+    >>> federation = fl.Federation("digits", "dirichlet:alpha=0.1", sites=4)
     >>> study = fl.compare(
-    ...     [fl.Random(), "entropy"], world, seeds=2, cycles=1, training="fedavg", rounds=1
+    ...     federation,
+    ...     [fl.Random(), "entropy"],
+    ...     seeds=2,
+    ...     cycles=1,
+    ...     training="fedavg",
+    ...     rounds=1,
     ... )
     >>> study
     Study(digits: random, entropy; 2 seeds, 4 runs)
-    >>> sorted(study.table()["query"])
+    >>> sorted(study.table()["strategy"])
     ['entropy', 'random']
     """
-    if isinstance(queries, Federation | Dataset):
-        raise ValueError(
-            "give the strategies first and then the world: fl.compare([...], world)"
-        )
+    check_order(
+        federation, strategies, "fl.compare(federation, strategies, ...)", "federation"
+    )
     defaults: dict[str, object] = {}
     if recipe is None:
         defaults["bounds"] = ()  # upper bounds are for those who ask for them
     given: list[object] = []
-    if queries is not None:
-        given = _list_queries(queries)
-    request = read_request(world, recipe, {**defaults, **settings}, given)
+    if strategies is not None:
+        given = _list_strategies(strategies)
+    request = read_request(federation, recipe, {**defaults, **settings}, given)
     collected = request.collected
-    asked = given or request.recipe.queries
-    texts = list(dict.fromkeys(collected.text(query) for query in asked))
+    asked = given or request.recipe.strategies
+    texts = list(dict.fromkeys(collected.text(strategy) for strategy in asked))
     wanted = _seeds(seeds)
     chosen = request.recipe
     if not chosen.reference or reference is not None or recipe is None:
@@ -128,10 +133,10 @@ def compare(
                 setup,
                 texts,
                 wanted[0],
-                suited=suit_strategies if queries is None else None,
+                suited=suit_strategies if strategies is None else None,
             )
-            if queries is None:
-                texts = list(setup.recipe.queries)
+            if strategies is None:
+                texts = list(setup.recipe.strategies)
             cells = study_cells(setup.recipe, texts, wanted)
             open_kept(setup, cells, "fallow.compare", collected.classes)
             keep_facts(setup.out, first.dataset)
@@ -154,11 +159,11 @@ def compare(
     return study
 
 
-def _list_queries(queries: object) -> list[object]:
+def _list_strategies(strategies: object) -> list[object]:
     """One strategy is a list of one."""
-    found = [queries]
-    if isinstance(queries, Iterable) and not isinstance(queries, str):
-        found = list(queries)
+    found = [strategies]
+    if isinstance(strategies, Iterable) and not isinstance(strategies, str):
+        found = list(strategies)
     if not found:
         raise ValueError(
             "there is no strategy to compare; give some, such as [fl.Random()]"
@@ -192,7 +197,7 @@ def _say(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> None:
         return
     first = failures[0]
     said = (
-        f"{len(failures)} of {len(cells)} runs failed; the first was {first.cell.query} with seed "
+        f"{len(failures)} of {len(cells)} runs failed; the first was {first.cell.strategy} with seed "
         f"{first.cell.seed}: {first.why}"
     )
     if len(failures) == len(cells):
@@ -211,8 +216,8 @@ class Study:
 
     >>> import fallow as fl
     >>> study = fl.compare(
-    ...     "random",
     ...     "digits",
+    ...     "random",
     ...     seeds=1,
     ...     cycles=0,
     ...     training="fedavg",
@@ -220,7 +225,7 @@ class Study:
     ...     progress=False,
     ... )
     >>> len(study.records), list(study.table().columns[:4])
-    (1, ['query', 'label', 'mean', 'sd'])
+    (1, ['strategy', 'label', 'mean', 'sd'])
     >>> study.run("random").seed
     0
     """
@@ -243,10 +248,10 @@ class Study:
 
     def __repr__(self) -> str:
         study = self.found.study
-        names = ", ".join(label_of(query, study) for query in study.queries)
+        names = ", ".join(label_of(strategy, study) for strategy in study.strategies)
         if len(names) > 60:
-            names = f"{len(study.queries)} strategies"
-        runs = len(study.queries) * len(study.seeds)
+            names = f"{len(study.strategies)} strategies"
+        runs = len(study.strategies) * len(study.seeds)
         text = f"{study.name}: {names}; {count_noun(len(study.seeds), 'seed')}, {runs} runs"
         if self.failures:
             text += f", {len(self.failures)} failed"
@@ -269,13 +274,13 @@ class Study:
         rows: list[dict[str, object]] = []
         for cell in self.found.cells:
             for record in cell.records:
-                rows.append({**record, "query": cell.query, "seed": cell.seed})
+                rows.append({**record, "strategy": cell.strategy, "seed": cell.seed})
         return pd.DataFrame(rows)
 
     def table(self) -> pd.DataFrame:
         """One row per strategy, the best first, then upper bounds.
 
-        query, label (as a reader knows it), mean and sd of the last score (accuracy in per cent, or
+        strategy, label (as a reader knows it), mean and sd of the last score (accuracy in per cent, or
         mean squared error), seeds, area under the learning curve, labels bought, labels saved
         against random (per cent), and against the reference: difference with its 95 % interval
         (points), p (exact Wilcoxon) and p_holm, wins, ties, losses.  What does not apply is missing.
@@ -291,7 +296,7 @@ class Study:
         >>> import fallow as fl
         >>> digits = fl.Federation(fl.load("digits"), sites=3)
         >>> study = fl.compare(
-        ...     ["random"], digits, seeds=1, cycles=0, training="fedavg", rounds=1
+        ...     digits, ["random"], seeds=1, cycles=0, training="fedavg", rounds=1
         ... )
         >>> study.to_latex().splitlines()[0]
         '\\\\begin{table}'
@@ -303,17 +308,17 @@ class Study:
         with lend(self.setup.classes):
             return cite_study(self.setup.out, OWN)
 
-    def run(self, query: Any, seed: int = 0) -> Run:
+    def run(self, strategy: Any, seed: int = 0) -> Run:
         """One run of the study, with its model.  Raises ValueError where it is not finished."""
         from fallow.api.objects import Collected
 
-        cell = StudyRun(Collected().text(query), int(seed))
+        cell = StudyRun(Collected().text(strategy), int(seed))
         place = cell.folder(self.setup.out)
         if not (place / "model.safetensors").exists():
             study = self.found.study
             raise ValueError(
-                f"the study has no finished run of {cell.query} with seed {cell.seed}; its "
-                f"strategies are {', '.join(study.queries)}, its seeds {list(study.seeds)}"
+                f"the study has no finished run of {cell.strategy} with seed {cell.seed}; its "
+                f"strategies are {', '.join(study.strategies)}, its seeds {list(study.seeds)}"
             )
         return read_run(self.setup, cell, is_kept=self.is_kept)
 
@@ -323,19 +328,19 @@ class Study:
             out = "report.html"
         return write_page([self.setup.out], out, papers=PAPERS)
 
-    def forecast(self, query: Any = None, by: By = "auto") -> Forecast:
+    def forecast(self, strategy: Any = None, by: By = "auto") -> Forecast:
         """What more labels would bring to a strategy, from the scores of its cycles so far.
 
-        query: which strategy, where there are several.  by: "test" rows, rows of an "audit", or
+        strategy: which strategy, where there are several.  by: "test" rows, rows of an "audit", or
         "left-out" rows; "auto": the first of these that make a curve.  What comes back says it by
         ``gain(more)``, ``reach(target)`` and ``sentences(more, target)``; `plot_forecast` draws it.
         Raises ValueError for a strategy of which there is no score.
 
         >>> import fallow as fl
-        >>> world = fl.Federation("digits", "iid", sites=4)
+        >>> federation = fl.Federation("digits", "iid", sites=4)
         >>> study = fl.compare(
+        ...     federation,
         ...     "random",
-        ...     world,
         ...     seeds=1,
         ...     cycles=1,
         ...     training="fedavg",
@@ -347,16 +352,16 @@ class Study:
         """
         from fallow.api.objects import Collected
 
-        found = {each.query: each for each in forecast_study(self.found, by)}
+        found = {each.strategy: each for each in forecast_study(self.found, by)}
         known = ", ".join(found) or "none with a score yet"
-        if query is None and len(found) == 1:
+        if strategy is None and len(found) == 1:
             (only,) = found.values()
             return only
-        if query is None:
+        if strategy is None:
             raise ValueError(
-                f"say which strategy to forecast, such as forecast(query=...): {known}"
+                f"say which strategy to forecast, such as forecast(strategy=...): {known}"
             )
-        name = Collected().text(query)
+        name = Collected().text(strategy)
         if name not in found:
             raise ValueError(f"the study has no scores of {name}; it has {known}")
         return found[name]
@@ -365,15 +370,15 @@ class Study:
         """Which strategy and training suit a study like this one, by tasks that were run.
 
         By what the records tell of classes, sites and labels so far, and the published table of
-        ``studies/benchmark.md``.  What comes back has ``query``, ``trainer``, whether the table
+        ``studies/benchmark.md``.  What comes back has ``strategy``, ``trainer``, whether the table
         can tell (``is_known``), and what each strategy is ``expected`` to gain over random rows, with
         its interval and the tasks it rests on.  Raises ValueError for numbers to predict.
 
         >>> import fallow as fl
-        >>> world = fl.Federation("digits", "iid", sites=4)
+        >>> federation = fl.Federation("digits", "iid", sites=4)
         >>> study = fl.compare(
+        ...     federation,
         ...     "random",
-        ...     world,
         ...     seeds=1,
         ...     cycles=1,
         ...     training="fedavg",
@@ -387,11 +392,11 @@ class Study:
         return advise(read_table(), facts, labels, RULES)
 
     def plot_forecast(
-        self, query: Any = None, more: float = MORE, target: float | None = None
+        self, strategy: Any = None, more: float = MORE, target: float | None = None
     ) -> Figure:
         """Scores so far with the curves that they are likely on, up to ``more`` labels; ``target``:
         a score at which a line is drawn.  Raises ValueError where there are too few scores."""
-        forecast = self.forecast(query)
+        forecast = self.forecast(strategy)
         figure = draw_forecast(forecast, more, target)
         if figure is None:
             raise ValueError(forecast.sentences(more)[0])
@@ -410,7 +415,7 @@ class Study:
 def _cells(row: Row) -> dict[str, str | float | None]:
     """A row of the final table as plain numbers."""
     found: dict[str, str | float | None] = {
-        "query": row.query,
+        "strategy": row.strategy,
         "label": row.label,
         "mean": None,
         "sd": None,

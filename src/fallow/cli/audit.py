@@ -1,4 +1,4 @@
-"""``fallow audit``: who labelled, what left, what noise cost, for those who have to answer for it."""
+"""``fallow audit``: who labeled, what left, what noise cost, for those who have to answer for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fallow.storage.errors import Failed
 
 audit = typer.Typer(
     name="audit",
-    help="The audit trail of a site or a coordinator: who labelled, what left, what noise cost, and "
+    help="The audit trail of a site or a coordinator: who labeled, what left, what noise cost, and "
     "when, signed. Write one, or verify one that somebody has sent.",
     no_args_is_help=True,
 )
@@ -37,7 +37,7 @@ def write(
     """Write the audit trail of a party: a page, a table, JSON, and a signature over all of them.
 
     It may be written at any time, also while the study runs. No row, label or name of a sample
-    stands in it; names of people who labelled do.
+    stands in it; names of people who labeled do.
 
     For example:
 

@@ -30,7 +30,7 @@ REFERENCE = "random"
 SCORES = "scores.parquet"
 # what its columns hold
 COUNTED = ("seed", "cycle")
-NAMED = ("task", "digest", "query")
+NAMED = ("task", "digest", "strategy")
 MEASURED = ("labels", "accuracy", "balanced_accuracy", "worst_class", "bytes_up")
 MAY_LACK = ("balanced_accuracy", "worst_class")
 # what is read of a file of others
@@ -104,7 +104,7 @@ def benchmark(
     if constants:
         _show_constants(method or list(OURS), as_json=as_json)
         return
-    others = opt.named_queries(rivals) or list(RIVALS)
+    others = opt.named_strategies(rivals) or list(RIVALS)
     wanted = method or list(OURS)
     tasks = _choose_tasks(task or [], fedavg)
     if out is None and resume:
@@ -121,24 +121,24 @@ def benchmark(
     studies: list[tuple[Recipe, Path]] = []
     failures: list[Failure] = []
     for each in tasks:
-        queries = _find_missing(each, [*others, *wanted], known, order.seeds)
+        strategies = _find_missing(each, [*others, *wanted], known, order.seeds)
         folder = order.out / each.name.rpartition("/")[2]
-        if queries:
-            failures += _run_task(console, each, queries, folder, order)
+        if strategies:
+            failures += _run_task(console, each, strategies, folder, order)
             studies.append((each, folder))
     scores = _join_scores(studies, known, tasks, order.seeds)
     _show(console, tasks, scores, [*others, *wanted], wanted, order.out, as_json=as_json)
     if failures:
         first = failures[0]
         raise Failed(
-            f"{len(failures)} runs failed; the first was {first.cell.query} with seed "
+            f"{len(failures)} runs failed; the first was {first.cell.strategy} with seed "
             f"{first.cell.seed}: {first.why}"
         )
 
 
 def _show_constants(names: Sequence[str], *, as_json: bool) -> None:
     """What is fixed in strategies, a line for each, and one digest of all."""
-    from fallow import queries
+    from fallow import strategies
     from fallow.core.build import build
     from fallow.core.names import OWN
     from fallow.settings.spec import Spec
@@ -147,7 +147,7 @@ def _show_constants(names: Sequence[str], *, as_json: bool) -> None:
     methods = {}
     for name in names:
         spec = Spec.parse(name.partition("@")[0])
-        methods[str(spec)] = build(queries, spec.name, OWN, **spec.fields)
+        methods[str(spec)] = build(strategies, spec.name, OWN, **spec.fields)
     lines = []
     for name, each in methods.items():
         said = [f"{key} = {value!r}" for key, value in constants_of(each).items()]
@@ -303,35 +303,38 @@ def _check_scores(file: Path, scores: pd.DataFrame) -> None:
             raise ValueError(f"{file}: {name} is to hold finite numbers in every row")
     if (scores["labels"] < 1).any():
         raise ValueError(f"{file}: labels is to hold numbers above 0 in every row")
-    if scores.duplicated(["task", "query", "seed", "cycle"]).any():
+    if scores.duplicated(["task", "strategy", "seed", "cycle"]).any():
         raise ValueError(
             f"{file} has a cycle of a run twice; give the scores.parquet of one benchmark"
         )
 
 
 def _find_missing(
-    task: Recipe, queries: Sequence[str], known: pd.DataFrame | None, seeds: Sequence[int]
+    task: Recipe,
+    strategies: Sequence[str],
+    known: pd.DataFrame | None,
+    seeds: Sequence[int],
 ) -> list[str]:
     """The strategies that have to be run on a task, since no earlier benchmark has them as they
     are now under all these seeds."""
     from fallow.settings.variants import variant
 
-    unique = list(dict.fromkeys(queries))
+    unique = list(dict.fromkeys(strategies))
     if known is None:
         return unique
     missing = []
-    for query in unique:
-        of_query = known[(known["task"] == task.name) & (known["query"] == query)]
-        same = of_query[of_query["digest"] == variant(task, query).digest]
+    for strategy in unique:
+        of_strategy = known[(known["task"] == task.name) & (known["strategy"] == strategy)]
+        same = of_strategy[of_strategy["digest"] == variant(task, strategy).digest]
         if not set(seeds) <= set(same["seed"]):
-            missing.append(query)
+            missing.append(strategy)
     return missing
 
 
 def _run_task(
     console: Console,
     task: Recipe,
-    queries: Sequence[str],
+    strategies: Sequence[str],
     folder: Path,
     order: BenchmarkOrder,
 ) -> list[Failure]:
@@ -343,8 +346,8 @@ def _run_task(
 
     console.print(f"{task.title}:", markup=False, soft_wrap=True)
     setup = Setup(task, folder, order.data_dir)
-    setup, _ = prepare_study(setup, queries, order.seeds[0])
-    cells = study_cells(setup.recipe, queries, order.seeds)
+    setup, _ = prepare_study(setup, strategies, order.seeds[0])
+    cells = study_cells(setup.recipe, strategies, order.seeds)
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     try:
         open_study(setup, cells, command, order.resume and folder.exists())
@@ -373,8 +376,8 @@ def _join_scores(
         return found
     names = [task.name for task in tasks]
     old = known[known["task"].isin(names) & known["seed"].isin(list(seeds))]
-    run = set(zip(found["task"], found["query"], strict=True))
-    again = [pair in run for pair in zip(old["task"], old["query"], strict=True)]
+    run = set(zip(found["task"], found["strategy"], strict=True))
+    again = [pair in run for pair in zip(old["task"], old["strategy"], strict=True)]
     old = old[[not is_again for is_again in again]]
     if found.empty:
         return old
@@ -385,7 +388,7 @@ def _show(
     console: Console,
     tasks: Sequence[Recipe],
     scores: pd.DataFrame,
-    queries: Sequence[str],
+    strategies: Sequence[str],
     wanted: Sequence[str],
     out: Path,
     *,
@@ -397,7 +400,7 @@ def _show(
     from fallow.storage.files import write_whole
     from fallow.study.benchmark import areas, judge, task_lines
 
-    rivals = [query for query in queries if query not in (*wanted, *OURS)]
+    rivals = [strategy for strategy in strategies if strategy not in (*wanted, *OURS)]
     tables = []
     verdicts = []
     for task in tasks:
@@ -414,8 +417,8 @@ def _show(
         )
         console.print()
         found = areas(of_task)
-        for query in wanted:
-            verdict = judge(task.name, found, query, rivals)
+        for strategy in wanted:
+            verdict = judge(task.name, found, strategy, rivals)
             if verdict is not None:
                 verdicts.append(verdict)
     print_lines(console, map(describe_verdict, verdicts))

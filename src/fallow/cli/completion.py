@@ -53,12 +53,12 @@ def complete_setting(incomplete: str) -> list[str]:
     return [f"{name}=" for name in names if name.startswith(incomplete)]
 
 
-def complete_queries(incomplete: str) -> list[str]:
+def complete_strategies(incomplete: str) -> list[str]:
     """The strategies that begin so; of several with commas between them the last one is completed."""
-    from fallow import queries
+    from fallow import strategies
     from fallow.core.build import names
     from fallow.core.spelling import spell_class
 
     before, comma, last = incomplete.rpartition(",")
-    words = [spell_class(cls) for cls in names(queries).values()]
+    words = [spell_class(cls) for cls in names(strategies).values()]
     return [f"{before}{comma}{word}" for word in sorted(words) if word.startswith(last)]

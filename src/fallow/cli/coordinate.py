@@ -248,7 +248,7 @@ def start(
     check_packages(agreement.link)
 
     say = CoordinatorLines(console, agreement, as_json=as_json, log=log)
-    run = StudyRun(str(agreement.recipe.query), agreement.seed)
+    run = StudyRun(str(agreement.recipe.strategy), agreement.seed)
     told = CallbackList(trackers, agreement.recipe, [run], opt.warn, agreement.name)
     track_event = told.follow(run)
 
@@ -303,8 +303,8 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     about["missing"] = office.missing
     about["forecast"] = _forecast(folder)
     is_told = (Control(folder / "control").folder / "advance").exists()
-    is_labelling = about["state"] == "running" and about.get("phase") == LABELLING
-    about["closing"] = is_told and is_labelling
+    is_labeling = about["state"] == "running" and about.get("phase") == LABELLING
+    about["closing"] = is_told and is_labeling
     if as_json:
         typer.echo(json.dumps(about, indent=1))
         return

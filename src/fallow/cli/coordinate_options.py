@@ -105,7 +105,7 @@ Guideline = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="How samples are to be labelled: a text file, which becomes part of the agreement. Sites "
+        help="How samples are to be labeled: a text file, which becomes part of the agreement. Sites "
         "read it before they join, people beside each sample.",
     ),
 ]

@@ -113,7 +113,7 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
             return f"cycle {event['cycle']}: sites choose rows"
         case "labels":
             return _describe_labels(event)
-        case "labelled":
+        case "labeled":
             return f"{name_questions(event['step'])}: {ENDED[event['why']]}"
         case "scored":
             return _describe_score(event)
@@ -189,7 +189,7 @@ def _describe_counts(site: str, counts: dict[str, int]) -> str:
 
 
 def _describe_score(event: Event) -> str:
-    text = f"cycle {event['cycle']}: {event['labelled']} labels"
+    text = f"cycle {event['cycle']}: {event['labeled']} labels"
     if event["accuracy"] is not None:
         return f"{text}, accuracy {event['accuracy']:.3f}"
     if event["mse"] is not None:

@@ -28,9 +28,7 @@ Port = Annotated[
         show_default=str(PORT),
     ),
 ]
-Who = Annotated[
-    str | None, typer.Option(help="Who is labelling; by default the page asks.")
-]
+Who = Annotated[str | None, typer.Option(help="Who is labeling; by default the page asks.")]
 Open = Annotated[
     bool, typer.Option("--open/--no-open", help="Open the page in the browser.")
 ]
@@ -86,7 +84,7 @@ def label(
             "in a container the engine publishes one port: give its number with --port"
         )
     for package in ("fastapi", "jinja2", "uvicorn"):
-        import_optional(package, "fallow[deploy]", "the labelling page")
+        import_optional(package, "fallow[deploy]", "the labeling page")
     from fallow.federation.page import (
         LabelQueue,
         open_proxy_door,

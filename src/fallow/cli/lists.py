@@ -31,10 +31,10 @@ Fetch = Annotated[
 
 def kinds() -> dict[str, ModuleType]:
     """The packages of methods, by what their methods are."""
-    from fallow import queries, training
+    from fallow import strategies, training
     from fallow.training import personal
 
-    return {"query": queries, "training": training, "personal": personal}
+    return {"strategy": strategies, "training": training, "personal": personal}
 
 
 def methods(as_json: opt.Json = False) -> None:
@@ -181,7 +181,7 @@ def recipes(as_json: opt.Json = False) -> None:
             "partition": str(recipe.partition),
             "sites": recipe.sites,
             "model": str(recipe.model),
-            "queries": list(recipe.queries),
+            "strategies": list(recipe.strategies),
             "seeds": recipe.seeds,
             "published": None,
         }

@@ -123,7 +123,7 @@ def _write_study(
         classes=dataset.classes,
         sites=sites,
         training=default_training({}, strategies),
-        queries=strategies,
+        strategies=strategies,
         seeds=seeds_needed(len(strategies) - 1),
     )
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from fallow.cli.completion import complete_queries, complete_recipe, complete_setting
+from fallow.cli.completion import complete_recipe, complete_setting, complete_strategies
 from fallow.cli.log_lines import LogFormat
 from fallow.cli.tables import print_lines
 from fallow.storage.plain import printable
@@ -68,19 +68,19 @@ Columns = Annotated[
 Query = Annotated[
     str | None,
     typer.Option(
-        "--query",
+        "--strategy",
         "-q",
         help="The strategy, e.g. entropy:model=global.",
-        autocompletion=complete_queries,
+        autocompletion=complete_strategies,
     ),
 ]
 Queries = Annotated[
     str | None,
     typer.Option(
-        "--query",
+        "--strategy",
         "-q",
         help="Strategies, e.g. random,entropy:model=global.",
-        autocompletion=complete_queries,
+        autocompletion=complete_strategies,
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed.")]
@@ -210,7 +210,7 @@ def read_recipe(
     return found, expand(found, settings)
 
 
-def named_queries(text: str | None) -> list[str] | None:
+def named_strategies(text: str | None) -> list[str] | None:
     """The strategies of a list with commas; None where nobody gave one.
 
     >>> named_queries("random, margin"), named_queries(None)
@@ -221,7 +221,7 @@ def named_queries(text: str | None) -> list[str] | None:
     found = [name.strip() for name in text.split(",") if name.strip()]
     if not found:
         raise ValueError(
-            "--query names no strategy; leave it out for those of the recipe, or name some of "
+            "--strategy names no strategy; leave it out for those of the recipe, or name some of "
             "'fallow methods'"
         )
     return found

@@ -1,7 +1,7 @@
 """Whether modules are found in the current folder: for a user's own simulations, and nothing else.
 
 At a real site, files lie in folders where anybody may have put them: a ``fastapi.py`` beside the rows
-must not be what the labelling page imports.
+must not be what the labeling page imports.
 """
 
 from __future__ import annotations

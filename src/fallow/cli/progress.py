@@ -80,10 +80,10 @@ class Watch:
 
     def _text(self, event: Event) -> str:
         head = self.progress.describe_run()
-        what = f"{event['query']}, seed {event['seed']}"
+        what = f"{event['strategy']}, seed {event['seed']}"
         match event["event"]:
             case "round":
-                rounds = self.progress.count_rounds(event["query"])
+                rounds = self.progress.count_rounds(event["strategy"])
                 more = f"cycle {event['cycle']}, round {event['round'] + 1} of {rounds}"
             case "query":
                 more = f"cycle {event['cycle']}, choosing rows"
@@ -92,7 +92,7 @@ class Watch:
                     good = f"accuracy {event['accuracy']:.3f}"
                 else:
                     good = f"mse {event['mse']:.4g}"
-                more = f"cycle {event['cycle']}, {event['labelled']} labels, {good}"
+                more = f"cycle {event['cycle']}, {event['labeled']} labels, {good}"
             case "encoding":
                 more = f"encoding rows, {event['done']:,} of {event['rows']:,}"
             case "device":

@@ -90,7 +90,7 @@ def forecast(
             help="Ask how many labels a score takes: an accuracy in per cent, or an error.",
         ),
     ] = None,
-    query: Annotated[
+    strategy: Annotated[
         str | None, typer.Option(help="Of which strategy; by default of each.")
     ] = None,
     by: Annotated[
@@ -123,24 +123,24 @@ def forecast(
     keep_private(study)
     found = read_study(study, KNOWN)
     forecasts = forecast_study(found, by)
-    if query is not None:
-        forecasts = [each for each in forecasts if each.query == query]
+    if strategy is not None:
+        forecasts = [each for each in forecasts if each.strategy == strategy]
     if not forecasts:
         known = ", ".join(found.strategies)
         raise ValueError(
-            f"{study} has no scores of {query or 'any strategy'} yet; it has {known}"
+            f"{study} has no scores of {strategy or 'any strategy'} yet; it has {known}"
         )
     target = to
     if to is not None and found.higher_is_better:
         target = to / 100
     if picture is not None and len(forecasts) > 1:
-        names = ", ".join(each.query for each in forecasts)
-        raise ValueError(f"--picture draws one strategy; name it with --query: {names}")
+        names = ", ".join(each.strategy for each in forecasts)
+        raise ValueError(f"--picture draws one strategy; name it with --strategy: {names}")
     lines = []
     objects: list[dict[str, object]] = []
     for each in forecasts:
         sentences = each.sentences(more, target)
-        lines.append(f"{label_of(each.query, found.study)}: {' '.join(sentences)}")
+        lines.append(f"{label_of(each.strategy, found.study)}: {' '.join(sentences)}")
         objects.append(_describe_forecast(each, sentences, more, target))
     if picture is not None:
         figure = draw_forecast(forecasts[0], more, target)
@@ -159,7 +159,7 @@ def _describe_forecast(
 ) -> dict[str, object]:
     """A forecast as plain values; what is infinite is null."""
     about: dict[str, object] = {
-        "query": forecast.query,
+        "strategy": forecast.strategy,
         "by": forecast.by,
         "labels": [point.labels for point in forecast.points],
         "sentences": list(sentences),
@@ -183,7 +183,7 @@ def predict(
         Path,
         typer.Argument(help="Rows: a .csv, .parquet or .npz file, or a folder of images."),
     ],
-    query: Query = None,
+    strategy: Query = None,
     seed: Annotated[
         int | None, typer.Option(help="Whose model; by default the first.")
     ] = None,
@@ -204,7 +204,7 @@ def predict(
 
     keep_private(study)
     with Waiting(opt.console(quiet=quiet or as_json), f"predicting rows of {data}"):
-        if (study / SETTINGS).exists() and not (query or seed or site):
+        if (study / SETTINGS).exists() and not (strategy or seed or site):
             found = predict_at(study, data, out)
         else:
             if own_code:
@@ -214,7 +214,7 @@ def predict(
                 policy = OWN
             else:
                 policy = find_policy(study)
-            found = predict_file(study, data, query, seed, out, site, policy)
+            found = predict_file(study, data, strategy, seed, out, site, policy)
     said = f"Wrote {count_noun(found.rows, 'prediction')} to {found.path}"
     if found.lacking:
         said += f"; without one, because a feature is missing: {count_noun(found.lacking, 'row')}"

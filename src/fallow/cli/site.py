@@ -200,7 +200,7 @@ def init(
                 "digest": made.agreement.digest,
                 "fingerprint": mark,
                 "rows": len(made.rows.x),
-                "labelled": made.rows.labelled,
+                "labeled": made.rows.labeled,
             }
         )
     print_lines(
@@ -618,7 +618,7 @@ def label_studio(
     if taken.refused:
         lines.append(
             f"{count_noun(len(taken.refused), 'annotation')} not taken: correct them there, or "
-            f"on the labelling page; entries are those of {folder / TAKEN}"
+            f"on the labeling page; entries are those of {folder / TAKEN}"
         )
     opt.tell(lines, about, quiet=quiet, as_json=as_json)
 

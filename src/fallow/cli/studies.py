@@ -32,7 +32,7 @@ def demo(
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Ten sites choose which digits to have labelled: a table and a page in about a minute."""
+    """Ten sites choose which digits to have labeled: a table and a page in about a minute."""
     from fallow.papers import KNOWN, RECIPES
     from fallow.papers.own.demo import ABOUT
     from fallow.report.final_table import final_table
@@ -58,7 +58,7 @@ def demo(
 
 def run(
     recipe: opt.RecipeName,
-    query: opt.Query = None,
+    strategy: opt.Query = None,
     seed: opt.Seed = 0,
     data: opt.Data = None,
     label: opt.Label = None,
@@ -84,11 +84,11 @@ def run(
     use_current_folder()
     recipe, data = opt.named_recipe(recipe, data)
     settings = opt.settings(set_, data, label, site, id=id_, drop=drop, columns=columns)
-    if query is not None and not query.strip():
-        opt.named_queries(query)  # says that it names none
+    if strategy is not None and not strategy.strip():
+        opt.named_strategies(strategy)  # says that it names none
     named: list[str] | None = None
-    if query is not None:
-        named = [query]
+    if strategy is not None:
+        named = [strategy]
     base, changes = opt.read_recipe(recipe, settings, named or ())
     chosen = with_settings(base, {"bounds": "false", **changes})
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
@@ -100,12 +100,12 @@ def run(
         as_json=as_json,
         track=tuple(track or ()),
     )
-    _study(setup, named, [seed], options, usual=[str(chosen.query)])
+    _study(setup, named, [seed], options, usual=[str(chosen.strategy)])
 
 
 def compare(
     recipe: opt.RecipeName,
-    query: opt.Queries = None,
+    strategy: opt.Queries = None,
     seeds: opt.Seeds = None,
     first_seed: opt.FirstSeed = 0,
     jobs: opt.Jobs = None,
@@ -134,11 +134,11 @@ def compare(
     use_current_folder()
     recipe, data = opt.named_recipe(recipe, data)
     settings = opt.settings(set_, data, label, site, id=id_, drop=drop, columns=columns)
-    queries = opt.named_queries(query)
-    base, changes = opt.read_recipe(recipe, settings, queries or ())
-    if any(key.split(".")[0] == "query" for key in changes):
+    strategies = opt.named_strategies(strategy)
+    base, changes = opt.read_recipe(recipe, settings, strategies or ())
+    if any(key.split(".")[0] == "strategy" for key in changes):
         raise ValueError(
-            "compare runs several strategies; name them with --query, not --set query"
+            "compare runs several strategies; name them with --strategy, not --set strategy"
         )
     chosen = with_settings(base, changes)
     wanted = range(first_seed, first_seed + (seeds or chosen.seeds))
@@ -156,7 +156,7 @@ def compare(
         cluster=cluster,
         track=tuple(track or ()),
     )
-    _study(setup, queries, wanted, options)
+    _study(setup, strategies, wanted, options)
 
 
 @dataclass(frozen=True)
@@ -205,31 +205,31 @@ def _study(
     console = opt.console(quiet=options.quiet or options.as_json)
     # before anything else: a package may be missing
     trackers = [build_tracker(name, setup.out) for name in dict.fromkeys(options.track)]
-    usual = list(usual or setup.recipe.queries)
-    queries: Sequence[str] = usual
+    usual = list(usual or setup.recipe.strategies)
+    strategies: Sequence[str] = usual
     suited: Suited | None = suit_strategies
     if named is not None:  # who names strategies gets them, or hears why not
-        queries = named
+        strategies = named
         suited = None
     with Waiting(console, f"reading {setup.recipe.data}") as waiting:
         setup, world = prepare_study(
             setup,
-            queries,
+            strategies,
             seeds[0],
             outline=options.dry_run,
             suited=suited,
             say=waiting.tell_bytes,
         )
     if named is None:
-        queries = setup.recipe.queries
-        changed = describe_change(usual, queries, world.dataset)
+        strategies = setup.recipe.strategies
+        changed = describe_change(usual, strategies, world.dataset)
         if changed:
             console.print(changed, markup=False, soft_wrap=True)
     cores = os.cpu_count() or 1
     jobs = options.jobs or max(1, cores // setup.threads)
-    cells = study_cells(setup.recipe, queries, seeds)
+    cells = study_cells(setup.recipe, strategies, seeds)
     console.print(describe_prepared(setup, world, cells), markup=False, soft_wrap=True)
-    power = describe_power(len(queries), len(seeds))
+    power = describe_power(len(strategies), len(seeds))
     if power:
         console.print(power, markup=False, soft_wrap=True)
     if options.dry_run:
@@ -281,7 +281,7 @@ def _say_failures(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> Non
     if failures:
         first = failures[0]
         error = Failed(
-            f"{len(failures)} of {len(cells)} runs failed; the first was {first.cell.query} with "
+            f"{len(failures)} of {len(cells)} runs failed; the first was {first.cell.strategy} with "
             f"seed {first.cell.seed}: {first.why}"
         )
         error.add_note(first.trace)  # shown by --debug

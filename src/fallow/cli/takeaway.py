@@ -24,7 +24,7 @@ def export_model(
     torch: Annotated[
         Path | None, typer.Option(metavar="FILE.pt2", help="Write a file of torch.export.")
     ] = None,
-    query: Query = None,
+    strategy: Query = None,
     seed: Annotated[
         int | None, typer.Option(help="Whose model; by default the first.")
     ] = None,
@@ -58,7 +58,7 @@ def export_model(
     about: dict[str, object] = {}
     lines = []
     with Waiting(opt.console(quiet=quiet or as_json), "exporting the model"):
-        model = read_model(study, query, seed, site, own_code=own_code)
+        model = read_model(study, strategy, seed, site, own_code=own_code)
         for format, path in files.items():
             if path is not None:
                 write_model(model, path, format=format, with_encoder=not without_encoder)
@@ -84,8 +84,8 @@ def cite(
     keep_private(study)
     if (study / SETTINGS).exists():
         agreed = SiteFolder.open(study).agreement
-        query = str(agreed.recipe.query)
-        text = cite_strategies(agreed.recipe, [query], policy=agreed.names)
+        strategy = str(agreed.recipe.strategy)
+        text = cite_strategies(agreed.recipe, [strategy], policy=agreed.names)
     else:
         text = cite_study(study, _choose_policy(study, own_code=own_code))
     if out is not None:
@@ -97,7 +97,7 @@ def cite(
 
 def read_model(
     study: Path,
-    query: str | None,
+    strategy: str | None,
     seed: int | None,
     site: str | None,
     *,
@@ -108,9 +108,11 @@ def read_model(
     from fallow.federation.site.predict import read_site_model
     from fallow.study.trained import read_trained
 
-    if (study / SETTINGS).exists() and not (query or seed or site):
+    if (study / SETTINGS).exists() and not (strategy or seed or site):
         return read_site_model(study)
-    return read_trained(study, query, seed, site, _choose_policy(study, own_code=own_code))
+    return read_trained(
+        study, strategy, seed, site, _choose_policy(study, own_code=own_code)
+    )
 
 
 def _choose_policy(study: Path, *, own_code: bool) -> NamePolicy:

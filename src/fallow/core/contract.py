@@ -49,7 +49,7 @@ class Contract:
     # the field of a method that makes it work so, with Gaussian noise: its δ; "": there is none
     delta_field: str = ""
     always_noisy: bool = False  # means nothing where no noise is added
-    weighs: bool = True  # in its totals a labelled row may weigh more or less than 1
+    weighs: bool = True  # in its totals a labeled row may weigh more or less than 1
     missing: str = "goes on with the sites that answer"
     # the paper chooses for every budget from nothing, not cycle by cycle
     one_pass: bool = False

@@ -12,24 +12,24 @@ class Event(TypedDict, total=False):
     """Something that happened: its kind, and what there is to say of it.
 
     A run says ``round``, ``query`` and ``scored``, and ``device`` where memory is short; a study
-    ``done`` and ``failed`` beside them, each with the ``query`` and the ``seed`` of the run; a
+    ``done`` and ``failed`` beside them, each with the ``strategy`` and the ``seed`` of the run; a
     coordinator also how its sites and their people are.  Whoever takes events looks at the kind
     first, and passes over kinds that it does not know.
     """
 
     event: Required[str]  # the kind
-    why: Any  # a sentence; how labelling ended
+    why: Any  # a sentence; how labeling ended
     # of a run
     cycle: int
     round: int
-    labelled: int
+    labeled: int
     accuracy: float | None
     mse: float | None
     bytes_up: int  # so far
     bytes_down: int
     epsilon: float  # what a site has spent on noise so far; of an exchange: what it cost
     # of a study
-    query: str
+    strategy: str
     seed: int
     cached: bool  # it was finished before
     # of an encoder: rows that are encoded, of so many
@@ -72,10 +72,10 @@ def stay_silent(event: Event) -> None:
     """Say nothing."""
 
 
-def name_run(event: Event, query: str, seed: int) -> Event:
+def name_run(event: Event, strategy: str, seed: int) -> Event:
     """An event of a run as an event of its study, which says of which run.
 
     >>> name_run({"event": "query", "cycle": 2}, "badge", 0)
-    {'event': 'query', 'cycle': 2, 'query': 'badge', 'seed': 0}
+    {'event': 'query', 'cycle': 2, 'strategy': 'badge', 'seed': 0}
     """
-    return {**event, "query": query, "seed": seed}
+    return {**event, "strategy": strategy, "seed": seed}

@@ -67,7 +67,7 @@ class Batch(NamedTuple):
     """One mini-batch, drawn on the CPU from named streams.
 
     x: (..., b, *shape); y: (..., b); weight: (..., b), 0 for padding; lr: a number or (..., 1);
-    counts: (..., C) labelled rows of each class at the site, (..., 0) without classes; round: that
+    counts: (..., C) labeled rows of each class at the site, (..., 0) without classes; round: that
     of the cycle, from 0.
 
     With ``training_config.mix`` as many rows of the pool come along, u: (..., b, *shape), to be

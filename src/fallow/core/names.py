@@ -109,7 +109,7 @@ TRAINING = ClassKind(
 )
 MODEL = ClassKind("model", base=nn.Module, members=("forward",))
 CLASS_KINDS: Mapping[str, ClassKind] = {
-    "fallow.queries": ClassKind(
+    "fallow.strategies": ClassKind(
         "query", is_method=True, members=("query",), is_function=True
     ),
     "fallow.training": TRAINING,

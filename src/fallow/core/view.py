@@ -13,7 +13,7 @@ from torch import Tensor
 from fallow.core.banks import Layout
 from fallow.core.types import Answer, SiteId, State
 
-Rows = Literal["pool", "labelled", "validation"]
+Rows = Literal["pool", "labeled", "validation"]
 
 
 class View(Protocol):
@@ -36,7 +36,7 @@ class View(Protocol):
     draws: bool  # the model has dropout layers
 
     @property
-    def pool(self) -> int: ...  # m, the number of unlabelled rows
+    def pool(self) -> int: ...  # m, the number of unlabeled rows
     @property
     def places(self) -> Tensor: ...  # (m,) where those stand among all rows of the site
     def answers(self, places: Tensor) -> Tensor: ...  # (k,) labels of rows that stand
@@ -120,7 +120,7 @@ class Release:
     """Counts of people on their way out: noise is added behind the verb, then ``post`` runs.
 
     counts: (C,) true counts; ``sensitivity``: the largest change of the counts, in L1, when one
-    labelled row is replaced by another; ``post``: from counts to what is sent, which sees nothing
+    labeled row is replaced by another; ``post``: from counts to what is sent, which sees nothing
     of the site but its argument; ``post_noisy``: where counts with noise are sent in another way;
     ``delta``: δ, where the noise is Gaussian.  Then the sensitivity is that in L2, numbers need not
     be counts, and nothing leaves where no noise is wanted.
@@ -143,7 +143,7 @@ class Release:
         if not 0 < self.sensitivity < math.inf:
             raise ValueError(
                 f"the sensitivity of a release is {self.sensitivity}; it must be above 0 and "
-                "finite: the largest change of the counts when one labelled row is replaced"
+                "finite: the largest change of the counts when one labeled row is replaced"
             )
         if not 0 <= self.delta < 1:
             raise ValueError(

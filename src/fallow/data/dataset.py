@@ -39,13 +39,13 @@ class Dataset:
     ... )
     >>> d
     Dataset(toy: 4 rows of 4, 2 classes, 1 test rows)
-    >>> d.task, d.n_classes, int(d.is_labelled.sum())
+    >>> d.task, d.n_classes, int(d.is_labeled.sum())
     ('classification', 2, 3)
     """
 
     name: str
     x: Tensor  # (n, ...) float32; images (n, c, h, w), normalised
-    y: Tensor  # (n,) int64, -1 unlabelled; or float32, then NaN
+    y: Tensor  # (n,) int64, -1 unlabeled; or float32, then NaN
     x_test: Tensor  # (m, ...) float32; m may be 0
     y_test: Tensor  # (m,) as y; every test row has its label
     classes: tuple[str, ...] = ()  # names by class id; empty for regression
@@ -91,7 +91,7 @@ class Dataset:
         return len(self.classes)
 
     @property
-    def is_labelled(self) -> Tensor:
+    def is_labeled(self) -> Tensor:
         """Which training rows come with a label: (n,) bool."""
         if self.task == "regression":
             return ~self.y.isnan()
@@ -307,12 +307,12 @@ def _check_labels(d: Dataset) -> None:
         if d.classes or d.y.isinf().any() or not d.y_test.isfinite().all():
             raise ValueError(
                 f"{d.name}: regression targets have no class names, are never "
-                "infinite, and are NaN (unlabelled) in training rows only"
+                "infinite, and are NaN (unlabeled) in training rows only"
             )
         return
     if len(set(d.classes)) != len(d.classes):
         raise ValueError(f"{d.name}: class names {d.classes} are not distinct; rename one")
-    if d.n_classes < 2 and (d.is_labelled.any() or len(d.y_test)):
+    if d.n_classes < 2 and (d.is_labeled.any() or len(d.y_test)):
         raise ValueError(
             f"{d.name} has labels but {d.n_classes} class names; give at least 2"
         )

@@ -61,10 +61,10 @@ class DataFacts(TypedDict):
     warnings: list[str]
 
 
-def describe_data(found: Dataset, *, comes_labelled: bool = True) -> DataFacts | None:
+def describe_data(found: Dataset, *, comes_labeled: bool = True) -> DataFacts | None:
     """The facts of a data set that was read from a person's own files; None of any other.
 
-    comes_labelled: else people label later, and it is no surprise that labels are few.
+    comes_labeled: else people label later, and it is no surprise that labels are few.
     """
     reading = found.reading
     if reading is None:
@@ -78,7 +78,7 @@ def describe_data(found: Dataset, *, comes_labelled: bool = True) -> DataFacts |
         classes.update(site["classes"])
     lost = [site["site"] for site in sites if site["kept"] == 0]
     warnings = _warn_of_sites(sites, lost)
-    if comes_labelled:
+    if comes_labeled:
         warnings += _warn_of_labels(found.classes, classes)
     return DataFacts(
         source=reading.source,
@@ -175,7 +175,7 @@ def _warn_of_labels(names: Sequence[str], classes: Mapping[str, int]) -> list[st
         )
     never = [name for name in names if classes[name] == 0]
     if never:
-        said.append(f"no row is labelled {join_some(never)}")
+        said.append(f"no row is labeled {join_some(never)}")
     return said
 
 

@@ -24,7 +24,7 @@ from fallow.encoders.rows import CHUNK, KINDS
 class Filling:
     """What sites put into empty cells, so that an encoder sees whole rows.
 
-    The totals are those of `training.scaling.Scaling`, over all rows at the sites, labelled or not,
+    The totals are those of `training.scaling.Scaling`, over all rows at the sites, labeled or not,
     never over test rows: of a number the mean, of a category the most frequent level.  Where there
     is no encoder they are told together with units of columns, and this is not asked.
 

@@ -43,7 +43,7 @@ class Fourier:
     deviation first, "none" takes rows as they are, "auto" divides in tables and not in pictures.
     half: features are rounded to float16.
 
-    Sites tell rows, totals and squares of each column, over all their rows, labelled or not: of
+    Sites tell rows, totals and squares of each column, over all their rows, labeled or not: of
     them follow the variances, and the mean of |x - x'|^2 is twice their sum.
 
     Notes

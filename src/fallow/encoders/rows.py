@@ -11,11 +11,11 @@ from fallow.core.view import Rows, View
 
 CHUNK = 4096  # rows: beside those of a site there is never a second copy of all
 PICTURES = 256
-KINDS: tuple[Rows, ...] = ("pool", "labelled", "validation")
+KINDS: tuple[Rows, ...] = ("pool", "labeled", "validation")
 
 
 def all_blocks(view: View, size: int = CHUNK) -> Iterator[Tensor]:
-    """Rows (b, d) in float64, labelled or not.
+    """Rows (b, d) in float64, labeled or not.
 
     Raises ValueError for NaN and infinite numbers, with their column.
     """
@@ -38,7 +38,7 @@ def check_finite(block: Tensor) -> None:
 
 
 def picture_blocks(view: View, size: int = PICTURES) -> Iterator[Tensor]:
-    """Rows as they are shaped, (b, *shape) in float64, labelled or not."""
+    """Rows as they are shaped, (b, *shape) in float64, labeled or not."""
     for which in KINDS:
         for rows in view.blocks(which, size):
             check_finite(rows.flatten(1).double())

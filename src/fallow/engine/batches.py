@@ -19,11 +19,11 @@ Streams = Callable[..., torch.Generator]
 
 @dataclass(frozen=True)
 class Job:
-    """Local training of one site: its labelled rows, where it starts, what it kept.
+    """Local training of one site: its labeled rows, where it starts, what it kept.
 
     x: (n, *shape); y: (n,); weight: (n,); ``streams(*name)``: the site's named random streams;
     ``own``: what the last `Fitted` left to stay; ``sent``: the model that was sent, where training
-    starts at another one; counts: (C,) labelled rows of each class; u: (m, *shape) rows of the
+    starts at another one; counts: (C,) labeled rows of each class; u: (m, *shape) rows of the
     pool, for training configurations that mix them in.
     """
 
@@ -94,7 +94,7 @@ def batches(job: Job, epoch: Epoch, size: int) -> Sequence[Tensor]:
 
 
 class Mix(NamedTuple):
-    """The second stream of an epoch: for each labelled row, in order, a row of the pool to stand
+    """The second stream of an epoch: for each labeled row, in order, a row of the pool to stand
     beside it, the place in the batch of that row's partner, and its share of the mixture."""
 
     rows: Tensor  # (n,)

@@ -193,7 +193,7 @@ class _PoolRows(NamedTuple):
 def _draw_pool_rows(job: Job, epoch: Epoch, size: int, mix: float) -> _PoolRows:
     """A site's rows of the pool in each step; its lines are its steps.
 
-    At a site without a pool a labelled row stands in for it, and weighs nothing.
+    At a site without a pool a labeled row stands in for it, and weighs nothing.
     """
     has_pool = len(job.u) > 0
     u = job.u

@@ -48,11 +48,11 @@ class Audit:
     Notes
     -----
     *Why this is unbiased.*  The rows without a label are U.  The query takes Q of them, and all of Q
-    is labelled, so its errors are known and not estimated.  Of the others, R, each has the known
+    is labeled, so its errors are known and not estimated.  Of the others, R, each has the known
     probability share x budget / |R| of its site; the errors of those that were drawn, divided by
     it, add up to those of R on average (Horvitz-Thompson).  That holds for any query, because Q is
     fixed when the draw is made.  The model under test was made before any of these labels was
-    there: it has trained on earlier audits, which are labelled rows like others and are not counted
+    there: it has trained on earlier audits, which are labeled rows like others and are not counted
     again.  So no row is counted under a model that has seen it, and nothing has to be left out.
 
     *What it is an estimate of.*  Of the model at the start of a cycle, on the rows that had no label

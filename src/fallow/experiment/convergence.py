@@ -28,7 +28,7 @@ def measure_training_loss(world: Simulation, state: State) -> float | None:
         labels = site.labels
         if not len(labels):
             continue
-        examples = site.seen[site.labelled].to(state["w"].dtype)
+        examples = site.seen[site.labeled].to(state["w"].dtype)
         view = SiteView(site, 0)
         outputs = view.outputs(training.deploy(state, site.memory), examples).double()
         if site.parts.classes:

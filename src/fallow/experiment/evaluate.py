@@ -127,7 +127,7 @@ def pseudo_labels(world: Simulation) -> PseudoLabels | None:
         return None
     sites = {name: site for name, site in world.members.items() if len(site.pool)}
     for site in sites.values():
-        if len(site.labelled) and "local" not in site.memory:
+        if len(site.labeled) and "local" not in site.memory:
             return None
     guess = [SiteView(site, 0).logits("local").argmax(1) for site in sites.values()]
     if not guess:

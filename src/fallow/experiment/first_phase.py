@@ -65,7 +65,7 @@ def phase_key(world: Simulation) -> str:
         json.dumps([about, versions_of(world.recipe)], sort_keys=True, default=str).encode()
     )
     for site in world.members.values():
-        h.update(site.labelled.numpy().tobytes())
+        h.update(site.labeled.numpy().tobytes())
         h.update(site.validation.numpy().tobytes())
     return h.hexdigest()[:32]
 

@@ -10,7 +10,7 @@ from dataclasses import is_dataclass, replace
 
 from torch import nn
 
-from fallow import queries, training
+from fallow import strategies, training
 from fallow.core.build import build, find
 from fallow.core.methods import Method, Methods, Query
 from fallow.core.names import OWN, NamePolicy
@@ -21,8 +21,8 @@ from fallow.engine.executors import AUTO, choose_executor, find_executor
 from fallow.engine.placement import Placement
 from fallow.experiment.audit import Audit
 from fallow.privacy import check_fit
-from fallow.queries import Random, Typical
 from fallow.settings.recipe import Recipe
+from fallow.strategies import Random, Typical
 from fallow.training import FedAvg, personal
 from fallow.training.exact_head import ExactHead
 from fallow.training.retention import Retention
@@ -32,9 +32,9 @@ WRONG_SITES = "flipped"
 """The word that stands for the sites whose labels are wrong, in a field that lists sites."""
 
 
-def is_shared(query: Method) -> bool:
+def is_shared(strategy: Method) -> bool:
     """Whether a query spends one budget of all sites, as its contract says."""
-    return query.contract.budget_of == "federation"
+    return strategy.contract.budget_of == "federation"
 
 
 def methods_of(
@@ -57,16 +57,16 @@ def methods_of(
     if _takes_training_config(trainer):
         fields["training_config"] = recipe.completed_training
     method = build(trainers, recipe.training.name, policy, **fields)
-    query = build(queries, recipe.query.name, policy, **recipe.query.fields)
-    if recipe.sites and recipe.sites < query.contract.cohort:
+    strategy = build(strategies, recipe.strategy.name, policy, **recipe.strategy.fields)
+    if recipe.sites and recipe.sites < strategy.contract.cohort:
         raise ValueError(
-            f"{recipe.query} compares sites and needs at least {query.contract.cohort}; the recipe "
-            f"has {recipe.sites}"
+            f"{recipe.strategy} compares sites and needs at least {strategy.contract.cohort}; the "
+            f"recipe has {recipe.sites}"
         )
-    if query.contract.not_solved and "least-squares" in method.contract.tags:
+    if strategy.contract.not_solved and "least-squares" in method.contract.tags:
         raise ValueError(
-            f"{recipe.query} does not suit {recipe.training}: {query.contract.not_solved}; choose "
-            "another query, or train with fedavg"
+            f"{recipe.strategy} does not suit {recipe.training}: {strategy.contract.not_solved}; "
+            "choose another strategy, or train with fedavg"
         )
     cohort = math.ceil(recipe.participation * recipe.sites - 1e-9)
     if method.contract.everyone and cohort < recipe.sites:
@@ -74,7 +74,10 @@ def methods_of(
             f"{recipe.training} needs all sites in every round, and participation="
             f"{recipe.participation:g} takes {cohort} of {recipe.sites}; set participation=1"
         )
-    contracts = {str(recipe.query): query.contract, str(recipe.training): method.contract}
+    contracts = {
+        str(recipe.strategy): strategy.contract,
+        str(recipe.training): method.contract,
+    }
     if recipe.head == "exact":
         _check_head(recipe, method)
         contracts["head=exact"] = ExactHead.contract
@@ -90,7 +93,7 @@ def methods_of(
     check_fit(recipe.privacy, contracts, cohort)
     found: Methods = {
         "initial": first,
-        "query": query,
+        "query": strategy,
         "training": method,
         "plain": FedAvg(),
         "scaling": Scaling(is_encoded=recipe.encoder is not None),
@@ -123,11 +126,11 @@ def _check_head(recipe: Recipe, method: Method) -> None:
         )
 
 
-def local_training_config(recipe: Recipe, query: Method) -> TrainingConfig | None:
-    """How the local model that ``query`` looks at is made; None where it is the last round's."""
+def local_training_config(recipe: Recipe, strategy: Method) -> TrainingConfig | None:
+    """How the local model that ``strategy`` looks at is made; None where it is the last round's."""
     source = recipe.local_source
     if source == "auto":
-        source = query.contract.local_source
+        source = strategy.contract.local_source
     if source == "last_round":
         return None
     if source == "scratch":

@@ -125,12 +125,12 @@ def _curve(fractions: Numbers, scores: Numbers) -> tuple[Floats, Floats]:
     y = np.asarray(scores, dtype=np.float64)
     if x.shape != y.shape or x.ndim != 1 or not len(x):
         raise ValueError(
-            f"{x.size} labelled fractions do not pair with {y.size} scores; give one "
+            f"{x.size} labeled fractions do not pair with {y.size} scores; give one "
             "score per point of the curve"
         )
     if (np.diff(x) <= 0).any():
         raise ValueError(
-            f"labelled fractions {x.tolist()} do not increase; give one per cycle"
+            f"labeled fractions {x.tolist()} do not increase; give one per cycle"
         )
     return x, y
 
@@ -159,7 +159,7 @@ def aulc(
 
 
 def labels_to_reach(fractions: Numbers, scores: Numbers, target: float) -> float | None:
-    """Smallest labelled fraction at which the (linearly joined) curve is at ``target``.
+    """Smallest labeled fraction at which the (linearly joined) curve is at ``target``.
 
     ``None`` when it never is; the first fraction when it starts there.  For errors, negate
     scores and target.
@@ -182,7 +182,7 @@ def labels_saved(
 ) -> float | None:
     """Share of labels saved on the way to the baseline's final score: 1 - f / f_baseline.
 
-    Both curves map labelled fraction to score, and both f are `labels_to_reach` of the last
+    Both curves map labeled fraction to score, and both f are `labels_to_reach` of the last
     score of ``baseline``.  Negative when more labels were needed; ``None`` when never reached.
 
     >>> round(labels_saved({0.1: 0.5, 0.2: 0.9}, baseline={0.1: 0.5, 0.2: 0.7}), 4)

@@ -48,7 +48,7 @@ class Chosen(TypedDict, total=False):
     penalty: float  # λ
     temperature: float  # T
     left_out: (
-        float  # on labelled rows that the head had not seen: accuracy in [0, 1], or mse
+        float  # on labeled rows that the head had not seen: accuracy in [0, 1], or mse
     )
 
 
@@ -104,7 +104,7 @@ class Record(TypedDict, total=False):
     """
 
     recipe: str
-    query: str
+    strategy: str
     training: str
     seed: int
     cycle: int
@@ -136,13 +136,11 @@ class Record(TypedDict, total=False):
     temperature: float
     left_out: float
     # labels and rows
-    labelled: int  # bought so far, those that validate among them
+    labeled: int  # bought so far, those that validate among them
     labels_validation: int
-    pool: int  # training rows of all sites, labelled or not
-    labelled_per_site: dict[
-        SiteId, list[int]
-    ]  # those that train, by class or in one number
-    labelled_per_class: list[int] | None
+    pool: int  # training rows of all sites, labeled or not
+    labeled_per_site: dict[SiteId, list[int]]  # those that train, by class or in one number
+    labeled_per_class: list[int] | None
     target_variance: float | None  # of the numbers to predict: the unit of ``mse``
     # costs
     seconds: float

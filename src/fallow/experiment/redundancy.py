@@ -1,4 +1,4 @@
-"""How much of what a site asks for its collaborators have labelled already."""
+"""How much of what a site asks for its collaborators have labeled already."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from torch.nn.functional import normalize
 
 from fallow.core.types import SiteId
 from fallow.experiment.environment import Simulation
-from fallow.queries.parts.committee import averages_at_site, personal_model
 from fallow.sites import LocalSite
 from fallow.sites.view import SiteView
+from fallow.strategies.parts.committee import averages_at_site, personal_model
 
 BROUGHT = "model/"
 
 
 def redundancy(world: Simulation) -> float | None:
-    """The mean over all rows that sites have just picked of the largest cosine to a labelled row of
+    """The mean over all rows that sites have just picked of the largest cosine to a labeled row of
     a collaborator, in the features of the site's own average.
 
     It looks into several sites at once, so only a simulation has it.  None where no site that
@@ -33,16 +33,16 @@ def redundancy(world: Simulation) -> float | None:
 
 def _nearest(site: LocalSite, world: Simulation) -> Tensor:
     """For each row that a site picked, (k,); (0,) without collaborators."""
-    labelled = site.seen[:0]
+    labeled = site.seen[:0]
     for name in collaborators(site):
         other = world.members[name]
-        labelled = torch.cat([labelled, other.seen[other.bought]])
+        labeled = torch.cat([labeled, other.seen[other.bought]])
     rows = site.memory["picks"]["rows"]
-    if len(labelled) == 0 or len(rows) == 0:
+    if len(labeled) == 0 or len(rows) == 0:
         return torch.zeros(0)
     view = SiteView(site, 0)
     picked = _directions(view, site.seen[rows])
-    known = _directions(view, labelled)
+    known = _directions(view, labeled)
     return (picked @ known.T).amax(1).float()
 
 

@@ -76,11 +76,11 @@ def open_data(
         found = held.read(recipe, read)
     else:
         found = read()
-    if not bool(found.is_labelled.all()):
+    if not bool(found.is_labeled.all()):
         # a simulated oracle can only answer what is known
-        found = _labelled_alone(found)
+        found = _labeled_alone(found)
     if len(found.x_test) == 0:
-        raise ValueError(f"{found.name} leaves no row to test on; give more labelled rows")
+        raise ValueError(f"{found.name} leaves no row to test on; give more labeled rows")
     if recipe.resplit:
         found = resplit(found, stream(seed, "test split", recipe.data))
     if recipe.features is not None:
@@ -92,9 +92,9 @@ def open_data(
     return found
 
 
-def _labelled_alone(found: Dataset) -> Dataset:
+def _labeled_alone(found: Dataset) -> Dataset:
     """The data set without the training rows that have no label, which is said."""
-    is_bare = ~found.is_labelled
+    is_bare = ~found.is_labeled
     why = "no label, and a simulation can only buy labels that are known"
     note = f"rows without a label left out: {int(is_bare.sum()):,} (a simulation knows none for them)"
     reading = found.reading
@@ -104,7 +104,7 @@ def _labelled_alone(found: Dataset) -> Dataset:
             names = [found.group_names[group] for group in found.groups.tolist()]
             sites = np.array(names, dtype=np.str_)
         reading = reading.without(why, count_at(sites, is_bare.numpy()))
-    kept = _keep_rows(found, found.is_labelled)
+    kept = _keep_rows(found, found.is_labeled)
     return replace(kept, notes=(*found.notes, note), reading=reading)
 
 

@@ -154,7 +154,7 @@ class Run:
             {
                 "event": "scored",
                 "cycle": cycle,
-                "labelled": last["labelled"],
+                "labeled": last["labeled"],
                 "accuracy": last["accuracy"],
                 "mse": last["mse"],
                 "bytes_up": last["bytes_up"],
@@ -331,14 +331,14 @@ class Run:
         self.say({"event": "query", "cycle": cycle})
         started = time.perf_counter()
         shown = Disclosure()
-        query = self.world.methods["query"]
+        strategy = self.world.methods["query"]
         turn = cycle * self.recipe.queries_per_cycle + part
         ask = self._ask(step, "query", turn, shown)
         if part == 0:
             held = server_parts(self.world.methods)
             sent = {name: value for name, value in state.items() if name not in held}
             ask.fit(None, "global", None, **sent)
-            training_config = local_training_config(self.recipe, query)
+            training_config = local_training_config(self.recipe, strategy)
             if training_config is not None:
                 ask.fit(training_config, "local", None, **sent)
         budget = share
@@ -350,7 +350,7 @@ class Run:
             draw = stream(self.world.seed, "audit", cycle)
             drawn = self.world.methods["audit"].divide(budget, draw)
             to_choose = {site: n - drawn[site] for site, n in budget.items()}
-        memo = query.query(ask, to_choose, memo)
+        memo = strategy.query(ask, to_choose, memo)
         ask.flush()
         if "audit" in self.world.methods:
             beside = self._ask(f"{step}/audit", "audit", cycle, shown, cohort=ask.cohort)

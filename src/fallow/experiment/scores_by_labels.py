@@ -17,7 +17,7 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 WORDS: dict[Source, str] = {
     "test": "test rows",
     "audit": "rows drawn by chance",
-    "left-out": "labelled rows, each left out",
+    "left-out": "labeled rows, each left out",
 }
 
 
@@ -81,7 +81,7 @@ def choose_source(points: Mapping[Source, Sequence[Point]]) -> Source:
 def _score_of(records: Sequence[Record], source: Source) -> Point | None:
     """The score of a cycle, from the records of its rounds that count; None where there is none."""
     last = records[-1]
-    bought = last.get("labelled")
+    bought = last.get("labeled")
     if bought is None:
         return None
     labels = float(bought)

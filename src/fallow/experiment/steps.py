@@ -138,7 +138,7 @@ def check_picked(
             if name:
                 where = f"at site {name}"
             raise ValueError(
-                f"{world.recipe.query} picked {n} rows {where} in cycle {cycle}, beyond its "
+                f"{world.recipe.strategy} picked {n} rows {where} in cycle {cycle}, beyond its "
                 f"budget of {budget[name]}"
             )
 
@@ -245,7 +245,7 @@ def build_record(
 ) -> Record:
     """One evaluation of a phase that is ``done``, as it is written.
 
-    Labels by site and by class are those that train; ``labelled`` are all that were bought.  Real
+    Labels by site and by class are those that train; ``labeled`` are all that were bought.  Real
     sites tell how many they have and not of which class.
     """
     recipe = world.recipe
@@ -260,16 +260,16 @@ def build_record(
         variance = world.variance
     record: Record = {
         "recipe": recipe.name,
-        "query": str(recipe.query),
+        "strategy": str(recipe.strategy),
         "training": str(recipe.training),
         "seed": world.seed,
         "cycle": cycle,
         **evaluation,  # type: ignore[typeddict-item]  # mypy: it could have more keys
-        "labelled": trained_on + done["held"],
+        "labeled": trained_on + done["held"],
         "labels_validation": done["held"],
         "pool": sum(world.sizes.values()),
-        "labelled_per_site": labels,
-        "labelled_per_class": by_class,
+        "labeled_per_site": labels,
+        "labeled_per_class": by_class,
         "target_variance": variance,
         "seconds": spent.seconds,
         "bytes_up": spent.shown.bytes_up,

@@ -13,14 +13,14 @@ def targets_of(world: Simulation, ask: Ask) -> State | None:
     """The units of the numbers to predict, and the sites told; None where there are classes, where
     the recipe wants none, and before anything was bought.
 
-    "labelled" asks for totals over the labels bought.  "oracle" reads all training rows, labelled
+    "labeled" asks for totals over the labels bought.  "oracle" reads all training rows, labeled
     or not, as published comparisons do: only a simulation can.
     """
     how = world.recipe.target_scale
-    is_bought = any(len(site.labelled) for site in world.members.values())
+    is_bought = any(len(site.labeled) for site in world.members.values())
     if world.dataset.classes or how == "none" or not is_bought:
         return None
-    if how == "labelled":
+    if how == "labeled":
         return world.methods["scaling"].of_targets(ask)
     y = world.dataset.y.double()
     mean = y.mean()

@@ -67,7 +67,7 @@ class Agreement:
     authority: the certificate (PEM) by which they know its machine; None where that is agreed on
     elsewhere.  smallest: scores over fewer test rows leave no site.  bounds: how unusual an answer
     may be before the coordinator does not count it, or not in full.  guideline: how samples are to
-    be labelled, plain text that people read beside each; None: no word on it.  link: what carries
+    be labeled, plain text that people read beside each; None: no word on it.  link: what carries
     messages, a name of `fallow.network.links.LINKS`.  names: whose classes the
     recipe may name, as the machine that reads it has decided: it is no part of what was agreed on.
     An agreement with another name cannot be made, so whatever is built of one has passed that gate.
@@ -292,7 +292,7 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         )
     if recipe.target_scale == "oracle" and schema.task == "regression":
         raise ValueError(
-            "target_scale 'oracle' reads labels that nobody has given yet; use 'labelled' or 'none'"
+            "target_scale 'oracle' reads labels that nobody has given yet; use 'labeled' or 'none'"
         )
     title = ""
     if recipe.data == name:  # else it speaks of other data
@@ -326,7 +326,7 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         test="own",
         device="none",  # each site has a machine of its own
         precision="float32",
-        queries=(str(recipe.query),),
+        strategies=(str(recipe.strategy),),
         reference=None,
         seeds=1,
         bounds=(),

@@ -104,7 +104,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     people = People(recipe.privacy.secure_sum, schema.task == "classification")
     _check_shown(agreement, methods["training"], "training", recipe.training)
     if isinstance(methods["query"], Showing):  # others show means of several rows
-        _check_shown(agreement, methods["query"], "query", recipe.query)
+        _check_shown(agreement, methods["query"], "query", recipe.strategy)
     _check_tuned(agreement, methods)
     return BuiltStudy(
         model=model,

@@ -36,7 +36,7 @@ class CardFacts:
     """What the writer of a card knows.
 
     owner: the coordinator or a site.  labels: of each site that the writer knows of, how many train
-    (``labelled``) and validate (``held``).  scores: name -> value, None for what is not told.
+    (``labeled``) and validate (``held``).  scores: name -> value, None for what is not told.
     left: what left the sites, as rows of a `Disclosure`.  is_own: sites use models of their own.
     """
 
@@ -127,7 +127,7 @@ def _describe_column(column: Column) -> str:
 
 
 def _describe_labels(labels: Mapping[str, int]) -> str:
-    trained = str(labels.get("labelled", 0))
+    trained = str(labels.get("labeled", 0))
     held = labels.get("held", 0)
     if not held:
         return trained
@@ -141,9 +141,10 @@ def _describe_methods(agreement: Agreement, methods: Methods) -> Iterator[str]:
         contract = by_owner["encoder"].contract
         yield f"- Encoder: {recipe.encoder}, {contract.title}{_describe_paper(contract)}"
     yield f"- Model: {recipe.model}"
-    for part, title in PARTS.items():
-        contract = by_owner[part].contract
-        yield f"- {title}: {getattr(recipe, part)}, {contract.title}{_describe_paper(contract)}"
+    specs = {"training": recipe.training, "query": recipe.strategy}
+    for owner, title in PARTS.items():
+        contract = by_owner[owner].contract
+        yield f"- {title}: {specs[owner]}, {contract.title}{_describe_paper(contract)}"
     yield f"- {recipe.cycles} cycles of {recipe.rounds} rounds, seed {agreement.seed}"
 
 

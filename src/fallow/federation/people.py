@@ -273,7 +273,7 @@ def _find_picks(at: Office, step: str) -> State | None:
 
 def _count_labels(site: LocalSite) -> dict[str, int]:
     return {
-        "labelled": len(site.labelled),
+        "labeled": len(site.labeled),
         "held": len(site.validation),
         "pool": len(site.pool),
     }
@@ -313,8 +313,8 @@ def _predict(at: Office, cycle: int, rows: Tensor) -> list[Reasons]:
     """What the model that the query looked at predicts for each of the rows, (k,); nothing where it
     looked at none, as for the first labels."""
     site = at.site
-    query = site.method("query")
-    wanted = [getattr(query, "model", None), *query.contract.needs]
+    strategy = site.method("query")
+    wanted = [getattr(strategy, "model", None), *strategy.contract.needs]
     by = None
     for name in wanted:
         if name in MODELS and name in site.memory:
@@ -322,7 +322,7 @@ def _predict(at: Office, cycle: int, rows: Tensor) -> list[Reasons]:
             break
     if by is None or cycle < 0 or not len(rows):
         return [{} for _ in rows]
-    if not len(site.labelled):
+    if not len(site.labeled):
         by = "global"  # as `View.model` has it
     view = SiteView(site, cycle)
     outputs = view.look(view.model(by), site.seen[rows])[1]

@@ -306,7 +306,7 @@ def schema_of(
     say: Callable[[str], None] = _say_nothing,
 ) -> Schema:
     """The schema of an example: a .csv or .parquet table, a .npz file of arrays, or a folder of
-    images in ``class/*`` and ``unlabelled/*``.
+    images in ``class/*`` and ``unlabeled/*``.
 
     A column whose cells are all numbers is a number, any other becomes its texts, sorted; units and
     limits are for people to write down.  One with an empty cell may be empty at the sites, too.

@@ -329,7 +329,7 @@ def _federation_section(agreement: Agreement) -> Table:
             section,
             "guideline",
             agreement.guideline,
-            about="how samples are to be labelled: plain text, which people read beside each",
+            about="how samples are to be labeled: plain text, which people read beside each",
         )
     return section
 

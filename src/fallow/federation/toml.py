@@ -24,7 +24,7 @@ PLACED = (
     "partition",
     "sites",
     "test",
-    "queries",
+    "strategies",
     "seeds",
     "bounds",
 )
@@ -34,10 +34,10 @@ WHERE_USED = {"encoder": "what makes features of rows, the same at every site"}
 SAID = {
     "model": "the model that is trained",
     "training": "how the models of all sites become one (or one for each site)",
-    "query": "who chooses the rows that people label",
+    "strategy": "who chooses the rows that people label",
     "training_config": "training at a site in one round",
     "rounds": "exchanges of models in one cycle",
-    "cycles": "times that sites choose rows to be labelled",
+    "cycles": "times that sites choose rows to be labeled",
     "initial": "first labels: a share of all rows, or labels a site",
     "per_cycle": "labels of a cycle, in the same way",
     "validation": "share of the labels that is held back to choose the best model",

@@ -48,12 +48,12 @@ def from_datasets(
     """A data set from one of the package ``datasets`` (``fallow[huggingface]``), with its names of
     classes in their order.
 
-    label: the column of labels; of a ``ClassLabel``, -1 and None are unlabelled.
+    label: the column of labels; of a ``ClassLabel``, -1 and None are unlabeled.
     site: the column that says which site holds a row.  id: the column of row names.
     rows: the column that is the rows: images of one size, or lists of numbers such as embeddings.
     None: the one column of images, if there is one; else the other columns are a table, by the
     rules of `fallow.from_frame`, and so are drop, columns, task and drop_rows.
-    test: another split, with the same columns; without it 20 % of the labelled rows are held out.
+    test: another split, with the same columns; without it 20 % of the labeled rows are held out.
     Raises ValueError for a ``DatasetDict`` (give its splits), an absent column, images of several
     sizes, and whatever `fallow.from_frame` and `fallow.from_arrays` refuse.
     """

@@ -63,7 +63,7 @@ COUNTS = frozenset(
         "declined",
         "held",
         "hits",
-        "labelled",
+        "labeled",
         "n",
         "open",
         "pool",
@@ -74,7 +74,7 @@ COUNTS = frozenset(
 )
 """Fields that count rows of a site: where one is a single number it is 0 or more, and no more
 than the site has."""
-STANDING = ("labelled", "held", "pool")
+STANDING = ("labeled", "held", "pool")
 PEOPLE = {
     "hello": ("rows", "test", *STANDING),
     "ask": ("asked",),
@@ -175,8 +175,8 @@ class ResponseCheck:
     schema: the digest that a site must name.
     dtype: of models; bounds: how unusual an answer may be.
     last: the norms of the model that sites were brought last, by its parts.
-    masses: the weight of the labelled rows of which each site sent products last.
-    has_weights: whether a labelled row can weigh more or less than 1 in products.
+    masses: the weight of the labeled rows of which each site sent products last.
+    has_weights: whether a labeled row can weigh more or less than 1 in products.
     has_units: whether rows of products are in units in which those of all sites have a mean square
         length of 1.
     with_statistics: the owners of verbs ("query", "training") whose models for an average come
@@ -322,7 +322,7 @@ class ResponseCheck:
         return cut_weights(answers, requests, self.bounds)
 
     def check_progress(self, site: SiteId, answer: Received) -> Answer:
-        """The answer, if it says how labelling goes."""
+        """The answer, if it says how labeling goes."""
         _check_whole(answer, tuple(answer))
         checked = self.check_plain(site, answer)
         told = sum(int(answer.get(name, 0)) for name in DONE)
@@ -357,18 +357,18 @@ class ResponseCheck:
                 f"asked is {answer['asked']}, answered and declined are {settled} together, and "
                 f"{most_asked} questions were allowed"
             )
-        labels = answer["labelled"] + answer["held"]
+        labels = answer["labeled"] + answer["held"]
         most = self.labels.get(site, WHOLE)
         if labels > most:
             raise ValueError(
-                f"labelled and held are {labels} together, and the site brought or was asked for "
+                f"labeled and held are {labels} together, and the site brought or was asked for "
                 f"{most} labels"
             )
         total = labels + answer["pool"]
         rows = self.rows.get(site, WHOLE)
         if total > rows:
             raise ValueError(
-                f"labelled, held and pool are {total} together, and the site has {rows} rows"
+                f"labeled, held and pool are {total} together, and the site has {rows} rows"
             )
 
     def _find_over_budget(
@@ -392,7 +392,7 @@ class ResponseCheck:
     def _check_weight(self, site: SiteId, request: Request, answer: Received) -> None:
         """Raise ValueError for more rows in an average than the site has labels."""
         if are_noisy_products(answer):
-            self._check_labelled(site, answer)
+            self._check_labeled(site, answer)
         n = number_of(answer.get(ROWS))
         if n is None or request.owner == "people":
             return
@@ -419,19 +419,19 @@ class ResponseCheck:
             raise ValueError(f"rows are {together:g} together, and the site has {most}")
 
     def _check_products(self, site: SiteId, answer: Received) -> None:
-        """Raise ValueError for products that cannot be those of the site's labelled rows.
+        """Raise ValueError for products that cannot be those of the site's labeled rows.
 
         Rows count by the weights of classes and of queries, of which none is above the number of
         all rows: those of classes share the labels, those of queries stand for rows.
         """
-        rows = self._check_labelled(site, answer)
+        rows = self._check_labeled(site, answer)
         n = number_of(answer[ROWS])
         if n is None:
             raise ValueError(f"{ROWS} is {answer[ROWS]!r:.40}, which is no number")
         heaviest = sum(self.rows.values()) or WHOLE
         if n > rows * heaviest:
             raise ValueError(
-                f"{ROWS} is {n:g}, and {rows:g} labelled rows of a study of {heaviest} rows weigh "
+                f"{ROWS} is {n:g}, and {rows:g} labeled rows of a study of {heaviest} rows weigh "
                 f"{rows * heaviest:g} at most"
             )
         if not self.has_weights and (why := find_fault_in_weight(n, rows)):
@@ -442,7 +442,7 @@ class ResponseCheck:
         self.masses[site] = n
 
     def find_longest(self, sites: Sequence[SiteId], n: float) -> float:
-        """The most that Σ s |z|² over the labelled rows of these sites can be, their weight being
+        """The most that Σ s |z|² over the labeled rows of these sites can be, their weight being
         ``n``; infinite where units do not say.
 
         Units follow from totals over all rows, in which a site may count for less than its rows
@@ -464,7 +464,7 @@ class ResponseCheck:
         return LONGEST * heaviest * together
 
     def _check_losses(self, site: SiteId, answer: Received) -> None:
-        """Raise ValueError for losses on labelled rows that rows of their weight cannot have."""
+        """Raise ValueError for losses on labeled rows that rows of their weight cannot have."""
         if not are_losses(answer):
             return
         heaviest = sum(self.rows.values()) or WHOLE
@@ -472,8 +472,8 @@ class ResponseCheck:
         if why := find_fault_in_losses(answer, self.masses.get(site, most)):
             raise ValueError(why)
 
-    def _check_labelled(self, site: SiteId, answer: Received) -> float:
-        """How many labelled rows an answer is of; ValueError for more than the site can have."""
+    def _check_labeled(self, site: SiteId, answer: Received) -> float:
+        """How many labeled rows an answer is of; ValueError for more than the site can have."""
         rows = number_of(answer["rows"])
         most = self.labels.get(site, WHOLE)
         if rows is None or not 0 <= rows <= most:

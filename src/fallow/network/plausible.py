@@ -27,11 +27,11 @@ BY_ROWS = {
     *(("encoder", verb) for verb in ("moments", "contrast", "patches", "colours")),
 }
 BY_LABELS = {
-    *(("scaling", verb) for verb in ("labelled", "deviation")),
+    *(("scaling", verb) for verb in ("labeled", "deviation")),
     *(("training", verb) for verb in ("centre", "columns", "normal")),
 }
 """Sums, by who asks for them and by their verb, to which a site adds over all its rows or its
-labelled ones: what encoders are fitted to, units of columns and of numbers, and least squares at
+labeled ones: what encoders are fitted to, units of columns and of numbers, and least squares at
 the server."""
 
 
@@ -205,7 +205,7 @@ def _find_beyond(
 # -- products of rows -------------------------------------------------------------------------
 
 PRODUCTS = frozenset({"n", "rows", "features", "answers", "products", "cross", "squares"})
-"""Fields of an answer with products of labelled rows: for a head in closed form."""
+"""Fields of an answer with products of labeled rows: for a head in closed form."""
 NOISY = frozenset({"rows", "noisy"})
 """Fields of an answer with such products behind Gaussian noise."""
 BELOW = 1e-6  # of the largest square: what rounding makes of an eigenvalue of 0
@@ -215,17 +215,17 @@ can exceed; 2 before units, where candidates of an encoder are compared."""
 
 
 def are_products(answer: Mapping[str, object]) -> bool:
-    """Whether an answer has the products of labelled rows."""
+    """Whether an answer has the products of labeled rows."""
     return answer.keys() >= PRODUCTS
 
 
 def are_noisy_products(answer: Mapping[str, object]) -> bool:
-    """Whether an answer has the products of labelled rows with noise, and their number."""
+    """Whether an answer has the products of labeled rows with noise, and their number."""
     return answer.keys() >= NOISY
 
 
 def is_weighted(answer: Mapping[str, object]) -> bool:
-    """Whether an answer's ``n`` is the weight of labelled rows, and no count of them."""
+    """Whether an answer's ``n`` is the weight of labeled rows, and no count of them."""
     return are_products(answer) or answer.keys() == {ROWS, "features"}
 
 
@@ -274,7 +274,7 @@ def find_fault_in_weight(n: float, rows: float, tolerance: float = BELOW) -> str
     if abs(n - rows) <= tolerance * max(rows, 1.0):
         return None
     return (
-        f"{ROWS} is {n:g}, and each of {rows:g} labelled rows weighs 1 in this study: they weigh "
+        f"{ROWS} is {n:g}, and each of {rows:g} labeled rows weighs 1 in this study: they weigh "
         f"{rows:g}"
     )
 
@@ -302,7 +302,7 @@ def find_fault_in_length(answer: Mapping[str, object], longest: float) -> str | 
 # -- losses on rows that a head has not seen --------------------------------------------------
 
 LOSSES = frozenset({"squared", "right", "log"})
-"""Fields of an answer with losses on labelled rows, of classes; of numbers it is the first alone."""
+"""Fields of an answer with losses on labeled rows, of classes; of numbers it is the first alone."""
 FARTHEST = 10.0
 """How far an output is from the truth at most, as sites cut it (`ridge.MOST_AWAY`)."""
 HOTTEST = 1000.0  # the largest temperature of the grid
@@ -310,7 +310,7 @@ TOGETHER = ""  # in place of a site's name: all of them, behind masks
 
 
 def are_losses(answer: Mapping[str, object]) -> bool:
-    """Whether an answer has losses on labelled rows and nothing else but what a sum adds."""
+    """Whether an answer has losses on labeled rows and nothing else but what a sum adds."""
     return "right" in answer and answer.keys() - {"sites"} <= LOSSES
 
 
@@ -325,7 +325,9 @@ def find_fault_in_losses(
     room = mass * (1 + tolerance) + tolerance
     right = torch.as_tensor(answer["right"], dtype=torch.float64)
     if bool((right > room).any()):
-        return f"right is {float(right.max()):g}, and the labelled rows weigh {mass:g} together"
+        return (
+            f"right is {float(right.max()):g}, and the labeled rows weigh {mass:g} together"
+        )
     if right.ndim and "log" in answer:
         log = torch.as_tensor(answer["log"], dtype=torch.float64)
         most = 2 * FARTHEST * HOTTEST + HOTTEST

@@ -45,7 +45,7 @@ from fallow.sites.in_process import Routes
 from fallow.storage.plain import plain
 
 GLANCE = 120.0
-"""Seconds that sites have to say how labelling goes; a later answer is not heard."""
+"""Seconds that sites have to say how labeling goes; a later answer is not heard."""
 
 # what is noted
 AGAIN = "again/"  # of a step: how often it was asked anew
@@ -210,7 +210,7 @@ class Remote:
         return join_proofs(self.keys.sites, signatures)
 
     def progress(self) -> dict[SiteId, Answer]:
-        """How labelling goes at the sites that say so soon; changes nothing."""
+        """How labeling goes at the sites that say so soon; changes nothing."""
         key = f"progress/{secrets.token_hex(8)}"  # an earlier one's late answer is another one's
         orders = {
             site: self._make_order(site, key, body=None, errand="progress", further=0)

@@ -27,7 +27,7 @@ KNOWN = known_of(PAPERS)
 
 RECIPES: dict[str, Recipe] = recipes_of(PAPERS)
 
-QUERIES = ("random", "entropy", "ahfal")
+STRATEGIES = ("random", "entropy", "ahfal")
 """What is compared where a file names no strategies."""
 
 
@@ -47,7 +47,7 @@ def find_recipe(
     training algorithm.
 
     >>> demo = find_recipe("demo")
-    >>> demo.data, demo.sites, demo.queries[:2]
+    >>> demo.data, demo.sites, demo.strategies[:2]
     ('digits', 10, ('random', 'margin'))
     """
     if not name.endswith(".toml"):
@@ -84,7 +84,7 @@ def find_recipe(
         usual: dict[str, object] = {"name": path.stem}
     else:
         start = None
-        usual = {"name": path.stem, "queries": QUERIES}
+        usual = {"name": path.stem, "strategies": STRATEGIES}
         if "training" not in said:
             usual["training"] = default_training(said, named)
         usual["training_config"] = {}  # of the model family

@@ -27,7 +27,7 @@ MOST = 1e6
 class Privacy:
     """What is done to an answer before it leaves its site.
 
-    ``epsilon`` protects one labelled row in the counts that a query releases; releases add up
+    ``epsilon`` protects one labeled row in the counts that a query releases; releases add up
     (sequential composition), because the first labels are in every later histogram.  ``bound``:
     the largest absolute value that a site may add to a masked sum, where the method declares none;
     the larger it is the coarser the sum.

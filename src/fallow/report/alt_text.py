@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from fallow.core.words import join_words
-from fallow.report.final_table import FinalTable, digits_of, label_of, number, rank_queries
+from fallow.report.final_table import (
+    FinalTable,
+    digits_of,
+    label_of,
+    number,
+    rank_strategies,
+)
 from fallow.report.findings.labels import minority_share, over_cycles
 from fallow.study.by_class import class_means, class_names, class_scores
 from fallow.study.records import ClassCounts, StudyRecords
@@ -15,9 +21,9 @@ MOST = 4
 """So many strategies are named beside the first."""
 
 
-def _value(study: StudyRecords, query: str) -> float:
+def _value(study: StudyRecords, strategy: str) -> float:
     """The mean final score, accuracies in per cent."""
-    return study.scale * fmean(study.final(query).values())
+    return study.scale * fmean(study.final(strategy).values())
 
 
 def _unit(study: StudyRecords) -> tuple[str, str]:
@@ -29,7 +35,7 @@ def _unit(study: StudyRecords) -> tuple[str, str]:
 
 def curves(study: StudyRecords) -> str:
     """Who ends best, and how far behind the others end."""
-    ended = [query for query in rank_queries(study) if study.final(query)]
+    ended = [strategy for strategy in rank_strategies(study) if study.final(strategy)]
     what = "error"
     if study.measure == "accuracy":
         what = "accuracy"
@@ -45,19 +51,19 @@ def curves(study: StudyRecords) -> str:
     text = f"{about} {label_of(best, study.study)} ends best at {number(top, digits)}{unit}"
 
     gaps = []
-    for query in rest[:MOST]:
-        gap = number(abs(top - _value(study, query)), digits)
-        gaps.append(f"{label_of(query, study.study)} by {gap}{points}")
+    for strategy in rest[:MOST]:
+        gap = number(abs(top - _value(study, strategy)), digits)
+        gaps.append(f"{label_of(strategy, study.study)} by {gap}{points}")
     if gaps:
         text += f", ahead of {join_words(gaps)}"
     if len(rest) > MOST:
         text += f"; {len(rest) - MOST} more end behind"
 
     bounds = []
-    for query in study.bounds:
-        if study.final(query):
-            score = number(_value(study, query), digits)
-            bounds.append(f"{label_of(query, study.study)} at {score}{unit}")
+    for strategy in study.bounds:
+        if study.final(strategy):
+            score = number(_value(study, strategy), digits)
+            bounds.append(f"{label_of(strategy, study.study)} at {score}{unit}")
     if bounds:
         text += f". Upper bounds: {join_words(bounds)}"
     return f"{text}."
@@ -88,7 +94,7 @@ def differences(final: FinalTable) -> str:
 def classes(study: StudyRecords) -> str:
     """The class that is learned worst, and who learns it best."""
     scores = class_scores(study)
-    means = class_means([of_query.mean for of_query in scores])
+    means = class_means([of_strategy.mean for of_strategy in scores])
     known = [(mean, which) for which, mean in enumerate(means) if mean is not None]
     if not known:
         return "Test accuracy of each class."
@@ -96,7 +102,9 @@ def classes(study: StudyRecords) -> str:
 
     low, worst = min(known)
     high, best = max(known)
-    at_worst = [(of_query.mean[worst] or 0.0, of_query.query) for of_query in scores]
+    at_worst = [
+        (of_strategy.mean[worst] or 0.0, of_strategy.strategy) for of_strategy in scores
+    ]
     ahead, leader = max(at_worst)
     return (
         f"Test accuracy of each class. The worst learned is {names[worst]} with "
@@ -127,10 +135,10 @@ def partition(part: ClassCounts) -> str:
 def balance(study: StudyRecords) -> str:
     """Who bought most of the rarer classes."""
     shares = {}
-    for query in study.strategies:
-        last = over_cycles(study, query, minority_share)
+    for strategy in study.strategies:
+        last = over_cycles(study, strategy, minority_share)
         if last:
-            shares[label_of(query, study.study)] = fmean(last[max(last)])
+            shares[label_of(strategy, study.study)] = fmean(last[max(last)])
     if not shares:
         return "How even the labels are over cycles."
     ordered = sorted(shares, key=lambda name: -shares[name])

@@ -49,7 +49,7 @@ def line_cells(line: TaskLine) -> list[str]:
     if line.holm is not None:
         holm = p_text(line.holm)
     return [
-        line.query,
+        line.strategy,
         area,
         f"{100 * line.few:.1f}",
         f"{100 * line.most:.1f}",
@@ -78,7 +78,7 @@ def describe_verdict(verdict: Verdict) -> str:
         f'(Holm p {p_text(verdict.holm)}, p of "worse by {100 * MARGIN:.1f}" '
         f"{p_text(verdict.not_worse)})"
     )
-    who = f"{verdict.task}: {verdict.query}"
+    who = f"{verdict.task}: {verdict.strategy}"
     if verdict.outcome == "open":
         return f"{who} against {verdict.rival}, the best rival: {OUTCOMES['open']}; {found}"
     joined = {"better": "is better than", "worse": "is worse than"}

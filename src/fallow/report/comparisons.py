@@ -28,9 +28,9 @@ def unit_of(study: StudyRecords) -> str:
     return "mean squared error"
 
 
-def score_text(study: StudyRecords, query: str) -> str:
+def score_text(study: StudyRecords, strategy: str) -> str:
     """The final score of a strategy, mean ± standard deviation."""
-    final = study.final(query)
+    final = study.final(strategy)
     if not final:
         return NOTHING
     spread = spread_of([study.scale * score for score in final.values()])
@@ -67,7 +67,7 @@ def settings(study: StudyRecords, key: str) -> Blocks:
     rows = []
     for pair, comparison in tests:
         plain = label_of(pair.against, study.study)
-        scores = [score_text(study, pair.against), score_text(study, pair.query)]
+        scores = [score_text(study, pair.against), score_text(study, pair.strategy)]
         rows.append([plain, pair.what, *scores, *tested_cells(study, comparison)])
     table = Table(
         "The same strategy with and without a setting",
@@ -88,11 +88,11 @@ def codes(study: StudyRecords, key: str) -> Blocks:
     rows = []
     for pair, comparison in tests:
         names = [pair.what, label_of(pair.against, study.study)]
-        scores = [score_text(study, pair.query), score_text(study, pair.against)]
+        scores = [score_text(study, pair.strategy), score_text(study, pair.against)]
         rows.append([*names, *scores, *tested_cells(study, comparison)])
     text = "Differences are code minus paper, seed by seed."
 
-    nan = [_nan_sites(study, pair.query) for pair, _ in tests]
+    nan = [_nan_sites(study, pair.strategy) for pair, _ in tests]
     if any(nan):
         header.append("NaN sites")
         for row, sites in zip(rows, nan, strict=True):
@@ -105,18 +105,18 @@ def codes(study: StudyRecords, key: str) -> Blocks:
     return [table, Note(text), *few(tests)]
 
 
-def _nan_sites(study: StudyRecords, query: str) -> str:
+def _nan_sites(study: StudyRecords, strategy: str) -> str:
     """``9.3 of 10``: sites with NaN scores, mean over cycles and seeds; empty if not noted."""
 
     def count_nan_sites(row: Record) -> float | None:
         return read_number(row, "nan_sites")
 
-    by_cycle = over_cycles(study, query, count_nan_sites)
+    by_cycle = over_cycles(study, strategy, count_nan_sites)
     counts = [count for of_seeds in by_cycle.values() for count in of_seeds]
     if not counts:
         return ""
     n_sites = 0
-    for cell in study.of(query):
+    for cell in study.of(strategy):
         for row in cell.records:
-            n_sites = max(n_sites, len(row.get("labelled_per_site") or ()))
+            n_sites = max(n_sites, len(row.get("labeled_per_site") or ()))
     return f"{fmean(counts):.1f} of {n_sites}"

@@ -35,11 +35,11 @@ MOST_NAMED = 12
 MASKED = "the server: totals only; every part was masked"
 NOISE = (
     "ε is the most that one site spent on noise in a run; releases add up. It covers what leaves "
-    "with noise, where one labelled row is replaced by another: the class counts that a query "
+    "with noise, where one labeled row is replaced by another: the class counts that a query "
     "releases, and totals with Gaussian noise, for which it holds but for the δ of their training "
     "method, with the model that is made of them. It does not cover the weights of any other model "
     "(which tell much about class counts), totals to which units of columns or an encoder are "
-    "fitted, scores on test rows, the number of labelled rows of a site (which weights its model), "
+    "fitted, scores on test rows, the number of labeled rows of a site (which weights its model), "
     "who took part, or which rows a label made a site buy later. "
 )
 SOURCE = {
@@ -59,7 +59,7 @@ MASKS = (
 class Exchange:
     """What one verb let out in a whole run, mean over seeds."""
 
-    query: str
+    strategy: str
     kind: str
     verb: str
     what: str
@@ -82,8 +82,8 @@ def _count_sites(sites: object) -> int:
 def exchanges(study: StudyRecords) -> list[Exchange]:
     """What left the sites, by query and verb: in a whole run, mean over seeds."""
     found = []
-    for query in study.study.queries:
-        cells = study.of(query)
+    for strategy in study.study.strategies:
+        cells = study.of(strategy)
         by_name: dict[tuple[str, str, str], list[DisclosureEntry]] = {}
         for cell in cells:
             for entry in _entries(cell):
@@ -91,7 +91,7 @@ def exchanges(study: StudyRecords) -> list[Exchange]:
                 by_name.setdefault(name, []).append(entry)
         for (kind, verb, what), entries in by_name.items():
             exchange = Exchange(
-                query=query,
+                strategy=strategy,
                 kind=kind,
                 verb=verb,
                 what=what,
@@ -149,16 +149,16 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
         header=header,
         rows=rows,
         words=5,
-        classes=_lines_between_queries([exchange.query for exchange in found]),
+        classes=_lines_between_strategies([exchange.strategy for exchange in found]),
     )
     return [table, *notes]
 
 
-def _lines_between_queries(queries: Sequence[str]) -> list[str]:
+def _lines_between_strategies(strategies: Sequence[str]) -> list[str]:
     """The CSS class of each row: a line stands above the first one of every query but the first."""
-    classes = [""] * len(queries)
-    for at, (before, query) in enumerate(pairwise(queries), start=1):
-        if query != before:
+    classes = [""] * len(strategies)
+    for at, (before, strategy) in enumerate(pairwise(strategies), start=1):
+        if strategy != before:
             classes[at] = "first"
     return classes
 
@@ -168,7 +168,7 @@ def _exchange_row(study: StudyRecords, exchange: Exchange) -> list[str]:
     if exchange.masked:
         seen_by = MASKED
     return [
-        label_of(exchange.query, study.study),
+        label_of(exchange.strategy, study.study),
         exchange.kind,
         exchange.verb,
         exchange.what,
@@ -181,12 +181,12 @@ def _exchange_row(study: StudyRecords, exchange: Exchange) -> list[str]:
 
 def last_counts(
     study: StudyRecords,
-    query: str,
-    key: Literal["labelled", "seconds", "bytes_up", "bytes_down"],
+    strategy: str,
+    key: Literal["labeled", "seconds", "bytes_up", "bytes_down"],
 ) -> list[float]:
     """The last value of a cumulative count, one per seed that has it."""
     counts = []
-    for cell in study.of(query):
+    for cell in study.of(strategy):
         if not cell.records:
             continue
         count = cell.records[-1].get(key)
@@ -215,13 +215,13 @@ def _values_of(study: StudyRecords, key: str) -> list[str]:
 
 def _costs(study: StudyRecords) -> Table:
     rows = []
-    for query in study.study.queries:
+    for strategy in study.study.strategies:
         row = [
-            label_of(query, study.study),
-            str(len(study.of(query))),
-            mean_text(last_counts(study, query, "seconds"), duration),
-            mean_text(last_counts(study, query, "bytes_up"), size),
-            mean_text(last_counts(study, query, "bytes_down"), size),
+            label_of(strategy, study.study),
+            str(len(study.of(strategy))),
+            mean_text(last_counts(study, strategy, "seconds"), duration),
+            mean_text(last_counts(study, strategy, "bytes_up"), size),
+            mean_text(last_counts(study, strategy, "bytes_down"), size),
         ]
         rows.append(row)
     return Table(
@@ -273,7 +273,7 @@ def _gaps(study: StudyRecords) -> list[Note]:
     """What is not there: runs that are not complete, lines that could not be read."""
     notes = []
     waiting = [
-        f"{label_of(query, study.study)} seed {seed}" for query, seed in study.missing
+        f"{label_of(strategy, study.study)} seed {seed}" for strategy, seed in study.missing
     ]
     if len(waiting) > MOST_NAMED:
         rest = len(waiting) - MOST_NAMED

@@ -8,7 +8,7 @@ from statistics import median
 
 from fallow.report.blocks import Blocks, Note, Table
 from fallow.report.columns import NOTHING
-from fallow.report.final_table import label_of, rank_queries
+from fallow.report.final_table import label_of, rank_strategies
 from fallow.report.findings.checkpoints import checkpoints, is_even
 from fallow.report.regression import COLUMNS
 from fallow.study.names import heading
@@ -37,7 +37,7 @@ class Tally:
 def excess(study: StudyRecords, key: str) -> Blocks:
     """The median over seeds at a few checkpoints, and tests against the reference."""
     cycles = checkpoints(study, COLUMNS)
-    shown = [query for query in rank_queries(study) if study.excess(query)]
+    shown = [strategy for strategy in rank_strategies(study) if study.excess(strategy)]
     if not cycles or not shown:
         return []
 
@@ -51,17 +51,17 @@ def excess(study: StudyRecords, key: str) -> Blocks:
             *(f"{bought[cycle]:,.0f} labels" for cycle in cycles),
         ]
     if reference is not None and study.excess(reference):
-        excesses = {query: number_cycles([study], query) for query in shown}
+        excesses = {strategy: number_cycles([study], strategy) for strategy in shown}
         tallies = tally(excesses, reference)
         header.append(f"Against {label_of(reference, study.study)}")
 
     rows = []
-    for query in shown:
-        found = study.excess(query)
+    for strategy in shown:
+        found = study.excess(strategy)
         cells = [percent(found.get(cycle, {})) for cycle in cycles]
-        row = [label_of(query, study.study), *cells]
+        row = [label_of(strategy, study.study), *cells]
         if tallies:
-            row.append(str(tallies.get(query, NOTHING)))
+            row.append(str(tallies.get(strategy, NOTHING)))
         rows.append(row)
     text = (
         "Median over seeds of the error above that of the fit with all labels under the same seed "
@@ -96,34 +96,34 @@ def tally(excesses: Mapping[str, Excesses], reference: str) -> dict[str, Tally]:
     >>> {name: str(found) for name, found in tally({"a": less, "b": base}, "b").items()}
     {'a': '1/0/0'}
     """
-    queries: list[str] = []
+    strategies: list[str] = []
     pairs: list[list[float]] = []
-    for query, ours in excesses.items():
-        if query == reference:
+    for strategy, ours in excesses.items():
+        if strategy == reference:
             continue
         for at in ours:
             d = differences(ours[at], excesses[reference].get(at, {}))
             if len(d) >= 2:
-                queries.append(query)
+                strategies.append(strategy)
                 pairs.append(d)
     adjusted = holm([wilcoxon_exact(d) for d in pairs])
     found: dict[str, Tally] = {}
-    for query, d, p in zip(queries, pairs, adjusted, strict=True):
-        before = found.get(query, Tally())
+    for strategy, d, p in zip(strategies, pairs, adjusted, strict=True):
+        before = found.get(strategy, Tally())
         if p > LEVEL:
-            found[query] = Tally(before.better, before.same + 1, before.worse)
+            found[strategy] = Tally(before.better, before.same + 1, before.worse)
         elif median(d) < 0:
-            found[query] = Tally(before.better + 1, before.same, before.worse)
+            found[strategy] = Tally(before.better + 1, before.same, before.worse)
         else:
-            found[query] = Tally(before.better, before.same, before.worse + 1)
+            found[strategy] = Tally(before.better, before.same, before.worse + 1)
     return found
 
 
-def number_cycles(studies: Sequence[StudyRecords], query: str) -> Excesses:
+def number_cycles(studies: Sequence[StudyRecords], strategy: str) -> Excesses:
     """The excesses of a strategy over several studies."""
     found: dict[tuple[int, int], Mapping[int, float]] = {}
     for number, study in enumerate(studies):
-        for cycle, by_seed in study.excess(query).items():
+        for cycle, by_seed in study.excess(strategy).items():
             found[number, cycle] = by_seed
     return found
 
@@ -135,35 +135,35 @@ def excess_across(
     against each other over all checkpoints."""
     with_excess = []
     for study in studies:
-        if any(study.excess(query) for query in study.strategies):
+        if any(study.excess(strategy) for strategy in study.strategies):
             with_excess.append(study)
     if len(with_excess) < 2:
         return []
     first = with_excess[0]
     common = [
-        query
-        for query in first.strategies
-        if all(study.excess(query) for study in with_excess)
+        strategy
+        for strategy in first.strategies
+        if all(study.excess(strategy) for study in with_excess)
     ]
     if len(common) < 2:
         return []
 
-    names = [label_of(query, first.study) for query in common]
+    names = [label_of(strategy, first.study) for strategy in common]
     rows = []
     for study in with_excess:
         bought = study.labels(common[0])
         seeds = study.excess(common[0])
         for cycle in checkpoints(study, MOST):
-            found = [study.excess(query).get(cycle, {}) for query in common]
+            found = [study.excess(strategy).get(cycle, {}) for strategy in common]
             place = [study.study.name, f"{bought[cycle]:,.0f}", str(len(seeds[cycle]))]
             rows.append([*place, *map(percent, found)])
-    excesses = {query: number_cycles(with_excess, query) for query in common}
+    excesses = {strategy: number_cycles(with_excess, strategy) for strategy in common}
     against = []
-    for query, name in zip(common, names, strict=True):
+    for strategy, name in zip(common, names, strict=True):
         row = [name]
         for other in common:
-            pair = {query: excesses[query], other: excesses[other]}
-            row.append(str(tally(pair, other).get(query, NOTHING)))
+            pair = {strategy: excesses[strategy], other: excesses[other]}
+            row.append(str(tally(pair, other).get(strategy, NOTHING)))
         against.append(row)
     blocks: Blocks = [
         Table("Median excess error", ["Study", "Labels", "Seeds", *names], rows),

@@ -82,7 +82,7 @@ class Row:
     the table's reference, in the unit of the scores; ``labels`` were bought by the end.
     """
 
-    query: str
+    strategy: str
     label: str
     is_bound: bool
     score: Spread | None
@@ -135,28 +135,28 @@ class FinalTable:
             return "accuracy, %"
         return "mean squared error"
 
-    def row(self, query: str) -> Row | None:
+    def row(self, strategy: str) -> Row | None:
         """The row of a query, if it has one."""
         for row in self.rows:
-            if row.query == query:
+            if row.strategy == strategy:
                 return row
         return None
 
 
-def label_of(query: str, study: StudyManifest) -> str:
+def label_of(strategy: str, study: StudyManifest) -> str:
     """The name a reader knows: the published one, or the query's own."""
     printed = (study.published or {}).get("names") or {}
     nothing_is_chosen = study.recipe.get("cycles") == 0  # all labels are bought
     found = names.labels(
-        dict.fromkeys((*study.queries, query)),
+        dict.fromkeys((*study.strategies, strategy)),
         printed,
         names.training_of_recipe(study),
         known=study.known,
         by_training=nothing_is_chosen,
     )
-    words = found[query]
+    words = found[strategy]
     trainings_differ = names.heading(study) != "Query" and not nothing_is_chosen
-    if is_bound(query) and trainings_differ and not Strategy.parse(query).settings:
+    if is_bound(strategy) and trainings_differ and not Strategy.parse(strategy).settings:
         # whose bound it is: strategies with another training may well lie above it
         words += f", {names.usual_training(study)}"
     return words
@@ -177,7 +177,7 @@ def digits_of(study: StudyRecords) -> int:
     """Decimals of the study's scores, as `FinalTable.digits` has them."""
     if study.measure == "accuracy":
         return 2
-    finals = [study.final(query) for query in study.study.queries]
+    finals = [study.final(strategy) for strategy in study.study.strategies]
     return decimals(fmean(by_seed.values()) for by_seed in finals if by_seed)
 
 
@@ -187,24 +187,24 @@ def _spread(by_seed: Mapping[int, float], scale: float) -> Spread | None:
     return spread_of([scale * score for score in by_seed.values()])
 
 
-def mean_curve(study: StudyRecords, query: str) -> dict[float, float]:
-    """Labelled fraction -> mean score over seeds; higher is better (errors are negated)."""
+def mean_curve(study: StudyRecords, strategy: str) -> dict[float, float]:
+    """Labeled fraction -> mean score over seeds; higher is better (errors are negated)."""
     sign = -1
     if study.higher_is_better:
         sign = 1
-    fractions = study.fractions(query)
+    fractions = study.fractions(strategy)
     found = {}
-    for cycle, scores in study.curve(query).items():
+    for cycle, scores in study.curve(strategy).items():
         if cycle in fractions:
             found[fractions[cycle]] = sign * fmean(scores.values())
     return found
 
 
-def rank_queries(study: StudyRecords) -> tuple[str, ...]:
+def rank_strategies(study: StudyRecords) -> tuple[str, ...]:
     """The strategies, the best mean final score first; those without a score last."""
 
-    def rank(query: str) -> tuple[bool, float]:
-        scores = study.final(query)
+    def rank(strategy: str) -> tuple[bool, float]:
+        scores = study.final(strategy)
         if not scores:
             return True, 0.0
         mean = fmean(scores.values())
@@ -216,12 +216,12 @@ def rank_queries(study: StudyRecords) -> tuple[str, ...]:
 
 
 def _labels_saved(
-    study: StudyRecords, query: str, baseline: str = "random"
+    study: StudyRecords, strategy: str, baseline: str = "random"
 ) -> float | None:
     """Labels saved against random on the mean curves, per cent; ``None`` without a random."""
-    if is_bound(query) or query == baseline or baseline not in study.strategies:
+    if is_bound(strategy) or strategy == baseline or baseline not in study.strategies:
         return None
-    ours = mean_curve(study, query)
+    ours = mean_curve(study, strategy)
     theirs = mean_curve(study, baseline)
     if len(ours) < 2 or len(theirs) < 2:
         return None
@@ -239,10 +239,10 @@ def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison]
     reason why there is no test."""
     reference = study.study.reference
     scores = {}
-    for query in study.strategies:
-        by_seed = {seed: study.scale * score for seed, score in of(query).items()}
+    for strategy in study.strategies:
+        by_seed = {seed: study.scale * score for seed, score in of(strategy).items()}
         if by_seed:
-            scores[query] = by_seed
+            scores[strategy] = by_seed
     if len(study.strategies) == 1:
         return [], ""
     if reference is None:
@@ -254,12 +254,12 @@ def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison]
         return [], f"There is nothing to compare {reference!r} with."
     testable = {}
     short = []
-    for query, by_seed in scores.items():
+    for strategy, by_seed in scores.items():
         pairs = len(by_seed.keys() & scores[reference].keys())
         if pairs >= 2:
-            testable[query] = by_seed
-        elif query != reference:
-            short.append(f"{query} ({pairs})")
+            testable[strategy] = by_seed
+        elif strategy != reference:
+            short.append(f"{strategy} ({pairs})")
     if len(testable) < 2:
         return [], (
             f"A paired test needs at least 2 seeds in common with {reference!r}; no strategy has "
@@ -276,11 +276,11 @@ def final_table(study: StudyRecords) -> FinalTable:
     """The final table of a study, with published numbers where the study names their table."""
     tests, untested = comparisons(study, study.final)
     of_areas, _ = comparisons(study, study.areas)
-    by_query = {test.query: test for test in tests}
-    by_area = {test.query: test for test in of_areas}
+    by_strategy = {test.strategy: test for test in tests}
+    by_area = {test.strategy: test for test in of_areas}
     rows = []
-    for query in (*rank_queries(study), *study.bounds):
-        rows.append(_row(study, query, by_query.get(query), by_area.get(query)))
+    for strategy in (*rank_strategies(study), *study.bounds):
+        rows.append(_row(study, strategy, by_strategy.get(strategy), by_area.get(strategy)))
     table = FinalTable(
         name=study.study.name,
         measure=study.measure,
@@ -315,24 +315,24 @@ def list_left_out(study: StudyRecords) -> list[str]:
     """Runs that a rule has stopped before the last cycle, and where they ended: scores at other
     numbers of labels are no part of a mean of final ones."""
     sentences = []
-    for query in study.strategies:
-        last = study.last_cycle(query)
-        curve = study.curve(query)
+    for strategy in study.strategies:
+        last = study.last_cycle(strategy)
+        curve = study.curve(strategy)
         seeds = []
         labels = []
         scores = []
-        for cell in study.of(query):
+        for cell in study.of(strategy):
             if not cell.records or not any("stopped" in each for each in cell.records):
                 continue
             cycle = max(cell.cycles)
             score = curve.get(cycle, {}).get(cell.seed)
             if cycle != last and score is not None:
                 seeds.append(cell.seed)
-                labels.append(cell.records[-1]["labelled"])
+                labels.append(cell.records[-1]["labeled"])
                 scores.append(study.scale * score)
         if seeds:
             sentences.append(
-                f"{label_of(query, study.study)}: {count_noun(len(seeds), 'run')} stopped before "
+                f"{label_of(strategy, study.study)}: {count_noun(len(seeds), 'run')} stopped before "
                 f"the last cycle and {is_or_are(len(seeds))} not in its row, by seed "
                 f"{', '.join(map(str, sorted(seeds)))}; they ended with "
                 f"{fmean(labels):,.0f} labels on average, score "
@@ -350,31 +350,31 @@ def is_or_are(n: int) -> str:
 
 def _row(
     study: StudyRecords,
-    query: str,
+    strategy: str,
     comparison: stats.Comparison | None,
     of_area: stats.Comparison | None,
 ) -> Row:
     """The row of one strategy or bound."""
-    final = study.final(query)
+    final = study.final(strategy)
     same_as = ""
-    equal = find_equals(study).get(query)
+    equal = find_equals(study).get(strategy)
     if equal:
         same_as = label_of(equal, study.study)
     labels = None
     if final:
-        labels = study.labels(query).get(study.last_cycle(query) or 0)
+        labels = study.labels(strategy).get(study.last_cycle(strategy) or 0)
     return Row(
-        query=query,
-        label=label_of(query, study.study),
-        is_bound=is_bound(query),
+        strategy=strategy,
+        label=label_of(strategy, study.study),
+        is_bound=is_bound(strategy),
         score=_spread(final, study.scale),
-        area=_spread(study.areas(query), study.scale),
+        area=_spread(study.areas(strategy), study.scale),
         area_comparison=of_area,
-        saved=_labels_saved(study, query),
+        saved=_labels_saved(study, strategy),
         comparison=comparison,
         labels=labels,
-        has_diverged=ends_diverged(study, query),
-        one_class=query in find_one_class(study),
+        has_diverged=ends_diverged(study, strategy),
+        one_class=strategy in find_one_class(study),
         same_as=same_as,
     )
 
@@ -424,7 +424,7 @@ def signs(table: FinalTable) -> list[Sign]:
         return []
     found = []
     for row in table.rows:
-        if row.query == table.reference or row.is_bound:
+        if row.strategy == table.reference or row.is_bound:
             continue
         if row.published is None or row.score is None:
             continue

@@ -7,7 +7,7 @@ from statistics import fmean
 from fallow.report.blocks import Block, Blocks, Note, Table, Text, show_figure
 from fallow.report.columns import NOTHING
 from fallow.report.figures.forecast import draw_forecast
-from fallow.report.final_table import label_of, rank_queries
+from fallow.report.final_table import label_of, rank_strategies
 from fallow.study.forecast import MORE, Forecast, forecast_study
 from fallow.study.names import heading
 from fallow.study.records import StudyRecords
@@ -35,14 +35,14 @@ def has_forecast(study: StudyRecords) -> bool:
 def forecast(study: StudyRecords, key: str) -> Blocks:
     """What another `MORE` labels would bring, audits, and runs that have ended early."""
     found = [each for each in forecast_study(study) if each.curve is not None]
-    ranks = {query: at for at, query in enumerate(rank_queries(study))}
-    found.sort(key=lambda each: ranks[each.query])
+    ranks = {strategy: at for at, strategy in enumerate(rank_strategies(study))}
+    found.sort(key=lambda each: ranks[each.strategy])
     blocks: list[Block] = []
     if found:
         blocks.append(_table(study, found))
         for each in found[:FIGURES]:
             figure = draw_forecast(each)
-            name = label_of(each.query, study.study)
+            name = label_of(each.strategy, study.study)
             if figure is not None:
                 said = " ".join(each.sentences())
                 caption = f"{name}: scores, and the curves that they are likely on"
@@ -67,7 +67,7 @@ def list_stops(study: StudyRecords) -> list[str]:
         for record in cell.records:
             if "stopped" not in record:
                 continue
-            name = label_of(cell.query, study.study)
+            name = label_of(cell.strategy, study.study)
             lines.append(
                 f"{name} with seed {cell.seed} stopped after cycle {record['cycle']}: "
                 f"{record['stopped']}."
@@ -81,7 +81,7 @@ def _table(study: StudyRecords, found: list[Forecast]) -> Table:
         gain = each.gain(MORE)
         if gain is None:
             continue
-        name = label_of(each.query, study.study)
+        name = label_of(each.strategy, study.study)
         said = " ".join(each.sentences(MORE))
         rows.append([name, said.removeprefix(f"Another {MORE:,.0f} labels: ")])
     return Table(
@@ -94,21 +94,21 @@ def _table(study: StudyRecords, found: list[Forecast]) -> Table:
 
 def _audits(study: StudyRecords) -> Table | None:
     """A row for each strategy with audits, a column for each cycle."""
-    by_query: dict[str, dict[int, list[Ends]]] = {}
+    by_strategy: dict[str, dict[int, list[Ends]]] = {}
     for cell in study.cells:
         for record in cell.records:
             audit = record.get("audit")
             if audit is None or audit["score"] is None:
                 continue
-            of_query = by_query.setdefault(cell.query, {})
+            of_strategy = by_strategy.setdefault(cell.strategy, {})
             ends = (audit["score"], audit["low"], audit["high"])
-            of_query.setdefault(record["cycle"], []).append(ends)
-    if not by_query:
+            of_strategy.setdefault(record["cycle"], []).append(ends)
+    if not by_strategy:
         return None
-    cycles = sorted(set().union(*by_query.values()))
+    cycles = sorted(set().union(*by_strategy.values()))
     rows = []
-    for query, found in by_query.items():
-        row = [label_of(query, study.study)]
+    for strategy, found in by_strategy.items():
+        row = [label_of(strategy, study.study)]
         for cycle in cycles:
             row.append(_describe_audits(study, found.get(cycle, [])))
         rows.append(row)
@@ -138,6 +138,6 @@ def describe_forecasts(study: StudyRecords) -> list[str]:
     """Every forecast in a line, for a terminal."""
     lines = []
     for each in forecast_study(study):
-        name = label_of(each.query, study.study)
+        name = label_of(each.strategy, study.study)
         lines.append(f"{name}: {' '.join(each.sentences())}")
     return lines

@@ -36,7 +36,7 @@ GENERAL = (
     Section("Sites", Place.SITES, personal.sites, has_sites),
     Section("Site by site", Place.SITES, personal.pairs, has_sites),
     Section(
-        "What collaborators had labelled already",
+        "What collaborators had labeled already",
         Place.SITES,
         personal.redundancy,
         has_sites,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fallow.core.words import join_words
 from fallow.report.blocks import Block, Blocks, Notes, Table
 from fallow.report.columns import NOTHING
-from fallow.report.final_table import digits_of, label_of, rank_queries, spread_of
+from fallow.report.final_table import digits_of, label_of, rank_strategies, spread_of
 from fallow.report.findings.checkpoints import checkpoints
 from fallow.report.findings.heads import (
     AtEnd,
     find_at_end,
-    find_unlabelled,
+    find_unlabeled,
     left_out_score,
 )
 from fallow.report.findings.labels import over_cycles
@@ -22,7 +22,7 @@ COLUMNS = 5
 """So many cycles have a column."""
 
 LEFT_OUT = (
-    "Each labelled row is answered by the head of all others, so no test row is needed. Rows that a "
+    "Each labeled row is answered by the head of all others, so no test row is needed. Rows that a "
     "strategy prefers because they are hard make it lower than on all rows; what the labels weigh "
     "counts. Mean ± standard deviation over seeds; λ and T are those at the end. D is the number of "
     "features that the head is of, which matters more than λ."
@@ -33,7 +33,7 @@ def heads(study: StudyRecords, key: str) -> Blocks:
     """What was chosen by leave-one-out, what it says of each cycle, and what to beware of."""
     blocks: list[Block] = []
     table = _chosen(study)
-    notes = [*_at_ends(study), *_about_unlabelled(study)]
+    notes = [*_at_ends(study), *_about_unlabeled(study)]
     if table is not None:
         blocks.append(table)
         notes = [LEFT_OUT, *notes]
@@ -46,15 +46,15 @@ def _chosen(study: StudyRecords) -> Table | None:
     """λ and T at the end, and the score on left-out rows in a few cycles."""
     cycles = checkpoints(study, COLUMNS)
     rows = []
-    for query in rank_queries(study):
-        scores = over_cycles(study, query, left_out_score)
+    for strategy in rank_strategies(study):
+        scores = over_cycles(study, strategy, left_out_score)
         if not scores:
             continue
         row = [
-            label_of(query, study.study),
-            _range(study, query, "features", digits=6),
-            _range(study, query, "penalty"),
-            _range(study, query, "temperature"),
+            label_of(strategy, study.study),
+            _range(study, strategy, "features", digits=6),
+            _range(study, strategy, "penalty"),
+            _range(study, strategy, "temperature"),
         ]
         for cycle in cycles:
             row.append(_spread(study, scores.get(cycle, [])))
@@ -62,9 +62,9 @@ def _chosen(study: StudyRecords) -> Table | None:
     if not rows:
         return None
 
-    caption = "Mean squared error on labelled rows that the head has not seen"
+    caption = "Mean squared error on labeled rows that the head has not seen"
     if study.higher_is_better:
-        caption = "Accuracy on labelled rows that the head has not seen, %"
+        caption = "Accuracy on labeled rows that the head has not seen, %"
     names = [f"Cycle {cycle}" for cycle in cycles]
     return Table(caption, header=[heading(study.study), "D", "λ", "T", *names], rows=rows)
 
@@ -75,10 +75,10 @@ def _spread(study: StudyRecords, scores: list[float]) -> str:
     return spread_of(scores).text(digits_of(study))
 
 
-def _range(study: StudyRecords, query: str, name: str, digits: int = 2) -> str:
+def _range(study: StudyRecords, strategy: str, name: str, digits: int = 2) -> str:
     """The smallest and the largest value over seeds at the end, or the one that all have."""
     values: list[float] = []
-    for cell in study.of(query):
+    for cell in study.of(strategy):
         if not cell.records:
             continue
         value = cell.records[-1].get(name)
@@ -99,7 +99,8 @@ def _at_ends(study: StudyRecords) -> list[str]:
     if not found:
         return []
     named = [
-        f"{label_of(query, study.study)} ({_ends(ends)})" for query, ends in found.items()
+        f"{label_of(strategy, study.study)} ({_ends(ends)})"
+        for strategy, ends in found.items()
     ]
     return [
         f"λ is at an end of its grid of {PENALTIES[0]:g} to {PENALTIES[-1]:g}: "
@@ -118,15 +119,15 @@ def _ends(ends: AtEnd) -> str:
     return f"{join_words(said)} of {ends.heads} heads"
 
 
-def _about_unlabelled(study: StudyRecords) -> list[str]:
+def _about_unlabeled(study: StudyRecords) -> list[str]:
     """Which classes have no label, so that no head predicts them."""
     said = []
-    for query, by_seed in find_unlabelled(study).items():
+    for strategy, by_seed in find_unlabeled(study).items():
         cases = []
         for seed, absent in sorted(by_seed.items()):
             names = join_words(_class_names(study, seed, absent))
             cases.append(f"{names} under seed {seed}")
-        said.append(f"{label_of(query, study.study)} ({', '.join(cases)})")
+        said.append(f"{label_of(strategy, study.study)} ({', '.join(cases)})")
     if not said:
         return []
     return [

@@ -28,14 +28,14 @@ study = fl.read_study({folder!r})
 records = study.records
 study"""
 EVALUATIONS = """\
-columns = ["query", "seed", "cycle", "round", "labelled", "accuracy", "balanced_accuracy", "mse"]
+columns = ["strategy", "seed", "cycle", "round", "labeled", "accuracy", "balanced_accuracy", "mse"]
 records[[name for name in columns if name in records and records[name].notna().any()]]"""
 COSTS = """\
-costs = ["labelled", "seconds", "bytes_up", "bytes_down"]
-records.groupby(["query", "seed"], sort=False)[costs].last()"""
+costs = ["labeled", "seconds", "bytes_up", "bytes_down"]
+records.groupby(["strategy", "seed"], sort=False)[costs].last()"""
 REVEALED = """\
 last = records.iloc[-1]
-pd.DataFrame(last["revealed"]).assign(query=last["query"], seed=last["seed"])"""
+pd.DataFrame(last["revealed"]).assign(strategy=last["strategy"], seed=last["seed"])"""
 SECTIONS = (
     ("Scores at the end", "study.table()"),
     ("Learning curves", "study.plot()"),

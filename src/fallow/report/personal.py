@@ -9,7 +9,7 @@ from fallow.core.words import join_some, join_words, size
 from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
 from fallow.report.columns import NOTHING, with_interval
 from fallow.report.figures import sites as draw
-from fallow.report.final_table import label_of, rank_queries, spread_of
+from fallow.report.final_table import label_of, rank_strategies, spread_of
 from fallow.report.findings import personal as find
 from fallow.study.names import heading
 from fallow.study.records import StudyRecords
@@ -34,11 +34,11 @@ def over_rounds(study: StudyRecords, key: str) -> Blocks:
 def _describe_rounds(study: StudyRecords) -> str:
     """Where every method ends, in words."""
     last_scores = []
-    for query in rank_queries(study):
-        by_round = find.over_rounds(study, query)
+    for strategy in rank_strategies(study):
+        by_round = find.over_rounds(study, strategy)
         if by_round:
             last = max(by_round)
-            last_scores.append((fmean(by_round[last]), label_of(query, study.study)))
+            last_scores.append((fmean(by_round[last]), label_of(strategy, study.study)))
     last_scores.sort(reverse=True)
     ends = join_words([f"{name} at {score:.1f} %" for score, name in last_scores])
     return f"Test accuracy over rounds, mean over sites. In the last round: {ends}."
@@ -56,7 +56,7 @@ def sites(study: StudyRecords, key: str) -> Blocks:
         if outcome.models is not None:
             models = f"{outcome.models:,.1f}"
         row = [
-            label_of(outcome.query, study.study),
+            label_of(outcome.strategy, study.study),
             spread_of(outcome.accuracy).text(),
             f"{outcome.weighted:.2f}",
             f"{outcome.variance:.1f}",
@@ -106,7 +106,7 @@ def _describe_trade(study: StudyRecords, found: Sequence[find.SiteOutcome]) -> s
     """Who is most accurate, most alike for all sites, and cheapest, in words."""
 
     def name(outcome: find.SiteOutcome) -> str:
-        return label_of(outcome.query, study.study)
+        return label_of(outcome.strategy, study.study)
 
     best = max(found, key=lambda outcome: fmean(outcome.accuracy))
     even = min(found, key=lambda outcome: outcome.variance)
@@ -140,7 +140,7 @@ def pairs(study: StudyRecords, key: str) -> Blocks:
     rows = []
     for pair in found:
         row = [
-            label_of(pair.query, study.study),
+            label_of(pair.strategy, study.study),
             with_interval(pair.difference, pair.interval, 2),
             str(pair.better),
             str(pair.level),
@@ -174,21 +174,21 @@ def pairs(study: StudyRecords, key: str) -> Blocks:
 
 
 def redundancy(study: StudyRecords, key: str) -> Blocks:
-    """How much of what sites asked for their collaborators had labelled already."""
+    """How much of what sites asked for their collaborators had labeled already."""
     found = find.mean_redundancy(study)
     if not found:
         return []
     rows = []
-    for query, by_seed in found.items():
+    for strategy, by_seed in found.items():
         cosine = spread_of(by_seed).text(3)
-        rows.append([label_of(query, study.study), cosine, str(len(by_seed))])
+        rows.append([label_of(strategy, study.study), cosine, str(len(by_seed))])
     table = Table(
         "Redundancy of what was picked",
         header=[heading(study.study), "Cosine", "Seeds"],
         rows=rows,
     )
     text = (
-        "Mean over picks of the largest cosine to a labelled row of a collaborator, in the "
+        "Mean over picks of the largest cosine to a labeled row of a collaborator, in the "
         "features of the site's own average; lower is less alike. Only a simulation can look into "
         "several sites at once."
     )

@@ -8,7 +8,7 @@ from fallow.core.words import join_words, size
 from fallow.report.blocks import Blocks, Note, Table
 from fallow.report.columns import NOTHING
 from fallow.report.costs import last_counts, mean_text
-from fallow.report.final_table import digits_of, label_of, rank_queries, spread_of
+from fallow.report.final_table import digits_of, label_of, rank_strategies, spread_of
 from fallow.report.findings.checkpoints import at_labels, checkpoints, is_even
 from fallow.report.findings.diverged import FAR, find_diverged, has_diverged_at
 from fallow.study.names import heading, penalised_training, training_tags
@@ -26,8 +26,8 @@ MARK = " †"
 def warnings(study: StudyRecords) -> list[str]:
     """Which runs diverged, and what to do about it; nothing when none did."""
     found = find_diverged(study)
-    solved = {query: found[query] for query in found if is_solved(study, query)}
-    steps = {query: found[query] for query in found if query not in solved}
+    solved = {strategy: found[strategy] for strategy in found if is_solved(study, strategy)}
+    steps = {strategy: found[strategy] for strategy in found if strategy not in solved}
     said = []
     if steps:
         said.append(
@@ -36,7 +36,7 @@ def warnings(study: StudyRecords) -> list[str]:
             "(lr)."
         )
     if solved:
-        penalised = {penalised_training(study.study, query) for query in solved}
+        penalised = {penalised_training(study.study, strategy) for strategy in solved}
         cures = join_words([f"training={cure}" for cure in sorted(penalised)], last="or")
         said.append(
             f"Diverged: {_who(study, solved)}. Least squares on few labels leave directions of the "
@@ -45,21 +45,21 @@ def warnings(study: StudyRecords) -> list[str]:
     return said
 
 
-def is_solved(study: StudyRecords, query: str) -> bool:
+def is_solved(study: StudyRecords, strategy: str) -> bool:
     """Whether the models of a strategy are solved for and not trained step by step."""
-    return "least-squares" in training_tags(study.study, query)
+    return "least-squares" in training_tags(study.study, strategy)
 
 
 def _who(study: StudyRecords, found: Mapping[str, Mapping[int, int]]) -> str:
     """``random (seeds 0 and 2, first in cycle 1)``, for each strategy."""
     said = []
-    for query, cycle_of_seed in found.items():
+    for strategy, cycle_of_seed in found.items():
         word = "seeds"
         if len(cycle_of_seed) == 1:
             word = "seed"
         seeds = join_words([str(seed) for seed in sorted(cycle_of_seed)])
         first = min(cycle_of_seed.values())
-        name = label_of(query, study.study)
+        name = label_of(strategy, study.study)
         said.append(f"{name} ({word} {seeds}, first in cycle {first})")
     return join_words(said)
 
@@ -86,11 +86,11 @@ def errors(study: StudyRecords, key: str) -> Blocks:
 def _by_cycle(study: StudyRecords, cycles: Sequence[int]) -> Table:
     """All strategies at the same cycles; these are called by their labels where all strategies have
     bought as many."""
-    ranked = rank_queries(study)
+    ranked = rank_strategies(study)
     rows = []
-    for query in ranked:
-        errors_of_query = [_error(study, query, cycle) for cycle in cycles]
-        rows.append([label_of(query, study.study), *errors_of_query])
+    for strategy in ranked:
+        errors_of_strategy = [_error(study, strategy, cycle) for cycle in cycles]
+        rows.append([label_of(strategy, study.study), *errors_of_strategy])
 
     caption = "Error by cycle"
     names = {cycle: f"Cycle {cycle}" for cycle in cycles}
@@ -102,9 +102,9 @@ def _by_cycle(study: StudyRecords, cycles: Sequence[int]) -> Table:
     return Table(caption, header=[heading(study.study), *names.values()], rows=rows)
 
 
-def _error(study: StudyRecords, query: str, cycle: int) -> str:
-    text = _spread(study, study.curve(query).get(cycle, {}))
-    if has_diverged_at(study, query, cycle):
+def _error(study: StudyRecords, strategy: str, cycle: int) -> str:
+    text = _spread(study, study.curve(strategy).get(cycle, {}))
+    if has_diverged_at(study, strategy, cycle):
         text += MARK
     return text
 
@@ -118,15 +118,18 @@ def _spread(study: StudyRecords, scores: Mapping[int, float]) -> str:
 def _at_equal_labels(study: StudyRecords, cycles: Sequence[int]) -> Table:
     """All strategies at the labels of the one that bought the fewest."""
     last = cycles[-1]
-    by_query = [study.labels(query) for query in study.strategies]
+    by_strategy = [study.labels(strategy) for strategy in study.strategies]
     least = min(
-        (labels for labels in by_query if last in labels), key=lambda labels: labels[last]
+        (labels for labels in by_strategy if last in labels),
+        key=lambda labels: labels[last],
     )
     columns = [least[cycle] for cycle in cycles if cycle in least]
     rows = []
-    for query in rank_queries(study):
-        errors_of_query = [_spread(study, at_labels(study, query, n)) for n in columns]
-        rows.append([label_of(query, study.study), *errors_of_query])
+    for strategy in rank_strategies(study):
+        errors_of_strategy = [
+            _spread(study, at_labels(study, strategy, n)) for n in columns
+        ]
+        rows.append([label_of(strategy, study.study), *errors_of_strategy])
     names = [f"{n:,.0f} labels" for n in columns]
     return Table(
         "Error by labels bought, first labels among them (curves joined linearly)",
@@ -140,14 +143,14 @@ def _at_equal_labels(study: StudyRecords, cycles: Sequence[int]) -> Table:
 
 def costs(study: StudyRecords, key: str) -> Blocks:
     """The error at the end beside what crossed between server and sites to get there."""
-    shown = [q for q in rank_queries(study) if study.final(q)]
+    shown = [q for q in rank_strategies(study) if study.final(q)]
     if not shown:
         return []
     rows = [
         [
             label_of(q, study.study),
             _spread(study, study.final(q)),
-            mean_text(last_counts(study, q, "labelled"), lambda n: f"{n:,.0f}"),
+            mean_text(last_counts(study, q, "labeled"), lambda n: f"{n:,.0f}"),
             mean_text(_exchanges(study, q), lambda n: f"{n:,.0f}"),
             mean_text(last_counts(study, q, "bytes_up"), size),
             mean_text(last_counts(study, q, "bytes_down"), size),
@@ -171,10 +174,10 @@ def costs(study: StudyRecords, key: str) -> Blocks:
     ]
 
 
-def _exchanges(study: StudyRecords, query: str) -> list[float]:
+def _exchanges(study: StudyRecords, strategy: str) -> list[float]:
     """Round trips of a whole run, one number per seed whose records count them."""
     counts = []
-    for cell in study.of(query):
+    for cell in study.of(strategy):
         if not cell.records:
             continue
         entries = cell.records[-1].get("revealed")

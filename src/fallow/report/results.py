@@ -19,7 +19,7 @@ from fallow.report.final_table import (
     Row,
     final_table,
     label_of,
-    rank_queries,
+    rank_strategies,
     signs,
     spread_of,
 )
@@ -32,12 +32,12 @@ from fallow.study.records import StudyRecords
 # -- learning curves --------------------------------------------------------------------------
 
 
-def _name(study: StudyRecords, query: str) -> str:
-    return label_of(query, study.study)
+def _name(study: StudyRecords, strategy: str) -> str:
+    return label_of(strategy, study.study)
 
 
-def _of(study: StudyRecords, queries: Sequence[str]) -> str:
-    return join_words([_name(study, q) for q in queries])
+def _of(study: StudyRecords, strategies: Sequence[str]) -> str:
+    return join_words([_name(study, q) for q in strategies])
 
 
 def _faint(study: StudyRecords) -> str:
@@ -73,10 +73,10 @@ def curves(study: StudyRecords, key: str) -> Blocks:
 
 def _whose_bands(study: StudyRecords) -> str:
     """Which strategies have a band, where not all have one."""
-    queries = with_band(study)
-    if queries == study.strategies:
+    strategies = with_band(study)
+    if strategies == study.strategies:
         return ""
-    return f" (of {_of(study, queries)} only)"
+    return f" (of {_of(study, strategies)} only)"
 
 
 # -- final scores -----------------------------------------------------------------------------
@@ -84,12 +84,12 @@ def _whose_bands(study: StudyRecords) -> str:
 
 def _mark(row: Row, final: FinalTable) -> str:
     """The CSS class of a row: the reference stands out, bounds stand apart."""
-    bounds = [each.query for each in final.rows if each.is_bound]
-    if row.query in bounds[:1]:
+    bounds = [each.strategy for each in final.rows if each.is_bound]
+    if row.strategy in bounds[:1]:
         return "bound first"
     if row.is_bound:
         return "bound"
-    if row.query == final.reference:
+    if row.strategy == final.reference:
         return "reference"
     return ""
 
@@ -115,7 +115,7 @@ def _final_scores(study: StudyRecords, final: FinalTable) -> Table:
         header=list(columns),
         rows=list(zip(*columns.values(), strict=True)),
         classes=[_mark(row, final) for row in final.rows],
-        swatches=[look[row.query].on_page for row in final.rows],
+        swatches=[look[row.strategy].on_page for row in final.rows],
         numbers=to_csv(final),
     )
 
@@ -151,7 +151,7 @@ def _tests(study: StudyRecords, final: FinalTable) -> Table | None:
     for row, texts in zip(final.rows, cells, strict=True):
         if row.comparison:
             rows.append(texts)
-            swatches.append(look[row.query].on_page)
+            swatches.append(look[row.strategy].on_page)
     return Table(
         "Differences to the reference, paired over seeds",
         header=[final.heading, *columns],
@@ -194,8 +194,8 @@ def _signs(final: FinalTable) -> list[Block]:
 
 def _by_rank(study: StudyRecords) -> list[ClassScores]:
     """The accuracies by class, the best strategy first."""
-    order = rank_queries(study)
-    return sorted(class_scores(study), key=lambda scored: order.index(scored.query))
+    order = rank_strategies(study)
+    return sorted(class_scores(study), key=lambda scored: order.index(scored.strategy))
 
 
 def classes(study: StudyRecords, key: str) -> Blocks:
@@ -234,7 +234,7 @@ def _gap(study: StudyRecords, scored: ClassScores) -> list[str]:
     high = [100 * half.high for half in scored.halves]
     gap = [100 * half.gap for half in scored.halves]
     cells = [spread_of(values).text() for values in (low, high, gap)]
-    return [_name(study, scored.query), *cells, str(len(scored.halves))]
+    return [_name(study, scored.strategy), *cells, str(len(scored.halves))]
 
 
 def partition(study: StudyRecords, key: str) -> Blocks:
@@ -274,10 +274,10 @@ LABELS: dict[str, tuple[labels.Value, int]] = {
 def _labels_table(study: StudyRecords) -> list[Block]:
     """How even the labels are at the end, and whether that went with the score."""
     rows = []
-    for query in rank_queries(study):
-        means = _last_balance(study, query)
+    for strategy in rank_strategies(study):
+        means = _last_balance(study, strategy)
         if means:
-            rows.append([_name(study, query), *means])
+            rows.append([_name(study, strategy), *means])
     if not rows:
         return []
     text = (
@@ -289,14 +289,14 @@ def _labels_table(study: StudyRecords) -> list[Block]:
     return [table, Note(f"{text} {_goes_with(study)}".strip())]
 
 
-def _last_balance(study: StudyRecords, query: str) -> list[str]:
+def _last_balance(study: StudyRecords, strategy: str) -> list[str]:
     """Each number of `LABELS` in the last cycle, mean over seeds; empty where one is missing."""
-    last = study.last_cycle(query)
+    last = study.last_cycle(strategy)
     if last is None:
         return []
     texts = []
     for value, digits in LABELS.values():
-        by_seed = labels.over_cycles(study, query, value).get(last)
+        by_seed = labels.over_cycles(study, strategy, value).get(last)
         if by_seed is None:
             return []
         texts.append(f"{fmean(by_seed):.{digits}f}")
@@ -318,14 +318,14 @@ def _goes_with(study: StudyRecords) -> str:
 
 
 def balance(study: StudyRecords, key: str) -> Blocks:
-    """Balance of what was labelled."""
+    """Balance of what was labeled."""
     figure: Drawing | None = cycles.label_balance(study)
     if figure is None:
-        return [Note("The records have no labelled counts per class.")]
+        return [Note("The records have no labeled counts per class.")]
     caption = (
         "Left: the share of the rarer half of the classes among all labels; higher is more "
         "even, and 50 % is even for an even number of classes. Right: how far a site's "
-        "labelled classes are from all labelled classes; lower is more alike."
+        "labeled classes are from all labeled classes; lower is more alike."
     )
     words = alt_text.balance(study)
     drawn = show_figure(figure, f"{key}-balance", caption, alt=words)

@@ -102,9 +102,9 @@ def _test_numbers(test: Comparison | None) -> dict[str, float | None]:
 def _kind(row: Row, reference: str | None) -> str:
     if row.is_bound:
         return "bound"
-    if row.query == reference:
+    if row.strategy == reference:
         return "reference"
-    return "query"
+    return "strategy"
 
 
 def _mean_and_sd(spread: Spread | None) -> tuple[float | None, float | None]:
@@ -122,7 +122,7 @@ def _numbers(row: Row, reference: str | None) -> dict[str, object]:
     if row.score:
         seeds = row.score.seeds
     return {
-        "query": row.query,
+        "strategy": row.strategy,
         "kind": _kind(row, reference),
         "seeds": seeds,
         "mean": mean,
@@ -142,7 +142,7 @@ def to_frame(table: FinalTable) -> pd.DataFrame:
     import pandas as pd
 
     nothing = Row(
-        query="",
+        strategy="",
         label="",
         is_bound=False,
         score=None,
@@ -153,7 +153,7 @@ def to_frame(table: FinalTable) -> pd.DataFrame:
     columns = list(_numbers(nothing, None))
     rows = [_numbers(row, table.reference) for row in table.rows]
     kinds = dict.fromkeys(columns, "float64")
-    for name in ("query", "kind", "seeds"):  # texts and counts
+    for name in ("strategy", "kind", "seeds"):  # texts and counts
         del kinds[name]
     return pd.DataFrame(rows, columns=columns).astype(kinds)
 
@@ -251,7 +251,7 @@ def to_rich(table: FinalTable) -> Table:
     from rich.text import Text
 
     shown = {name: cells for name, cells in columns(table).items() if name not in WIDE}
-    styles = {"bound": "dim", "reference": "bold", "query": ""}
+    styles = {"bound": "dim", "reference": "bold", "strategy": ""}
     rich_table = Table(title=Text(one_line(table.title)))
     justify: Literal["left", "right"] = "left"  # the name; numbers stand to the right
     for name in shown:

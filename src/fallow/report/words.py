@@ -68,11 +68,11 @@ def _side(table: FinalTable, c: Comparison) -> str:
 
 def _verdicts(table: FinalTable, tests: Sequence[Comparison]) -> list[str]:
     """What may be said about the reference against each other query."""
-    names = {row.query: row.label for row in table.rows}
+    names = {row.strategy: row.label for row in table.rows}
     reference = names.get(table.reference or "", "the reference")
     groups: dict[str, list[str]] = {"ahead of": [], "behind": [], "not told apart from": []}
     for c in tests:
-        groups[_side(table, c)].append(names[c.query])
+        groups[_side(table, c)].append(names[c.strategy])
     undecided = groups.pop("not told apart from")
     decided = [f"{side} {join_some(found)}" for side, found in groups.items() if found]
     sentences = []
@@ -102,10 +102,10 @@ def _about_random(table: FinalTable, top: Row, tests: Sequence[Comparison]) -> s
         return ""
     if len(table.rows) == 1:
         return ""
-    if top.query == "random":
+    if top.strategy == "random":
         return "Random is as good as any method here: no method has a better mean."
     for test in tests:
-        is_about_both = {test.query, test.reference} == {"random", top.query}
+        is_about_both = {test.strategy, test.reference} == {"random", top.strategy}
         if is_about_both and test.can_tell and not test.is_distinct:
             return (
                 f"Random is as good: {top.label} is ahead by {_gap(table, test.difference)} only "
@@ -118,19 +118,19 @@ def _degenerate(study: StudyRecords, table: FinalTable) -> list[str]:
     """What a reader must know before any number: models that predict one class only, strategies
     that agree in everything."""
     sentences = []
-    labels = {row.query: row.label for row in table.rows}
+    labels = {row.strategy: row.label for row in table.rows}
     one_class = find_one_class(study)
     if one_class:
         runs = count_noun(sum(len(seeds) for seeds in one_class.values()), "run")
-        names = join_some([labels[query] for query in one_class])
+        names = join_some([labels[strategy] for strategy in one_class])
         sentences.append(
             f"Models that predict one class only: {runs} of {names} ended so, and those scores say "
             "nothing of what was chosen."
         )
     equals = find_equals(study)
     groups: dict[str, list[str]] = {}
-    for query, first in equals.items():
-        groups.setdefault(first, [labels[first]]).append(labels[query])
+    for strategy, first in equals.items():
+        groups.setdefault(first, [labels[first]]).append(labels[strategy])
     for group in groups.values():
         sentences.append(f"The scores of {join_some(group)} agree to the last digit.")
     return sentences
@@ -167,7 +167,7 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
         sentences.append(table.untested)
     sentences.append(_about_random(table, top, tests))
     if study.missing:
-        total = len(study.study.queries) * len(study.study.seeds)
+        total = len(study.study.strategies) * len(study.study.seeds)
         done = total - len(study.missing)
         sentences.append(f"Preliminary: {done} of {total} runs are complete.")
     return " ".join(sentence for sentence in sentences if sentence)
@@ -185,18 +185,18 @@ def best_of_each_training(study: StudyRecords, table: FinalTable) -> str:
         return ""
     best: dict[str, str] = {}  # by training method
     for row in ranked:
-        training = training_of(described, row.query)
+        training = training_of(described, row.strategy)
         if row.score and training not in best:
             best[training] = f"{row.label} {row.score.mean:.1f} %"
-    share = max(study.fractions(ranked[0].query).values())
+    share = max(study.fractions(ranked[0].strategy).values())
     said = (
-        f"With {100 * share:.0f} % of the rows labelled, the best of each training method gets so "
+        f"With {100 * share:.0f} % of the rows labeled, the best of each training method gets so "
         f"many test rows right: {', '.join(best.values())}"
     )
     bound = table.row("bound:all-labels")
     if bound is not None and bound.score is not None:
         usual = usual_training(described)
-        said += f"; {usual} with all rows labelled gets {bound.score.mean:.1f} %"
+        said += f"; {usual} with all rows labeled gets {bound.score.mean:.1f} %"
     return f"{said}."
 
 

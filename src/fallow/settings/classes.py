@@ -14,7 +14,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from fallow import encoders, queries, training
+from fallow import encoders, strategies, training
 from fallow.core.build import find, names
 from fallow.core.training_config import TrainingConfig
 from fallow.data.partition import partitions
@@ -27,7 +27,7 @@ PARTS: Mapping[str, tuple[ModuleType, ...]] = {
     "features": (networks,),
     "model": (networks,),
     "training": (training, personal),
-    "query": (queries,),
+    "strategy": (strategies,),
 }
 """Setting -> the packages whose classes it may name."""
 
@@ -98,7 +98,7 @@ def _default(field: DataclassField[Any]) -> object:
 def comments_of(cls: type[Any]) -> Mapping[str, str]:
     """Field -> the comment beside it in the source of a dataclass, where it has one.
 
-    >>> from fallow.queries import AHFAL
+    >>> from fallow.strategies import AHFAL
     >>> comments_of(AHFAL)["tau"]
     'τ, Eq. 2; the paper tries 10, 12, 15'
     """

@@ -51,7 +51,7 @@ MEANINGS: dict[str, str] = {
     "restart": "Whether a cycle trains a fresh model or goes on with the last one.",
     "local_source": "Where the local model that a query looks at comes from; auto: as in its paper.",
     # labels
-    "query": "The strategy of 'fallow run' ('fallow methods').",
+    "strategy": "The strategy of 'fallow run' ('fallow methods').",
     "initial": "First labels: a fraction of all rows, or a whole number a site.",
     "initial_by": "Who chooses the first labels: random, typical rows of all sites, or the query.",
     "per_cycle": "Labels of a cycle: a fraction of all rows, or a whole number a site; or a list.",
@@ -80,7 +80,7 @@ MEANINGS: dict[str, str] = {
     "precision": "In which numbers a device takes products; bf16 and tf32 are fast and rough.",
     "dtype": "The precision of all numbers.",
     # the study
-    "queries": "The strategies of 'fallow compare'.",
+    "strategies": "The strategies of 'fallow compare'.",
     "reference": "The strategy that the others are tested against; none: random, if it is there.",
     "seeds": "How many seeds 'fallow compare' runs.",
     "bounds": "Upper bounds that run beside the strategies; false: none.",

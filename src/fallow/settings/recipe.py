@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 TEXTS = (str, str | None)
-OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
+OUTSIDE = ("name", "title", "strategies", "reference", "seeds", "bounds", "published")
 """Fields that do not change what a run computes."""
 Device = Literal["none", "cpu", "cuda", "mps"]
 Precision = Literal["float32", "bf16", "tf32"]
@@ -74,7 +74,7 @@ class Recipe:
     Raises ValueError for a value that cannot be, with the name of the setting.
 
     >>> import fallow as fl
-    >>> recipe = fl.Recipe("mine", query=fl.Spec("badge"), rounds=5)
+    >>> recipe = fl.Recipe("mine", strategy=fl.Spec("badge"), rounds=5)
     >>> recipe.rounds, recipe.data, str(recipe.training)
     (5, 'digits', 'fedavg')
     >>> fl.run(recipe=recipe, sites=3, cycles=1)
@@ -104,7 +104,7 @@ class Recipe:
     encoder: Spec | None = None
     # auto: own tables, regression, and what an encoder makes
     standardise: Literal["auto", "federated", "none"] = "auto"
-    target_scale: Literal["labelled", "oracle", "none"] = "labelled"  # numbers to predict
+    target_scale: Literal["labeled", "oracle", "none"] = "labeled"  # numbers to predict
     partition: Spec = Spec("exact-dirichlet", {"alpha": 0.1})
     sites: int = 10  # 0 with the natural partition: every site that the data names
     flip: int = 0  # so many sites have wrong labels, C - 1 - y; scores are over the others
@@ -127,7 +127,7 @@ class Recipe:
         (TrainingStage(50),), 64, Optimizer(lr=0.01), stop_at=0.99
     )
     # labels
-    query: Spec = Spec("random")
+    strategy: Spec = Spec("random")
     initial: Share = 0.10  # first labels: a fraction of all rows, or labels a site
     # who chooses them: random, typical rows of all sites, or the query (one_pass only)
     initial_by: Literal["random", "typical", "query"] = "random"
@@ -163,7 +163,7 @@ class Recipe:
     precision: Precision = "float32"
     dtype: Literal["float32", "float64"] = "float32"
     # the study it is usually run as
-    queries: tuple[str, ...] = ("random", "entropy")
+    strategies: tuple[str, ...] = ("random", "entropy")
     reference: str | None = None
     seeds: int = 10
     # upper bounds beside the strategies
@@ -372,7 +372,7 @@ def named_classes(recipe: Recipe) -> dict[str, str]:
     found = {
         "model": recipe.model.name,
         "training": recipe.training.name,
-        "query": recipe.query.name,
+        "strategy": recipe.strategy.name,
         "partition": recipe.partition.name,
     }
     if recipe.features is not None:

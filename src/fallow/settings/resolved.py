@@ -65,7 +65,7 @@ def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, object]:
 
 def _packages(part: str) -> Packages:
     """Where a part of a recipe looks its class up; imported here, for all of them take a second."""
-    from fallow import encoders, models, queries, training
+    from fallow import encoders, models, strategies, training
     from fallow.data.partition import partitions
     from fallow.training import personal
 
@@ -74,7 +74,7 @@ def _packages(part: str) -> Packages:
         "features": models,
         "model": models,
         "partition": partitions,
-        "query": queries,
+        "strategy": strategies,
         "training": (training, personal),
     }
     return packages[part]

@@ -24,7 +24,7 @@ FEW = 10
 class Found:
     """What is known of somebody's data.  ``classes``: empty for numbers to predict; ``sites``: empty
     where no column names them; ``training``: how models are trained where a strategy does not say;
-    ``queries``: strategies to compare; ``seeds``: how often each."""
+    ``strategies``: strategies to compare; ``seeds``: how often each."""
 
     data: str
     label: str | None
@@ -34,7 +34,7 @@ class Found:
     classes: tuple[str, ...]
     sites: tuple[str, ...]
     training: str
-    queries: tuple[str, ...]
+    strategies: tuple[str, ...]
     seeds: int
 
 
@@ -56,8 +56,8 @@ def starter_text(found: Found, file: Path) -> str:
             "cycles": usual.cycles,
         },
         "The study": {
-            "queries": found.queries,
-            "reference": found.queries[-1] if found.classes else "random",
+            "strategies": found.strategies,
+            "reference": found.strategies[-1] if found.classes else "random",
             "seeds": found.seeds,
         },
     }

@@ -28,10 +28,10 @@ SHARED = (
     "partition",
     "sites",
     "flip",
-    "query",
+    "strategy",
     "validation",
     "test",
-    "queries",
+    "strategies",
     "seeds",
     "reference",
     "bounds",
@@ -49,7 +49,7 @@ def bounds_of(recipe: Recipe) -> tuple[str, ...]:
     return tuple(BOUND + name for name in recipe.bounds)
 
 
-def variant(recipe: Recipe, query: str) -> Recipe:
+def variant(recipe: Recipe, strategy: str) -> Recipe:
     """The recipe with another query, or turned into one of the upper bounds.
 
     ``query@key=value`` changes a setting of the recipe for this strategy alone;
@@ -60,26 +60,26 @@ def variant(recipe: Recipe, query: str) -> Recipe:
     >>> variant(Recipe("a"), "ksas@training=fedprox:mu=0.1").training
     Spec(name='fedprox', fields={'mu': 0.1})
     """
-    name, *settings = query.split("@")
+    name, *settings = strategy.split("@")
     given = {}
     for part in settings:
         key, equals, value = part.partition("=")
         if not equals:
             raise ValueError(
-                f"{part!r} in {query!r} is not of the form key=value; write random@rounds=20"
+                f"{part!r} in {strategy!r} is not of the form key=value; write random@rounds=20"
             )
         given[key] = value
     changed = _expand_trainer(given)
     for key in changed:
         if key.split(".")[0] in SHARED:
             raise ValueError(
-                f"{query!r} changes {key}, which all strategies of a study share; change it with "
+                f"{strategy!r} changes {key}, which all strategies of a study share; change it with "
                 f"--set {key}={changed[key]}"
             )
     own = with_settings(recipe, changed)
     if name.startswith(BOUND):
         return _turn_into_bound(own, name)
-    return replace(own, query=Spec.parse(name))
+    return replace(own, strategy=Spec.parse(name))
 
 
 def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
@@ -93,7 +93,7 @@ def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
         stop=None,
     )
     if name == "bound:all-labels":
-        return replace(recipe, query=Spec("random"), initial=1.0, cycles=0)
+        return replace(recipe, strategy=Spec("random"), initial=1.0, cycles=0)
     if name != "bound:pooled":
         raise ValueError(
             f"{name!r} is no upper bound; use bound:all-labels or bound:pooled"
@@ -105,7 +105,7 @@ def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
         later = _pool_share(later, recipe.sites)
     return replace(
         recipe,
-        query=Spec("entropy"),
+        strategy=Spec("entropy"),
         sites=1,
         flip=0,
         test="common",

@@ -164,7 +164,7 @@ class LocalSite:
         return (~self.bought & ~self.gone).nonzero().squeeze(1)
 
     @property
-    def labelled(self) -> Tensor:
+    def labeled(self) -> Tensor:
         """Rows with a label that trains, ascending."""
         return (self.bought & ~self.held & ~self.gone).nonzero().squeeze(1)
 
@@ -175,8 +175,8 @@ class LocalSite:
 
     @property
     def labels(self) -> Tensor:
-        """Of the labelled rows, as models see them."""
-        return self.targets(self.labelled)
+        """Of the labeled rows, as models see them."""
+        return self.targets(self.labeled)
 
     def targets(self, rows: Tensor) -> Tensor:
         """Labels as models see them: class ids, or numbers in the units that were agreed on."""
@@ -190,7 +190,7 @@ class LocalSite:
 
     @property
     def counts(self) -> Tensor:
-        """Labelled rows of each class, (C,); (0,) where there are numbers to predict."""
+        """Labeled rows of each class, (C,); (0,) where there are numbers to predict."""
         if not self.parts.classes:
             return self.x.new_zeros(0)
         return torch.bincount(self.labels, minlength=self.parts.classes).to(self.x.dtype)
@@ -227,7 +227,7 @@ class LocalSite:
         """Labels that train and are in no contribution yet."""
         known = self.store.load_contribution(self.id).labels
         before = {label.row for label in known if not label.held}
-        return sum(row not in before for row in self.labelled.tolist())
+        return sum(row not in before for row in self.labeled.tolist())
 
     def contribute(self, turn: str, new: int) -> None:
         """Contribute the labels as they stand from now on, where ``new`` are enough; else the
@@ -295,7 +295,7 @@ class LocalSite:
 
         Where training starts at another model than the one that was sent, that one is a teacher.
         """
-        rows = self.labelled
+        rows = self.labeled
         name = (step.verb, request.cycle, request.round)
         streams = partial(named_stream, self.parts.seed, self.id, name)
         training_config = step.training_config or TrainingConfig()
@@ -321,7 +321,7 @@ class LocalSite:
             pool_rows = self._gather("pool", self.pool)
         return Job(
             site=self.id,
-            x=self._gather("labelled", rows),
+            x=self._gather("labeled", rows),
             y=self.labels,
             weight=weight,
             start=start,

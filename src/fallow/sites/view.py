@@ -60,7 +60,7 @@ class SiteView:
 
     @property
     def labels(self) -> Tensor:
-        """Of the labelled rows that train, (n,)."""
+        """Of the labeled rows that train, (n,)."""
         return self._site.labels
 
     @property
@@ -75,18 +75,18 @@ class SiteView:
 
     @property
     def weights(self) -> Tensor:
-        """Weights of the labelled rows that train, (n,), as the query attached them."""
-        return self._site.weight[self._site.labelled]
+        """Weights of the labeled rows that train, (n,), as the query attached them."""
+        return self._site.weight[self._site.labeled]
 
     @property
     def chances(self) -> Tensor:
-        """By which each of the labelled rows that train was drawn, (n,) float64; NaN where a query
+        """By which each of the labeled rows that train was drawn, (n,) float64; NaN where a query
         chose it or said nothing."""
-        return self._site.chance[self._site.labelled]
+        return self._site.chance[self._site.labeled]
 
     @property
     def counts(self) -> Tensor:
-        """Labelled rows of each class, (C,) float64."""
+        """Labeled rows of each class, (C,) float64."""
         return torch.bincount(self.labels, minlength=self.classes).double()
 
     @property
@@ -122,7 +122,7 @@ class SiteView:
         check_rows_kind(which)
         kinds = {
             "pool": self._site.pool,
-            "labelled": self._site.labelled,
+            "labeled": self._site.labeled,
             "validation": self._site.validation,
         }
         return kinds[which]
@@ -130,7 +130,7 @@ class SiteView:
     def model(self, name: str) -> State:
         """A remembered model.  A site without a local one uses the global: it has no labels, or its
         round did not count."""
-        is_without = len(self._site.labelled) == 0 or "local" not in self.memory
+        is_without = len(self._site.labeled) == 0 or "local" not in self.memory
         if name == "local" and is_without:
             name = "global"
         if name not in self.memory:

@@ -29,7 +29,7 @@ POINTS = 5  # of a curve, at which strategies are compared
 ALIKE = {"classes": 2.0, "sites": 2.0, "apart": 0.3, "uneven": 0.3}
 """Differences at which two worlds are a standard deviation apart; classes and sites in doublings."""
 LEAST_WEIGHT = 1e-4  # with which a task counts
-COLUMNS = ("task", "query", "seed", "labels", "accuracy")
+COLUMNS = ("task", "strategy", "seed", "labels", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -111,21 +111,21 @@ def read_facts(study: StudyRecords) -> tuple[WorldFacts, float]:
     records = [record for cell in study.cells for record in cell.records]
     if not records:
         raise ValueError("the study has no record yet; ask when its first cycle is done")
-    most = max(record.get("labelled") or 0 for record in records)
-    last = [record for record in records if (record.get("labelled") or 0) == most][-1]
+    most = max(record.get("labeled") or 0 for record in records)
+    last = [record for record in records if (record.get("labeled") or 0) == most][-1]
     if last.get("target_variance") is not None or not study.higher_is_better:
         raise ValueError(
             "the study predicts numbers, and the table that advice rests on is about classes alone"
         )
-    per_site = last.get("labelled_per_site") or {}
-    per_class = last.get("per_class") or last.get("labelled_per_class") or ()
+    per_site = last.get("labeled_per_site") or {}
+    per_class = last.get("per_class") or last.get("labeled_per_class") or ()
     classes = len(per_class)
     if classes < 2:
         raise ValueError(
             "the records of the study do not say how many classes there are, so no task can be said "
             "to be like it"
         )
-    labels = float(last.get("labelled") or 0) / classes
+    labels = float(last.get("labeled") or 0) / classes
     counts = [counted for counted in per_site.values() if len(counted) == classes]
     if (
         len(counts) < len(per_site) or not counts
@@ -158,12 +158,15 @@ class AdviceTable:
         """The curves of each task."""
         found: dict[str, dict[str, dict[int, Curve]]] = {}
         ordered = self.scores.sort_values("labels", kind="stable")
-        for (task, query, seed), rows in ordered.groupby(
-            ["task", "query", "seed"], sort=False
+        for (task, strategy, seed), rows in ordered.groupby(
+            ["task", "strategy", "seed"], sort=False
         ):
             x = np.log(rows["labels"].to_numpy(dtype=float))
             y = rows["accuracy"].to_numpy(dtype=float)
-            found.setdefault(str(task), {}).setdefault(str(query), {})[int(seed)] = (x, y)
+            found.setdefault(str(task), {}).setdefault(str(strategy), {})[int(seed)] = (
+                x,
+                y,
+            )
         return found
 
     def without(self, task: str) -> AdviceTable:
@@ -182,14 +185,14 @@ class TaskGain:
 
 
 def gains(
-    task: str, curves: Curves, query: str, reference: str, start: float, end: float
+    task: str, curves: Curves, strategy: str, reference: str, start: float, end: float
 ) -> TaskGain | None:
     """What a strategy gained on a task, from ``start`` to ``end`` labels in all, as the mean over the
     logarithm of labels.
 
     None where no seed has both there, or the task has no such budget.
     """
-    ours = curves.get(query, {})
+    ours = curves.get(strategy, {})
     theirs = curves.get(reference, {})
     found = []
     for seed in ours:
@@ -217,7 +220,7 @@ class Expected:
     on, each task with its weight, the most alike first.
     """
 
-    query: str
+    strategy: str
     gain: float
     low: float | None
     high: float | None
@@ -229,7 +232,7 @@ class Expected:
         >>> Expected("mine", 0.012, -0.01, 0.034, ()).sentence("theirs")
         'mine over theirs: +1.2 points [-1.0, +3.4].'
         """
-        said = f"{self.query} over {reference}: {100 * self.gain:+.1f} points"
+        said = f"{self.strategy} over {reference}: {100 * self.gain:+.1f} points"
         if self.low is None or self.high is None:
             return f"{said}, of hardly more than one task, so no interval."
         return f"{said} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]."
@@ -258,7 +261,7 @@ class Advice:
     about.
     """
 
-    query: str
+    strategy: str
     trainer: str
     is_known: bool
     expected: tuple[Expected, ...]
@@ -268,20 +271,20 @@ class Advice:
     usual: str
     reference: str
 
-    def of(self, query: str) -> Expected | None:
+    def of(self, strategy: str) -> Expected | None:
         """What a strategy is expected to gain; None where the table has too little of it."""
-        return next((each for each in self.expected if each.query == query), None)
+        return next((each for each in self.expected if each.strategy == strategy), None)
 
     def sentences(self) -> tuple[str, ...]:
         """What is advised, what that rests on, and what is not known."""
         about = f"From {self.start:.3g} to {self.end:.3g} labels a class"
         if self.is_known:
-            lines = [f"{about}: {self.query}, trained by {self.trainer}."]
+            lines = [f"{about}: {self.strategy}, trained by {self.trainer}."]
         else:
             lines = [
-                f"{about} the table cannot tell: {self.query}, trained by {self.trainer}."
+                f"{about} the table cannot tell: {self.strategy}, trained by {self.trainer}."
             ]
-        found = self.of(self.query)
+        found = self.of(self.strategy)
         if found is not None:
             lines.append(found.sentence(self.reference))
             lines.append(f"That rests on {found.list_tasks()}.")
@@ -336,31 +339,31 @@ def advise(table: AdviceTable, facts: WorldFacts, labels: float, rules: Rules) -
     weights = {
         task: math.exp(-facts.distance(other) / 2) for task, other in table.worlds.items()
     }
-    by_query: dict[str, dict[str, TaskGain]] = {}
+    by_strategy: dict[str, dict[str, TaskGain]] = {}
     for task, curves in table.curves.items():
         classes = table.worlds[task].classes
-        for query in curves:
+        for strategy in curves:
             found = gains(
-                task, curves, query, rules.reference, start * classes, end * classes
+                task, curves, strategy, rules.reference, start * classes, end * classes
             )
             if found is not None and weights[task] > LEAST_WEIGHT:
-                by_query.setdefault(query, {})[task] = found
+                by_strategy.setdefault(strategy, {})[task] = found
     expected = [
-        _expect(query, found, weights)
-        for query, found in by_query.items()
-        if query != rules.reference
+        _expect(strategy, found, weights)
+        for strategy, found in by_strategy.items()
+        if strategy != rules.reference
     ]
     expected.sort(key=lambda each: -each.gain)
     best = next((each for each in expected if each.low is not None), None)
-    query = rules.usual
+    strategy = rules.usual
     is_known = False
     if best is not None and _is_above(
-        by_query[best.query], by_query.get(rules.usual, {}), weights
+        by_strategy[best.strategy], by_strategy.get(rules.usual, {}), weights
     ):
-        query = best.query
+        strategy = best.strategy
         is_known = True
     return Advice(
-        query=query,
+        strategy=strategy,
         trainer=rules.trainer,
         is_known=is_known,
         expected=tuple(expected),
@@ -373,7 +376,7 @@ def advise(table: AdviceTable, facts: WorldFacts, labels: float, rules: Rules) -
 
 
 def _expect(
-    query: str, found: Mapping[str, TaskGain], weights: Mapping[str, float]
+    strategy: str, found: Mapping[str, TaskGain], weights: Mapping[str, float]
 ) -> Expected:
     mean, half = weigh_tasks(found, weights)
     total = sum(weights[task] for task in found)
@@ -381,8 +384,8 @@ def _expect(
         ((task, weights[task] / total) for task in found), key=lambda each: -each[1]
     )
     if half is None:
-        return Expected(query, mean, None, None, tuple(tasks))
-    return Expected(query, mean, mean - half, mean + half, tuple(tasks))
+        return Expected(strategy, mean, None, None, tuple(tasks))
+    return Expected(strategy, mean, mean - half, mean + half, tuple(tasks))
 
 
 def _is_above(

@@ -39,7 +39,7 @@ MARGIN = 0.003
 COLUMNS = (
     "task",
     "digest",
-    "query",
+    "strategy",
     "seed",
     "cycle",
     "labels",
@@ -127,14 +127,14 @@ def read_scores(studies: Sequence[tuple[Recipe, Path]]) -> pd.DataFrame:
     for task, folder in studies:
         study = read_study(folder)
         for cell in study.cells:
-            if is_bound(cell.query):
+            if is_bound(cell.strategy):
                 continue
-            digest = variant(task, cell.query).digest
-            scores = study.curve(cell.query)
+            digest = variant(task, cell.strategy).digest
+            scores = study.curve(cell.strategy)
             for cycle in cell.cycles:
                 last = cell.last_of(cycle)
                 score = scores.get(cycle, {}).get(cell.seed)
-                if last is None or score is None or not last.get("labelled"):
+                if last is None or score is None or not last.get("labeled"):
                     continue
                 row = _row(cell, last, score)
                 rows.append((task.name, digest, *row))
@@ -148,10 +148,10 @@ def _row(
     """What a record says of a budget; a score is the mean over the rounds that count."""
     of_classes = [found for found in last.get("per_class") or () if found is not None]
     return (
-        cell.query,
+        cell.strategy,
         cell.seed,
         int(last["cycle"]),
-        int(last["labelled"]),
+        int(last["labeled"]),
         score,
         last.get("balanced_accuracy") or math.nan,
         min(of_classes, default=math.nan),
@@ -164,11 +164,11 @@ def areas(frame: pd.DataFrame) -> dict[str, dict[int, float]]:
     out."""
     found: dict[str, dict[int, float]] = {}
     last = frame["cycle"].max()
-    for (query, seed), rows in frame.groupby(["query", "seed"], sort=False):
+    for (strategy, seed), rows in frame.groupby(["strategy", "seed"], sort=False):
         ordered = rows.sort_values("cycle")
         if ordered["cycle"].iloc[-1] == last:
-            of_query = found.setdefault(str(query), {})
-            of_query[int(seed)] = area(
+            of_strategy = found.setdefault(str(strategy), {})
+            of_strategy[int(seed)] = area(
                 ordered["labels"].tolist(), ordered["accuracy"].tolist()
             )
     return found
@@ -178,7 +178,7 @@ def areas(frame: pd.DataFrame) -> dict[str, dict[int, float]]:
 class TaskLine:
     """A strategy on a task; scores are fractions, differences ours - the reference."""
 
-    query: str
+    strategy: str
     seeds: int
     area: float
     area_sd: float | None
@@ -193,26 +193,26 @@ class TaskLine:
 def task_lines(frame: pd.DataFrame, reference: str, classes: int) -> list[TaskLine]:
     """The strategies of one task, best first.  reference: what each is tested against."""
     found = areas(frame)
-    others = [query for query in found if query != reference]
+    others = [strategy for strategy in found if strategy != reference]
     tested: dict[str, Comparison] = {}
     if reference in found and others:
         pairs = [
-            (query, reference)
-            for query in others
-            if len(set(found[query]) & set(found[reference])) > 1
+            (strategy, reference)
+            for strategy in others
+            if len(set(found[strategy]) & set(found[reference])) > 1
         ]
         if pairs:
-            tested = {each.query: each for each in compare_pairs(found, pairs)}
+            tested = {each.strategy: each for each in compare_pairs(found, pairs)}
     lines = []
-    for query, of_seeds in found.items():
-        rows = frame[(frame["query"] == query) & frame["seed"].isin(list(of_seeds))]
+    for strategy, of_seeds in found.items():
+        rows = frame[(frame["strategy"] == strategy) & frame["seed"].isin(list(of_seeds))]
         mean, sd = mean_sd(list(of_seeds.values()))
         few = _cycle_nearest(rows, 10 * classes)
         last = rows[rows["cycle"] == rows["cycle"].max()]
-        test = tested.get(query)
+        test = tested.get(strategy)
         lines.append(
             TaskLine(
-                query=query,
+                strategy=strategy,
                 seeds=len(of_seeds),
                 area=mean,
                 area_sd=sd,
@@ -241,7 +241,7 @@ class Verdict:
     """
 
     task: str
-    query: str
+    strategy: str
     rival: str
     seeds: int
     difference: float
@@ -261,24 +261,24 @@ class Verdict:
         return "open"
 
 
-def judge(task: str, found: Areas, query: str, rivals: Sequence[str]) -> Verdict | None:
+def judge(task: str, found: Areas, strategy: str, rivals: Sequence[str]) -> Verdict | None:
     """A strategy against the best of the rivals on a task, over the seeds both have; None where
     fewer than two seeds are shared with any rival."""
-    others = [rival for rival in rivals if rival != query and rival in found]
+    others = [rival for rival in rivals if rival != strategy and rival in found]
     pairs = [
-        (query, rival)
+        (strategy, rival)
         for rival in others
-        if len(set(found.get(query, ())) & set(found[rival])) > 1
+        if len(set(found.get(strategy, ())) & set(found[rival])) > 1
     ]
     if not pairs:
         return None
     compared = {each.reference: each for each in compare_pairs(found, pairs)}
     best = max(compared, key=lambda rival: mean_sd(list(found[rival].values()))[0])
     chosen = compared[best]
-    d = differences(found[query], found[best])
+    d = differences(found[strategy], found[best])
     return Verdict(
         task=task,
-        query=query,
+        strategy=strategy,
         rival=best,
         seeds=chosen.pairs,
         difference=chosen.difference,

@@ -17,7 +17,7 @@ Accuracies = list[float | None]
 class ClassScores:
     """Final per-class accuracy of a query in [0, 1], and its halves in the same unit by seed."""
 
-    query: str
+    strategy: str
     mean: tuple[float | None, ...]
     halves: tuple[Halves, ...]
 
@@ -38,12 +38,12 @@ def class_means(rows: Sequence[Sequence[float | None]]) -> Accuracies:
     return means
 
 
-def class_accuracies(study: StudyRecords, query: str) -> dict[int, Accuracies]:
+def class_accuracies(study: StudyRecords, strategy: str) -> dict[int, Accuracies]:
     """Seed -> accuracy of each class in the last cycle, mean over its rounds that count."""
-    last = study.last_cycle(query)
-    done = study.final(query)
+    last = study.last_cycle(strategy)
+    done = study.final(strategy)
     found = {}
-    for cell in study.of(query):
+    for cell in study.of(strategy):
         rows = []
         for record in cell.records:
             scores = record.get("per_class")
@@ -57,8 +57,8 @@ def class_accuracies(study: StudyRecords, query: str) -> dict[int, Accuracies]:
 def class_scores(study: StudyRecords) -> list[ClassScores]:
     """Per-class accuracy in the last cycle (over its rounds that count, then over seeds)."""
     found = []
-    for query in study.strategies:
-        by_seed = class_accuracies(study, query)
+    for strategy in study.strategies:
+        by_seed = class_accuracies(study, strategy)
         if not by_seed:
             continue
         halves = []
@@ -69,7 +69,7 @@ def class_scores(study: StudyRecords) -> list[ClassScores]:
             if split is not None:
                 halves.append(split)
         mean = class_means(list(by_seed.values()))
-        found.append(ClassScores(query, tuple(mean), tuple(halves)))
+        found.append(ClassScores(strategy, tuple(mean), tuple(halves)))
     return found
 
 

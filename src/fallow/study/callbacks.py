@@ -19,7 +19,7 @@ from fallow.study.cell import StudyRun
 
 Parameter = str | int | float | bool
 """A setting as trackers take it."""
-SCORES = ("accuracy", "mse", "labelled", "bytes_up", "bytes_down", "epsilon")
+SCORES = ("accuracy", "mse", "labeled", "bytes_up", "bytes_down", "epsilon")
 """What a tracker is told of a cycle: the score of the model, and what it has cost so far."""
 ENDINGS = ("done", "finished")
 """Events after which a run is over and went well."""
@@ -38,7 +38,7 @@ class TrackedRun:
     """
 
     study: str
-    query: str
+    strategy: str
     seed: int
     is_alone: bool = True
     parameters: Mapping[str, Parameter] = field(default_factory=dict, compare=False)
@@ -50,7 +50,7 @@ class TrackedRun:
         >>> TrackedRun("demo", "badge", 3).name
         'badge, seed 3'
         """
-        return f"{self.query}, seed {self.seed}"
+        return f"{self.strategy}, seed {self.seed}"
 
 
 class Callback(Protocol):
@@ -81,7 +81,7 @@ class Callback(Protocol):
     def take_scores(self, run: TrackedRun, cycle: int, scores: Mapping[str, float]) -> None:
         """The model of a cycle was scored.
 
-        scores: ``accuracy`` in [0, 1] or ``mse``; of the run up to here, ``labelled`` labels that
+        scores: ``accuracy`` in [0, 1] or ``mse``; of the run up to here, ``labeled`` labels that
         were bought, ``bytes_up`` and ``bytes_down`` between sites and coordinator, and
         ``epsilon``, what a site has spent on noise.
         """
@@ -146,15 +146,15 @@ class CallbackList:
 
     def follow(self, run: StudyRun) -> Say:
         """Whoever takes the events of a study's only run, which do not say of which run they are."""
-        return lambda event: self(name_run(event, run.query, run.seed))
+        return lambda event: self(name_run(event, run.strategy, run.seed))
 
     def __call__(self, event: Event) -> None:
-        """Take one event of a run, which has its ``query`` and its ``seed``."""
+        """Take one event of a run, which has its ``strategy`` and its ``seed``."""
         kind = event["event"]
-        is_new = (event["query"], event["seed"]) not in self._begun
+        is_new = (event["strategy"], event["seed"]) not in self._begun
         if not self._active or (is_new and kind in ENDINGS):  # it was finished before
             return
-        run = self._begin_run(event["query"], event["seed"])
+        run = self._begin_run(event["strategy"], event["seed"])
         if kind == "scored":
             cycle = event["cycle"]
             scores = read_scores(event)
@@ -181,25 +181,25 @@ class CallbackList:
                 self.warn(f"the report page was not drawn: {sentence(error)}")
         self.end(page)
 
-    def _begin_run(self, query: str, seed: int) -> TrackedRun:
+    def _begin_run(self, strategy: str, seed: int) -> TrackedRun:
         """The run that an event is about; callbacks are told of it once."""
-        known = self._begun.get((query, seed))
+        known = self._begun.get((strategy, seed))
         if known is not None:
             return known
-        recipe = variant(self.recipe, query)
+        recipe = variant(self.recipe, strategy)
         run = TrackedRun(
             study=self.study or recipe.name,
-            query=query,
+            strategy=strategy,
             seed=seed,
             is_alone=len(self.runs) == 1,
-            parameters={**list_parameters(recipe), "query": query, "seed": seed},
+            parameters={**list_parameters(recipe), "strategy": strategy, "seed": seed},
         )
-        self._begun[query, seed] = run
+        self._begun[strategy, seed] = run
         self._tell(lambda callback: callback.begin_run(run))
         return run
 
     def _end_run(self, run: TrackedRun, why: str | None) -> None:
-        del self._begun[run.query, run.seed]
+        del self._begun[run.strategy, run.seed]
         self._tell(lambda callback: callback.end_run(run, why))
 
     def _tell(self, call: Callable[[Callback], None]) -> None:
@@ -219,9 +219,9 @@ def read_scores(event: Event) -> dict[str, float]:
     """The numbers of a scored cycle; those that do not apply are left out.
 
     >>> read_scores(
-    ...     {"event": "scored", "cycle": 0, "labelled": 9, "accuracy": 0.5, "mse": None}
+    ...     {"event": "scored", "cycle": 0, "labeled": 9, "accuracy": 0.5, "mse": None}
     ... )
-    {'accuracy': 0.5, 'labelled': 9.0}
+    {'accuracy': 0.5, 'labeled': 9.0}
     """
     scores: dict[str, float] = {}
     told: Mapping[str, object] = event

@@ -15,11 +15,11 @@ from fallow.settings.recipe import Recipe
 class StudyRun:
     """One run of a study."""
 
-    query: str
+    strategy: str
     seed: int
 
     def folder(self, out: Path) -> Path:
-        return out / "cells" / self.query.replace("/", "_") / f"seed-{self.seed}"
+        return out / "cells" / self.strategy.replace("/", "_") / f"seed-{self.seed}"
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,13 @@ RELEASED = "2026"
 
 def cite_strategies(
     recipe: Recipe,
-    queries: Iterable[str],
+    strategies: Iterable[str],
     shape: Shape | None = None,
     policy: NamePolicy = BUILT_IN,
 ) -> str:
     """Return entries of BibTeX, each once, that of Fallow first.
 
-    queries: the strategies that ran by the recipe, with settings of their own.  shape: of an
+    strategies: the strategies that ran by the recipe, with settings of their own.  shape: of an
     example, by which the encoder ``auto`` is settled.  Algorithms without a known paper that are not
     Fallow's own, and names that ``policy`` does not resolve, are comments.
 
@@ -45,11 +45,11 @@ def cite_strategies(
     """
     entries = {"fallow": _own_entry()}
     comments: dict[str, None] = {}
-    for query in queries:
+    for strategy in strategies:
         try:
-            algorithms = list(_find_algorithms(variant(recipe, query), shape, policy))
+            algorithms = list(_find_algorithms(variant(recipe, strategy), shape, policy))
         except ValueError as error:
-            comments[f"% {one_line(query)} is not cited: {one_line(str(error))}"] = None
+            comments[f"% {one_line(strategy)} is not cited: {one_line(str(error))}"] = None
             continue
         for module, contract in algorithms:
             if contract.authors:
@@ -73,7 +73,7 @@ def cite_study(folder: Path, policy: NamePolicy = BUILT_IN) -> str:
         saved: TrainedModel = load_tree(path, path.parent)
         shape = tuple(saved["about"]["shape"])
         break
-    return cite_strategies(recipe, study.queries, shape, policy)
+    return cite_strategies(recipe, study.strategies, shape, policy)
 
 
 def _find_algorithms(

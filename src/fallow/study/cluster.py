@@ -136,7 +136,7 @@ def _write_task(setup: Setup, cells: Sequence[StudyRun]) -> str:
         "data_dir": data_dir,
         "threads": setup.threads,
         "runtime": setup.runtime,
-        "cells": [(cell.query, cell.seed) for cell in cells],
+        "cells": [(cell.strategy, cell.seed) for cell in cells],
     }
     return json.dumps(about)
 
@@ -154,7 +154,7 @@ def run_task(text: str) -> Report:
         about["threads"],
         about["runtime"],
     )
-    cells = [StudyRun(query, seed) for query, seed in about["cells"]]
+    cells = [StudyRun(strategy, seed) for strategy, seed in about["cells"]]
     noted: list[Event] = []
 
     def note(event: Event) -> None:
@@ -169,7 +169,7 @@ def run_task(text: str) -> Report:
         failures = run_cells(setup, cells, note)
     told = []
     for failure in failures:
-        told.append((failure.cell.query, failure.cell.seed, failure.why, failure.trace))
+        told.append((failure.cell.strategy, failure.cell.seed, failure.why, failure.trace))
     return {"events": noted, "failures": told}
 
 
@@ -189,6 +189,6 @@ def _collect(
         report: Report = future.result()
         for event in report["events"]:
             say(event)
-        for query, seed, why, trace in report["failures"]:
-            failures.append(Failure(StudyRun(query, seed), why, trace))
+        for strategy, seed, why, trace in report["failures"]:
+            failures.append(Failure(StudyRun(strategy, seed), why, trace))
     return failures

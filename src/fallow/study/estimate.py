@@ -141,11 +141,11 @@ def add_up(
     total = _Total()
     started: set[str] = set()  # first phases that another cell has made
     for cell in cells:
-        recipe = variant(setup.recipe, cell.query)
+        recipe = variant(setup.recipe, cell.strategy)
         group = _find_group(recipe, cell)
         pace = measured.paces[group]
         phases = count_labels_by_phase(recipe, pace.pool)
-        is_shared = not cell.query.startswith(BOUND)
+        is_shared = not cell.strategy.startswith(BOUND)
         if is_one_pass(recipe):  # nothing is trained before the rows are chosen
             phases = phases[1:]
             is_shared = False
@@ -204,7 +204,7 @@ def measure(
     reading = time.perf_counter() - started
     found = _without_holes(found)
     for cell in cells:
-        recipe = variant(setup.recipe, cell.query)
+        recipe = variant(setup.recipe, cell.strategy)
         group = _find_group(recipe, cell)
         if group not in paces:
             pace = _measure_pace(recipe, cell.seed, found)
@@ -243,15 +243,15 @@ class _Total:
         crossing: Crossing,
         is_first_done: bool,
     ) -> None:
-        """A cell.  phases: labelled rows of each; the first one may be done by another cell."""
-        queries = phases[:-1]  # one after every phase but the last
+        """A cell.  phases: labeled rows of each; the first one may be done by another cell."""
+        strategies = phases[:-1]  # one after every phase but the last
         bytes_of_phase = crossing.first + (recipe.rounds - 1) * crossing.later
         self.bytes += len(phases) * bytes_of_phase * recipe.participation
         self.bytes += (
-            len(queries) * recipe.sites * pace.model
+            len(strategies) * recipe.sites * pace.model
         )  # before a query, to each site
         self.seconds += pace.start
-        self.seconds += sum(_estimate_query(recipe, pace, n) for n in queries)
+        self.seconds += sum(_estimate_strategy(recipe, pace, n) for n in strategies)
         for cycle, n in enumerate(phases):
             load = _choosing_load(recipe, cycle)
             self.relayed += load.models * pace.model
@@ -273,7 +273,7 @@ def _choosing_load(recipe: Recipe, cycle: int) -> Load:
 
 
 def count_labels_by_phase(recipe: Recipe, pool: int) -> list[int]:
-    """Labelled rows of each training phase.  pool: training rows of all sites.
+    """Labeled rows of each training phase.  pool: training rows of all sites.
 
     >>> count_labels_by_phase(Recipe("a", initial=0.1, per_cycle=0.05, cycles=2), pool=200)
     [20, 30, 40]
@@ -295,14 +295,14 @@ def _count_labels(share: Share, sites: int, pool: int) -> int:
 
 
 def _estimate_phase(recipe: Recipe, pace: Pace, n: int) -> float:
-    """Seconds of a training phase over ``n`` labelled rows, without choosing collaborators."""
+    """Seconds of a training phase over ``n`` labeled rows, without choosing collaborators."""
     steps = n * recipe.completed_training.epochs * _gradients_per_batch(recipe)
     one_round = pace.base + pace.per_row * steps
     scored = min(recipe.rounds, recipe.score_rounds)
     return recipe.rounds * recipe.participation * one_round + scored * pace.scoring
 
 
-def _estimate_query(recipe: Recipe, pace: Pace, n: int) -> float:
+def _estimate_strategy(recipe: Recipe, pace: Pace, n: int) -> float:
     """Seconds of a query after ``n`` labels: two models look at the pool; a local model of its own
     is trained to the end."""
     looks = 2 * (pace.pool - n) * pace.per_look
@@ -312,7 +312,7 @@ def _estimate_query(recipe: Recipe, pace: Pace, n: int) -> float:
 
 
 def _estimate_try(recipe: Recipe, pace: Pace, n: int) -> float:
-    """Seconds of a model on the validation rows of a site, of ``n`` labelled rows in all."""
+    """Seconds of a model on the validation rows of a site, of ``n`` labeled rows in all."""
     return pace.per_try + recipe.validation * n / recipe.sites * pace.per_look
 
 
@@ -323,7 +323,7 @@ def _find_group(recipe: Recipe, cell: StudyRun) -> PaceGroup:
         encoder=str(recipe.encoder),
         head=recipe.head,
         dtype=recipe.dtype,
-        is_pooled=cell.query == f"{BOUND}pooled",
+        is_pooled=cell.strategy == f"{BOUND}pooled",
     )
 
 
@@ -336,7 +336,7 @@ def _gradients_per_batch(recipe: Recipe) -> int:
 class _TimedRound:
     """One round of a short run."""
 
-    rows: int  # labelled
+    rows: int  # labeled
     seconds: float
     pace: Pace  # the other parts of the run; base and per_row are not known from one round
 
@@ -353,11 +353,9 @@ def _measure_pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:
     first = next((n for n in phases if n), 1)
 
     def time_rows(n: int) -> _TimedRound:
-        labelled = replace(short, initial=min(1.0, n / len(found.x)))
+        labeled = replace(short, initial=min(1.0, n / len(found.x)))
         n_seen = min(n_tests, n)
-        return _time_round(
-            labelled, seed, found.test_rows(n_seen, stream(seed, "estimate"))
-        )
+        return _time_round(labeled, seed, found.test_rows(n_seen, stream(seed, "estimate")))
 
     least = min(first, _least_rows(recipe.sites))
     warm = time_rows(least)
@@ -446,7 +444,7 @@ def _time_round(recipe: Recipe, seed: int, found: Dataset) -> _TimedRound:
         model=payload({"w": state["w"], "stats": state["stats"]}),
         world=world,
     )
-    rows = sum(len(site.labelled) for site in world.members.values())
+    rows = sum(len(site.labeled) for site in world.members.values())
     return _TimedRound(rows, max(spent - scoring, 1e-6), pace)  # a phase scores once, too
 
 

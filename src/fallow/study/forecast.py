@@ -64,7 +64,7 @@ class Forecast:
     there are too few.  higher_is_better: scores are accuracies, not errors.
     """
 
-    query: str
+    strategy: str
     by: Source
     points: tuple[Point, ...]
     curve: Curve | None
@@ -186,7 +186,7 @@ def _describe_labels(more: float) -> str:
 
 
 def forecast_runs(
-    query: str,
+    strategy: str,
     runs: Sequence[Sequence[Record]],
     by: By = "auto",
     *,
@@ -199,16 +199,18 @@ def forecast_runs(
     curve = None
     if len({point.labels for point in points}) >= FEWEST:
         curve = fit_curve(points)
-    return Forecast(query, source, tuple(points), curve, higher_is_better)
+    return Forecast(strategy, source, tuple(points), curve, higher_is_better)
 
 
 def forecast_study(study: StudyRecords, by: By = "auto") -> list[Forecast]:
     """The forecast of every strategy of a study that has a record."""
     found = []
-    for query in study.strategies:
-        runs = [cell.records for cell in study.of(query) if cell.records]
+    for strategy in study.strategies:
+        runs = [cell.records for cell in study.of(strategy) if cell.records]
         if not runs:
             continue
-        forecast = forecast_runs(query, runs, by, higher_is_better=study.higher_is_better)
+        forecast = forecast_runs(
+            strategy, runs, by, higher_is_better=study.higher_is_better
+        )
         found.append(forecast)
     return found

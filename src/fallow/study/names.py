@@ -41,7 +41,9 @@ NOTHING = Known()
 def heading(study: StudyManifest) -> str:
     """What the strategies of a study are called: queries; methods where they differ by how they are
     trained alone; strategies where they differ in both."""
-    strategies = [Strategy.parse(query) for query in study.queries if not is_bound(query)]
+    strategies = [
+        Strategy.parse(strategy) for strategy in study.strategies if not is_bound(strategy)
+    ]
     chosen = {strategy.selection for strategy in strategies}
     trained = {strategy.trainer for strategy in strategies}
     if study.recipe.get("cycles") == 0 or (len(chosen) == 1 and len(trained) > 1):
@@ -52,7 +54,7 @@ def heading(study: StudyManifest) -> str:
 
 
 def label(
-    query: str,
+    strategy: str,
     names: Mapping[str, str],
     training: str = "fedavg",
     *,
@@ -66,34 +68,34 @@ def label(
 
     >>> label("ksas@training=kcfu", {"ksas": "KAFAL"})
     'KAFAL + kcfu'
-    >>> label("__main__:Mine:k=2", {}), label("mine.queries:Mine@rounds=5", {})
+    >>> label("__main__:Mine:k=2", {}), label("mine.strategies:Mine@rounds=5", {})
     ('Mine:k=2', 'Mine + rounds=5')
     >>> label("random@trainer=10x25", {})
     'random + 10 rounds x 25 epochs'
     """
-    if query in names:
-        return names[query]
-    strategy = Strategy.parse(query)
-    said = known.strategy_words(strategy, fold_name(training), brief=brief)
+    if strategy in names:
+        return names[strategy]
+    parsed = Strategy.parse(strategy)
+    said = known.strategy_words(parsed, fold_name(training), brief=brief)
     if said is not None:
         return said
-    name, settings = _base(query, [*names, query.partition("@")[0]])
+    name, settings = _base(strategy, [*names, strategy.partition("@")[0]])
     shown = names.get(name, name)
     if is_bound(name):
         shown = shown.removeprefix(BOUND).replace("-", " ")
     elif name not in names:
-        code = known.code(strategy.spec)
+        code = known.code(parsed.spec)
         if code is not None:
-            fields = shown.removeprefix(strategy.spec.name)
+            fields = shown.removeprefix(parsed.spec.name)
             shown = f"{code.name}{fields} (code)"
-        elif ":" in strategy.spec.name:
+        elif ":" in parsed.spec.name:
             # a class that no paper speaks of: its name says enough
-            shown = shown.removeprefix(strategy.spec.name.partition(":")[0] + ":")
+            shown = shown.removeprefix(parsed.spec.name.partition(":")[0] + ":")
     return " + ".join([shown, *map(setting_words, settings)])
 
 
 def trainer_label(
-    query: str,
+    strategy: str,
     names: Mapping[str, str],
     training: str = "fedavg",
     *,
@@ -104,10 +106,10 @@ def trainer_label(
     >>> trainer_label("random", {}), trainer_label("random@training=ditto@rounds=5", {})
     ('FedAvg', 'Ditto + rounds=5')
     """
-    if query in names or is_bound(query):
-        return label(query, names, training, known=known)
+    if strategy in names or is_bound(strategy):
+        return label(strategy, names, training, known=known)
     others = []
-    for setting in Strategy.parse(query).settings:
+    for setting in Strategy.parse(strategy).settings:
         if setting.startswith("training="):
             training = setting.partition("=")[2]
         else:
@@ -137,10 +139,10 @@ def _describe_trainer(text: str, known: Known) -> str:
     return ", ".join(parts)
 
 
-def training_of(study: StudyManifest, query: str) -> str:
+def training_of(study: StudyManifest, strategy: str) -> str:
     """The training method of a strategy, as it is typed and without its fields: its own, or that of
     the study."""
-    for setting in Strategy.parse(query).settings:
+    for setting in Strategy.parse(strategy).settings:
         if setting.startswith("training="):
             return setting.partition("=")[2].partition(":")[0]
     return training_of_recipe(study)
@@ -159,10 +161,10 @@ def usual_training(study: StudyManifest) -> str:
     return trainer_label("random", {}, training_of_recipe(study), known=study.known)
 
 
-def training_tags(study: StudyManifest, query: str) -> tuple[Tag, ...]:
+def training_tags(study: StudyManifest, strategy: str) -> tuple[Tag, ...]:
     """The tags of a strategy's training method; none of one that is not Fallow's own, because a
     report runs no code that a study names."""
-    cls = _own_training(study, query)
+    cls = _own_training(study, strategy)
     if cls is None:
         return ()
     contract: Contract = cls.contract
@@ -173,18 +175,18 @@ PENALTIES = ("ridge", "penalty")
 """What training methods that solve for their model call λ."""
 
 
-def penalised_training(study: StudyManifest, query: str) -> str:
+def penalised_training(study: StudyManifest, strategy: str) -> str:
     """The training method of a strategy with a small penalty, as one types it."""
-    name = training_of(study, query)
-    cls = _own_training(study, query)
+    name = training_of(study, strategy)
+    cls = _own_training(study, strategy)
     known = () if cls is None else [field.name for field in fields(cls)]
     penalty = next((field for field in known if field in PENALTIES), PENALTIES[0])
     return f"{name}:{penalty}=0.001"
 
 
-def _own_training(study: StudyManifest, query: str) -> type[Any] | None:
+def _own_training(study: StudyManifest, strategy: str) -> type[Any] | None:
     """The class of a strategy's training method; None where it is not Fallow's own."""
-    name = training_of(study, query)
+    name = training_of(study, strategy)
     if ":" in name:
         return None
     try:
@@ -193,7 +195,7 @@ def _own_training(study: StudyManifest, query: str) -> type[Any] | None:
         return None
 
 
-def _base(query: str, known: Iterable[str]) -> tuple[str, list[str]]:
+def _base(strategy: str, known: Iterable[str]) -> tuple[str, list[str]]:
     """The longest of the known queries that this one begins with, and the settings after it.
 
     >>> _base(
@@ -202,9 +204,9 @@ def _base(query: str, known: Iterable[str]) -> tuple[str, list[str]]:
     ... )
     ('logo@local_source=last_round', ['rounds=2'])
     """
-    starts = [name for name in known if f"{query}@".startswith(f"{name}@")]
+    starts = [name for name in known if f"{strategy}@".startswith(f"{name}@")]
     base = max(starts, key=len)
-    return base, query.removeprefix(base).split("@")[1:]
+    return base, strategy.removeprefix(base).split("@")[1:]
 
 
 WORDS = {
@@ -229,7 +231,7 @@ def setting_words(setting: str) -> str:
 
 
 def labels(
-    queries: Iterable[str],
+    strategies: Iterable[str],
     names: Mapping[str, str],
     training: str = "fedavg",
     *,
@@ -244,19 +246,19 @@ def labels(
     ['b + no first labels', 'b']
     """
     found = {}
-    for query in queries:
+    for strategy in strategies:
         if by_training:
-            found[query] = trainer_label(query, names, training, known=known)
+            found[strategy] = trainer_label(strategy, names, training, known=known)
         else:
-            found[query] = label(query, names, training, known=known)
+            found[strategy] = label(strategy, names, training, known=known)
     taken = Counter(found.values())
     full = {}
-    for query, words in found.items():
+    for strategy, words in found.items():
         if taken[words] > 1:
-            words = label(query, names, training, known=known, brief=False)
-        full[query] = words
+            words = label(strategy, names, training, known=known, brief=False)
+        full[strategy] = words
     taken = Counter(full.values())
-    for query, words in full.items():
+    for strategy, words in full.items():
         if taken[words] > 1:
-            full[query] = query
+            full[strategy] = strategy
     return full

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from fallow import queries, training
+from fallow import strategies, training
 from fallow.core.banks import Layout
 from fallow.core.build import names
 from fallow.core.contract import Contract
@@ -62,7 +62,7 @@ Suited = Callable[[Sequence[str], Recipe, Dataset], tuple[str, ...]]
 class BegunRuns(TypedDict):
     """The runs that a study began with."""
 
-    queries: list[str]
+    strategies: list[str]
     seeds: list[int]
 
 
@@ -73,7 +73,7 @@ def strategies_for(*tasks: str) -> str:
     'acs-fw'
     """
     known = []
-    for cls in names(queries).values():
+    for cls in names(strategies).values():
         if all(works_on(cls.contract, task) for task in tasks):
             known.append(spell_class(cls))
     return join_words(sorted(known), last="or")
@@ -91,7 +91,7 @@ def works_on(contract: Contract, task: str) -> bool:
 
 def prepare_study(
     setup: Setup,
-    queries: Sequence[str],
+    strategies: Sequence[str],
     seed: int,
     outline: bool = False,
     suited: Suited | None = None,
@@ -104,11 +104,11 @@ def prepare_study(
     outline: pictures that take long to unpack are represented by the first of them, see
     `fallow.data.load_outline`; enough to say what the study would cost.
     suited: where nobody named the strategies, those that suit the data in their place; they are then
-    the recipe's (``setup.recipe.queries``).  say: as in `open_data`.
+    the recipe's (``setup.recipe.strategies``).  say: as in `open_data`.
     """
     pictures: int | None = None  # all of them
     if outline:
-        pictures = _count_pictures(setup.recipe, queries)
+        pictures = _count_pictures(setup.recipe, strategies)
     found = open_data(
         setup.recipe,
         seed,
@@ -119,13 +119,13 @@ def prepare_study(
     )
     recipe = settle_recipe(setup.recipe, found)
     if suited is not None:
-        recipe = with_strategies(recipe, queries, suited(queries, recipe, found))
-        queries = recipe.queries
-    for query in queries:
-        check_task(variant(recipe, query), found)
-        is_one_pass(variant(recipe, query))  # raises where the protocol does not fit
-    check_options(recipe, queries)
-    world = world_of(variant(recipe, queries[0]), seed, found, MemoryStore())
+        recipe = with_strategies(recipe, strategies, suited(strategies, recipe, found))
+        strategies = recipe.strategies
+    for strategy in strategies:
+        check_task(variant(recipe, strategy), found)
+        is_one_pass(variant(recipe, strategy))  # raises where the protocol does not fit
+    check_options(recipe, strategies)
+    world = world_of(variant(recipe, strategies[0]), seed, found, MemoryStore())
     return replace(setup, recipe=recipe), world
 
 
@@ -137,7 +137,7 @@ def describe_prepared(setup: Setup, world: World, cells: Sequence[StudyRun]) -> 
     def width(strategy: str) -> int:
         return math.prod(shape_seen(variant(recipe, strategy), shape))
 
-    strategies = dict.fromkeys(cell.query for cell in cells)
+    strategies = dict.fromkeys(cell.strategy for cell in cells)
     chosen = [name for name in strategies if not name.startswith(BOUND)]
     trained = describe_trainers(
         recipe, chosen, width, is_regression=world.dataset.task == "regression"
@@ -154,12 +154,12 @@ def with_strategies(
     reference = recipe.reference
     if reference is not None and reference in before and len(before) == len(after):
         reference = after[list(before).index(reference)]
-    return replace(recipe, queries=after, reference=reference)
+    return replace(recipe, strategies=after, reference=reference)
 
 
-def _count_pictures(recipe: Recipe, queries: Sequence[str]) -> int:
+def _count_pictures(recipe: Recipe, strategies: Sequence[str]) -> int:
     """Pictures that stand for all of them: one, unless something is fitted to them as a whole."""
-    chosen = [variant(recipe, query) for query in queries]
+    chosen = [variant(recipe, strategy) for strategy in strategies]
     if any(each.encoder is not None or each.features is not None for each in chosen):
         return FITTED
     return 1
@@ -171,21 +171,23 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
     ``policy``: which names resolve.
     """
     methods = methods_of(recipe, policy=policy)
-    query: Contract = methods["query"].contract
+    strategy: Contract = methods["query"].contract
     trainer: Contract = methods["training"].contract
     if found.task == "regression":
         has = f"{recipe.data} has numbers to predict"
-        if not works_on(query, found.task):
+        if not works_on(strategy, found.task):
             raise ValueError(
-                f"{recipe.query} chooses by classes and {has}; use "
+                f"{recipe.strategy} chooses by classes and {has}; use "
                 f"{strategies_for(found.task)}"
             )
         if trainer.regression is False:
             raise ValueError(f"{recipe.training} trains on classes and {has}; use fedavg")
     else:
         has = f"numbers to predict and {recipe.data} has classes"
-        if not query.classes:
-            raise ValueError(f"{recipe.query} is for {has}; use {strategies_for(*TASKS)}")
+        if not strategy.classes:
+            raise ValueError(
+                f"{recipe.strategy} is for {has}; use {strategies_for(*TASKS)}"
+            )
         if not trainer.classes:
             raise ValueError(f"{recipe.training} is for {has}; use fedavg")
     width = math.prod(shape_seen(recipe, tuple(found.x.shape[1:]), policy))
@@ -223,8 +225,8 @@ def check_options(recipe: Recipe, strategies: Sequence[str]) -> None:
     say, and no strategy of the study trains by one of them."""
     usual = Recipe(recipe.name)
     used = set()
-    for query in strategies:
-        trainer = methods_of(variant(recipe, query))["training"]
+    for strategy in strategies:
+        trainer = methods_of(variant(recipe, strategy))["training"]
         used |= set(trainer.contract.options)
     for option, makers in options_of_methods().items():
         is_on = getattr(recipe, option) != getattr(usual, option)
@@ -270,15 +272,15 @@ def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bo
     path = setup.out / "study.json"
     recipe = setup.recipe
     with only_one(setup.out / "study.lock"):
-        begun: BegunRuns = {"queries": [], "seeds": []}
+        begun: BegunRuns = {"strategies": [], "seeds": []}
         if path.exists():
             for beside in setup.out.iterdir():
                 check_no_link(beside)
             check_no_links_below(setup.out / "cells")  # runs are written there
             begun = check_same(path, recipe, resume)
-        of_cells = [cell.query for cell in cells]
-        queries = list(dict.fromkeys(begun["queries"] + of_cells))
-        queries.sort(key=lambda query: query.startswith(BOUND))
+        of_cells = [cell.strategy for cell in cells]
+        strategies = list(dict.fromkeys(begun["strategies"] + of_cells))
+        strategies.sort(key=lambda strategy: strategy.startswith(BOUND))
         seeds = {cell.seed for cell in cells} | set(begun["seeds"])
         write_json(
             path,
@@ -287,8 +289,8 @@ def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bo
                 "title": recipe.title,
                 "recipe": recipe.to_dict(),
                 "digest": recipe.digest,
-                "reference": _choose_reference(recipe, queries),
-                "queries": queries,
+                "reference": _choose_reference(recipe, strategies),
+                "strategies": strategies,
                 "seeds": sorted(seeds),
                 "command": command,
                 "versions": versions(),
@@ -297,11 +299,11 @@ def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bo
         )
 
 
-def _choose_reference(recipe: Recipe, queries: Sequence[str]) -> str | None:
+def _choose_reference(recipe: Recipe, strategies: Sequence[str]) -> str | None:
     """The strategy with which the others are compared: the recipe's, else random, if it is run."""
-    for query in (recipe.reference, "random"):
-        if query in queries:
-            return query
+    for strategy in (recipe.reference, "random"):
+        if strategy in strategies:
+            return strategy
     return None
 
 
@@ -327,7 +329,10 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
     try:
         old: Any = parse_json(read_regular(path))  # Any: looked at below
         before = recipe_from(old["recipe"])
-        found: BegunRuns = {"queries": list(old["queries"]), "seeds": list(old["seeds"])}
+        found: BegunRuns = {
+            "strategies": list(old["strategies"]),
+            "seeds": list(old["seeds"]),
+        }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Failed(
             f"{path} is damaged ({error}): choose another folder with --out"

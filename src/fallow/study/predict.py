@@ -43,14 +43,14 @@ class Predicted(NamedTuple):
 def predict_file(
     folder: Path,
     data: Path,
-    query: str | None = None,
+    strategy: str | None = None,
     seed: int | None = None,
     out: Path | None = None,
     site: SiteId | None = None,
     policy: NamePolicy = BUILT_IN,
 ) -> Predicted:
     """Predict the rows of ``data`` with the model of a run, by `read_trained` and `predict_with`."""
-    return predict_with(read_trained(folder, query, seed, site, policy), data, out)
+    return predict_with(read_trained(folder, strategy, seed, site, policy), data, out)
 
 
 def predict_with(

@@ -32,13 +32,13 @@ class StudyProgress:
     def __post_init__(self) -> None:
         # a strategy may have its own number of cycles and of rounds
         self._recipes = {
-            cell.query: variant(self.recipe, cell.query) for cell in self.cells
+            cell.strategy: variant(self.recipe, cell.strategy) for cell in self.cells
         }
 
     @property
     def total(self) -> int:
         """Phases of all runs together."""
-        return sum(self._count_phases(cell.query) for cell in self.cells)
+        return sum(self._count_phases(cell.strategy) for cell in self.cells)
 
     @property
     def phases_done(self) -> float:
@@ -50,21 +50,21 @@ class StudyProgress:
         """What is done of the whole, from 0 to 1."""
         return self.phases_done / max(self.total, 1)
 
-    def count_rounds(self, query: str) -> int:
+    def count_rounds(self, strategy: str) -> int:
         """The rounds of one phase of a strategy."""
-        return self._recipes[query].rounds
+        return self._recipes[strategy].rounds
 
     def take(self, event: Event) -> None:
         """Count what one event of `fallow.study.study.run_study` tells."""
-        run = (event["query"], event["seed"])
+        run = (event["strategy"], event["seed"])
         match event["event"]:
             case "round":
-                rounds = self.count_rounds(event["query"])
+                rounds = self.count_rounds(event["strategy"])
                 self.done[run] = event["cycle"] + (event["round"] + 1) / rounds
             case "scored":
                 self.done[run] = event["cycle"] + 1
             case "done" | "failed":
-                self.done[run] = self._count_phases(event["query"])
+                self.done[run] = self._count_phases(event["strategy"])
                 self.ended += 1
                 if event.get("cached"):
                     self.before += self.done[run]
@@ -81,5 +81,5 @@ class StudyProgress:
             return None
         return (time.monotonic() - self.started) * rest / ran
 
-    def _count_phases(self, query: str) -> int:
-        return self._recipes[query].cycles + 1
+    def _count_phases(self, strategy: str) -> int:
+        return self._recipes[strategy].cycles + 1

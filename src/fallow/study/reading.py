@@ -1,6 +1,6 @@
 """Read a study directory: what tables, figures and pages are made from.
 
-    study.json                              name, recipe, reference, queries, seeds, command ...
+    study.json                              name, recipe, reference, strategies, seeds, command ...
     cells/<query>/seed-<k>/records.jsonl    one evaluation per line
     cells/<query>/seed-<k>/partition.json   sites x classes, written once
 
@@ -75,7 +75,7 @@ MAPPINGS = (
     "retained",
     "graph",
     "omega",
-    "labelled_per_site",
+    "labeled_per_site",
     "versions",
     "notes",
     "pseudo_labels",
@@ -83,7 +83,7 @@ MAPPINGS = (
     "relayed",
 )
 COUNTS = (
-    "labelled",
+    "labeled",
     "labels_validation",
     "pool",
     "seconds",
@@ -238,9 +238,9 @@ def _check_classes(root: Path, cells: Sequence[RunRecords]) -> None:
     means take them class by class."""
     known = 0
     for cell in cells:
-        if is_bound(cell.query):  # which may have a partition of its own
+        if is_bound(cell.strategy):  # which may have a partition of its own
             continue
-        folder = _folder(root, cell.query, cell.seed)
+        folder = _folder(root, cell.strategy, cell.seed)
         for file, n_classes in _count_classes(cell):
             known = known or n_classes
             if n_classes != known:
@@ -266,17 +266,17 @@ def _check_last(root: Path, cell: RunRecords) -> None:
     if not any(record.get("variance") is not None for record in cell.records):
         return
     last = cell.records[-1]
-    for name in ("labelled_per_site", "bytes_down"):
+    for name in ("labeled_per_site", "bytes_down"):
         if not last.get(name) and last.get(name) != 0:
             raise ValueError(
-                f"{_folder(root, cell.query, cell.seed) / RECORDS}: {name} is missing in the last "
+                f"{_folder(root, cell.strategy, cell.seed) / RECORDS}: {name} is missing in the last "
                 f"record, and there are scores of sites; {RESTORE}"
             )
 
 
-def _folder(root: Path, query: str, seed: int) -> Path:
+def _folder(root: Path, strategy: str, seed: int) -> Path:
     """Where a run's files are in the folder of a study."""
-    return root / "cells" / query.replace("/", "_") / f"seed-{seed}"
+    return root / "cells" / strategy.replace("/", "_") / f"seed-{seed}"
 
 
 def _study(path: Path, known: Known) -> StudyManifest:
@@ -298,7 +298,7 @@ def _study(path: Path, known: Known) -> StudyManifest:
             name=raw["name"],
             recipe=raw.get("recipe") or {},
             reference=raw.get("reference"),
-            queries=tuple(raw["queries"]),
+            strategies=tuple(raw["strategies"]),
             seeds=tuple(raw["seeds"]),
             command=raw.get("command") or "",
             published=raw.get("published"),
@@ -319,7 +319,7 @@ def _check_parts(raw: object) -> None:
     """Raise ValueError for a description with a part of a type that no study wrote."""
     if not isinstance(raw, dict):
         raise ValueError("it is no table of names and values")
-    for name in ("queries", "seeds"):  # which are looked at one by one
+    for name in ("strategies", "seeds"):  # which are looked at one by one
         if not isinstance(raw.get(name), list):
             raise ValueError(f"{name} is no list")
     for name, kind in PARTS.items():
@@ -330,16 +330,16 @@ def _check_parts(raw: object) -> None:
 
 def _check_manifest(study: StudyManifest) -> None:
     """Raise ValueError for what no study wrote: strategies name folders and stand in tables."""
-    named: tuple[object, ...] = study.queries  # as they stand in a file
-    for query in named:
-        is_name = isinstance(query, str) and query == one_line(query)
-        if not is_name or query in ("", ".", ".."):
-            raise ValueError(f"queries: {query!r:.80} is no strategy")
+    named: tuple[object, ...] = study.strategies  # as they stand in a file
+    for strategy in named:
+        is_name = isinstance(strategy, str) and strategy == one_line(strategy)
+        if not is_name or strategy in ("", ".", ".."):
+            raise ValueError(f"strategies: {strategy!r:.80} is no strategy")
     for seed in study.seeds:
         if type(seed) is not int or not 0 <= seed <= LARGEST:
             raise ValueError(f"seeds: {seed!r:.80} is no seed")
-    if len(study.queries) * len(study.seeds) > MOST_RUNS:
-        raise ValueError(f"queries and seeds: more than {MOST_RUNS:,} runs")
+    if len(study.strategies) * len(study.seeds) > MOST_RUNS:
+        raise ValueError(f"strategies and seeds: more than {MOST_RUNS:,} runs")
 
 
 def read_study(path: Path | str, known: Known = NOTHING) -> StudyRecords:
@@ -353,14 +353,14 @@ def read_study(path: Path | str, known: Known = NOTHING) -> StudyRecords:
     study = _study(root, known)
     check_no_links_below(root / "cells")
     cells = []
-    for query in study.queries:
+    for strategy in study.strategies:
         for seed in study.seeds:
-            folder = _folder(root, query, int(seed))
+            folder = _folder(root, strategy, int(seed))
             records, damaged = _records(folder / RECORDS)
             if records or damaged:
                 cells.append(
                     RunRecords(
-                        query,
+                        strategy,
                         int(seed),
                         records,
                         _partition(folder / PARTITION),

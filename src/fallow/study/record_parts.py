@@ -34,8 +34,8 @@ CHECKED = (
     "graph",
     "omega",
     "refused",
-    "labelled_per_site",
-    "labelled_per_class",
+    "labeled_per_site",
+    "labeled_per_class",
     "revealed",
     "versions",
     "pseudo_labels",
@@ -68,10 +68,10 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
 BESIDE = {
     "variance": (
         *("per_site", "accuracy_weighted", "worst_tenth"),
-        *("labelled_per_site", "bytes_down"),
+        *("labeled_per_site", "bytes_down"),
     ),
     "per_site": ("round",),
-    "graph": ("labelled_per_site", "round"),
+    "graph": ("labeled_per_site", "round"),
 }
 """Fields that no version left out where another one is given."""
 LARGEST = 2**53
@@ -155,17 +155,17 @@ def _find_unscored(row: Mapping[str, Any]) -> str | None:
 
 def _find_unequal(row: Mapping[str, Any]) -> str | None:
     """Sites whose labels are counted in another number of classes than those of others."""
-    counts = row.get("labelled_per_site") or {}
+    counts = row.get("labeled_per_site") or {}
     lengths = {len(of_site) for of_site in counts.values()}
     if len(lengths) > 1:
         said = join_words([str(length) for length in sorted(lengths)])
-        return f"labelled_per_site has lists of {said} numbers; all sites have as many"
+        return f"labeled_per_site has lists of {said} numbers; all sites have as many"
     return None
 
 
 def _find_stranger(row: Mapping[str, Any]) -> str | None:
     """A site that is named and is none of those with labels."""
-    known = row.get("labelled_per_site")
+    known = row.get("labeled_per_site")
     if not known:
         return None
     named: dict[str, set[str]] = {}
@@ -176,7 +176,7 @@ def _find_stranger(row: Mapping[str, Any]) -> str | None:
         named[f"revealed.{at}.received"] = set(entry.get("received") or ())
     for place, sites in named.items():
         for site in sorted(sites - set(known)):
-            return f"{place} names {plain(site, WIDEST)!r}, which labelled_per_site has not"
+            return f"{place} names {plain(site, WIDEST)!r}, which labeled_per_site has not"
     return None
 
 

@@ -31,9 +31,9 @@ BOUND = "bound:"
 ALL_LABELS = f"{BOUND}all-labels"
 
 
-def is_bound(query: str) -> bool:
+def is_bound(strategy: str) -> bool:
     """Whether a query is an upper bound, such as ``bound:all-labels``."""
-    return query.startswith(BOUND)
+    return strategy.startswith(BOUND)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class ClassCounts:
 class RunRecords:
     """One query under one seed: its records in order, its partition, its damaged lines."""
 
-    query: str
+    strategy: str
     seed: int
     records: tuple[Record, ...]
     partition: ClassCounts | None
@@ -111,7 +111,7 @@ class StudyManifest:
     name: str
     recipe: Mapping[str, Any]
     reference: str | None
-    queries: tuple[str, ...]
+    strategies: tuple[str, ...]
     seeds: tuple[int, ...]
     command: str
     published: Mapping[str, Any] | None
@@ -132,12 +132,12 @@ class StudyRecords:
     @property
     def strategies(self) -> tuple[str, ...]:
         """The queries that choose rows: all but the upper bounds, in the order of the study."""
-        return tuple(q for q in self.study.queries if not is_bound(q))
+        return tuple(q for q in self.study.strategies if not is_bound(q))
 
     @property
     def bounds(self) -> tuple[str, ...]:
         """The upper bounds, in the order of the study."""
-        return tuple(q for q in self.study.queries if is_bound(q))
+        return tuple(q for q in self.study.strategies if is_bound(q))
 
     @cached_property
     def measure(self) -> Measure:
@@ -174,15 +174,15 @@ class StudyRecords:
     def missing(self) -> tuple[tuple[str, int], ...]:
         """Runs (query, seed) without a score in the last cycle: not started or not finished.  One
         that diverged is finished."""
-        done = {query: set(self.final(query)) for query in self.study.queries}
+        done = {strategy: set(self.final(strategy)) for strategy in self.study.strategies}
         for cell in self.cells:
             if cell.has_diverged:
-                done[cell.query].add(cell.seed)
+                done[cell.strategy].add(cell.seed)
         missing = []
-        for query in self.study.queries:
+        for strategy in self.study.strategies:
             for seed in self.study.seeds:
-                if seed not in done[query]:
-                    missing.append((query, seed))
+                if seed not in done[strategy]:
+                    missing.append((strategy, seed))
         return tuple(missing)
 
     @property
@@ -190,23 +190,23 @@ class StudyRecords:
         """Lines that could not be read and were skipped."""
         return sum(cell.damaged for cell in self.cells)
 
-    def of(self, query: str) -> tuple[RunRecords, ...]:
+    def of(self, strategy: str) -> tuple[RunRecords, ...]:
         """The cells of a query, by seed."""
-        return self._of.get(query, ())
+        return self._of.get(strategy, ())
 
     @cached_property
     def _of(self) -> dict[str, tuple[RunRecords, ...]]:
         found: dict[str, list[RunRecords]] = {}
         for cell in self.cells:
-            found.setdefault(cell.query, []).append(cell)
-        return {query: tuple(cells) for query, cells in found.items()}
+            found.setdefault(cell.strategy, []).append(cell)
+        return {strategy: tuple(cells) for strategy, cells in found.items()}
 
     @cached_property
     def partitions(self) -> dict[int, ClassCounts]:
         """Seed -> its partition, which all strategies share; an upper bound may have another."""
         found = {}
         for cell in self.cells:
-            if cell.partition and not is_bound(cell.query):
+            if cell.partition and not is_bound(cell.strategy):
                 found[cell.seed] = cell.partition
         return found
 
@@ -217,98 +217,102 @@ class StudyRecords:
         most: Counter[tuple[str, int]] = Counter()
         for cell in self.cells:
             for cycle, values in cell.scores(self.measure).items():
-                key = cell.query, cycle
+                key = cell.strategy, cycle
                 most[key] = max(most[key], len(values))
         return dict(most)
 
-    def curve(self, query: str) -> Mapping[int, Mapping[int, float]]:
+    def curve(self, strategy: str) -> Mapping[int, Mapping[int, float]]:
         """Cycle -> seed -> score: the mean over the cycle's records that count.
 
         A seed whose cycle has fewer such records than another seed's is still running, and its
         mean would be over other rounds: it is left out.  A query may lack cycles that others have,
         also the first.
         """
-        return self._curves.get(query, {})
+        return self._curves.get(strategy, {})
 
     @cached_property
     def _curves(self) -> dict[str, dict[int, dict[int, float]]]:
-        return {query: self._curve(query) for query in self.study.queries}
+        return {strategy: self._curve(strategy) for strategy in self.study.strategies}
 
-    def _curve(self, query: str) -> dict[int, dict[int, float]]:
+    def _curve(self, strategy: str) -> dict[int, dict[int, float]]:
         found: dict[int, dict[int, float]] = {}
-        for cell in self.of(query):
+        for cell in self.of(strategy):
             for cycle, values in cell.scores(self.measure).items():
-                if len(values) == self._rounds[query, cycle]:
+                if len(values) == self._rounds[strategy, cycle]:
                     found.setdefault(cycle, {})[cell.seed] = fmean(values)
         return dict(sorted(found.items()))
 
-    def last_cycle(self, query: str) -> int | None:
+    def last_cycle(self, strategy: str) -> int | None:
         """The last cycle: of all strategies together, or of this upper bound alone."""
-        if is_bound(query):
-            return max(self.curve(query), default=None)
+        if is_bound(strategy):
+            return max(self.curve(strategy), default=None)
         return self._last_of_all
 
     @cached_property
     def _last_of_all(self) -> int | None:
         cycles: set[int] = set()
-        for query in self.strategies:
-            cycles |= set(self.curve(query))
+        for strategy in self.strategies:
+            cycles |= set(self.curve(strategy))
         return max(cycles, default=None)
 
-    def final(self, query: str) -> Mapping[int, float]:
+    def final(self, strategy: str) -> Mapping[int, float]:
         """Seed -> score of the last cycle."""
-        last = self.last_cycle(query)
+        last = self.last_cycle(strategy)
         if last is None:
             return {}
-        return self.curve(query).get(last, {})
+        return self.curve(strategy).get(last, {})
 
-    def full_fit(self, query: str) -> str | None:
+    def full_fit(self, strategy: str) -> str | None:
         """The upper bound with all labels whose models are trained as those of the query; None where
         the study has none."""
-        trainer = Strategy.parse(query).trainer
+        trainer = Strategy.parse(strategy).trainer
         for bound in self.bounds:
             found = Strategy.parse(bound)
             if bound.partition("@")[0] == ALL_LABELS and found.trainer == trainer:
                 return bound
         return None
 
-    def excess(self, query: str) -> Mapping[int, Mapping[int, float]]:
+    def excess(self, strategy: str) -> Mapping[int, Mapping[int, float]]:
         """Cycle -> seed -> by which part the error is above that of the fit with all labels, of the
         same seed: 0.02 is 2 % more.  Empty for accuracies, and where there is no such fit.
 
         Errors of seeds differ by their test rows; what is in excess differs by the labels alone.
         """
-        bound = self.full_fit(query)
+        bound = self.full_fit(strategy)
         if bound is None or self.higher_is_better:
             return {}
         full = self.final(bound)
         found: dict[int, dict[int, float]] = {}
-        for cycle, scores in self.curve(query).items():
+        for cycle, scores in self.curve(strategy).items():
             for seed, score in scores.items():
                 if full.get(seed, 0.0) > 0:
                     found.setdefault(cycle, {})[seed] = score / full[seed] - 1
         return found
 
-    def labels(self, query: str) -> dict[int, float]:
+    def labels(self, strategy: str) -> dict[int, float]:
         """Cycle -> labels bought so far, first labels among them; mean over seeds."""
-        return {cycle: labels for cycle, (labels, _) in self._bought.get(query, {}).items()}
+        return {
+            cycle: labels for cycle, (labels, _) in self._bought.get(strategy, {}).items()
+        }
 
-    def fractions(self, query: str) -> dict[int, float]:
-        """Cycle -> labelled share of all training rows, mean over seeds."""
-        return {cycle: share for cycle, (_, share) in self._bought.get(query, {}).items()}
+    def fractions(self, strategy: str) -> dict[int, float]:
+        """Cycle -> labeled share of all training rows, mean over seeds."""
+        return {
+            cycle: share for cycle, (_, share) in self._bought.get(strategy, {}).items()
+        }
 
     @cached_property
     def _bought(self) -> dict[str, dict[int, tuple[float, float]]]:
-        return {query: self._labelled(query) for query in self.study.queries}
+        return {strategy: self._labeled(strategy) for strategy in self.study.strategies}
 
-    def _labelled(self, query: str) -> dict[int, tuple[float, float]]:
+    def _labeled(self, strategy: str) -> dict[int, tuple[float, float]]:
         found: dict[int, list[tuple[float, float]]] = {}
-        for cell in self.of(query):
+        for cell in self.of(strategy):
             for cycle in cell.cycles:
                 row = cell.last_of(cycle)
                 if row is None:
                     continue
-                bought = row.get("labelled")
+                bought = row.get("labeled")
                 pool = row.get("pool")
                 if bought is not None and pool:
                     found.setdefault(cycle, []).append((bought, bought / pool))
@@ -318,24 +322,24 @@ class StudyRecords:
             means[cycle] = (fmean(labels), fmean(shares))
         return means
 
-    def areas(self, query: str) -> dict[int, float]:
+    def areas(self, strategy: str) -> dict[int, float]:
         """Seed -> area under the learning curve, for the seeds that have every cycle.
 
         Strategies that buy other numbers of labels are compared over the labels that the curves of
         all of them cover, joined linearly.
         """
-        within = self._spans.get(query)
+        within = self._spans.get(strategy)
         if within is None:
             return {}
-        if not is_bound(query):
+        if not is_bound(strategy):
             spans = [span for name, span in self._spans.items() if not is_bound(name)]
             lows, highs = zip(*spans, strict=True)
             within = (max(lows), min(highs))
         low, high = within
         if low >= high:
             return {}
-        curve = self.curve(query)
-        share_of = self.fractions(query)
+        curve = self.curve(strategy)
+        share_of = self.fractions(strategy)
         shares = [share_of[cycle] for cycle in curve]
         seeds_of_cycles = [set(scores) for scores in curve.values()]
         areas: dict[int, float] = {}
@@ -346,16 +350,16 @@ class StudyRecords:
 
     @cached_property
     def _spans(self) -> dict[str, tuple[float, float]]:
-        """The first and the last labelled share of each query whose curve is whole."""
+        """The first and the last labeled share of each query whose curve is whole."""
         found = {}
-        for query in self.study.queries:
-            curve = self.curve(query)
-            share_of = self.fractions(query)
+        for strategy in self.study.strategies:
+            curve = self.curve(strategy)
+            share_of = self.fractions(strategy)
             has_shares = set(curve) <= set(share_of)
-            is_done = len(curve) > 1 and has_shares and self.last_cycle(query) in curve
+            is_done = len(curve) > 1 and has_shares and self.last_cycle(strategy) in curve
             if not is_done:
                 continue
             shares = [share_of[cycle] for cycle in curve]
             if all(before < after for before, after in pairwise(shares)):
-                found[query] = (shares[0], shares[-1])
+                found[strategy] = (shares[0], shares[-1])
         return found

@@ -45,7 +45,7 @@ class Comparison:
     can give with this many pairs; ``note`` says so in words when it is above 0.05.
     """
 
-    query: str
+    strategy: str
     reference: str
     pairs: int
     difference: float
@@ -227,7 +227,7 @@ def differences(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[
 
 
 def _compare(
-    query: str, reference: str, d: list[float], m: int, higher_is_better: bool
+    strategy: str, reference: str, d: list[float], m: int, higher_is_better: bool
 ) -> Comparison:
     n = len(d)
     lowest = lowest_p(n, m)
@@ -245,7 +245,7 @@ def _compare(
     t = paired_t(d)
     rank = wilcoxon_exact(d)
     return Comparison(
-        query=query,
+        strategy=strategy,
         reference=reference,
         pairs=n,
         difference=float(np.mean(d)),
@@ -284,7 +284,7 @@ def compare(
             f"reference {reference!r} has no scores; choose one of "
             f"{', '.join(sorted(scores)) or 'none'}"
         )
-    pairs = [(query, reference) for query in scores if query != reference]
+    pairs = [(strategy, reference) for strategy in scores if strategy != reference]
     return compare_pairs(scores, pairs, higher_is_better=higher_is_better)
 
 
@@ -303,14 +303,14 @@ def compare_pairs(
     [True, False]
     """
     found = []
-    for query, reference in pairs:
-        d = differences(scores[query], scores[reference])
+    for strategy, reference in pairs:
+        d = differences(scores[strategy], scores[reference])
         if len(d) < 2:
             raise ValueError(
-                f"{query!r} and {reference!r} share {len(d)} seed(s), and a paired "
+                f"{strategy!r} and {reference!r} share {len(d)} seed(s), and a paired "
                 "test needs 2; run more seeds"
             )
-        found.append(_compare(query, reference, d, len(pairs), higher_is_better))
+        found.append(_compare(strategy, reference, d, len(pairs), higher_is_better))
     t_adjusted = holm([comparison.t for comparison in found])
     rank_adjusted = holm([comparison.wilcoxon for comparison in found])
     return [

@@ -15,22 +15,22 @@ TRAINING = ("training", "training_config", "trainer", "rounds")
 class Strategy:
     """A query of a study: its class and fields, and the settings it changes for itself."""
 
-    query: str
+    strategy: str
     spec: Spec
     settings: tuple[str, ...]  # "key=value", as written after each @
 
     @staticmethod
-    def parse(query: str) -> Strategy:
+    def parse(strategy: str) -> Strategy:
         """``name:field=value@setting=value``; a text of another form is a name as a whole.
 
         >>> Strategy.parse("entropy:model=global@training=kcfu").settings
         ('training=kcfu',)
         """
-        name, *settings = query.split("@")
+        name, *settings = strategy.split("@")
         try:
-            return Strategy(query, Spec.parse(name), tuple(settings))
+            return Strategy(strategy, Spec.parse(name), tuple(settings))
         except ValueError:
-            return Strategy(query, Spec(query), ())
+            return Strategy(strategy, Spec(strategy), ())
 
     @property
     def trains_otherwise(self) -> bool:
@@ -61,7 +61,7 @@ class Strategy:
     def selection(self) -> tuple[str, ...]:
         """What it is apart from how its models are trained."""
         others = [setting for setting in self.settings if setting not in self.trainer]
-        return (self.query.partition("@")[0], *others)
+        return (self.strategy.partition("@")[0], *others)
 
     @property
     def key(self) -> str:

@@ -44,11 +44,13 @@ FEATURES = "features"
 
 
 def study_cells(
-    recipe: Recipe, queries: Sequence[str], seeds: Sequence[int]
+    recipe: Recipe, strategies: Sequence[str], seeds: Sequence[int]
 ) -> list[StudyRun]:
     """Strategies and, where the recipe wants them, upper bounds; all cells of a seed together."""
-    wanted = dict.fromkeys((*queries, *bounds_of(recipe)))
-    return [StudyRun(query, seed) for seed in dict.fromkeys(seeds) for query in wanted]
+    wanted = dict.fromkeys((*strategies, *bounds_of(recipe)))
+    return [
+        StudyRun(strategy, seed) for seed in dict.fromkeys(seeds) for strategy in wanted
+    ]
 
 
 def run_study(
@@ -99,7 +101,7 @@ def _share_gpu(cell: StudyRun, jobs: int, say: Say) -> int:
             f"the GPU has {size(free)} of free memory, and a run is given {size(ROOM)}: "
             f"{count_noun(fitting, 'run')} at once, and not {jobs}"
         )
-        say(name_run({"event": "device", "why": why}, cell.query, cell.seed))
+        say(name_run({"event": "device", "why": why}, cell.strategy, cell.seed))
     return fitting
 
 
@@ -239,7 +241,7 @@ def _run_each(
     for cell in cells:
 
         def tell(event: Event, cell: StudyRun = cell) -> None:
-            say(name_run(event, cell.query, cell.seed))
+            say(name_run(event, cell.strategy, cell.seed))
 
         try:
             run_cell(setup, cell, tell, shared)
@@ -273,7 +275,7 @@ def run_cell(
 
 def _run_unfinished(setup: Setup, cell: StudyRun, say: Say, shared: Shared) -> None:
     folder = cell.folder(setup.out)
-    recipe = variant(setup.recipe, cell.query)
+    recipe = variant(setup.recipe, cell.strategy)
     kept = shared.features
     found = shared.of_seed
     if cell.seed not in found:

@@ -45,7 +45,7 @@ class Trained:
 
 def read_trained(
     folder: Path,
-    query: str | None = None,
+    strategy: str | None = None,
     seed: int | None = None,
     site: SiteId | None = None,
     policy: NamePolicy = BUILT_IN,
@@ -57,18 +57,18 @@ def read_trained(
     been made by somebody else.
     """
     study = read_study(folder).study
-    cell = StudyRun(query or study.reference or study.queries[0], study.seeds[0])
+    cell = StudyRun(strategy or study.reference or study.strategies[0], study.seeds[0])
     if seed is not None:
-        cell = StudyRun(cell.query, seed)
+        cell = StudyRun(cell.strategy, seed)
     path = cell.folder(folder) / "model.safetensors"
     if not path.exists():
         seeds = ", ".join(str(each) for each in study.seeds)
         raise ValueError(
-            f"{folder} has no finished run of {cell.query} with seed {cell.seed}; its queries are "
-            f"{', '.join(study.queries)}, its seeds {seeds}"
+            f"{folder} has no finished run of {cell.strategy} with seed {cell.seed}; its "
+            f"strategies are {', '.join(study.strategies)}, its seeds {seeds}"
         )
     saved = load_tree(path, path.parent)
-    recipe = variant(recipe_from(dict(study.recipe)), cell.query)
+    recipe = variant(recipe_from(dict(study.recipe)), cell.strategy)
     return choose_state(saved, recipe, folder, site, policy)
 
 
@@ -89,7 +89,7 @@ def choose_state(
         state = own.get(site)
     if isinstance(methods_of(recipe, policy=policy)["training"], Predicting):
         raise ValueError(
-            f"{recipe.training} predicts with the labelled rows of a site, which {folder} does not "
+            f"{recipe.training} predicts with the labeled rows of a site, which {folder} does not "
             "keep with the model; train with another method"
         )
     if state is None:

@@ -68,12 +68,12 @@ def describe_trained(study: StudyRecords) -> str:
     for cell in study.cells:
         for record in cell.records:
             if "features" in record:
-                widths[cell.query] = record["features"]
+                widths[cell.strategy] = record["features"]
     try:
         recipe = recipe_from({"name": study.study.name, **settings})
         return describe_trainers(
             recipe,
-            study.strategies or study.study.queries,
+            study.strategies or study.study.strategies,
             widths.get,
             is_regression=not study.higher_is_better,
         )

@@ -1,7 +1,7 @@
 """A linear head in closed form on features that are computed once: what is trained depends on the
-labelled rows of all sites together and not on who holds them.
+labeled rows of all sites together and not on who holds them.
 
-Sites send the products of their labelled rows with one another and with the labels; the server
+Sites send the products of their labeled rows with one another and with the labels; the server
 solves for the head of every penalty at once.  Then sites say how well each of them answers rows
 that it has not seen (leave-one-out), and the best one is used.
 
@@ -35,7 +35,7 @@ from fallow.training.parts.heads import (
     SETTINGS,
     TOTALS,
     Choice,
-    LabelledBlocks,
+    LabeledBlocks,
     Summed,
     check_linear_model,
     choose_best,
@@ -46,7 +46,7 @@ from fallow.training.parts.heads import (
     losses_of,
     note_choice,
     penalties_of,
-    read_labelled,
+    read_labeled,
     read_totals,
     totals_of,
 )
@@ -74,12 +74,12 @@ TINY = 1e-300  # where no site has a label, means are 0
 @final
 @dataclass(frozen=True)
 class ClosedForm:
-    """The linear model of smallest Σ s |y - W'z - b|² + λ n |W|² over the labelled rows of all
+    """The linear model of smallest Σ s |y - W'z - b|² + λ n |W|² over the labeled rows of all
     sites, where n = Σ s: a ridge regression on one-hot classes or on numbers.  Its outputs are
     multiplied by a temperature T, so that their softmax is calibrated.
 
     For the model ``linear`` on standardised features, such as an ``encoder`` makes them.  λ and T
-    are chosen by leave-one-out over the labelled rows of all sites.  One round is all there is
+    are chosen by leave-one-out over the labeled rows of all sites.  One round is all there is
     (``rounds=1``); the training configuration of local training is not used.
 
     penalty: λ, or None to choose it of 1e-6 ... 1.  balance: "class" gives every class the same
@@ -94,8 +94,8 @@ class ClosedForm:
     labels.
 
     >>> import fallow as fl
-    >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.01), sites=4)
-    >>> fl.run(world, fl.Margin(), fl.ClosedForm(), cycles=1)
+    >>> federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.01), sites=4)
+    >>> fl.run(federation, fl.Margin(), training=fl.ClosedForm(), cycles=1)
     Run(margin on digits, seed 0: 2 phases, 167 labels, accuracy 0.97)
 
     Notes
@@ -105,7 +105,7 @@ class ClosedForm:
 
     The products say more than a gradient: without secure sums the server sees those of each site,
     and those of one row are that row.  With the path every site learns the second moments of all
-    labelled rows together.
+    labeled rows together.
 
     The accuracy on left-out rows is told of all sites together alone: that of each site would tell
     the coordinator how it answers its own few labels, which secure sums hide.
@@ -118,7 +118,7 @@ class ClosedForm:
     sites the noise of the total is √K times what one trusted place would add.  Rows are cut to
     length 1 and weigh the same, whatever the query said.  λ follows from the noise or is
     ``penalty``, T follows from the noisy totals, and no row is left out: that would need rows.
-    What is private is one row and its label among the labelled rows, whose number is not; what an
+    What is private is one row and its label among the labeled rows, whose number is not; what an
     encoder and units were fitted to, which is totals over all rows, is not covered.
     """
 
@@ -132,7 +132,7 @@ class ClosedForm:
     local_head: Literal["common", "own"] = "common"
     passes: int = 1
     shown: Literal["totals", "parts"] = "totals"
-    delta: float | None = None  # δ; 1e-5 is usual: well below 1 / labelled rows
+    delta: float | None = None  # δ; 1e-5 is usual: well below 1 / labeled rows
 
     contract: ClassVar[Contract] = Contract(
         title="Closed-form head",
@@ -143,11 +143,11 @@ class ClosedForm:
         short="Closed form",
         sum={
             "class_counts": "totals over sites of labels of each class",
-            "centre": "totals over sites of labelled features",
+            "centre": "totals over sites of labeled features",
             "totals": TOTALS,
             "left_out": LEFT_OUT,
-            "fitted": "totals over sites of losses on labelled rows",
-            "noisy_totals": "totals over sites of products of labelled rows and labels, with noise",
+            "fitted": "totals over sites of losses on labeled rows",
+            "noisy_totals": "totals over sites of products of labeled rows and labels, with noise",
         },
         keep={"local": "nothing"},
         missing=MISSING,
@@ -191,11 +191,11 @@ class ClosedForm:
         if not 0 < delta <= LARGEST_DELTA:
             raise ValueError(
                 f"ClosedForm's delta is {delta}; it must be above 0 and {LARGEST_DELTA:g} at most: "
-                "well below 1 divided by the labelled rows, such as 1e-5"
+                "well below 1 divided by the labeled rows, such as 1e-5"
             )
         not_private = {
             "balance": ("none", "exact counts of classes"),
-            "passes": (1, "exact means of labelled rows"),
+            "passes": (1, "exact means of labeled rows"),
             "local_head": ("common", "exact rows of the site"),
         }
         for name, (only, reads) in not_private.items():
@@ -314,18 +314,18 @@ class ClosedForm:
         return {"counts": view.counts}
 
     def centre(self, view: View, weights: Tensor | None = None) -> Answer:
-        rows = self.labelled(view, weights)
+        rows = self.labeled(view, weights)
         return {"n": rows.s.sum(), "features": sum_features(rows.z, rows.s)}
 
     def totals(
         self, view: View, weights: Tensor | None = None, centre: Tensor | None = None
     ) -> Answer:
-        """Products of labelled rows; ``centre`` (D,) is taken off the features first."""
+        """Products of labeled rows; ``centre`` (D,) is taken off the features first."""
         if centre is not None and self.passes == 1:
             raise Refusal(
                 "features are not centred in this study, and an order brings a centre"
             )
-        return totals_of(self.labelled(view, weights), centre)
+        return totals_of(self.labeled(view, weights), centre)
 
     def left_out(
         self,
@@ -334,7 +334,7 @@ class ClosedForm:
         **path: Tensor,
     ) -> Answer:
         """What heads of the ``path`` say of each row without having seen it."""
-        rows = self.labelled(view, weights)
+        rows = self.labeled(view, weights)
         penalties = penalties_of(self.penalty)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
 
@@ -351,7 +351,7 @@ class ClosedForm:
             raise Refusal(
                 f"a mean leverage is said to be {float(leverage):.6g}, outside 0 to 1"
             )
-        rows = self.labelled(view, weights)
+        rows = self.labeled(view, weights)
         head = Head(weight, bias)
         squares = []  # of each row, by blocks
         are_right = []
@@ -374,13 +374,13 @@ class ClosedForm:
         }
 
     def noisy_totals(self, view: View) -> Release:
-        """Products of labelled rows of length 1 at most, to which noise is added behind this; what
+        """Products of labeled rows of length 1 at most, to which noise is added behind this; what
         one row changes in them is derived at `adassp.SENSITIVITY`."""
         if self.delta is None:
             raise Refusal(
                 "totals leave without noise in this study, and an order asks for it"
             )
-        rows = self.labelled(view)
+        rows = self.labeled(view)
         n = float(len(rows.y))
         return Release(
             sum_products(rows.z, rows.y),
@@ -397,7 +397,7 @@ class ClosedForm:
         weights: Tensor | None = None,
     ) -> Answer:
         """The head of the site's own rows alone, with the λ and T of all; it stays at the site."""
-        rows = self.labelled(view, weights)
+        rows = self.labeled(view, weights)
         path = decompose(centred(add_up(rows.z, rows.y, rows.s)))
         head = head_of(path, penalty)
         return {
@@ -405,15 +405,15 @@ class ClosedForm:
             "stats": view.weights.new_zeros(0),
         }
 
-    def labelled(self, view: View, weights: Tensor | None = None) -> LabelledBlocks:
-        """The labelled rows, which are features themselves; they are read when they are summed.
+    def labeled(self, view: View, weights: Tensor | None = None) -> LabeledBlocks:
+        """The labeled rows, which are features themselves; they are read when they are summed.
 
         Raises Refusal for weights of classes where classes are not balanced.
         """
         check_linear_model(view)
         if weights is not None and self.balance == "none":
             raise Refusal("classes weigh the same in this study, and an order weighs them")
-        return read_labelled(view, weights, is_weighted=self.weighted)
+        return read_labeled(view, weights, is_weighted=self.weighted)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return {name: state[name] for name in ("w", "stats")}

@@ -1,7 +1,7 @@
 """The head of a trained model, solved for in closed form: ``head="exact"``.
 
 Training across skewed sites spoils the last layer most.  Where its body has been trained, by
-whatever method, the head that fits the labelled rows of all sites best is known exactly.
+whatever method, the head that fits the labeled rows of all sites best is known exactly.
 
 Relative: CCVR (Luo et al., NeurIPS 2021) calibrates the head after training, by draws from class
 statistics.
@@ -27,10 +27,10 @@ from fallow.training.parts.heads import (
     CLOSES_SHOW,
     LEFT_OUT,
     MISSING,
-    Labelled,
+    Labeled,
     choose_left_out,
     flatten_head,
-    labelled_rows,
+    labeled_rows,
     losses_of,
     note_choice,
     penalties_of,
@@ -53,8 +53,16 @@ class ExactHead:
     temperature are chosen by leave-one-out, as in `ClosedForm`.
 
     >>> import fallow as fl
-    >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.05), sites=4)
-    >>> run = fl.run(world, "margin", "fedavg", fl.MLP(), cycles=0, rounds=5, head="exact")
+    >>> federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.05), sites=4)
+    >>> run = fl.run(
+    ...     federation,
+    ...     "margin",
+    ...     training="fedavg",
+    ...     model=fl.MLP(),
+    ...     cycles=0,
+    ...     rounds=5,
+    ...     head="exact",
+    ... )
     >>> "left_out" in run.records.columns
     True
 
@@ -68,14 +76,14 @@ class ExactHead:
         sum={
             "columns": "totals over sites of rows and of each feature of the body",
             "spread": "totals over sites of squares of each feature of the body",
-            "totals": "totals over sites of products of labelled features and labels",
+            "totals": "totals over sites of products of labeled features and labels",
             "left_out": LEFT_OUT,
         },
         models=("body",),
         missing=MISSING,
         regression=True,
         local_dp=False,
-        parts_show="the coordinator sees the products of what the body makes of each site's labelled "
+        parts_show="the coordinator sees the products of what the body makes of each site's labeled "
         "rows: those of one row are its features with its label",
         closes_show=CLOSES_SHOW,
         waits=("totals", "left_out"),
@@ -127,32 +135,32 @@ class ExactHead:
         return {"squares": squares}
 
     def totals(self, view: View, mean: Tensor, unit: Tensor) -> Answer:
-        return totals_of(self.labelled(view, mean, unit))
+        return totals_of(self.labeled(view, mean, unit))
 
     def left_out(self, view: View, mean: Tensor, unit: Tensor, **path: Tensor) -> Answer:
         """What heads of the ``path`` say of each row without having seen it."""
-        rows = self.labelled(view, mean, unit)
+        rows = self.labeled(view, mean, unit)
         penalties = penalties_of(None)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
 
     def features(self, view: View) -> Iterator[Tensor]:
-        """What the body makes of all rows, labelled or not, in blocks (b, D) of float64."""
+        """What the body makes of all rows, labeled or not, in blocks (b, D) of float64."""
         check_last_layer(view)
         if view.pool + len(view.labels) <= BLOCK:
             pool = view.embed("body", "pool")
-            labelled = view.embed("body", "labelled")
-            yield torch.cat([pool, labelled]).double()
+            labeled = view.embed("body", "labeled")
+            yield torch.cat([pool, labeled]).double()
             return
         body = view.model("body")
-        kinds: tuple[Rows, ...] = ("pool", "labelled")
+        kinds: tuple[Rows, ...] = ("pool", "labeled")
         for which in kinds:
             for rows in view.blocks(which, BLOCK):
                 yield view.look(body, rows)[0].double()
 
-    def labelled(self, view: View, mean: Tensor, unit: Tensor) -> Labelled:
+    def labeled(self, view: View, mean: Tensor, unit: Tensor) -> Labeled:
         check_units(view, mean=mean, unit=unit)
-        z = (view.embed("body", "labelled").double() - mean) * unit
-        return labelled_rows(view, z, None, is_weighted=True)
+        z = (view.embed("body", "labeled").double() - mean) * unit
+        return labeled_rows(view, z, None, is_weighted=True)
 
 
 def in_features(head: Head, mean: Tensor, unit: Tensor) -> Head:

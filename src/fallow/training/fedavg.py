@@ -30,8 +30,8 @@ class FedAvg(StepTraining):
     ``"local"`` leaves them at the sites (FedBN; Li et al., 2021).
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, training=fl.FedAvg(), model="mlp", cycles=0, rounds=5)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(federation, training=fl.FedAvg(), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
 

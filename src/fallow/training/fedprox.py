@@ -29,8 +29,8 @@ class FedProx(StepTraining):
     """Local objective F_i(w) + μ/2 ||w - w^t||², averaged as in FedAvg.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, training=fl.FedProx(mu=0.1), model="mlp", cycles=0, rounds=5)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(federation, training=fl.FedProx(mu=0.1), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
 
     Notes

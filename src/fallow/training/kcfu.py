@@ -30,12 +30,12 @@ SHARES = 2.0  # rows of the pool are mixed with shares from Beta(2, 2)
 @final
 @dataclass(frozen=True)
 class KCFU(StepTraining):
-    """Balanced softmax on labelled rows; from the second round on, mixed rows of the pool teach the
+    """Balanced softmax on labeled rows; from the second round on, mixed rows of the pool teach the
     site what the global model knows, most where the site has few labels.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, training=fl.KCFU(), model="mlp", cycles=0, rounds=5)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(federation, training=fl.KCFU(), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
 
     Notes
@@ -45,7 +45,7 @@ class KCFU(StepTraining):
     partner for the whole batch.  The teacher is the model that was sent, in evaluation mode; in
     KAFAL's code it is in training mode and its statistics drift.  With ``bn="local"`` it uses the
     site's own statistics.  The student's pass over mixed rows moves its batch-norm statistics, as
-    that over labelled rows does.  Weights of labels enter the first loss alone.  Where the
+    that over labeled rows does.  Weights of labels enter the first loss alone.  Where the
     training configuration
     augments images, those of the pool are augmented too.  Without a pool the second loss is left
     out.  Predictions are not adjusted by the counts.

@@ -34,18 +34,18 @@ class MaskedSolve:
     """The model of ``server-solve``, found from masked rows as the paper has it: the server solves
     for a model that it cannot read.
 
-    Site i weighs its labelled rows and targets, B_i = √w X_i and t_i = √w y_i, draws a secret P_i
+    Site i weighs its labeled rows and targets, B_i = √w X_i and t_i = √w y_i, draws a secret P_i
     and sends P_i B_i Q and P_i t_i; the server sends the shortest least squares solution Qᵀθ back,
     and a site multiplies by Q.  ``state["w"]`` is Qᵀθ; `deploy` gives the model at a site.
 
     ``ask.each`` shows the server each site's masked rows, and so QᵀB_iᵀB_iQ, ‖t_i‖, ‖θ‖ and, as
-    the column of ones can be told, the mean of y at each site.  A site with one labelled row shows
+    the column of ones can be told, the mean of y at each site.  A site with one labeled row shows
     its √w |y|.  This is masking without a formal guarantee; docs/privacy.md says who can take it
     off.  ``server-solve`` shows the server less of the rows, totals, and more of the model, all.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("diabetes", fl.IID(), sites=3)
-    >>> fl.run(world, training=fl.MaskedSolve(), model="linear", cycles=0, rounds=1)
+    >>> federation = fl.Federation("diabetes", fl.IID(), sites=3)
+    >>> fl.run(federation, training=fl.MaskedSolve(), model="linear", cycles=0, rounds=1)
     Run(random on diabetes, seed 0: 1 phases, 36 labels, mse 0...)
 
     Notes
@@ -77,11 +77,11 @@ class MaskedSolve:
         year=2025,
         authors="Tang and others",
         sum={
-            "centre": "totals over sites of labelled columns",
-            "columns": "totals over sites of labelled columns and their squares",
+            "centre": "totals over sites of labeled columns",
+            "columns": "totals over sites of labeled columns and their squares",
         },
         each={
-            "masked": "the site's labelled rows and numbers times secret rotations: products of "
+            "masked": "the site's labeled rows and numbers times secret rotations: products of "
             "its rotated columns with one another and with the numbers"
         },
         relay={"turn": "nothing; the common rotation goes from one site to the others"},
@@ -143,18 +143,18 @@ class MaskedSolve:
     # -- site half --------------------------------------------------------------------------
 
     def centre(self, view: View) -> Answer:
-        x, _, w = self.labelled_rows(view)
+        x, _, w = self.labeled_rows(view)
         return {"weight": w.sum(), "columns": w @ x}
 
     def columns(self, view: View, centre: Tensor) -> Answer:
-        x, _, w = self.labelled_rows(view)
+        x, _, w = self.labeled_rows(view)
         return {"columns": w @ (x - centre), "squares": w @ (x - centre).square()}
 
     def turn(self, view: View, size: int) -> Answer:
         return {"q": haar(size, view.secret("turn"))}
 
     def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Answer:
-        x, y, w = self.labelled_rows(view)
+        x, y, w = self.labeled_rows(view)
         root = w.sqrt()
         k = len(unit)
 
@@ -168,9 +168,9 @@ class MaskedSolve:
         hidden = mix(both, view.secret("mask of labelled rows"), k)
         return {"rows": hidden[:, :-1].contiguous(), "targets": hidden[:, -1].contiguous()}
 
-    def labelled_rows(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
-        """Labelled rows (n, d), numbers (n,) and weights (n,)."""
-        x = view.rows("labelled")
+    def labeled_rows(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
+        """Labeled rows (n, d), numbers (n,) and weights (n,)."""
+        x = view.rows("labeled")
         y = view.labels.double()
         check_linear(view, x, "masked-solve", self.intercept)
         w = view.weights.double() if self.weighted else torch.ones_like(y)

@@ -27,9 +27,9 @@ class Retention:
     The class runs beside a training method where a recipe holds labels back (``validation``).
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> run = fl.run(
-    ...     world, training="fedavg", model="mlp", cycles=0, rounds=3, validation=0.3
+    ...     federation, training="fedavg", model="mlp", cycles=0, rounds=3, validation=0.3
     ... )
     >>> int(run.records["labels_validation"].iloc[-1]) > 0
     True

@@ -51,8 +51,10 @@ class Robust(StepTraining):
     refused under secure sums.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, training=fl.Robust(rule="median"), model="mlp", cycles=0, rounds=5)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(
+    ...     federation, training=fl.Robust(rule="median"), model="mlp", cycles=0, rounds=5
+    ... )
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
 
     Notes
@@ -205,7 +207,7 @@ def is_usable(answer: Answer, before: State) -> bool:
 
 
 def rows_of(answer: Answer) -> float:
-    """How many labelled rows a site claims; NaN where it says nothing."""
+    """How many labeled rows a site claims; NaN where it says nothing."""
     return float(torch.as_tensor(answer.get("n", math.nan)))
 
 

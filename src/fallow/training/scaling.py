@@ -32,7 +32,7 @@ class Scaling:
     Each takes two sums, because in E[x²] - E[x]² digits cancel: the mean first, then squares about
     it.  Where a table has empty cells, the same totals, with the number of cells that are not empty,
     say what sites put there: the mean of a number, the most frequent level of a category.  Features
-    are those of all rows at the sites, labelled or not, never of test rows; numbers
+    are those of all rows at the sites, labeled or not, never of test rows; numbers
     to predict are those that were bought so far.  Everybody learns the means and the deviations.
     ``of_rows``, ``of_numbers``, ``of_cells``: what a study needs; sites answer to no more than that.
     Rows of which cells may be empty are asked for "cells" in the place of "columns".
@@ -57,10 +57,10 @@ class Scaling:
             "columns": "totals over sites of rows and of each column",
             "cells": "totals over sites of rows, of each column, and of its cells that are not empty",
             "spread": "totals over sites of squares of each column",
-            "labelled": "totals over sites of labels and of the numbers bought",
+            "labeled": "totals over sites of labels and of the numbers bought",
             "deviation": "totals over sites of squares of the numbers bought",
         },
-        waits=("labelled", "deviation"),
+        waits=("labeled", "deviation"),
         keep={
             "features": "nothing",
             "targets": "nothing",
@@ -74,7 +74,7 @@ class Scaling:
         if not (self.of_rows or self.of_cells):
             never += ("features",)
         if not self.of_numbers:
-            never += ("labelled", "deviation", "targets")
+            never += ("labeled", "deviation", "targets")
         object.__setattr__(self, "contract", Scaling.contract.without(*never))
 
     # -- server half ------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Scaling:
     def of_targets(self, ask: Ask) -> State | None:
         """The mean () and deviation () of the numbers bought, deviation 1 where they are all the
         same; None where no site contributes any yet."""
-        total = sum_of_all(ask, "labelled")
+        total = sum_of_all(ask, "labeled")
         n = float(total["rows"])
         if n == 0:
             return None
@@ -160,7 +160,7 @@ class Scaling:
             varies += (away.abs() > TINY * mean.abs()).sum(0)
         return {"squares": squares, "varies": varies}
 
-    def labelled(self, view: View) -> Answer:
+    def labeled(self, view: View) -> Answer:
         return {"rows": float(len(view.labels)), "targets": view.labels.double().sum()}
 
     def deviation(self, view: View, mean: Tensor) -> Answer:
@@ -178,8 +178,8 @@ class Scaling:
 
 
 def blocks(view: View) -> Iterator[Tensor]:
-    """All rows of a site, some at a time, (b, d) in float64: the pool, then the labelled rows."""
-    kinds: tuple[Rows, Rows] = ("pool", "labelled")
+    """All rows of a site, some at a time, (b, d) in float64: the pool, then the labeled rows."""
+    kinds: tuple[Rows, Rows] = ("pool", "labeled")
     for which in kinds:
         for rows in view.blocks(which, CHUNK):
             yield rows.flatten(1).double()

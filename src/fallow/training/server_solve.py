@@ -1,6 +1,6 @@
 """Least squares at the server, line 9 of FALE's Algorithm 1 (Tang et al., 2025): no local steps.
 
-Sites send the products of their labelled rows with one another and with the labels; the server
+Sites send the products of their labeled rows with one another and with the labels; the server
 solves the normal equations of the rows of all sites.
 """
 
@@ -36,7 +36,7 @@ CHUNK = 4096  # rows at a time
 @final
 @dataclass(frozen=True)
 class ServerSolve:
-    """The linear model of smallest Σ w (y - x θ)² + ridge Σw ‖θ‖² over the labelled rows of all
+    """The linear model of smallest Σ w (y - x θ)² + ridge Σw ‖θ‖² over the labeled rows of all
     sites; w is the weight that the query gave a label.
 
     With FALE's weights the sum stands for the whole pool.  After other picks, or without weights,
@@ -57,8 +57,10 @@ class ServerSolve:
     such columns too and spares the intercept.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("diabetes", fl.IID(), sites=3)
-    >>> solved = fl.run(world, training=fl.ServerSolve(), cycles=0, rounds=1, initial=0.5)
+    >>> federation = fl.Federation("diabetes", fl.IID(), sites=3)
+    >>> solved = fl.run(
+    ...     federation, training=fl.ServerSolve(), cycles=0, rounds=1, initial=0.5
+    ... )
     >>> bool(solved.records["mse"].iloc[-1] < 0.7)  # predicting the mean has 1
     True
     """
@@ -77,8 +79,8 @@ class ServerSolve:
         year=2025,
         authors="Tang and others",
         sum={
-            "centre": "totals over sites of labelled columns",
-            "normal": "totals over sites of products of labelled rows and labels",
+            "centre": "totals over sites of labeled columns",
+            "normal": "totals over sites of products of labeled rows and labels",
         },
         often={"normal": 2},
         waits=("centre", "normal"),
@@ -130,13 +132,13 @@ class ServerSolve:
     # -- site half --------------------------------------------------------------------------
 
     def centre(self, view: View) -> Answer:
-        x, _, w = self.read_labelled(view)
+        x, _, w = self.read_labeled(view)
         return {"weight": w.sum(), "columns": w @ x.flatten(1).double()}
 
     def normal(self, view: View, mean: Tensor, basis: Tensor | None = None) -> Answer:
-        """Totals over the labelled rows of w, w z zᵀ and w y z, where z is the row about ``mean``
+        """Totals over the labeled rows of w, w z zᵀ and w y z, where z is the row about ``mean``
         (d,) with a 1 behind it, or that in the coordinates of ``basis`` (k, r)."""
-        x, y, w = self.read_labelled(view)
+        x, y, w = self.read_labeled(view)
         if basis is None:
             size = x.flatten(1).shape[1] + 1
             fine = 1.0
@@ -156,9 +158,9 @@ class ServerSolve:
             "targets": targets,
         }
 
-    def read_labelled(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
-        """Labelled rows (n, *shape), numbers (n,) and weights (n,)."""
-        x = view.rows("labelled")
+    def read_labeled(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
+        """Labeled rows (n, *shape), numbers (n,) and weights (n,)."""
+        x = view.rows("labeled")
         y = view.labels.double()
         check_linear(view, x, "server-solve", self.intercept)
         weights = torch.ones_like(y)

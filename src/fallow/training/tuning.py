@@ -1,7 +1,7 @@
 """A field of the encoder, chosen by what heads in closed form lose on rows that they have not seen.
 
 Once, on the first labels of all sites and before anything is trained: sites send the products of
-their labelled rows as each candidate encodes them, the server solves for the heads of every penalty,
+their labeled rows as each candidate encodes them, the server solves for the heads of every penalty,
 and sites answer with the totals of what these lose on rows left out (`training.parts.ridge`).  The
 candidate of the smallest loss encodes all rows for the rest of the study.
 """
@@ -23,8 +23,8 @@ from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.parts.heads import (
     FEW,
-    Labelled,
-    labelled_rows,
+    Labeled,
+    labeled_rows,
     losses_of,
     read_totals,
     totals_of,
@@ -43,7 +43,7 @@ class Tuning:
 
     Notes
     -----
-    Rows of a labelled set that was drawn at random speak for all rows.  That holds for first labels,
+    Rows of a labeled set that was drawn at random speak for all rows.  That holds for first labels,
     which is why the choice is made once, on those.
     """
 
@@ -52,7 +52,7 @@ class Tuning:
     contract: ClassVar[Contract] = Contract(
         title="Choice of the encoder's field",
         sum={
-            "products": "totals over sites of products of labelled rows and labels, as each candidate "
+            "products": "totals over sites of products of labeled rows and labels, as each candidate "
             "of the encoder sees them",
             "left_out": "totals over sites of losses on rows that a head has not seen, for each "
             "candidate of the encoder",
@@ -62,7 +62,7 @@ class Tuning:
         regression=True,
         local_dp=False,
         often={"products": MOST},
-        parts_show="the coordinator sees the products of each site's labelled rows: those of one row "
+        parts_show="the coordinator sees the products of each site's labeled rows: those of one row "
         "are that row with its label, and those of a few rows say what these have in common",
     )
 
@@ -89,7 +89,7 @@ class Tuning:
     # -- site half --------------------------------------------------------------------------
 
     def products(self, view: View, candidate: int, **state: Tensor) -> Answer:
-        """Products of the labelled rows as one candidate encodes them."""
+        """Products of the labeled rows as one candidate encodes them."""
         candidates = self._candidates(state)
         if not 0 <= candidate < len(candidates):
             raise Refusal(
@@ -131,11 +131,11 @@ class Tuning:
                 "an order brings something that the encoder was not fitted to"
             ) from error
 
-    def _encode(self, view: View, candidate: State) -> Labelled:
-        """The labelled rows by few features of a candidate, (n, D')."""
-        x = view.rows("labelled")
+    def _encode(self, view: View, candidate: State) -> Labeled:
+        """The labeled rows by few features of a candidate, (n, D')."""
+        x = view.rows("labeled")
         sketch = self.encoder.sketch()
         z = torch.zeros(0, sketch.width(tuple(x.shape[1:])))
         if len(x):
             z = sketch.encode(x, candidate)
-        return labelled_rows(view, z, None, is_weighted=False)
+        return labeled_rows(view, z, None, is_weighted=False)

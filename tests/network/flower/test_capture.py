@@ -41,13 +41,13 @@ from tests.network.flower.capture import Tap, everything, messages, parts, tappe
 
 pytest.importorskip("flwr")
 
-OTHER, FIRST = "chur", 8  # rows that come labelled
+OTHER, FIRST = "chur", 8  # rows that come labeled
 LONG = 900.0  # seconds; a machine that is busy with other things takes minutes
 STUDY = Recipe(
     "alps",
     model=Spec("linear"),
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
-    query=Spec("entropy"),
+    strategy=Spec("entropy"),
     initial=0,
     per_cycle=5,
     rounds=1,
@@ -261,5 +261,5 @@ def test_a_site_that_does_send_a_row_or_labels_is_found(
     places = [str(installed), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
     leaky = Spec(f"{LEAKY}:Leaky", {"what": what})
-    with captured(tmp_path, replace(STUDY, query=leaky), policy=policy) as found:
+    with captured(tmp_path, replace(STUDY, strategy=leaky), policy=policy) as found:
         assert any(line.startswith(what.removesuffix("s")) for line in found.found())

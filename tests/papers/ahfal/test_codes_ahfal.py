@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fallow.papers.ahfal.codes import RatioAHFAL
 from fallow.papers.ahfal.codes.ratio import allocate, ratios, spill
-from fallow.queries import AHFAL
 from fallow.sites.view import SiteView
+from fallow.strategies import AHFAL
 from tests.worlds import Table, tables, world
 
 THIRDS = [1 / 3] * 3
@@ -140,10 +140,10 @@ def test_a_target_without_labels_is_not_frozen() -> None:
     assert "target" not in strategy.query(world(bare, strategy).ask(), {"a": 3}, {})
 
 
-def test_a_site_counts_what_the_global_model_predicts_for_its_labelled_rows() -> None:
+def test_a_site_counts_what_the_global_model_predicts_for_its_labeled_rows() -> None:
     site = world(tables(labels=12), RatioAHFAL()).members["a"]
     view: Any = SiteView(site, cycle=0)
-    of_global = site.x[site.labelled][:, 3:]  # the half that the global model reads
+    of_global = site.x[site.labeled][:, 3:]  # the half that the global model reads
     predicted = of_global.argmax(1)
     assert (
         RatioAHFAL().count_labels(view) == torch.bincount(predicted, minlength=3).tolist()

@@ -18,12 +18,12 @@ from fallow.models import build_model
 from fallow.papers.ahfal.codes import PixelBADGE, PlainFEAL, PlainLoGo, PlainNoise
 from fallow.papers.ahfal.codes.baselines import features, pixel_gradients, shake_weights
 from fallow.papers.ahfal.codes.kmeans import k_means
-from fallow.queries import BADGE, LoGo, Random
-from fallow.queries.feal import FEAL
-from fallow.queries.parts import rank_rows
 from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
+from fallow.strategies import BADGE, LoGo, Random
+from fallow.strategies.feal import FEAL
+from fallow.strategies.parts import rank_rows
 from fallow.training import FedAvg
 from tests.worlds import Table, tables, world
 

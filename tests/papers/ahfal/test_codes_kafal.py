@@ -10,7 +10,7 @@ import torch
 from fallow.core import stream
 from fallow.papers.ahfal.codes import NaNKSAS
 from fallow.papers.ahfal.codes.kafal import discrepancy
-from fallow.queries import KSAS
+from fallow.strategies import KSAS
 from tests.worlds import Table, tables, world
 
 

@@ -21,7 +21,7 @@ NAMES = [
 ]
 
 
-def records(query: str, model: str = "mlp") -> list[Record]:
+def records(strategy: str, model: str = "mlp") -> list[Record]:
     recipe = Recipe(
         "tiny",
         rows=300,
@@ -31,7 +31,7 @@ def records(query: str, model: str = "mlp") -> list[Record]:
         cycles=2,
         score_rounds=1,
         model=Spec(model),
-        query=Spec.parse(f"fallow.compat:{query}"),
+        strategy=Spec.parse(f"fallow.compat:{strategy}"),
     )
     journal = Journal()
     found = Run(build_world(recipe, 0, journal), journal).go()
@@ -40,17 +40,17 @@ def records(query: str, model: str = "mlp") -> list[Record]:
 
 
 @pytest.mark.parametrize("model", ["mlp", "digits-cnn"])
-@pytest.mark.parametrize("query", NAMES)
-def test_a_run_spends_its_budget_in_every_cycle(query: str, model: str) -> None:
-    found = records(query, model)
-    labelled = [row["labelled"] for row in found]
-    assert labelled[0] < labelled[1] < labelled[2]
-    assert labelled[2] - labelled[1] == labelled[1] - labelled[0]
+@pytest.mark.parametrize("strategy", NAMES)
+def test_a_run_spends_its_budget_in_every_cycle(strategy: str, model: str) -> None:
+    found = records(strategy, model)
+    labeled = [row["labeled"] for row in found]
+    assert labeled[0] < labeled[1] < labeled[2]
+    assert labeled[2] - labeled[1] == labeled[1] - labeled[0]
 
 
 def test_the_notes_of_a_run_say_at_how_many_sites_ksas_was_random() -> None:
     found = records("NaNKSAS")
-    first = found[0]["labelled_per_site"].values()
+    first = found[0]["labeled_per_site"].values()
     blind = sum(0 in counts for counts in first)
     assert 0 < blind <= 3
     assert [row["notes"] for row in found] == [

@@ -12,7 +12,7 @@ from tests.report.reading import read_study
 
 
 @pytest.mark.parametrize(
-    ("query", "reads"),
+    ("strategy", "reads"),
     [
         ("random", None),
         ("entropy", "local"),
@@ -27,8 +27,8 @@ from tests.report.reading import read_study
         ("oracle-histogram", None),  # reads true labels
     ],
 )
-def test_a_family_is_read_from_the_contract(query: str, reads: str | None) -> None:
-    assert family(query, KNOWN) == reads
+def test_a_family_is_read_from_the_contract(strategy: str, reads: str | None) -> None:
+    assert family(strategy, KNOWN) == reads
 
 
 def test_a_report_imports_nobody_elses_code(
@@ -44,7 +44,7 @@ def test_a_report_imports_nobody_elses_code(
 def test_members_leave_out_what_is_tested_and_variants_of_what_is_there(
     make_study: Callable[..., Path],
 ) -> None:
-    queries = (
+    strategies = (
         "random",
         "entropy",
         "entropy:model=global",
@@ -55,7 +55,7 @@ def test_members_leave_out_what_is_tested_and_variants_of_what_is_there(
         "logo@training=kcfu",
         "ahfal:toggle=never",
     )
-    found = members([read_study(make_study(queries=queries, seeds=1, cycles=1))])
+    found = members([read_study(make_study(strategies=strategies, seeds=1, cycles=1))])
     assert found == {
         "local": ("entropy",),
         "global": ("entropy:model=global",),
@@ -66,5 +66,7 @@ def test_members_leave_out_what_is_tested_and_variants_of_what_is_there(
 def test_a_reference_of_one_model_is_a_member(
     make_study: Callable[..., Path],
 ) -> None:
-    root = make_study(queries=("entropy", "ksas"), reference="entropy", seeds=1, cycles=1)
+    root = make_study(
+        strategies=("entropy", "ksas"), reference="entropy", seeds=1, cycles=1
+    )
     assert members([read_study(root)]) == {"local": ("entropy",), "both": ("ksas",)}

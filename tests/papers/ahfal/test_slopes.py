@@ -28,12 +28,12 @@ def falling(make_study: Callable[..., Path]) -> Callable[[int], StudyRecords]:
         points = []
         for spread, error in zip(cv, noise, strict=True):
             assert spread is not None
-            points.append(90 + FALL[row["query"]] * spread + error)
+            points.append(90 + FALL[row["strategy"]] * spread + error)
         return {"per_class": [point / 100 for point in points]}
 
     def make(seeds: int) -> StudyRecords:
         root = make_study(
-            queries=("entropy", "logo"), reference="entropy", seeds=seeds, cycles=1
+            strategies=("entropy", "logo"), reference="entropy", seeds=seeds, cycles=1
         )
         rewrite(root, accuracies)
         return read_study(root)
@@ -93,7 +93,7 @@ def test_a_seed_that_one_family_lacks_is_in_no_line(
     falling: Callable[[int], StudyRecords],
 ) -> None:
     study = falling(6)
-    cells = tuple(c for c in study.cells if (c.query, c.seed) != ("logo", 2))
+    cells = tuple(c for c in study.cells if (c.strategy, c.seed) != ("logo", 2))
     found = slopes([type(study)(study.path, study.study, cells)])
     assert found is not None and found.runs == 5
     assert found.lines["local"].points == 5 * 4

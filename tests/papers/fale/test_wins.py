@@ -20,7 +20,7 @@ from fallow.study.published import Tally
 from fallow.study.records import StudyRecords
 from tests.report.conftest import rewrite
 from tests.report.reading import read_study
-from tests.report.regression import FALE, LOCAL, QUERIES, write_regression
+from tests.report.regression import FALE, LOCAL, STRATEGIES, write_regression
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +110,9 @@ def test_fale_is_the_subject_and_else_the_reference(
     study: StudyRecords, tmp_path: Path
 ) -> None:
     assert subjects(study) == (FALE, LOCAL)
-    other = read_study(write_regression(tmp_path / "b", QUERIES[:3], reference="lcmd"))
+    other = read_study(write_regression(tmp_path / "b", STRATEGIES[:3], reference="lcmd"))
     assert subjects(other) == ("lcmd",)
-    third = read_study(write_regression(tmp_path / "c", QUERIES[:3], reference=None))
+    third = read_study(write_regression(tmp_path / "c", STRATEGIES[:3], reference=None))
     assert subjects(third) == ()
 
 
@@ -122,7 +122,7 @@ def test_a_strategy_that_is_better_for_every_seed_wins_every_checkpoint(
     assert checkpoints(study, 10) == (1, 2, 4, 5, 6, 7, 8, 10, 11, 12)
     (fale, local) = find_matches(study)
     assert {str(r.count) for r in fale.rivals} == {"10/0/0"}
-    assert {r.query: str(r.count) for r in local.rivals} == dict.fromkeys(
+    assert {r.strategy: str(r.count) for r in local.rivals} == dict.fromkeys(
         ("random", "lcmd", "random@training=server-solve", FALE), "0/0/10"
     )
 
@@ -131,9 +131,9 @@ def test_equal_labels_are_compared_only_where_the_rivals_curve_reaches(
     study: StudyRecords,
 ) -> None:
     (fale, local) = find_matches(study)
-    level = {r.query: r.at_equal_labels.total for r in fale.rivals}
+    level = {r.strategy: r.at_equal_labels.total for r in fale.rivals}
     assert level == {"random": 9, "lcmd": 9, "random@training=server-solve": 9, LOCAL: 10}
-    first = next(r for r in local.rivals if r.query == "random")
+    first = next(r for r in local.rivals if r.strategy == "random")
     assert str(first.count) == "0/0/10"
     # cycle 2 of FALE-local is cycle 0 of random
     assert str(first.at_equal_labels) == "1/0/8"
@@ -157,7 +157,7 @@ def test_a_run_in_which_one_strategy_has_only_begun_is_counted_by_the_others(
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
     study = read_study(root)
     assert len(checkpoints(study, 10)) == 10
-    count = {r.query: r.count.total for r in find_matches(study)[0].rivals}
+    count = {r.strategy: r.count.total for r in find_matches(study)[0].rivals}
     assert (count["lcmd"], count["random"]) == (2, 10)
 
 
@@ -174,10 +174,10 @@ def test_studies_share_the_subjects_that_two_of_them_have(
 
 
 def test_all_strategies_with_first_labels_have_equally_many(tmp_path: Path) -> None:
-    root = write_regression(tmp_path / "a", QUERIES[:3])
+    root = write_regression(tmp_path / "a", STRATEGIES[:3])
     study = read_study(root)
     assert is_even(study)
     block = find_matches(study)[0]
     assert all(r.count == r.at_equal_labels for r in block.rivals)
-    rewrite(root, lambda r, _: {"labelled": r["labelled"] + 9 * (r["query"] == "lcmd")})
+    rewrite(root, lambda r, _: {"labeled": r["labeled"] + 9 * (r["strategy"] == "lcmd")})
     assert not is_even(read_study(root))

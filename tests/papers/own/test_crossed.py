@@ -13,7 +13,7 @@ from fallow.papers.own.sections import crossed_gains
 from tests.report.conftest import rewrite, write_study
 from tests.report.reading import piece, read_study
 
-QUERIES = ("random", "entropy")
+STRATEGIES = ("random", "entropy")
 TRAININGS = ("local", "dpfl:budget=5")
 WORTH = {
     ("random", "local"): 0.0,
@@ -28,12 +28,12 @@ def study_of(tmp_path: Path) -> Any:
     both are new."""
 
     def study(seeds: int = 3, trainings: tuple[str, ...] = TRAININGS) -> Any:
-        names = [f"{q}@training={t}" for t in trainings for q in QUERIES]
+        names = [f"{q}@training={t}" for t in trainings for q in STRATEGIES]
         root = write_study(tmp_path / "made", names, seeds, reference=names[0])
 
         def change(row: dict[str, Any], folder: Path) -> dict[str, Any]:
-            query, _, training = row["query"].partition("@training=")
-            worth = WORTH.get((query, training), 0.10 + 0.001 * row["seed"])
+            strategy, _, training = row["strategy"].partition("@training=")
+            worth = WORTH.get((strategy, training), 0.10 + 0.001 * row["seed"])
             return {"accuracy": 0.5 + worth}
 
         rewrite(root, change)
@@ -46,7 +46,7 @@ def test_the_interaction_is_the_gain_beyond_the_gain_under_local_training(
     study_of: Any,
 ) -> None:
     (found,) = interactions(study_of())
-    assert (found.query, found.training) == ("entropy", "dpfl:budget=5")
+    assert (found.strategy, found.training) == ("entropy", "dpfl:budget=5")
     assert found.gains == pytest.approx((5.1, 2.0))  # 10 + (0, 0.1, 0.2) - 5, and 2
     assert found.test.difference == pytest.approx(3.1)
     assert found.test.pairs == found.test.wins == 3
@@ -76,8 +76,8 @@ def test_the_report_says_it(study_of: Any) -> None:
 
 def test_the_recipe_is_a_whole_grid() -> None:
     for name in ("personal-al/mnist", "personal-al/mnist-flip"):
-        found = grid(RECIPES[name].queries)
-        queries = {q for q, _ in found}
+        found = grid(RECIPES[name].strategies)
+        strategies = {q for q, _ in found}
         trainings = {t for _, t in found}
-        assert len(found) == len(queries) * len(trainings) == 20
-        assert "random" in queries and "local" in trainings
+        assert len(found) == len(strategies) * len(trainings) == 20
+        assert "random" in strategies and "local" in trainings

@@ -26,7 +26,7 @@ def test_a_model_that_predicts_one_class_is_flagged_in_table_sentence_and_page(
     one = {"per_class": [0.0, 1.0, 0.0, None]}
 
     def give_one_class(row: dict[str, Any], folder: Path) -> dict[str, Any]:
-        if (row["query"], row["seed"]) == ("random", 2):
+        if (row["strategy"], row["seed"]) == ("random", 2):
             return one
         return {}
 
@@ -99,10 +99,10 @@ def test_a_training_loss_that_still_falls_is_flagged(
 def test_strategies_that_agree_in_every_score_are_flagged(
     make_study: Callable[..., Path],
 ) -> None:
-    root = make_study(queries=("random", "entropy", "ahfal"), reference="random")
+    root = make_study(strategies=("random", "entropy", "ahfal"), reference="random")
 
     def level(row: dict[str, Any], cell: Path) -> dict[str, Any]:
-        if row["query"] == "ahfal":
+        if row["strategy"] == "ahfal":
             return {}
         return {"accuracy": 0.5 + 0.01 * row["cycle"] + 0.001 * row["seed"]}
 
@@ -120,12 +120,12 @@ def test_strategies_that_agree_in_every_score_are_flagged(
 def test_strategies_that_agree_before_anything_is_chosen_alone_are_not(
     make_study: Callable[..., Path],
 ) -> None:
-    root = make_study(queries=("random", "entropy"), reference="random", cycles=1)
+    root = make_study(strategies=("random", "entropy"), reference="random", cycles=1)
     rewrite(root, lambda *_: {"accuracy": 0.5})
     assert find_equals(read_study(root)) == {}
 
 
 def test_one_digit_apart_is_not_the_same(study_dir: Path) -> None:
     assert find_equals(read_study(study_dir)) == {}
-    rewrite(study_dir, lambda r, _: {"accuracy": 0.5 + 1e-12 * (r["query"] == "ahfal")})
+    rewrite(study_dir, lambda r, _: {"accuracy": 0.5 + 1e-12 * (r["strategy"] == "ahfal")})
     assert "ahfal" not in find_equals(read_study(study_dir))

@@ -17,7 +17,7 @@ def write_diverged(tmp_path: Path, **change: Any) -> Path:
     at = ("lcmd", 2, 2)
 
     def diverge(row: dict[str, Any], folder: Path) -> dict[str, Any]:
-        if (row["query"], row["seed"], row["cycle"]) == at:
+        if (row["strategy"], row["seed"], row["cycle"]) == at:
             return change
         return {}
 

@@ -12,7 +12,7 @@ from fallow.report.findings import labels
 from tests.report.conftest import rewrite
 from tests.report.reading import read_study
 
-ROW = {"labelled_per_class": [6, 2], "labelled_per_site": {"a": [6, 0], "b": [0, 2]}}
+ROW = {"labeled_per_class": [6, 2], "labeled_per_site": {"a": [6, 0], "b": [0, 2]}}
 VALUES = [
     (labels.minority_share, 25.0),
     (labels.label_entropy, 0.811278),
@@ -33,8 +33,8 @@ def test_the_balance_of_labels_by_hand(value: labels.Value, by_hand: float) -> N
     "row",
     [
         {},
-        {"labelled_per_class": None, "labelled_per_site": {"a": [8]}},
-        {"labelled_per_class": [0, 0], "labelled_per_site": {"a": [0, 0]}},
+        {"labeled_per_class": None, "labeled_per_site": {"a": [8]}},
+        {"labeled_per_class": [0, 0], "labeled_per_site": {"a": [0, 0]}},
     ],
 )
 def test_what_was_not_measured_has_no_balance(
@@ -46,17 +46,17 @@ def test_what_was_not_measured_has_no_balance(
 def label_shares(root: Path, share: Callable[[str], int]) -> None:
     """Each query's labels: ``share(query)`` per cent of two classes in the rarer one."""
 
-    def labelled(row: dict[str, Any], folder: Path) -> dict[str, Any]:
-        return {"labelled_per_class": [100 - share(row["query"]), share(row["query"])]}
+    def labeled(row: dict[str, Any], folder: Path) -> dict[str, Any]:
+        return {"labeled_per_class": [100 - share(row["strategy"]), share(row["strategy"])]}
 
-    rewrite(root, labelled)
+    rewrite(root, labeled)
 
 
 def test_minority_share_and_score_correlate_over_strategies(
     make_study: Callable[..., Path],
 ) -> None:
-    queries = ("random", "entropy", "ahfal", "logo", "random@training=kcfu")
-    root = make_study(queries=queries, seeds=3)
+    strategies = ("random", "entropy", "ahfal", "logo", "random@training=kcfu")
+    root = make_study(strategies=strategies, seeds=3)
     shares = {"ahfal": 40, "entropy": 30, "logo": 20, "random": 10}
     label_shares(root, lambda q: shares.get(q, 50))
     found = labels.minority_and_score(read_study(root))
@@ -70,7 +70,7 @@ def test_minority_share_and_score_correlate_over_strategies(
 def test_equal_shares_and_few_strategies_have_no_correlation(
     make_study: Callable[..., Path], study_dir: Path
 ) -> None:
-    root = make_study(queries=("random", "entropy", "ahfal", "logo"), seeds=2)
+    root = make_study(strategies=("random", "entropy", "ahfal", "logo"), seeds=2)
     label_shares(root, lambda q: 30)
     assert labels.minority_and_score(read_study(root)) is None
     assert labels.minority_and_score(read_study(study_dir)) is None

@@ -42,7 +42,7 @@ def test_the_global_model_stands_beside_the_local_one_with_equal_other_fields() 
         "badge:model=global",
         "entropy:model=global@training=kcfu",
     ]
-    assert [(p.query, p.against) for p in model_pairs(names)] == [
+    assert [(p.strategy, p.against) for p in model_pairs(names)] == [
         ("entropy:model=global", "entropy"),
         ("core-set:model=global", "core-set:model=local"),
     ]
@@ -95,7 +95,7 @@ def test_fale_stands_beside_uniform_rows_and_missing_weights_with_the_same_train
         "fale:mode=fedsvd@training=masked-solve",
         "random@trainer=10x25",
     ]
-    assert [(p.query, p.against) for p in control_pairs(names)] == [
+    assert [(p.strategy, p.against) for p in control_pairs(names)] == [
         ("fale@training=server-solve", "random@training=server-solve"),
         ("fale@training=server-solve", "fale:weights=none@training=server-solve"),
         ("fale:weights=none@training=server-solve", "random@training=server-solve"),
@@ -109,7 +109,7 @@ def test_pairs_are_compared_in_points_and_holm_counts_them_all(study_dir: Path) 
     pairs = [Pair("ahfal", "random", ""), Pair("entropy", "random", "")]
     (pair, first), (_, second) = compare_final_scores(study, pairs)
     gaps = [100 * (study.final("ahfal")[k] - study.final("random")[k]) for k in range(6)]
-    assert pair.query == first.query == "ahfal"
+    assert pair.strategy == first.strategy == "ahfal"
     assert first.difference == pytest.approx(sum(gaps) / 6)
     assert first.lowest == second.lowest == 2 / 32
 

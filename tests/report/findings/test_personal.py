@@ -39,8 +39,8 @@ def row(scores: dict[str, float | None], round_: int = 1, final: bool = True) ->
         "bytes_down": 800,
         "revealed": [relayed],
         "model_bytes": 40,
-        "labelled_per_site": {site: [1] for site in "abcd"},
-        "labelled": 4,
+        "labeled_per_site": {site: [1] for site in "abcd"},
+        "labeled": 4,
         "pool": 4,
     }
     return cast(Record, said)
@@ -49,13 +49,13 @@ def row(scores: dict[str, float | None], round_: int = 1, final: bool = True) ->
 def study(
     cells: dict[tuple[str, int], list[Record]], reference: str = DPFL
 ) -> StudyRecords:
-    queries = tuple(dict.fromkeys(query for query, _ in cells))
+    strategies = tuple(dict.fromkeys(strategy for strategy, _ in cells))
     seeds = tuple(sorted({seed for _, seed in cells}))
     recipe = {"training": {"name": "fedavg", "fields": {}}, "cycles": 0}
-    about = StudyManifest("tiny", recipe, reference, queries, seeds, "", None, {})
+    about = StudyManifest("tiny", recipe, reference, strategies, seeds, "", None, {})
     made = tuple(
-        RunRecords(query, seed, tuple(rows), None, 0)
-        for (query, seed), rows in cells.items()
+        RunRecords(strategy, seed, tuple(rows), None, 0)
+        for (strategy, seed), rows in cells.items()
     )
     return StudyRecords(Path(), about, made)
 
@@ -77,7 +77,7 @@ def four() -> StudyRecords:
 
 def test_sites_count_the_same_and_seeds_count_the_same(four: StudyRecords) -> None:
     best, local = outcomes(four)
-    assert (best.query, local.query) == (DPFL, LOCAL)
+    assert (best.strategy, local.strategy) == (DPFL, LOCAL)
     assert best.accuracy == pytest.approx([65.0, 70.0])
     assert best.variance == pytest.approx((5.0**2 + 20.0**2) / 2)
     assert (best.lowest, best.worst_tenth) == pytest.approx((55.0, 55.0))
@@ -99,7 +99,7 @@ def test_what_a_site_receives_comes_from_the_server_and_from_others() -> None:
 
 def test_pairs_are_the_same_site_under_the_same_seed(four: StudyRecords) -> None:
     (found,) = compare_sites(four)
-    assert found.query == LOCAL
+    assert found.strategy == LOCAL
     assert found.difference == pytest.approx((-5.0 - 10.0) / 2)
     assert (found.better, found.level, found.worse, found.seeds) == (1, 1, 2, 2)
     assert found.interval.low < found.difference < found.interval.high

@@ -15,7 +15,7 @@ from tests.report.conftest import write_study
 from tests.report.reading import read_study
 
 MakeStudy = Callable[..., StudyRecords]
-QUERIES = ("random", "entropy", "margin", "logo", "entropy:model=global")
+STRATEGIES = ("random", "entropy", "margin", "logo", "entropy:model=global")
 
 
 def recipe(alpha: float | None, rho: float | None = None, **more: Any) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def recipe(alpha: float | None, rho: float | None = None, **more: Any) -> dict[s
 def study(tmp_path: Path) -> MakeStudy:
     def make(folder: str, *cut: float | None, **more: Any) -> StudyRecords:
         root = write_study(
-            tmp_path / folder, QUERIES, 3, 2, "random", recipe=recipe(*cut, **more)
+            tmp_path / folder, STRATEGIES, 3, 2, "random", recipe=recipe(*cut, **more)
         )
         return read_study(root)
 
@@ -67,7 +67,7 @@ def test_the_tradeoff_is_the_paired_mean_of_families(study: MakeStudy) -> None:
     assert found.members["local"] == ("entropy", "margin")
     (low, high) = found.points["both"]
     assert (low.alpha, high.alpha, low.seeds) == (0.1, 1.0, 3)
-    final = {q: sweep[0].final(q) for q in QUERIES}
+    final = {q: sweep[0].final(q) for q in STRATEGIES}
     gaps = [
         100 * (final["logo"][k] - (final["entropy"][k] + final["margin"][k]) / 2)
         for k in range(3)
@@ -79,5 +79,5 @@ def test_the_tradeoff_is_the_paired_mean_of_families(study: MakeStudy) -> None:
 
 
 def test_one_family_has_no_tradeoff(make_study: Callable[..., Path]) -> None:
-    study = read_study(make_study(queries=("random", "entropy", "ahfal"), seeds=2))
+    study = read_study(make_study(strategies=("random", "entropy", "ahfal"), seeds=2))
     assert tradeoff([study, study]) is None

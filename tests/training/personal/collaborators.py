@@ -24,10 +24,10 @@ from fallow.core import (
 from fallow.core.methods import Methods
 from fallow.engine import Loop, row_loss
 from fallow.network.bytes import Bytes
-from fallow.queries import Random
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
+from fallow.strategies import Random
 from fallow.training import FedAvg
 from fallow.training.personal import DPFL
 from tests.engine.jobs import CLASSES, linear

@@ -20,8 +20,8 @@ from fallow.core import (
 from fallow.core.build import names
 from fallow.core.methods import Methods
 from fallow.engine import Loop
-from fallow.queries import Random
 from fallow.sites.in_process import InProcess
+from fallow.strategies import Random
 from fallow.training import FedAvg, personal
 from fallow.training.personal import (
     APFL,

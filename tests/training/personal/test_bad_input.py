@@ -117,7 +117,7 @@ def test_a_class_that_no_site_holds_is_scored_where_test_rows_have_it(
     training: str,
 ) -> None:
     _, _, row = run_recipe(odd(), training)
-    assert row["labelled_per_class"][2] == 0 and row["per_class"][2] is not None
+    assert row["labeled_per_class"][2] == 0 and row["per_class"][2] is not None
     _, _, row = run_recipe(odd(), training, partition=Spec("iid"))
     assert row["per_class"][2] is None  # by class shares nobody is given its test rows
 

@@ -53,7 +53,7 @@ def test_the_reward_reads_no_row_that_trains_and_no_row_of_the_pool() -> None:
     before = float(reward(SiteView(site, 0))(w))
     assert isinstance(site.seen, torch.Tensor)
     rows = site.seen.clone()
-    rows[site.labelled] = torch.nan
+    rows[site.labeled] = torch.nan
     site.seen = rows
     assert float(reward(SiteView(site, 0))(w)) == before
 

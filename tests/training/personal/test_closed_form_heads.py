@@ -8,7 +8,7 @@ from sklearn.linear_model import Ridge
 from torch.testing import assert_close
 
 from fallow.core import State
-from fallow.training.parts.heads import Labelled
+from fallow.training.parts.heads import Labeled
 from fallow.training.parts.ridge import (
     add_up,
     centred,
@@ -70,7 +70,7 @@ def test_a_row_is_left_out_with_all_its_copies(copies: float) -> None:
     own_y = targets(own)
     everybody = centred(add_up(rows.z, y, rows.s))
     total = mixed(everybody, centred(add_up(own.z, own_y, own.s)), copies)
-    found = squared_loss(solve_one(total, PENALTY), Labelled(own.z, own_y, own.s), copies)
+    found = squared_loss(solve_one(total, PENALTY), Labeled(own.z, own_y, own.s), copies)
     expected = 0.0
     for row in OWN:
         without = fitted(rows, copies, without=row)

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.queries.parts import gather_committee
 from fallow.settings.spec import Spec
 from fallow.sites.view import SiteView
+from fallow.strategies.parts import gather_committee
 from fallow.training.personal.parts.site_half import load_models
 from tests.sites.test_agree import TINY, check, ending
 from tests.training.personal.collaborators import Federation, ran
 
 GOES_ON = replace(
-    TINY, query=Spec("margin"), restart="continue", validation=0.25, cycles=2, rounds=3
+    TINY, strategy=Spec("margin"), restart="continue", validation=0.25, cycles=2, rounds=3
 )
 
 

@@ -18,7 +18,7 @@ OWN = replace(
     TINY,
     validation=0.25,
     test="own",
-    query=Spec("random"),
+    strategy=Spec("random"),
     cycles=1,
     rounds=3,
     initial=12,

@@ -62,7 +62,7 @@ def view(method: KNNPer, rows: int = 8) -> SiteView:
 
 def mixture(seen: SiteView, k: int, weight: float) -> Tensor:
     """The plain form, row by row."""
-    x = seen.rows("labelled")
+    x = seen.rows("labeled")
     z, outputs = seen.look(first_state(mlp), x)
     made = []
     for at in range(len(x)):
@@ -79,14 +79,14 @@ def mixture(seen: SiteView, k: int, weight: float) -> Tensor:
 @pytest.mark.parametrize(("k", "weight"), [(3, 0.5), (5, 0.9), (20, 1.0)])
 def test_a_site_predicts_the_mixture(k: int, weight: float) -> None:
     seen = view(KNNPer(CONFIG, k=k, weight=weight))
-    found = seen.outputs(first_state(mlp), seen.rows("labelled"))
+    found = seen.outputs(first_state(mlp), seen.rows("labeled"))
     assert bool(found.isfinite().all())
     assert_close(found.softmax(1), mixture(seen, k, weight), rtol=0, atol=1e-12)
 
 
 def test_rows_may_come_in_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = view(KNNPer(CONFIG, k=3))
-    rows = seen.rows("labelled")
+    rows = seen.rows("labeled")
     whole = seen.outputs(first_state(mlp), rows)
     monkeypatch.setattr("fallow.training.personal.knnper.CHUNK", 3)
     assert_close(seen.outputs(first_state(mlp), rows), whole, rtol=0, atol=1e-14)

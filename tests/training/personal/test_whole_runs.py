@@ -12,7 +12,7 @@ from tests.sites.test_agree import TINY, check, ending
 from tests.training.personal.federation import TRAINING_ANY_MODEL
 
 OURS = [name for name in TRAINING_ANY_MODEL if name != "DPFL"]
-QUICK = replace(TINY, query=Spec("margin"), cycles=1)
+QUICK = replace(TINY, strategy=Spec("margin"), cycles=1)
 each_method = pytest.mark.parametrize("name", OURS)
 
 
@@ -28,7 +28,7 @@ def test_loop_stacked_and_bytes_agree(name: str) -> None:
 def test_a_method_goes_on_in_the_next_cycle_with_few_sites_at_a_time(name: str) -> None:
     recipe = replace(
         TINY,
-        query=Spec("margin"),
+        strategy=Spec("margin"),
         training=Spec(name),
         restart="continue",
         participation=0.5,

@@ -38,7 +38,7 @@ def from_frame(
     """A data set from a pandas DataFrame, by the rules of a table in a file; the index means nothing.
 
     label: the column of labels.  Texts, whole numbers and truth values are classes (sorted), other
-    numbers are targets; a missing value is unlabelled.  ``task`` decides where whole numbers are
+    numbers are targets; a missing value is unlabeled.  ``task`` decides where whole numbers are
     targets.
     site: the column that says which site holds a row.  id: the column of row names; None: the one
     called "id", if there is one.
@@ -49,7 +49,7 @@ def from_frame(
     Missing cells are filled in by the sites together, from totals over their training rows, and
     marked by columns of their own; drop_rows: leave such rows out instead, and those with an
     infinite feature.
-    test: a second frame with the same columns; without it 20 % of the labelled rows are held out.
+    test: a second frame with the same columns; without it 20 % of the labeled rows are held out.
     Raises ValueError for an absent column (with the nearest name), a text among numbers (with its
     row), an infinite feature (with its column and how many), and whatever `from_arrays` refuses.
 
@@ -191,7 +191,7 @@ def _read_numbers(values: pd.Series[Any]) -> Features | None:
 
 
 def _read_labels(df: pd.DataFrame, label: str) -> npt.NDArray[Any]:
-    """Labels as `from_arrays` takes them: texts ("" is unlabelled) or numbers (NaN is)."""
+    """Labels as `from_arrays` takes them: texts ("" is unlabeled) or numbers (NaN is)."""
     from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 
     values = df[label]

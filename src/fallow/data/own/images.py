@@ -1,4 +1,4 @@
-"""Reading a folder of images: ``site/class/*`` and ``site/unlabelled/*``."""
+"""Reading a folder of images: ``site/class/*`` and ``site/unlabeled/*``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fallow.data.own.pixels import BRIGHTEST
 from fallow.data.own.raster import ImageError, open_image
 from fallow.storage.memory import describe_lack
 
-UNLABELLED_FOLDER = "unlabelled"
+UNLABELLED_FOLDER = "unlabeled"
 GREY = ("1", "L")
 COLOUR = ("P", "LA", "RGB", "RGBA", "CMYK", "YCbCr")
 DEEP = ("I;16", "I;16B", "I;16L", "I")
@@ -37,7 +37,7 @@ class Images:
     """Images of one's own, each with its label and its site."""
 
     x: npt.NDArray[np.float32]  # (n, channels, height, width), in [-1, 1]
-    # "" = unlabelled; targets, NaN = unlabelled, where a table lists them
+    # "" = unlabeled; targets, NaN = unlabeled, where a table lists them
     labels: tuple[str, ...] | npt.NDArray[np.float64]
     sites: tuple[str, ...] | None  # None: the folder names none
     names: tuple[str, ...]  # paths below the folder, such as site/class/file

@@ -23,7 +23,7 @@ def encode_labels(
     """Labels -> (class ids or float32 targets, class names; () for regression).
 
     The names are ``classes`` when given, else the labels that occur, sorted (numbers as numbers).
-    Texts that are all numbers count as numbers.  "" and NaN: unlabelled; so is -1 among whole
+    Texts that are all numbers count as numbers.  "" and NaN: unlabeled; so is -1 among whole
     numbers, but with the task "regression", where it is a number like others.
 
     >>> encode_labels(np.array(["10", "9", "", "10"]), "auto", "toy")
@@ -108,7 +108,7 @@ def _check_texts(known: Sequence[str], y: Labels, name: str) -> None:
 
 
 def _encode_classes(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
-    """Class ids, -1 = unlabelled."""
+    """Class ids, -1 = unlabeled."""
     number = {text: i for i, text in enumerate(classes)} | {"": -1}
     texts: list[str] = []
     if y.dtype.kind == "U":
@@ -125,7 +125,7 @@ def _encode_classes(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
 
 
 def _as_numbers(y: Labels) -> Numbers | None:
-    """float64, NaN where unlabelled; None when a text is not a number."""
+    """float64, NaN where unlabeled; None when a text is not a number."""
     if y.dtype.kind != "U":
         numbers = y.astype(np.float64)
         if y.dtype.kind in "iu":

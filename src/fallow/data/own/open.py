@@ -66,12 +66,12 @@ def from_arrays(
     channels: "first" for images (n, c, h, w), "last" for (n, h, w, c), which are converted; "auto"
     decides by the shape, see `has_channels_last`, and says a conversion in ``notes``.
     y: (n,) whole numbers or texts (classification; classes are their sorted values; -1 or "" is
-    unlabelled) or other numbers (regression; NaN is unlabelled).
+    unlabeled) or other numbers (regression; NaN is unlabeled).
     classes: their names in order, for sites that do not each have a label of every class.
     groups: (n,) whole numbers or texts, the site of each row.
     drop_rows: leave out rows with a NaN or infinite feature, said in ``notes``; none is filled in.
     leaves_out_leaks: test rows that are also training rows are left out, said in ``notes``.
-    Without a test set, 20 % of the labelled rows are held out: stratified, fixed by ``name``.
+    Without a test set, 20 % of the labeled rows are held out: stratified, fixed by ``name``.
     Raises ValueError when shapes disagree, features are not finite (with column and count), fewer
     than two values are among the labels, or a given test row is also a training row.
 
@@ -231,7 +231,7 @@ def from_table(
 
     Encoding, separator, quotes, decimal comma and thousands of a text file are found out, and said
     in ``notes`` where they are not the usual ones.
-    label: the column of labels; empty = unlabelled.  Texts and whole numbers are classes (sorted);
+    label: the column of labels; empty = unlabeled.  Texts and whole numbers are classes (sorted);
     other numbers are regression targets; ``task`` decides where whole numbers are targets.
     site: the column that says which site a row belongs to.  id: the column of row names; None: the
     one called "id", if there is one.
@@ -309,15 +309,15 @@ def from_assembled(
 def from_folder(
     path: str | Path, *, classes: Sequence[str] = (), say: Say = say_nothing
 ) -> Dataset:
-    """A data set from images in ``site/class/*`` and ``site/unlabelled/*``, or without sites in
-    ``class/*`` and ``unlabelled/*``: PNG, JPEG and whatever pillow reads, and DICOM (by pydicom).
+    """A data set from images in ``site/class/*`` and ``site/unlabeled/*``, or without sites in
+    ``class/*`` and ``unlabeled/*``: PNG, JPEG and whatever pillow reads, and DICOM (by pydicom).
 
     Pixels become (pixel / 255 - 0.5) / 0.5, those of 16 bits by 65,535; one channel if every image
     is grey, else three.  Images of other sizes than most are resized to that one, said in
     ``notes``.  Row names are the paths below the folder.  ``say`` is told how many bytes of all files
     have been read.  Needs pillow.
     A table in the folder with the columns ``file`` and ``target``, and perhaps ``site``, has
-    regression targets: images are then the files that it lists; an empty target is unlabelled.
+    regression targets: images are then the files that it lists; an empty target is unlabeled.
     Raises ValueError that names the file when an image cannot be read.
     """
     folder = _existing(path)

@@ -58,7 +58,7 @@ def class_rows(y: IntArray, rule: str) -> dict[int, IntArray]:
         )
     if len(y) and y.min() < 0:
         raise ValueError(
-            f"{rule} splits by class and {int((y < 0).sum())} rows are unlabelled; "
+            f"{rule} splits by class and {int((y < 0).sum())} rows are unlabeled; "
             "use IID or Natural"
         )
     return {int(c): np.flatnonzero(y == c) for c in np.unique(y)}

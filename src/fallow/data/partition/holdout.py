@@ -36,17 +36,17 @@ def draw_stratified(
 def hold_out(name: str, x: Tensor, y: npt.NDArray[np.generic]) -> tuple[IntArray, IntArray]:
     """A test set for data that comes without one: (training rows, test rows), sorted.
 
-    20 % of the distinct labelled rows, stratified by class and fixed by ``name``.  Copies of a row
-    stay on one side, so that no test row is also a training row; a row with an unlabelled copy
+    20 % of the distinct labeled rows, stratified by class and fixed by ``name``.  Copies of a row
+    stay on one side, so that no test row is also a training row; a row with an unlabeled copy
     (-1 or NaN) stays in training.
     """
     # of the distinct rows the first copy, and of every row which distinct one it is
     first, copy_of = copies_of(x)
-    is_unlabelled = y == -1
+    is_unlabeled = y == -1
     if np.issubdtype(y.dtype, np.floating):
-        is_unlabelled = np.isnan(y)
+        is_unlabeled = np.isnan(y)
     can_test = np.ones(len(first), dtype=bool)
-    can_test[copy_of[is_unlabelled]] = False
+    can_test[copy_of[is_unlabeled]] = False
     candidates = np.flatnonzero(can_test)
     in_file_order = np.argsort(first[candidates])  # not in that of their hashes
     candidates = candidates[in_file_order]

@@ -72,7 +72,7 @@ def _apportion(held: IntArray, total: int) -> IntArray:
 def validation_split(
     y_rows: npt.NDArray[np.generic], share: float, rng: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
-    """Positions (train, validation) among one site's labelled rows; sorted, at least 1 each.
+    """Positions (train, validation) among one site's labeled rows; sorted, at least 1 each.
 
     Stratified by class where every class has 2 rows or more, else plain random.
     """
@@ -81,17 +81,17 @@ def validation_split(
         raise ValueError(f"the validation share is {share}; give a number between 0 and 1")
     if n < 2:
         raise ValueError(
-            f"{n} labelled rows cannot give a validation row and a training row; label 2"
+            f"{n} labeled rows cannot give a validation row and a training row; label 2"
         )
     is_class = np.issubdtype(y_rows.dtype, np.integer)
     if is_class:
-        is_unlabelled = y_rows == -1
+        is_unlabeled = y_rows == -1
     else:
-        is_unlabelled = np.isnan(y_rows)
-    unlabelled = int(is_unlabelled.sum())
-    if unlabelled:
+        is_unlabeled = np.isnan(y_rows)
+    unlabeled = int(is_unlabeled.sum())
+    if unlabeled:
         raise ValueError(
-            f"{unlabelled} of {n} rows are unlabelled; validate on labelled rows only"
+            f"{unlabeled} of {n} rows are unlabeled; validate on labeled rows only"
         )
     validation = np.empty(0, dtype=np.int64)
     _, sizes = np.unique(y_rows, return_counts=True)
@@ -104,7 +104,7 @@ def validation_split(
 
 
 def class_counts(y: IntArray, parts: list[IntArray], n_classes: int) -> IntArray:
-    """Labelled rows of each class at each site: (sites, n_classes)."""
+    """Labeled rows of each class at each site: (sites, n_classes)."""
     counts = []
     for part in parts:
         labels = y[part]
@@ -133,7 +133,7 @@ class PartitionReport(TypedDict):
 def partition_report(y: IntArray, parts: list[IntArray], n_classes: int) -> PartitionReport:
     """How uneven a partition is.  y: (n,) class ids; parts: row numbers of each site.
 
-    Unlabelled rows count in the sizes alone; a site without labels is left out of sigma and KL.
+    Unlabeled rows count in the sizes alone; a site without labels is left out of sigma and KL.
 
     >>> report = partition_report(
     ...     np.array([0, 0, 1, 1]), [np.array([0, 1]), np.array([2, 3])], 2

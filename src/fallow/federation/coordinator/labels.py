@@ -72,7 +72,7 @@ class LabelWait:
                 self.journal.note(name, found)
                 if found == "advance":
                     note_cut_short(self.journal, step, self._left_behind(asked))
-        self.say({"event": "labelled", "step": step, "why": found})
+        self.say({"event": "labeled", "step": step, "why": found})
         return found
 
     def _why_over(self, step: str, asked: Mapping[SiteId, int]) -> Ended | None:

@@ -19,11 +19,11 @@ from fallow.federation.coordinator.absences import (
 
 CUT_SHORT = "cut short"
 CLOSED = "closed without"
-"""What the journal notes: steps and the sites that did not see their labelling, or its end."""
+"""What the journal notes: steps and the sites that did not see their labeling, or its end."""
 
 
 def note_cut_short(journal: Journal, step: str, sites: Iterable[SiteId]) -> None:
-    """Somebody ended the labelling of a step while these sites were not done."""
+    """Somebody ended the labeling of a step while these sites were not done."""
     _note(journal, CUT_SHORT, step, sites)
 
 
@@ -50,13 +50,13 @@ def describe_leaving(since: str) -> str:
     return (
         f"the study goes on without this site since {since}, because it did not answer when all "
         "sites had to agree on units: it is asked for nothing more in this run, and what was "
-        "labelled here stays here; ask the coordinator about another run"
+        "labeled here stays here; ask the coordinator about another run"
     )
 
 
 def _describe_cut(step: str) -> str:
     return (
-        f"the coordinator ended the labelling of {describe_key(step)} before its deadline: "
+        f"the coordinator ended the labeling of {describe_key(step)} before its deadline: "
         "questions that were still open here are given back, and answers that were given count"
     )
 

@@ -101,7 +101,7 @@ class Program:
     @property
     def cell(self) -> StudyRun:
         """The one run of the study: its query and its seed."""
-        return StudyRun(str(self.agreement.recipe.query), self.agreement.seed)
+        return StudyRun(str(self.agreement.recipe.strategy), self.agreement.seed)
 
     @property
     def place(self) -> Path:
@@ -344,7 +344,7 @@ def owners_with_statistics(parts: BuiltStudy) -> frozenset[str]:
 
 
 def has_products_in_units(agreement: Agreement, parts: BuiltStudy) -> bool:
-    """Whether products of labelled rows are of features in units of all rows (`ResponseCheck`): of an
+    """Whether products of labeled rows are of features in units of all rows (`ResponseCheck`): of an
     encoder, or of a trained body for whose head is solved."""
     is_encoded = parts.encoder is not None
     in_units = is_standardised(agreement.recipe, agreement.example)
@@ -382,7 +382,7 @@ def describe_study(agreement: Agreement, cell: StudyRun) -> dict[str, object]:
         "recipe": recipe.to_dict(),
         "digest": recipe.digest_under(agreement.names),
         "reference": None,
-        "queries": [cell.query],
+        "strategies": [cell.strategy],
         "seeds": [cell.seed],
         "command": "fallow coordinate start",
         "versions": versions(),

@@ -172,7 +172,7 @@ class RealSites:
 
     @property
     def labels(self) -> dict[SiteId, dict[str, int]]:
-        """Of each site: ``labelled`` rows train, ``held`` ones validate, ``pool`` are left."""
+        """Of each site: ``labeled`` rows train, ``held`` ones validate, ``pool`` are left."""
         noted = self.journal.read_note(LABELS)
         if noted is not None:
             found: dict[SiteId, dict[str, int]] = json.loads(noted)
@@ -190,12 +190,12 @@ class RealSites:
         most: dict[SiteId, int] = {}
         for site, answer in self.known.items():
             said = read_counts(answer)
-            most[site] = said["labelled"] + said["held"]
+            most[site] = said["labeled"] + said["held"]
         return most
 
     def counts(self) -> dict[SiteId, list[int]]:
         """One number for each site: of which class its labels are stays there."""
-        return {site: [n["labelled"]] for site, n in self.labels.items()}
+        return {site: [n["labeled"]] for site, n in self.labels.items()}
 
     @property
     def held(self) -> int:
@@ -409,7 +409,7 @@ class RealSites:
 
 def read_counts(answer: Answer) -> dict[str, int]:
     """What a site says of its labels."""
-    return {name: read_count(answer, name) for name in ("labelled", "held", "pool")}
+    return {name: read_count(answer, name) for name in ("labeled", "held", "pool")}
 
 
 def find_rows(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:

@@ -27,7 +27,7 @@ from fallow.storage.errors import Failed, sentence
 SELDOM = 30.0  # seconds between pages while people label
 LASTING = ("rows", "test", "seen", "labels", "counted")
 """What stays known of a site when the coordinator is started again."""
-OVER = ("gathered", "missing", "labels", "labelled", "round", "query", "scored")
+OVER = ("gathered", "missing", "labels", "labeled", "round", "query", "scored")
 """Events after which nobody is waited for as before."""
 
 
@@ -118,8 +118,8 @@ class Teller:
                     "earlier": self._find_earlier(event["sites"]),
                     "silent": self.live.about["silent"],
                 }
-            case "labelled":
-                self._note_end_of_labelling(event["step"], event["why"])
+            case "labeled":
+                self._note_end_of_labeling(event["step"], event["why"])
             case "answered":
                 self._record(event)
                 self._note_arrival(event["site"])
@@ -179,7 +179,7 @@ class Teller:
             self._shown = (step, event["sites"])
             self._write_page()
 
-    def _note_end_of_labelling(self, step: str, why: str) -> None:
+    def _note_end_of_labeling(self, step: str, why: str) -> None:
         """Nobody is waited for any more: open questions are given back."""
         about = self.live.about
         counts: dict[SiteId, dict[str, int]] = {}

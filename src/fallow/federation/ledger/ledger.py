@@ -1,6 +1,6 @@
 """A site's ledger: one SQLite file with all that a site must not lose.
 
-The site process and the labelling page read and write it at the same time: each change is one short
+The site process and the labeling page read and write it at the same time: each change is one short
 transaction, and the rules about budgets and history are the database's own (`tables`).
 """
 

@@ -56,7 +56,7 @@ def enter(request: Request, views: Page, token: str = "") -> Response:
 
 @router.get("/name")
 def name(request: Request, views: Page) -> Response:
-    """Who is labelling?"""
+    """Who is labeling?"""
     return views.page("name", person(request), typed="")
 
 

@@ -1,4 +1,4 @@
-"""The labelling page as a whole: what stands before every address, and what becomes of errors."""
+"""The labeling page as a whole: what stands before every address, and what becomes of errors."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Row = Annotated[int, Depends(row_in)]
 
 @router.post("/name")
 def rename(request: Request, given: Form, views: Page) -> Response:
-    """Who is labelling from now on."""
+    """Who is labeling from now on."""
     try:
         chosen = name_of(field(given, "name"))
     except ValueError as error:

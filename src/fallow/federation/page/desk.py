@@ -25,7 +25,7 @@ ENDED = ("expired", "withdrawn")
 NOTHING = ""
 """How a form says that there is no answer."""
 N_SIMILAR = 3
-"""Labelled rows that are shown beside one that is like them."""
+"""Labeled rows that are shown beside one that is like them."""
 CANNOT_TELL = "x"
 """How a form says that somebody cannot tell; every other answer is a number."""
 
@@ -126,7 +126,7 @@ class LabelQueue:
     # -- what the model knows ---------------------------------------------------------------
 
     def list_similar(self, row: int) -> list[tuple[int, float]]:
-        """The labelled rows that are most like a row, the nearest first, each with its label."""
+        """The labeled rows that are most like a row, the nearest first, each with its label."""
         if self.space is None:
             return []
         labels = self._settled_labels()

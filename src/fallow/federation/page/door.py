@@ -63,7 +63,7 @@ class Entrance(Protocol):
         """
 
     def find_name(self, headers: Headers, cookies: Mapping[str, str]) -> str | None:
-        """Who is labelling, None where nobody is named."""
+        """Who is labeling, None where nobody is named."""
 
 
 def refuse_foreign_form(method: str, headers: Headers, page: str) -> tuple[int, str] | None:
@@ -73,7 +73,7 @@ def refuse_foreign_form(method: str, headers: Headers, page: str) -> tuple[int, 
     """
     changes = method not in ("GET", "HEAD")
     if changes and headers.getlist("origin") != [page]:
-        return 403, "This form was not sent by the labelling page; nothing was changed."
+        return 403, "This form was not sent by the labeling page; nothing was changed."
     return None
 
 
@@ -96,7 +96,7 @@ class Door:
         return True
 
     def find_name(self, headers: Headers, cookies: Mapping[str, str]) -> str | None:
-        """Who is labelling, as the cookie says."""
+        """Who is labeling, as the cookie says."""
         try:
             return name_of(unquote(cookies.get(NAME, "")))
         except ValueError:
@@ -109,7 +109,7 @@ class Door:
 
     @property
     def cookie(self) -> str:
-        """Its name; cookies know no ports, and two sites may be labelled on one machine."""
+        """Its name; cookies know no ports, and two sites may be labeled on one machine."""
         return f"fallow-{self.port}"
 
     @property

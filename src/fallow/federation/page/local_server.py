@@ -1,4 +1,4 @@
-"""A server on this machine alone: for the labelling page, and for health and metrics."""
+"""A server on this machine alone: for the labeling page, and for health and metrics."""
 
 from __future__ import annotations
 

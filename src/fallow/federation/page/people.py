@@ -1,4 +1,4 @@
-"""Who is labelling: a name in a cookie, or the one that a login gives."""
+"""Who is labeling: a name in a cookie, or the one that a login gives."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Nameless(Exception):
 
 
 def person(request: Request) -> str | None:
-    """Who is labelling, as whatever lets the request in says."""
+    """Who is labeling, as whatever lets the request in says."""
     door: Entrance = request.app.state.door
     return door.find_name(request.headers, request.cookies)
 
 
 def require_name(request: Request) -> str:
-    """Who is labelling; without a name there are no labels."""
+    """Who is labeling; without a name there are no labels."""
     who = person(request)
     if who is None:
         raise Nameless

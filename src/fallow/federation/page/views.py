@@ -269,7 +269,7 @@ class Views:
     # -- pieces -----------------------------------------------------------------------------
 
     def _similar(self, row: int) -> list[Context]:
-        """The labelled rows that are most like a row, each in its readable form."""
+        """The labeled rows that are most like a row, each in its readable form."""
         found: list[Context] = []
         for other, value in self.desk.list_similar(row):
             found.append(

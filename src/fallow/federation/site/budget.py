@@ -66,7 +66,7 @@ class Budget:
     @property
     def _of_one_pass(self) -> int | None:
         """Labels of the one query that chooses from nothing."""
-        before = self.first_by_query
+        before = self.first_by_strategy
         of_cycles = self._of_cycles
         if before is None or of_cycles is None:
             return None
@@ -80,7 +80,7 @@ class Budget:
         return self._of_site(self.recipe.initial, is_shared=False)
 
     @property
-    def first_by_query(self) -> int | None:
+    def first_by_strategy(self) -> int | None:
         """The first labels, where the query chooses them with all others."""
         if self.recipe.initial_by != "query":
             return 0
@@ -93,11 +93,11 @@ class Budget:
     def total(self) -> int | None:
         """Labels that one run may ask of this site in all."""
         first = self.first
-        by_query = self.first_by_query
+        by_strategy = self.first_by_strategy
         of_cycles = self._of_cycles
-        if first is None or by_query is None or of_cycles is None:
+        if first is None or by_strategy is None or of_cycles is None:
             return None
-        return first + by_query + of_cycles
+        return first + by_strategy + of_cycles
 
     def infer_rows_of_all(self, place: OrderPlace, asked: int) -> int | None:
         """The most rows that all sites can have together, where so many labels are asked for; None

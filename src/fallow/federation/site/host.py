@@ -311,7 +311,7 @@ class Host:
             store.clear()
             store.carry_labels_over()
             self._enter_own_labels()
-            self._site = None  # perhaps made since by a look at how labelling goes
+            self._site = None  # perhaps made since by a look at how labeling goes
         if run != self._acting_in:
             # also where a new run was not entered, or people were asked first
             self._site = None
@@ -463,7 +463,7 @@ class Host:
         self._limits.check_delivery(order.key, place, brought.verb, senders)
         site = self._here()
         ratio = self._agreement.bounds.largest_ratio
-        brought = limit_claims(brought, len(site.labelled), ratio)
+        brought = limit_claims(brought, len(site.labeled), ratio)
         begin_cycle(site, place.cycle, self._agreement.recipe)
         site.receive(brought.verb, brought.letters)
         return brought

@@ -295,7 +295,7 @@ class Synced:
 
 
 def sync_label_studio(folder: SiteFolder, ledger: Ledger, show: ShowRow) -> Synced:
-    """Take what people have annotated, as if they had said it on the labelling page, and send the
+    """Take what people have annotated, as if they had said it on the labeling page, and send the
     questions that are open and not there yet.
 
     Labels pass the checks of `import_labels`: what is refused is said and left out, and the rest is
@@ -331,7 +331,7 @@ def sync_label_studio(folder: SiteFolder, ledger: Ledger, show: ShowRow) -> Sync
 
 
 def write_interface(classes: Sequence[str], n_images: int = 0) -> str:
-    """The labelling interface of a project: what is seen, and the tag `TAG` that people fill in.
+    """The labeling interface of a project: what is seen, and the tag `TAG` that people fill in.
 
     classes: their names; none where there are numbers to say.  n_images: images of a row; 0: rows
     are tables.

@@ -1,4 +1,4 @@
-"""Labels out of a site and into it: CSV and JSON, for spreadsheets and other labelling tools.
+"""Labels out of a site and into it: CSV and JSON, for spreadsheets and other labeling tools.
 
 A file has one line (CSV, UTF-8, with a header) or one object (JSON, in a list) for each question:
 
@@ -347,7 +347,7 @@ def _record(
         if given.value != line.value:
             raise ValueError(
                 f"{sample} has the label {_label_text(schema, given.value)!r} by {given.who}, "
-                f"not {_label_text(schema, line.value)!r}; correct it on the labelling page"
+                f"not {_label_text(schema, line.value)!r}; correct it on the labeling page"
             )
     known[line.row] = ledger.answer(line.row, line.value, line.who, "imported")
     return all(given.who != line.who for given in asked.answers)

@@ -49,7 +49,7 @@ def describe_own_data(folder: SiteFolder) -> DataFacts:
         missing=schema.missing,
         reading=_join_readings(folder, parts),
     )
-    facts = describe_data(found, comes_labelled=False)
+    facts = describe_data(found, comes_labeled=False)
     assert facts is not None  # noqa: S101 - it says how it was read
     return facts
 
@@ -63,12 +63,12 @@ def _encode_labels(labels: Sequence[float | None], is_class: bool) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float32)
 
 
-def _fill_in(labels: Sequence[float | None], unlabelled: float) -> list[float]:
+def _fill_in(labels: Sequence[float | None], unlabeled: float) -> list[float]:
     """The labels, with a number for each that is missing."""
     filled: list[float] = []
     for label in labels:
         if label is None:
-            filled.append(unlabelled)
+            filled.append(unlabeled)
         else:
             filled.append(label)
     return filled

@@ -1,4 +1,4 @@
-"""A site's own folder of images: ``class/*`` and ``unlabelled/*``."""
+"""A site's own folder of images: ``class/*`` and ``unlabeled/*``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fallow.data.own.raster import ImageError, open_image
 @final
 @dataclass(frozen=True)
 class Pictures:
-    """x: (n, channels, height, width) float32 in [-1, 1]; labels: "" = unlabelled."""
+    """x: (n, channels, height, width) float32 in [-1, 1]; labels: "" = unlabeled."""
 
     x: Tensor
     labels: tuple[str, ...]
@@ -157,7 +157,7 @@ def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
 
 def check_inside(file: Path, folder: Path) -> None:
     """Raise ValueError where a name or a link leads out of the folder: who may write there could
-    have any file of the machine shown on the labelling page."""
+    have any file of the machine shown on the labeling page."""
     if not file.resolve().is_relative_to(folder.resolve()):
         raise ValueError(
             f"{file} leads to {file.resolve()}, which is not in {folder}: put the image itself "

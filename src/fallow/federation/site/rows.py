@@ -43,7 +43,7 @@ LARGEST = float(np.finfo(np.float32).max)
 class SiteRows:
     """The rows of one site in the order of its file.
 
-    x: (n, *shape) float32.  labels: class id, number, or None where unlabelled.  ids: names of the
+    x: (n, *shape) float32.  labels: class id, number, or None where unlabeled.  ids: names of the
     rows, no two alike; without a column of names their numbers in the file; of an image the name of
     its file, after that of its folder only where two are alike.  notes: what a person should know
     of them, in sentences.  originals: the files of images that rows show.  views: of rows that show
@@ -82,7 +82,7 @@ class SiteRows:
         return read_inside(file, file.parent)
 
     @property
-    def labelled(self) -> int:
+    def labeled(self) -> int:
         """How many rows have a label."""
         return sum(label is not None for label in self.labels)
 
@@ -176,8 +176,8 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         parts.append(_encode_column(column, kept[column.name], is_empty[column.name], rows))
     for _, name in marks_of(schema.columns):
         parts.append(torch.tensor(is_empty[name], dtype=torch.float32).unsqueeze(1))
-    unlabelled = [""] * len(rows)
-    labels = _parse_labels(schema, kept.get(schema.label, unlabelled), rows)
+    unlabeled = [""] * len(rows)
+    labels = _parse_labels(schema, kept.get(schema.label, unlabeled), rows)
     for column in schema.columns:
         is_given = [not lacks for lacks in is_empty[column.name]]
         note = _note_beyond(column, list(compress(kept[column.name], is_given)))
@@ -427,8 +427,8 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     for name, column in texts.items():
         kept[name] = [column[row] for row in rows]
     ids = kept.get("ids") or _number_rows(rows)
-    unlabelled = [""] * len(rows)
-    labels = _parse_labels(schema, kept.get("y", unlabelled), rows)
+    unlabeled = [""] * len(rows)
+    labels = _parse_labels(schema, kept.get("y", unlabeled), rows)
     x = x[is_whole]
 
     def describe_numbers(row: int) -> ReadableRow:
@@ -519,7 +519,7 @@ class _Kind:
 
 KINDS = {
     "table": _Kind(_read_table, TABLES, "a table, .csv or .parquet"),
-    "images": _Kind(_read_images, (), "a folder of images in class/* and unlabelled/*"),
+    "images": _Kind(_read_images, (), "a folder of images in class/* and unlabeled/*"),
     "arrays": _Kind(_read_arrays, (".npz",), "arrays in a file .npz"),
 }
 """The kinds of rows, by the word of the schema."""

@@ -129,7 +129,7 @@ def _watch(
 def _announce_replies(
     folder: SiteFolder, handle: Callable[[bytes], bytes], say: Say
 ) -> Callable[[bytes], bytes]:
-    """``handle``, said aloud, but for the coordinator's many looks at how labelling goes."""
+    """``handle``, said aloud, but for the coordinator's many looks at how labeling goes."""
 
     def answer(order: bytes) -> bytes:
         blob = handle(order)

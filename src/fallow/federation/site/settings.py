@@ -29,7 +29,7 @@ SECTIONS = {
 ALLOW = "allow"
 """The section of distributions whose classes an agreement may name, with the digest of each."""
 PAGE = "page"
-"""The section of a labelling page behind a reverse proxy, which names who labels."""
+"""The section of a labeling page behind a reverse proxy, which names who labels."""
 FIELD = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 """A field of HTTP, as it is compared."""
 TEXTS = (
@@ -59,7 +59,7 @@ RUNS = 10
 
 @dataclass(frozen=True)
 class PageLogin:
-    """How the labelling page knows people behind a reverse proxy that has a login.
+    """How the labeling page knows people behind a reverse proxy that has a login.
 
     people: their names as the proxy says them; proxies: IP addresses from which it calls; host: the
     name by which browsers reach it, with a port unless that is 443; header: the field in which it
@@ -114,7 +114,7 @@ class Settings:
     its people ever see, None: twice the labels that they may be asked for; scores: how often models
     are scored on its test rows, None: twice as often as one run does.  All are over all runs, of
     which it takes part in ``runs``, None: `RUNS`.  allow: installed distributions whose classes the
-    agreement may name beside Fallow's own, and their digests.  login: how the labelling page knows
+    agreement may name beside Fallow's own, and their digests.  login: how the labeling page knows
     people behind a reverse proxy, None: there is none.
     """
 

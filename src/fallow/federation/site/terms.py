@@ -128,7 +128,7 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
 
     lines = [
         f"study {agreement.name}, sites: {', '.join(agreement.sites)}",
-        f"model {recipe.model}, trained by {recipe.training}; rows are chosen by {recipe.query}",
+        f"model {recipe.model}, trained by {recipe.training}; rows are chosen by {recipe.strategy}",
     ]
     for name in list_foreign_classes(recipe):
         lines.append(f"code that did not come with Fallow: {name}")
@@ -225,7 +225,7 @@ def _describe_privacy(recipe: Recipe, limit: float | None) -> str:
 
 def describe_rows(rows: SiteRows, tests: SiteRows | None) -> list[str]:
     """Lines about the site's own rows."""
-    lines = [f"{len(rows.x)} rows, {rows.labelled} of them with labels"]
+    lines = [f"{len(rows.x)} rows, {rows.labeled} of them with labels"]
     if tests is None:
         return [*lines, "no rows to test on", *rows.notes]
     lines += [f"{len(tests.x)} rows to test on", *rows.notes]

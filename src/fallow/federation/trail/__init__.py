@@ -1,1 +1,1 @@
-"""The audit trail of a party: who labelled, what left, what noise cost, with times; signed."""
+"""The audit trail of a party: who labeled, what left, what noise cost, with times; signed."""

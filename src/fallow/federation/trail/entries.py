@@ -182,7 +182,7 @@ def read_coordinator_trail(folder: CoordinatorFolder) -> Trail:
 
 def _list_decisions(folder: Path, agreement: Agreement) -> list[Entry]:
     """Sites that a round or query, or the whole run, goes on without."""
-    place = StudyRun(str(agreement.recipe.query), agreement.seed).folder(folder)
+    place = StudyRun(str(agreement.recipe.strategy), agreement.seed).folder(folder)
     if not (place / "journal.sqlite").exists():
         return []
     entries: list[Entry] = []

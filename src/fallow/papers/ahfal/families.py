@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Literal
 
-from fallow import queries
+from fallow import strategies
 from fallow.core.build import build
 from fallow.core.methods import Query
 from fallow.study.known import Known
@@ -30,12 +30,12 @@ NOTHING = Known()
 """No paper says anything."""
 
 
-def build_query(query: str, known: Known) -> Query | None:
+def build_strategy(strategy: str, known: Known) -> Query | None:
     """The strategy that a query names; None for one that is not Fallow's own.
 
     A study is only data: the code that another name points at is not run to read it.
     """
-    spec = Strategy.parse(query).spec
+    spec = Strategy.parse(strategy).spec
     code = known.code(spec)
     try:
         if code is not None:
@@ -43,13 +43,13 @@ def build_query(query: str, known: Known) -> Query | None:
             return from_code
         if ":" in spec.name:
             return None
-        strategy: Query = build(queries, spec.name, **spec.fields)
-        return strategy
+        own: Query = build(strategies, spec.name, **spec.fields)
+        return own
     except (TypeError, ValueError):
         return None
 
 
-def family(query: str, known: Known = NOTHING) -> Family | None:
+def family(strategy: str, known: Known = NOTHING) -> Family | None:
     """Whose predictions decide: both models' where its contract needs both, else those of the model
     that its field ``model`` names, else of the one it needs.
 
@@ -58,16 +58,16 @@ def family(query: str, known: Known = NOTHING) -> Family | None:
     >>> family("entropy"), family("entropy:model=global"), family("logo"), family("random")
     ('local', 'global', 'both', None)
     """
-    strategy = build_query(query, known)
-    if strategy is None or strategy.contract.simulator_only:
+    method = build_strategy(strategy, known)
+    if method is None or method.contract.simulator_only:
         return None
-    reads = {"local", "global"}.intersection(strategy.contract.needs)
+    reads = {"local", "global"}.intersection(method.contract.needs)
     if not reads:
         return None
     if len(reads) == 2:
         return "both"
-    assert is_dataclass(strategy)  # noqa: S101 - methods are, which their protocol cannot say
-    settings = {field.name: getattr(strategy, field.name) for field in fields(strategy)}
+    assert is_dataclass(method)  # noqa: S101 - methods are, which their protocol cannot say
+    settings = {field.name: getattr(method, field.name) for field in fields(method)}
     decides = settings.get("model") or reads.pop()
     if decides == "global":
         return "global"
@@ -84,18 +84,18 @@ def members(studies: Sequence[StudyRecords]) -> dict[Family, tuple[str, ...]]:
     shared = [q for q in studies[0].strategies if all(q in s.strategies for s in studies)]
     known = studies[0].study.known
     found: dict[Family, list[str]] = {}
-    for query in shared:
-        kind = family(query, known)
-        is_plain = not _is_variant(query, shared, known)
-        if kind and is_plain and not _is_tested(query, studies):
-            found.setdefault(kind, []).append(query)
+    for strategy in shared:
+        kind = family(strategy, known)
+        is_plain = not _is_variant(strategy, shared, known)
+        if kind and is_plain and not _is_tested(strategy, studies):
+            found.setdefault(kind, []).append(strategy)
     return {kind: tuple(found[kind]) for kind in FAMILIES if kind in found}
 
 
-def _is_tested(query: str, studies: Sequence[StudyRecords]) -> bool:
+def _is_tested(strategy: str, studies: Sequence[StudyRecords]) -> bool:
     """Whether a study puts it to the test: its reference, or a variant of that."""
     known = studies[0].study.known
-    key = Strategy.parse(query).key
+    key = Strategy.parse(strategy).key
     for study in studies:
         reference = study.study.reference
         if not reference or family(reference, known) != "both":
@@ -105,12 +105,12 @@ def _is_tested(query: str, studies: Sequence[StudyRecords]) -> bool:
     return False
 
 
-def _is_variant(query: str, shared: Sequence[str], known: Known) -> bool:
-    named = Strategy.parse(query)
+def _is_variant(strategy: str, shared: Sequence[str], known: Known) -> bool:
+    named = Strategy.parse(strategy)
     if named.trains_otherwise:
         return True
     if named.settings:
-        return query.partition("@")[0] in shared
+        return strategy.partition("@")[0] in shared
     code = known.code(named.spec)
     if code is None:
         return False

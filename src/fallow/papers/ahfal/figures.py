@@ -120,7 +120,7 @@ def lifts(pairs: Sequence[tuple[Pair, Comparison]], unit: str) -> Figure:
     return figure
 
 
-def queries_with_routing(study: StudyRecords) -> tuple[str, ...]:
+def strategies_with_routing(study: StudyRecords) -> tuple[str, ...]:
     """Queries whose records say how each class was routed."""
     return tuple(q for q in study.strategies if over_cycles(study, q, _count_spreads))
 
@@ -201,21 +201,21 @@ def _draw_spread(axes: Axes, cells: Sequence[RunRecords], look: Look) -> None:
 @mpl.rc_context(STYLE)
 def routing(study: StudyRecords) -> Figure | None:
     """Spread of each class against the threshold, and how many classes are below it."""
-    queries = queries_with_routing(study)
-    if not queries:
+    strategies = strategies_with_routing(study)
+    if not strategies:
         return None
-    shown = queries[0]
+    shown = strategies[0]
     reference = study.study.reference
-    if reference is not None and reference in queries:
+    if reference is not None and reference in strategies:
         shown = reference
     figure, (left, right) = new_figure(3.1, columns=2)
     look = looks(study)
     _draw_spread(left, study.of(shown), look[shown])
-    for query in queries:
-        low = over_cycles(study, query, _low_classes)
+    for strategy in strategies:
+        low = over_cycles(study, strategy, _low_classes)
         if low:
             spread_line(
-                right, list(low), list(low.values()), look[query], band=query == shown
+                right, list(low), list(low.values()), look[strategy], band=strategy == shown
             )
     left.set_title(f"Class spread (points), {plain(label_of(shown, study.study))}")
     right.set_title("Classes below the threshold")
@@ -224,5 +224,5 @@ def routing(study: StudyRecords) -> Figure | None:
         axes.set_xlabel("Query after cycle")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.yaxis.set_major_locator(MaxNLocator(integer=True))
-    key_above(figure, study, queries)
+    key_above(figure, study, strategies)
     return figure

@@ -12,7 +12,7 @@ def oracle_pairs(strategies: Sequence[str]) -> list[Pair]:
     """``oracle-histogram:score=X`` and plain X.
 
     >>> oracle_pairs(["random", "oracle-histogram:score=random"])
-    [Pair(query='oracle-histogram:score=random', against='random', what='random')]
+    [Pair(strategy='oracle-histogram:score=random', against='random', what='random')]
     """
     parsed = [Strategy.parse(q) for q in strategies]
     pairs = []
@@ -23,5 +23,5 @@ def oracle_pairs(strategies: Sequence[str]) -> list[Pair]:
         for plain in parsed:
             is_same_rule = plain.key == score and not plain.spec.fields
             if is_same_rule and plain.settings == oracle.settings:
-                pairs.append(Pair(oracle.query, plain.query, score))
+                pairs.append(Pair(oracle.strategy, plain.strategy, score))
     return pairs

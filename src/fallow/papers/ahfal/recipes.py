@@ -92,8 +92,8 @@ CIFAR10 = Recipe(
     cycles=5,
     score_rounds=1,
     channels_last=True,
-    queries=tuple(ROWS),
-    query=Spec("ahfal"),
+    strategies=tuple(ROWS),
+    strategy=Spec("ahfal"),
     reference="ahfal",
     seeds=3,
     published=Published("ahfal-table1", "alpha=0.1", ROWS),
@@ -133,8 +133,8 @@ MNIST_MINI = Recipe(
     training_config=TrainingConfig(
         (TrainingStage(2),), 16, Optimizer(lr=0.02, momentum=0.9)
     ),
-    queries=FIVE,
-    query=Spec("ahfal"),
+    strategies=FIVE,
+    strategy=Spec("ahfal"),
     reference="ahfal",
     seeds=4,
     published=Published("ahfal-table8", "dataset=MNIST alpha=0.1", ROWS),
@@ -145,7 +145,7 @@ CIFAR10_MINI = replace(
     name="ahfal/cifar10-mini",
     title="AHFAL Table 1: CIFAR-10, 8,000 rows, Dirichlet 0.1",
     data="cifar10",
-    queries=("random", "entropy", "ahfal"),
+    strategies=("random", "entropy", "ahfal"),
     seeds=3,
     published=Published("ahfal-table1", "alpha=0.1", ROWS),
 )
@@ -157,7 +157,7 @@ TABLE_MINI = replace(
     rows=4000,
     rounds=10,
     bounds=(),
-    queries=tuple(ROWS),
+    strategies=tuple(ROWS),
     seeds=2,
 )
 
@@ -207,14 +207,14 @@ def cell(
         recipe,
         name=f"ahfal/{name}",
         title=f"AHFAL {what}: {about}",
-        queries=(*rows, *more),
+        strategies=(*rows, *more),
         reference=reference,
         published=Published(table, setting, rows),
     )
 
 
 def budgets(recipe: Recipe, *, initial: float, per_cycle: float, cycles: int) -> Recipe:
-    """The recipe in another labelling regime; shares are of all rows."""
+    """The recipe in another labeling regime; shares are of all rows."""
     return replace(recipe, initial=initial, per_cycle=per_cycle, cycles=cycles)
 
 
@@ -355,7 +355,7 @@ RECIPES = (
         title="AHFAL Figure 4, oracle histogram: MNIST, 4,000 rows, Dirichlet 0.1",
         rows=4000,
         bounds=(),
-        queries=ORACLE,
+        strategies=ORACLE,
         reference="random",
         published=None,
     ),
@@ -365,7 +365,7 @@ RECIPES = (
         title="AHFAL's sensitivity to tau: MNIST, 4,000 rows, Dirichlet 0.1",
         rows=4000,
         bounds=(),
-        queries=("ahfal:tau=10", "ahfal", "ahfal:tau=15"),
+        strategies=("ahfal:tau=10", "ahfal", "ahfal:tau=15"),
         published=None,
     ),
     MNIST,

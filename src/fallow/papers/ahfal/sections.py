@@ -41,12 +41,12 @@ def oracle(study: StudyRecords, key: str) -> Blocks:
     rows = []
     for pair, c in tests:
         plain = score_text(study, pair.against)
-        known = score_text(study, pair.query)
+        known = score_text(study, pair.strategy)
         rows.append([pair.what, plain, known, *tested_cells(study, c)])
     caption = (
         "A bar to the right: the heuristic gains when each site buys what its labels lack to "
         "the true class shares of all sites. Mean over seeds, 95 % Student interval. No real "
-        "site knows the true class of an unlabelled row: this is an upper bound."
+        "site knows the true class of an unlabeled row: this is an upper bound."
     )
     said = [f"{p.what} {c.difference:+.2f}" for p, c in tests]
     words = f"True class shares known, minus unknown, {unit_of(study)}: {', '.join(said)}."
@@ -181,7 +181,7 @@ def class_slopes(found: Slopes, study: StudyRecords, key: str) -> Blocks:
     words = (
         f"Accuracy of a class over how unevenly sites hold it. Slopes: {', '.join(said)}."
     )
-    members = {kind: line.queries for kind, line in found.lines.items()}
+    members = {kind: line.strategies for kind, line in found.lines.items()}
     return [
         show_figure(draw.slopes(found), f"{key}-slopes", caption, alt=words),
         Table("Points of accuracy per unit of CV", header, rows),
@@ -192,8 +192,8 @@ def class_slopes(found: Slopes, study: StudyRecords, key: str) -> Blocks:
 def who(study: StudyRecords, members: Mapping[Family, tuple[str, ...]]) -> str:
     """A sentence with the members of each family."""
     names = (
-        f"{FAMILIES[kind]}: {join_words([label_of(q, study.study) for q in queries])}"
-        for kind, queries in members.items()
+        f"{FAMILIES[kind]}: {join_words([label_of(q, study.study) for q in strategies])}"
+        for kind, strategies in members.items()
     )
     return "Strategies by what they read; " + "; ".join(names) + "."
 

@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 class Line:
     """The least-squares line of one family: accuracy in per cent against CV_c."""
 
-    queries: tuple[str, ...]
+    strategies: tuple[str, ...]
     slope: float
     intercept: float
     interval: Interval | None  # of the slope, over runs drawn again; None: fewer than five
@@ -101,12 +101,12 @@ def slopes(studies: Sequence[StudyRecords]) -> Slopes | None:
     drawn = _draw_runs(len(runs))  # (B, runs)
     again: dict[Family, Floats] = {}  # slopes over the runs of each draw, (B,)
     lines: dict[Family, Line] = {}
-    for kind, queries in who.items():
+    for kind, strategies in who.items():
         points = [run[kind] for run in runs]
         if len(drawn) > 0:
             sums = np.stack([_sums(x, y) for x, y in points])  # (runs, 5)
             again[kind] = _slope(sums[drawn].sum(1))
-        lines[kind] = _line(queries, points, again.get(kind))
+        lines[kind] = _line(strategies, points, again.get(kind))
 
     steeper: dict[Family, tuple[float, Interval | None]] = {}
     for kind, line in lines.items():
@@ -133,14 +133,14 @@ def _points_of_run(
     """The points of one seed of one study: CV_c and accuracy in per cent, by family."""
     cv = count_variation(study.partitions[seed].matrix)
     found: dict[Family, tuple[Floats, Floats]] = {}
-    for kind, queries in who.items():
+    for kind, strategies in who.items():
         spreads: list[float] = []
         accuracies: list[float] = []
-        for query in queries:
-            of_query = class_accuracies(study, query).get(seed)
-            if of_query is None:
+        for strategy in strategies:
+            of_strategy = class_accuracies(study, strategy).get(seed)
+            if of_strategy is None:
                 return None  # families are compared on the same runs
-            for v, a in zip(cv, of_query, strict=True):
+            for v, a in zip(cv, of_strategy, strict=True):
                 if v is not None and a is not None:
                     spreads.append(v)
                     accuracies.append(100 * a)
@@ -149,7 +149,7 @@ def _points_of_run(
 
 
 def _line(
-    queries: tuple[str, ...], runs: Sequence[tuple[Floats, Floats]], again: Floats | None
+    strategies: tuple[str, ...], runs: Sequence[tuple[Floats, Floats]], again: Floats | None
 ) -> Line:
     """The line of one family.  runs: points (x, y) of each; again: (B,) slopes of the draws."""
     x = np.concatenate([of_run for of_run, _ in runs])
@@ -164,7 +164,7 @@ def _line(
     if again is not None:
         interval = _interval(again)
     return Line(
-        queries=queries,
+        strategies=strategies,
         slope=slope,
         intercept=intercept,
         interval=interval,

@@ -57,15 +57,15 @@ def tradeoff(sweep: Sequence[StudyRecords]) -> Tradeoff | None:
 def _point(study: StudyRecords, ours: Sequence[str], theirs: Sequence[str]) -> Point | None:
     """One alpha, over the seeds for which every strategy has a final score."""
     alpha = alpha_of(study)
-    final = {query: study.final(query) for query in (*ours, *theirs)}
+    final = {strategy: study.final(strategy) for strategy in (*ours, *theirs)}
     seeds = set.intersection(*(set(scores) for scores in final.values()))
     if not seeds or alpha is None:
         return None
 
     gaps = []
     for seed in sorted(seeds):
-        of_ours = fmean(final[query][seed] for query in ours)
-        of_theirs = fmean(final[query][seed] for query in theirs)
+        of_ours = fmean(final[strategy][seed] for strategy in ours)
+        of_theirs = fmean(final[strategy][seed] for strategy in theirs)
         gaps.append(100 * (of_ours - of_theirs))
     interval = None
     if len(gaps) > 1:

@@ -104,7 +104,7 @@ def _draw(axes: Axes, links: Tensor, dropped: Tensor, right: int) -> None:
 def rounds(study: StudyRecords, found: Mapping[str, Sequence[Graphs]]) -> Figure | None:
     """Absent links over rounds, and beside them links from sites with flipped labels, or without
     any such site the share of links that are answered."""
-    runs = [run for of_query in found.values() for run in of_query]
+    runs = [run for of_strategy in found.values() for run in of_strategy]
     if max(len(run.by_round) for run in runs) < 2:
         return None
     figure, (left, right) = new_figure(3.0, columns=2)
@@ -157,11 +157,11 @@ def _lines(
     """A line for each strategy with a graph; which were drawn."""
     look = looks(study)
     drawn = [q for q in look if q in found]
-    for query in drawn:
-        by_round = over_rounds(found[query], value)
+    for strategy in drawn:
+        by_round = over_rounds(found[strategy], value)
         if by_round:
             shown = [[100 * v for v in values] for values in by_round.values()]
-            spread_line(axes, [t + 1 for t in by_round], shown, look[query], band=False)
+            spread_line(axes, [t + 1 for t in by_round], shown, look[strategy], band=False)
     axes.set_xlabel("Round")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return drawn

@@ -28,7 +28,7 @@ class Graphs:
     with flipped labels.
     """
 
-    query: str
+    strategy: str
     seed: int
     sites: tuple[str, ...]
     by_round: Mapping[int, Tensor]
@@ -83,7 +83,7 @@ def graphs_of(cell: RunRecords, is_flipped: bool) -> Graphs | None:
     if not rows:
         return None
     last = rows[-1]
-    sites = tuple(sorted(last["labelled_per_site"]))
+    sites = tuple(sorted(last["labeled_per_site"]))
     by_round = {int(r["round"]): measure.graph_of(r["graph"], sites) for r in rows}
 
     omega = None
@@ -96,7 +96,7 @@ def graphs_of(cell: RunRecords, is_flipped: bool) -> Graphs | None:
         wrong = torch.tensor([site not in scores for site in sites])
 
     return Graphs(
-        query=cell.query,
+        strategy=cell.strategy,
         seed=cell.seed,
         sites=sites,
         by_round=by_round,
@@ -121,11 +121,11 @@ def all_graphs(study: StudyRecords) -> dict[str, list[Graphs]]:
     """Query -> the graphs of its runs by seed, for those that have any."""
     is_flipped = bool(study.study.recipe.get("flip"))
     found: dict[str, list[Graphs]] = {}
-    for query in study.strategies:
-        for cell in study.of(query):
+    for strategy in study.strategies:
+        for cell in study.of(strategy):
             graphs = graphs_of(cell, is_flipped)
             if graphs is not None:
-                found.setdefault(query, []).append(graphs)
+                found.setdefault(strategy, []).append(graphs)
     return found
 
 

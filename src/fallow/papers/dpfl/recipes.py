@@ -49,7 +49,7 @@ def table1(sites: int) -> dict[str, str]:
         by("knn-per"): "kNN-Per",
         by("p-fed-graph"): "pFedGraph",
         by("dpfl"): "DPFL B_c=inf",
-        **{query: f"DPFL B_c={name}" for name, query in budgets.items()},
+        **{strategy: f"DPFL B_c={name}" for name, strategy in budgets.items()},
     }
 
 
@@ -103,7 +103,7 @@ CIFAR10 = Recipe(
     validation=0.2,
     test="own",
     channels_last=True,
-    queries=(*TABLE1, *CONTROLS, *random_graphs(20, 10, 5)),
+    strategies=(*TABLE1, *CONTROLS, *random_graphs(20, 10, 5)),
     reference=by("dpfl:budget=10"),
     seeds=3,
     bounds=(),
@@ -127,7 +127,7 @@ CINIC10 = replace(
     ),  # the public code's images are not changed
     rounds=50,
     score_rounds=50,
-    queries=(*table1(200), *CONTROLS, *random_graphs(40, 20, 10)),
+    strategies=(*table1(200), *CONTROLS, *random_graphs(40, 20, 10)),
     reference=by("dpfl:budget=20"),
     published=Published("dpfl-table1", "dataset=CINIC10 partition=Patho(3)", table1(200)),
 )
@@ -160,7 +160,7 @@ def table(
         recipe,
         name=f"dpfl/{name}",
         title=title,
-        queries=tuple(rows),
+        strategies=tuple(rows),
         reference=next(iter(rows)),
         published=Published(f"dpfl-table{number}", "", rows),
     )
@@ -179,14 +179,16 @@ def with_flipped_labels(
         reference=by("dpfl"),
         published=None,
         title=f"DPFL among {sites} sites with flipped labels: {where}",
-        queries=(*some, by("dpfl:guard=loop"), *CONTROLS, *random_graphs(*budgets)),
+        strategies=(*some, by("dpfl:guard=loop"), *CONTROLS, *random_graphs(*budgets)),
     )
 
 
 # -- small ----------------------------------------------------------------------------------------
 
 BASELINES = tuple(TABLE1)[:11]
-WITHOUT_BUDGET = {query: row for query, row in TABLE1.items() if "budget" not in query}
+WITHOUT_BUDGET = {
+    strategy: row for strategy, row in TABLE1.items() if "budget" not in strategy
+}
 FEW: dict[str, int | None] = {"inf": None, "5": 5}
 
 DIGITS = replace(
@@ -201,7 +203,7 @@ DIGITS = replace(
     rounds=14,  # DPFL's preprocessing is two of them
     score_rounds=14,
     channels_last=False,
-    queries=(
+    strategies=(
         *BASELINES,
         by("dpfl"),
         by("dpfl:budget=5"),
@@ -225,7 +227,7 @@ CIFAR10_MINI = replace(
     training_config=TrainingConfig((TrainingStage(2),), 16, PAPER_SGD),
     rounds=20,
     score_rounds=20,
-    queries=(
+    strategies=(
         by("local"),
         "random",
         by("fed-avg-ft"),
@@ -248,7 +250,7 @@ WRITERS = replace(
     data="mnist",
     resplit=True,  # MNIST's own test digits are by other people
     partition=Spec("natural"),
-    queries=(
+    strategies=(
         by("local"),
         "random",
         by("fed-avg-ft"),
@@ -273,7 +275,7 @@ SYNERGY = replace(
     title="Group synergy (DPFL, appendix A): three sites of CIFAR-10, in pairs and together",
     partition=Spec("counts", {"table": THREE}),
     sites=3,
-    queries=(
+    strategies=(
         by("local"),
         *(by(f"dpfl:graph=full:tau_init=0:reach={p}") for p in PAIRS),
         by("dpfl:tau_init=0"),
@@ -287,8 +289,8 @@ SYNERGY = replace(
 def one_way(recipe: Recipe, name: str) -> Recipe:
     """Sites with flipped labels send and never average (mode 1 of section 4.5)."""
     title = recipe.title.replace("labels:", "labels that never average:")
-    queries = (by("local"), by("dpfl"), by("dpfl:alone=flipped"))
-    return replace(recipe, name=f"dpfl/{name}", title=title, queries=queries)
+    strategies = (by("local"), by("dpfl"), by("dpfl:alone=flipped"))
+    return replace(recipe, name=f"dpfl/{name}", title=title, strategies=strategies)
 
 
 FLIP = with_flipped_labels(CIFAR10, "flip", sites=40, budgets=(10,))
@@ -301,13 +303,13 @@ RECIPES = (
         DIGITS,
         name="dpfl/tau-init-mini",
         title="DPFL's epochs before the first graph (Table 2): digits",
-        queries=(by("dpfl"), *vary("tau_init", (1, 2), FEW), by("dpfl:budget=5")),
+        strategies=(by("dpfl"), *vary("tau_init", (1, 2), FEW), by("dpfl:budget=5")),
     ),
     replace(
         DIGITS,
         name="dpfl/period-mini",
         title="DPFL's rounds between two graphs (Table 3): digits",
-        queries=(
+        strategies=(
             by("dpfl"),
             *vary("period", (2, 5), FEW),
             by("dpfl:budget=5"),

@@ -27,7 +27,7 @@ def graphs(study: StudyRecords, key: str) -> Blocks:
         shown = reference
     run = found[shown][0]
     caption = (
-        f"{label_of(run.query, study.study)}, seed {run.seed}: a blue square in a row is a "
+        f"{label_of(run.strategy, study.study)}, seed {run.seed}: a blue square in a row is a "
         "site whose model the row's site averages with its own; an orange one is a candidate "
         "that it does without in that round."
     )
@@ -59,8 +59,8 @@ def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Block]
     """The first and the last recorded graph of every strategy in numbers."""
     rows: list[list[str]] = []
     marks: list[str] = []
-    for query, runs in found.items():
-        label = label_of(query, study.study)
+    for strategy, runs in found.items():
+        label = label_of(strategy, study.study)
         first = find.at(study, runs, lambda run: run.first)
         last = find.at(study, runs, lambda run: run.last)
         rule = ""
@@ -96,10 +96,10 @@ def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Block]
     if not math.isnan(base):
         text += f" By chance, {100 * base:.0f} % of links would come from sites with flipped labels."
     said = []
-    for query, runs in found.items():
+    for strategy, runs in found.items():
         share = find.mean([run.conflicts for run in runs])
         if not math.isnan(share):
-            said.append(f"{label_of(query, study.study)} {100 * share:.1f} %")
+            said.append(f"{label_of(strategy, study.study)} {100 * share:.1f} %")
     if said:
         text += (
             " Joining and leaving both gained, so that a coin decided, in so many of the visits: "

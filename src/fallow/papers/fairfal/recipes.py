@@ -74,8 +74,8 @@ CIFAR10 = Recipe(
     budget="equal_rounded",
     score_rounds=1,
     channels_last=True,
-    queries=tuple(ROWS),
-    query=Spec("fairfal"),
+    strategies=tuple(ROWS),
+    strategy=Spec("fairfal"),
     reference="fairfal",
     seeds=5,
     published=Published("fairfal-final", "dataset=CIFAR-10", ROWS),
@@ -111,13 +111,13 @@ CIFAR10_MINI = replace(
     channels_last=False,
     bounds=(),
     seeds=2,
-    published=Published("fairfal-curve", "labelled=25%", ROWS),
+    published=Published("fairfal-curve", "labeled=25%", ROWS),
 )
 FMNIST_MINI = replace(
     FASHION,
     name="fairfal/fmnist-mini",
     title="FairFAL: Fashion-MNIST, long tail with rho 20 of 24,000 rows, Dirichlet 0.1",
-    queries=tuple(ROWS),
+    strategies=tuple(ROWS),
     reference="fairfal",
     bounds=(),
     seeds=3,
@@ -127,7 +127,7 @@ ABLATION_MINI = replace(
     FMNIST_MINI,
     name="fairfal/ablation-mini",
     title="FairFAL's ablation: Fashion-MNIST, long tail with rho 20 of 24,000 rows, Dirichlet 0.1",
-    queries=(*ABLATION, *SWITCHES),
+    strategies=(*ABLATION, *SWITCHES),
     published=Published("fairfal-ablation", "alpha=0.1", ABLATION),
 )
 
@@ -161,7 +161,7 @@ SELECTOR_MINI = replace(
     FMNIST_MINI,
     name="fairfal/selector-mini",
     title="FairFAL's query models: Fashion-MNIST, rho 20 of 24,000 rows, Dirichlet 0.1",
-    queries=SELECTOR,
+    strategies=SELECTOR,
     reference="random",
     seeds=6,
     published=None,
@@ -192,7 +192,7 @@ RECIPES = (
         CIFAR10,
         name="fairfal/ablation",
         title="FairFAL's ablation: CIFAR-10, long tail with rho 20, Dirichlet 0.1, full protocol",
-        queries=(*ABLATION, *SWITCHES),
+        strategies=(*ABLATION, *SWITCHES),
         published=Published("fairfal-ablation", "alpha=0.1", ABLATION),
     ),
 )

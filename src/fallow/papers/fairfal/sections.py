@@ -41,7 +41,7 @@ def model_pairs(strategies: Sequence[str]) -> list[Pair]:
             is_local = rest.pop("model", "local") == "local"
             is_same_rule = other.key == by_global.key and rest == fields
             if is_local and is_same_rule and other.settings == by_global.settings:
-                found.append(Pair(by_global.query, other.query, other.query))
+                found.append(Pair(by_global.strategy, other.strategy, other.strategy))
     return found
 
 
@@ -54,7 +54,7 @@ def models(study: StudyRecords, key: str) -> Blocks:
         [
             label_of(p.against, study.study),
             score_text(study, p.against),
-            score_text(study, p.query),
+            score_text(study, p.strategy),
             with_interval(c.shift, c.shift_interval, digits_of(study)),
             *tested_cells(study, c)[1:],
             ahead(study, c),
@@ -106,10 +106,10 @@ def _choice(group: Sequence[StudyRecords]) -> Blocks:
             cells[place] = f"{ahead(study, c)} ({value})"
 
     rows = []
-    for query in dict.fromkeys(query for query, _, _ in cells):
+    for strategy in dict.fromkeys(strategy for strategy, _, _ in cells):
         for alpha in alphas:
-            of_rhos = [cells.get((query, alpha, rho), NOTHING) for rho in rhos]
-            rows.append([label_of(query, group[0].study), f"{alpha:g}", *of_rhos])
+            of_rhos = [cells.get((strategy, alpha, rho), NOTHING) for rho in rhos]
+            rows.append([label_of(strategy, group[0].study), f"{alpha:g}", *of_rhos])
     if not rows:
         return []
     header = ["Query", "Alpha", *(f"rho {r:g}" for r in rhos)]

@@ -55,7 +55,7 @@ def wins(study: StudyRecords, key: str) -> Blocks:
 def _tallies(study: StudyRecords, block: Matches) -> Table:
     prints = printed_tallies(study, block.subject)
     even = is_even(study)
-    tally = {r.query: _tally(study, r.query, prints) for r in block.rivals}
+    tally = {r.strategy: _tally(study, r.strategy, prints) for r in block.rivals}
 
     def cells(words: str, rivals: Sequence[Rival]) -> list[str]:
         count = total(r.count for r in rivals)
@@ -63,11 +63,11 @@ def _tallies(study: StudyRecords, block: Matches) -> Table:
         if not even:
             row.append(_count_text(total(r.at_equal_labels for r in rivals)))
         if prints:
-            tallies = [tally[r.query] for r in rivals]
+            tallies = [tally[r.strategy] for r in rivals]
             row.append(_count_text(total(t for t in tallies if t is not None)))
         return row
 
-    rows = [cells(label_of(r.query, study.study), [r]) for r in block.rivals]
+    rows = [cells(label_of(r.strategy, study.study), [r]) for r in block.rivals]
     rows.append(cells("All", block.rivals))
     header = ["Against", "Wins", "Ties", "Losses"]
     if not even:
@@ -125,34 +125,34 @@ def _table_over_studies(
     counts: list[dict[str, Count]] = []  # of each study, by rival
     published: dict[tuple[str, str], Tally] = {}  # by data set and rival: each once
     for study, block in found:
-        counts.append({rival.query: rival.count for rival in block.rivals})
+        counts.append({rival.strategy: rival.count for rival in block.rivals})
         prints = printed_tallies(study, subject)
         for rival in block.rivals:
-            tally = _tally(study, rival.query, prints)
+            tally = _tally(study, rival.strategy, prints)
             if tally is not None:
-                published[tally.dataset, rival.query] = tally
-    rivals = list(dict.fromkeys(query for of_study in counts for query in of_study))
+                published[tally.dataset, rival.strategy] = tally
+    rivals = list(dict.fromkeys(strategy for of_study in counts for strategy in of_study))
 
     rows = []
     for (study, _), of_study in zip(found, counts, strict=True):
-        cells = [str(of_study.get(query, NOTHING)) for query in rivals]
+        cells = [str(of_study.get(strategy, NOTHING)) for strategy in rivals]
         rows.append([study.study.name, *cells, str(total(of_study.values()))])
     marks = [""] * len(rows)
 
-    sums = [total(c[query] for c in counts if query in c) for query in rivals]
+    sums = [total(c[strategy] for c in counts if strategy in c) for strategy in rivals]
     rows.append(["All", *map(str, sums), str(total(sums))])
     marks.append("first")
 
     if published:
         cells = []
-        for query in rivals:
-            tallies = [t for (_, rival), t in published.items() if rival == query]
+        for strategy in rivals:
+            tallies = [t for (_, rival), t in published.items() if rival == strategy]
             cells.append(_count_text(total(tallies)))
         rows.append(["Published", *cells, str(total(published.values()))])
         marks.append("")
 
     first = found[0][0].study
-    header = ["Study", *(label_of(query, first) for query in rivals), "All"]
+    header = ["Study", *(label_of(strategy, first) for strategy in rivals), "All"]
     return Table(label_of(subject, first), header, rows, classes=marks)
 
 
@@ -165,7 +165,7 @@ def control_pairs(strategies: Sequence[str]) -> list[Pair]:
     >>> control_pairs(
     ...     ["random", "random@training=server-solve", "fale@training=server-solve"]
     ... )[0]
-    Pair(query='fale@training=server-solve', against='random@training=server-solve', what='random')
+    Pair(strategy='fale@training=server-solve', against='random@training=server-solve', what='random')
     """
     parsed = [Strategy.parse(q) for q in strategies]
     pairs = []
@@ -175,7 +175,7 @@ def control_pairs(strategies: Sequence[str]) -> list[Pair]:
         for control in parsed:
             is_same_training = _training(control) == _training(ours)
             if is_same_training and _is_control(control, ours):
-                pairs.append(Pair(ours.query, control.query, control.spec.name))
+                pairs.append(Pair(ours.strategy, control.strategy, control.spec.name))
     return pairs
 
 
@@ -212,7 +212,7 @@ def controls(study: StudyRecords, key: str) -> Blocks:
         return []
     rows = [
         [
-            label_of(p.query, study.study),
+            label_of(p.strategy, study.study),
             label_of(p.against, study.study),
             *tested_cells(study, c),
         ]

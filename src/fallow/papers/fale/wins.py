@@ -90,7 +90,7 @@ class Rival:
     """The counts of a subject against one other strategy, cycle by cycle and where both
     have bought equally many labels.  A checkpoint that cannot be tested counts nowhere."""
 
-    query: str
+    strategy: str
     count: Count
     at_equal_labels: Count
 

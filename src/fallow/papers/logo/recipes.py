@@ -17,8 +17,8 @@ CIFAR10 = replace(
     title="LoGo's protocol: CIFAR-10, Dirichlet 0.1",
     partition=Spec("exact-dirichlet", {"alpha": 0.1}),
     cycles=15,
-    queries=("random", "entropy", "entropy:model=global", "core_set", "badge", "logo"),
-    query=Spec("logo"),
+    strategies=("random", "entropy", "entropy:model=global", "core_set", "badge", "logo"),
+    strategy=Spec("logo"),
     reference="logo",
     published=None,
 )

@@ -31,7 +31,7 @@ PEOPLE = Recipe(
     per_cycle=0.02,
     cycles=4,
     budget="proportional",
-    queries=(
+    strategies=(
         "random",
         "margin",
         f"random@{FOURIER}",
@@ -39,7 +39,7 @@ PEOPLE = Recipe(
         f"random@{NUMBERS}",
         f"margin@{NUMBERS}",
     ),
-    query=Spec("margin"),
+    strategy=Spec("margin"),
     reference=f"random@{FOURIER}",
     bounds=(),
 )

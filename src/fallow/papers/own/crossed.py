@@ -25,7 +25,7 @@ class Interaction:
     """``gains``: of the query over random rows, under its training and under plain training, mean
     over seeds; ``test``: their paired difference, the interaction."""
 
-    query: str
+    strategy: str
     training: str
     gains: tuple[float, float]
     test: Comparison
@@ -38,13 +38,13 @@ def grid(strategies: Sequence[str]) -> Grid:
     {('random', 'local'): 'random@training=local', ('badge', 'local'): 'badge@training=local'}
     """
     found = {}
-    for strategy in map(Strategy.parse, strategies):
-        if len(strategy.settings) != 1:
+    for parsed in map(Strategy.parse, strategies):
+        if len(parsed.settings) != 1:
             continue
-        setting, _, training = strategy.settings[0].partition("=")
+        setting, _, training = parsed.settings[0].partition("=")
         if setting == "training":
-            query = strategy.query.partition("@")[0]
-            found[query, training] = strategy.query
+            name = parsed.strategy.partition("@")[0]
+            found[name, training] = parsed.strategy
     return found
 
 
@@ -59,31 +59,35 @@ def interactions(
     """
     cells = grid(study.strategies)
     gains: dict[tuple[str, str], dict[int, float]] = {}  # (query, training) -> by seed
-    for query, training in cells:
+    for strategy, training in cells:
         random = cells.get((PLAIN_QUERY, training))
-        if query != PLAIN_QUERY and random is not None:
-            gains[query, training] = _gain(study, cells[query, training], random, over)
+        if strategy != PLAIN_QUERY and random is not None:
+            gains[strategy, training] = _gain(
+                study, cells[strategy, training], random, over
+            )
 
     plain = _plain_training(cells)
     seeds: dict[tuple[str, str], set[int]] = {}  # that a gain and the plain one share
-    for query, training in gains:
+    for strategy, training in gains:
         if training == plain:
             continue
-        both = gains[query, training].keys() & gains.get((query, plain), {}).keys()
+        both = gains[strategy, training].keys() & gains.get((strategy, plain), {}).keys()
         if len(both) > 1:
-            seeds[query, training] = both
+            seeds[strategy, training] = both
     if not seeds:
         return []
 
     scores = {_name(*at): by_seed for at, by_seed in gains.items()}
-    pairs = [(_name(query, training), _name(query, plain)) for query, training in seeds]
+    pairs = [
+        (_name(strategy, training), _name(strategy, plain)) for strategy, training in seeds
+    ]
     tests = compare_pairs(scores, pairs, higher_is_better=study.higher_is_better)
     found = []
-    for (query, training), test in zip(seeds, tests, strict=True):
-        both = seeds[query, training]
-        gain = _mean(gains[query, training], both)
-        plain_gain = _mean(gains[query, plain], both)
-        found.append(Interaction(query, training, gains=(gain, plain_gain), test=test))
+    for (strategy, training), test in zip(seeds, tests, strict=True):
+        both = seeds[strategy, training]
+        gain = _mean(gains[strategy, training], both)
+        plain_gain = _mean(gains[strategy, plain], both)
+        found.append(Interaction(strategy, training, gains=(gain, plain_gain), test=test))
     return found
 
 
@@ -95,8 +99,8 @@ def _plain_training(cells: Grid) -> str:
     return next(iter(trainings), "")
 
 
-def _name(query: str, training: str) -> str:
-    return f"{query}@training={training}"
+def _name(strategy: str, training: str) -> str:
+    return f"{strategy}@training={training}"
 
 
 def _gain(study: StudyRecords, ours: str, random: str, over: str) -> dict[int, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fallow import queries
+from fallow import strategies
 from fallow.core.build import find
 from fallow.core.names import BUILT_IN
 from fallow.core.own import own_class
@@ -80,11 +80,11 @@ def _adds_noise(settings: Mapping[str, object]) -> bool:
 
 def _strategies_in(settings: Mapping[str, object]) -> list[str]:
     """The strategies that settings name; values of another kind are refused elsewhere."""
-    query = settings.get("query")
-    if isinstance(query, Mapping):  # query = {name = "ifal", epochs = 5}
-        query = query.get("name")
-    named = [query]
-    listed = settings.get("queries")
+    strategy = settings.get("strategy")
+    if isinstance(strategy, Mapping):  # strategy = {name = "ifal", epochs = 5}
+        strategy = strategy.get("name")
+    named = [strategy]
+    listed = settings.get("strategies")
     if isinstance(listed, str):  # as the command line has them
         named += listed.split(",")
     elif isinstance(listed, list | tuple):
@@ -92,20 +92,20 @@ def _strategies_in(settings: Mapping[str, object]) -> list[str]:
     return [text for text in named if isinstance(text, str)]
 
 
-def _check_strategy(strategy: Strategy) -> None:
+def _check_strategy(parsed: Strategy) -> None:
     """Raise ValueError for a strategy that needs a network and does not name its training."""
     changed: dict[str, object] = {}
-    for setting in strategy.settings:
+    for setting in parsed.settings:
         key, _, value = setting.partition("=")
         changed[key] = value
     if "training" in changed:
         return
-    _check_settings(changed, f" of {strategy.query}")
-    name = strategy.spec.name
+    _check_settings(changed, f" of {parsed.strategy}")
+    name = parsed.spec.name
     try:
-        query = own_class(name) or find(queries, name, BUILT_IN)
+        strategy = own_class(name) or find(strategies, name, BUILT_IN)
     except ValueError:
         # a custom class, of which nothing is imported, or an unknown name
         return
-    if query.contract.not_solved or "disagreement" in query.contract.tags:
-        raise ValueError(f"{strategy.query} needs a network, {REMEDY}")
+    if strategy.contract.not_solved or "disagreement" in strategy.contract.tags:
+        raise ValueError(f"{parsed.strategy} needs a network, {REMEDY}")

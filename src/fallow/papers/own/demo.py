@@ -12,7 +12,7 @@ from fallow.settings.spec import Spec
 
 DEMO = Recipe(
     name="demo",
-    title="Ten sites choose which digits to have labelled; FedAvg beside a head in closed form",
+    title="Ten sites choose which digits to have labeled; FedAvg beside a head in closed form",
     data="digits",
     model=Spec("mlp"),
     training_config=TrainingConfig(
@@ -22,13 +22,13 @@ DEMO = Recipe(
     per_cycle=0.05,
     rounds=15,
     cycles=4,
-    queries=(
+    strategies=(
         "random",
         "margin",
         "random@training=closed-form",
         "margin@training=closed-form",
     ),
-    query=Spec("ahfal"),
+    strategy=Spec("ahfal"),
     reference="margin@training=closed-form",
     seeds=7,  # as few as let the exact test over three comparisons reach 0.05
     bounds=("all-labels",),
@@ -44,7 +44,7 @@ SOLVED = (
 RECIPES = (DEMO,)
 ABOUT = (
     f"{DEMO.sites} sites hold the handwritten digits of scikit-learn, each mostly a few classes. "
-    f"In {DEMO.cycles} cycles they choose which rows to have labelled, at random or where the model "
+    f"In {DEMO.cycles} cycles they choose which rows to have labeled, at random or where the model "
     "is least sure (margin); one model is trained, in rounds of local training (FedAvg) or at once "
     "from totals over all sites (closed-form), and no row leaves its site."
 )

@@ -1,6 +1,6 @@
 """Few labels first: the worlds in which strategies that choose rows are compared.
 
-A task is a data set and who holds what of it.  Nothing is labelled at first; budgets are cumulative,
+A task is a data set and who holds what of it.  Nothing is labeled at first; budgets are cumulative,
 2 to 200 labels a class where there are so many rows.  Each task is run with heads in closed form on
 512 features and, under its name and ``-fedavg``, with FedAvg as in ``strategies/*``.
 
@@ -91,8 +91,8 @@ MNIST = _task(
         name="benchmark/mnist-fedavg",
         title="Benchmark: MNIST, 8,000 rows, Dirichlet 0.1",
         initial=0,
-        queries=RIVALS + OURS,
-        query=Spec("margin"),
+        strategies=RIVALS + OURS,
+        strategy=Spec("margin"),
         bounds=(),
         seeds=30,
     ),

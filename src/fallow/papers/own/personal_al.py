@@ -47,8 +47,8 @@ GRID = Recipe(
     cycles=4,
     validation=0.2,
     test="own",
-    queries=tuple(f"{q}@training={t}" for t, q in product(TRAININGS, CHOICES)),
-    query=Spec("complementary"),
+    strategies=tuple(f"{q}@training={t}" for t, q in product(TRAININGS, CHOICES)),
+    strategy=Spec("complementary"),
     training=Spec("dpfl", {"budget": 5}),
     reference="random@training=dpfl:budget=5",
     seeds=5,
@@ -62,13 +62,13 @@ FLIP = replace(
 )
 
 ASKED = ("local", "collaborators", "personal", "average", "better")
-"""Models that the same entropy may look at, as `queries.Entropy` calls them."""
+"""Models that the same entropy may look at, as `strategies.Entropy` calls them."""
 
 QUERY_MODEL = replace(
     GRID,
     name="personal-al/query-model",
     title="Whose model should choose: entropy by five models, under DPFL and random collaborators",
-    queries=tuple(
+    strategies=tuple(
         f"{q}@training={t}"
         for t, q in product(
             ("dpfl:budget=5", "dpfl:budget=5:graph=degree"),

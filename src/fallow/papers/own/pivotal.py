@@ -41,7 +41,7 @@ COMMON = Recipe(
     cycles=10,
     score_rounds=1,
     dtype="float64",
-    queries=("random", "random@budget=equal", "fale", "pivotal", "pivotal:tree=false"),
+    strategies=("random", "random@budget=equal", "fale", "pivotal", "pivotal:tree=false"),
     reference="random",
     bounds=("all-labels",),
 )

@@ -22,7 +22,9 @@ def crossed_gains(study: StudyRecords, key: str) -> Blocks:
     rows = []
     for i in found:
         gain, plain_gain = (f"{gain:+.{digits}f}" for gain in i.gains)
-        rows.append([i.query, i.training, plain_gain, gain, *tested_cells(study, i.test)])
+        rows.append(
+            [i.strategy, i.training, plain_gain, gain, *tested_cells(study, i.test)]
+        )
     plain = Strategy.parse(found[0].test.reference).training
     header = [
         "Query",
@@ -39,7 +41,7 @@ def crossed_gains(study: StudyRecords, key: str) -> Blocks:
         Note(
             "Interaction: the gain minus the gain under the plain training, seed by seed."
         ),
-        *few([(Pair(i.query, "random", ""), i.test) for i in found]),
+        *few([(Pair(i.strategy, "random", ""), i.test) for i in found]),
     ]
 
 

@@ -24,8 +24,17 @@ MNIST = Recipe(
     training_config=TrainingConfig(
         (TrainingStage(2),), 16, Optimizer(lr=0.01, momentum=0.9)
     ),
-    queries=("random", "entropy", "core_set", "badge", "ksas", "logo", "fairfal", "ahfal"),
-    query=Spec("ahfal"),
+    strategies=(
+        "random",
+        "entropy",
+        "core_set",
+        "badge",
+        "ksas",
+        "logo",
+        "fairfal",
+        "ahfal",
+    ),
+    strategy=Spec("ahfal"),
     reference="random",
 )
 
@@ -56,7 +65,7 @@ RECIPES = (
         MNIST,
         name="strategies/tradeoff",
         title="Local against global-aware strategies (AHFAL Figure 2): MNIST, 8,000 rows",
-        queries=("random", *LOCAL, *GLOBAL_AWARE),
+        strategies=("random", *LOCAL, *GLOBAL_AWARE),
         bounds=(),
         seeds=4,
     ),

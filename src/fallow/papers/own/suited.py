@@ -24,7 +24,7 @@ SOLVED = NUMBERS[:2]
 
 
 def suit_strategies(
-    queries: Sequence[str], recipe: Recipe, found: Dataset
+    strategies: Sequence[str], recipe: Recipe, found: Dataset
 ) -> tuple[str, ...]:
     """The strategies, or where one of them cannot work on the data, others that can.
 
@@ -34,8 +34,8 @@ def suit_strategies(
     >>> suit_strategies(["margin"], Recipe("a", data="diabetes"), load("diabetes"))
     ('badge',)
     """
-    chosen = tuple(queries)
-    if all(_is_for(variant(recipe, query), found) for query in chosen):
+    chosen = tuple(strategies)
+    if all(_is_for(variant(recipe, strategy), found) for strategy in chosen):
         return chosen
     if len(chosen) == 1:
         return NUMBERS[1:2]
@@ -50,7 +50,7 @@ def describe_change(before: Sequence[str], after: Sequence[str], found: Dataset)
     if tuple(before) == tuple(after):
         return ""
     instead = f"{join_words(after)} instead of {join_words(before)}"
-    return f"{found.name} has numbers to predict: {instead}; --query names others"
+    return f"{found.name} has numbers to predict: {instead}; --strategy names others"
 
 
 def _is_for(recipe: Recipe, found: Dataset) -> bool:

@@ -20,29 +20,29 @@ from fallow.study.records import StudyRecords
 
 @mpl.rc_context(STYLE)
 def label_balance(study: StudyRecords) -> Figure | None:
-    """Minority share of all labels, and KL of sites' labels to all labels, over labelled share."""
+    """Minority share of all labels, and KL of sites' labels to all labels, over labeled share."""
     figure, panels = new_figure(3.1, columns=2)
     look = looks(study)
     bands = with_band(study)
     drawn: list[str] = []
     for axes, value in zip(panels, (minority_share, label_kl), strict=True):
-        for query in look:
-            values = over_cycles(study, query, value)
-            x = study.fractions(query)
+        for strategy in look:
+            values = over_cycles(study, strategy, value)
+            x = study.fractions(strategy)
             cycles = [cycle for cycle in values if cycle in x]
-            if query not in study.strategies or not cycles:
+            if strategy not in study.strategies or not cycles:
                 continue
             spread_line(
                 axes,
                 [100 * x[cycle] for cycle in cycles],
                 [values[cycle] for cycle in cycles],
-                look[query],
-                band=query in bands,
-                name=label_of(query, study.study),
-                unit=" % labelled",
+                look[strategy],
+                band=strategy in bands,
+                name=label_of(strategy, study.study),
+                unit=" % labeled",
             )
-            drawn.append(query)
-        axes.set_xlabel("Labelled rows, %")
+            drawn.append(strategy)
+        axes.set_xlabel("Labeled rows, %")
     if not drawn:
         return None
     panels[0].set_title("Share of the rarer classes, %")

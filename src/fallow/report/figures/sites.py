@@ -38,21 +38,21 @@ def rounds(study: StudyRecords) -> Figure | None:
     look = looks(study)
     bands = with_band(study)
     lines = {}
-    for query in look:
-        by_round = over_rounds(study, query)
-        if by_round and query in study.strategies:
-            lines[query] = by_round
+    for strategy in look:
+        by_round = over_rounds(study, strategy)
+        if by_round and strategy in study.strategies:
+            lines[strategy] = by_round
     if max((len(by_round) for by_round in lines.values()), default=0) < 2:
         return None
     figure, (axes,) = new_figure(3.4)
-    for query, by_round in lines.items():
+    for strategy, by_round in lines.items():
         spread_line(
             axes,
             [turn + 1 for turn in by_round],
             list(by_round.values()),
-            look[query],
-            band=query in bands,
-            name=f"{label_of(query, study.study)}, round",
+            look[strategy],
+            band=strategy in bands,
+            name=f"{label_of(strategy, study.study)}, round",
         )
     axes.set_title("Test accuracy, mean over sites, %")
     axes.set_xlabel("Round")
@@ -73,7 +73,7 @@ def trade(study: StudyRecords, found: Sequence[SiteOutcome]) -> Figure:
     left.set_xlabel("Variance between sites, percent²")
     right.set_xlabel("Received by a site, MB")
     right.set_xlim(left=0)
-    key_above(figure, study, [outcome.query for outcome in found])
+    key_above(figure, study, [outcome.strategy for outcome in found])
     return figure
 
 
@@ -92,9 +92,9 @@ def _fit_megabytes(axes: Axes, megabytes: Sequence[float]) -> None:
 
 def _draw_dot(axes: Axes, study: StudyRecords, outcome: SiteOutcome, x: float) -> None:
     """One strategy, with one standard deviation over seeds to each side."""
-    look = looks(study)[outcome.query]
+    look = looks(study)[outcome.strategy]
     mean, sd = mean_sd(outcome.accuracy)
-    name = label_of(outcome.query, study.study)
+    name = label_of(outcome.strategy, study.study)
     add_tip(axes, x, mean, f"{name}: {mean:.2f} % at {x:,.4g}")
     axes.errorbar(
         x,

@@ -61,11 +61,11 @@ def _title_scores(study: StudyRecords) -> str:
     return "Test error (MSE)"
 
 
-def _labels_axis(study: StudyRecords, query: str) -> dict[int, float]:
-    """Cycle -> place on the axis: labelled share in per cent, or for errors the labels bought."""
+def _labels_axis(study: StudyRecords, strategy: str) -> dict[int, float]:
+    """Cycle -> place on the axis: labeled share in per cent, or for errors the labels bought."""
     if study.measure != "accuracy":
-        return study.labels(query)
-    return {cycle: 100 * share for cycle, share in study.fractions(query).items()}
+        return study.labels(strategy)
+    return {cycle: 100 * share for cycle, share in study.fractions(strategy).items()}
 
 
 def _fit_errors(axes: Axes, study: StudyRecords) -> None:
@@ -91,10 +91,10 @@ def _fit_errors(axes: Axes, study: StudyRecords) -> None:
 def _mean_errors(study: StudyRecords) -> list[float]:
     """Every mean over seeds that the figure of learning curves shows."""
     errors = []
-    for query in study.strategies:
-        errors += [fmean(by_seed.values()) for by_seed in study.curve(query).values()]
-    for query in study.bounds:
-        final = study.final(query)
+    for strategy in study.strategies:
+        errors += [fmean(by_seed.values()) for by_seed in study.curve(strategy).values()]
+    for strategy in study.bounds:
+        final = study.final(strategy)
         if final:
             errors.append(fmean(final.values()))
     return errors
@@ -109,14 +109,14 @@ def learning_curves(study: StudyRecords) -> Figure | None:
     bands = with_band(study)
     unit = " labels"
     if study.higher_is_better:
-        unit = " % labelled"
-    for query in look:
-        curve = study.curve(query)
-        x = _labels_axis(study, query)
+        unit = " % labeled"
+    for strategy in look:
+        curve = study.curve(strategy)
+        x = _labels_axis(study, strategy)
         cycles = [cycle for cycle in curve if cycle in x]
-        if query not in study.strategies or not cycles:
+        if strategy not in study.strategies or not cycles:
             continue
-        name = label_of(query, study.study)
+        name = label_of(strategy, study.study)
         scores = []  # for each cycle, one a seed
         for cycle in cycles:
             scores.append([study.scale * score for score in curve[cycle].values()])
@@ -124,33 +124,33 @@ def learning_curves(study: StudyRecords) -> Figure | None:
             axes,
             [x[cycle] for cycle in cycles],
             scores,
-            look[query],
-            band=query in bands,
+            look[strategy],
+            band=strategy in bands,
             name=name,
             unit=unit,
             digits=digits_of(study),
         )
-        if not look[query].is_faint:
-            ends.append((name, end_x, end_y, look[query].colour))
+        if not look[strategy].is_faint:
+            ends.append((name, end_x, end_y, look[strategy].colour))
     if not ends:
         return None
     left, right = axes.dataLim.intervalx
-    for query in study.bounds:
-        final = study.final(query)
+    for strategy in study.bounds:
+        final = study.final(strategy)
         if final:
             level = study.scale * fmean(final.values())
             axes.plot(
                 [left, right],
                 [level, level],
-                color=look[query].colour,
+                color=look[strategy].colour,
                 linestyle=(0, (5, 3)),
                 linewidth=1.3,
             )
-            name = label_of(query, study.study)
-            ends.append((name, right, level, look[query].colour))
+            name = label_of(strategy, study.study)
+            ends.append((name, right, level, look[strategy].colour))
             add_tip(axes, right, level, f"{name}: {level:.{digits_of(study)}f}")
     axes.set_title(_title_scores(study))
-    axes.set_xlabel("Labelled rows, % of all training rows")
+    axes.set_xlabel("Labeled rows, % of all training rows")
     if not study.higher_is_better:
         _fit_errors(axes, study)
     name_ends(axes, ends)
@@ -168,11 +168,11 @@ def differences(study: StudyRecords, final: FinalTable) -> Figure | None:
     figure, (axes,) = new_figure(0.95 + 0.42 * len(tested))
     axes.axvline(0, color=INK, linewidth=1)
     for at, row in enumerate(tested):
-        scores = study.final(row.query)
+        scores = study.final(row.strategy)
         seeds = sorted(scores.keys() & reference.keys())
         gaps = [study.scale * (scores[seed] - reference[seed]) for seed in seeds]
-        colour = look[row.query].colour
-        if look[row.query].is_faint:  # here it has a row of its own
+        colour = look[row.strategy].colour
+        if look[row.strategy].is_faint:  # here it has a row of its own
             colour = INK
         axes.plot(
             gaps,
@@ -269,30 +269,30 @@ def class_accuracy(study: StudyRecords) -> Figure | None:
 
     figure, (axes,) = new_figure(3.4)
     look = looks(study)
-    faint = [scored for scored in scores if look[scored.query].is_faint]
+    faint = [scored for scored in scores if look[scored.strategy].is_faint]
     _draw_faint_dots(axes, faint, shown)
-    named = [scored for scored in scores if not look[scored.query].is_faint]
+    named = [scored for scored in scores if not look[scored.strategy].is_faint]
     for k, scored in enumerate(named):
         from_middle = k - (len(named) - 1) / 2
         _draw_dots(
             axes,
             scored,
             shown,
-            look=look[scored.query],
+            look=look[scored.strategy],
             shift=WIDTH * from_middle / len(named),
-            name=label_of(scored.query, study.study),
+            name=label_of(scored.strategy, study.study),
         )
     _class_ticks(axes, [names[which] for which in shown])
     axes.set_xlabel("Class, from the worst to the best learned")
     axes.set_title("Test accuracy of each class, %")
     axes.grid(visible=False, axis="x")
-    key_above(figure, study, [s.query for s in scores])
+    key_above(figure, study, [s.strategy for s in scores])
     return figure
 
 
 @mpl.rc_context(STYLE)
 def partition_map(study: StudyRecords) -> Figure | None:
-    """Rows of each class at each site before anything is labelled, for the first seed."""
+    """Rows of each class at each site before anything is labeled, for the first seed."""
     if not study.partitions:
         return None
     part = study.partitions[min(study.partitions)]

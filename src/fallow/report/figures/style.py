@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from fallow.report.final_table import label_of, rank_queries
+from fallow.report.final_table import label_of, rank_strategies
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import mean_sd
 from fallow.study.strategy import Strategy
@@ -137,10 +137,10 @@ def named_in_figures(study: StudyRecords) -> tuple[str, ...]:
     best ones.  In the order of the study."""
     if len(study.strategies) <= MOST:
         return study.strategies
-    wanted = (study.study.reference, "random", *rank_queries(study))
-    present = [query for query in wanted if query in study.strategies]
+    wanted = (study.study.reference, "random", *rank_strategies(study))
+    present = [strategy for strategy in wanted if strategy in study.strategies]
     first = list(dict.fromkeys(present))[:MOST]  # without repetitions
-    return tuple(query for query in study.strategies if query in first)
+    return tuple(strategy for strategy in study.strategies if strategy in first)
 
 
 def looks(study: StudyRecords) -> dict[str, Look]:
@@ -153,20 +153,20 @@ def looks(study: StudyRecords) -> dict[str, Look]:
     named = named_in_figures(study)
     colours = colours_of(named)
     found = {}
-    for query in study.strategies:
-        if query not in named:
-            found[query] = Look(FAINT, "", width=1)
-    for at, query in enumerate(named):
+    for strategy in study.strategies:
+        if strategy not in named:
+            found[strategy] = Look(FAINT, "", width=1)
+    for at, strategy in enumerate(named):
         width = 1.8
-        if query == study.study.reference:
+        if strategy == study.study.reference:
             width = 2.6
-        found[query] = Look(colours[query], _MARKERS[at % len(_MARKERS)], width)
-    for query in study.bounds:
-        found[query] = Look(INK, "_")
+        found[strategy] = Look(colours[strategy], _MARKERS[at % len(_MARKERS)], width)
+    for strategy in study.bounds:
+        found[strategy] = Look(INK, "_")
     return found
 
 
-def colours_of(queries: Sequence[str]) -> dict[str, str]:
+def colours_of(strategies: Sequence[str]) -> dict[str, str]:
     """A colour for each strategy by its name, so that it keeps it from page to page.
 
     Of two that would share one, the name that comes first in the alphabet keeps it, and the other
@@ -176,25 +176,25 @@ def colours_of(queries: Sequence[str]) -> dict[str, str]:
     True
     """
     found = {}
-    for query in sorted(queries):
-        if is_random(query):
-            found[query] = _RANDOM
+    for strategy in sorted(strategies):
+        if is_random(strategy):
+            found[strategy] = _RANDOM
             continue
-        start = crc32(query.lower().replace("_", "-").encode()) % len(_COLOURS)
+        start = crc32(strategy.lower().replace("_", "-").encode()) % len(_COLOURS)
         from_start = [*_COLOURS[start:], *_COLOURS[:start]]
         free = [colour for colour in from_start if colour not in found.values()]
-        found[query] = (free or from_start)[0]
-    return {query: found[query] for query in queries}
+        found[strategy] = (free or from_start)[0]
+    return {strategy: found[strategy] for strategy in strategies}
 
 
-def is_random(query: str) -> bool:
+def is_random(strategy: str) -> bool:
     """Whether a strategy draws rows at random, trained as the study trains, however it is typed.
 
     >>> is_random("random"), is_random("Random"), is_random("random@rounds=5")
     (True, True, False)
     """
-    strategy = Strategy.parse(query)
-    return strategy.key == "random" and not strategy.settings
+    parsed = Strategy.parse(strategy)
+    return parsed.key == "random" and not parsed.settings
 
 
 def new_figure(
@@ -363,15 +363,15 @@ def with_band(study: StudyRecords) -> tuple[str, ...]:
     return tuple(q for q in study.strategies if q in wanted) or study.strategies[:1]
 
 
-def key_above(figure: Figure, study: StudyRecords, queries: Iterable[str]) -> None:
+def key_above(figure: Figure, study: StudyRecords, strategies: Iterable[str]) -> None:
     """One legend above all axes, in the order of the study; the faint ones share an entry."""
     look = looks(study)
-    drawn = set(queries)
+    drawn = set(strategies)
     marks = []
-    for query in study.strategies:
-        if query in drawn and not look[query].is_faint:
-            line = Line2D([], [], color=look[query].colour, marker=look[query].marker)
-            marks.append((line, plain(label_of(query, study.study))))
+    for strategy in study.strategies:
+        if strategy in drawn and not look[strategy].is_faint:
+            line = Line2D([], [], color=look[strategy].colour, marker=look[strategy].marker)
+            marks.append((line, plain(label_of(strategy, study.study))))
     rest = len(drawn) - len(marks)
     if rest:
         marks.append((Line2D([], [], color=FAINT, linewidth=1), f"{rest} others"))

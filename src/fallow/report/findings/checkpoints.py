@@ -33,17 +33,17 @@ def marks(cycles: Sequence[int], most: int) -> tuple[int, ...]:
 
 def checkpoints(study: StudyRecords, most: int) -> tuple[int, ...]:
     """The marks among the cycles that every strategy with a final score has."""
-    scored = [query for query in study.strategies if study.final(query)]
+    scored = [strategy for strategy in study.strategies if study.final(strategy)]
     if not scored:
         return ()
-    cycles = [set(study.curve(query)) for query in scored]
+    cycles = [set(study.curve(strategy)) for strategy in scored]
     common = set.intersection(*cycles)
     return marks(sorted(common), most)
 
 
 def is_even(study: StudyRecords) -> bool:
     """Whether all strategies have bought as many labels at the checkpoints (to within one)."""
-    labels = [study.labels(query) for query in study.strategies]
+    labels = [study.labels(strategy) for strategy in study.strategies]
     for cycle in checkpoints(study, 10):
         bought = [by_cycle[cycle] for by_cycle in labels if cycle in by_cycle]
         if bought and max(bought) - min(bought) > 1:
@@ -51,13 +51,13 @@ def is_even(study: StudyRecords) -> bool:
     return True
 
 
-def at_labels(study: StudyRecords, query: str, labels: float) -> dict[int, float]:
+def at_labels(study: StudyRecords, strategy: str, labels: float) -> dict[int, float]:
     """Seed -> score where the learning curve, joined linearly, has so many labels.
 
     Only seeds with the whole curve; empty where the curve does not reach.
     """
-    curve = study.curve(query)
-    bought = study.labels(query)
+    curve = study.curve(strategy)
+    bought = study.labels(strategy)
     if not curve or not curve.keys() <= bought.keys():
         return {}
     x = [bought[cycle] for cycle in curve]

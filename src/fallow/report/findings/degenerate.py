@@ -34,13 +34,13 @@ def find_one_class(study: StudyRecords) -> Mapping[str, list[int]]:
     found: dict[str, list[int]] = {}
     for cell in study.cells:
         if predicts_one_class(cell):
-            found.setdefault(cell.query, []).append(cell.seed)
+            found.setdefault(cell.strategy, []).append(cell.seed)
     return found
 
 
 def describe_baseline(study: StudyRecords) -> str:
     """A sentence where no strategy beats predicting the majority class, or the mean; "" elsewhere."""
-    finals = [study.final(query) for query in study.strategies]
+    finals = [study.final(strategy) for strategy in study.strategies]
     means = [fmean(by_seed.values()) for by_seed in finals if by_seed]
     if not means:
         return ""
@@ -63,10 +63,10 @@ def describe_baseline(study: StudyRecords) -> str:
 def describe_convergence(study: StudyRecords) -> str:
     """A sentence where training losses still fall at the end of the last cycle; "" elsewhere."""
     falls = {}
-    for query in study.strategies:
-        fall = _find_fall(study, query)
+    for strategy in study.strategies:
+        fall = _find_fall(study, strategy)
         if fall is not None and fall > STILL_FALLING:
-            falls[query] = fall
+            falls[strategy] = fall
     if not falls:
         return ""
     which = "all strategies"
@@ -78,11 +78,11 @@ def describe_convergence(study: StudyRecords) -> str:
     )
 
 
-def _find_fall(study: StudyRecords, query: str) -> float | None:
+def _find_fall(study: StudyRecords, strategy: str) -> float | None:
     """By how much the training loss falls in a round at the end, in units of the loss of a model
     that knows nothing: the mean over seeds; None where it was not measured twice."""
     falls = []
-    for cell in study.of(query):
+    for cell in study.of(strategy):
         losses = {}
         for record in cell.records:
             loss = record.get("training_loss")
@@ -101,14 +101,14 @@ def find_equals(study: StudyRecords) -> Mapping[str, str]:
     chosen yet."""
     found: dict[str, str] = {}
     first_with: dict[tuple[tuple[int, int, float], ...], str] = {}
-    for query in study.strategies:
+    for strategy in study.strategies:
         scores = []
-        for cycle, by_seed in study.curve(query).items():
+        for cycle, by_seed in study.curve(strategy).items():
             scores += [(cycle, seed, score) for seed, score in sorted(by_seed.items())]
         chosen = [score for score in scores if score[0] > 0]
         if len(chosen) < 2:
             continue
-        earlier = first_with.setdefault(tuple(scores), query)
-        if earlier != query:
-            found[query] = earlier
+        earlier = first_with.setdefault(tuple(scores), strategy)
+        if earlier != strategy:
+            found[strategy] = earlier
     return found

@@ -36,17 +36,17 @@ def find_diverged(study: StudyRecords) -> Mapping[str, Mapping[int, int]]:
     for cell in study.cells:
         cycle = _first_cycle(cell)
         if cycle is not None:
-            found.setdefault(cell.query, {})[cell.seed] = cycle
+            found.setdefault(cell.strategy, {})[cell.seed] = cycle
     return found
 
 
-def ends_diverged(study: StudyRecords, query: str) -> bool:
+def ends_diverged(study: StudyRecords, strategy: str) -> bool:
     """Whether a seed of the query has no usable model at its end."""
-    rows = (cell.records[-1] for cell in study.of(query) if cell.records)
+    rows = (cell.records[-1] for cell in study.of(strategy) if cell.records)
     return any(has_diverged(row) for row in rows)
 
 
-def has_diverged_at(study: StudyRecords, query: str, cycle: int) -> bool:
+def has_diverged_at(study: StudyRecords, strategy: str, cycle: int) -> bool:
     """Whether a seed of the query has no usable model in this cycle."""
-    rows = (cell.last_of(cycle) for cell in study.of(query))
+    rows = (cell.last_of(cycle) for cell in study.of(strategy))
     return any(has_diverged(row) for row in rows if row)

@@ -31,7 +31,7 @@ def has_heads(study: StudyRecords) -> bool:
 
 
 def left_out_score(record: Record) -> float | None:
-    """The score of a head on labelled rows that it had not seen: accuracy in per cent, or mean
+    """The score of a head on labeled rows that it had not seen: accuracy in per cent, or mean
     squared error; None where there were too few rows to leave one out."""
     found = record.get("left_out")
     if found is None or record.get("accuracy") is None:
@@ -45,11 +45,11 @@ def find_at_end(study: StudyRecords) -> Mapping[str, AtEnd]:
     Heads whose λ was given do not count, nor those of too few rows to choose one.
     """
     found = {}
-    for query in study.study.queries:
-        if is_penalty_given(study, query):
+    for strategy in study.study.strategies:
+        if is_penalty_given(study, strategy):
             continue
         penalties = []
-        for cell in study.of(query):
+        for cell in study.of(strategy):
             for cycle in cell.cycles:
                 record = cell.last_of(cycle)
                 if record is not None and "left_out" in record:
@@ -57,32 +57,32 @@ def find_at_end(study: StudyRecords) -> Mapping[str, AtEnd]:
         lowest = sum(math.isclose(penalty, PENALTIES[0]) for penalty in penalties)
         highest = sum(math.isclose(penalty, PENALTIES[-1]) for penalty in penalties)
         if lowest or highest:
-            found[query] = AtEnd(lowest, highest, len(penalties))
+            found[strategy] = AtEnd(lowest, highest, len(penalties))
     return found
 
 
-def is_penalty_given(study: StudyRecords, query: str) -> bool:
+def is_penalty_given(study: StudyRecords, strategy: str) -> bool:
     """Whether a strategy's training, its own or that of the study, names its λ."""
     fields: Mapping[str, object] = {}
     usual = study.study.recipe.get("training")
     if isinstance(usual, Mapping):
         fields = usual.get("fields") or {}
-    for setting in Strategy.parse(query).settings:
+    for setting in Strategy.parse(strategy).settings:
         key, _, value = setting.partition("=")
         if key == "training":
             fields = Spec.parse(value).fields
     return fields.get("penalty") is not None
 
 
-def find_unlabelled(study: StudyRecords) -> Mapping[str, Mapping[int, list[int]]]:
+def find_unlabeled(study: StudyRecords) -> Mapping[str, Mapping[int, list[int]]]:
     """Query -> seed -> the classes without a label at the end, where a head in closed form has
     any."""
     found: dict[str, dict[int, list[int]]] = {}
     for cell in study.cells:
         if not cell.records or "penalty" not in cell.records[-1]:
             continue
-        counts = cell.records[-1].get("labelled_per_class") or []
+        counts = cell.records[-1].get("labeled_per_class") or []
         absent = [label for label, count in enumerate(counts) if count == 0]
         if absent:
-            found.setdefault(cell.query, {})[cell.seed] = absent
+            found.setdefault(cell.strategy, {})[cell.seed] = absent
     return found

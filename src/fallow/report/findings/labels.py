@@ -26,10 +26,10 @@ Value = Callable[[Record], float | None]
 """A number of one record; ``None`` where it was not measured."""
 
 
-def over_cycles(study: StudyRecords, query: str, value: Value) -> dict[int, list[float]]:
+def over_cycles(study: StudyRecords, strategy: str, value: Value) -> dict[int, list[float]]:
     """Cycle -> one value per seed, of the last record of each cycle; without what is absent."""
     found: dict[int, list[float]] = {}
-    for cell in study.of(query):
+    for cell in study.of(strategy):
         for cycle in cell.cycles:
             row = cell.last_of(cycle)
             if row is None:
@@ -41,8 +41,8 @@ def over_cycles(study: StudyRecords, query: str, value: Value) -> dict[int, list
 
 
 def _imbalance(row: Record) -> Imbalance | None:
-    """The balance of the labelled classes, where there are two or more and any label."""
-    counts = row.get("labelled_per_class")
+    """The balance of the labeled classes, where there are two or more and any label."""
+    counts = row.get("labeled_per_class")
     if not counts or len(counts) < 2 or sum(counts) == 0:
         return None
     return imbalance(counts)
@@ -50,8 +50,8 @@ def _imbalance(row: Record) -> Imbalance | None:
 
 def _sites(row: Record) -> list[list[int]] | None:
     """Labels of each site by class, where there are classes and labels."""
-    has_classes = bool(row.get("labelled_per_class"))
-    counts = list((row.get("labelled_per_site") or {}).values())
+    has_classes = bool(row.get("labeled_per_class"))
+    counts = list((row.get("labeled_per_site") or {}).values())
     has_labels = any(sum(of_site) for of_site in counts)
     if not has_classes or not has_labels:
         return None
@@ -67,7 +67,7 @@ def minority_share(row: Record) -> float | None:
 
 
 def label_kl(row: Record) -> float | None:
-    """KL of a site's labelled classes from all labelled classes, mean over sites, nats."""
+    """KL of a site's labeled classes from all labeled classes, mean over sites, nats."""
     sites = _sites(row)
     if sites is None:
         return None
@@ -75,7 +75,7 @@ def label_kl(row: Record) -> float | None:
 
 
 def label_variation(row: Record) -> float | None:
-    """Total variation of a site's labelled classes from all labelled classes, mean over sites."""
+    """Total variation of a site's labeled classes from all labeled classes, mean over sites."""
     sites = _sites(row)
     if sites is None:
         return None
@@ -125,27 +125,27 @@ def minority_and_score(study: StudyRecords) -> Association | None:
     shares: dict[str, Mapping[int, float]] = {}  # strategy -> seed -> per cent
     scores: dict[str, Mapping[int, float]] = {}
     seeds: dict[str, set[int]] = {}  # those that have both numbers
-    for query in study.strategies:
-        if Strategy.parse(query).trains_otherwise:
+    for strategy in study.strategies:
+        if Strategy.parse(strategy).trains_otherwise:
             continue
-        shares[query] = _last_shares(study, query)
-        scores[query] = study.final(query)
-        common = shares[query].keys() & scores[query].keys()
+        shares[strategy] = _last_shares(study, strategy)
+        scores[strategy] = study.final(strategy)
+        common = shares[strategy].keys() & scores[strategy].keys()
         if common:
-            seeds[query] = common
+            seeds[strategy] = common
     measured = list(seeds)
     if len(measured) < FEWEST:
         return None
 
-    mean_shares = [fmean(shares[query].values()) for query in measured]
-    mean_scores = [fmean(scores[query].values()) for query in measured]
+    mean_shares = [fmean(shares[strategy].values()) for strategy in measured]
+    mean_scores = [fmean(scores[strategy].values()) for strategy in measured]
     if not _both_vary(mean_shares, mean_scores):
         return None
 
     by_seed = []
     for seed in sorted(set.intersection(*seeds.values())):
-        x = [shares[query][seed] for query in measured]
-        y = [scores[query][seed] for query in measured]
+        x = [shares[strategy][seed] for strategy in measured]
+        y = [scores[strategy][seed] for strategy in measured]
         if _both_vary(x, y):
             by_seed.append(_pearson(x, y))
 
@@ -168,13 +168,13 @@ def _pearson(x: Sequence[float], y: Sequence[float]) -> float:
     return float(np.corrcoef(x, y)[0, 1])
 
 
-def _last_shares(study: StudyRecords, query: str) -> dict[int, float]:
+def _last_shares(study: StudyRecords, strategy: str) -> dict[int, float]:
     """Seed -> minority share in the last cycle."""
-    last = study.last_cycle(query)
+    last = study.last_cycle(strategy)
     if last is None:
         return {}
     found = {}
-    for cell in study.of(query):
+    for cell in study.of(strategy):
         row = cell.last_of(last)
         if row is None:
             continue

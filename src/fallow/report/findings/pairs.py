@@ -14,9 +14,9 @@ from fallow.study.strategy import Strategy, fold_name
 
 @dataclass(frozen=True)
 class Pair:
-    """``query`` beside ``against``; ``what`` says in a word what the pair is about."""
+    """``strategy`` beside ``against``; ``what`` says in a word what the pair is about."""
 
-    query: str
+    strategy: str
     against: str
     what: str
 
@@ -29,12 +29,12 @@ def setting_pairs(strategies: Sequence[str]) -> list[Pair]:
     'training=kcfu'
     """
     found = []
-    for query in strategies:
-        shorter = [q for q in strategies if query.startswith(f"{q}@")]
+    for strategy in strategies:
+        shorter = [q for q in strategies if strategy.startswith(f"{q}@")]
         if shorter:
             plain = max(shorter, key=len)
-            changed = query.removeprefix(plain).split("@")[1:]
-            found.append(Pair(query, plain, ", ".join(changed)))
+            changed = strategy.removeprefix(plain).split("@")[1:]
+            found.append(Pair(strategy, plain, ", ".join(changed)))
     return found
 
 
@@ -50,7 +50,7 @@ def code_pairs(strategies: Sequence[str], known: Known) -> list[Pair]:
             continue
         plain = _find_plain_form(code.of, strategy.spec, strategies, known)
         if plain is not None:
-            pairs.append(Pair(strategy.query, plain, code.name))
+            pairs.append(Pair(strategy.strategy, plain, code.name))
     return pairs
 
 
@@ -65,7 +65,7 @@ def _find_plain_form(
         fields = strategy.spec.fields
         same_fields = not fields or dict(fields) == dict(of_code.fields)
         if is_paper and same_fields and not strategy.settings:
-            found = strategy.query
+            found = strategy.strategy
     return found
 
 
@@ -78,16 +78,16 @@ def compare_final_scores(
     """
     scores = {}
     for pair in pairs:
-        for query in (pair.query, pair.against):
-            final = study.final(query)
-            scores[query] = {seed: study.scale * score for seed, score in final.items()}
+        for strategy in (pair.strategy, pair.against):
+            final = study.final(strategy)
+            scores[strategy] = {seed: study.scale * score for seed, score in final.items()}
 
     ready = []
     for pair in pairs:
-        by_seed = differences(scores[pair.query], scores[pair.against])
+        by_seed = differences(scores[pair.strategy], scores[pair.against])
         if len(by_seed) > 1:
             ready.append(pair)
 
-    names = [(pair.query, pair.against) for pair in ready]
+    names = [(pair.strategy, pair.against) for pair in ready]
     tests = compare_pairs(scores, names, higher_is_better=study.higher_is_better)
     return list(zip(ready, tests, strict=True))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fallow.core.streams import seed_of
 from fallow.experiment.record import Record
-from fallow.report.final_table import rank_queries
+from fallow.report.final_table import rank_strategies
 from fallow.study.names import training_tags
 from fallow.study.records import RunRecords, StudyRecords
 from fallow.study.statistics import Interval
@@ -40,7 +40,7 @@ class SiteOutcome:
     site that received most.
     """
 
-    query: str
+    strategy: str
     accuracy: list[float]  # one a seed
     weighted: float
     variance: float
@@ -56,7 +56,7 @@ class SiteOutcome:
 class SiteComparison:
     """A strategy minus another, seed by seed and site by site, in points."""
 
-    query: str
+    strategy: str
     difference: float
     interval: Interval
     better: int
@@ -96,24 +96,24 @@ def left_out(study: StudyRecords) -> list[str]:
             continue
         scores = row["per_site"] or {}
         scored = [site for site in scores if is_flipped or scores[site] is not None]
-        lacking.append(sorted(row["labelled_per_site"].keys() - set(scored)))
+        lacking.append(sorted(row["labeled_per_site"].keys() - set(scored)))
     return max(lacking, key=len, default=[])
 
 
-def site_scores(study: StudyRecords, query: str) -> dict[int, BySite]:
+def site_scores(study: StudyRecords, strategy: str) -> dict[int, BySite]:
     """Seed -> site -> accuracy, per cent; without sites that have no test row."""
     found: dict[int, BySite] = {}
-    for seed, row in _rows_by_seed(study, query).items():
+    for seed, row in _rows_by_seed(study, strategy).items():
         scores = row["per_site"] or {}
         scored = {site: score for site, score in scores.items() if score is not None}
         found[seed] = {site: 100 * score for site, score in scored.items()}
     return found
 
 
-def _rows_by_seed(study: StudyRecords, query: str) -> dict[int, Record]:
+def _rows_by_seed(study: StudyRecords, strategy: str) -> dict[int, Record]:
     """Seed -> the record whose per-site scores count."""
     found = {}
-    for cell in study.of(query):
+    for cell in study.of(strategy):
         row = scores_row(cell)
         if row is not None:
             found[cell.seed] = row
@@ -122,26 +122,30 @@ def _rows_by_seed(study: StudyRecords, query: str) -> dict[int, Record]:
 
 def local_of(study: StudyRecords) -> str | None:
     """The strategy that trains every site by itself."""
-    for query in study.strategies:
-        if "alone" in training_tags(study.study, query):
-            return query
+    for strategy in study.strategies:
+        if "alone" in training_tags(study.study, strategy):
+            return strategy
     return None
 
 
 def outcomes(study: StudyRecords) -> list[SiteOutcome]:
     """Every strategy that has per-site scores, the best first."""
-    scored = [query for query in rank_queries(study) if _rows_by_seed(study, query)]
-    return [_outcome(study, query) for query in scored]
+    scored = [
+        strategy for strategy in rank_strategies(study) if _rows_by_seed(study, strategy)
+    ]
+    return [_outcome(study, strategy) for strategy in scored]
 
 
-def _outcome(study: StudyRecords, query: str) -> SiteOutcome:
+def _outcome(study: StudyRecords, strategy: str) -> SiteOutcome:
     """Means over the seeds that have per-site scores."""
-    rows = list(_rows_by_seed(study, query).values())
-    scores = list(site_scores(study, query).values())
+    rows = list(_rows_by_seed(study, strategy).values())
+    scores = list(site_scores(study, strategy).values())
 
-    last_records = {cell.seed: cell.records[-1] for cell in study.of(query) if cell.records}
+    last_records = {
+        cell.seed: cell.records[-1] for cell in study.of(strategy) if cell.records
+    }
     received = []  # for each seed, the bytes of every site
-    for seed in _rows_by_seed(study, query):
+    for seed in _rows_by_seed(study, strategy):
         received.append(list(bytes_received(last_records[seed]).values()))
     mean_received = fmean(fmean(of_sites) for of_sites in received)
 
@@ -151,13 +155,13 @@ def _outcome(study: StudyRecords, query: str) -> SiteOutcome:
         models = mean_received / sizes[0]
 
     return SiteOutcome(
-        query=query,
+        strategy=strategy,
         accuracy=[fmean(of_sites.values()) for of_sites in scores],
         weighted=100 * _mean_score(rows, "accuracy_weighted"),
         variance=_mean_score(rows, "variance"),
         worst_tenth=100 * _mean_score(rows, "worst_tenth"),
         lowest=fmean(min(of_sites.values()) for of_sites in scores),
-        below_local=share_below_local(study, query),
+        below_local=share_below_local(study, strategy),
         received=mean_received,
         most=fmean(max(of_sites) for of_sites in received),
         models=models,
@@ -179,7 +183,7 @@ def _mean_score(
 def bytes_received(row: Record) -> dict[str, float]:
     """Bytes that each site received up to a record: an equal share of what the server sent, and
     what other sites relayed to it, by the number of answers that it got."""
-    sites = row["labelled_per_site"]
+    sites = row["labeled_per_site"]
     relays = []
     for entry in row.get("revealed") or ():
         if any((entry.get("received") or {}).values()):
@@ -195,13 +199,13 @@ def bytes_received(row: Record) -> dict[str, float]:
     return total
 
 
-def share_below_local(study: StudyRecords, query: str) -> float | None:
+def share_below_local(study: StudyRecords, strategy: str) -> float | None:
     """The share of sites, per cent, that score lower than by local training; None without it, and
     of local training itself."""
     local = local_of(study)
-    if local is None or local == query:
+    if local is None or local == strategy:
         return None
-    by_seed = differences(study, query, local)
+    by_seed = differences(study, strategy, local)
     if not by_seed:
         return None
     gaps = np.concatenate(by_seed)  # one a seed and site
@@ -210,9 +214,9 @@ def share_below_local(study: StudyRecords, query: str) -> float | None:
     return 100 * float((gaps < 0).mean())
 
 
-def differences(study: StudyRecords, query: str, against: str) -> list[Floats]:
+def differences(study: StudyRecords, strategy: str, against: str) -> list[Floats]:
     """For each seed that both have, the differences at the sites that both have, in points."""
-    ours = site_scores(study, query)
+    ours = site_scores(study, strategy)
     theirs = site_scores(study, against)
     found = []
     for seed in sorted(ours.keys() & theirs.keys()):
@@ -226,20 +230,20 @@ def compare_sites(study: StudyRecords) -> list[SiteComparison]:
     """Every other strategy minus the reference, the best first."""
     reference = study.study.reference or ""
     found = []
-    for query in rank_queries(study):
-        if query == reference:
+    for strategy in rank_strategies(study):
+        if strategy == reference:
             continue
-        by_seed = [gaps for gaps in differences(study, query, reference) if len(gaps)]
+        by_seed = [gaps for gaps in differences(study, strategy, reference) if len(gaps)]
         if by_seed:
-            found.append(_compare(query, by_seed))
+            found.append(_compare(strategy, by_seed))
     return found
 
 
-def _compare(query: str, by_seed: Sequence[Floats]) -> SiteComparison:
+def _compare(strategy: str, by_seed: Sequence[Floats]) -> SiteComparison:
     """by_seed: for each seed the differences at its sites, at least one a seed."""
     signs = np.sign(np.concatenate(list(by_seed)))
     return SiteComparison(
-        query=query,
+        strategy=strategy,
         difference=fmean(float(gaps.mean()) for gaps in by_seed),
         interval=bootstrap_interval(by_seed),
         better=int((signs == 1).sum()),
@@ -281,10 +285,10 @@ def bootstrap_interval(by_seed: Sequence[Floats]) -> Interval:
 
 def mean_redundancy(study: StudyRecords) -> dict[str, list[float]]:
     """Strategy -> for each seed the mean over cycles of how near its picks were to rows that
-    collaborators had labelled, as a cosine; without strategies that have no collaborators."""
+    collaborators had labeled, as a cosine; without strategies that have no collaborators."""
     found: dict[str, list[float]] = {}
-    for query in rank_queries(study):
-        for cell in study.of(query):
+    for strategy in rank_strategies(study):
+        for cell in study.of(strategy):
             measured = []  # one a cycle
             for row in cell.records:
                 about = row.get("pseudo_labels")
@@ -294,14 +298,14 @@ def mean_redundancy(study: StudyRecords) -> dict[str, list[float]]:
                 if cosine is not None:
                     measured.append(float(cosine))
             if measured:
-                found.setdefault(query, []).append(fmean(measured))
+                found.setdefault(strategy, []).append(fmean(measured))
     return found
 
 
-def over_rounds(study: StudyRecords, query: str) -> dict[int, list[float]]:
+def over_rounds(study: StudyRecords, strategy: str) -> dict[int, list[float]]:
     """Round of the last cycle -> accuracy of each seed, per cent, where rounds were scored."""
     found: dict[int, list[float]] = {}
-    for cell in study.of(query):
+    for cell in study.of(strategy):
         for row in cell.records:
             accuracy = row.get("accuracy")
             is_of_last_cycle = row["cycle"] == cell.cycles[-1]

@@ -50,7 +50,7 @@ def rho_of(study: StudyRecords) -> float:
 def _describe_rest(study: StudyRecords, skips: Sequence[str]) -> str:
     """Every setting but the partition's ``skips`` and what does not change a run."""
     rest = dict(study.study.recipe)
-    for name in (*OUTSIDE, "query"):
+    for name in (*OUTSIDE, "strategy"):
         rest.pop(name, None)
     fields = _fields(study)
     for name in skips:

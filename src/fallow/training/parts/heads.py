@@ -1,4 +1,4 @@
-"""What methods that solve for a head share: labelled rows as a ridge regression reads them, what
+"""What methods that solve for a head share: labeled rows as a ridge regression reads them, what
 their losses choose, and the head as the model's last layer."""
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from fallow.training.parts.ridge import (
 )
 
 # What contracts of such methods say alike.
-TOTALS = "totals over sites of products of labelled rows and labels"
+TOTALS = "totals over sites of products of labeled rows and labels"
 LEFT_OUT = "totals over sites of losses on rows that a head has not seen"
 MISSING = "stops: all exchanges are over the same rows; a resumed run asks again"
 PARTS_SHOW = (
-    "the coordinator sees the products of each site's labelled rows: those of one row "
+    "the coordinator sees the products of each site's labeled rows: those of one row "
     "are that row with its label, and those of a few rows say what these have in common"
 )
 CLOSES_SHOW = (
@@ -48,16 +48,16 @@ SETTINGS = {"model": "linear", "encoder": "auto", "rounds": 1, "score_rounds": 1
 FEW = 2  # rows: with fewer, no row can be left out
 
 
-class Labelled(NamedTuple):
-    """The labelled rows of a site: z (n, D), y (n, C) one-hot or (n, 1), s (n,)."""
+class Labeled(NamedTuple):
+    """The labeled rows of a site: z (n, D), y (n, C) one-hot or (n, 1), s (n,)."""
 
     z: Tensor
     y: Tensor
     s: Tensor
 
 
-class LabelledRows(Protocol):
-    """As `Labelled`; rows need not be in memory."""
+class LabeledRows(Protocol):
+    """As `Labeled`; rows need not be in memory."""
 
     @property
     def z(self) -> Rows: ...
@@ -67,8 +67,8 @@ class LabelledRows(Protocol):
     def s(self) -> Tensor: ...
 
 
-class LabelledBlocks(NamedTuple):
-    """The labelled rows of a site, of which some are in memory at a time."""
+class LabeledBlocks(NamedTuple):
+    """The labeled rows of a site, of which some are in memory at a time."""
 
     z: Rows
     y: Rows
@@ -77,8 +77,8 @@ class LabelledBlocks(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class LabelledFeatures:
-    """The labelled rows of a site as vectors, (n, D), read from the view some at a time."""
+class LabeledFeatures:
+    """The labeled rows of a site as vectors, (n, D), read from the view some at a time."""
 
     view: View
     width: int
@@ -91,7 +91,7 @@ class LabelledFeatures:
         return len(self.view.labels)
 
     def blocks(self, size: int) -> Iterator[Tensor]:
-        for rows in self.view.blocks("labelled", size):
+        for rows in self.view.blocks("labeled", size):
             yield rows.flatten(1)
 
 
@@ -136,32 +136,30 @@ class Choice(NamedTuple):
 # -- at a site ------------------------------------------------------------------------------------
 
 
-def labelled_rows(
+def labeled_rows(
     view: View, z: Tensor, weights: Tensor | None, *, is_weighted: bool
-) -> Labelled:
-    """The labelled rows with their features ``z`` (n, D): one-hot classes or numbers, and weights.
+) -> Labeled:
+    """The labeled rows with their features ``z`` (n, D): one-hot classes or numbers, and weights.
     ``weights`` (C,) are those of classes, ``is_weighted`` says whether the query's count."""
     s = _row_weights(view, weights, is_weighted=is_weighted)
     if not view.classes:
-        return Labelled(z, view.labels.double()[:, None], s)
-    return Labelled(z, one_hot(view.labels, view.classes).double(), s)
+        return Labeled(z, view.labels.double()[:, None], s)
+    return Labeled(z, one_hot(view.labels, view.classes).double(), s)
 
 
-def read_labelled(
-    view: View, weights: Tensor | None, *, is_weighted: bool
-) -> LabelledBlocks:
-    """What `labelled_rows` gives of the rows themselves, for a linear model of them, with a block of
+def read_labeled(view: View, weights: Tensor | None, *, is_weighted: bool) -> LabeledBlocks:
+    """What `labeled_rows` gives of the rows themselves, for a linear model of them, with a block of
     rows in memory at a time."""
     shapes = dict(view.layout.params)
-    z = LabelledFeatures(view, width=shapes["head.weight"][1])
+    z = LabeledFeatures(view, width=shapes["head.weight"][1])
     s = _row_weights(view, weights, is_weighted=is_weighted)
     if not view.classes:
-        return LabelledBlocks(z, view.labels.double()[:, None], s)
-    return LabelledBlocks(z, OneHot(view.labels, view.classes), s)
+        return LabeledBlocks(z, view.labels.double()[:, None], s)
+    return LabeledBlocks(z, OneHot(view.labels, view.classes), s)
 
 
 def _row_weights(view: View, weights: Tensor | None, *, is_weighted: bool) -> Tensor:
-    """The weight of each labelled row, (n,): the query's, times that of its class."""
+    """The weight of each labeled row, (n,): the query's, times that of its class."""
     if is_weighted:
         s = view.weights.double()
     else:
@@ -171,7 +169,7 @@ def _row_weights(view: View, weights: Tensor | None, *, is_weighted: bool) -> Te
     return s
 
 
-def totals_of(rows: LabelledRows, centre: Tensor | None = None) -> Answer:
+def totals_of(rows: LabeledRows, centre: Tensor | None = None) -> Answer:
     """What a site adds to the totals of all; ``centre`` (D,) is taken off the features first."""
     return {
         **add_up(rows.z, rows.y, rows.s, centre),
@@ -181,7 +179,7 @@ def totals_of(rows: LabelledRows, centre: Tensor | None = None) -> Answer:
 
 
 def losses_of(
-    rows: LabelledRows, path: Path, penalties: list[float], *, is_class: bool
+    rows: LabeledRows, path: Path, penalties: list[float], *, is_class: bool
 ) -> Answer:
     """What heads of these λ lose on the rows without having seen them.
 
@@ -191,7 +189,7 @@ def losses_of(
     return {**losses(path, rows.z, rows.y, rows.s, penalties, is_class=is_class)}
 
 
-def check_path(rows: LabelledRows, path: Path) -> None:
+def check_path(rows: LabeledRows, path: Path) -> None:
     """Raise Refusal unless the path has the shapes of one of these rows, in finite numbers."""
     size = rows.z.shape[1]
     shapes = {"e": (size,), "u": (size, size), "ub": (size, rows.y.shape[1])}

@@ -1,4 +1,4 @@
-"""The linear model of all sites: columns of length 1 over labelled rows, and the way back."""
+"""The linear model of all sites: columns of length 1 over labeled rows, and the way back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TINY = 1e-12  # a column whose spread is smaller than that part of its mean is c
 
 
 class Scaled(NamedTuple):
-    """How columns are centred and scaled to length 1 over the labelled rows."""
+    """How columns are centred and scaled to length 1 over the labeled rows."""
 
     mean: Tensor  # (d,) what is taken off each column
     unit: Tensor  # (k,) what it is then multiplied by, 0 for a constant one; k is d + 1

@@ -28,11 +28,11 @@ from fallow.training.parts.heads import (
     PARTS_SHOW,
     SETTINGS,
     TOTALS,
-    Labelled,
+    Labeled,
     check_linear_model,
     choose_left_out,
     flatten_head,
-    labelled_rows,
+    labeled_rows,
     losses_of,
     note_choice,
     penalties_of,
@@ -67,9 +67,11 @@ class ClosedFormHeads:
     query gave them.  shown: as in `ClosedForm`.
 
     >>> import fallow as fl
-    >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
+    >>> federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
     >>> few = {"encoder": "convolution:filters=16", "cycles": 1}
-    >>> run = fl.run(world, fl.Margin(), fl.ClosedFormHeads(), test="own", **few)
+    >>> run = fl.run(
+    ...     federation, fl.Margin(), training=fl.ClosedFormHeads(), test="own", **few
+    ... )
     >>> run.model.keys() == {"site-0", "site-1", "site-2", "site-3"}
     True
 
@@ -145,11 +147,11 @@ class ClosedFormHeads:
     # -- site half --------------------------------------------------------------------------
 
     def totals(self, view: View) -> Answer:
-        return totals_of(self.labelled(view))
+        return totals_of(self.labeled(view))
 
     def left_out(self, view: View, **path: Tensor) -> Answer:
         """What heads of the ``path`` say of each row without having seen it."""
-        rows = self.labelled(view)
+        rows = self.labeled(view)
         penalties = penalties_of(self.penalty)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
 
@@ -157,7 +159,7 @@ class ClosedFormHeads:
         self, view: View, penalty: float, temperature: float, **totals: Tensor
     ) -> Answer:
         """The site's head, with the κ that answers its own rows best when each is left out."""
-        rows = self.labelled(view)
+        rows = self.labeled(view)
         all_sites = Totals(**totals)
         own = centred(add_up(rows.z, rows.y, rows.s))
 
@@ -176,17 +178,17 @@ class ClosedFormHeads:
             "copies": COPIES[best],
         }
 
-    def labelled(self, view: View) -> Labelled:
+    def labeled(self, view: View) -> Labeled:
         check_linear_model(view)
-        z = view.rows("labelled").flatten(1)
-        return labelled_rows(view, z, None, is_weighted=self.weighted)
+        z = view.rows("labeled").flatten(1)
+        return labeled_rows(view, z, None, is_weighted=self.weighted)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         own = memory.get("head", state)
         return {name: own[name] for name in ("w", "stats")}
 
 
-def squared_loss(found: Solved, rows: Labelled, copies: float) -> float:
+def squared_loss(found: Solved, rows: Labeled, copies: float) -> float:
     """Σ s |y - left out|² over a site's rows, each of which the totals hold 1 + κ times."""
     lost = 0.0
     s = rows.s * (1 + copies)

@@ -86,9 +86,9 @@ class DPFL(StepTraining):
     once, ``resampled`` in every round; ``full`` averages everyone in reach, whatever the budget.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> two = fl.DPFL(budget=2)  # itself and one more
-    >>> fl.run(world, training=two, model="mlp", cycles=0, rounds=4, validation=0.3)
+    >>> fl.run(federation, training=two, model="mlp", cycles=0, rounds=4, validation=0.3)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
 
     Notes

@@ -32,8 +32,8 @@ class FedAvgFT(StepTraining):
     what the site deploys.  Beside FedAvg it costs the epochs of two rounds.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, training=fl.FedAvgFT(), model="mlp", cycles=0, rounds=5)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(federation, training=fl.FedAvgFT(), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
 
@@ -90,8 +90,8 @@ class FedProxFT(StepTraining):
     ``tune_prox`` keeps the pull while tuning, towards the model that tuning starts from.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, training=fl.FedProxFT(mu=0.5), model="mlp", cycles=0, rounds=5)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(federation, training=fl.FedProxFT(mu=0.5), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
 
     Notes

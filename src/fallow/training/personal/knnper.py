@@ -1,5 +1,5 @@
 """kNN-Per (Marfoq, Neglia, Kameni, Vidal, 2022), Algorithm 1: beside the common model every site
-asks the nearest of its own labelled rows."""
+asks the nearest of its own labeled rows."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ CHUNK = 1024  # rows whose distances are held at a time
 class KNNPer(StepTraining):
     """FedAvg; a site predicts λ p_knn + (1 - λ) softmax(f(x)).
 
-    p_knn(c) is the share of class c among the k nearest labelled rows, each weighted by
+    p_knn(c) is the share of class c among the k nearest labeled rows, each weighted by
     exp(-d / (D σ)): d is the squared distance between features, D their number.  A site with fewer
     rows than k asks all of them; one without labels only the model.  Training costs what FedAvg
     costs.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, training=fl.KNNPer(k=3), model="mlp", cycles=0, rounds=5)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(federation, training=fl.KNNPer(k=3), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
 
     Notes
     -----
-    Outputs are log-probabilities, so that their softmax is the mixture.  Every labelled row is
+    Outputs are log-probabilities, so that their softmax is the mixture.  Every labeled row is
     stored.  ``kernel="softmax_of_sums"`` is what a public code of a later comparison runs: weights
     exp(-d), and a softmax of their sums over the classes in place of shares; far rows then say
     nothing.
@@ -88,7 +88,7 @@ class KNNPer(StepTraining):
         z, outputs = view.look(state, rows)
         p = outputs.softmax(1)
         if len(view.labels):
-            stored, _ = view.look(state, view.rows("labelled"))
+            stored, _ = view.look(state, view.rows("labeled"))
             votes = one_hot(view.labels, view.classes).to(p.dtype)
             near = [self.neighbours(part, stored, votes) for part in torch.split(z, CHUNK)]
             p = self.weight * torch.cat(near) + (1 - self.weight) * p

@@ -31,8 +31,10 @@ class PerFedAvg(StepTraining):
     all but as local training left it (``"after_local"``).
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, training=fl.PerFedAvg(inner=0.1), model="mlp", cycles=0, rounds=5)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(
+    ...     federation, training=fl.PerFedAvg(inner=0.1), model="mlp", cycles=0, rounds=5
+    ... )
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
 
     Notes

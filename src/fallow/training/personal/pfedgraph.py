@@ -36,8 +36,10 @@ class PFedGraph(StepTraining):
     α -> 0 leaves every site alone.  The server sees each model: it compares them.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
-    >>> fl.run(world, training=fl.PFedGraph(alpha=0.5), model="mlp", cycles=0, rounds=5)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(
+    ...     federation, training=fl.PFedGraph(alpha=0.5), model="mlp", cycles=0, rounds=5
+    ... )
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
 
     Notes

@@ -60,7 +60,7 @@ async function look() {
     if (bar) Object.assign(bar, { max: news.asked || 1, value: news.done });
     tell(waits === undefined ? changed(news) : "");
   } catch {
-    tell("The labelling page has stopped or was started anew. Saved labels are safe. Open the address that 'fallow label' prints.");
+    tell("The labeling page has stopped or was started anew. Saved labels are safe. Open the address that 'fallow label' prints.");
   }
   return setTimeout(look, EVERY);
 }

@@ -1,6 +1,6 @@
 """What public codes ran where it is not what their papers say: for reproduction, never a default.
 
-A study names one with its package: ``fallow compare demo --query ahfal,fallow.compat:RatioAHFAL``.
+A study names one with its package: ``fallow compare demo --strategy ahfal,fallow.compat:RatioAHFAL``.
 """
 
 from fallow.papers.ahfal.codes.ahfal import RatioAHFAL

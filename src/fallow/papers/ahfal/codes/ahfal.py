@@ -14,9 +14,9 @@ from fallow.core.types import Answer
 from fallow.core.view import Picks, Release, View
 from fallow.models.scores import entropy
 from fallow.papers.ahfal.codes.ratio import allocate, spill
-from fallow.queries.ahfal import AHFAL, AT_TAU, interleave, moments
-from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import rank_rows
+from fallow.strategies.ahfal import AHFAL, AT_TAU, interleave, moments
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import rank_rows
 
 
 @final
@@ -25,9 +25,9 @@ class RatioAHFAL:
     """AHFAL with the class budgets and the routing of its public code.  For reproduction only.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(
-    ...     world,
+    ...     federation,
     ...     "fallow.compat:RatioAHFAL",
     ...     training="fedavg",
     ...     model="mlp",
@@ -38,13 +38,13 @@ class RatioAHFAL:
 
     Notes
     -----
-    What differs from `fallow.queries.AHFAL`, which follows the paper:
+    What differs from `fallow.strategies.AHFAL`, which follows the paper:
 
     * A class's budget is what brings it to the share it has over the federation (`allocate`),
       not the inverse of its count; what small buckets cannot take goes, all of it, to the open
       class with the smallest ratio.
     * ``counts="global_pseudo"``: a site does not count its true labels but what the global model
-      predicts for its labelled rows.
+      predicts for its labeled rows.
     * ``target="initial"``: the shares over the federation are those of the first labels, pooled,
       and never change.
     * ``route="either"``: both models score a row where the local *or* the global prediction is a
@@ -145,8 +145,8 @@ class RatioAHFAL:
         return spill(n, quota, held, shares, caps=caps)
 
     def count_labels(self, view: View) -> list[int]:
-        """The site's labelled rows per class, as this strategy counts them."""
+        """The site's labeled rows per class, as this strategy counts them."""
         if self.counts == "true" or not len(view.labels):
             return [int(n) for n in view.counts]
-        predicted = view.logits("global", "labelled").argmax(1)
+        predicted = view.logits("global", "labeled").argmax(1)
         return torch.bincount(predicted, minlength=view.classes).tolist()

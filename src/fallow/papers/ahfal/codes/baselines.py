@@ -14,10 +14,10 @@ from fallow.core.types import State
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
 from fallow.papers.ahfal.codes.kmeans import k_means
-from fallow.queries.base import Budget, Memo, orders
-from fallow.queries.feal import FEAL
-from fallow.queries.logo import take_in_turn
-from fallow.queries.parts import rank_rows, top
+from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.feal import FEAL
+from fallow.strategies.logo import take_in_turn
+from fallow.strategies.parts import rank_rows, top
 
 CHUNK = 256  # rows whose pixel gradients are taken at once
 
@@ -28,9 +28,9 @@ class PixelBADGE:
     """k-means on gradients by input pixels, where BADGE stands.  For reproduction only.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(
-    ...     world,
+    ...     federation,
     ...     "fallow.compat:PixelBADGE",
     ...     training="fedavg",
     ...     model="mlp",
@@ -41,7 +41,7 @@ class PixelBADGE:
 
     Notes
     -----
-    What differs from `fallow.queries.BADGE`: the gradient is that of the largest logit with respect
+    What differs from `fallow.strategies.BADGE`: the gradient is that of the largest logit with respect
     to the *pixels*, not that of the loss with respect to the last layer; clusters come from a full
     k-means with ten starts, not from k-means++ seeding; of each cluster centre the nearest row is
     picked.  The code runs under mixed precision and with one fixed seed; here neither.  Where
@@ -101,9 +101,9 @@ class PlainFEAL:
     """FEAL's query on networks trained with cross-entropy.  For reproduction only.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(
-    ...     world,
+    ...     federation,
     ...     "fallow.compat:PlainFEAL",
     ...     training="fedavg",
     ...     model="mlp",
@@ -114,7 +114,7 @@ class PlainFEAL:
 
     Notes
     -----
-    The query is that of `fallow.queries.FEAL`; what differs is what stands before it.  FEAL trains
+    The query is that of `fallow.strategies.FEAL`; what differs is what stands before it.  FEAL trains
     its models to give evidence, and AHFAL's code does not: it reads relu(logit) + 1 of any network.
     The name tells the two apart in tables: ``feal@training=evidential`` is the method itself.
     """
@@ -142,9 +142,9 @@ class PlainLoGo:
     """LoGo without its gradients and its model from scratch.  For reproduction only.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(
-    ...     world,
+    ...     federation,
     ...     "fallow.compat:PlainLoGo",
     ...     training="fedavg",
     ...     model="mlp",
@@ -155,7 +155,7 @@ class PlainLoGo:
 
     Notes
     -----
-    What differs from `fallow.queries.LoGo`: k-means (ten starts) runs on the plain features, not
+    What differs from `fallow.strategies.LoGo`: k-means (ten starts) runs on the plain features, not
     scaled by how unsure the prediction is; the local model is that of the last round.  Of each
     cluster the row most uncertain by the global model is picked, as there.
     """
@@ -193,9 +193,9 @@ class PlainNoise:
     """The rows whose features move most when weights are shaken.  For reproduction only.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(
-    ...     world,
+    ...     federation,
     ...     "fallow.compat:PlainNoise",
     ...     training="fedavg",
     ...     model="mlp",

@@ -13,8 +13,8 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.types import Answer, Value
 from fallow.core.view import Picks, View
-from fallow.queries.base import Budget, Memo, orders
-from fallow.queries.parts import top
+from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.parts import top
 
 
 @final
@@ -23,9 +23,9 @@ class NaNKSAS:
     """KSAS whose tilt by log 0 makes a query random, as in public code.  For reproduction only.
 
     >>> import fallow as fl
-    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(
-    ...     world,
+    ...     federation,
     ...     "fallow.compat:NaNKSAS",
     ...     training="fedavg",
     ...     model="mlp",
@@ -36,7 +36,7 @@ class NaNKSAS:
 
     Notes
     -----
-    What differs from `fallow.queries.KSAS`, which removes a class that a site has no label of:
+    What differs from `fallow.strategies.KSAS`, which removes a class that a site has no label of:
 
     * The tilt adds log n_c = -inf to both logits; PyTorch's divergence is then 0 · inf, NaN, for
       every row of the site, and the order of rows is arbitrary.  Here it is drawn from a named
@@ -45,7 +45,7 @@ class NaNKSAS:
       class then stays random for the whole run.
 
     The notes of each cycle say at how many sites this was so: ``nan_sites``.  The counts are kept
-    by the server half, because a site forgets a cycle's memory; so, unlike `fallow.queries.KSAS`,
+    by the server half, because a site forgets a cycle's memory; so, unlike `fallow.strategies.KSAS`,
     it sees every site's counts, and secure sums are out.
     """
 

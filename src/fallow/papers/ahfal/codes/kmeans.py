@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fallow.queries.parts.kmeans import in_one_thread
+from fallow.strategies.parts.kmeans import in_one_thread
 
 STARTS = 10
 

@@ -1,0 +1,117 @@
+"""ACS-FW (Pinsler et al., 2019), Algorithm 1: a batch that stands for the whole pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.products import place
+from fallow.core.view import Picks, View
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import (
+    SIGMA,
+    TIED,
+    LastLayer,
+    check_sigma,
+    first_best,
+    order_ties,
+    refuse_classes,
+)
+
+ROUNDING = 1e-12  # of a squared length: what is closer is the same place
+
+
+@final
+@dataclass(frozen=True)
+class ACSFW:
+    """Active Bayesian coresets by Frank-Wolfe: rows of which a weighted sum of log-likelihoods is
+    close to the sum over the pool.
+
+    >>> import fallow as fl
+    >>> pool = [[1.0, 0.0], [1.1, 0.0], [0.0, 3.0], [0.1, 3.0]]
+    >>> labeled = ([[0.0, 0.0]], [0.5])
+    >>> fl.select(pool, fl.ACSFW(), labeled=labeled, n=2)
+    array([3, 1])
+
+    Notes
+    -----
+    The inner product of two log-likelihoods is the paper's weighted Fisher one for a linear output:
+    k(x, x̃) = φ'φ̃ · φ'Mφ̃ up to a factor, with φ = (embed(x), 1).  No matrix of all pairs of rows
+    is built.  The paper may come back to a row and then buys fewer;
+    here a row that was picked is not picked again (as in Holzmüller et al., 2023, whose noise and
+    scale are used).  For classes the inner products are others: refused.  Equal scores are
+    broken at random.  Rows whose features are not finite come last.
+    """
+
+    model: Literal["local", "global"] = "local"
+    sigma: float = SIGMA  # σ
+
+    contract: ClassVar[Contract] = Contract(
+        title="ACS-FW",
+        paper="Bayesian Batch Active Learning as Sparse Subset Approximation",
+        year=2019,
+        authors="Pinsler, Robert and Gordon, Jonathan and "
+        "Nalisnick, Eric and Hernández-Lobato, José Miguel",
+        keep={"select": "number of picks"},
+        needs=("local",),
+        regression=True,
+        classes=False,
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_sigma(self)
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        refuse_classes(self, view)
+        rows = LastLayer.of(view, self.model)
+        posterior = rows.posterior(self.sigma)
+        return rows.picks(frank_wolfe(rows.pool, posterior.pool, n, view.stream("ties")), n)
+
+
+def frank_wolfe(
+    x: Tensor, z: Tensor, n: int, ties: torch.Generator | None = None
+) -> Tensor:
+    """``min(n, m)`` rows, for the kernel k = (x x')(z z').  x, z: (m, k).
+
+    With L the sum of all log-likelihoods and L(w) that of the picks: u, v are the inner products of
+    each row with L and L(w), s = |L(w)|², t = <L(w), L>.  Rows of length 0 come last.
+    """
+    length = (x.square().sum(1) * z.square().sum(1)).sqrt()  # σ_n of the paper
+    is_free = length > 0
+    total = float(length.sum())
+    x_there = place(x)
+    z_there = place(z)
+    u = ((x @ (x.T @ z)) * z).sum(1)
+    v = torch.zeros_like(length)
+    s = 0.0
+    t = 0.0
+    order = order_ties(len(length), ties)
+    picks: list[int] = []
+    for _ in range(min(n, int(is_free.sum()))):
+        f = first_best(((u - v) / length).masked_fill(~is_free, -torch.inf), order, TIED)
+        a = total / float(length[f])  # the weight of row f, were it the only pick
+        u_f = float(u[f])
+        v_f = float(v[f])
+        far = total**2 - 2 * a * v_f + s  # |a L_f - L(w)|²
+        step = 0.0  # γ, by exact line search; 0 where a L_f and L(w) are the same place
+        if far > ROUNDING * total**2:
+            step = (a * (u_f - v_f) + s - t) / far
+        s = (1 - step) ** 2 * s + 2 * (1 - step) * step * a * v_f + (step * total) ** 2
+        t = (1 - step) * t + step * a * u_f
+        along_x = (x_there @ x_there[f]).cpu()
+        along_z = (z_there @ z_there[f]).cpu()
+        v = (1 - step) * v + step * a * along_x * along_z
+        is_free[f] = False
+        picks.append(f)
+    rest = (length == 0).nonzero()[:, 0]
+    return torch.cat([torch.tensor(picks, dtype=torch.int64), rest])[:n]

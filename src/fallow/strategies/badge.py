@@ -1,0 +1,84 @@
+"""BADGE (Ash et al., 2020), Algorithm 1: k-means++ on gradients of the last layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import (
+    SIGMA,
+    Features,
+    LastLayer,
+    check_sigma,
+    k_means_pp,
+    pick_by_gradient,
+)
+
+
+@final
+@dataclass(frozen=True)
+class BADGE:
+    """Rows whose gradient, for the predicted label, is large and unlike the others'.
+
+    >>> import fallow as fl
+    >>> outputs = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
+    >>> fl.select([[0.0], [1.0], [2.0]], fl.BADGE(), outputs=outputs, n=1)
+    array([2])
+
+    Notes
+    -----
+    Gradients stay in their factors: memory is that of predictions and features.  The first pick is
+    the row with the largest gradient, and a pick is never drawn again.  Rows whose gradient is not
+    finite come last.
+
+    With numbers to predict the gradient is 0 for the predicted one.  There it is the form of
+    Holzmüller et al. (2023): distances are those under the posterior of the last layer, given the
+    labeled rows and noise ``sigma``, and the first pick is uniform.
+    """
+
+    model: Literal["local", "global"] = "local"
+    sigma: float = SIGMA  # σ, for numbers only
+
+    contract: ClassVar[Contract] = Contract(
+        title="BADGE",
+        paper="Deep Batch Active Learning by Diverse, Uncertain Gradient Lower Bounds",
+        year=2020,
+        authors="Ash, Jordan T. and Zhang, Chicheng and "
+        "Krishnamurthy, Akshay and Langford, John and Agarwal, Alekh",
+        keep={"select": "number of picks"},
+        needs=("local",),
+        draws=True,
+        regression=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_sigma(self)
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        if view.classes:
+            return self.pick_for_classes(view, n)
+        return self.pick_for_numbers(view, n)
+
+    def pick_for_classes(self, view: View, n: int) -> Picks:
+        p = view.logits(self.model).double().softmax(1)
+        z = view.embed(self.model)
+        ties = view.stream("ties")
+        draw = view.stream("select")
+        return Picks(pick_by_gradient(p, z, n, ties, draw))
+
+    def pick_for_numbers(self, view: View, n: int) -> Picks:
+        rows = LastLayer.of(view, self.model).posterior(self.sigma)
+        draw = view.stream("select")
+        first = int(torch.randint(len(rows.pool), (1,), generator=view.stream("first")))
+        return rows.picks(k_means_pp(Features.of(rows.pool), n, draw, first), n)

@@ -1,0 +1,113 @@
+"""BALD (Houlsby et al., 2011) with dropout at query time (Gal, Islam, Ghahramani, 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Generator, Tensor
+from torch.nn.functional import linear
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import top
+
+DROPPED = 0.5  # share of the features, where the model has no dropout of its own
+
+
+@final
+@dataclass(frozen=True)
+class BALD:
+    """Largest H(mean P) - mean H(P) over a committee: its members are sure, and disagree.
+
+    The committee is ``passes`` passes with dropout through one model, or with ``ensemble`` the
+    local and the global model, which draws nothing and reads no ``model``.
+
+    >>> import fallow as fl
+    >>> outputs = {
+    ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
+    ...     "global": [[0.2, 0.8], [0.5, 0.5], [0.4, 0.6]],
+    ... }
+    >>> labeled = ([[0.5], [8.0]], [0, 1])
+    >>> pool = [[0.0], [1.0], [9.0]]
+    >>> fl.select(pool, fl.BALD(ensemble=True), labeled=labeled, outputs=outputs, n=1)
+    array([0])
+
+    Notes
+    -----
+    Without dropout all passes are equal and the score is 0.  So a model that has no dropout layers
+    gets dropout of half its features before the classifier, at query time alone.  Batch norm
+    always stays in evaluation mode: in training mode it would score batches, and forget what it
+    knows.  A site without labels has the global model twice in its ensemble: its picks are random.
+    AHFAL's mixed score reads one prediction per model, so BALD is none of its scores.
+    """
+
+    model: Literal["local", "global"] = "local"
+    passes: int = 10  # T
+    ensemble: bool = False
+
+    contract: ClassVar[Contract] = Contract(
+        title="BALD",
+        paper="Deep Bayesian Active Learning with Image Data",
+        year=2017,
+        authors="Gal, Yarin and Islam, Riashat and Ghahramani, Zoubin",
+        keep={"select": "number of picks"},
+        needs=("local",),
+        draws=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if self.passes < 2:
+            raise ValueError(
+                f"BALD has {self.passes} passes, and one cannot disagree; use 2 or more"
+            )
+        if self.ensemble:
+            says = replace(BALD.contract, needs=("local", "global"), draws=False)
+            object.__setattr__(self, "contract", says)
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        return Picks(top(information(self.committee(view)), n, view.stream("ties")))
+
+    def committee(self, view: View) -> Iterator[Tensor]:
+        """The logits of each member: (m, C)."""
+        if self.ensemble:
+            return (view.logits(model) for model in ("local", "global"))
+        state = view.model(self.model)
+        draw = view.stream("dropout")
+        if view.draws:
+            rows = view.rows()
+            return (view.forward(state, rows, draw) for _ in range(self.passes))
+        z = view.embed(self.model)  # (m, d)
+        layers = view.layout.views(state["w"])
+        w = layers["head.weight"]
+        bias = layers.get("head.bias")
+        return (linear(drop_features(z, draw), w, bias) for _ in range(self.passes))
+
+
+def drop_features(z: Tensor, generator: Generator) -> Tensor:
+    """Dropout of the features z (m, d), each by itself; the mean stays."""
+    kept = torch.rand(z.shape, generator=generator, dtype=z.dtype) >= DROPPED
+    return z * kept / (1 - DROPPED)
+
+
+def information(logits: Iterable[Tensor]) -> Tensor:
+    """What the label tells of the member: H(mean P) - mean H(P), in nats.  (m, C) each -> (m,).
+
+    >>> sure, unsure = torch.tensor([[200.0, 0.0]]), torch.tensor([[0.0, 0.0]])
+    >>> information([sure, sure.flip(1)]), information([unsure, unsure])
+    (tensor([0.6931], dtype=torch.float64), tensor([0.], dtype=torch.float64))
+    """
+    members = [member.double().softmax(1) for member in logits]
+    p = torch.stack(members)  # (T, m, C)
+    of_mean: Tensor = torch.special.entr(p.mean(0)).sum(1)  # (m,)
+    of_each: Tensor = torch.special.entr(p).sum(2)  # (T, m)
+    return of_mean - of_each.mean(0)

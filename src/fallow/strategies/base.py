@@ -1,0 +1,37 @@
+"""What query strategies share, beside what every method may define (`fallow.core.methods`)."""
+
+from __future__ import annotations
+
+from dataclasses import Field, fields
+from typing import Any, ClassVar, Literal, Protocol, get_args, get_origin, get_type_hints
+
+from fallow.core.messages import To
+from fallow.core.methods import Budget, Memo
+
+__all__ = ["Budget", "Memo", "check_choices", "orders"]
+
+
+class DataclassInstance(Protocol):
+    """An instance of any dataclass, as `dataclasses.fields` takes it."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+def orders(budget: Budget) -> To:
+    """Each site's own number of picks, as the ``to`` of an exchange; sites that buy nothing are
+    not asked."""
+    return {site: {"n": n} for site, n in budget.items() if n > 0}
+
+
+def check_choices(strategy: DataclassInstance) -> None:
+    """Raise ValueError where a field that is a `Literal` holds none of its values: a misspelt
+    choice must not run as another."""
+    hints = get_type_hints(type(strategy))
+    for field in fields(strategy):
+        hint = hints[field.name]
+        known = get_args(hint)
+        value = getattr(strategy, field.name)
+        if get_origin(hint) is Literal and value not in known:
+            name = f"{type(strategy).__name__}'s {field.name}"
+            choices = ", ".join(map(repr, known))
+            raise ValueError(f"{name} is {value!r}; use one of {choices}")

@@ -1,0 +1,385 @@
+"""A strategy that learns which of several to use: each query is made by one arm, drawn by weights
+that grow with what earlier labels of that arm were worth.
+
+Exponential weights for a bandit (Auer et al., 2002), as in active learning by learning (Hsu, Lin,
+2015), which draws a strategy for each row of one pool.  Here an arm makes the whole query of all
+sites, and what it was worth is found from totals.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import ClassVar, Literal, NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from fallow.core.ask import Ask
+from fallow.core.build import build
+from fallow.core.complete import sum_of_all
+from fallow.core.contract import Contract, Operation
+from fallow.core.local import LocalTraining
+from fallow.core.methods import Query, SiteFunction, site_function
+from fallow.core.types import Answer, Value
+from fallow.core.view import Picks, Release, View
+from fallow.strategies.base import Budget, Memo, check_choices
+from fallow.strategies.parts import read_shared_features
+
+ARMS = ("typical", "coverage", "margin", "prices")
+FLOOR = 0.2  # of the probability is shared by all arms, whatever they were worth
+RATE = 2.0  # how fast weights grow with what labels were worth
+PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)  # λ, in units of the mean square of a feature
+FEW = 2  # labeled rows from which a loss is computed
+OWN = ("products", "left_out", "begin")
+"""The chooser's own verbs; all others are its arms'."""
+
+
+@final
+@dataclass(frozen=True)
+class Chooser:
+    """One of the ``arms`` makes each query.  After it, an arm is worth by how much its labels have
+    lowered the loss of a head in closed form on labeled rows that it has not seen.
+
+    Arm k is drawn with p_k = 0.8 w_k / Σ w + 0.2 / K.  When the labels of its query have come, w_k
+    is multiplied by exp(2 r / (K p_k)), r = 1 - loss / loss before, at least -1: divided by its
+    probability, what an arm is worth is the same on average however seldom it is drawn.
+
+    >>> import fallow as fl
+    >>> outputs = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
+    >>> arms = ("margin",)  # one arm alone: that strategy itself
+    >>> fl.select([[0.0], [1.0], [2.0]], fl.Chooser(arms), outputs=outputs, n=1)
+    array([1])
+
+    Notes
+    -----
+    *The loss* is that of ridge regression on one-hot classes, or numbers, with each row left out of
+    the fit in turn: with the products of all labeled rows the coordinator sends the head and the
+    inverse, from which a site knows its residuals y - z'w, each divided by 1 - z'Az.  λ is the one of
+    four with the least generalised cross-validation.
+
+    *Which rows count.*  Rows that a strategy has chosen are harder than others, and how much harder
+    depends on the strategy.  So labels whose chance to be drawn is known count alone, each by 1 /
+    its chance: with ``audit = 0.1`` a tenth of each budget is drawn uniformly and those rows say
+    what the other nine tenths were worth.  Without an audit all labeled rows count the same, which
+    favours strategies that choose easy rows.
+
+    *Who draws the arm.*  Every site adds a number that it draws; the fraction of their sum decides.
+
+    *What it costs.*  Beside the arm's own exchanges three: D (D + 1) / 2 products of features and D C
+    with classes from each site, D² numbers back to it, and the number of the arm; 1 MB and 2 MB at 512
+    features.  With one arm alone, none.
+
+    A total of one site's labeled rows may be of one row, which its products are.  So real sites
+    need secure sums, or agree to ``shown="parts"``.  Arms are strategies of Fallow in their usual
+    settings, which train no models of their own and spend each site's own budget.
+    """
+
+    arms: Sequence[str] = ARMS
+    shown: Literal["totals", "parts"] = "totals"
+
+    contract: ClassVar[Contract] = Contract(
+        title="Chooser among strategies",
+        short="Chooser",
+        keep={"begin": "number of tensors kept"},
+        sum={
+            "products": "totals over sites of products of labeled rows and labels",
+            "left_out": "totals over sites of losses on left-out labeled rows, by their chance",
+        },
+        draws=True,
+        local_dp=False,  # totals of features leave without noise
+        waits=("products", "left_out"),
+        missing="stops: what labels are worth is said of all sites; a resumed run asks again",
+        options=("audit",),
+        regression=False,  # but with other arms: `join_contracts`
+        parts_show="the coordinator sees products of each site's labeled rows, and those of one row "
+        "are that row",
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if isinstance(self.arms, str) or not self.arms:
+            raise ValueError(
+                f"Chooser's arms are {self.arms!r}; list names of strategies, such as {list(ARMS)}"
+            )
+        object.__setattr__(self, "arms", tuple(self.arms))
+        if len(set(self.arms)) < len(self.arms):
+            raise ValueError(f"Chooser's arms {list(self.arms)} name a strategy twice")
+        object.__setattr__(self, "contract", join_contracts(self.arms))
+
+    # -- server half ------------------------------------------------------------------------
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        memos = dict(memo.get("arms", {}))
+        if len(self.arms) == 1:
+            done = find_arm(self.arms[0]).query(ask, budget, memos.get(self.arms[0], {}))
+            return {"arms": {self.arms[0]: done}, "notes": done.get("notes", {})}
+
+        total = sum_of_all(ask, "products")
+        loss = self.find_loss(ask, total)
+        logs = self.learn(memo, loss)  # (K,) of weights
+        chances = mix(logs)
+        k = draw_arm(chances, float(total["draw"]))
+        arm = self.arms[k]
+        ask.keep("begin", arm=k)
+        memos[arm] = find_arm(arm).query(ask, budget, memos.get(arm, {}))
+        shown = {
+            "arm": arm,
+            "chances": dict(zip(self.arms, chances.tolist(), strict=True)),
+            "loss": loss,
+        }
+        return {
+            "arms": memos,
+            "weights": logs.tolist(),
+            "last": {"arm": k, "chance": float(chances[k]), "loss": loss},
+            "notes": {**memos[arm].get("notes", {}), **shown},
+        }
+
+    def learn(self, memo: Memo, loss: float | None) -> Tensor:
+        """The logarithm of each weight, (K,), when the labels of the last query have come."""
+        logs = torch.zeros(len(self.arms), dtype=torch.float64)
+        if "weights" in memo:
+            logs = torch.tensor(memo["weights"], dtype=torch.float64)
+        last = memo.get("last")
+        if last is None or loss is None or not last["loss"]:
+            return logs
+        worth = max(1 - loss / last["loss"], -1.0)
+        logs[last["arm"]] += RATE * worth / (len(self.arms) * last["chance"])
+        return logs
+
+    def find_loss(self, ask: Ask, total: Mapping[str, Tensor]) -> float | None:
+        """The mean loss on rows that were left out; None where too few rows have a label."""
+        rows = round(float(total["rows"]))
+        if rows < FEW:
+            return None
+        head = solve(fold(total["products"]), total["cross"], float(total["squares"]), rows)
+        told = sum_of_all(ask, "left_out", inverse=head.inverse, weight=head.weight)
+        if float(told["known"]) > FEW - 0.5:
+            return float(told["loss_known"] / told["by_chance"])
+        return float(told["loss"] / rows)
+
+    # -- site half --------------------------------------------------------------------------
+
+    def products(self, view: View) -> Answer:
+        """Products of labeled rows with one another, as an upper triangle, and with labels."""
+        z, y = read_labeled(view)
+        row, column = torch.triu_indices(z.shape[1], z.shape[1])
+        drawn = torch.rand((), generator=view.stream("arm"), dtype=torch.float64)
+        return {
+            "products": (z.T @ z)[row, column],
+            "cross": z.T @ y,
+            "squares": y.square().sum(),
+            "rows": float((z[:, -1] > 0).sum()),
+            "draw": drawn,
+        }
+
+    def left_out(self, view: View, inverse: Tensor, weight: Tensor) -> Answer:
+        """Squared residuals of labeled rows, each left out of the fit; of those whose chance to be
+        drawn is known by 1 / that."""
+        z, y = read_labeled(view)
+        leverage = ((z @ inverse) * z).sum(1).clamp(0, 1 - 1e-6)
+        residual = (y - z @ weight) / (1 - leverage[:, None])
+        loss = residual.square().sum(1)  # (n,)
+        is_there = z[:, -1] > 0
+        is_known = is_there & view.chances.isfinite()
+        stands_for = 1 / view.chances[is_known]
+        return {
+            "loss": loss[is_there].sum(),
+            "loss_known": stands_for @ loss[is_known],
+            "by_chance": stands_for.sum(),
+            "known": float(is_known.sum()),
+        }
+
+    def begin(self, view: View, arm: int) -> Answer:
+        return {"arm": torch.tensor(arm)}
+
+    def __getattr__(self, name: str) -> SiteFunction:
+        """A function of the arm that makes this query: the chooser's contract lists those of all."""
+        if name.startswith("_") or name not in self.contract.verbs:
+            raise AttributeError(f"Chooser has no {name!r}")
+        return partial(self.answer_as_arm, name)
+
+    def answer_as_arm(
+        self, verb: str, view: View, **sent: Value
+    ) -> Answer | Picks | Release:
+        """What the arm of this query says."""
+        at = 0
+        if len(self.arms) > 1:
+            if "begin" not in view.memory:
+                raise ValueError(
+                    f"site {view.site} was asked for {verb!r} and not told which strategy makes this "
+                    "query: start the query anew"
+                )
+            at = int(view.memory["begin"]["arm"])
+        if not 0 <= at < len(self.arms):
+            raise ValueError(f"arm {at} is none of the {len(self.arms)} of this study")
+        return site_function(find_arm(self.arms[at]), verb)(view, **sent)
+
+
+@lru_cache
+def find_arm(name: str) -> Query:
+    """The strategy of Fallow with this name, in its usual settings.
+
+    It is looked up by name among what the package of this module exports, as a recipe's is; no
+    other module is ever imported for a name.  Raises ValueError for any other name.
+    """
+    arm: Query = build(sys.modules[__package__], name)
+    return arm
+
+
+def join_contracts(arms: Sequence[str]) -> Contract:
+    """What a chooser among these arms may ask.
+
+    Raises ValueError for an arm that cannot be one, and for two that ask for the same thing in
+    different ways.
+    """
+    contracts = {name: find_arm(name).contract for name in arms}
+    for name, contract in contracts.items():
+        why = why_no_arm(find_arm(name))
+        if why:
+            raise ValueError(f"{name!r} can be no arm of Chooser: {why}")
+        for other, others in contracts.items():
+            for verb in contract.verbs:
+                if verb in others.verbs and others.refusal(verb, kind_of(contract, verb)):
+                    raise ValueError(
+                        f"{name} and {other} ask for {verb!r} in different ways"
+                    )
+    if len(arms) == 1:
+        (only,) = contracts.values()
+        return replace(only, title=f"Chooser: {only.title}", short="", aliases=(), verbs={})
+
+    own = Chooser.contract
+    sums = dict(own.sum)
+    eachs: dict[str, str] = {}
+    keeps = dict(own.keep)
+    often: dict[str, int] = {}
+    needs: list[str] = []
+    waits = list(own.waits)
+    for contract in contracts.values():
+        waits += contract.waits
+        sums |= contract.sum
+        eachs |= contract.each
+        keeps |= contract.keep
+        needs += [each for each in contract.needs if each not in needs]
+        for verb, times in contract.often.items():
+            often[verb] = max(times, often.get(verb, 0))
+    shown = [own.parts_show]
+    shown += [each.parts_show for each in contracts.values() if each.parts_show]
+    return replace(
+        own,
+        verbs={},
+        sum=sums,
+        each=eachs,
+        keep=keeps,
+        often=often,
+        waits=waits,
+        needs=needs,
+        cohort=max(each.cohort for each in contracts.values()),
+        secure_sum=all(each.secure_sum for each in contracts.values()),
+        regression=all(takes_numbers(each) for each in contracts.values()),
+        classes=all(each.classes for each in contracts.values()),
+        parts_show="; ".join(dict.fromkeys(shown)),
+    )
+
+
+def why_no_arm(arm: Query) -> str:
+    """Why a strategy cannot be an arm; "" where it can."""
+    contract = arm.contract
+    if any(verb in OWN for verb in contract.verbs):
+        return "its site functions have names that the chooser uses"
+    if isinstance(arm, LocalTraining) or contract.models or contract.relay:
+        return "it trains models of its own, or sends something from site to site"
+    if contract.local_source != "last_round":
+        return "it wants local models that are trained anew"
+    if contract.simulator_only or contract.one_pass or contract.budget_of != "site":
+        return "it does not choose cycle by cycle within each site's budget"
+    return ""
+
+
+def kind_of(contract: Contract, verb: str) -> Operation:
+    """The operation by which a contract lets a verb be asked."""
+    return next(kind for kind, words in contract.asked.items() if verb in words)
+
+
+def takes_numbers(contract: Contract) -> bool:
+    """Whether a strategy works where numbers are predicted."""
+    if contract.regression is None:
+        return not contract.needs
+    return contract.regression
+
+
+def mix(logs: Tensor) -> Tensor:
+    """Probabilities of arms from the logarithms of their weights: (K,) -> (K,), summing to 1.
+
+    >>> mix(torch.tensor([0.0, 0.0])).tolist()
+    [0.5, 0.5]
+    """
+    return (1 - FLOOR) * logs.softmax(0) + FLOOR / len(logs)
+
+
+def draw_arm(chances: Tensor, drawn: float) -> int:
+    """Which arm the fraction of a number stands for.
+
+    >>> draw_arm(torch.tensor([0.25, 0.75]), 3.2), draw_arm(torch.tensor([0.25, 0.75]), 7.9)
+    (0, 1)
+    """
+    fraction = drawn - math.floor(drawn)
+    return min(int((chances.cumsum(0) <= fraction).sum()), len(chances) - 1)
+
+
+def read_labeled(view: View) -> tuple[Tensor, Tensor]:
+    """Labeled features with a 1 behind them, (n, D + 1), and one-hot classes or numbers, (n, C);
+    both 0 for a row that is not finite.  float64."""
+    x = read_shared_features(view, "labeled").double()
+    z = torch.cat([x, torch.ones_like(x[:, :1])], 1)
+    if view.classes:
+        y = one_hot(view.labels.long(), view.classes).double()
+    else:
+        y = view.labels.double()[:, None]
+    is_finite = z.isfinite().all(1, keepdim=True)
+    return z.masked_fill(~is_finite, 0.0), y.masked_fill(~is_finite, 0.0)
+
+
+def fold(triangle: Tensor) -> Tensor:
+    """The symmetric matrix of an upper triangle: (k (k + 1) / 2,) -> (k, k)."""
+    k = round(((8 * len(triangle) + 1) ** 0.5 - 1) / 2)
+    upper = triangle.new_zeros(k, k)
+    row, column = torch.triu_indices(k, k)
+    upper[row, column] = triangle
+    return upper + upper.triu(1).T
+
+
+class Head(NamedTuple):
+    """A ridge regression: A = (Z'Z + λ n I)⁻¹, (k, k), and A Z'y, (k, C)."""
+
+    inverse: Tensor
+    weight: Tensor
+
+
+def solve(products: Tensor, cross: Tensor, squares: float, rows: int) -> Head:
+    """The head of the penalty with the least generalised cross-validation.
+
+    products: (k, k) Z'Z, whose last column is of the 1 and is not penalised; cross: (k, C) Z'y;
+    squares: Σ y²; rows: n.
+    """
+    usual = float(products.diagonal()[:-1].mean()) / rows
+    penalised = torch.ones(len(products), dtype=products.dtype)
+    penalised[-1] = 0
+    best: Head | None = None
+    least = math.inf
+    for penalty in PENALTIES:
+        ridge = penalty * rows * max(usual, 1e-12) * penalised
+        inverse = torch.linalg.inv(products + ridge.diag())
+        weight = inverse @ cross
+        explained = 2 * (weight * cross).sum() - (weight * (products @ weight)).sum()
+        freedom = min(float((inverse * products).sum()) / rows, 1 - 1e-6)
+        score = max(squares - float(explained), 0.0) / (1 - freedom) ** 2
+        if best is None or score < least:
+            best = Head(inverse, weight)
+            least = score
+    assert best is not None  # noqa: S101 - there are penalties
+    return best

@@ -1,0 +1,179 @@
+"""Complementary querying: a site asks for what its collaborators cannot supply.
+
+Our own proposal for personalised models (DPFL: Kharrat, Canini, Horváth, 2025), with the
+disagreement of BALD (Houlsby et al., 2011) over the models that a site was brought anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.models.scores import entropy
+from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.parts import (
+    Features,
+    gather_committee,
+    k_center,
+    logits,
+    personal_model,
+    rank_rows,
+)
+from fallow.strategies.parts.committee import Committee
+from fallow.strategies.parts.levelled import draw_by_softmax, level_weights
+
+CANDIDATES = 4  # rows for each label: the k-center chooses among the best of so many
+
+
+@final
+@dataclass(frozen=True)
+class Complementary:
+    """A(x) = [sum_c q_c(x) need(c)] (H(f_per(x)) + γ BALD(x)), then k-center among the best rows.
+
+    q is the mean prediction of the committee: the site's own model and those of its collaborators,
+    weighted by their labels; BALD is the entropy of q above the mean entropy of its members.
+    f_per is the site's mixture.  need(c) = (1 - supply of c) · share of c in the pool / (labels of
+    c + 1), with mean 1.  The supply is the smoothed recall of the collaborators' average on the
+    site's own validation rows, so no label histogram leaves a site.  Nothing is sent at all: the
+    models are there.
+
+    A site without collaborators, and so every site under a training method that has none, asks by
+    entropy × need, where nothing is supplied.
+
+    ``temperature`` above 0: rows are drawn one after the other, with probabilities softmax(A /
+    temperature) and a tenth of uniform ones.  The ledger then has each label's probability, and the
+    weight (`level_weights`) with which a mean over them stands for the whole pool.
+
+    >>> import fallow as fl
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(
+    ...     federation,
+    ...     strategy=fl.Complementary(),
+    ...     training="fedavg",
+    ...     model="mlp",
+    ...     cycles=1,
+    ...     rounds=2,
+    ... )
+    Run(complementary on iris, seed 0: 2 phases, 18 labels, accuracy 0...)
+
+    Notes
+    -----
+    *Shares.*  The share of a class in the pool is the mean prediction of f_per with the prior
+    divided out that the site's labels give it, one added to each class.  Collaborators' priors
+    enter f_per too and stay unknown, because their labels stay with them.
+    *Edges.*  A class without a validation row is supplied as the others are in the mean.  Labels of
+    a class are all that were bought, those held back too.  The k-center starts at the best row.
+    """
+
+    gamma: float = 1.0  # γ, the weight of disagreement
+    temperature: float = 0.0
+
+    contract: ClassVar[Contract] = Contract(
+        title="Complementary querying",
+        paper="-",
+        year=0,
+        keep={"select": "number of picks"},
+        needs=("local", "global"),
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "temperature"):
+            value = getattr(self, name)
+            if not 0 <= value < torch.inf:
+                raise ValueError(f"Complementary's {name} is {value}; it must be 0 or more")
+        if self.temperature > 0:
+            contract = replace(Complementary.contract, draws=True)
+            object.__setattr__(self, "contract", contract)
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        score = self.scores(view)
+        if self.temperature > 0:
+            order, chance = draw_by_softmax(
+                score, n, self.temperature, view.stream("draws")
+            )
+            return Picks(order, level_weights(chance, view.pool), chance)
+        order = rank_rows(score, view.stream("ties"))
+        best = order[score[order].isfinite()][: CANDIDATES * n]
+        z, _ = view.look(personal_model(view), view.rows()[best])
+        picks = best[k_center(Features.of(z), n, first=0)]
+        return Picks(torch.cat([picks, order[len(best) :]])[:n])
+
+    def scores(self, view: View) -> Tensor:
+        """A of every row of the pool, (m,) float64."""
+        rows = view.rows()
+        committee = gather_committee(view)
+        outputs = [view.forward(w, rows) for w in committee.models]  # (m, C) each
+        p = torch.stack([each.double().softmax(1) for each in outputs])
+        q, bald = disagreement(p, committee.shares)
+
+        mine = logits(view, "personal")
+        labels = count_owned(view)
+        wanted = need(class_shares(mine, labels), supply(view, committee), labels)
+        return (q @ wanted) * (entropy(mine).double() + self.gamma * bald)
+
+
+def disagreement(p: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    """Consensus q (n, c), and BALD (n,): H(q) - sum_j β_j H(p_j), in nats.
+
+    p: (m, n, c) predictions of the members, shares: (m,) β.
+
+    >>> both = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
+    >>> disagreement(both, torch.tensor([0.5, 0.5]))[1]
+    tensor([0.6931])
+    """
+    q = torch.einsum("m,mnc->nc", shares, p)
+    each = torch.special.entr(p).sum(2)  # (m, n)
+    return q, (torch.special.entr(q).sum(1) - shares @ each).clamp_min(0)
+
+
+def supply(view: View, committee: Committee) -> Tensor:
+    """s(c), (C,): (hits + 1) / (rows + 2) of the collaborators' average on validation rows of c, or
+    the mean over classes where there is none.  0 where there are no collaborators."""
+    if committee.is_alone:
+        return torch.zeros(view.classes, dtype=torch.float64)
+    outputs = view.forward(committee.collaborators, view.rows("validation"))  # (v, C)
+    is_hit = outputs.argmax(1) == view.held
+    count = torch.bincount(view.held, minlength=view.classes)
+    hits = torch.bincount(view.held[is_hit], minlength=view.classes)
+    recall = (hits.double() + 1) / (count + 2)
+    has_rows = count > 0  # (C,)
+    known = recall
+    if bool(has_rows.any()):
+        known = recall[has_rows]
+    return torch.where(has_rows, recall, known.mean())
+
+
+def count_owned(view: View) -> Tensor:
+    """Labels of each class that the site has bought, (C,) float64."""
+    return view.counts + torch.bincount(view.held, minlength=view.classes)
+
+
+def class_shares(outputs: Tensor, labels: Tensor) -> Tensor:
+    """π(c), (C,): the mean over rows of their predictions, each with the prior of ``labels`` (C,)
+    divided out.  Rows that cannot be predicted are left out."""
+    p = outputs.double().softmax(1) / (labels + 1)
+    p = p[p.isfinite().all(1)]
+    return (p / p.sum(1, keepdim=True)).sum(0) / max(len(p), 1)
+
+
+def need(shares: Tensor, supplied: Tensor, labels: Tensor) -> Tensor:
+    """How much each class is needed, (C,), with mean 1; 1 for every class where none is needed.
+
+    >>> need(torch.tensor([0.5, 0.5]), torch.tensor([0.5, 0.5]), torch.tensor([1.0, 5.0]))
+    tensor([1.5000, 0.5000])
+    """
+    wanted = (1 - supplied) * shares / (labels + 1)
+    total = wanted.sum()
+    if not bool(total > 0):
+        return torch.ones_like(wanted)
+    return wanted * len(wanted) / total

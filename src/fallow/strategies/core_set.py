@@ -1,0 +1,71 @@
+"""Core-Set (Sener, Savarese, 2018): greedy k-center in feature space, Algorithm 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import LastLayer, k_center, pick_by_cover
+
+
+@final
+@dataclass(frozen=True)
+class CoreSet:
+    """Rows that leave no row of the pool far from a labeled one, in Euclidean feature distance.
+
+    >>> import fallow as fl
+    >>> pool = [[1.0, 0.0], [1.1, 0.0], [0.0, 3.0], [0.1, 3.0]]
+    >>> outputs = [[0.5, 0.5]] * 4
+    >>> fl.select(pool, fl.CoreSet(), labeled=([[0.0, 0.0]], [0]), outputs=outputs, n=2)
+    array([3, 1])
+
+    Notes
+    -----
+    The greedy form, as everybody runs it; the paper's mixed-integer refinement is not used.  A site
+    without labels starts at the row closest to the mean of its pool.  Equal distances are broken at
+    random.  Rows whose features are not finite come last.
+
+    With numbers to predict it is the form of the regression benchmarks (Holzmüller et al., 2023):
+    a site without labels starts at its longest row.
+    """
+
+    model: Literal["local", "global"] = "local"
+
+    contract: ClassVar[Contract] = Contract(
+        title="Core-Set",
+        aliases=("k-center",),
+        paper="Active Learning for Convolutional Neural Networks: A Core-Set Approach",
+        year=2018,
+        authors="Sener, Ozan and Savarese, Silvio",
+        keep={"select": "number of picks"},
+        needs=("local",),
+        regression=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        if view.classes:
+            return self.pick_for_classes(view, n)
+        return self.pick_for_numbers(view, n)
+
+    def pick_for_classes(self, view: View, n: int) -> Picks:
+        anchors = None
+        if len(view.labels):
+            anchors = view.embed(self.model, "labeled")
+        return Picks(pick_by_cover(view.embed(self.model), anchors, n, view.stream("ties")))
+
+    def pick_for_numbers(self, view: View, n: int) -> Picks:
+        rows = LastLayer.of(view, self.model)
+        ties = view.stream("ties")
+        pool, labeled, start = rows.points(ties)
+        return rows.picks(k_center(pool, n, pool.nearest(labeled), start, ties), n)

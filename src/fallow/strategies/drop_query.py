@@ -1,0 +1,122 @@
+"""DropQuery (Gupte et al., 2024), Algorithm 1: examples with unstable predictions, spread out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import cluster_rows, members, rank_rows
+
+
+@final
+@dataclass(frozen=True)
+class DropQuery:
+    """Examples whose predicted class changes when input features are dropped, one of each cluster.
+
+    Candidates are the examples of which more than half of ``passes`` predictions differ from the
+    prediction without dropout.  K-means divides them into as many clusters as there are labels to
+    obtain, and the example closest to each center is selected.
+
+    Parameters
+    ----------
+    model : Model that predicts.
+    rate : Share of input features that are set to 0.
+    passes : Number of predictions with dropout.
+
+    Notes
+    -----
+    Made for a linear classifier on features of a frozen encoder, as `ClosedForm` trains it.  With
+    another network, numbers of the example itself are dropped.  Where fewer examples are candidates
+    than labels to obtain, those with the most changed predictions follow, ties in random order.
+    Each site selects on its own.
+
+    References
+    ----------
+    Gupte, Aklilu, Nirschl, Yeung-Levy. Revisiting Active Learning in the Era of Vision Foundation
+    Models. TMLR 2024.
+
+    >>> import fallow as fl
+    >>> import torch
+    >>> pool = torch.eye(4)
+    >>> fl.select(pool, fl.DropQuery(), model=torch.nn.Linear(4, 2), n=2).shape
+    (2,)
+    """
+
+    model: Literal["local", "global"] = "local"
+    rate: float = 0.75  # ρ
+    passes: int = 3  # M
+
+    contract: ClassVar[Contract] = Contract(
+        title="DropQuery",
+        paper="Revisiting Active Learning in the Era of Vision Foundation Models",
+        year=2024,
+        authors="Gupte, Sanket Rajan and others",
+        keep={"select": "number of selected examples"},
+        needs=("local",),
+        draws=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if not 0 < self.rate < 1:
+            raise ValueError(f"DropQuery's rate is {self.rate}; it must be between 0 and 1")
+        if self.passes < 1:
+            raise ValueError(
+                f"DropQuery has {self.passes} passes; it needs at least one prediction with dropout"
+            )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        changed = self.count_changes(view)
+        features = view.embed(self.model)
+        is_finite = features.isfinite().all(1)
+        changed = changed.masked_fill(~is_finite, torch.nan)  # NaN comes last
+        ranked = rank_rows(changed, view.stream("ties"))
+        candidates = int((changed > self.passes / 2).sum())
+        if candidates <= n:
+            return Picks(ranked[:n])
+        rows = ranked[:candidates]
+        return Picks(rows[_nearest_to_centers(features[rows], n, view.stream("k-means"))])
+
+    def count_changes(self, view: View) -> Tensor:
+        """How many predictions with dropout differ from the one without, (m,) float64."""
+        state = view.model(self.model)
+        generator = view.stream("dropout")
+        usual = view.logits(self.model).argmax(1)
+        changed = torch.zeros(view.pool, dtype=torch.float64)
+        first = 0
+        for block in view.blocks():
+            places = slice(first, first + len(block))
+            for _ in range(self.passes):
+                kept = torch.rand(block.shape, generator=generator) >= self.rate
+                outputs = view.forward(state, block * kept)
+                changed[places] += outputs.argmax(1) != usual[places]
+            first += len(block)
+        return changed
+
+
+def _nearest_to_centers(x: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """The row closest to the mean of each of ``n`` clusters, and then the next closest, (n,)."""
+    cluster = cluster_rows(x, n, generator)
+    x = x.double()
+    # In single precision: two examples alone in a cluster are equally far from its center, and
+    # rounding must not rank them.
+    distance = torch.empty(len(x), dtype=torch.float32)
+    rank = torch.empty(len(x), dtype=torch.int64)
+    for rows in members(cluster):
+        distance[rows] = (x[rows] - x[rows].mean(0)).norm(dim=1).float()
+        order = distance[rows].argsort(stable=True)
+        rank[rows[order]] = torch.arange(len(rows))
+    # Equal examples give fewer clusters: second ones follow.
+    by_distance = distance.argsort(stable=True)
+    return by_distance[rank[by_distance].argsort(stable=True)][:n]

@@ -1,0 +1,122 @@
+"""EnsLogit and EnsRank (baselines of Kim et al., 2023): both models together, by a plain rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, Rows, View
+from fallow.models.scores import entropy, least_confidence, margin
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import pick_by_cover, pick_by_gradient, top
+
+SCORES = {"entropy": entropy, "margin": margin, "least_confidence": least_confidence}
+BOTH = ("local", "global")
+OFFSET = 20  # a row of rank r, from 1, is worth 1 / (20 + r)
+
+
+@final
+@dataclass(frozen=True)
+class Ensemble:
+    """The local and the global model as one: by the mean of their predictions, or of their ranks.
+
+    ``by="logits"``: the rule sees the mean of both softmaxes and of both models' features.
+    ``by="rank"``: each model orders the n rows that it would pick; a row is worth 1 / (20 + rank)
+    summed over both orders, and the n worth most are picked; of equals, the local model's first.
+
+    >>> import fallow as fl
+    >>> outputs = {
+    ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
+    ...     "global": [[0.2, 0.8], [0.5, 0.5], [0.4, 0.6]],
+    ... }
+    >>> labeled = ([[0.5], [8.0]], [0, 1])
+    >>> pool = [[0.0], [1.0], [9.0]]
+    >>> fl.select(pool, fl.Ensemble(rule="entropy"), labeled=labeled, outputs=outputs, n=1)
+    array([1])
+
+    Notes
+    -----
+    The paper orders by rank for entropy and BADGE alone; every rule here has an order of picks, so
+    all five do.  BADGE's gradient is that of the mean prediction and the mean features: a mean of
+    two gradients would not fit its factors.  Ranks start at 1; the source leaves it open.  Rows
+    that either model cannot predict come last.
+    """
+
+    rule: Literal["entropy", "margin", "least_confidence", "badge", "core_set"] = "entropy"
+    by: Literal["logits", "rank"] = "logits"
+
+    contract: ClassVar[Contract] = Contract(
+        title="Ensemble (EnsLogit, EnsRank)",
+        paper="Re-thinking Federated Active Learning based on Inter-class Diversity",
+        year=2023,
+        authors="Kim, SangMook and Bae, Sangmin and Song, Hwanjun and Yun, Se-Young",
+        keep={"select": "number of picks"},
+        needs=BOTH,
+        local_source="scratch",
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if self.rule == "badge":
+            object.__setattr__(self, "contract", replace(Ensemble.contract, draws=True))
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        if self.by == "logits":
+            return Picks(self.order(view, BOTH, n))
+        of_each = [self.order(view, (model,), n) for model in BOTH]
+        return Picks(fuse_ranks(of_each)[:n])
+
+    def order(self, view: View, models: Sequence[str], n: int) -> Tensor:
+        """The n rows that ``models`` pick together, in the order of picking."""
+        is_lost = ~probabilities(view, BOTH).isfinite().all(1, keepdim=True)
+        p = probabilities(view, models).masked_fill(is_lost, torch.nan)
+        ties = view.stream(f"ties of {'+'.join(models)}")
+        if self.rule in SCORES:
+            return top(SCORES[self.rule](p.log()), n, ties)
+        z = features(view, models).masked_fill(is_lost, torch.nan)
+        if self.rule == "badge":
+            return pick_by_gradient(
+                p, z, n, ties, view.stream(f"select by {'+'.join(models)}")
+            )
+        anchors = None
+        if len(view.labels):
+            anchors = features(view, models, "labeled")
+        return pick_by_cover(z, anchors, n, ties)
+
+
+def probabilities(view: View, models: Sequence[str]) -> Tensor:
+    """The mean of the models' softmaxes: (m, C) float64."""
+    of_each = [view.logits(model).double().softmax(1) for model in models]
+    return torch.stack(of_each).mean(0)
+
+
+def features(view: View, models: Sequence[str], which: Rows = "pool") -> Tensor:
+    """The mean of the models' features: (m, d)."""
+    return torch.stack([view.embed(model, which) for model in models]).mean(0)
+
+
+def fuse_ranks(lists: Sequence[Tensor]) -> Tensor:
+    """All rows of the lists by 1 / (20 + rank), summed over the lists that hold them.
+
+    Of rows worth the same, the one that stands higher in the first list comes first.
+
+    Here row 2 is worth 1/21 + 1/22, row 1 1/21 and row 0 1/22:
+
+    >>> fuse_ranks([torch.tensor([2, 0]), torch.tensor([1, 2])])
+    tensor([2, 1, 0])
+    """
+    worth: dict[int, float] = {}
+    for rows in lists:
+        for rank, row in enumerate(rows.tolist(), start=1):
+            worth[row] = worth.get(row, 0.0) + 1 / (OFFSET + rank)
+    return torch.tensor(sorted(worth, key=lambda row: -worth[row]), dtype=torch.int64)

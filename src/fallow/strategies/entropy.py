@@ -1,0 +1,85 @@
+"""Entropy sampling: each site labels the rows with the largest H(P) = -sum_c P_c log P_c."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, final
+
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import Answer
+from fallow.core.view import Picks, View
+from fallow.models.scores import entropy
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import logits, top
+
+Model = Literal["local", "global", "personal", "collaborators", "average", "better"]
+
+
+@final
+@dataclass(frozen=True)
+class Entropy:
+    """Shannon entropy of the prediction, by the site's local or the global model.
+
+    Where every site has a model of its own there are more to ask.  ``local`` is the one that the
+    site trained last, before any averaging, and ``global`` the one that it deploys.  ``personal``:
+    its average with its collaborators, under a training method that makes one (dpfl), else what it
+    deploys.  ``collaborators``: that average without the site's own model; a site without
+    collaborators asks its own.  ``better``: of the local and the personal one the one that is right
+    on more validation rows.  ``average``: the mean over all sites of their local models, weighted
+    by labels, which costs a model up and a model down and is refused under local privacy.
+
+    >>> import fallow as fl
+    >>> outputs = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
+    >>> fl.select([[0.0], [1.0], [2.0]], fl.Entropy(), outputs=outputs, n=1)
+    array([1])
+    """
+
+    model: Model = "local"
+
+    contract: ClassVar[Contract] = Contract(
+        title="Entropy sampling",
+        paper="Active Learning Literature Survey",
+        year=2009,
+        authors="Settles, Burr",
+        sum={
+            "upload": "totals over sites of rows and of weighted models, for the average alone"
+        },
+        keep={"select": "number of picks"},
+        needs=("local",),
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        says = Entropy.contract.without("upload")
+        if self.model == "average":  # models leave sites, without noise
+            says = replace(Entropy.contract, local_dp=False)
+        object.__setattr__(self, "contract", says)
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        mean: Answer = {}
+        if self.model == "average":
+            total = ask.sum("upload")
+            mean = {k: total[k] / total["n"].clamp_min(1) for k in ("w", "stats")}
+        ask.keep("select", to=orders(budget), **mean)
+        return memo
+
+    def upload(self, view: View) -> Answer:
+        n = float(len(view.labels))
+        own = view.model("local")
+        return {"n": n, "w": n * own["w"].double(), "stats": n * own["stats"].double()}
+
+    def select(
+        self, view: View, n: int, w: Tensor | None = None, stats: Tensor | None = None
+    ) -> Picks:
+        if w is None or stats is None:
+            outputs = logits(view, self.model)
+        else:  # the mean of all sites, which was added up in float64
+            dtype = view.model("local")["w"].dtype
+            mean = {"w": w.to(dtype), "stats": stats.to(dtype)}
+            outputs = view.forward(mean, view.rows())
+        h = entropy(outputs)
+        rows = top(h, n, view.stream("ties"))
+        return Picks(rows, score=h[rows])

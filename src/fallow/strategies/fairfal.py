@@ -1,0 +1,223 @@
+"""FairFAL (Zong, Huang, 2026; arXiv 2603.10341): class-fair queries under long tails.
+
+Query-model choice, prototype pseudo-labels, equal quotas, and two-stage selection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize, one_hot
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import Answer
+from fallow.core.view import Picks, View
+from fallow.models.scores import entropy
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import Gradients, k_center, rank_rows, residuals
+
+
+@final
+@dataclass(frozen=True)
+class FairFAL:
+    """Each class gets the same quota; inside a class, uncertain rows that differ from the labeled.
+
+    The global model scores where classes are imbalanced over the federation and it agrees with the
+    site's own; else the local one does.  The local model is one that the site trains from scratch,
+    unless the recipe says otherwise.
+
+    >>> import fallow as fl
+    >>> labeled = ([[0.5], [8.0]], [0, 1])
+    >>> sure = [[0.9, 0.1], [0.1, 0.9]]  # what both models say of the labeled rows
+    >>> outputs = {
+    ...     "local": ([[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]], sure),
+    ...     "global": ([[0.2, 0.8], [0.5, 0.5], [0.4, 0.6]], sure),
+    ... }
+    >>> pool = [[0.0], [1.0], [9.0]]
+    >>> fl.select(pool, fl.FairFAL(), labeled=labeled, outputs=outputs, n=1)
+    array([2])
+
+    Notes
+    -----
+    The paper's text was read in part; what it leaves open follows its public code.  The imbalance
+    is measured once, at the first query that finds labels, and kept in the memo.  Prototypes are
+    normalised after averaging.  A class without labels at a site is never a pseudo-label; its quota
+    goes to the largest buckets.  Gradients use the global features, and the global predictions only
+    where the federation is imbalanced (``gradients="auto"``).  Where the code balances classes by
+    drawing rows again, the expectation of those draws is used.  Rows whose prediction or feature is
+    not finite come last; labeled ones are left out.
+
+    Reports show the imbalance, and below which divergence a site's global model queries.  Which
+    model it was stays at the site: the server learns a number of picks and no more.
+    """
+
+    delta: float = 0.75  # δ; the global model queries where s > δ
+    kappa: float = 4.0  # κ; candidates per pick in the first stage
+    query_model: Literal["auto", "local", "global", "opposite"] = "auto"
+    prototypes: bool = True  # False: pseudo-labels are the chosen model's predictions
+    gradients: Literal["auto", "global"] = "auto"
+
+    contract: ClassVar[Contract] = Contract(
+        title="FairFAL",
+        paper="Federated Active Learning Under Extreme Non-IID and Global Class Imbalance",
+        year=2026,
+        authors="Zong and Huang",
+        sum={
+            "imbalance": "totals over sites of class imbalance and of sites that have labels"
+        },
+        waits=("imbalance",),
+        keep={"select": "number of picks"},
+        needs=("local", "global"),
+        local_source="scratch",
+        local_dp=False,  # the imbalance comes from predictions: noise on counts does not cover it
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if not self.kappa >= 1:
+            raise ValueError(f"FairFAL's kappa is {self.kappa}; it must be 1 or more")
+        if not 0 <= self.delta <= 1:
+            raise ValueError(
+                f"FairFAL's delta is {self.delta}; it must lie between 0 and 1"
+            )
+
+    # -- server half ------------------------------------------------------------------------
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        if "gamma" not in memo:  # frozen at the first query, while labels are still random
+            total = ask.sum("imbalance", bound=1.0)
+            if float(total["one"]) > 0:
+                memo = {**memo, "gamma": float(total["gamma"] / total["one"])}
+        ask.keep("select", to=orders(budget), gamma=memo.get("gamma", 0.0))
+        return {**memo, "notes": self.notes(memo.get("gamma"))}
+
+    def notes(self, gamma: float | None) -> Memo:
+        """All that the server knows of the choice of models: the global one queries at sites whose
+        divergence d, from 0 to 1, is below ``global_below``."""
+        if gamma is None or self.query_model != "auto":
+            return {"gamma": gamma}
+        return {"gamma": gamma, "global_below": 2 * (1 - self.delta) - gamma}
+
+    # -- site half --------------------------------------------------------------------------
+
+    def imbalance(self, view: View) -> Answer:
+        if not len(view.labels):
+            return {"gamma": 0.0, "one": 0.0}
+        pi = mean_prediction(view, "global")[view.counts > 0]
+        if pi.min() == pi.max():  # also 0 / 0: the site's classes are never predicted
+            return {"gamma": 1.0, "one": 1.0}
+        return {"gamma": float(pi.min() / pi.max()), "one": 1.0}
+
+    def select(self, view: View, n: int, gamma: float) -> Picks:
+        model = self.choose_model(view, gamma)
+        h = entropy(view.logits(model))
+        h = h.masked_fill(~view.embed("global").isfinite().all(1), torch.nan)
+        order = rank_rows(h, view.stream("ties"))
+        scored = order[h[order].isfinite()]
+        label = self.pseudo_labels(view, model)[scored]
+        quota = quotas(n, torch.bincount(label, minlength=view.classes))
+        picks = []
+        for c, q in enumerate(quota.tolist()):
+            if q > 0:
+                picks.append(self.two_stage(view, scored[label == c], c, q, gamma))
+        # A row without a score has no class: it comes last.
+        return Picks(torch.cat([*picks, order[len(scored) :]])[:n])
+
+    def choose_model(self, view: View, gamma: float) -> str:
+        """The model that scores: global iff s = 1 - (d + γ) / 2 > δ."""
+        if self.query_model in ("local", "global"):
+            return self.query_model
+        if not len(view.labels):
+            return "global"
+        d = difference(mean_prediction(view, "global"), mean_prediction(view, "local"))
+        is_global = 1 - (d + gamma) / 2 > self.delta
+        if self.query_model == "opposite":
+            is_global = not is_global
+        if is_global:
+            return "global"
+        return "local"
+
+    def pseudo_labels(self, view: View, model: str) -> Tensor:
+        """The class of the nearest prototype by cosine; (m,)."""
+        if not self.prototypes or not len(view.labels):
+            return view.logits(model).argmax(1)
+        z = view.embed("global", "labeled")
+        known = z.isfinite().all(1)
+        member = one_hot(view.labels[known], view.classes).to(z)  # (n, C)
+        centre = normalize(member.T @ normalize(z[known]))
+        similar = normalize(view.embed("global")) @ centre.T
+        return similar.masked_fill(member.sum(0) == 0, -torch.inf).argmax(1)
+
+    def two_stage(self, view: View, bucket: Tensor, c: int, q: int, gamma: float) -> Tensor:
+        """k-center on the gradients of a bucket's candidates, from the class's labeled rows on."""
+        rows = self.candidates(bucket, q)
+        if len(rows) <= q:
+            return rows
+        scorer = "local"
+        if self.gradients == "global" or gamma < 0.5:
+            scorer = "global"
+        p = view.logits(scorer)[rows].double().softmax(1)
+        gradients = Gradients.of(residuals(p), view.embed("global")[rows])
+        of_class = view.labels == c
+        if not bool(of_class.any()):
+            # From the first one on, which is the most uncertain.
+            return rows[k_center(gradients, q)]
+        p = view.logits(scorer, "labeled")[of_class].double().softmax(1)
+        z = view.embed("global", "labeled")[of_class]
+        anchors = Gradients.of(residuals(p, view.labels[of_class]), z)
+        return rows[k_center(gradients, q, gradients.nearest(anchors))]
+
+    def candidates(self, bucket: Tensor, q: int) -> Tensor:
+        """The κ q most uncertain rows of a bucket, which comes best first."""
+        wanted = self.kappa * q + 1e-9  # 1.15 * 100 is 114.99...
+        return bucket[: int(min(wanted, len(bucket)))]
+
+
+def mean_prediction(view: View, model: str) -> Tensor:
+    """π, the mean prediction over labeled rows, every class present with equal weight.  -> (C,)
+
+    Raises ValueError where no labeled row has a finite prediction.
+    """
+    p = view.logits(model, "labeled").double().softmax(1)
+    known = p.isfinite().all(1)
+    if not bool(known.any()):
+        raise ValueError(
+            f"the {model} model's predictions of all {len(p)} labeled rows are NaN or infinite: "
+            "it has diverged; lower the learning rate or check the rows"
+        )
+    p = p[known]
+    labels = view.labels[known]
+    of_class = [p[labels == c].mean(0) for c in torch.unique(labels)]  # (C,) each
+    return torch.stack(of_class).mean(0)
+
+
+def difference(a: Tensor, b: Tensor) -> float:
+    """The distance d = 1/C Σ_c |a_c - b_c| / (a_c + b_c) over all classes; 0/0 counts 0."""
+    both = a + b
+    apart = (a - b).abs() / both.clamp_min(1e-300)
+    return float(torch.where(both > 0, apart, 0.0).mean())
+
+
+def quotas(n: int, sizes: Tensor) -> Tensor:
+    """Equal shares of ``n`` over all classes, moved where buckets are too small.  (C,) -> (C,)
+
+    The remainder and what small buckets cannot take go one by one to the largest.
+
+    >>> quotas(10, torch.tensor([50, 30, 0, 2]))
+    tensor([4, 4, 0, 2])
+    """
+    c = len(sizes)
+    largest = sizes.argsort(descending=True, stable=True)
+    quota = torch.full((c,), n // c)
+    quota[largest[: n % c]] += 1
+    quota = torch.minimum(quota, sizes)
+    left = min(n, int(sizes.sum())) - int(quota.sum())
+    while left > 0:
+        for k in largest[(quota < sizes)[largest]][:left].tolist():
+            quota[k] += 1
+            left -= 1
+    return quota

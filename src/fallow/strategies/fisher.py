@@ -1,0 +1,246 @@
+"""Rows that leave the least variance: Fisher information of all sites, chosen greedily.
+
+The criterion tr(M⁻¹ F) of BAIT (Ash et al., 2021) and FIRAL (Chen, Biros, 2023): F is what all rows
+tell of a linear model, M what the labeled ones tell.  Here both are totals over sites.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
+from fallow.core.contract import Contract
+from fallow.core.types import Answer
+from fallow.core.view import Picks, Rows, View
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import first_best, order_ties, predict, read_shared_features
+
+SUB_ROUNDS = 8  # in which a budget is spent
+FLAT = 1e-3  # the least that a row tells, for one of which the model is sure
+CHUNK = 4096  # rows at a time
+
+
+@final
+@dataclass(frozen=True)
+class Fisher:
+    """Rows that lower tr(M⁻¹ F) most, one after the other.
+
+    F = Σ u x xᵀ over all rows in the mean, M = Σ u x xᵀ over labeled and chosen rows + λ I, x the
+    features of a row and a 1, u = 1 - Σ p² by the common model, and 1 where numbers are predicted or
+    nothing is.  For a linear model on features, solved for or trained.
+
+    >>> import fallow as fl
+    >>> pool = [[1.0, 0.0], [0.9, 0.1], [0.9, -0.1], [0.0, 1.0]]
+    >>> 3 in fl.select(pool, fl.Fisher(), n=2)  # the one row of its direction
+    True
+
+    Notes
+    -----
+    With A = M⁻¹, a row lowers the trace by u xᵀAFAx / (1 + u xᵀAx).  A site chooses an eighth of its
+    budget by the A and AFA that it is sent, both brought up to date after each row; then the
+    totals of what all sites have chosen make the next ones.
+
+    A total of one site's chosen rows may be of one row, which its products are.  So real sites need
+    secure sums, or agree to ``shown="parts"``, as for a head in closed form.
+
+    Rows that are not finite come last.  ``ridge``: λ in units of what one row tells in the mean.
+    Features are looked up anew in nine exchanges.
+    """
+
+    ridge: float = 1e-2
+    shown: Literal["totals", "parts"] = "totals"
+
+    contract: ClassVar[Contract] = Contract(
+        title="Fisher information of all sites",
+        short="Fisher",
+        keep={"grow": "number of tensors kept", "select": "number of picks"},
+        sum={
+            "told": "totals over sites of products of rows, and of labeled rows",
+            "grown": "totals over sites of products of chosen rows",
+        },
+        often={"grow": SUB_ROUNDS, "grown": SUB_ROUNDS},
+        regression=True,
+        local_dp=False,  # totals of features leave without noise
+        waits=("told",),
+        missing="stops: what is known is that of all sites; a resumed run asks again",
+        parts_show="the coordinator sees products of each site's few chosen rows, and those of one row "
+        "are that row",
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if not 0 < self.ridge < float("inf"):
+            raise ValueError(
+                f"Fisher's ridge is {self.ridge}; it must be above 0 and finite"
+            )
+
+    # -- server half ------------------------------------------------------------------------
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        told = sum_of_all(ask, "told")
+        wanted = fold(told["products"]) / told["rows"].clamp_min(1)  # F, (k, k)
+        k = len(wanted)
+        usual = float(wanted.trace()) / k
+        if not usual > 0:
+            raise ValueError(
+                "the features of all rows are 0 or say nothing, so no row tells more than another; "
+                "check the data, or choose random"
+            )
+        floor = self.ridge * usual * torch.eye(k, dtype=wanted.dtype)
+        known = fold(told["labeled"]) + floor
+        now = known
+        n_parts = min(SUB_ROUNDS, max(budget.values(), default=0))
+        for part in range(n_parts):
+            inverse = torch.linalg.inv(now)
+            share: dict[str, Answer] = {}
+            for site, n in budget.items():
+                if n > 0:
+                    share[site] = {"many": n * (part + 1) // n_parts}
+            ask.keep("grow", to=share, inverse=inverse, drop=inverse @ wanted @ inverse)
+            now = known + fold(sum_of_all(ask, "grown", width=k)["products"])
+        ask.keep("select", to=orders(budget))
+        trace = float((torch.linalg.inv(now) @ wanted).trace())
+        before = float((torch.linalg.inv(known) @ wanted).trace())
+        return {**memo, "notes": {"trace before": before, "trace": trace}}
+
+    # -- site half --------------------------------------------------------------------------
+
+    def told(self, view: View) -> Answer:
+        """Products of all rows and of the labeled ones, as upper triangles."""
+        pool, u = tell(view, "pool")
+        labeled, v = tell(view, "labeled")
+        rows = add_products(pool, u) + add_products(labeled, v)
+        return {
+            "products": unfold(rows),
+            "labeled": unfold(add_products(labeled, v)),
+            "rows": float((u > 0).sum() + (v > 0).sum()),
+        }
+
+    def grow(self, view: View, inverse: Tensor, drop: Tensor, many: int) -> Answer:
+        """So many rows in all, those of earlier parts first, and their products, (k, k)."""
+        x, u = tell(view, "pool")
+        rows = torch.empty(0, dtype=torch.int64)
+        if "grow" in view.memory:
+            rows = view.memory["grow"]["rows"]
+        is_free = u > 0
+        is_free[rows] = False
+        free = is_free.nonzero().squeeze(1)
+        new = lower_trace(
+            x[free],
+            u[free],
+            inverse,
+            drop,
+            n=many - len(rows),
+            ties=view.stream("ties"),
+        )
+        rows = torch.cat([rows, free[new]])
+        return {"rows": rows, "products": add_products(x[rows], u[rows])}
+
+    def grown(self, view: View, width: int) -> Answer:
+        products = torch.zeros(width, width, dtype=torch.float64)
+        if "grow" in view.memory:
+            products = view.memory["grow"]["products"]
+        return {"products": unfold(products)}
+
+    def select(self, view: View, n: int) -> Picks:
+        rows = view.memory["grow"]["rows"]
+        is_left = torch.ones(view.pool, dtype=torch.bool)
+        is_left[rows] = False
+        return Picks(torch.cat([rows, is_left.nonzero().squeeze(1)])[:n])
+
+
+def tell(view: View, which: Rows) -> tuple[Tensor, Tensor]:
+    """Features with a 1 behind them, (m, k) float64, and what each row tells, (m,); 0, of features that
+    are 0, for a row that is not finite."""
+    x = read_shared_features(view, which).double()
+    x = torch.cat([x, torch.ones_like(x[:, :1])], 1)
+    u = torch.ones(len(x), dtype=torch.float64)
+    p = predict(view, which)
+    if p is not None and len(view.labels):
+        u = (1 - p.double().square().sum(1)).clamp_min(FLAT)
+    is_finite = x.isfinite().all(1) & u.isfinite()
+    if len(x) and not bool(is_finite.any()):
+        raise ValueError(
+            f"the features of all {len(x)} rows are NaN or infinite: the model has diverged; lower "
+            "the learning rate or check the rows"
+        )
+    return x.masked_fill(~is_finite[:, None], 0.0), u.masked_fill(~is_finite, 0.0)
+
+
+def add_products(x: Tensor, u: Tensor) -> Tensor:
+    """Σ u x xᵀ.  x: (m, k), u: (m,) -> (k, k)"""
+    total = torch.zeros(x.shape[1], x.shape[1], dtype=x.dtype)
+    for some in torch.split(torch.arange(len(x)), CHUNK):
+        total += x[some].T @ (u[some, None] * x[some])
+    return total
+
+
+def unfold(products: Tensor) -> Tensor:
+    """The upper triangle of a symmetric matrix: (k, k) -> (k (k + 1) / 2,)."""
+    row, column = torch.triu_indices(*products.shape)
+    return products[row, column]
+
+
+def fold(triangle: Tensor) -> Tensor:
+    """The symmetric matrix of which `unfold` is the triangle.
+
+    >>> fold(torch.tensor([1.0, 2.0, 3.0]))
+    tensor([[1., 2.],
+            [2., 3.]])
+    """
+    k = round(((8 * len(triangle) + 1) ** 0.5 - 1) / 2)
+    upper = triangle.new_zeros(k, k)
+    row, column = torch.triu_indices(k, k)
+    upper[row, column] = triangle
+    return upper + upper.triu(1).T
+
+
+def lower_trace(
+    x: Tensor,
+    u: Tensor,
+    inverse: Tensor,
+    drop: Tensor,
+    *,
+    n: int,
+    ties: torch.Generator | None = None,
+) -> Tensor:
+    """``n`` rows, each of which lowers tr(A F) most, where A = ``inverse`` and AFA = ``drop``, both
+    (k, k), change with each row that is chosen.  Equal rows come in random order from ``ties``.
+    x: (m, k), u: (m,) -> (n,)"""
+    inverse = inverse.clone()
+    drop = drop.clone()
+    by_inverse = quadratic(x, inverse)  # (m,) xᵀAx
+    by_drop = quadratic(x, drop)  # (m,) xᵀAFAx
+    is_taken = torch.zeros(len(x), dtype=torch.bool)
+    order = order_ties(len(x), ties)
+    picks: list[int] = []
+    for _ in range(min(n, len(x))):
+        gain = u * by_drop / (1 + u * by_inverse)
+        best = first_best(gain.masked_fill(is_taken, -torch.inf), order)
+        is_taken[best] = True
+        picks.append(best)
+
+        # Sherman and Morrison: A becomes A - s a aᵀ
+        s = u[best] / (1 + u[best] * by_inverse[best])
+        a = inverse @ x[best]  # (k,)
+        b = drop @ x[best]
+        middle = s * by_drop[best]  # s aᵀFa
+        along_a, along_b = (x @ torch.stack([a, b], 1)).unbind(1)  # (m,) each, in one pass
+        by_inverse = by_inverse - s * along_a.square()
+        by_drop = by_drop - s * along_a * (2 * along_b - middle * along_a)
+        inverse -= s * torch.outer(a, a)
+        drop += s * (middle * torch.outer(a, a) - torch.outer(a, b) - torch.outer(b, a))
+    return torch.tensor(picks, dtype=torch.int64)
+
+
+def quadratic(x: Tensor, matrix: Tensor) -> Tensor:
+    """The form xᵀBx of each row.  x: (m, k), matrix: (k, k) -> (m,)"""
+    found = torch.zeros(len(x), dtype=x.dtype)
+    for some in torch.split(torch.arange(len(x)), CHUNK):
+        found[some] = ((x[some] @ matrix) * x[some]).sum(1)
+    return found

@@ -1,0 +1,71 @@
+"""KSAS, the query of KAFAL (Cao et al., 2023): where the local and the global model disagree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.parts import top
+
+
+@final
+@dataclass(frozen=True)
+class KSAS:
+    """Symmetric KL divergence of both models' predictions, tilted to the classes the site knows.
+
+    >>> import fallow as fl
+    >>> outputs = {
+    ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
+    ...     "global": [[0.2, 0.8], [0.5, 0.5], [0.4, 0.6]],
+    ... }
+    >>> labeled = ([[0.5], [8.0]], [0, 1])
+    >>> pool = [[0.0], [1.0], [9.0]]
+    >>> fl.select(pool, fl.KSAS(), labeled=labeled, outputs=outputs, n=1)
+    array([0])
+
+    Notes
+    -----
+    The tilt adds log n_c to both logits.  A class without labels at the site is removed from both
+    predictions, which is what log 0 means.  Left as -inf it makes every score NaN and the query
+    random, as happens in public code where a site lacks a class.
+    """
+
+    contract: ClassVar[Contract] = Contract(
+        title="KSAS (KAFAL)",
+        paper="Knowledge-Aware Federated Active Learning with Non-IID Data",
+        year=2023,
+        authors="Cao, Yu-Tong and Shi, Ye and "
+        "Yu, Baosheng and Wang, Jingya and Tao, Dacheng",
+        keep={"select": "number of picks"},
+        needs=("local", "global"),
+        tags=("disagreement",),
+    )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        score = discrepancy(view.logits("local"), view.logits("global"), view.counts)
+        return Picks(top(score, n, view.stream("ties")))
+
+
+def discrepancy(local: Tensor, globe: Tensor, counts: Tensor) -> Tensor:
+    """Half the symmetric KL divergence of the tilted predictions.  (n, C), (n, C), (C,) -> (n,).
+
+    Without any label the tilt is uniform over all classes.
+    """
+    held = counts > 0
+    if not bool(held.any()):
+        held = ~held
+        counts = counts + 1
+    tilt = counts[held].log().to(local.dtype)
+    a = (local[:, held] + tilt).log_softmax(1)
+    b = (globe[:, held] + tilt).log_softmax(1)
+    return ((a.exp() - b.exp()) * (a - b)).sum(1) / 2

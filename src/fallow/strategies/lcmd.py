@@ -1,0 +1,107 @@
+"""LCMD (Holzmüller et al., 2023): the farthest row of the largest cluster, again and again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.products import block_rows
+from fallow.core.view import Picks, View
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import TIED, Features, LastLayer, first_best, order_ties
+from fallow.strategies.parts.kcenter import CHUNK
+
+
+@final
+@dataclass(frozen=True)
+class LCMD:
+    """Largest cluster, maximum distance: like Core-Set, but far rows count where there are many.
+
+    Labeled rows and picks are centres; a cluster is what is nearest to one of them, and as large
+    as the total of its squared distances.  Of the largest cluster the farthest row is picked.
+
+    >>> import fallow as fl
+    >>> pool = [[1.0, 0.0], [1.1, 0.0], [0.0, 3.0], [0.1, 3.0]]
+    >>> labeled = ([[0.0, 0.0]], [0.5])
+    >>> fl.select(pool, fl.LCMD(), labeled=labeled, n=2)
+    array([3, 1])
+
+    Notes
+    -----
+    Distances are those of gradients of one linear output, so of features.  For classes, which the
+    paper does not treat, they are the same.  A site without labels starts at its longest row.
+    Equal distances are broken at random.  Rows whose features are not finite come last.
+    """
+
+    model: Literal["local", "global"] = "local"
+
+    contract: ClassVar[Contract] = Contract(
+        title="LCMD",
+        paper="A Framework and Benchmark for Deep Batch Active Learning for Regression",
+        year=2023,
+        authors="Holzmüller, David and Zaverkin, Viktor and "
+        "Kästner, Johannes and Steinwart, Ingo",
+        keep={"select": "number of picks"},
+        needs=("local",),
+        regression=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        rows = LastLayer.of(view, self.model)
+        ties = view.stream("ties")
+        pool, labeled, start = rows.points(ties)
+        return rows.picks(pick_by_cluster(pool, labeled, start, n, ties), n)
+
+
+def pick_by_cluster(
+    pool: Features, labeled: Features, start: int | None, n: int, ties: torch.Generator
+) -> Tensor:
+    """``min(n, m)`` rows of the pool (m), the first of them ``start`` unless that is None."""
+    left, centre = nearest(pool, labeled)
+    order = order_ties(len(left), ties)
+    is_free = torch.ones(len(left), dtype=torch.bool)
+    picks: list[int] = []
+    for _ in range(min(n, len(left))):
+        if start is not None and not picks:
+            j = start
+        else:
+            size = torch.bincount(centre, left)  # (centres,) totals of squared distances
+            is_open = is_free & (size[centre] == size.max())
+            j = first_best(left.masked_fill(~is_open, -1), order, TIED)
+        to_j = pool.to(j)
+        is_closer = to_j < left  # where equal, the older centre stays
+        centre = centre.masked_fill(is_closer, len(labeled.half) + len(picks))
+        left = left.minimum(to_j)
+        is_free[j] = False
+        left[j] = 0
+        picks.append(j)
+    return torch.tensor(picks, dtype=torch.int64)
+
+
+def nearest(pool: Features, centres: Features) -> tuple[Tensor, Tensor]:
+    """Half squared distance of each row to its nearest centre, and which centre that is: (m,) each.
+    Without centres all rows are infinitely far from centre 0."""
+    if not len(centres.half):
+        left = torch.full_like(pool.half_norms(), torch.inf)
+        return left, torch.zeros(len(left)).long()
+    distances = []
+    places = []
+    for x in torch.split(pool.x, block_rows(CHUNK, len(centres.half))):
+        # half squared distances without |x|² / 2, which is alike for all centres
+        found = torch.addmm(centres.half, x, centres.x.T, alpha=-1).min(1)
+        distances.append(found.values)
+        places.append(found.indices)
+    left = torch.cat(distances) + pool.half
+    return left.clamp_min(0).cpu(), torch.cat(places).cpu()

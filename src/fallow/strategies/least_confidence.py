@@ -1,0 +1,48 @@
+"""Least-confidence sampling: each site labels the rows with the largest 1 - max_c P_c."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.models.scores import least_confidence
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import top
+
+
+@final
+@dataclass(frozen=True)
+class LeastConfidence:
+    """One minus the largest probability, by the site's local or the global model.
+
+    >>> import fallow as fl
+    >>> outputs = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
+    >>> fl.select([[0.0], [1.0], [2.0]], fl.LeastConfidence(), outputs=outputs, n=1)
+    array([1])
+    """
+
+    model: Literal["local", "global"] = "local"
+
+    contract: ClassVar[Contract] = Contract(
+        title="Least-confidence sampling",
+        paper="A Sequential Algorithm for Training Text Classifiers",
+        year=1994,
+        authors="Lewis, David D. and Gale, William A.",
+        keep={"select": "number of picks"},
+        needs=("local",),
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        score = least_confidence(view.logits(self.model))
+        rows = top(score, n, view.stream("ties"))
+        return Picks(rows, score=score[rows])

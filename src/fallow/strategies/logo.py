@@ -1,0 +1,109 @@
+"""LoGo (Kim et al., 2023): diversity by the local model, then uncertainty by the global one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.models.scores import entropy
+from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.parts import SIGMA, LastLayer, Reduction, cluster_rows, rank_rows
+
+
+@final
+@dataclass(frozen=True)
+class LoGo:
+    """k-means on the local model's gradients; of each cluster the row most uncertain globally.
+
+    The local model is one that the site trains from scratch, unless the recipe says otherwise.
+
+    >>> import fallow as fl
+    >>> outputs = {
+    ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
+    ...     "global": [[0.2, 0.8], [0.5, 0.5], [0.4, 0.6]],
+    ... }
+    >>> labeled = ([[0.5], [8.0]], [0, 1])
+    >>> pool = [[0.0], [1.0], [9.0]]
+    >>> fl.select(pool, fl.LoGo(), labeled=labeled, outputs=outputs, n=1)
+    array([1])
+
+    Notes
+    -----
+    Where k-means leaves clusters empty, the others give their next most uncertain rows in turn.
+    Rows whose prediction or feature is not finite come last.
+
+    With numbers to predict (Tang et al., 2025, who leave the rest open) k-means is on the local
+    model's features, and uncertainty is what a label takes away by BAIT's greedy step, with the
+    global model's features.  What empty clusters leave goes to the most uncertain rows.
+    """
+
+    contract: ClassVar[Contract] = Contract(
+        title="LoGo",
+        paper="Re-thinking Federated Active Learning based on Inter-class Diversity",
+        year=2023,
+        authors="Kim, SangMook and Bae, Sangmin and Song, Hwanjun and Yun, Se-Young",
+        keep={"select": "number of picks"},
+        needs=("local", "global"),
+        local_source="scratch",
+        draws=True,
+        regression=True,
+    )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        if view.classes:
+            x, h = score_for_classes(view)
+        else:
+            x, h = score_for_numbers(view)
+        h = h.masked_fill(~x.isfinite().all(1), torch.nan)
+        order = rank_rows(h, view.stream("ties"))
+        scored = order[h[order].isfinite()]
+        if n >= len(scored):
+            return Picks(order[:n])
+        cluster = cluster_rows(x[scored], n, view.stream("k-means"))
+        if view.classes:
+            return Picks(take_in_turn(cluster, scored)[:n])
+        return Picks(fill_empty_clusters(cluster, scored)[:n])
+
+
+def score_for_classes(view: View) -> tuple[Tensor, Tensor]:
+    """Gradients of the local model, (m, d), and uncertainty of the global one, (m,)."""
+    sure = view.logits("local").double().softmax(1).amax(1)  # (m,)
+    # the block of the likeliest class
+    gradients = view.embed("local") * (1 - sure)[:, None]
+    return gradients, entropy(view.logits("global"))
+
+
+def score_for_numbers(view: View) -> tuple[Tensor, Tensor]:
+    """The same where numbers are predicted."""
+    rows = LastLayer.of(view, "global")
+    score = torch.full((view.pool,), torch.nan, dtype=torch.float64)
+    score[rows.rows[: len(rows.pool)]] = Reduction.of(rows, SIGMA).gain()
+    return view.embed("local"), score
+
+
+def take_in_turn(cluster: Tensor, rows: Tensor) -> Tensor:
+    """Rows in rounds: first the best of each cluster, then the second best, and so on.
+
+    cluster: (m,) cluster of each of ``rows`` (m,), which come best first.
+    """
+    by_cluster = cluster.argsort(stable=True)
+    sizes = torch.bincount(cluster)
+    rank = torch.cat([torch.arange(size) for size in sizes.tolist()])
+    return rows[by_cluster[rank.argsort(stable=True)]]
+
+
+def fill_empty_clusters(cluster: Tensor, rows: Tensor) -> Tensor:
+    """The best row of each cluster, then all others; both best first.  Shapes as of `take_in_turn`."""
+    at = torch.arange(len(rows))
+    first = torch.full_like(at, len(rows)).scatter_reduce(0, cluster, at, "amin")
+    return rows[(first[cluster] != at).long().argsort(stable=True)]

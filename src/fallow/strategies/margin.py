@@ -1,0 +1,48 @@
+"""Margin sampling: each site labels the rows with the largest 1 - (P_1 - P_2), two largest P."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.models.scores import margin
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import top
+
+
+@final
+@dataclass(frozen=True)
+class Margin:
+    """One minus the gap between the two largest probabilities, by the local or the global model.
+
+    >>> import fallow as fl
+    >>> outputs = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
+    >>> fl.select([[0.0], [1.0], [2.0]], fl.Margin(), outputs=outputs, n=1)
+    array([1])
+    """
+
+    model: Literal["local", "global"] = "local"
+
+    contract: ClassVar[Contract] = Contract(
+        title="Margin sampling",
+        paper="Active Hidden Markov Models",
+        year=2001,
+        authors="Scheffer, Tobias and Decomain, Christian and Wrobel, Stefan",
+        keep={"select": "number of picks"},
+        needs=("local",),
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        score = margin(view.logits(self.model))
+        rows = top(score, n, view.stream("ties"))
+        return Picks(rows, score=score[rows])

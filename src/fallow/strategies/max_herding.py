@@ -1,0 +1,67 @@
+"""MaxHerding (Bae, Noh, Sutherland, 2024), Algorithm 1: greedy coverage with a smooth kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import check_width, herd
+
+
+@final
+@dataclass(frozen=True)
+class MaxHerding:
+    """Examples that together are similar to as much of the unlabeled pool as possible.
+
+    For few labels.  The similarity of two examples is a Gaussian kernel of the distance between
+    their features, scaled to unit length.
+
+    Parameters
+    ----------
+    model : Model whose features are used.
+    width : Of the kernel exp(-(distance / width)²).  None: the smallest distance between labeled
+        examples, between 0.2 and 1.
+
+    Notes
+    -----
+    The paper has width 1 on self-supervised features.  Each site selects on its own.
+
+    References
+    ----------
+    Bae, Noh, Sutherland. Generalized Coverage for More Robust Low-Budget Active Learning. ECCV 2024.
+
+    >>> import fallow as fl
+    >>> pool = [[1.0, 0.0], [1.0, 0.1], [1.0, 0.2], [0.0, 1.0]]
+    >>> fl.select(pool, fl.MaxHerding(), outputs=[[0.5, 0.5]] * 4, n=2)
+    array([2, 3])
+    """
+
+    model: Literal["local", "global"] = "local"
+    width: float | None = None  # σ
+
+    contract: ClassVar[Contract] = Contract(
+        title="MaxHerding",
+        paper="Generalized Coverage for More Robust Low-Budget Active Learning",
+        year=2024,
+        authors="Bae, Wonho and Noh, Junhyug and Sutherland, Danica J.",
+        keep={"select": "number of selected examples"},
+        needs=("local",),
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_width(self)
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        weight = torch.ones(view.pool, dtype=torch.float64)
+        return Picks(herd(view, self.model, weight, self.width, n))

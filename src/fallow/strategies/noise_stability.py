@@ -1,0 +1,103 @@
+"""Noise Stability (Li et al., 2024): rows whose prediction moves when the weights are shaken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Generator, Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import Features, k_center, rank_rows
+
+
+@final
+@dataclass(frozen=True)
+class NoiseStability:
+    """Greedy k-center, from the origin, on the relative changes of the prediction under noise.
+
+    Each draw adds noise of length ``epsilon`` ||w|| to every tensor called ``weight``, those of
+    batch norm among them; biases stay.  It costs ``draws`` passes over the pool and holds
+    ``draws`` · C numbers for each of its rows.
+
+    >>> import fallow as fl, torch
+    >>> _ = torch.manual_seed(0)
+    >>> model = torch.nn.Sequential(
+    ...     torch.nn.Linear(1, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)
+    ... )
+    >>> picks = fl.select(
+    ...     [[0.0], [1.0], [9.0]], fl.NoiseStability(draws=5), model=model, n=1
+    ... )
+    >>> picks.shape
+    (1,)
+
+    Notes
+    -----
+    The paper's public code takes a part of the pool; here all of it takes part.  Outputs are the
+    softmax; the paper's other choice, features, is for regression.  Rows with equal changes come in
+    random order, and rows whose prediction is not finite come last.
+    """
+
+    model: Literal["local", "global"] = "local"
+    draws: int = 50  # K; 30 in the commands of the public code
+    epsilon: float = 1e-3  # ε, the length of the noise in units of ||w||
+
+    contract: ClassVar[Contract] = Contract(
+        title="Noise Stability",
+        paper="Deep Active Learning with Noise Stability",
+        year=2024,
+        authors="Li and others",
+        keep={"select": "number of picks"},
+        needs=("local",),
+        draws=True,
+        not_solved="it shakes the weights of a trained body, and a model that is solved for "
+        "has none",
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if self.draws < 1 or not self.epsilon > 0:
+            raise ValueError(
+                f"NoiseStability has draws {self.draws} and epsilon {self.epsilon}; it needs at "
+                "least one draw and an epsilon above 0"
+            )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        changes = self.measure_changes(view)
+        level = 0 * changes.sum(1)  # 0 · NaN is NaN: such rows come last
+        mixed = rank_rows(level, view.stream("ties"))
+        points = Features.of(changes).at(mixed)
+        return Picks(mixed[k_center(points, n, points.half_norms())])
+
+    def measure_changes(self, view: View) -> Tensor:
+        """(out' - out) / ||out|| of every draw, side by side: (m, K·C)."""
+        state = view.model(self.model)
+        rows = view.rows()
+        noise = view.stream("noise")
+        out = view.forward(state, rows).softmax(1)  # (m, C)
+        # Columns are rows of the pool, as `Features` stores them.
+        changes = out.new_empty(self.draws, view.classes, view.pool)
+        for change in changes:  # (C, m) of one draw, written in place
+            w = add_noise(view.layout, state["w"], self.epsilon, noise)
+            there = view.forward({**state, "w": w}, rows).softmax(1)
+            change.copy_(((there - out) / out.norm(dim=1, keepdim=True)).T)
+        return changes.flatten(0, 1).T
+
+
+def add_noise(layout: Layout, w: Tensor, epsilon: float, generator: Generator) -> Tensor:
+    """A copy of ``w`` (d,) in which every weight tensor v has noise of length ``epsilon`` ||v||."""
+    copy = w.clone()
+    for name, weight in layout.views(copy).items():
+        if name.split(".")[-1] == "weight":
+            xi = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+            weight.add_(xi, alpha=float(epsilon * weight.norm() / xi.norm()))
+    return copy

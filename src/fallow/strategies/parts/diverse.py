@@ -1,0 +1,36 @@
+"""Picks that differ from each other, in the order of picking: in gradients, or in features."""
+
+from __future__ import annotations
+
+from torch import Generator, Tensor
+
+from fallow.strategies.parts.gradients import residuals
+from fallow.strategies.parts.kcenter import Features, Gradients, k_center
+from fallow.strategies.parts.kmeanspp import k_means_pp
+from fallow.strategies.parts.top import rank_rows
+
+
+def pick_by_gradient(
+    p: Tensor, z: Tensor, n: int, ties: Generator, draw: Generator
+) -> Tensor:
+    """k-means++ on gradients of the last layer, each for the predicted label.  -> (n,).
+
+    p: (m, C) probabilities; z: (m, d) features.  Rows whose gradient is not finite come last.
+    """
+    gradients = Gradients.of(residuals(p), z)
+    mixed = rank_rows(0 * gradients.half_norms(), ties)  # 0 · inf is NaN: last
+    return mixed[k_means_pp(gradients.at(mixed), n, draw)]
+
+
+def pick_by_cover(x: Tensor, anchors: Tensor | None, n: int, ties: Generator) -> Tensor:
+    """Greedy k-center away from ``anchors``.  x: (m, d); anchors: (a, d) -> (n,).
+
+    Without anchors the first pick is the row closest to the mean.  Equal distances are broken at
+    random.  Rows that are not finite come last.
+    """
+    mixed = rank_rows(0 * x.sum(1), ties)  # 0 · NaN is NaN: such rows come last
+    middle = x[x.isfinite().all(1)].mean(0)
+    pool = Features.of(x[mixed] - middle)  # the same distances, and less is rounded
+    if anchors is not None:
+        return mixed[k_center(pool, n, pool.nearest(Features.of(anchors - middle)))]
+    return mixed[k_center(pool, n, first=int(pool.half_norms().argmin()))]

@@ -1,0 +1,180 @@
+"""Greedy k-center: pick, again and again, the row that is farthest from all picks so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.products import block_rows, place
+from fallow.strategies.parts.top import first_best, order_ties
+
+CHUNK = 1024  # rows of a distance block: an m x n matrix is never built
+CELLS = 2**18  # products of a block of `Features.nearest`: as many stay in the cache
+EXACT = 50_000  # rows; fewer are held in double precision, where close rows do not cancel
+
+
+class Points(Protocol):
+    """Rows in some space: half squared Euclidean distances, never all at once.
+
+    A row with NaN or infinity is infinitely far from all others: its half norm is infinite.
+    They stand where products are taken (`place`); what they answer is on the processor.
+    """
+
+    def at(self, rows: Tensor) -> Points: ...  # these rows alone
+    def to(self, j: int) -> Tensor: ...  # (m,) from every row to row j
+    def nearest(self, other: Points) -> Tensor: ...  # (m,) to the nearest row of ``other``
+    def half_norms(self) -> Tensor: ...  # (m,) half squared norms
+
+
+@final
+@dataclass(frozen=True)
+class Features:
+    """Rows of a matrix.  x: (m, d)."""
+
+    x: Tensor
+    half: Tensor
+
+    @staticmethod
+    def of(x: Tensor) -> Features:
+        if len(x) < EXACT:
+            x = x.double()
+        half = x.square().sum(1) / 2
+        is_far = ~half.isfinite()
+        half = half.masked_fill(is_far, torch.inf)
+        return Features(place(store_rows(x, is_far)), place(half))
+
+    def at(self, rows: Tensor) -> Features:
+        return Features(by_columns(self.x[rows]), self.half[rows])
+
+    def half_norms(self) -> Tensor:
+        return self.half.cpu()
+
+    def to(self, j: int) -> Tensor:
+        to_j = torch.addmv(self.half, self.x, self.x[j].contiguous(), alpha=-1)
+        return to_j.add_(self.half[j]).clamp_min_(0).cpu()
+
+    def nearest(self, other: Points) -> Tensor:
+        assert isinstance(other, Features)  # noqa: S101 - points of one kind meet
+        if not len(other.half):
+            return torch.full_like(self.half, torch.inf).cpu()
+        y = other.x.to(self.x)
+        half_y = other.half.to(self.half)
+        columns = len(y)
+        size = min(CHUNK, max(1, CELLS // columns))
+        # One piece of memory for all blocks: so much of it anew takes longer than what is in it.
+        memory = self.x.new_empty(size * columns)
+        found = []
+        for x, half in zip(
+            torch.split(self.x, size), torch.split(self.half, size), strict=True
+        ):
+            # |x - y|² / 2 is |x|² / 2 + |y|² / 2 - <x, y>; (b, rows of ``other``)
+            without_own = memory[: len(x) * columns].view(len(x), columns)
+            torch.addmm(half_y, x, y.T, alpha=-1, out=without_own)
+            found.append(without_own.amin(1) + half)
+        return torch.cat(found).clamp_min_(0).cpu()
+
+
+@final
+@dataclass(frozen=True)
+class Gradients:
+    """Rows q ⊗ z, kept as their two factors.  q: (m, c), z: (m, d).
+
+    ||q⊗z - q'⊗z'||² = |q|²|z|² + |q'|²|z'|² - 2 <q,q'><z,z'>: no m x (c d) matrix is built.
+    """
+
+    q: Tensor
+    z: Tensor
+    half: Tensor
+
+    @staticmethod
+    def of(q: Tensor, z: Tensor) -> Gradients:
+        if len(z) < EXACT:
+            q = q.double()
+            z = z.double()
+        q = q.to(z.dtype)
+        half = q.square().sum(1) * z.square().sum(1) / 2
+        is_far = ~half.isfinite()
+        half = half.masked_fill(is_far, torch.inf)
+        q = store_rows(q, is_far)
+        z = store_rows(z, is_far)
+        return Gradients(place(q), place(z), place(half))
+
+    def at(self, rows: Tensor) -> Gradients:
+        return Gradients(
+            by_columns(self.q[rows]), by_columns(self.z[rows]), self.half[rows]
+        )
+
+    def half_norms(self) -> Tensor:
+        return self.half.cpu()
+
+    def to(self, j: int) -> Tensor:
+        inner = (self.q @ self.q[j].contiguous()).mul_(self.z @ self.z[j].contiguous())
+        return (self.half + self.half[j]).sub_(inner).clamp_min_(0).cpu()
+
+    def nearest(self, other: Points) -> Tensor:
+        assert isinstance(other, Gradients)  # noqa: S101 - as above
+        if not len(other.half):
+            return torch.full_like(self.half, torch.inf).cpu()
+        q_t = other.q.to(self.q).T
+        z_t = other.z.to(self.z).T
+        half_o = other.half.to(self.half)
+        size = block_rows(CHUNK, len(half_o))
+        blocks = zip(
+            torch.split(self.q, size),
+            torch.split(self.z, size),
+            torch.split(self.half, size),
+            strict=True,
+        )
+        found = []
+        for q, z, half in blocks:
+            inner = (q @ q_t).mul_(z @ z_t)  # (b, rows of ``other``)
+            found.append((half_o - inner).amin(1) + half)
+        return torch.cat(found).clamp_min_(0).cpu()
+
+
+def store_rows(x: Tensor, is_far: Tensor) -> Tensor:
+    """``x`` with zeros in rows that are not finite: NaN would spread into the products."""
+    if bool(is_far.any()):
+        x = x.masked_fill(is_far[:, None], 0)
+    return by_columns(x)
+
+
+def by_columns(x: Tensor) -> Tensor:
+    """``x``, column by column in memory: one row against all others is then twice as fast."""
+    return x.T.contiguous().T
+
+
+def k_center(
+    points: Points,
+    n: int,
+    nearest: Tensor | None = None,
+    first: int | None = None,
+    ties: torch.Generator | None = None,
+) -> Tensor:
+    """``n`` picks; each is farthest from the anchors (``nearest``) and all earlier picks.
+
+    nearest: (m,) half squared distance to the nearest anchor.  Where there is no anchor, the first
+    pick is ``first``, and without it the first row.  A row is never picked twice, also when rows
+    are equal: they come in random order from ``ties``, or by position without it.  Rows that are
+    not finite come last, in their order.
+    """
+    half = points.half_norms()
+    is_last = half.isinf()
+    left = nearest
+    if left is None:
+        left = torch.full_like(half, torch.inf)
+    left = left.masked_fill(is_last, -torch.inf)
+    order = order_ties(len(half), ties)
+    picks: list[int] = []
+    for _ in range(min(n, len(half) - int(is_last.sum()))):
+        j = first_best(left, order)
+        if first is not None and not picks:
+            j = first
+        torch.minimum(left, points.to(j), out=left)
+        left[j] = -torch.inf
+        picks.append(j)
+    last = is_last.nonzero().squeeze(1)
+    return torch.cat([torch.tensor(picks, dtype=torch.int64), last])[:n]

@@ -1,0 +1,138 @@
+"""Groups of rows that are close in feature space."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from fallow.core.products import has_device, place
+from fallow.strategies.parts.kcenter import CHUNK, Features, by_columns
+from fallow.strategies.parts.kmeanspp import k_means_pp
+from fallow.strategies.parts.magnitude import within_reach
+
+MANY = 2000  # clusters; from here on k-means sees the rows in mini-batches
+LARGE = (
+    2_500_000  # rows times clusters; from here on it starts from a sample, and stops early
+)
+SAMPLE = 10  # rows of the sample for each cluster
+MOST_STEPS = 8  # of Lloyd's algorithm, for so many
+STILL = 1e-4  # of the variance of a column: where centres move less in all, steps end
+
+
+def cluster_rows(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
+    """k-means (k-means++ start, one run): the cluster of each row.  x: (m, d) -> (m,) int64.
+
+    Fewer than ``k`` clusters where rows are equal, or too close to be told apart.  In float32: ties
+    inside k-means must not be decided by the last bit of a double.
+
+    Notes
+    -----
+    Where ``m k`` is `LARGE` or more, the start is k-means++ with one draw a centre on ten rows for
+    each cluster, and there are eight steps: at 50,000 x 64 and 500 clusters distances are 0.3 %
+    longer in square than after scikit-learn's start and all its steps, in a tenth of the time.
+    Only so many are worth a device: there the same start and steps are taken (`_take_steps`).
+    """
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+
+    x = within_reach(x, torch.float32).float()  # clusters do not depend on the unit
+    if not _are_distinct(x, k):
+        k = min(k, len(torch.unique(x, dim=0)))
+    seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
+    method = KMeans(k, n_init=1, random_state=seed)
+    if k >= MANY:
+        method = MiniBatchKMeans(k, n_init=1, random_state=seed)
+    elif len(x) * k >= LARGE:
+        x = x - x.mean(0)  # short rows: squares lose less
+        start = _draw_start(x, k, generator)
+        if has_device():
+            return _take_steps(x, start)
+        method = KMeans(
+            k, init=start.numpy(), n_init=1, max_iter=MOST_STEPS, random_state=seed
+        )
+    with in_one_thread():
+        labels = method.fit_predict(x.numpy())
+    return torch.from_numpy(labels).long()
+
+
+def _are_distinct(x: Tensor, k: int) -> bool:
+    """Whether one column alone shows ``k`` different rows: sorting whole rows takes far longer."""
+    return any(len(torch.unique(column)) >= k for column in x.T)
+
+
+def _draw_start(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
+    """``k`` rows that are far from each other, from a sample: (m, d) -> (k, d)."""
+    sample = x[torch.randperm(len(x), generator=generator)[: SAMPLE * k]]
+    half = sample.square().sum(1) / 2
+    points = Features(place(by_columns(sample)), place(half))
+    return sample[k_means_pp(points, k, generator, first=0)]
+
+
+def _take_steps(x: Tensor, start: Tensor) -> Tensor:
+    """The cluster of each row after `MOST_STEPS` of Lloyd's algorithm, or fewer where it ends
+    earlier: what scikit-learn finds, up to rounding.  x: (m, d), start: (k, d) -> (m,) int64.
+
+    Rows are compared with centres where products are taken; means are added up on the processor,
+    in double precision, which makes them the same everywhere.
+    """
+    rows = place(x)
+    centres = start
+    cluster = torch.full((len(x),), -1)
+    still = STILL * float(x.double().var(0, correction=0).mean())
+    for _ in range(MOST_STEPS):
+        before = cluster
+        cluster = _find_nearest(rows, centres)
+        if torch.equal(cluster, before):
+            return cluster
+        means = _average(x, cluster, centres)
+        moved = float((means - centres).double().square().sum())
+        centres = means
+        if moved <= still:
+            break
+    return _find_nearest(rows, centres)
+
+
+def _find_nearest(rows: Tensor, centres: Tensor) -> Tensor:
+    """The nearest centre of each row.  rows: (m, d), where products are taken; centres: (k, d)."""
+    there = centres.to(rows)
+    half = there.square().sum(1) / 2
+    found = []
+    for block in torch.split(rows, CHUNK):
+        far = torch.addmm(half, block, there.T, alpha=-1)  # (b, k)
+        found.append(far.argmin(1))
+    return torch.cat(found).cpu()
+
+
+def _average(x: Tensor, cluster: Tensor, centres: Tensor) -> Tensor:
+    """The mean of each cluster, (k, d).  One without rows moves to a row that is far from the centre
+    it had, which no longer counts where it was."""
+    size = torch.bincount(cluster, minlength=len(centres)).double()  # (k,)
+    total = torch.zeros(centres.shape, dtype=torch.float64)
+    total.index_add_(0, cluster, x.double())
+    empty = (size == 0).nonzero().squeeze(1)
+    if len(empty):
+        far = (x - centres[cluster]).square().sum(1).topk(len(empty)).indices
+        total.index_add_(0, cluster[far], -x[far].double())
+        size.index_add_(0, cluster[far], -torch.ones(len(far), dtype=torch.float64))
+        total[empty] = x[far].double()
+        size[empty] = 1
+    means = (total / size.clamp_min(1)[:, None]).to(centres.dtype)
+    return torch.where(size[:, None] > 0, means, centres)
+
+
+@contextmanager
+def in_one_thread() -> Iterator[None]:
+    """A context in which k-means runs in one thread, without a word where it finds fewer clusters.
+
+    Several threads add up in any order, so that centres would differ from run to run; and what
+    PyTorch is told of threads does not reach those of k-means.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield

@@ -1,0 +1,132 @@
+"""Prices of classes: unsure rows of all sites, of each class as many as are wanted.
+
+The coordinator tells a price for each class, sites answer how many rows of each class they would take
+at these prices, and it moves them: dual ascent (Arrow, Hurwicz, Uzawa, 1958) to the same number of
+labels in every class.  No site tells its own histogram, and each spends its own budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
+from fallow.core.contract import Contract
+from fallow.core.types import Answer
+from fallow.core.view import Picks, View
+from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.parts import margins, top
+
+TURNS = 5  # exchanges in which prices are told
+RATE = 0.5  # by how much a price moves at first where a class lacks all that is wanted
+
+
+@final
+@dataclass(frozen=True)
+class Prices:
+    """Rows by 1 - margin + the price of the class that the common model predicts.
+
+    >>> import fallow as fl
+    >>> p = [[0.6, 0.4], [0.7, 0.3], [0.55, 0.45], [0.2, 0.8]]
+    >>> labeled = ([[0.0]], [0])
+    >>> pool = [[0.0], [0.1], [0.2], [0.3]]
+    >>> picks = fl.select(pool, fl.Prices(), outputs=p, labeled=labeled, classes=2, n=1)
+    >>> picks.tolist()  # not the least sure, because the other class has no label
+    [3]
+
+    Notes
+    -----
+    *What is wanted*: as many labels of each class as of the others, after the query; classes that
+    have more already get none.  What a class lacks, in units of the mean number of labels a class,
+    moves its price by 0.5, 0.35, 0.29 ... times that.
+
+    *Which prices*: of the five that were told, those at which sites would take the most of what is
+    wanted.  The first are 0, so that prices are never worse for that than none.
+
+    *Predicted classes* are those of the common model, which is wrong about rare ones; a class that
+    it never predicts is not bought.  Rows that are not finite come last.
+    """
+
+    contract: ClassVar[Contract] = Contract(
+        title="Prices of classes",
+        short="Prices",
+        keep={"order": "number of tensors kept", "select": "number of picks"},
+        sum={
+            "labels": "totals over sites of labels of each class",
+            "demand": "totals over sites of rows of each predicted class that they would take",
+        },
+        needs=("global",),
+        often={"demand": TURNS},
+        local_dp=False,  # counts of predicted classes leave without noise
+        waits=("labels",),
+        missing="stops: prices are those of all sites; a resumed run asks again",
+    )
+
+    # -- server half ------------------------------------------------------------------------
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("order", to=orders(budget))
+        labels = sum_of_all(ask, "labels")["counts"].clamp_min(0)  # (C,)
+        n = sum(budget.values())
+        most = float(max(budget.values(), default=0))  # that one site can take
+        wanted = even_out(labels, n)
+        prices = torch.zeros_like(wanted)
+        best = prices
+        most_met = -1.0
+        for turn in range(TURNS):
+            taken = sum_of_all(ask, "demand", most, prices=prices)["counts"]
+            met = float(torch.minimum(taken.round(), wanted).sum())
+            if met > most_met:
+                best = prices
+                most_met = met
+            lacking = (wanted - taken) * len(wanted) / max(n, 1)
+            prices = prices + RATE / (turn + 1) ** 0.5 * lacking.clamp(-1, 1)
+        ask.keep("select", to=orders(budget), prices=best)
+        return {**memo, "notes": {"prices": best.tolist(), "met": most_met}}
+
+    # -- site half --------------------------------------------------------------------------
+
+    def order(self, view: View, n: int) -> Answer:
+        return {"n": torch.tensor(n)}
+
+    def labels(self, view: View) -> Answer:
+        return {"counts": view.counts}
+
+    def demand(self, view: View, prices: Tensor) -> Answer:
+        counts = torch.zeros(len(prices), dtype=torch.float64)
+        if "order" in view.memory:  # else it buys nothing
+            n = int(view.memory["order"]["n"])
+            rows, predicted = take_rows(view, prices, n)
+            counts = torch.bincount(predicted[rows], minlength=len(prices)).double()
+        return {"counts": counts}
+
+    def select(self, view: View, n: int, prices: Tensor) -> Picks:
+        rows, _ = take_rows(view, prices, n)
+        return Picks(rows)
+
+
+def take_rows(view: View, prices: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The ``n`` rows that a site takes at these prices, (n,), and the class of each row, (m,)."""
+    p = view.logits("global").softmax(1).double()
+    predicted = p.argmax(1)
+    score = 1 - margins(p) + prices[predicted]
+    return top(score, n, view.stream("ties")), predicted
+
+
+def even_out(labels: Tensor, n: int) -> Tensor:
+    """How many of ``n`` labels go to each class so that the fewest have as many as can be: (C,).
+
+    >>> even_out(torch.tensor([5.0, 1.0, 0.0]), 5)
+    tensor([0., 2., 3.])
+    """
+    level = float(labels.min())
+    for fewest in labels.sort().values.tolist():  # the level rises from class to class
+        is_below = labels <= fewest
+        level = float((n + labels[is_below].sum()) / is_below.sum())
+        if not bool((~is_below).any()) or level <= float(labels[~is_below].min()):
+            break
+    return (level - labels).clamp_min(0)

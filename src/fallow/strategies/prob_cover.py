@@ -1,0 +1,118 @@
+"""ProbCover (Yehuda et al., 2022), Algorithm 1: balls that cover as much of the pool as possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import UnitFeatures, cluster_rows, square_distances
+
+RADII = [step / 20 for step in range(1, 41)]  # candidates for δ: 0.05 to 2
+BLOCK = 1024  # examples whose neighbors are compared at a time
+
+
+@final
+@dataclass(frozen=True)
+class ProbCover:
+    """Examples whose balls of one radius contain as much of the unlabeled pool as possible.
+
+    For few labels.  Distances are between features of unit length.  Without a ``radius`` it is the
+    largest one at which a share ``purity`` of all examples has no neighbor of another cluster, with
+    as many k-means clusters as there are classes.
+
+    Parameters
+    ----------
+    model : Model whose features are used.
+    radius : Of the balls (δ); None: by purity.
+    purity : Share of examples whose ball holds one cluster alone (α).
+
+    Notes
+    -----
+    The paper's features come from self-supervised training; here they are those of the model.
+    Of examples that add the same, the one with the most neighbors comes first.
+    Each site selects on its own.
+
+    References
+    ----------
+    Yehuda, Dekel, Hacohen, Weinshall. Active Learning Through a Covering Lens. NeurIPS 2022.
+
+    >>> import fallow as fl
+    >>> pool = [[1.0, 0.0], [1.0, 0.1], [1.0, 0.2], [0.0, 1.0]]
+    >>> fl.select(pool, fl.ProbCover(radius=0.15), outputs=[[0.5, 0.5]] * 4, n=2)
+    array([1, 3])
+    """
+
+    model: Literal["local", "global"] = "local"
+    radius: float | None = None  # δ
+    purity: float = 0.95  # α
+
+    contract: ClassVar[Contract] = Contract(
+        title="ProbCover",
+        paper="Active Learning Through a Covering Lens",
+        year=2022,
+        authors="Yehuda, Ofer and Dekel, Avihu and Hacohen, Guy and Weinshall, Daphna",
+        keep={"select": "number of selected examples"},
+        needs=("local",),
+        draws=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if self.radius is not None and not 0 < self.radius <= 2:
+            raise ValueError(
+                f"ProbCover's radius is {self.radius}; it must be above 0 and at most 2, the largest "
+                "distance between features of unit length"
+            )
+        if not 0 < self.purity < 1:
+            raise ValueError(
+                f"ProbCover's purity is {self.purity}; it must be between 0 and 1"
+            )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        features = UnitFeatures.of(view, self.model)
+        radius = self.radius
+        if radius is None:
+            everything = torch.cat([features.pool, features.labeled])
+            clusters = max(view.classes, 2)
+            radius = self.choose_radius(everything, clusters, view.stream("k-means"))
+        limit = radius**2
+
+        def is_within(square: Tensor) -> Tensor:
+            return (square <= limit).to(square)
+
+        weight = torch.ones(view.pool, dtype=torch.float64)
+        return Picks(features.cover(is_within, weight, n, view.stream("ties")))
+
+    def choose_radius(self, x: Tensor, clusters: int, generator: torch.Generator) -> float:
+        """The largest of `RADII` at which enough examples have no neighbor of another cluster.
+
+        x: (m, d) of unit length.  The smallest where none has enough.
+        """
+        if not len(x):
+            return RADII[0]
+        cluster = cluster_rows(x, min(clusters, len(x)), generator)
+        nearest = []  # squared distance to the nearest example of another cluster
+        for block, own in zip(
+            torch.split(x, BLOCK), torch.split(cluster, BLOCK), strict=True
+        ):
+            square = square_distances(block, x)
+            is_same = own[:, None] == cluster
+            nearest.append(square.masked_fill_(is_same, torch.inf).amin(1))
+        distance = torch.cat(nearest).sqrt()
+        chosen = RADII[0]
+        for radius in RADII:
+            if float((distance > radius).double().mean()) < self.purity:
+                break
+            chosen = radius
+        return chosen

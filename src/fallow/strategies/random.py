@@ -1,0 +1,41 @@
+"""Random sampling: every site labels rows drawn uniformly from its pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.strategies.base import Budget, Memo, orders
+
+
+@final
+@dataclass(frozen=True)
+class Random:
+    """Uniform picks without replacement: the yardstick of every comparison, and the first query.
+
+    >>> import fallow as fl
+    >>> fl.select([[0.0], [1.0], [2.0]], fl.Random(), n=3).shape
+    (3,)
+    """
+
+    contract: ClassVar[Contract] = Contract(
+        title="Random sampling",
+        paper="-",
+        year=0,
+        keep={"select": "number of picks"},
+        draws=True,
+    )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        # The first labels and the first query share a cycle, so the cycle does not name the draw.
+        draw = view.stream(f"select after {len(view.labels)} labels")
+        return Picks(torch.randperm(view.pool, generator=draw)[:n])

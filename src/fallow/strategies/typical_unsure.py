@@ -1,0 +1,389 @@
+"""Typical rows of what the model is unsure about, over all sites: from the first label to the last.
+
+TypiClust (Hacohen, Dekel, Weinshall, 2022) labels typical rows of clusters without labels, which is
+best with few labels; margin sampling labels what a model is unsure about, which is best with many.
+Here rows weigh as much as the model is unsure about them: without a model that is TypiClust, and the
+more a model knows the more it is margin sampling, spread over clusters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
+from fallow.core.contract import Contract
+from fallow.core.types import Answer, State
+from fallow.core.view import Picks, View
+from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.parts import (
+    BASE,
+    CROWD,
+    DIGITS,
+    LEAST,
+    NO_BID,
+    OFTEN,
+    bids_of,
+    check_clusters,
+    check_turns,
+    cluster_sites,
+    count_nearest,
+    margins,
+    nearest_centre,
+    predict,
+    rank_in_clusters,
+    read_bundles,
+    read_shared_features,
+    shuffle_equal,
+    tie_bundles,
+    total_bundles,
+)
+
+TURNS = 3  # in which sites are told which rows are good enough
+LITTLE = 1e-6  # what a row weighs that the model is sure about
+
+
+@final
+@dataclass(frozen=True)
+class TypicalUnsure:
+    """Labels go where the model is unsure about most rows for each label that is there, and in each
+    cluster to the rows with the largest u x typicality.
+
+    u(x) = 1 - margin of the common model, and 1 before there is a label.  A cluster with n labels
+    weighs Σ u / (n + 1), and each label of a query goes to the heaviest, which it makes lighter.
+    Typicality is 1 / the mean distance to the ``neighbours`` nearest rows of the same cluster at the
+    same site.
+
+    >>> import fallow as fl
+    >>> pool = [[0.0, 0.1 * k] for k in range(8)] + [[9.0, 0.1 * k] for k in range(6)]
+    >>> labeled = ([[0.0, 0.3], [9.0, 0.3]], [0, 1])
+    >>> sure = [[0.99, 0.01]] * 8 + [[0.4, 0.6]] * 6
+    >>> picks = fl.select(
+    ...     pool, fl.TypicalUnsure(), outputs=sure, labeled=labeled, classes=2, n=1
+    ... )
+    >>> picks >= 8  # there are fewer of them, but the model is unsure about these
+    array([ True])
+
+    Notes
+    -----
+    *Clusters* are found as `typical` finds them: as many as labels after this query, at most 500, of
+    the unlabeled rows of all sites, from totals of bundles of ``least`` rows or more.  The first
+    labels of all aim at one for each cluster.  A cluster stays without one where sites that have its
+    rows spend their budgets on others, or where two sites take the same cluster: on digits at five
+    sites 85 to 90 % of the clusters get a label where sites differ (Dirichlet 0.1), and 95 % or more
+    where they are alike (``tests/strategies/test_typical_unsure.py``).
+
+    *Which rows.*  The coordinator wants a number of labels in each cluster, w.  Sites count their
+    rows by u x typicality, in steps of 2 %; from the totals the coordinator finds, digit by digit,
+    the level that w rows of all sites reach.  A site takes its rows that reach it, those of the
+    heaviest clusters first, as many as it may buy; what it leaves goes to others in another turn.
+    Rows with the same level, which are told apart by a number that is drawn, are both taken.
+
+    *What is left of a budget* is spent by the same weights on the site's own rows.  Rows whose
+    features are not finite come last.
+
+    *Passes.*  Features are looked up anew in three exchanges: as many passes of the pool through a
+    trained model; an encoder's features are on disk.
+    """
+
+    neighbours: int = 20  # K, Eq. 4 of TypiClust
+    least: int = LEAST  # rows of a bundle
+
+    contract: ClassVar[Contract] = Contract(
+        title="Typical rows of what is uncertain",
+        short="Typical-unsure",
+        keep={
+            "bundle": "number of tensors kept",
+            "group": "number of tensors kept",
+            "select": "number of picks",
+        },
+        sum={
+            "size": "totals over sites of rows and labels",
+            "groups": "totals over sites of the rows of each cluster, in bundles of several",
+            "found": "totals over sites of rows, of how unsure they are, and of labels in each cluster",
+            "levels": "totals over sites of rows of each cluster by how typical and unsure they are",
+            "taken": "totals over sites of labels that each cluster will get",
+        },
+        needs=("global",),
+        local_dp=False,  # totals of features leave without noise
+        missing="stops: clusters are those of the rows of all sites; a resumed run asks again",
+        often={"groups": OFTEN, "levels": DIGITS * TURNS, "taken": TURNS},
+        parts_show="the coordinator sees the totals of each site's rows by cluster, which are means of "
+        "five rows or more, and how many of them are how typical and how unsure",
+    )
+
+    def __post_init__(self) -> None:
+        for name, least in (("neighbours", 1), ("least", 2)):
+            value = getattr(self, name)
+            if value < least:
+                raise ValueError(
+                    f"TypicalUnsure's {name} is {value}; it must be {least} or more"
+                )
+
+    # -- server half ------------------------------------------------------------------------
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        clusters = cluster_sites(ask, budget, self.least, one_a_label=True)
+        is_trained = float(clusters.totals["labels"]) > 0.5
+        centres = clusters.centres  # (K, D)
+        found = sum_of_all(ask, "found", centres=centres, is_trained=is_trained)
+        rows = found["rows"].round().clamp_min(0)
+        masses = found["masses"].clamp_min(0)
+        labels = found["labels"].round().clamp_min(0)
+        wanted = (rows > 0).double()  # of the first labels one for each cluster
+        if is_trained:
+            wanted = share_labels(masses, labels, rows=rows, n=sum(budget.values()))
+        ask.keep(
+            "group",
+            to=orders(budget),
+            centres=centres,
+            is_trained=is_trained,
+            masses=masses,
+            labels=labels,
+        )
+
+        # turn by turn, who has rows that are good enough for a cluster labels them
+        most = float(clusters.totals["rows"])  # that one site can count
+        bars = torch.empty(0, len(wanted), dtype=torch.int64)  # (turns, K) levels
+        taken = torch.zeros_like(wanted)
+        for _ in range(TURNS):
+            bar = self.find_bar(ask, bars, wanted - taken, most)
+            bars = torch.cat([bars, bar[None]])
+            taken = sum_of_all(ask, "taken", bars=bars)["taken"].round()
+
+        covered = labels + taken
+        ask.keep("select", to=orders(budget), bars=bars, covered=covered)
+        notes = {"clusters": len(wanted), "covered": int((covered > 0).sum())}
+        return {**memo, "notes": notes}
+
+    def find_bar(self, ask: Ask, bars: Tensor, need: Tensor, most: float) -> Tensor:
+        """The level that as many free rows of each cluster reach as it needs, (K,), from the first
+        digit to the last; -1 where it needs none."""
+        bar = torch.zeros(len(need), dtype=torch.int64)
+        bar[need < 0.5] = NO_BID
+        for digit in range(DIGITS):
+            total = sum_of_all(ask, "levels", most, bars=bars, prefix=bar, digit=digit)
+            bar, need = reach(bar, need, total["rows"].round())
+        return bar
+
+    # -- site half --------------------------------------------------------------------------
+
+    def bundle(self, view: View) -> Answer:
+        return tie_bundles(view, self.least)
+
+    def size(self, view: View) -> Answer:
+        return {"rows": float(view.pool), "labels": float(len(view.labels))}
+
+    def groups(
+        self, view: View, centres: Tensor | None = None, planes: Tensor | None = None
+    ) -> Answer:
+        return total_bundles(read_bundles(view), centres, planes)
+
+    def found(self, view: View, centres: Tensor, is_trained: bool) -> Answer:
+        """Rows, Σ u of them, and labeled rows whose nearest centre each is: (K,)."""
+        x = read_shared_features(view)
+        u = weigh_rows(view, is_trained=is_trained)
+        good = x.isfinite().all(1) & u.isfinite()
+        near = nearest_centre(x[good], centres)
+        masses = torch.zeros(len(centres), dtype=torch.float64)
+        labels = count_nearest(read_shared_features(view, "labeled"), centres)
+        return {
+            "rows": count_nearest(x, centres),
+            "masses": masses.index_add(0, near, u[good]),
+            "labels": labels,
+        }
+
+    def group(
+        self,
+        view: View,
+        centres: Tensor,
+        is_trained: bool,
+        masses: Tensor,
+        labels: Tensor,
+        n: int,
+    ) -> Answer:
+        """The cluster of each row of the pool, (m,), -1 for one that is not finite, its u x
+        typicality, (m,), the level of that, (m,), and an order in which equal rows are shuffled,
+        (m,); what clusters weigh, and what the site may buy."""
+        x = read_shared_features(view)
+        u = weigh_rows(view, is_trained=is_trained)
+        good = (x.isfinite().all(1) & u.isfinite()).nonzero().squeeze(1)
+        if not len(good):
+            raise ValueError(
+                f"the features or outputs of all {len(x)} rows are NaN or infinite: the model has "
+                "diverged; lower the learning rate or check the rows"
+            )
+        crowds = rank_in_clusters(
+            x,
+            good,
+            centres,
+            neighbours=self.neighbours,
+            ties=view.stream("crowds"),
+            most=CROWD,
+        )
+        score = crowds.score.double() * u  # (m,)
+        amount = score.nan_to_num(-1.0)
+        return {
+            "cluster": crowds.cluster,
+            "score": score,
+            "level": bids_of(amount, view.stream("levels")),
+            "order": shuffle_equal(amount, view.stream("ties")),
+            "masses": masses,
+            "labels": labels,
+            "n": torch.tensor(n),
+        }
+
+    def levels(self, view: View, bars: Tensor, prefix: Tensor, digit: int) -> Answer:
+        """Free rows of each cluster whose level begins with ``prefix``, by its next digit:
+        (K, BASE).  A site that has spent its budget has none."""
+        check_clusters(len(prefix))
+        counts = torch.zeros(len(prefix), BASE)
+        if "group" not in view.memory:  # it buys nothing
+            return {"rows": counts}
+        kept = self.read_groups(view)
+        mine = self.find_taken(kept, bars)
+        if len(mine) < int(kept["n"]):
+            is_free = kept["level"] >= 0
+            is_free[mine] = False
+            free = is_free.nonzero().squeeze(1)
+            counts = count_digits(kept["cluster"][free], kept["level"][free], prefix, digit)
+        return {"rows": counts}
+
+    def taken(self, view: View, bars: Tensor) -> Answer:
+        counts = torch.zeros(bars.shape[1], dtype=torch.float64)
+        if "group" in view.memory:
+            kept = self.read_groups(view)
+            at = kept["cluster"][self.find_taken(kept, bars)]
+            counts = torch.bincount(at, minlength=bars.shape[1]).double()
+        return {"taken": counts}
+
+    def select(self, view: View, n: int, bars: Tensor, covered: Tensor) -> Picks:
+        """The rows that reach the level of their cluster, then more of the site's own where the
+        model is unsure.  ``covered``: (K,) labels of each cluster, those to come too."""
+        kept = self.read_groups(view)
+        first = self.find_taken(kept, bars)[:n]
+        is_left = kept["level"] >= 0
+        is_left[first] = False
+        more = order_rows(kept, is_left, covered)[: n - len(first)]
+        last = (kept["level"] < 0).nonzero().squeeze(1)
+        rows = torch.cat([first, more, last])[:n]
+        return Picks(rows, score=kept["score"][rows])
+
+    def find_taken(self, kept: State, bars: Tensor) -> Tensor:
+        """The rows that the site takes, in the order in which it took them: in each turn those that
+        reach the level of their cluster, as many as it has room for."""
+        check_turns(bars, TURNS)
+        room = int(kept["n"])
+        cluster = kept["cluster"]
+        is_free = kept["level"] >= 0
+        mine = torch.empty(0, dtype=torch.int64)
+        for bar in bars:  # (K,)
+            at = bar[cluster.clamp_min(0)]  # (m,) the level of a row's cluster
+            is_good = is_free & (at >= 0) & (kept["level"] >= at)
+            new = order_rows(kept, is_good, kept["labels"])[: room - len(mine)]
+            mine = torch.cat([mine, new])
+            is_free[new] = False
+        return mine
+
+    def read_groups(self, view: View) -> State:
+        """What `group` left at the site; raises where the pool is another one by now."""
+        kept = view.memory["group"]
+        if len(kept["cluster"]) != view.pool:
+            raise ValueError(
+                f"site {view.site} has grouped {len(kept['cluster'])} rows and has {view.pool} "
+                "without a label now: its rows changed during the query; start the query anew"
+            )
+        return kept
+
+
+def weigh_rows(view: View, *, is_trained: bool) -> Tensor:
+    """U of each row, (m,) float64: 1 - margin, and 1 where nothing is trained or no class is
+    predicted; NaN where the model says nothing finite."""
+    p = None
+    if is_trained:
+        p = predict(view)
+    if p is None:
+        return torch.ones(view.pool, dtype=torch.float64)
+    return (1 - margins(p.double())).clamp_min(LITTLE)
+
+
+def share_labels(masses: Tensor, labels: Tensor, *, rows: Tensor, n: int) -> Tensor:
+    """How many of ``n`` labels each cluster gets: each goes to the largest masses / (labels + 1),
+    those that it got among its labels (D'Hondt), while it has rows.  All are (K,) float64.
+
+    >>> masses = torch.tensor([6.0, 5.0, 2.0])
+    >>> share_labels(masses, torch.tensor([1.0, 0.0, 0.0]), rows=torch.full((3,), 9.0), n=3)
+    tensor([1., 1., 1.])
+    """
+    got = torch.zeros_like(masses)
+    for _ in range(min(n, int(rows.sum()))):
+        weight = masses / (labels + got + 1)
+        got[int(weight.masked_fill(got >= rows, -1.0).argmax())] += 1
+    return got
+
+
+def reach(prefix: Tensor, need: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """A level one digit longer, (K,), and how many rows are still needed of those that begin so.
+
+    counts: (K, BASE) rows by the next digit; prefix: (K,), -1 where none is needed.
+
+    >>> counts = torch.tensor([[4.0, 3.0, 1.0]])
+    >>> reach(
+    ...     torch.tensor([0]), torch.tensor([3.0]), counts
+    ... )  # 1 has digit 2, 3 have digit 1
+    (tensor([1]), tensor([2.]))
+    """
+    base = counts.shape[1]
+    at_least = (
+        counts.flip(1).cumsum(1).flip(1)
+    )  # (K, BASE) rows with this digit or a higher one
+    is_enough = at_least >= need[:, None]
+    digit = (is_enough * torch.arange(base)).amax(1)  # 0 too where all are not enough
+    higher = torch.cat([at_least, torch.zeros_like(need)[:, None]], 1)
+    beyond = higher.gather(1, digit[:, None] + 1).squeeze(1)
+    is_none = prefix < 0
+    longer = (prefix * base + digit).masked_fill(is_none, NO_BID)
+    return longer, torch.where(is_none, need, need - beyond)
+
+
+def count_digits(cluster: Tensor, level: Tensor, prefix: Tensor, digit: int) -> Tensor:
+    """Rows of each cluster whose level begins with the cluster's ``prefix``, by the next digit.
+
+    cluster, level: (m,); prefix: (K,) -> (K, BASE) float32.
+
+    >>> found = count_digits(
+    ...     torch.tensor([0, 0, 1]),
+    ...     torch.tensor([130, 131, 5]),
+    ...     torch.tensor([1, 0]),
+    ...     digit=1,
+    ... )
+    >>> found.nonzero().tolist()  # 130 is 1, 2 in base 128, 131 is 1, 3, and 5 is 0, 5
+    [[0, 2], [0, 3], [1, 5]]
+    """
+    rest = DIGITS - digit - 1
+    begins_so = level // BASE ** (rest + 1) == prefix[cluster]
+    at = BASE * cluster[begins_so] + level[begins_so] // BASE**rest % BASE
+    counts = torch.bincount(at, minlength=len(prefix) * BASE)
+    return counts.float().reshape(len(prefix), BASE)
+
+
+def order_rows(kept: State, is_of: Tensor, labels: Tensor) -> Tensor:
+    """The rows of ``is_of``, (m,), in the order in which a site takes them: each time the one with
+    the highest level in the cluster with the largest mass / (labels + 1), where a row that was taken
+    counts as a label.  labels: (K,) that clusters have."""
+    rows = kept["order"]
+    rows = rows[is_of[rows]]
+    rows = rows[kept["level"][rows].argsort(descending=True, stable=True)]
+    rows = rows[
+        kept["cluster"][rows].argsort(stable=True)
+    ]  # cluster by cluster, the best first
+    cluster = kept["cluster"][rows]
+    sizes = torch.bincount(cluster, minlength=len(labels))
+    first = sizes.cumsum(0) - sizes  # (K,) where the rows of each cluster begin
+    rank = torch.arange(len(rows)) - first[cluster]  # 0 for the best of a cluster
+    weight = kept["masses"][cluster] / (labels[cluster] + rank + 1)
+    return rows[weight.argsort(descending=True, stable=True)]

@@ -1,0 +1,66 @@
+"""Uncertainty Herding (Bae et al., 2025), Algorithm 1: coverage of uncertain examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.models.scores import margin
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import check_width, herd
+
+
+@final
+@dataclass(frozen=True)
+class UncertaintyHerding:
+    """As `MaxHerding`, with each example of the pool weighted by 1 minus the margin of its prediction.
+
+    Parameters
+    ----------
+    model : Model whose features and predictions are used.
+    width : Of the kernel exp(-(distance / width)²).  None: the smallest distance between labeled
+        examples, between 0.2 and 1, as the paper adapts it.
+
+    Notes
+    -----
+    The paper also calibrates the predictions by a temperature; here they are used as they are.
+    Each site selects on its own.
+
+    References
+    ----------
+    Bae, Oliveira, Sutherland. Uncertainty Herding: One Active Learning Method for All Label
+    Budgets. ICLR 2025.
+
+    >>> import fallow as fl
+    >>> pool = [[1.0, 0.0], [1.0, 0.1], [0.1, 1.0], [0.0, 1.0]]
+    >>> outputs = [[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.5, 0.5]]
+    >>> fl.select(pool, fl.UncertaintyHerding(), outputs=outputs, n=1)
+    array([2])
+    """
+
+    model: Literal["local", "global"] = "local"
+    width: float | None = None  # σ
+
+    contract: ClassVar[Contract] = Contract(
+        title="Uncertainty Herding",
+        paper="Uncertainty Herding: One Active Learning Method for All Label Budgets",
+        year=2025,
+        authors="Bae, Wonho and others",
+        keep={"select": "number of selected examples"},
+        needs=("local",),
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_width(self)
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        uncertainty = margin(view.logits(self.model)).double()
+        return Picks(herd(view, self.model, uncertainty, self.width, n))

@@ -1,0 +1,305 @@
+"""Clusters by totals: against k-means on the same bundles in one place, and what totals can show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.core import Answer, Contract, View, stream
+from fallow.strategies import Coverage, TypicalUnsure
+from fallow.strategies.parts.bids import next_digits
+from fallow.strategies.parts.bundles import (
+    MOST_ROWS,
+    OFTEN,
+    count_nearest,
+    find_centres,
+    nearest_centre,
+    read_bundles,
+    split_rows,
+    tie_bundles,
+    total_bundles,
+)
+from tests.worlds import Table, tables, world
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """A query that finds clusters and leaves it at that."""
+
+    wanted: int = 4
+    least: int = 3
+
+    contract: ClassVar[Contract] = Contract(
+        "Clustering",
+        keep={"bundle": "number of tensors kept"},
+        sum={"groups": "totals of clusters"},
+        often={"groups": OFTEN},
+    )
+
+    def query(self, ask: Any, budget: Any, memo: Any) -> Any:
+        ask.keep("bundle")
+        return {"centres": find_centres(ask, self.wanted)}
+
+    def bundle(self, view: View) -> Answer:
+        return tie_bundles(view, self.least)
+
+    def groups(
+        self, view: View, centres: Tensor | None = None, planes: Tensor | None = None
+    ) -> Answer:
+        return total_bundles(read_bundles(view), centres, planes)
+
+
+def rows_of(n: int, seed: int = 0, width: int = 4) -> Tensor:
+    return torch.randn(n, width, generator=stream(seed, "rows"), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("least", [2, 5])
+@pytest.mark.parametrize("n", [5, 9, 10, 11, 100])
+def test_every_row_is_in_one_bundle_of_least_rows_or_more(n: int, least: int) -> None:
+    parts = split_rows(rows_of(n), least)
+    assert sorted(torch.cat(parts).tolist()) == list(range(n))
+    assert all(least <= len(part) < 2 * least for part in parts)
+
+
+def test_rows_of_two_places_are_not_tied_together() -> None:
+    x = rows_of(40)
+    x[20:] += 50
+    for part in split_rows(x, 5):
+        assert len({row < 20 for row in part.tolist()}) == 1
+
+
+def test_equal_rows_are_tied_too() -> None:
+    parts = split_rows(torch.ones(13, 2), 4)
+    assert all(4 <= len(part) < 8 for part in parts)
+
+
+def test_totals_of_clusters_are_those_of_their_bundles() -> None:
+    bundles: Answer = {"means": rows_of(30), "rows": torch.arange(1.0, 31.0).double()}
+    means, rows = bundles["means"], bundles["rows"]
+    assert isinstance(means, Tensor) and isinstance(rows, Tensor)
+    centres, planes = rows_of(3, seed=1), rows_of(3, seed=2)
+    planes[1] = 0  # not split
+    found = total_bundles(bundles, centres, planes)
+    plain = {name: torch.zeros_like(torch.as_tensor(found[name])) for name in found}
+    for mean, weight in zip(means, rows, strict=True):
+        c = int((centres - mean).square().sum(1).argmin())
+        side = int((mean - centres[c]) @ planes[c] > 0)
+        plain["rows"][2 * c + side] += weight
+        plain["features"][2 * c + side] += weight * mean
+        plain["squares"][2 * c + side] += weight * mean @ mean
+    for name, value in plain.items():
+        assert torch.allclose(value, torch.as_tensor(found[name])), name
+    assert plain["rows"][3] == 0
+
+
+def test_the_nearest_centre_is_the_nearest_one() -> None:
+    x, centres = rows_of(50), rows_of(7, seed=3)
+    assert torch.equal(nearest_centre(x, centres), torch.cdist(x, centres).argmin(1))
+
+
+def test_centres_are_those_of_all_bundles_in_one_place() -> None:
+    """A k-means that settles: each centre is the mean of the bundles that are nearest to it."""
+    sites = {
+        name: Table(rows_of(60, k), rows_of(60, k + 9)) for k, name in enumerate("abc")
+    }
+    federation = world(sites, Clustering(wanted=3, least=3))
+    centres = federation.query(1)["centres"]
+    kept = [site.memory["bundle"] for site in federation.members.values()]
+    means = torch.cat([each["means"] for each in kept])
+    rows = torch.cat([each["rows"] for each in kept])
+    assert rows.sum() == 180
+    for _ in range(20):  # Lloyd in one place, from where the federation stopped
+        at = torch.cdist(means, centres).argmin(1)
+        centres = torch.stack(
+            [
+                (rows[at == c, None] * means[at == c]).sum(0) / rows[at == c].sum()
+                for c in range(3)
+            ]
+        )
+    spread = (rows * (means - centres[at]).square().sum(1)).sum()
+    found = federation.query(1)["centres"]
+    own = (rows * torch.cdist(means, found).amin(1).square()).sum()
+    assert own <= 1.1 * spread
+
+
+def test_places_that_are_far_apart_are_clusters_wherever_their_rows_are() -> None:
+    places = 30 * torch.eye(8, dtype=torch.float64)
+    sites = {}
+    for k, name in enumerate("abc"):  # each site has rows of four of the eight places
+        x = torch.cat(
+            [places[(2 * k + j) % 8] + rows_of(12, 5 * k + j, 8) for j in range(4)]
+        )
+        sites[name] = Table(x[:, :4], x[:, 4:])
+    found = world(sites, Clustering(wanted=8, least=3)).query(1)["centres"]
+    assert len(found) == 8
+    assert torch.cdist(found, places).amin(1).max() < 3
+
+
+def test_no_total_of_a_site_is_of_fewer_rows_than_a_bundle() -> None:
+    strategy = Clustering(wanted=30, least=4)
+    federation = world(tables(rows=40), strategy)
+    centres = federation.query(1)["centres"]
+    assert len(centres) > 10
+    for site in federation.members.values():
+        kept: Answer = {**site.memory["bundle"]}
+        assert bool((torch.as_tensor(kept["rows"]) >= 4).all())
+        rows = torch.as_tensor(total_bundles(kept, centres)["rows"])
+        assert bool(((rows == 0) | (rows >= 4)).all())
+
+
+def test_a_centre_that_is_drawn_to_one_row_shows_the_mean_of_its_bundle() -> None:
+    """What a coordinator of bad will asks: a centre at a row that it guesses, others far away."""
+    federation = world(tables(rows=40), Clustering(least=5))
+    federation.query(1)
+    site = federation.members["a"]
+    row = site.seen[:][3]
+    centres = torch.stack([row, row + 1e3])
+    kept: Answer = {**site.memory["bundle"]}
+    near_all = total_bundles(kept, centres)
+    centres = torch.stack([row, site.memory["bundle"]["means"].mean(0)])
+    near_few = total_bundles(kept, centres)
+    for found in (near_all, near_few):
+        rows = torch.as_tensor(found["rows"])
+        mean = torch.as_tensor(found["features"])[0] / rows[0].clamp_min(1)
+        assert rows[0] == 0 or rows[0] >= 5
+        assert not torch.allclose(mean, row, atol=1e-3)
+
+
+def test_more_centres_than_any_query_finds_are_refused() -> None:
+    """A coordinator of bad will would lay them side by side, and read off where rows are."""
+    x = rows_of(5)
+    places = torch.linspace(-3, 3, 10_000, dtype=torch.float64)
+    side_by_side = torch.zeros(10_000, 4, dtype=torch.float64)
+    side_by_side[:, 0] = places
+    for ask in (count_nearest, nearest_centre):
+        with pytest.raises(ValueError, match="no query finds more than 625"):
+            ask(x, side_by_side)
+    with pytest.raises(ValueError, match="no query finds more than 625"):
+        total_bundles({"means": x, "rows": torch.ones(5)}, side_by_side)
+
+
+def test_turns_and_clusters_that_no_query_has_are_refused() -> None:
+    """Each would cost a site time or memory, as much as whoever asks likes."""
+    kept = {
+        "cluster": torch.zeros(3, dtype=torch.int64),
+        "level": torch.zeros(3, dtype=torch.int64),
+        "masses": torch.ones(1),
+        "labels": torch.zeros(1),
+        "n": torch.tensor(1),
+    }
+    many = torch.zeros(10_000, 1, dtype=torch.int64)
+    with pytest.raises(ValueError, match="turns are 3"):
+        TypicalUnsure().find_taken(kept, many)
+    with pytest.raises(ValueError, match="no query finds more than 625"):
+        TypicalUnsure().find_taken(kept, many.T)
+    with pytest.raises(ValueError, match="no query finds more than 625"):
+        next_digits(many.flatten(), many.flatten(), 0)
+    bids = torch.zeros(1, dtype=torch.int64)
+    for digit in (-1, 2, -(10**9)):  # of the last a number of 900 MB would be computed
+        with pytest.raises(ValueError, match="of a bid was asked for, and bids have 2"):
+            next_digits(bids, bids, digit)
+
+
+def test_landmarks_of_the_askers_choice_are_bounded_too() -> None:
+    federation = world(tables(), Coverage())
+    landmarks = torch.zeros(626, 4, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="no query finds more than 625"):
+        federation.ask().sum("reach", landmarks=landmarks, sigma=1.0)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_centres_of_the_askers_choice_tell_whether_a_row_is_there(is_there: bool) -> None:
+    """Not prevented, and said on the page of threats: `count_nearest` counts rows, not bundles."""
+    x = rows_of(40)
+    guess = x[3]
+    if not is_there:
+        guess = rows_of(1, seed=1)[0]
+    around = 1e-3 * torch.cat([torch.eye(4), -torch.eye(4)]).double()
+    found = count_nearest(x, torch.cat([guess[None], guess + around]))
+    assert found[0] == is_there
+
+
+def test_two_exchanges_never_differ_by_fewer_rows_than_a_bundle() -> None:
+    """The rows that go from cluster to cluster between two exchanges are whole bundles."""
+    federation = world(tables(rows=40), Clustering(wanted=12, least=4))
+    federation.query(1)
+    kept: Answer = {**federation.members["b"].memory["bundle"]}
+    before = torch.as_tensor(total_bundles(kept, rows_of(12, 7, 6))["rows"])
+    for seed in range(30):
+        centres = rows_of(12, 7, 6) + 0.05 * rows_of(12, seed, 6)
+        moved = (torch.as_tensor(total_bundles(kept, centres)["rows"]) - before).abs()
+        assert bool(((moved == 0) | (moved >= 1)).all())
+        means = torch.as_tensor(kept["means"])
+        old, new = nearest_centre(means, rows_of(12, 7, 6)), nearest_centre(means, centres)
+        rows = torch.as_tensor(kept["rows"])
+        assert bool((rows[old != new] >= 4).all())
+
+
+def test_sites_with_too_few_rows_show_none_and_rows_that_are_not_finite_are_left_out() -> (
+    None
+):
+    sites = tables(rows=12)
+    spoilt = sites["b"].local.clone()
+    spoilt[:9] = torch.nan
+    sites["b"] = Table(spoilt, sites["b"].common)
+    federation = world(sites, Clustering(least=5))
+    assert bool(federation.query(1)["centres"].isfinite().all())
+    assert len(federation.members["b"].memory["bundle"]["rows"]) == 0  # 3 rows are left
+    assert federation.members["a"].memory["bundle"]["rows"].sum() == 12
+
+
+def test_where_no_site_can_show_anything_there_is_one_centre() -> None:
+    found = world(tables(rows=12), Clustering(least=20)).query(1)["centres"]
+    assert found.tolist() == [[0.0] * 6]
+
+
+def test_a_large_site_leaves_rows_out_and_weighs_by_all(monkeypatch: Any) -> None:
+    monkeypatch.setattr("fallow.strategies.parts.bundles.MOST_ROWS", 30)
+    assert MOST_ROWS > 1000
+    federation = world(tables(rows=90), Clustering(least=5))
+    federation.query(1)
+    kept = federation.members["a"].memory["bundle"]
+    assert kept["rows"].sum() == 90
+    x = federation.members["a"].seen[:][:90][::3]
+    mean = (kept["rows"][:, None] * kept["means"]).sum(0) / 90
+    assert torch.allclose(mean, x.mean(0))
+
+
+class Liar(Clustering):
+    """A site half that answers what no site can."""
+
+    def groups(
+        self, view: View, centres: Tensor | None = None, planes: Tensor | None = None
+    ) -> Answer:
+        found = total_bundles(read_bundles(view), centres, planes)
+        if view.cycle == 1:
+            return {**found, "rows": -torch.as_tensor(found["rows"])}
+        if view.cycle == 2:
+            return {**found, "rows": torch.as_tensor(found["rows"])[:0]}
+        return {**found, "features": torch.as_tensor(found["features"]) * torch.nan}
+
+
+@pytest.mark.parametrize(
+    ("cycle", "why"),
+    [
+        (0, "site a answered 'groups' with features that is NaN or infinite"),
+        (1, r"a cluster has -36 rows over all sites, which cannot be"),
+        (
+            2,
+            r"totals of 1 clusters were asked for, and sites answered with rows of shape \(0,\)",
+        ),
+    ],
+)
+def test_totals_that_cannot_be_are_named_in_a_sentence(cycle: int, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        world(tables(), Liar()).query(1, cycle)
+
+
+def test_totals_before_bundles_are_refused() -> None:
+    federation = world(tables(), Clustering())
+    with pytest.raises(RuntimeError, match="'bundle' comes first"):
+        federation.ask().sum("groups")

@@ -1,0 +1,134 @@
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from fallow.core import stream
+from fallow.strategies.parts import Features, Gradients, k_center, residuals
+
+DRAW = stream(0, "k-center")
+X = torch.randn(60, 7, generator=DRAW, dtype=torch.float64)
+P = torch.rand(60, 4, generator=DRAW, dtype=torch.float64).softmax(1)
+
+
+def plain(x: Tensor, n: int, left: Tensor) -> list[int]:
+    """The definition: all distances, again and again."""
+    left = left.clone()
+    picks: list[int] = []
+    for _ in range(n):
+        picks.append(int(left.argmax()))
+        left = torch.minimum(left, (x - x[picks[-1]]).square().sum(1) / 2)
+        left[picks] = -1
+    return picks
+
+
+def test_picks_are_those_of_the_definition() -> None:
+    anchors = X[:5]
+    left = torch.cdist(X[5:], anchors).amin(1).square() / 2
+    pool = Features.of(X[5:])
+    assert k_center(pool, 20, pool.nearest(Features.of(anchors))).tolist() == plain(
+        X[5:], 20, left
+    )
+
+
+def test_the_covering_radius_never_grows() -> None:
+    pool = Features.of(X)
+    picks = k_center(pool, 30, first=0)
+    radius = [float(pool.nearest(Features.of(X[picks[: k + 1]])).max()) for k in range(30)]
+    assert radius == sorted(radius, reverse=True)
+
+
+def test_gradient_distances_are_those_of_the_full_gradients() -> None:
+    q = residuals(P)
+    full = torch.einsum("nc,nd->ncd", q, X).flatten(1)
+    g = Gradients.of(q, X)
+    for j in (0, 17, 59):
+        assert_close(g.to(j), (full - full[j]).square().sum(1) / 2, atol=1e-12, rtol=1e-10)
+    assert_close(g.half_norms(), full.square().sum(1) / 2)
+    some = Gradients.of(q[:9], X[:9])
+    assert_close(
+        g.nearest(some), torch.cdist(full, full[:9]).amin(1).square() / 2, atol=1e-7, rtol=0
+    )
+
+
+def test_the_norm_of_a_gradient_is_the_product_of_its_factors() -> None:
+    q, z = residuals(torch.tensor([[0.6, 0.3, 0.1]])), torch.tensor([[1.0, 2.0]])
+    norm = (2 * Gradients.of(q, z).half_norms()).sqrt()
+    assert_close(
+        norm, torch.tensor([1.1402], dtype=torch.float64), atol=5e-5, rtol=0
+    )  # G16
+
+
+def test_equal_rows_are_picked_once_each() -> None:
+    picks = k_center(Features.of(torch.ones(5, 2)), 5, first=3)
+    assert sorted(picks.tolist()) == [0, 1, 2, 3, 4] and picks[0] == 3
+
+
+def test_no_more_picks_than_rows() -> None:
+    assert len(k_center(Features.of(X[:4]), 9, first=0)) == 4
+
+
+def test_blocks_do_not_change_the_nearest_anchor(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Features.of(X).nearest(Features.of(X[:3]))
+    monkeypatch.setattr("fallow.strategies.parts.kcenter.CHUNK", 7)
+    assert_close(Features.of(X).nearest(Features.of(X[:3])), whole)
+
+
+def test_picks_on_gradients_are_those_of_the_definition_on_full_gradients() -> None:
+    q = residuals(P)
+    full = torch.einsum("nc,nd->ncd", q, X).flatten(1)
+    g = Gradients.of(q, X)
+    pool, anchors = g.at(torch.arange(5, 60)), g.at(torch.arange(5))
+    left = torch.cdist(full[5:], full[:5]).amin(1).square() / 2
+    assert k_center(pool, 40, pool.nearest(anchors)).tolist() == plain(full[5:], 40, left)
+    unlabeled = torch.full((60,), torch.inf, dtype=torch.float64)
+    assert k_center(g, 40).tolist() == plain(full, 40, unlabeled)
+
+
+def test_single_precision_rows_are_picked_as_in_double_precision() -> None:
+    x = (X + 1000).float()  # in single precision half the squared norm leaves no digits
+    exact = plain(x.double(), 30, torch.full((60,), torch.inf, dtype=torch.float64))
+    assert k_center(Features.of(x), 30).tolist() == exact
+    q = residuals(P).float()
+    full = torch.einsum("nc,nd->ncd", q.double(), x.double()).flatten(1)
+    exact = plain(full, 30, torch.full((60,), torch.inf, dtype=torch.float64))
+    assert k_center(Gradients.of(q, x), 30).tolist() == exact
+
+
+@pytest.mark.parametrize("exact", [50_000, 0])
+def test_distances_are_never_negative(monkeypatch: pytest.MonkeyPatch, exact: int) -> None:
+    monkeypatch.setattr("fallow.strategies.parts.kcenter.EXACT", exact)
+    x, q = (X + 1000).float(), residuals(P).float()
+    for points in (Features.of(x), Gradients.of(q, x)):
+        assert all(float(points.to(j).min()) >= 0 for j in range(60))
+        assert float(points.nearest(points).min()) >= 0
+
+
+def test_large_pools_stay_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fallow.strategies.parts.kcenter.EXACT", 20)
+    x, q = X.float(), residuals(P).float()
+    for pool, few in (
+        (Features.of(x), Features.of(x[:9])),
+        (Gradients.of(q, x), Gradients.of(q[:9], x[:9])),
+    ):
+        assert pool.half_norms().dtype == torch.float32
+        assert few.half_norms().dtype == torch.float64
+        assert pool.nearest(few).dtype == torch.float32
+
+
+def test_rows_that_are_not_finite_are_picked_last_and_are_no_anchors() -> None:
+    x, q = X[:12].clone(), residuals(P[:12])
+    x[3, 0], x[7, 1], x[8, 2] = torch.nan, torch.inf, -torch.inf
+    finite = torch.tensor([0, 1, 2, 4, 5, 6, 9, 10, 11])
+    for points in (Features.of(x), Gradients.of(q, x)):
+        some = points.at(finite)
+        picks = k_center(points, 12)
+        assert finite[k_center(some, 9)].tolist() == picks[:9].tolist()
+        assert sorted(picks[9:].tolist()) == [3, 7, 8]
+        assert_close(some.nearest(points.at(torch.tensor([0, 3, 7]))), some.to(0))
+
+
+def test_without_an_anchor_everything_is_infinitely_far() -> None:
+    nothing = torch.empty(0, dtype=torch.int64)
+    for points in (Features.of(X), Gradients.of(residuals(P), X)):
+        assert bool((points.nearest(points.at(nothing)) == torch.inf).all())

@@ -1,0 +1,82 @@
+import torch
+from torch import Tensor
+
+from fallow.core import stream
+from fallow.strategies.parts import maximize_coverage, square_distances
+from fallow.strategies.parts.max_coverage import unit_length
+
+
+def gaussian(square: Tensor) -> Tensor:
+    return (-square / 0.25).exp()
+
+
+def naive(x: Tensor, labeled: Tensor, weight: Tensor, n: int) -> list[int]:
+    """Every gain of every example, computed again for each selection."""
+    similar = gaussian(torch.cdist(x, x).square())
+    covered = torch.zeros(len(x), dtype=x.dtype)
+    if len(labeled):
+        covered = gaussian(torch.cdist(x, labeled).square()).amax(1)
+    selected: list[int] = []
+    for _ in range(n):
+        gains = weight @ (similar - covered[:, None]).clamp_min(0)
+        gains[selected] = -torch.inf
+        best = int(gains.argmax())
+        selected.append(best)
+        covered = torch.maximum(covered, similar[:, best])
+    return selected
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=stream(seed, "x"), dtype=torch.float64)
+
+
+def test_bounds_give_the_selection_of_all_gains() -> None:
+    for seed in range(5):
+        x = unit_length(draw(300, 5, seed=seed))
+        labeled = unit_length(draw(seed * 3, 5, seed=9))
+        weight = draw(300, seed=seed + 20).abs()
+        selected = maximize_coverage(x, labeled, gaussian, weight, 40, stream(1, "ties"))
+        assert selected.tolist() == naive(x, labeled, weight, 40)
+
+
+def test_equal_gains_are_ordered_at_random() -> None:
+    x = torch.eye(6, dtype=torch.float64)
+    firsts = set()
+    for seed in range(30):
+        selected = maximize_coverage(
+            x, x[:0], gaussian, torch.ones(6), 6, stream(seed, "ties")
+        )
+        assert sorted(selected.tolist()) == list(range(6))
+        firsts.add(int(selected[0]))
+    assert len(firsts) > 3
+
+
+def test_examples_without_weight_need_not_be_covered() -> None:
+    x = torch.tensor([[0.0], [0.1], [9.0]], dtype=torch.float64)
+    weight = torch.tensor([0.0, 0.0, 1.0])
+    selected = maximize_coverage(x, x[:0], gaussian, weight, 1, stream(0, "ties"))
+    assert selected.tolist() == [2]
+
+
+def test_squared_distances_are_those_of_the_definition() -> None:
+    x = draw(7, 3)
+    y = draw(4, 3, seed=1)
+    torch.testing.assert_close(square_distances(x, y), torch.cdist(x, y).square())
+
+
+def test_rows_of_any_size_get_unit_length() -> None:
+    x = torch.tensor([[3.0, 4.0], [3e200, 4e200], [0.0, 0.0]], dtype=torch.float64)
+    expected = torch.tensor([[0.6, 0.8], [0.6, 0.8], [0.0, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(unit_length(x), expected)
+
+
+def test_copies_of_covered_examples_follow_in_random_order() -> None:
+    x = torch.ones(50, 2, dtype=torch.float64)
+    orders = set()
+    for seed in range(3):
+        selected = maximize_coverage(
+            x, x[:1], gaussian, torch.ones(50), 50, stream(seed, "ties")
+        )
+        assert sorted(selected.tolist()) == list(range(50))
+        orders.add(tuple(selected.tolist()))
+    assert len(orders) == 3

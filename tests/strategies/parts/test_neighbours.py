@@ -1,0 +1,117 @@
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+from torch.testing import assert_close
+
+from fallow.core import stream
+from fallow.strategies.parts import most_similar, neighbours
+
+
+def plain(x: Tensor, k: int, more: Tensor) -> list[list[int]]:
+    """The definition: all pairs, itself left out, sorted."""
+    found = []
+    most = min(k, len(x) - 1)
+    for i, row in enumerate([*x, *more]):
+        others = [j for j in range(len(x)) if j != i]
+        cosine = [float(cosine_similarity(row, other, dim=0)) for other in x]
+        others.sort(key=cosine.__getitem__, reverse=True)
+        found.append(others[:most])
+    return found
+
+
+@pytest.mark.parametrize("k", [1, 4, 40])
+@pytest.mark.parametrize("chunk", [3, 1024])
+def test_it_finds_the_same_rows_as_all_pairs_do(
+    k: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbours, "CHUNK", chunk)
+    draw = stream(0, "rows")
+    x, more = (torch.randn(n, 5, generator=draw, dtype=torch.float64) for n in (11, 4))
+    cosine, at = most_similar(x, k, more)
+    assert at.tolist() == plain(x, k, more)
+    rows = torch.cat([x, more])
+    assert_close(cosine, cosine_similarity(rows[:, None, :], x[at], dim=2))
+
+
+def test_a_row_is_left_out_as_itself_and_its_copies_stay() -> None:
+    x = torch.tensor([[1.0, 2.0], [3.0, 1.0], [1.0, 2.0], [2.0, 4.0]])
+    cosine, at = most_similar(x, 2)
+    assert [set(near) for near in at.tolist()][0::2] == [{2, 3}, {0, 3}]
+    assert_close(cosine[[0, 2, 3]], torch.ones(3, 2, dtype=torch.float64))
+
+
+def test_a_row_of_the_others_is_compared_with_every_row() -> None:
+    x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    assert most_similar(x, 1, x)[1].flatten().tolist() == [1, 0, 0, 1]
+
+
+@pytest.mark.parametrize("m", [0, 1])
+def test_a_row_alone_has_no_neighbours(m: int) -> None:
+    cosine, at = most_similar(torch.ones(m, 3), 5, torch.ones(2, 3))
+    assert cosine.shape == at.shape == (m + 2, 0)
+
+
+@pytest.mark.parametrize("sample", [40, 400])  # too small a sample, and a fair one
+def test_many_of_very_many_are_those_of_the_plain_search(
+    sample: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.randn(1200, 6, generator=stream(0, "many"), dtype=torch.float64)
+    expected = most_similar(x, 60)
+    monkeypatch.setattr(neighbours, "EXACT", 1000)
+    monkeypatch.setattr(neighbours, "SAMPLE", sample)
+    monkeypatch.setattr(neighbours, "ROOM", 0.5)  # some rows fall short
+    found = most_similar(x, 60)
+    assert torch.equal(found[1], expected[1])
+    assert_close(found[0], expected[0])
+
+
+@pytest.mark.parametrize("sample", [40, 400])
+@pytest.mark.parametrize("spare", [1, 4])  # lists are cut all the time, and never
+def test_multiplying_each_pair_once_finds_the_same(
+    sample: int, spare: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.randn(1200, 6, generator=stream(0, "many"), dtype=torch.float64)
+    more = torch.randn(30, 6, generator=stream(0, "more"), dtype=torch.float64)
+    expected = most_similar(x, 60, more)
+    monkeypatch.setattr(neighbours, "PAIRED", 1000)
+    monkeypatch.setattr(neighbours, "TILE", 256)  # the last one has 176 rows
+    monkeypatch.setattr(neighbours, "SAMPLE", sample)
+    monkeypatch.setattr(neighbours, "SPARE", spare)
+    monkeypatch.setattr(neighbours, "ROOM", 0.5)  # some rows fall short
+    found = most_similar(x, 60, more)
+    assert torch.equal(found[1], expected[1])
+    assert_close(found[0], expected[0])
+
+
+def test_lists_of_rows_that_are_all_alike_stay_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinds = torch.randn(3, 6, generator=stream(0, "kinds"))
+    x = kinds[torch.arange(1200) % 3]  # 400 copies of each
+    monkeypatch.setattr(neighbours, "PAIRED", 1000)
+    monkeypatch.setattr(neighbours, "SAMPLE", 300)
+    monkeypatch.setattr(neighbours, "TILE", 64)
+    longest = []
+    add = neighbours._List.add
+
+    def add_and_look(self: neighbours._List, *pairs: neighbours.Array) -> None:
+        add(self, *pairs)
+        longest.append(self.n_passed)
+
+    monkeypatch.setattr(neighbours._List, "add", add_and_look)
+    cosines, at = most_similar(x, 60)
+    assert_close(cosines, torch.ones_like(cosines))
+    assert (at % 3 == (torch.arange(1200) % 3)[:, None]).all()
+    assert (at != torch.arange(1200)[:, None]).all()
+    assert max(longest) <= neighbours.SPARE * 60 * 64
+
+
+def test_nearly_all_rows_can_be_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(300, 6, generator=stream(0, "many"), dtype=torch.float64)
+    expected = most_similar(x, 299)
+    for name in ("EXACT", "PAIRED"):
+        monkeypatch.setattr(neighbours, name, 200)
+        monkeypatch.setattr(neighbours, "SAMPLE", 100)
+        found = most_similar(x, 299)
+        assert torch.equal(found[1], expected[1])

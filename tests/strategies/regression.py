@@ -1,0 +1,188 @@
+"""Tiny federations with numbers to predict, and the plain forms of what FALE computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from fallow.core import Answer, Carrier, Delivered, Layout, Request, SiteId, stream
+from fallow.core.methods import Methods, Query, Training
+from fallow.engine import Loop, row_loss
+from fallow.models import Linear
+from fallow.network.bytes import Bytes
+from fallow.privacy import Privacy
+from fallow.sites import LocalSite, Parts
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import Label, MemoryStore
+from fallow.strategies.fale import FALE
+from fallow.training import FedAvg
+from fallow.training.scaling import Scaling
+from fallow.training.server_solve import ServerSolve
+from tests.worlds import World
+
+EPS = torch.finfo(torch.float64).eps
+SIZES = (30, 12, 3, 15)  # of `table`: site c has fewer rows than columns
+ANYWHERE, AT_SITES = FALE(), FALE(allot="site")
+Rows = Mapping[str, Tensor]
+
+
+def draws(*shape: int, seed: int = 0, name: str = "rows") -> Tensor:
+    return torch.randn(*shape, generator=stream(seed, name), dtype=torch.float64)
+
+
+def shared(x: Tensor, sizes: Sequence[int]) -> dict[str, Tensor]:
+    """Rows of sites a, b, c, ..."""
+    return dict(zip("abcdefghij", torch.split(x, list(sizes)), strict=False))
+
+
+def stacked(sites: Rows) -> Tensor:
+    return torch.cat([sites[name] for name in sorted(sites)])
+
+
+def federation(
+    sites: Rows,
+    strategy: Query | Scaling,
+    *,
+    seed: int = 0,
+    runtime: type[InProcess | Bytes] = InProcess,
+    privacy: Privacy | None = None,
+    solver: Training | None = None,
+    bias: bool = True,
+) -> World:
+    """Sites of which no row is labeled yet, and a linear model that is 0."""
+    x = next(iter(sites.values()))
+    model = Linear(tuple(x.shape[1:]), 1, bias=bias).to(x.dtype)
+    layout, store = Layout.of(model), MemoryStore()
+    zero = {
+        "w": torch.zeros(layout.d, dtype=x.dtype),
+        "stats": torch.zeros(0, dtype=x.dtype),
+    }
+    methods: Methods = {
+        "query": cast(Query, strategy),  # what a Scaling asks for is asked as a query too
+        "training": solver or ServerSolve(),
+        "plain": FedAvg(),
+    }
+    parts = Parts(model, layout, methods, 0, seed, lambda generator: zero, noise="seeded")
+    if privacy is not None:
+        parts = replace(parts, privacy=privacy)
+    members = {name: LocalSite(name, rows, parts, store) for name, rows in sites.items()}
+    return World(
+        strategy, members, runtime(members, Loop(model, layout, row_loss("regression")))
+    )
+
+
+def bought(world: World, targets: Rows) -> World:
+    """What the oracle and the ledger do after a query."""
+    for name, site in world.members.items():
+        kept = site.memory.get("picks", {"rows": torch.empty(0, dtype=torch.int64)})
+        rows = kept["rows"].tolist()
+        weight = kept["weight"].tolist() if "weight" in kept else [1.0] * len(rows)
+        chance = (
+            kept["probability"].tolist() if "probability" in kept else [None] * len(rows)
+        )
+        lines = zip(rows, weight, chance, strict=True)
+        site.buy([Label(row, float(targets[name][row]), 0, w, p) for row, w, p in lines])
+        site.forget()
+    return world
+
+
+def labeled(world: World, targets: Rows) -> World:
+    """Every row is labeled, at weight 1."""
+    for name, site in world.members.items():
+        site.buy([Label(row, y, 0) for row, y in enumerate(targets[name].tolist())])
+    return world
+
+
+def solve(world: World, solver: Training | None = None) -> Tensor:
+    """(d + 1,) slopes and bias, by the federation's training method."""
+    site = next(iter(world.members.values()))
+    method = solver or site.parts.methods["training"]
+    state = site.parts.fresh(torch.Generator())
+    return method.round(state, world.ask("training"))["w"]
+
+
+@dataclass
+class Overheard:
+    """A carrier that keeps what crosses it."""
+
+    carrier: Carrier
+    sent: list[tuple[Mapping[str, Request], Mapping[str, Answer]]] = field(
+        default_factory=list
+    )
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return self.carrier.sites
+
+    def exchange(
+        self,
+        requests: Mapping[SiteId, Request],
+        routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
+    ) -> Delivered:
+        done = self.carrier.exchange(requests, routes)
+        self.sent.append((requests, done.answers))
+        return done
+
+    def asked(self, verb: str, at: int = -1) -> dict[str, Answer]:
+        """What each site was sent with a verb, in one of the exchanges with that verb."""
+        return {
+            site: request.steps[-1].args for site, request in self._of(verb, at)[0].items()
+        }
+
+    def answered(self, verb: str, at: int = -1) -> dict[str, dict[str, Tensor]]:
+        """What each site answered."""
+        found = self._of(verb, at)[1].items()
+        return {s: {k: torch.as_tensor(v) for k, v in a.items()} for s, a in found}
+
+    def _of(self, verb: str, at: int) -> tuple[Mapping[str, Request], Mapping[str, Answer]]:
+        of = [s for s in self.sent if next(iter(s[0].values())).steps[-1].verb == verb]
+        return of[at]
+
+
+def overheard(world: World) -> tuple[World, Overheard]:
+    carrier = Overheard(world.carrier)
+    return replace(world, carrier=carrier), carrier
+
+
+def with_ones(x: Tensor) -> Tensor:
+    return torch.cat([x, torch.ones_like(x[:, :1])], 1)
+
+
+def svd_leverage(x: Tensor) -> tuple[Tensor, int, float]:
+    """Leverage scores, rank and condition number of the columns at length 1."""
+    length = x.norm(dim=0)
+    left, size, _ = torch.linalg.svd(
+        x / torch.where(length > 0, length, 1.0), full_matrices=False
+    )
+    rank = int((size > max(x.shape) * EPS * size[0]).sum())
+    return left[:, :rank].square().sum(1), rank, float(size[0] / size[rank - 1])
+
+
+def table(d: int = 5, seed: int = 0) -> dict[str, Tensor]:
+    """Sites with a heavy tail, so that scores differ."""
+    x = draws(sum(SIZES), d, seed=seed)
+    return shared(x / draws(sum(SIZES), 1, seed=seed, name="tail").abs().sqrt(), SIZES)
+
+
+def picked(world: World, budget: int | Mapping[str, int]) -> dict[str, dict[str, Tensor]]:
+    world.query(budget)
+    held = {name: site.memory.get("picks", {}) for name, site in world.members.items()}
+    return {name: kept for name, kept in held.items() if len(kept.get("rows", ()))}
+
+
+def scores(sites: dict[str, Tensor]) -> dict[str, Tensor]:
+    x = stacked(sites)
+    score, _, _ = svd_leverage(with_ones(x - x.mean(0)))
+    return shared(score, [len(sites[name]) for name in sorted(sites)])
+
+
+def equal(a: dict[str, dict[str, Tensor]], b: dict[str, dict[str, Tensor]]) -> bool:
+    return a.keys() == b.keys() and all(
+        torch.equal(a[name]["rows"], b[name]["rows"])
+        and torch.allclose(a[name]["weight"], b[name]["weight"], rtol=1e-9)
+        for name in a
+    )

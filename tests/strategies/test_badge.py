@@ -1,0 +1,52 @@
+import pytest
+import torch
+
+from fallow.strategies import BADGE
+from fallow.strategies.parts import residuals
+from tests.worlds import Table, tables, world
+
+
+def test_the_first_pick_has_the_largest_gradient() -> None:
+    site = tables()["a"]
+    q = residuals(site.local.softmax(1))
+    z = torch.cat([site.local, site.common], 1)
+    full = torch.einsum("nc,nd->ncd", q, z).flatten(1)
+    assert world({"a": site}, BADGE()).picks(3)["a"][0] == int(full.norm(dim=1).argmax())
+
+
+def test_of_rows_without_a_gradient_at_most_one_is_picked() -> None:
+    local = torch.zeros(12, 3, dtype=torch.float64)
+    local[3:, 0] = (
+        60.0  # the gradients of these rows vanish: they are one point, the origin
+    )
+    site = Table(local, torch.arange(36.0, dtype=torch.float64).view(12, 3), [0, 1])
+    for seed in range(10):
+        picks = world({"a": site}, BADGE(), seed).picks(4)["a"]
+        assert sum(row >= 3 for row in picks) == 1
+
+
+def test_the_other_model_makes_other_gradients() -> None:
+    site = tables(rows=40)["a"]
+    by = {m: world({"a": site}, BADGE(m)).picks(8)["a"] for m in ("local", "global")}
+    assert by["local"] != by["global"]
+
+
+def test_rows_that_are_not_finite_come_last() -> None:
+    site = tables()["a"]
+    local = site.local.clone()
+    local[2, 0], local[5, 1] = torch.nan, torch.inf
+    for seed in range(5):
+        picks = world({"a": Table(local, site.common, [0])}, BADGE(), seed).picks(12)["a"]
+        assert sorted(picks) == list(range(12)) and set(picks[-2:]) == {2, 5}
+
+
+def test_gradients_that_are_all_nan_are_an_error_that_says_so() -> None:
+    nan = torch.full((4, 2), torch.nan, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="all 4 scores are NaN or infinite"):
+        world({"a": Table(nan, nan, [0])}, BADGE()).picks(2)
+
+
+def test_among_equally_large_gradients_chance_decides_the_first_pick() -> None:
+    site = tables()["a"].rows(torch.zeros(12, dtype=torch.int64))
+    firsts = {world({"a": site}, BADGE(), seed).picks(1)["a"][0] for seed in range(20)}
+    assert len(firsts) > 5

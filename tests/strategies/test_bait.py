@@ -1,0 +1,197 @@
+"""BAIT for one output: picks after whose labels predictions vary least."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fallow.strategies import BAIT
+from fallow.strategies.bait import Forward, forward_backward
+from fallow.strategies.parts import TIED, LastLayer, Reduction, first_best
+from fallow.strategies.parts.posterior import with_one
+from tests.contracts.numbers import with_numbers
+from tests.strategies.regression import draws
+from tests.worlds import Table, tables, world
+
+SIGMAS = (1e-3, 0.1)
+
+
+def rows(m: int, labels: int, d: int, seed: int = 0) -> LastLayer:
+    x = with_one(draws(m + labels, d, seed=seed))
+    return LastLayer(x[:m], x[m:], torch.arange(m))
+
+
+def plain(found: LastLayer, n: int, more: int, sigma: float) -> list[int]:
+    """By the definition: every trace of every candidate's own inverse."""
+    scale = (
+        (found.labeled if len(found.labeled) else found.pool).square().sum(1).mean().sqrt()
+    )
+    pool, labeled = found.pool / scale, found.labeled / scale
+    fisher = pool.T @ pool + labeled.T @ labeled
+    noise = sigma**2 * torch.eye(pool.shape[1], dtype=torch.float64)
+
+    def trace(picks: list[int]) -> float:
+        known = torch.cat([labeled, pool[picks]])
+        return float(torch.linalg.solve(known.T @ known + noise, fisher).trace())
+
+    picks: list[int] = []
+    for _ in range(more):
+        others = [j for j in range(len(pool)) if j not in picks]
+        picks.append(min(others, key=lambda j: trace([*picks, j])))
+    while len(picks) > n:
+        picks.remove(min(picks, key=lambda j: trace([i for i in picks if i != j])))
+    return picks
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+@pytest.mark.parametrize("forward_only", [True, False])
+@pytest.mark.parametrize("labels", [1, 8])
+def test_picks_are_those_of_the_definition(
+    sigma: float, forward_only: bool, labels: int
+) -> None:
+    table = tables(rows=30)["a"]
+    made = with_numbers(
+        {"a": Table(table.local, table.common, table.labels[:labels])},
+        BAIT("local", forward_only, sigma),
+    )
+    site = made.members["a"]
+    found = LastLayer(
+        with_one(site.x[site.pool]), with_one(site.x[site.labeled]), site.pool
+    )
+    assert made.picks(6)["a"] == plain(found, 6, 6 if forward_only else 12, sigma)
+
+
+def test_without_labels_the_pool_gives_the_scale() -> None:
+    found = rows(25, 0, 3)
+    picks = forward_backward(Reduction.of(found, 0.1), 4, 8)
+    assert picks.tolist() == plain(found, 4, 8, 0.1)
+
+
+def test_taking_back_changes_what_is_picked() -> None:
+    both = [
+        with_numbers(tables(rows=40), BAIT(forward_only=f)).picks(3) for f in (True, False)
+    ]
+    assert both[0] != both[1]
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_the_gain_is_the_fall_of_the_trace_and_the_loss_its_rise(sigma: float) -> None:
+    found = rows(20, 5, 3)
+    before = Reduction.of(found, sigma)
+    scale = found.labeled.square().sum(1).mean().sqrt()
+    pool, labeled = found.pool / scale, found.labeled / scale
+    fisher = pool.T @ pool + labeled.T @ labeled
+    noise = sigma**2 * torch.eye(4, dtype=torch.float64)
+    m = torch.linalg.inv(labeled.T @ labeled + noise)
+    trace = [
+        (torch.linalg.inv(torch.linalg.inv(m) + torch.outer(x, x)) @ fisher).trace()
+        for x in pool
+    ]
+    fall = (m @ fisher).trace() - torch.stack(trace)
+    torch.testing.assert_close(before.gain(), fall, rtol=1e-6, atol=0)
+    torch.testing.assert_close(before.after(4).loss()[4], fall[4], rtol=1e-6, atol=0)
+
+
+def test_taking_back_what_was_picked_restores_everything() -> None:
+    before = Reduction.of(rows(30, 6, 4), 0.1)
+    after = before.after(3).after(8).after(8, -1).after(3, -1)
+    for name in ("m_phi", "r_m_phi"):
+        largest = float(getattr(before, name).abs().max())
+        torch.testing.assert_close(
+            getattr(after, name), getattr(before, name), rtol=0, atol=1e-9 * largest
+        )
+
+
+def test_a_pick_without_which_nothing_is_known_is_not_taken_back() -> None:
+    x = torch.eye(3, dtype=torch.float64)
+    m = torch.diag(
+        torch.tensor([1 - 1e-13, 0.5, 0.9], dtype=torch.float64)
+    )  # 1 - φ'Mφ = 1e-13
+    found = Reduction(
+        x, x @ m, 1e-9 * x
+    )  # row 0: 1e-18 / 1e-13 is the smallest of all quotients
+    assert found.loss().isinf().tolist() == [True, False, False]
+    assert int(found.loss().argmin()) == 1
+    sure = Reduction(x, x, x)  # none may be taken back
+    assert bool(sure.loss().isinf().all())
+
+
+def test_where_nothing_may_be_taken_back_the_last_picks_go() -> None:
+    x = torch.eye(4, dtype=torch.float64)
+    unknown = Reduction(
+        x, 1e13 * x, torch.diag(torch.tensor([2.0, 4.0, 3.0, 1.0]).double())
+    )
+    assert forward_backward(unknown, 4, 4).tolist() == [1, 2, 0, 3]
+    assert forward_backward(unknown, 2, 4).tolist() == [1, 2]
+
+
+def one_by_one(rows: Reduction, n: int) -> list[int]:
+    """Greedy picks whose matrices are written anew for each."""
+    is_taken = torch.zeros(len(rows.phi), dtype=torch.bool)
+    picks = []
+    for _ in range(n):
+        gain = rows.gain().masked_fill(is_taken, -torch.inf)
+        picks.append(first_best(gain, torch.arange(len(gain)), TIED))
+        rows = rows.after(picks[-1])
+        is_taken[picks[-1]] = True
+    return picks
+
+
+@pytest.mark.parametrize("labels", [0, 2, 40])  # some directions unknown, none unknown
+@pytest.mark.parametrize("pending", [1, 5, 32])
+@pytest.mark.parametrize("many", [1, 256])
+def test_matrices_that_lag_behind_change_no_pick(
+    labels: int, pending: int, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fallow.strategies.bait.PENDING", pending)
+    monkeypatch.setattr("fallow.strategies.bait.MANY", many)
+    before = Reduction.of(rows(150, labels, 20), 1e-3)
+    assert forward_backward(before, 80, 80).tolist() == one_by_one(before, 80)
+
+
+def test_rows_that_occur_often_are_picked_as_one_by_one() -> None:
+    x = draws(12, 4).repeat(30, 1)
+    found = LastLayer(with_one(x), with_one(x[:2]), torch.arange(len(x)))
+    before = Reduction.of(found, 1e-3)
+    assert forward_backward(before, 50, 50).tolist() == one_by_one(before, 50)
+
+
+def test_what_is_read_after_picks_is_what_each_pick_leaves() -> None:
+    before = Reduction.of(rows(60, 3, 8), 1e-3)
+    forward = Forward(before)
+    for j in (4, 17, 51):
+        forward.take(j)
+        before = before.after(j)
+    found = forward.read_rows(torch.arange(60))
+    for name in ("m_phi", "r_m_phi"):
+        largest = float(getattr(before, name).abs().max())
+        torch.testing.assert_close(
+            getattr(found, name), getattr(before, name), rtol=0, atol=1e-9 * largest
+        )
+
+
+def test_more_than_there_is_takes_all_in_the_order_of_picking() -> None:
+    found = Reduction.of(rows(5, 2, 3), 0.1)
+    order = forward_backward(found, 5, 5).tolist()
+    assert sorted(order) == list(range(5))
+    assert forward_backward(found, 9, 18).tolist() == order
+    assert set(forward_backward(found, 3, 6).tolist()) < set(order)
+
+
+def test_copies_of_one_row_are_different_picks() -> None:
+    x = with_one(torch.ones(7, 3))
+    found = Reduction.of(LastLayer(x, x[:2], torch.arange(7)), 1e-3)
+    assert len(set(forward_backward(found, 4, 8).tolist())) == 4
+
+
+def test_classes_are_refused_with_what_to_use_instead() -> None:
+    with pytest.raises(RuntimeError, match=r"BAIT is for numbers.* 3 classes; use badge"):
+        world(tables(), BAIT()).picks(3)
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan"), float("inf"), 1e-9])
+def test_a_sigma_that_is_no_noise_is_refused(sigma: float) -> None:
+    with pytest.raises(
+        ValueError, match=f"BAIT's sigma is {sigma}; it must be 1e-06 or more"
+    ):
+        BAIT(sigma=sigma)

@@ -1,0 +1,237 @@
+"""Complementary querying by hand: committee, supply, need, and what is left of it alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from fallow.core import stream
+from fallow.models.scores import entropy
+from fallow.settings.spec import Spec
+from fallow.sites.store import Label
+from fallow.sites.view import SiteView
+from fallow.strategies import Complementary
+from fallow.strategies.complementary import (
+    class_shares,
+    count_owned,
+    disagreement,
+    need,
+    supply,
+)
+from fallow.strategies.parts import gather_committee, k_center, rank_rows
+from fallow.strategies.parts.kcenter import Features
+from tests.sites.test_agree import TINY, check, ending
+from tests.worlds import Table, World, tables, world
+
+F64 = torch.float64
+
+
+def among_peers(
+    strategy: Any, labels: int = 8, peers: dict[str, bool] | None = None, held: int = 6
+) -> World:
+    """Site a of three, which was brought models of b, c and d and averages those of b and d; the
+    first ``held`` rows of its pool are bought for validation."""
+    made = world(tables(labels=labels), strategy)
+    site = made.members["a"]
+    d = site.memory["local"]["w"].numel()
+    chosen = {"b": True, "c": False, "d": True} if peers is None else peers
+    for n, name in enumerate("bcd", 2):
+        w = torch.randn(d, generator=stream(1, name), dtype=F64)
+        site.remember(f"model/{name}", {"w": w, "labels": torch.tensor(float(n))})
+    models, shares = members(site, chosen)
+    average = sum(
+        (b * w for b, w in zip(shares, models, strict=True)), torch.zeros(d, dtype=F64)
+    )
+    is_in = torch.tensor(list(chosen.values()))
+    site.remember(
+        "average", {"w": average, "stats": torch.zeros(0).double(), "peers": is_in}
+    )
+    truth = site.parts.hidden["a"]
+    site.buy([Label(row, float(truth[row]), cycle=0, held=True) for row in range(held)])
+    return made
+
+
+def members(site: Any, chosen: dict[str, bool]) -> tuple[list[Tensor], list[float]]:
+    """The committee by hand: the site's own model and what it averages, with their weights."""
+    names = [name for name, is_in in chosen.items() if is_in]
+    models = [
+        site.memory["local"]["w"],
+        *(site.memory[f"model/{name}"]["w"] for name in names),
+    ]
+    labels = [
+        len(site.labels),
+        *(float(site.memory[f"model/{name}"]["labels"]) for name in names),
+    ]
+    return models, [n / sum(labels) for n in labels]
+
+
+def view_of(made: World) -> SiteView:
+    return SiteView(made.members["a"], 0)
+
+
+CHOSEN = {"b": True, "c": False, "d": True}
+
+
+def test_the_committee_is_the_site_and_its_collaborators_weighted_by_labels() -> None:
+    made = among_peers(Complementary())
+    models, shares = members(made.members["a"], CHOSEN)
+    found = gather_committee(view_of(made))
+    assert shares == [8 / 14, 2 / 14, 4 / 14]
+    assert_close(found.shares, torch.tensor(shares, dtype=F64))
+    assert all(torch.equal(a["w"], b) for a, b in zip(found.models, models, strict=True))
+    assert_close(found.collaborators["w"], (2 * models[1] + 4 * models[2]) / 6)
+
+
+def naive_scores(view: SiteView, gamma: float) -> Tensor:
+    """A(x) row by row, from the formulas."""
+    models, shares = members(view._site, CHOSEN)
+    x, c, stats = view.rows(), view.classes, torch.zeros(0, dtype=F64)
+    mine = view.memory["average"]["w"]
+    f_col = (shares[1] * models[1] + shares[2] * models[2]) / (shares[1] + shares[2])
+    logits = {n: view.forward({"w": w, "stats": stats}, x) for n, w in enumerate(models)}
+    held = view.forward({"w": f_col, "stats": stats}, view.rows("validation")).argmax(1)
+    count = [int((view.held == k).sum()) for k in range(c)]
+    hits = [int(((held == k) & (view.held == k)).sum()) for k in range(c)]
+    recall = {k: (hits[k] + 1) / (count[k] + 2) for k in range(c) if count[k]}
+    s = [recall.get(k, sum(recall.values()) / len(recall)) for k in range(c)]
+    m = [int((view.labels == k).sum()) + count[k] for k in range(c)]
+    by_mine, pi = view.forward({"w": mine, "stats": stats}, x), torch.zeros(c, dtype=F64)
+    for row in by_mine.softmax(1):
+        even = torch.tensor([float(row[k]) / (m[k] + 1) for k in range(c)], dtype=F64)
+        pi += even / even.sum() / len(x)
+    wanted = torch.tensor(
+        [(1 - s[k]) * float(pi[k]) / (m[k] + 1) for k in range(c)], dtype=F64
+    )
+    wanted /= wanted.mean()
+    made = []
+    for i in range(len(x)):
+        p = [logits[n][i].softmax(0) for n in range(3)]
+        q = sum(
+            (b * p_j for b, p_j in zip(shares, p, strict=True)), torch.zeros(c, dtype=F64)
+        )
+        h = [float(-(p_j * p_j.log()).sum()) for p_j in [q, *p]]
+        bald = h[0] - sum(b * h_j for b, h_j in zip(shares, h[1:], strict=True))
+        made.append(float(q @ wanted) * (float(entropy(by_mine[i : i + 1])) + gamma * bald))
+    return torch.tensor(made, dtype=F64)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.0, 2.5])
+def test_scores_are_those_of_the_formulas(gamma: float) -> None:
+    made = among_peers(Complementary(gamma=gamma))
+    view = view_of(made)
+    score = naive_scores(view, gamma)
+    assert_close(Complementary(gamma=gamma).scores(view), score)
+    z = view.look(view.memory["average"], view.rows())[0]
+    best = rank_rows(score, stream(0))[:4]
+    expected = best[k_center(Features.of(z[best]), 1, first=0)]
+    assert (
+        made.picks({"a": 1, "b": 0, "c": 0})["a"] == (6 + expected).tolist()
+    )  # after those held
+
+
+def test_a_batch_is_chosen_far_apart_among_four_times_as_many_good_rows() -> None:
+    p = torch.tensor([[2.0, 1.9], [2.0, 1.9], [2.0, 1.9], [0.0, 0.3], [9.0, 0.0]]).double()
+    p = torch.cat(
+        [p, torch.tensor([[30.0, 0.0]]).double().repeat(6, 1)]
+    )  # sure, and far away
+    site = Table(p, p, [0, 1])
+    picks = world({"a": site}, Complementary()).picks(2)["a"]
+    assert picks[0] in (0, 1, 2) and picks[1] not in (0, 1, 2)
+
+
+def test_alone_it_is_entropy_times_class_need() -> None:
+    for peers in (dict.fromkeys("bcd", False), None):
+        made = among_peers(Complementary(), peers=peers)
+        view = view_of(made)
+        if peers is None:  # a training method that brings no models
+            for name in ("average", "model/b", "model/c", "model/d"):
+                made.members["a"].remember(name, None)
+            made.members["a"].remember("global", view.memory["local"])
+        assert gather_committee(view).is_alone
+        assert supply(view, gather_committee(view)).tolist() == [0, 0, 0]
+        logits, labels = view.logits("local"), count_owned(view)
+        wanted = need(class_shares(logits, labels), torch.zeros(3).double(), labels)
+        score = (logits.softmax(1) @ wanted) * entropy(logits)
+        first = made.picks({"a": 1, "b": 0, "c": 0})["a"]
+        assert first == [6 + int(score.argmax())]
+
+
+def test_a_class_without_a_validation_row_is_supplied_as_the_others_are_on_average() -> (
+    None
+):
+    made = among_peers(Complementary(), held=0)
+    assert supply(view_of(made), gather_committee(view_of(made))).tolist() == [
+        0.5,
+        0.5,
+        0.5,
+    ]
+    site = made.members["a"]
+    site.buy([Label(row, 1.0, cycle=0, held=True) for row in range(3)])
+    found = supply(view_of(made), gather_committee(view_of(made)))
+    assert found[0] == found[1] == found[2] and float(found[1]) in (0.2, 0.4, 0.6, 0.8)
+
+
+def test_a_class_that_peers_know_and_one_that_is_owned_are_needed_less() -> None:
+    even, none = torch.full((3,), 0.25).double(), torch.zeros(3).double()
+    assert need(even, torch.tensor([0.75, 0.5, 0.5]).double(), none).tolist() == [
+        0.6,
+        1.2,
+        1.2,
+    ]
+    assert need(even, none, torch.tensor([3.0, 0, 1]).double()).argsort().tolist() == [
+        0,
+        2,
+        1,
+    ]
+    assert need(none, none, none).tolist() == [1, 1, 1]
+
+
+def test_the_prior_of_the_labels_is_divided_out_of_the_class_shares() -> None:
+    logits = torch.tensor([[0.8, 0.2], [0.8, 0.2]]).double().log()
+    found = class_shares(logits, torch.tensor([3.0, 0.0]))
+    assert_close(found, torch.tensor([0.5, 0.5], dtype=F64))  # 0.8 / 4 and 0.2 / 1
+    gone = torch.cat([logits, torch.full((1, 2), torch.nan).double()])
+    assert_close(class_shares(gone, torch.tensor([3.0, 0.0])), found)
+
+
+def test_members_that_agree_do_not_disagree() -> None:
+    p = torch.rand(1, 5, 3, generator=stream(2), dtype=F64).softmax(2).repeat(3, 1, 1)
+    q, bald = disagreement(p, torch.tensor([0.2, 0.3, 0.5], dtype=F64))
+    assert_close(q, p[0])
+    assert_close(bald, torch.zeros(5, dtype=F64), rtol=0, atol=1e-12)
+
+
+def test_with_a_temperature_rows_are_drawn_and_carry_weight_and_probability() -> None:
+    made = world(tables(), Complementary(temperature=0.5))
+    made.query(12)
+    kept = made.members["a"].memory["picks"]
+    assert sorted(kept["rows"].tolist()) == list(range(12))
+    assert ((kept["probability"] > 0) & (kept["probability"] <= 1)).all()
+    assert kept["weight"].tolist() == [1.0] * 12  # the whole pool stands for itself
+    other = world(tables(), Complementary(temperature=0.5), seed=1).picks(12)
+    assert other["a"] != kept["rows"].tolist()
+
+
+@pytest.mark.parametrize("field", ["gamma", "temperature"])
+def test_wrong_fields_are_named(field: str) -> None:
+    with pytest.raises(ValueError, match=f"Complementary's {field} is -1"):
+        Complementary(**{field: -1})
+
+
+def test_a_run_with_dpfl_is_the_same_across_a_byte_boundary() -> None:
+    training = Spec("dpfl", {"budget": 3})
+    recipe = replace(
+        TINY,
+        strategy=Spec("complementary"),
+        training=training,
+        validation=0.5,
+        rounds=4,
+        initial=16,
+        cycles=1,
+    )
+    check(ending(recipe), ending(recipe, runtime="bytes"), atol=0)

@@ -1,0 +1,337 @@
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.core import TrainingConfig, TrainingStage, stream
+from fallow.sites.view import SiteView
+from fallow.strategies import FairFAL
+from fallow.strategies.fairfal import difference, mean_prediction, quotas
+from fallow.strategies.parts import Gradients, residuals
+from fallow.study.cell import Setup, StudyRun
+from fallow.study.study import run_cell
+from tests.experiment.crash import KILLED, WELL, exchanges, load_outcome, points, tiny, work
+from tests.worlds import Table, tables, world
+
+
+@pytest.mark.parametrize(
+    ("n", "sizes", "expected"),
+    [
+        (10, (50, 30, 0, 2), (4, 4, 0, 2)),
+        (85, (500, 200, 100, 40, 5, 3, 1, 0, 0, 0), (19, 19, 19, 19, 5, 3, 1, 0, 0, 0)),
+        (0, (3, 3), (0, 0)),
+        (9, (1, 2), (1, 2)),
+    ],
+)
+def test_golden_quotas(
+    n: int, sizes: tuple[int, ...], expected: tuple[int, ...]
+) -> None:  # G10
+    assert quotas(n, torch.tensor(sizes)).tolist() == list(expected)
+
+
+def test_quotas_fill_the_budget_within_the_buckets() -> None:
+    draw = stream(0, "quotas")
+    for _ in range(200):
+        sizes = torch.randint(0, 12, (6,), generator=draw)
+        n = int(torch.randint(0, 50, (1,), generator=draw))
+        quota = quotas(n, sizes)
+        assert int(quota.sum()) == min(n, int(sizes.sum()))
+        assert bool((quota <= sizes).all())
+
+
+def test_golden_difference() -> None:  # G13: d = 0.194444, s = 1 - (d + 0.4) / 2 = 0.702778
+    d = difference(torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.3, 0.3, 0.4]))
+    assert d == pytest.approx(0.194444, abs=1e-6)
+    assert 1 - (d + 0.4) / 2 == pytest.approx(0.702778, abs=1e-6)
+    assert difference(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 0.0])) == 0.5
+
+
+def test_golden_choice() -> None:  # G13: the model that queries
+    site = tables()["a"]
+    federation = world({"a": Table(site.local, site.common, [0, 1, 2])}, FairFAL())
+    member = federation.members["a"]
+    by_local, by_global = torch.tensor([0.3, 0.3, 0.4]), torch.tensor([0.5, 0.3, 0.2])
+    member.x[member.labeled] = torch.cat([by_local, by_global]).log().double()
+    memo = federation.query(2)
+    assert memo["gamma"] == pytest.approx(0.4)
+    assert FairFAL().choose_model(SiteView(member, 0), memo["gamma"]) == "local"
+    assert memo["notes"] == pytest.approx({"gamma": 0.4, "global_below": 0.1})  # d is 0.19
+
+
+def test_golden_gradient() -> None:  # G16
+    p, z = torch.tensor([[0.6, 0.3, 0.1]]), torch.tensor([[1.0, 2.0]])
+    whole = (p - torch.eye(3)[0]).T @ z
+    assert float(whole.norm()) == pytest.approx(1.1402, abs=5e-5)
+    half = Gradients.of(residuals(p), z).half_norms()
+    assert float((2 * half).sqrt()) == pytest.approx(float(whole.norm()))
+
+
+# -- the imbalance --------------------------------------------------------------------------------
+
+
+def test_the_imbalance_is_asked_once_and_then_kept_in_the_memo() -> None:
+    federation = world(tables(), FairFAL())
+    memo = federation.query(2)
+    assert 0 < memo["gamma"] <= 1
+    federation.strategy.query(federation.ask(cycle=1), dict.fromkeys("abc", 2), memo)
+    asked = [
+        row["exchanges"] for row in federation.shown.rows() if row["verb"] == "imbalance"
+    ]
+    assert asked == [1]
+
+
+def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_first(
+    tmp_path: Path,
+) -> None:
+    cell, training_config = StudyRun("fairfal", 0), TrainingConfig((TrainingStage(2),), 8)
+    recipe = replace(
+        tiny(tmp_path), cycles=4, rounds=2, local_training_config=training_config
+    )
+    run_cell(Setup(recipe, tmp_path / "warm"), cell)  # a fork that need not import anything
+    whole, killed = (Setup(recipe, tmp_path / name) for name in ("whole", "killed"))
+    assert work(whole, cell) == WELL
+    assert work(killed, cell, 7 * points(whole.out) // 10) == KILLED
+    assert exchanges(killed.out)[-1].startswith("3/")
+    assert work(killed, cell) == WELL
+    assert load_outcome(killed, cell) == load_outcome(whole, cell)
+    asked = [
+        sum(k.startswith(f"{c}/query") for k in exchanges(killed.out)) for c in range(4)
+    ]
+    assert asked == [2, 1, 1, 1]
+    noted = [
+        row["notes"]["gamma"] for row in load_outcome(killed, cell).records if row["notes"]
+    ]
+    assert len(noted) >= 4 and len(set(noted)) == 1 and 0 < noted[0] <= 1
+
+
+def test_the_imbalance_is_the_mean_over_sites_that_have_labels() -> None:
+    sites = tables()
+    alone = [world({n: t}, FairFAL()).query(1)["gamma"] for n, t in sites.items()]
+    bare = {**sites, "z": Table(sites["a"].local, sites["a"].common)}
+    assert world(bare, FairFAL()).query(1)["gamma"] == pytest.approx(sum(alone) / 3)
+
+
+def test_a_class_without_labels_is_never_a_pseudo_label() -> None:
+    site = tables(rows=30)["a"]
+    site = Table(site.local, site.common, [0, 0, 2, 2, 2])
+    federation = world({"a": site}, FairFAL())
+    seen = FairFAL().pseudo_labels(SiteView(federation.members["a"], 0), "local")
+    assert set(seen.tolist()) <= {0, 2}
+
+
+def test_the_global_model_queries_where_both_agree_and_the_federation_is_imbalanced() -> (
+    None
+):
+    site = tables(rows=30)["a"]
+    federation = world({"a": Table(site.local, site.common, [0, 1, 2])}, FairFAL())
+    member = federation.members["a"]
+    member.remember("local", member.memory["global"])  # d = 0
+    view = SiteView(member, 0)
+    assert FairFAL().choose_model(view, gamma=0.49) == "global"  # s = 0.755
+    assert FairFAL().choose_model(view, gamma=0.5) == "local"  # s = 0.75 is not above delta
+    assert FairFAL(query_model="opposite").choose_model(view, gamma=0.49) == "local"
+
+
+def test_the_switches_of_the_ablation_give_different_picks() -> None:
+    sites = tables(rows=80, labels=12)
+    variants = [
+        FairFAL(query_model="local"),
+        FairFAL(query_model="global"),
+        FairFAL(query_model="local", prototypes=False),
+        FairFAL(query_model="local", kappa=1.0),
+        FairFAL(query_model="local", kappa=2.0),
+    ]
+    picks = [
+        str({n: sorted(r) for n, r in world(sites, v).picks(10).items()}) for v in variants
+    ]
+    assert len(set(picks)) == len(variants)
+
+
+def test_candidates_are_the_most_uncertain_of_each_pseudo_class() -> None:
+    sites = tables(rows=60, labels=12)
+    strategy = FairFAL(query_model="local", prototypes=False, kappa=1.0)
+    picks = world(sites, strategy).picks(9)
+    for name, rows in picks.items():
+        p = sites[name].local.softmax(1)
+        h: list[float] = torch.special.entr(p).sum(1).tolist()
+        label = p.argmax(1)
+        quota = quotas(9, torch.bincount(label, minlength=3))
+        best = []
+        for c in range(3):
+            bucket = (label == c).nonzero().flatten().tolist()
+            bucket.sort(key=h.__getitem__, reverse=True)
+            best += bucket[: quota[c]]
+        assert sorted(rows) == sorted(best)
+
+
+# -- edges ----------------------------------------------------------------------------------------
+
+
+def test_the_imbalance_is_not_frozen_before_anybody_has_labels() -> None:
+    bare = {name: Table(t.local, t.common) for name, t in tables().items()}
+    assert "gamma" not in world(bare, FairFAL()).query(1)
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "gamma"),
+    [
+        ((0.0, -2000.0, 0.0), [0, 1], 0.0),  # never predicts class 1, which the site has
+        ((0.0, -2000.0, -2000.0), [1], 1.0),  # one class is even with itself
+        (
+            (0.0, -2000.0, -2000.0),
+            [1, 2],
+            1.0,
+        ),  # none of the site's classes: they are equal
+    ],
+)
+def test_classes_that_are_never_predicted_leave_the_imbalance_a_number(
+    logits: tuple[float, ...], labels: list[int], gamma: float
+) -> None:
+    site = tables()["a"]
+    federation = world({"a": Table(site.local, site.common, labels)}, FairFAL())
+    member = federation.members["a"]
+    member.x[member.labeled, 3:] = torch.tensor(logits, dtype=torch.float64)
+    assert federation.query(2)["gamma"] == gamma
+
+
+EDGES = [
+    FairFAL(),
+    FairFAL(query_model="local"),
+    FairFAL(query_model="global", prototypes=False),
+    FairFAL(query_model="local", gradients="global"),
+]
+
+
+@pytest.mark.parametrize("strategy", EDGES, ids=str)
+@pytest.mark.parametrize("labels", [(), (1, 1), (0, 1, 2, 2)])
+def test_rows_that_are_not_finite_come_last(
+    strategy: FairFAL, labels: tuple[int, ...]
+) -> None:
+    site = tables()["a"]
+    local = site.local.clone()
+    local[2, 0], local[5, 1] = torch.nan, torch.inf
+    for n in (4, 10, 11, 12):
+        picks = world({"a": Table(local, site.common, labels)}, strategy).picks(n)["a"]
+        assert len(set(picks)) == n and not {2, 5} & set(picks[:10])
+
+
+@pytest.mark.parametrize("strategy", EDGES, ids=str)
+def test_labeled_rows_that_are_not_finite_are_as_if_they_were_not_there(
+    strategy: FairFAL,
+) -> None:
+    site = tables(rows=40)["a"]
+    many = Table(site.local, site.common, [0, 0, 1, 1, 1])
+    few, more = world({"a": many}, strategy), world({"a": many}, strategy)
+    member = few.members["a"]
+    member.x[member.labeled[1]] = torch.nan
+    twin = more.members["a"]
+    twin.x[twin.labeled[1]] = twin.x[twin.labeled[0]]  # class 0 has one row, twice
+    assert few.picks(9) == more.picks(9)
+
+
+@pytest.mark.parametrize("strategy", EDGES, ids=str)
+def test_predictions_that_are_all_nan_are_an_error_that_says_so(strategy: FairFAL) -> None:
+    nan = torch.full((4, 3), torch.nan, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="all 4 scores are NaN or infinite"):
+        world({"a": Table(nan, nan, [0])}, strategy).picks(2)
+
+
+def test_labeled_predictions_that_are_all_nan_are_an_error_that_says_so() -> None:
+    federation = world({"a": tables()["a"]}, FairFAL())
+    member = federation.members["a"]
+    member.x[member.labeled] = torch.nan
+    with pytest.raises(RuntimeError, match="all 8 labeled rows are NaN or infinite"):
+        federation.query(2)
+
+
+def test_kappa_times_quota_is_not_rounded_down_by_noise() -> None:
+    bucket = torch.arange(300)
+    assert 1.15 * 100 < 115  # in floating point
+    assert FairFAL(kappa=1.15).candidates(bucket, 100).tolist() == list(range(115))
+    assert FairFAL(kappa=1.5).candidates(bucket, 3).tolist() == [0, 1, 2, 3]
+    assert len(FairFAL(kappa=math.inf).candidates(bucket, 100)) == 300
+    assert len(FairFAL(kappa=1.0).candidates(bucket, 300)) == 300
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kappa": 0.5},
+        {"kappa": math.nan},
+        {"delta": math.nan},
+        {"delta": -0.1},
+        {"delta": 1.5},
+    ],
+)
+def test_values_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"FairFAL's {name} is"):
+        FairFAL(**wrong)  # type: ignore[arg-type]  # mypy: a float for any field
+
+
+def test_without_anchors_the_most_uncertain_row_is_the_first_pick() -> None:
+    site = tables(rows=40)["a"]
+    federation = world({"a": Table(site.local, site.common)}, FairFAL())
+    view = SiteView(federation.members["a"], 0)
+    bucket = torch.tensor([31, 4, 9, 17, 25, 2, 0, 3])
+    assert int(FairFAL().two_stage(view, bucket, 0, 2, 0.0)[0]) == 31
+
+
+def test_every_class_weighs_the_same_in_a_mean_prediction() -> None:
+    zero = torch.zeros(2, 2, dtype=torch.float64)
+    member = world({"a": Table(zero, zero, [0, 0, 0, 1])}, FairFAL()).members["a"]
+    p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.6, 0.4], [0.2, 0.8]], dtype=torch.float64)
+    member.x[member.labeled, 2:] = p.log()
+    pi = mean_prediction(SiteView(member, 0), "global")
+    assert pi.tolist() == pytest.approx([(0.7 + 0.2) / 2, (0.3 + 0.8) / 2])
+
+
+def test_a_long_feature_moves_a_prototype_no_more_than_a_short_one() -> None:
+    rows = torch.tensor([[1.0, 1.0]], dtype=torch.float64)
+    member = world({"a": Table(rows, 0 * rows, [0, 0, 1])}, FairFAL()).members["a"]
+    known = torch.tensor([[100.0, 0.0], [0.0, 1.0], [1.0, 0.5]], dtype=torch.float64)
+    member.x[member.labeled] = torch.cat([known, 0 * known], 1)
+    assert FairFAL().pseudo_labels(SiteView(member, 0), "global").tolist() == [0]
+
+
+def test_a_bucket_is_covered_beginning_with_the_gradients_of_the_labeled_rows_of_its_class() -> (
+    None
+):
+    for seed in range(4):
+        member = world(tables(seed, rows=40, labels=12), FairFAL()).members["a"]
+        member.x[member.labeled] = torch.randn(
+            12, 6, generator=stream(seed, "labeled")
+        ).double()
+        view = SiteView(member, 0)
+        c = int(view.counts.argmax())
+        bucket = torch.randperm(40, generator=stream(seed, "bucket"))
+        rows, known = bucket[:12], view.labels == c
+        p, z = view.logits("global")[rows].softmax(1), view.embed("global")[rows]
+        points = gradients(p, z, p.argmax(1))
+        p = view.logits("global", "labeled")[known].softmax(1)
+        centres = gradients(p, view.embed("global", "labeled")[known], view.labels[known])
+        expected = []
+        for _ in range(3):
+            far = torch.cdist(points, centres).amin(1)
+            expected.append(int(rows[far.argmax()]))
+            centres = torch.cat([centres, points[far.argmax()][None]])
+        assert FairFAL().two_stage(view, bucket, c, 3, 0.0).tolist() == expected
+
+
+def gradients(p: Tensor, z: Tensor, y: Tensor) -> Tensor:
+    """(e_y - P) times z, written out.  (n, C), (n, d), (n,) -> (n, C d)."""
+    return ((torch.eye(p.shape[1])[y] - p)[:, :, None] * z[:, None]).flatten(1)
+
+
+def test_gradients_read_the_local_predictions_where_the_federation_is_balanced() -> None:
+    site = tables(rows=80, labels=12)["a"]
+    by = {}
+    for gamma in (0.49, 0.5):
+        for gradients in ("auto", "global"):
+            strategy = FairFAL(query_model="local", gradients=gradients)
+            view = SiteView(world({"a": site}, strategy).members["a"], 0)
+            by[gamma, gradients] = strategy.select(view, 12, gamma).rows.tolist()
+    assert by[0.49, "auto"] == by[0.49, "global"] == by[0.5, "global"] != by[0.5, "auto"]

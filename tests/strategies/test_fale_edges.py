@@ -1,0 +1,154 @@
+"""FALE: what leaves a site, and what it makes of strange tables."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fallow.network.bytes import Bytes
+from fallow.privacy import Privacy
+from fallow.strategies.fale import FALE
+from tests.privacy.federation import SECURE, asking
+from tests.strategies.regression import (
+    ANYWHERE,
+    AT_SITES,
+    bought,
+    draws,
+    equal,
+    federation,
+    picked,
+    table,
+)
+
+# -- who sees what --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", [AT_SITES, ANYWHERE], ids=["site", "federation"])
+def test_picks_and_weights_are_the_same_as_bytes_and_behind_masks(strategy: FALE) -> None:
+    plain = picked(federation(table(), strategy), 4)
+    assert equal(plain, picked(federation(table(), strategy, runtime=Bytes), 4))
+    world = federation(table(), strategy, privacy=SECURE)
+    strategy.query(asking(world), dict.fromkeys("abcd", 4), {})
+    masked = {name: site.memory["picks"] for name, site in world.members.items()}
+    assert equal(plain, {name: k for name, k in masked.items() if len(k["rows"])})
+
+
+def test_columns_that_depend_on_others_do_not_matter_behind_masks() -> None:
+    sites = {
+        name: torch.cat([x, x @ draws(5, 3, name="mix")], 1) for name, x in table().items()
+    }
+    plain = picked(federation(sites, AT_SITES), 4)
+    world = federation(sites, AT_SITES, privacy=SECURE)
+    memo = AT_SITES.query(asking(world), dict.fromkeys("abcd", 4), {})
+    assert memo["notes"]["rank"] == 6
+    assert equal(
+        plain, {name: site.memory["picks"] for name, site in world.members.items()}
+    )
+
+
+def test_the_bytes_of_a_selection_are_those_of_the_formula() -> None:
+    world = federation(table(), AT_SITES)
+    world.query(4)
+    up = {row["verb"]: row["bytes"] for row in world.shown.rows()}
+    k, floats = 6, 8 * 4  # columns with the intercept; bytes of a number at four sites
+    assert up["gram"] == floats * 2 * k * (k + 1) // 2
+    assert up["spread"] == floats * 2 * 5 and up["totals"] == floats * (5 + 1)
+    assert up["mass"] == floats * 2
+
+
+def test_a_verb_that_would_need_noise_is_refused() -> None:
+    world = federation(table(), AT_SITES, privacy=Privacy(epsilon=1.0, total=1.0))
+    with pytest.raises(ValueError, match="under local privacy"):
+        AT_SITES.query(asking(world), dict.fromkeys("abcd", 1), {})
+
+
+# -- edges ----------------------------------------------------------------------------------------
+
+
+def test_a_value_that_is_not_finite_is_refused_with_its_column_and_their_number() -> None:
+    sites = table()
+    sites["b"][[2, 7], 3] = torch.nan
+    sites["b"][5, 3] = torch.inf
+    with pytest.raises(
+        RuntimeError, match=r"site b .*column 3 has 3 values that are NaN or inf"
+    ):
+        federation(sites, AT_SITES).query(2)
+
+
+def test_rows_that_are_not_finite_can_be_left_out() -> None:
+    sites = table()
+    sites["b"][[2, 7], 3] = torch.nan
+    kept = picked(
+        federation(sites, FALE(allot="site", drop_rows=True)),
+        {"a": 0, "b": 11, "c": 0, "d": 0},
+    )
+    assert set(kept["b"]["rows"].tolist()) >= set(range(12)) - {2, 7}
+    assert kept["b"]["rows"][-1] in (2, 7)
+    everywhere = picked(federation(sites, FALE(drop_rows=True)), 100)
+    assert len(everywhere["b"]["rows"]) == 10
+
+
+def test_a_site_without_a_pool_adds_nothing_and_picks_nothing() -> None:
+    sites = {**table(), "e": torch.zeros(2, 5).double()}
+    for strategy in (AT_SITES, ANYWHERE):
+        world, bare = federation(sites, strategy), federation(table(), strategy)
+        bought(world, {})
+        world.members["e"].bought[:] = True
+        ours, alone = picked(world, dict.fromkeys("abcde", 3)), picked(bare, 3)
+        if strategy is ANYWHERE:
+            assert sum(len(k["rows"]) for k in ours.values()) == 15
+        else:
+            assert equal(ours, alone)
+
+
+def test_no_row_anywhere_is_said() -> None:
+    world = federation({"a": draws(2, 2)}, AT_SITES)
+    world.members["a"].bought[:] = True
+    with pytest.raises(ValueError, match="no site has a row without a label"):
+        world.query(1)
+
+
+def test_features_that_are_all_0_are_said() -> None:
+    with pytest.raises(ValueError, match="no variance to select on"):
+        federation(
+            {"a": torch.zeros(5, 2).double()}, FALE(allot="site", intercept=False)
+        ).query(1)
+
+
+def test_constant_columns_change_nothing() -> None:
+    sites = table()
+    wide = {
+        name: torch.cat([x, torch.full((len(x), 1), 3.7).double()], 1)
+        for name, x in sites.items()
+    }
+    assert equal(*(picked(federation(s, AT_SITES), 4) for s in (sites, wide)))
+
+
+def test_a_budget_below_the_rank_is_a_note_for_the_reader() -> None:
+    assert federation(table(), AT_SITES).query(2)["notes"]["warnings"] == []
+    (said,) = federation(table(), AT_SITES).query(1)["notes"]["warnings"]
+    assert said.startswith("4 labels for 6 directions") and "ridge" in said
+
+
+def test_a_direction_that_is_rounding_is_a_note_for_the_reader() -> None:
+    sites = table()
+    for x in sites.values():
+        x[:, 4] = x[:, 3] + 1e-11 * x[:, 4]
+    (said,) = federation(sites, AT_SITES).query(4)["notes"]["warnings"]
+    assert "collinear" in said and "leave out a column" in said
+    assert federation(sites, FALE(ridge=0.1)).query(4)["notes"]["warnings"] == []
+
+
+def test_a_column_too_fine_for_masked_sums_is_refused_and_not_dropped() -> None:
+    sites = {name: x * torch.tensor([1, 1, 1e-12, 1, 1]) for name, x in table().items()}
+    world = federation(sites, AT_SITES, privacy=SECURE)
+    with pytest.raises(ValueError, match="column 2 is lost in rounding"):
+        AT_SITES.query(asking(world), dict.fromkeys("abcd", 1), {})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"ridge": -1.0}, {"ridge": float("nan")}, {"mixture": 1.5}]
+)
+def test_wrong_numbers_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=rf"FALE's {next(iter(wrong))} is"):
+        FALE(**wrong)  # type: ignore[arg-type]

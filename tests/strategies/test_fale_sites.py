@@ -1,0 +1,139 @@
+"""FALE: sites that fall silent, rows that are there twice, first labels, and the last draw."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.privacy import Privacy
+from fallow.sites.store import Label
+from fallow.strategies.fale import FALE
+from fallow.strategies.parts import leverage
+from tests.privacy.federation import SECURE, Losing, asking
+from tests.strategies.regression import (
+    ANYWHERE,
+    AT_SITES,
+    draws,
+    equal,
+    federation,
+    picked,
+    table,
+)
+
+BUDGET = dict.fromkeys("abcd", 4)
+NO_NUMBERS = ("rotation", "score", "unmask", "select", "take")
+"""Exchanges after which the server half knows no more than who answered."""
+
+
+def test_a_huge_ridge_is_said_and_buys_nothing() -> None:
+    for strategy in (ANYWHERE, AT_SITES, FALE(mode="fedsvd"), FALE(mode="tsqr")):
+        with pytest.raises(
+            ValueError, match=r"no row has a score .* ridge=1e\+14 is too large"
+        ):
+            federation(table(), replace(strategy, ridge=1e14)).query(2)
+
+
+def test_a_site_of_which_no_row_is_whole_is_told_to_leave() -> None:
+    sites = table()
+    sites["c"][:] = torch.nan
+    with pytest.raises(
+        RuntimeError, match=r"site c .*of which none is whole.* leave the site out"
+    ):
+        federation(sites, FALE(drop_rows=True)).query(2)
+
+
+@pytest.mark.parametrize("size", [3, 40])
+def test_singular_vectors_of_the_wrong_number_of_rows_are_refused(size: int) -> None:
+    strategy = FALE(mode="fedsvd")
+    ask = federation(table(), strategy).ask()
+    strategy.score_rows(ask, leverage.find_columns(ask, intercept=True))
+    with pytest.raises(RuntimeError, match=f"12 rows were masked and {size} came back"):
+        ask.keep("unmask", to={"b": {"left": torch.zeros(size, 6).double()}}, width=6)
+
+
+@pytest.mark.parametrize("mode", ["gram", "fedsvd", "tsqr"])
+def test_fewer_rows_than_columns_in_all_are_all_alike(mode: Any) -> None:
+    x = draws(4, 6)
+    world = federation({"a": x[:1], "b": x[1:3], "c": x[3:]}, FALE(mode=mode))
+    notes = world.query({"a": 1, "b": 1, "c": 1})["notes"]
+    assert notes["rank"] == 4 and notes["mass"] == pytest.approx(4)
+    assert notes["warnings"][-1].startswith("3 labels for 4 directions")
+    held = [k["probability"] for s in world.members.values() for k in [s.memory["picks"]]]
+    torch.testing.assert_close(torch.cat(held), torch.full((3,), 0.25).double())
+
+
+# -- silence --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("strategy", "privacy"),
+    [
+        (ANYWHERE, None),
+        (AT_SITES, SECURE),
+        (AT_SITES, None),
+        (FALE(mode="fedsvd"), None),
+        (FALE(mode="tsqr"), None),
+    ],
+    ids=["gram", "masked sums", "site", "fedsvd", "tsqr"],
+)
+def test_a_site_that_falls_silent_ends_in_a_sentence_or_in_the_same_picks(
+    strategy: FALE, privacy: Privacy | None
+) -> None:
+    whole, n = picked(federation(table(), strategy), BUDGET), 0
+    said = []
+    while True:
+        world = federation(table(), strategy, privacy=privacy)
+        carrier = Losing(world.carrier, {n: ["b"]})
+        try:
+            strategy.query(asking(world, carrier), BUDGET, {})
+        except RuntimeError as error:
+            assert "run again with --resume when they are there" in str(error)
+            said.append(n)
+        else:
+            if len(carrier.seen) <= n:  # nothing was lost any more
+                break
+            kept = {name: site.memory["picks"] for name, site in world.members.items()}
+            assert equal(whole, {name: k for name, k in kept.items() if len(k["rows"])})
+            assert carrier.seen[n][0].steps[-1].verb in NO_NUMBERS
+        n += 1
+    assert len(said) >= 5
+
+
+# -- rows that are there twice --------------------------------------------------------------------
+
+
+def test_copies_of_a_row_are_rows_of_their_own_that_share_its_score() -> None:
+    sites = table()
+    sites["b"] = torch.cat([sites["b"], sites["a"][:3]])
+    kept = picked(federation(sites, ANYWHERE), 100)
+    assert len(kept["a"]["rows"]) == 30 and len(kept["b"]["rows"]) == 15
+    chance = {
+        name: torch.zeros(len(k["rows"])).double().scatter(0, k["rows"], k["probability"])
+        for name, k in kept.items()
+    }
+    torch.testing.assert_close(chance["a"][:3], chance["b"][12:], rtol=1e-9, atol=0)
+
+
+# -- first labels ---------------------------------------------------------------------------------
+
+
+def total(values: Tensor, seed: int) -> float:
+    """The weighted total of ``values`` over labels: 6 first ones, then 8 that FALE bought."""
+    world = federation({"a": table()["a"]}, AT_SITES, seed=seed)
+    world.members["a"].buy([Label(row, 0.0, 0) for row in range(6)])
+    kept = picked(world, 8)["a"]
+    return float(values[:6].sum() + kept["weight"] @ values[6:][kept["rows"] - 6])
+
+
+def test_first_labels_at_weight_1_and_what_is_drawn_beside_them_stand_for_all_rows() -> (
+    None
+):
+    values = table()["a"].square().sum(1).sqrt() + draws(30, name="values").abs()
+    found = torch.tensor([total(values, seed) for seed in range(60)]).double()
+    error = float(found.std()) / len(found) ** 0.5
+    assert abs(float(found.mean()) - float(values.sum())) < 4 * error
+    assert 4 * error < float(values[:6].sum())

@@ -1,0 +1,155 @@
+"""MaxHerding, Uncertainty Herding, ProbCover and DropQuery against reference values.
+
+The values were computed with scikit-activeml 1.0.1 on the same features:
+
+    MaxHerding(metric_dict={"gamma": 1 / 0.5**2}).query(X, y, batch_size=8)
+    ProbCover(n_classes=2, deltas=[0.75]).query(normalize(X), y, batch_size=8)
+
+with X and y as in `read_site`.  Ties of ProbCover are random, so there the number of newly covered
+examples is compared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.core import stream
+from fallow.strategies import DropQuery, MaxHerding, ProbCover, UncertaintyHerding
+from fallow.strategies.parts.herding import choose_width
+from fallow.strategies.parts.max_coverage import unit_length
+from tests.worlds import Table, World, world
+
+LABELED = [3, 11, 20]
+
+
+def features() -> Tensor:
+    rows = torch.arange(1, 31, dtype=torch.float64)
+    columns = torch.tensor([1.0, 2.1, 3.3, 0.7], dtype=torch.float64)
+    return (torch.outer(rows, columns).cos() * 1000).round() / 1000
+
+
+def pool_rows() -> list[int]:
+    return [row for row in range(30) if row not in LABELED]
+
+
+def build_site(strategy: Any, labeled: bool = True, seed: int = 0) -> World:
+    """A site with `features`; those of a linear model are the numbers of the example."""
+    x = features()
+    rows = pool_rows() if labeled else list(range(30))
+    labels = [0, 1, 0] if labeled else ()
+    federation = world({"a": Table(x[rows, :2], x[rows, 2:], labels)}, strategy, seed)
+    member = federation.members["a"]
+    if labeled:
+        member.x[member.labeled] = x[LABELED]
+    return federation
+
+
+def select(strategy: Any, n: int, labeled: bool = True, seed: int = 0) -> list[int]:
+    """The selected examples as rows of `features`."""
+    selected = build_site(strategy, labeled, seed).picks(n)["a"]
+    rows = pool_rows() if labeled else list(range(30))
+    return [rows[position] for position in selected]
+
+
+@pytest.mark.parametrize(
+    ("labeled", "expected"),
+    [
+        (True, [27, 0, 13, 16, 24, 8, 2, 17]),
+        (False, [9, 0, 13, 22, 11, 14, 24, 16]),
+    ],
+)
+def test_max_herding_selects_the_reference_values(
+    labeled: bool, expected: list[int]
+) -> None:
+    assert select(MaxHerding(width=0.5), 8, labeled) == expected
+
+
+def test_prob_cover_covers_as_many_examples_as_the_reference() -> None:
+    x = unit_length(features())
+    is_near = torch.cdist(x, x) <= 0.75
+    covered = is_near[LABELED].any(0)
+    added = []
+    for row in select(ProbCover(radius=0.75), 8):
+        added.append(int((is_near[row] & ~covered).sum()))
+        covered |= is_near[row]
+    assert added == [5, 4, 3, 2, 2, 2, 1, 1]
+
+
+def test_the_width_is_the_smallest_distance_of_labeled_examples_within_limits() -> None:
+    def at(*angles: float) -> Tensor:
+        turned = torch.tensor(angles, dtype=torch.float64)
+        return torch.stack([turned.cos(), turned.sin()], 1)
+
+    assert choose_width(at(0.0)) == 1.0
+    assert choose_width(at(0.0, 0.01, 3.0)) == 0.2
+    assert choose_width(at(0.0, 3.0)) == 1.0
+    apart = float((at(0.0) - at(0.5)).norm())
+    assert choose_width(at(0.0, 0.5, 2.0)) == pytest.approx(apart)
+    selected = select(MaxHerding(), 8)
+    assert selected == select(
+        MaxHerding(width=choose_width(unit_length(features()[LABELED]))), 8
+    )
+
+
+def test_uncertainty_herding_with_equal_margins_is_max_herding() -> None:
+    strategy = UncertaintyHerding(width=0.5)
+    federation = build_site(strategy)
+    member = federation.members["a"]
+    same = {name: torch.zeros_like(value) for name, value in member.memory["local"].items()}
+    member.remember("local", same)
+    rows = pool_rows()
+    selected = [rows[position] for position in federation.picks(8)["a"]]
+    assert selected == select(MaxHerding(width=0.5), 8)
+
+
+def test_uncertainty_herding_leaves_certain_examples_uncovered() -> None:
+    outputs = torch.tensor([[50.0, 0.0], [50.0, 0.0], [50.0, 0.0], [0.0, 0.1]]).double()
+    table = Table(torch.zeros(4, 2).double(), outputs)
+    strategy = UncertaintyHerding(model="global", width=0.3)
+    assert world({"a": table}, strategy).picks(1)["a"] == [3]
+    assert world({"a": table}, MaxHerding("global", 0.3)).picks(1)["a"] != [3]
+
+
+def test_prob_cover_takes_the_largest_pure_radius() -> None:
+    near = torch.tensor([[1.0, 0.0], [0.995, 0.0998], [0.0, 1.0], [0.0998, 0.995]])
+    chosen = ProbCover().choose_radius(near.double(), 2, stream(0, "k-means"))
+    apart = float(torch.cdist(near[:2], near[2:]).min())
+    assert chosen < apart <= chosen + 0.05
+
+
+def test_drop_query_prefers_examples_whose_prediction_changes() -> None:
+    # The first five examples have a second class that dropout leaves alone at times.
+    outputs = torch.tensor([[1.0, 0.9]] * 5 + [[1.0, 0.0]] * 5).double()
+    table = Table(torch.zeros(10, 2).double(), outputs)
+    strategy = DropQuery("global", rate=0.5, passes=30)
+    for seed in range(5):
+        selected = world({"a": table}, strategy, seed).picks(3)["a"]
+        assert max(selected) < 5
+
+
+def test_drop_query_takes_one_example_of_each_cluster() -> None:
+    strategy = DropQuery(passes=1, rate=0.5)
+    federation = build_site(strategy)
+    selected = federation.picks(4)["a"]
+    assert len(set(selected)) == 4
+
+
+@pytest.mark.parametrize(
+    ("build", "sentence"),
+    [
+        (lambda: MaxHerding(width=0.0), "MaxHerding's width is 0.0; it must be above 0"),
+        (lambda: UncertaintyHerding(width=-1.0), "UncertaintyHerding's width is -1.0"),
+        (lambda: ProbCover(radius=3.0), "ProbCover's radius is 3.0; it must be above 0"),
+        (lambda: ProbCover(purity=1.0), "ProbCover's purity is 1.0"),
+        (lambda: DropQuery(rate=1.0), "DropQuery's rate is 1.0"),
+        (lambda: DropQuery(passes=0), "DropQuery has 0 passes"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(build: Any, sentence: str) -> None:
+    with pytest.raises(ValueError) as error:
+        build()
+    assert str(error.value).startswith(sentence)

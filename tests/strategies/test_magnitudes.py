@@ -1,0 +1,101 @@
+"""Features that are huge, tiny, constant or not finite, and pools of one row: every strategy picks as
+many rows as it can, or says in a sentence of its own what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.core.streams import stream
+from fallow.strategies import BAIT, LCMD, Typicality
+from fallow.strategies.parts import cluster_rows, typicality
+from tests.contracts.numbers import world
+from tests.contracts.strategies import STRATEGIES
+from tests.worlds import Table, tables
+
+Change = Callable[[Tensor], Tensor]
+
+
+def some(value: float) -> Change:
+    """Two rows become this; all others stay."""
+
+    def changed(x: Tensor) -> Tensor:
+        y = x.clone()
+        y[1] = y[4] = value
+        return y
+
+    return changed
+
+
+FEATURES: dict[str, Change] = {
+    "around 1e200": lambda x: 1e200 * x,
+    "around 1e300": lambda x: 1e300 * x,
+    "around 1e30": lambda x: 1e30 * x,
+    "around 1e-200": lambda x: 1e-200 * x,
+    "around 1e-310": lambda x: 1e-310 * x,
+    "constant": torch.ones_like,
+    "zero": torch.zeros_like,
+    "constant and huge": lambda x: torch.full_like(x, 1e200),
+    "all NaN": lambda x: torch.full_like(x, torch.nan),
+    "some NaN": some(torch.nan),
+    "some infinite": some(torch.inf),
+    "some huge": some(1e200),
+    "one row": lambda x: x[:1],
+    "one huge row": lambda x: 1e200 * x[:1],
+    "one row of NaN": lambda x: torch.nan * x[:1],
+}
+OURS = (
+    "check the rows",
+    "check the site's rows",
+    "multiply the column",
+    "leave the site out",
+)
+"""What each sentence ends with: the way out."""
+
+
+def changed(change: Change) -> dict[str, Table]:
+    return {
+        name: replace(table, local=change(table.local), common=change(table.common))
+        for name, table in tables().items()
+    }
+
+
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+def test_any_features_are_chosen_from_or_refused_in_a_sentence(
+    strategy: Any, features: str
+) -> None:
+    sites = changed(FEATURES[features])
+    try:
+        picks = world(sites, strategy).picks(4)
+    except (ValueError, RuntimeError) as error:
+        assert any(end in str(error) for end in OURS), error
+        return
+    for name, rows in picks.items():
+        assert len(set(rows)) == len(rows) == min(4, len(sites[name].local))
+
+
+@pytest.mark.parametrize("strategy", [LCMD(), BAIT(), Typicality()])
+def test_rows_that_are_far_too_large_do_not_take_the_place_of_the_others(
+    strategy: Any,
+) -> None:
+    """Typicality may cluster them, as ordinary numbers far away; the two others cannot."""
+    picks = world(changed(some(1e200)), strategy).picks(12)
+    for rows in picks.values():
+        assert sorted(rows) == list(range(12))
+        if not isinstance(strategy, Typicality):
+            assert set(rows[-2:]) == {1, 4}
+
+
+@pytest.mark.parametrize("unit", [2.0**700, 2.0**60, 2.0**-60, 2.0**-700])
+def test_clusters_and_typical_rows_do_not_depend_on_the_unit(unit: float) -> None:
+    x = torch.randn(40, 3, generator=stream(0, "rows"), dtype=torch.float64)
+    one = cluster_rows(x, 4, stream(0, "k-means"))
+    assert torch.equal(cluster_rows(unit * x, 4, stream(0, "k-means")), one)
+    if unit > 1:
+        assert torch.equal(typicality(unit * x).argsort(), typicality(x).argsort())

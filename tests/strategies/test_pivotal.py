@@ -1,0 +1,395 @@
+"""Pivotal samples: chances, meetings, neighbours, and what a hostile site can say."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.core import Delivered, stream
+from fallow.core.messages import Request, Step
+from fallow.network.checks import ResponseCheck
+from fallow.privacy.settings import noise_refusal
+from fallow.sites.store import Label
+from fallow.strategies.pivotal import CLOSER, Pivotal, count_capped, meet
+from tests.privacy.federation import SECURE, asking
+from tests.strategies.regression import (
+    SIZES,
+    bought,
+    draws,
+    equal,
+    federation,
+    picked,
+    shared,
+    solve,
+    stacked,
+    table,
+    with_ones,
+)
+from tests.worlds import World
+
+ANYWHERE = Pivotal()
+AT_SITES = Pivotal(allot="site")
+PER_SITE = 5  # labels of each of the four sites of `table`
+
+
+# -- the plain form -------------------------------------------------------------------------------
+
+
+def plain_sizes(sites: dict[str, Tensor]) -> dict[str, Tensor]:
+    """q of each row, from the rows of all sites in one place."""
+    x = stacked(sites)
+    unit = (x - x.mean(0)) / x.std(0, correction=0)
+    full = with_ones(unit)
+    n, k = full.shape
+    inverse = torch.linalg.inv(full.T @ full + 1e-6 * n * torch.eye(k).double())
+    h = torch.einsum("ij,jk,ik->i", full, inverse, full)
+    q = n * h / (2 * h.sum()) + 0.5
+    return shared(q, [len(sites[name]) for name in sorted(sites)])
+
+
+def plain_chances(sizes: Tensor, n: int) -> Tensor:
+    """min(1, c q) whose sum is n, by halving an interval of c."""
+    low = 0.0
+    high = float(1 / sizes.min())
+    for _ in range(200):
+        middle = (low + high) / 2
+        if float((middle * sizes).clamp(max=1.0).sum()) < n:
+            low = middle
+        else:
+            high = middle
+    return (high * sizes).clamp(max=1.0)
+
+
+def plain_meetings(chances: list[float], numbers: list[float]) -> list[int]:
+    """Sequential pivotal sampling as textbooks have it: chances are changed in place, unit by unit."""
+    p = list(chances)
+    i = 0
+    for j in range(1, len(p)):
+        if p[i] in (0.0, 1.0):
+            i = j
+            continue
+        if p[j] in (0.0, 1.0):
+            continue
+        total = p[i] + p[j]
+        if total < 1:
+            if numbers[j] < p[j] / total:
+                p[i], p[j] = 0.0, total
+            else:
+                p[i], p[j] = total, 0.0
+        elif numbers[j] < (1 - p[i]) / (2 - total):
+            p[i], p[j] = total - 1, 1.0
+        else:
+            p[i], p[j] = 1.0, total - 1
+        if p[i] in (0.0, 1.0):
+            i = j
+    return [at for at, chance in enumerate(p) if chance > 1 - 1e-9]
+
+
+def chances_of(world: World) -> dict[str, Tensor]:
+    return {name: site.memory["draw"]["chance"] for name, site in world.members.items()}
+
+
+def taken_of(kept: dict[str, dict[str, Tensor]]) -> set[tuple[str, int]]:
+    return {(name, row) for name, k in kept.items() for row in k["rows"].tolist()}
+
+
+# -- chances --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 4, 20, 40, 59])
+def test_chances_are_half_leverage_of_all_rows_and_add_up_to_the_budget(n: int) -> None:
+    sites = table()
+    world = federation(sites, ANYWHERE)
+    picked(world, {"a": n, "b": 0, "c": 0, "d": 0})
+    plain = plain_chances(stacked(plain_sizes(sites)), n)
+    found = torch.cat([chance for _, chance in sorted(chances_of(world).items())])
+    torch.testing.assert_close(found, plain, rtol=1e-7, atol=1e-9)
+    assert float(found.sum()) == pytest.approx(n, abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 10, 30, 59, 60, 100])
+def test_exactly_the_budget_is_bought_or_all_there_is(n: int) -> None:
+    kept = picked(federation(table(), ANYWHERE, seed=n), {"a": n, "b": 0, "c": 0, "d": 0})
+    assert sum(len(k["rows"]) for k in kept.values()) == min(n, 60)
+    for k in kept.values():
+        torch.testing.assert_close(k["weight"], 1 / k["probability"])
+
+
+def test_a_site_that_spends_its_own_budget_buys_exactly_that() -> None:
+    sites = table()
+    budget = {"a": 7, "b": 3, "c": 9, "d": 0}
+    kept = picked(federation(sites, AT_SITES), budget)
+    assert {name: len(k["rows"]) for name, k in kept.items()} == {"a": 7, "b": 3, "c": 3}
+    sizes = plain_sizes(sites)
+    for name, n in (("a", 7), ("b", 3)):
+        plain = plain_chances(sizes[name], n)[kept[name]["rows"]]
+        torch.testing.assert_close(kept[name]["probability"], plain, rtol=1e-7, atol=1e-9)
+
+
+def test_a_budget_of_all_rows_takes_every_row_once_at_weight_1() -> None:
+    for strategy in (ANYWHERE, AT_SITES):
+        kept = picked(federation(table(), strategy), 30)
+        sizes = {name: len(set(k["rows"].tolist())) for name, k in kept.items()}
+        assert sizes == dict(zip("abcd", SIZES, strict=True))
+        assert all(
+            torch.equal(k["weight"], torch.ones(len(k["rows"]))) for k in kept.values()
+        )
+
+
+def test_how_often_a_row_is_taken_is_its_chance() -> None:
+    """Every row within what 2,000 independent draws of it allow: 4.5 standard deviations."""
+    chances = plain_chances(draws(40, name="sizes").abs() + 0.3, 12).tolist()
+    times = torch.zeros(40).double()
+    repeats = 2000
+    drawn = random.Random(0)  # noqa: S311
+    for _ in range(repeats):
+        met = meet(chances, [drawn.random() for _ in chances])
+        taken = torch.tensor(met.taken)
+        if met.last >= 0:
+            taken[met.last] = met.left > 0.5
+        assert int(taken.sum()) == 12
+        times += taken
+    p = torch.tensor(chances).double()
+    error = (p * (1 - p) / repeats).sqrt()
+    assert bool(((times / repeats - p).abs() <= 4.5 * error + 1e-12).all())
+
+
+def test_over_sites_too_a_row_is_taken_as_often_as_its_chance_says() -> None:
+    sites = table()
+    repeats = 200
+    times: Counter[tuple[str, int]] = Counter()
+    for seed in range(repeats):
+        times.update(taken_of(picked(federation(sites, ANYWHERE, seed=seed), PER_SITE)))
+    plain = plain_chances(stacked(plain_sizes(sites)), 20)
+    by_site = shared(plain, [len(sites[name]) for name in sorted(sites)])
+    for name, chance in by_site.items():
+        found = torch.tensor([times[name, row] / repeats for row in range(len(chance))])
+        error = (chance * (1 - chance) / repeats).sqrt()
+        assert bool(((found - chance).abs() <= 4.5 * error + 1e-9).all()), name
+
+
+def test_weighted_totals_are_those_of_all_rows_in_the_mean() -> None:
+    sites = table()
+    values = {name: x.square().sum(1) + 3 for name, x in sites.items()}
+    found = []
+    for seed in range(200):
+        kept = picked(federation(sites, ANYWHERE, seed=seed), PER_SITE)
+        parts = [k["weight"] @ values[name][k["rows"]] for name, k in kept.items()]
+        found.append(sum(map(float, parts)))
+    totals = torch.tensor(found).double()
+    error = float(totals.std()) / len(totals) ** 0.5
+    whole = float(stacked(values).sum())
+    assert abs(float(totals.mean()) - whole) < 4 * error
+    assert 4 * error < 0.1 * whole
+
+
+# -- meetings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_meetings_end_as_in_the_textbook(seed: int) -> None:
+    drawn = random.Random(seed)  # noqa: S311
+    chances = [drawn.random() for _ in range(30)]
+    chances[3] = 1.0
+    chances[7] = 0.0
+    chances[-1] = 0.0
+    chances[-1] = 1.0 - sum(chances) % 1  # whole together
+    numbers = [drawn.random() for _ in chances]
+    met = meet(chances, numbers)
+    taken = list(met.taken)
+    if met.last >= 0 and met.left > 0.5:
+        taken[met.last] = True
+    found = [at for at, is_taken in enumerate(taken) if is_taken]
+    assert found == plain_meetings(chances, numbers)
+    assert len(found) == round(sum(chances))
+
+
+def test_what_is_left_is_the_part_of_a_whole_number() -> None:
+    met = meet([0.4, 0.5, 0.7], [0.9, 0.9, 0.9])
+    assert sum(met.taken) + met.left == pytest.approx(1.6)
+    assert met.last >= 0
+    assert not met.taken[met.last]
+    assert meet([], []).last == -1
+    assert meet([0.25], [0.5]).left == 0.25
+
+
+# -- neighbours -----------------------------------------------------------------------------------
+
+
+def test_neighbours_that_compete_give_steadier_totals_of_what_is_smooth() -> None:
+    x = torch.linspace(-1, 1, 200).double()[
+        torch.randperm(200, generator=torch.Generator())
+    ]
+    sites = {"a": x[:120, None], "b": x[120:, None]}
+    values = {name: rows.squeeze(1).exp() for name, rows in sites.items()}
+    spreads = []
+    for strategy in (Pivotal(), Pivotal(tree=False)):
+        found = []
+        for seed in range(60):
+            kept = picked(federation(sites, strategy, seed=seed), 10)
+            parts = [k["weight"] @ values[name][k["rows"]] for name, k in kept.items()]
+            found.append(sum(map(float, parts)))
+        spreads.append(float(torch.tensor(found).std()))
+    assert spreads[0] < 0.5 * spreads[1]
+
+
+# -- over sites -----------------------------------------------------------------------------------
+
+
+def test_units_of_columns_do_not_change_a_pick() -> None:
+    sites = table()
+    scale = torch.diag(torch.tensor([1e-3, 1, 1e4, 7, 2]).double())
+    turned = {name: x @ scale - 50 for name, x in sites.items()}
+    assert equal(*(picked(federation(s, ANYWHERE), 4) for s in (sites, turned)))
+
+
+def test_secure_sums_buy_the_same_rows() -> None:
+    for strategy in (ANYWHERE, AT_SITES):
+        plain = picked(federation(table(), strategy), PER_SITE)
+        world = federation(table(), strategy, privacy=SECURE)
+        strategy.query(asking(world), dict.fromkeys("abcd", PER_SITE), {})
+        masked = {name: site.memory["picks"] for name, site in world.members.items()}
+        assert taken_of(plain) == taken_of(masked)
+
+
+def test_damaged_rows_are_not_drawn_and_come_last_at_a_site_that_must_spend_its_budget() -> (
+    None
+):
+    sites = table()
+    sites["b"][:4] = torch.nan
+    kept = picked(federation(sites, ANYWHERE), 30)
+    assert sorted(kept["b"]["rows"].tolist()) == list(range(4, 12))
+    kept = picked(federation(sites, AT_SITES), 10)
+    assert kept["b"]["rows"][:8].sort().values.tolist() == list(range(4, 12))
+    assert len(kept["b"]["rows"]) == 10
+
+
+def test_a_site_without_rows_takes_no_part() -> None:
+    sites = table()
+    world = federation(sites, ANYWHERE)
+    world.members["c"].buy([Label(row, 0.0, 0) for row in range(3)])
+    kept = picked(world, PER_SITE)
+    assert "c" not in kept
+    assert sum(len(k["rows"]) for k in kept.values()) == 20
+
+
+def test_weights_reach_the_solver() -> None:
+    sites = table()
+    slope = draws(5, name="slope")
+    y = {name: x @ slope + x[:, 0] ** 2 for name, x in sites.items()}
+    world = federation(sites, ANYWHERE)
+    kept = picked(world, PER_SITE)
+    names = sorted(kept)
+    x = torch.cat([sites[name][kept[name]["rows"]] for name in names])
+    w = torch.cat([kept[name]["weight"] for name in names]).sqrt()
+    target = torch.cat([y[name][kept[name]["rows"]] for name in names])
+    plain = torch.linalg.lstsq(w[:, None] * with_ones(x), (w * target)[:, None]).solution
+    torch.testing.assert_close(solve(bought(world, y)), plain.squeeze(1), rtol=0, atol=1e-9)
+
+
+def test_a_choice_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="Pivotal's allot is 'anywhere'; use one of"):
+        Pivotal(allot="anywhere")  # type: ignore[arg-type]
+
+
+# -- hostile sites --------------------------------------------------------------------------------
+
+
+class Lying:
+    """A carrier at which site b says something else in one field of one answer."""
+
+    def __init__(self, carrier: Any, verb: str, name: str, value: float) -> None:
+        self.carrier = carrier
+        self.sites = carrier.sites
+        self.verb = verb
+        self.name = name
+        self.value = value
+
+    def exchange(self, requests: Any, routes: Any = None) -> Delivered:
+        done: Delivered = self.carrier.exchange(requests, routes)
+        if requests["a"].steps[-1].verb != self.verb:
+            return done
+        answers = {site: dict(answer) for site, answer in done.answers.items()}
+        told = torch.as_tensor(answers["b"][self.name]).double().clone()
+        told.view(-1)[0] = self.value
+        answers["b"][self.name] = told
+        return replace(done, answers=answers)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e150, -1e150])
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [
+        ("totals", "columns"),
+        ("gram", "products"),
+        ("mass", "mass"),
+        ("capped", "mass"),
+        ("capped", "rows"),
+        ("left", "left"),
+        ("left", "places"),
+    ],
+)
+def test_a_total_that_cannot_be_is_refused_with_the_site_that_said_it(
+    verb: str, name: str, value: float
+) -> None:
+    world = federation(table(), ANYWHERE)
+    lying = replace(world, carrier=Lying(world.carrier, verb, name, value))
+    with pytest.raises(ValueError, match=f"site b answered '{verb}' with {name} "):
+        lying.query(PER_SITE)
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [
+        ("spread", "squares"),
+        ("mass", "mass"),
+        ("capped", "mass"),
+        ("capped", "rows"),
+        ("left", "left"),
+    ],
+)
+def test_a_total_below_0_is_refused_at_the_border(verb: str, name: str) -> None:
+    border = ResponseCheck({"b": 12})
+    asked = Request("0/query/0", "query", 0, 0, (Step("sum", verb, {}),), bound=60.0)
+    with pytest.raises(ValueError, match=f"{name} is (below 0|tensor\\(-1)"):
+        border.check("b", asked, {name: torch.tensor(-1.0).double()})
+
+
+def test_more_certain_rows_than_a_site_has_are_refused_at_the_border() -> None:
+    border = ResponseCheck({"b": 12})
+    asked = Request("0/query/0", "query", 0, 0, (Step("sum", "capped", {}),), bound=60.0)
+    answer = {"rows": 13.0, "mass": 1.0}
+    with pytest.raises(ValueError, match=r"rows is 13\.0, and the site has 12 rows"):
+        border.check("b", asked, answer)
+
+
+def test_noise_is_refused() -> None:
+    said = noise_refusal("pivotal", ANYWHERE.contract)
+    assert said is not None
+    assert said.startswith("pivotal ")
+
+
+def test_two_bounds_with_one_row_between_them_tell_its_size() -> None:
+    """Not prevented, and said on the page of threats: what a coordinator learns by factors of its
+    own, with no more questions than a query has."""
+    size = torch.rand(50, generator=stream(0, "sizes"), dtype=torch.float64) + 0.5
+    _, total = count_capped(size, 0.0)
+    low = 0.0  # beyond which bound there is one row or more
+    high = 2.0
+    for _ in range(CLOSER - 1):
+        factor = (low + high) / 2
+        certain, rest = count_capped(size, factor)
+        if certain == 1:
+            break
+        if certain:
+            high = factor
+        else:
+            low = factor
+    assert certain == 1
+    assert total - rest == pytest.approx(float(size.max()))

@@ -1,0 +1,108 @@
+"""Prices of classes: what is wanted, and whether prices lead there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.core import stream
+from fallow.strategies import Prices
+from fallow.strategies.prices import TURNS, even_out
+from tests.worlds import Table, World, tables, world
+
+
+def plain_even_out(labels: list[int], n: int) -> list[int]:
+    """One label at a time to a class that has the fewest."""
+    have = list(labels)
+    for _ in range(n):
+        have[have.index(min(have))] += 1
+    return [now - before for now, before in zip(have, labels, strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_wanted_labels_are_those_of_one_at_a_time(seed: int) -> None:
+    labels = torch.randint(0, 12, (5,), generator=stream(seed, "labels"))
+    for n in (0, 1, 7, 60):
+        found = even_out(labels.double(), n)
+        assert float(found.sum()) == pytest.approx(n)
+        plain = torch.tensor(plain_even_out(labels.tolist(), n)).double()
+        assert float((found - plain).abs().max()) < 1  # whole labels, by at most a part
+
+
+def skewed(seed: int, rows: int = 300) -> Table:
+    """Rows of three predicted classes, 80, 15 and 5 in a hundred, of any margin."""
+    draw = stream(seed, "skewed")
+    classes = torch.multinomial(
+        torch.tensor([0.8, 0.15, 0.05]).double(), rows, replacement=True, generator=draw
+    )
+    logits = 0.3 * torch.randn(rows, 3, generator=draw, dtype=torch.float64)
+    logits[torch.arange(rows), classes] += 3 * torch.rand(rows, generator=draw).double() + 1
+    return Table(logits, logits, [0, 1, 2])
+
+
+def predicted(federation: World, sites: dict[str, Table]) -> Tensor:
+    """How many rows of each predicted class were picked."""
+    counts = torch.zeros(3)
+    for name, rows in federation.picks(20).items():
+        counts += torch.bincount(sites[name].common[rows].argmax(1), minlength=3)
+    return counts
+
+
+def test_prices_buy_what_is_wanted_where_classes_are_rare() -> None:
+    sites = {name: skewed(seed) for seed, name in enumerate("abc")}
+    federation = world(sites, Prices())
+    with_prices = predicted(federation, sites)
+    memo = federation.query(20)
+    least_sure = torch.zeros(3)
+    for table in sites.values():
+        two = table.common.softmax(1).topk(2, 1).values
+        rows = (two[:, 0] - two[:, 1]).argsort()[:20]
+        least_sure += torch.bincount(table.common[rows].argmax(1), minlength=3)
+    wanted = torch.full((3,), 20.0)
+    assert float((with_prices - wanted).abs().sum()) < 0.5 * float(
+        (least_sure - wanted).abs().sum()
+    )
+    assert memo["notes"]["met"] == pytest.approx(
+        float(torch.minimum(with_prices, wanted).sum())
+    )
+
+
+def test_where_all_is_met_at_once_prices_stay_0() -> None:
+    logits = torch.zeros(30, 3).double()
+    for row in range(30):
+        logits[row, row % 3] = 1 + 0.1 * (row // 3)
+    even = Table(logits, logits, [0, 1, 2])
+    memo = world({"a": even}, Prices()).query(6)
+    assert memo["notes"] == {"prices": [0.0, 0.0, 0.0], "met": 6.0}
+
+
+def test_a_site_spends_its_budget_and_one_without_any_takes_no_part() -> None:
+    picks = world(tables(), Prices()).picks({"a": 5, "b": 2, "c": 0})
+    assert {name: len(rows) for name, rows in picks.items()} == {"a": 5, "b": 2}
+
+
+def test_a_site_cannot_say_that_it_takes_more_than_any_may() -> None:
+    class Greedy:
+        def __init__(self, federation: World) -> None:
+            self.carrier = federation.carrier
+            self.sites = self.carrier.sites
+
+        def exchange(self, requests, routes=None):  # type: ignore[no-untyped-def]
+            done = self.carrier.exchange(requests, routes)
+            if requests["a"].steps[-1].verb == "demand":
+                done.answers["b"]["counts"] = torch.tensor([9.0, 0.0, 0.0]).double()
+            return done
+
+    federation = world(tables(), Prices())
+    ask = federation.ask()
+    ask.carrier = Greedy(federation)
+    with pytest.raises(ValueError, match="site b answered 'demand' with counts beyond"):
+        Prices().query(ask, dict.fromkeys("abc", 4), {})
+
+
+def test_five_prices_are_told() -> None:
+    federation = world(tables(), Prices())
+    federation.query(3)
+    told = [row for row in federation.shown.rows() if row["verb"] == "demand"]
+    assert sum(int(row["exchanges"]) for row in told) == TURNS
