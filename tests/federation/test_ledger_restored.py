@@ -417,6 +417,10 @@ def test_a_copy_holds_no_key_of_a_sum(tmp_path: Path) -> None:
     secret = b"a secret of a sum has 32 bytes.."
     hidden = torch.tensor(list(secret), dtype=torch.uint8)
     ledger.store.hide("north", {"name": "0/query/0|0", "secret": hidden})
+    ledger.store.keep("north", "own/w", {"w": torch.zeros(10_000)})
+    ledger.store.keep("north", "own/w", None)
+    ledger.store.settle(0)
+    assert ledger._tables.read("PRAGMA freelist_count") != [(0,)]
     ledger.backup()
     ledger.close()
     assert secret in (tmp_path / "ledger.sqlite").read_bytes()
@@ -424,6 +428,7 @@ def test_a_copy_holds_no_key_of_a_sum(tmp_path: Path) -> None:
     os.replace(tmp_path / "ledger-backup.sqlite", tmp_path / "ledger.sqlite")
     restored = Ledger(tmp_path / "ledger.sqlite", "north", 3, None)
     assert restored.store.load_secret("north") is None
+    assert restored._tables.read("PRAGMA freelist_count") == [(0,)]  # nor anything deleted
     restored.close()
 
 
