@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fallow.federation.building import build_study
 from fallow.federation.site.folder import SiteFolder
@@ -17,6 +18,8 @@ from fallow.privacy import Privacy
 from fallow.privacy.gauss import costs_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
+from fallow.training.parts.adassp import SENSITIVITY, ZEROS
+from tests.federation.test_closed_form import listen
 from tests.federation.test_closed_form_killed import VICTIM, Killed, answering
 from tests.federation.worlds import NAMES, Federation, federation, rows
 
@@ -116,4 +119,29 @@ def test_behind_masks_the_noise_of_all_sites_is_in_the_total(tmp_path: Path) -> 
     assert world.program().go()
     for name in world.sites:
         assert world.ledgers[name].store.sum_spent() == pytest.approx(OF_TWO, rel=1e-12)
+    world.close()
+
+
+def test_epsilon_follows_from_what_was_on_the_wire(tmp_path: Path) -> None:
+    """Each release has zeros at its end, which leave as noise alone: their spread is the scale of the
+    noise, and OpenDP proves of it the epsilon that the ledger has booked."""
+    dp = pytest.importorskip("opendp.prelude")
+    world = hospitals(tmp_path)
+    heard = listen(world)
+    assert world.program().go()
+    noise = []
+    for key in ("0/train/0/0", "1/train/0/0"):
+        noise += [reply["noisy"][-ZEROS:] for reply in heard[key].values()]
+    scale = float(torch.cat(noise).std())  # of 1,536 numbers: to 2 %
+
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T=float, nan=False))
+    release = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=scale)
+    both = dp.c.make_composition([release, release])
+    for measured, cycles in ((release, 1), (both, 2)):
+        profile = dp.c.make_zCDP_to_approxDP(measured).map(SENSITIVITY)
+        booked = sum(costs_of(cycles, 1.0, DELTA))
+        assert profile.epsilon(DELTA) == pytest.approx(booked, rel=0.08)
+    for name in world.sites:
+        assert world.ledgers[name].store.sum_spent() == pytest.approx(OF_TWO, rel=1e-9)
     world.close()

@@ -42,6 +42,29 @@ def test_a_release_is_never_said_to_cost_less_than_its_noise_does(
     assert epsilon_of(rho, delta) == pytest.approx(epsilon, rel=1e-9)
 
 
+@pytest.mark.parametrize("rho", [1e-6, 1e-3, 0.02, 0.5, 3.0, 40.0])
+@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-12])
+def test_the_conversion_is_that_of_opendp(rho: float, delta: float) -> None:
+    dp = pytest.importorskip("opendp.prelude")
+    assert epsilon_of(rho, delta) == pytest.approx(convert(dp, rho, delta), rel=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 4.0, 8.0])
+def test_opendp_charges_noise_what_was_allowed_and_hardly_less(epsilon: float) -> None:
+    dp = pytest.importorskip("opendp.prelude")
+    charged = convert(dp, rho_of(epsilon, DELTA), DELTA)
+    assert epsilon * (1 - 1e-9) <= charged <= epsilon
+
+
+def convert(dp: Any, rho: float, delta: float) -> float:
+    """The epsilon at which OpenDP proves a release of ``rho``."""
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T=float, nan=False))
+    release = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=1.0)
+    profile = dp.c.make_zCDP_to_approxDP(release).map(math.sqrt(2 * rho))
+    return float(profile.epsilon(delta))
+
+
 def test_epsilon_at_delta_holds_for_the_gaussian_mechanism_itself() -> None:
     """Its exact trade-off (Balle and Wang, 2018): δ = Φ(Δ/2σ - εσ/Δ) - e^ε Φ(-Δ/2σ - εσ/Δ)."""
     for epsilon in (0.5, 1.0, 4.0, 8.0):
@@ -57,7 +80,8 @@ def test_what_releases_cost_adds_up_to_what_they_cost_together(epsilon: float) -
     together = epsilon_of(7 * rho_of(epsilon, DELTA), DELTA)
     assert costs[0] == epsilon
     assert together <= sum(costs) <= together * (1 + 1e-9)
-    assert costs == sorted(costs, reverse=True)
+    if epsilon >= 0.1:  # below, most of the first release is covered by delta
+        assert costs == sorted(costs, reverse=True)
 
 
 def test_a_run_may_spend_exactly_what_its_closes_cost() -> None:
@@ -116,7 +140,7 @@ def test_each_release_of_a_run_is_booked_at_what_it_adds() -> None:
     booked = federation.members["a"].store.load_releases("a")
     assert [line.epsilon for line in booked.values()] == costs_of(3, 1.0, DELTA)
     assert {line.rho for line in booked.values()} == {rho_of(1.0, DELTA)}
-    with pytest.raises(ValueError, match=r"spent epsilon 1\.758.* of 2 in 3 releases"):
+    with pytest.raises(ValueError, match=r"spent epsilon 1\.824.* of 2 in 3 releases"):
         asking(federation, cycle=3).sum("share")
 
 

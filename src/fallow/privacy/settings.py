@@ -100,7 +100,7 @@ class Privacy:
         >>> Privacy(epsilon=0.5).over(4).total
         2.0
         >>> round(Privacy(epsilon=1.0).over(0, closes=4, delta=1e-5).total, 2)
-        2.04
+        2.14
         """
         if self.epsilon is None or self.total is not None:
             return self
