@@ -2,15 +2,15 @@
 # Rows, agreement and keys of a trial with two sites: prepare.sh PARTIES [HOST:PORT]
 #
 # PARTIES holds a folder for each party: coordinator, north and south; each gets a folder `study`.
-# LINK=https: over HTTPS instead of Flower.
+# LINK=flower: over Flower instead of HTTPS.
 # In a real study each party does its part on its own machine, and the digest is read out by telephone.
 set -eu
 parties=$1
 address=${2:-coordinator:9092}
 host=${address%:*}
 port=${address##*:}
-link=${LINK:-flower}
-case $link in https) called=--address ;; *) called=--superlink ;; esac
+link=${LINK:-https}
+case $link in flower) called=--superlink ;; *) called=--address ;; esac
 for program in fallow python; do
     command -v "$program" >/dev/null || {
         echo "there is no $program on the path: after 'make setup' say PATH=\$PWD/.venv/bin:\$PATH" >&2

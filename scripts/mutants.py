@@ -37,7 +37,8 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-COPIED = ("src", "tests", "bench", "deploy", "examples", "pyproject.toml")  # what tests may look at
+# what tests may look at
+COPIED = ("src", "tests", "bench", "deploy", "examples", "pyproject.toml")
 LIMIT = 180.0  # seconds for the tests of one fault
 WHOLE = 900.0  # seconds for all tests without a fault
 TAIL = 30  # lines of what failing tests wrote

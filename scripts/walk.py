@@ -1,4 +1,4 @@
-"""`python scripts/walk.py [--link https] [FOLDER]`: a trial of three parties, with kills in between.
+"""`python scripts/walk.py [--link flower] [FOLDER]`: a trial of three parties, with kills in between.
 
 The parties are those of deploy/prepare.sh, on this machine, started as a stranger starts them.  People
 label in a real browser, and each party is killed before, amid and after the labels of each cycle.
@@ -283,7 +283,7 @@ def check(walk: Walk) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser("python scripts/walk.py", description=__doc__)
-    parser.add_argument("--link", choices=("flower", "https"), default="flower")
+    parser.add_argument("--link", choices=("https", "flower"), default="https")
     parser.add_argument("folder", type=Path, nargs="?", help="a new folder, which stays")
     options = parser.parse_args()
     if shutil.which(FALLOW) is None:

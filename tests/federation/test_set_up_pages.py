@@ -13,6 +13,7 @@ from fallow.cli.app import app
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.study_file import read_agreement
+from fallow.network.links import HTTPS
 from tests.commands import commands_of
 
 pytest.importorskip("cryptography")
@@ -45,6 +46,12 @@ def write_files() -> None:
     Path("example.csv").write_text(head + "".join(labeled[:8]))
     Path("rows.csv").write_text(head + "".join(f"{line},\n" for line in lines[:30]))
     Path("test.csv").write_text(head + "".join(labeled[30:]))
+
+
+def link_of(words: list[str]) -> str:
+    if "--link" not in words:
+        return HTTPS  # the default
+    return words[words.index("--link") + 1]
 
 
 def as_site(words: list[str], name: str) -> list[str]:
@@ -82,7 +89,8 @@ def test_each_transport_is_set_up_by_its_commands(
     monkeypatch.chdir(tmp_path)
     write_files()
     pages = commands("transports.md")
-    at = next(number for number, words in enumerate(pages) if link in words)
+    inits = [n for n, words in enumerate(pages) if words[:2] == ["coordinate", "init"]]
+    (at,) = [n for n in inits if link_of(pages[n]) == link]
     init, join = pages[at : at + 2]
     run(init)
     shutil.copy("heart/study.toml", "study.toml")
