@@ -39,10 +39,13 @@ def loaded(code: str) -> list[str]:
         ["site", "start", "--help"],
         ["label", "--help"],
         ["comparr"],
+        ["compare", "demo", "--strategy", "random,entrpy"],
+        ["run", "missing.toml"],
+        ["compare", "missing.toml"],
     ],
     ids=" ".join,
 )
-def test_help_and_version_load_nothing_heavy(words: list[str]) -> None:
+def test_help_version_and_wrong_arguments_load_nothing_heavy(words: list[str]) -> None:
     assert loaded(COMMAND.format(words=words, heavy=HEAVY)) == []
 
 

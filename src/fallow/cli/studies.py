@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from fallow.cli import options as opt
+from fallow.cli.arguments import check_arguments
 from fallow.cli.tables import print_lines
 from fallow.storage.errors import Failed, Stopped
 
@@ -77,6 +78,7 @@ def run(
     as_json: opt.AsObject = False,
 ) -> None:
     """Run one strategy of a recipe under one seed."""
+    check_arguments(recipe, [strategy] if strategy else [])
     from fallow.cli.paths import use_current_folder
     from fallow.settings.recipe import with_settings
     from fallow.study.cell import Setup
@@ -127,6 +129,7 @@ def compare(
     as_json: opt.AsObject = False,
 ) -> None:
     """Run several strategies under the same seeds, with paired tests and a report page."""
+    check_arguments(recipe, opt.named_strategies(strategy) or [])
     from fallow.cli.paths import use_current_folder
     from fallow.settings.recipe import with_settings
     from fallow.study.cell import Setup

@@ -1,0 +1,41 @@
+"""Arguments that are checked before PyTorch is imported, which takes seconds."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+STRATEGIES = Path(__file__).parents[1] / "queries"
+"""Each query strategy is a file of its name."""
+ALIASES = ("typiclust", "k-center")
+"""Other words for query strategies, as their contracts have them."""
+
+
+def check_arguments(recipe: str, strategies: Iterable[str]) -> None:
+    """Raise ValueError for a file of settings that is missing and an unknown query strategy.
+
+    >>> check_arguments("demo", ["entrpy@rounds=3"])
+    Traceback (most recent call last):
+        ...
+    ValueError: 'entrpy' is not one of the queries; did you mean 'entropy'?
+    """
+    if recipe.endswith(".toml") and not Path(recipe).exists():
+        raise ValueError(f"{recipe} cannot be read: No such file or directory")
+    files = [path.stem for path in STRATEGIES.glob("*.py")]
+    known = {_fold(name) for name in (*files, *ALIASES)}
+    for strategy in filter(str.strip, strategies):
+        name = strategy.partition("@")[0].strip()
+        if "(" in name or name.startswith("bound:"):
+            continue
+        word, colon, fields = name.partition(":")
+        is_custom = bool(colon) and "=" not in fields.partition(":")[0]
+        if is_custom or _fold(word) in known:
+            continue
+        close = difflib.get_close_matches(_fold(word), known, n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]!r}?" if close else "; 'fallow methods' lists them"
+        raise ValueError(f"{word!r} is not one of the queries{hint}")
+
+
+def _fold(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
