@@ -77,7 +77,8 @@ def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
     sites = ["--sites", "east,north,south"]
     code, out, err = fallow("coordinate", "init", "study", *about, *sites)
     assert (code, err) == (0, "")
-    assert "Sums are secure sums" in out
+    assert "Secure aggregation is on (privacy.secure_sum)" in out
+    assert "--set privacy.secure_sum=false turns it off" in out
     recipe = read_agreement(tmp_path / "study" / "study.toml").recipe
     assert recipe.training.name == "closed-form"
     assert recipe.privacy.secure_sum
@@ -90,6 +91,53 @@ def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
     code, _, err = fallow("coordinate", "init", "two", *about, "--sites", "north,south")
     assert code != 0
     assert "set privacy.secure_sum = true (three sites or more)" in err
+
+
+def test_init_refuses_what_needs_single_replies_and_says_how_to_turn_sums_off(
+    fallow: Said, tmp_path: Path
+) -> None:
+    table(tmp_path / "example.csv")
+    about = ["--recipe", "demo", "--example", "example.csv", "--label", "disease"]
+    about += ["--sites", "east,north,south", "--set", "training=robust"]
+    code, _, err = fallow("coordinate", "init", "study", *about)
+    assert code == 2
+    assert "robust does not work under secure sums" in err
+    assert "set privacy.secure_sum=false" in err
+    assert not (tmp_path / "study").exists()
+    code, out, _ = fallow(
+        "coordinate", "init", "s", *about, "--set", "privacy.secure_sum=false"
+    )
+    assert code == 0
+    assert "Secure aggregation" not in out
+    assert not read_agreement(tmp_path / "s" / "study.toml").recipe.privacy.secure_sum
+
+
+def test_a_file_that_says_no_to_secure_sums_is_followed(
+    fallow: Said, tmp_path: Path
+) -> None:
+    table(tmp_path / "example.csv")
+    (tmp_path / "plain.toml").write_text(
+        'training = "fedavg"\nquery = "margin"\n[privacy]\nsecure_sum = false\n'
+    )
+    about = ["--recipe", "plain.toml", "--example", "example.csv", "--label", "disease"]
+    code, _, err = fallow(
+        "coordinate", "init", "study", *about, "--sites", "east,north,south"
+    )
+    assert (code, err) == (0, "")
+    assert not read_agreement(tmp_path / "study" / "study.toml").recipe.privacy.secure_sum
+
+
+def test_a_quorum_that_is_too_small_for_secure_sums_is_told_the_switch(
+    fallow: Said, tmp_path: Path
+) -> None:
+    table(tmp_path / "example.csv")
+    about = ["--recipe", "demo", "--example", "example.csv", "--label", "disease"]
+    sites = ["--sites", "east,north,south", "--quorum", "2"]
+    code, _, err = fallow("coordinate", "init", "study", *about, *sites)
+    assert code == 2
+    assert (
+        "secure sums need 3 sites; set privacy.secure_sum=false to go without them" in err
+    )
 
 
 def test_init_writes_an_agreement_that_names_this_coordinator(
@@ -448,6 +496,28 @@ def test_a_site_that_joins_by_a_script_gives_the_digest(
     assert Path(told["join"]).exists() and told["rows"] > 0
     words[2] = "quiet"
     assert begun(*words, "--digest", digest, "--quiet") == (0, "", "")
+
+
+def test_a_script_that_gives_no_limit_takes_what_one_run_asks_for(
+    begun: Said, tmp_path: Path
+) -> None:
+    agreement = read_agreement(tmp_path / "study" / "study.toml")
+    table(
+        tmp_path / "many.csv",
+        *[f"q{n},60,male,200,{'' if n > 4 else 'no'}" for n in range(99)],
+    )
+    words = ["site", "init", "again", "--study", "study/study.toml", "--name", "north"]
+    words += ["--data", "many.csv", "--digest", agreement.digest]
+    code, out, err = begun(*words)
+    assert (code, err) == (0, "")
+    # 5 % of 2 x 99 examples at first and in the one cycle, in halves
+    line = "Label limit: 10, what one run of the study asks for if all sites have as many"
+    assert line in " ".join(out.split())
+    assert SiteFolder.open(tmp_path / "again").settings.limit == 10
+    words[2] = "limited"
+    code, out, _ = begun(*words, "--limit", "7")
+    assert code == 0 and "Label limit:" not in out
+    assert SiteFolder.open(tmp_path / "limited").settings.limit == 7
 
 
 def test_a_site_tells_a_program_what_it_wrote_and_took(begun: Said, tmp_path: Path) -> None:

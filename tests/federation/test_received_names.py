@@ -122,7 +122,7 @@ def test_a_person_types_the_digest_that_the_coordinator_reads_out(tmp_path: Path
         assert digest[:8] not in asked.output, "the answer was shown with the question"
         assert digest[:8] not in str(asked.exception)
         assert not (tmp_path / "SITE").exists()
-    assert init(tmp_path, typed=f" {digest[:4].upper()} {digest[4:9]}\n").exit_code == 0
+    assert init(tmp_path, typed=f" {digest[:4].upper()} {digest[4:9]}\n\n").exit_code == 0
     assert SiteFolder.open(tmp_path / "SITE").agreement.digest == digest
 
 
@@ -320,3 +320,25 @@ def test_no_name_reaches_pythons_import_but_through_the_gate(
         read_agreement(file)
     assert "antigravity" not in asked
     assert "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize(("typed", "limit"), [("", 2), ("1", 1), ("0", 0)])
+def test_a_person_is_asked_for_a_limit_of_labels_and_proposed_one(
+    typed: str, limit: int, tmp_path: Path
+) -> None:
+    file = write_sent(tmp_path)
+    digest = read_agreement(file).digest
+    done = init(tmp_path, typed=f"{digest[:8]}\n{typed}\n")
+    assert done.exit_code == 0, done.output
+    assert "Labels to give at most, over all runs (proposed: " in done.output
+    assert ") [2]: " in done.output
+    assert SiteFolder.open(tmp_path / "SITE").settings.limit == limit
+
+
+def test_without_an_answer_about_the_limit_nothing_is_made(tmp_path: Path) -> None:
+    digest = read_agreement(write_sent(tmp_path)).digest
+    done = init(tmp_path, typed=f"{digest[:8]}\n")
+    assert "no limit of labels was typed, so nothing was made: give --limit" in str(
+        done.exception
+    )
+    assert not (tmp_path / "SITE").exists()

@@ -1,4 +1,4 @@
-"""Secure sums where an agreement needs them and says nothing of them."""
+"""Secure aggregation where an agreement of three sites or more says nothing of it."""
 
 from __future__ import annotations
 
@@ -6,30 +6,38 @@ from dataclasses import replace
 
 import pytest
 
-from fallow.federation.building import with_secure_sums
+from fallow.federation.building import LARGE, with_secure_sums
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe, recipe_from
 
 SOLVED = recipe_from({"name": "trial", "training": "closed-form", "strategy": "margin"})
 
 
-def test_a_closed_form_has_them_and_all_else_stays() -> None:
-    found = with_secure_sums(SOLVED, 3)
-    assert found.privacy.secure_sum
-    assert replace(found, privacy=SOLVED.privacy) == SOLVED
-
-
 @pytest.mark.parametrize(
-    "recipe",
+    ("recipe", "privacy"),
     [
-        replace(SOLVED, privacy=Privacy(bound=5.0)),
-        recipe_from({"name": "trial", "training": "closed-form:shown=parts"}),
-        Recipe("trial"),
-        recipe_from({"name": "trial", "training": "nobodys:Training"}),
+        (SOLVED, Privacy(secure_sum=True, bound=LARGE)),
+        (Recipe("trial"), Privacy(secure_sum=True, bound=LARGE)),
+        (replace(SOLVED, privacy=Privacy(bound=5.0)), Privacy(secure_sum=True, bound=5.0)),
+        (
+            Recipe("trial", privacy=Privacy(epsilon=1.0)),
+            Privacy(epsilon=1.0, secure_sum=True, bound=LARGE),
+        ),
+        (
+            recipe_from({"name": "trial", "training": "nobodys:Training"}),
+            Privacy(secure_sum=True, bound=LARGE),
+        ),
     ],
-    ids=["privacy is said", "parts are shown", "FedAvg", "not ours"],
+    ids=["closed form", "FedAvg", "with a bound", "with noise", "not ours"],
 )
-def test_what_says_otherwise_or_needs_none_stays_as_it_is(recipe: Recipe) -> None:
+def test_three_sites_have_it_and_all_else_stays(recipe: Recipe, privacy: Privacy) -> None:
+    found = with_secure_sums(recipe, 3)
+    assert found.privacy == privacy
+    assert replace(found, privacy=recipe.privacy) == recipe
+
+
+def test_who_agreed_to_show_parts_has_none() -> None:
+    recipe = recipe_from({"name": "trial", "training": "closed-form:shown=parts"})
     assert with_secure_sums(recipe, 3) is recipe
 
 

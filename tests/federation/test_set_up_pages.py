@@ -95,6 +95,6 @@ def test_each_transport_is_set_up_by_its_commands(
     run(init)
     shutil.copy("heart/study.toml", "study.toml")
     digest = read_agreement("study.toml").digest
-    run(join, typed=f"{digest}\n")
+    run(join, typed=f"{digest}\n\n")
     assert SiteFolder.open("basel-site").agreement.link == link
     assert (Path("heart/nvflare/keep.py").exists()) == (link == "nvflare")

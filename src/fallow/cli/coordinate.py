@@ -77,6 +77,7 @@ def init(
     from fallow.federation.building import with_secure_sums
     from fallow.federation.coordinator.folder import CoordinatorFolder, Server, StudyPlan
     from fallow.federation.schema import schema_of
+    from fallow.federation.study_file import SECURE_SUM, names_secure_sum
     from fallow.federation.toml import seconds_of
     from fallow.settings.recipe import with_settings
 
@@ -85,7 +86,7 @@ def init(
     named = opt.split_names(sites)
     written = with_settings(base, changes)
     chosen = written
-    if not any(key.partition(".")[0] == "privacy" for key in changes):
+    if SECURE_SUM not in changes and not names_secure_sum(recipe):
         chosen = with_secure_sums(written, len(named))
     # rows with empty cells are left out, or a frozen model cannot take them
     needs_whole = chosen.drop_rows or chosen.features is not None

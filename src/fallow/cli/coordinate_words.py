@@ -30,9 +30,8 @@ from fallow.report.live import (
 )
 
 SECURE_SUMS = (
-    "Sums are secure sums (privacy.secure_sum): you see totals of all sites, and no site's part. "
-    "Whoever wants them plain agrees to show parts, by shown=parts as a field of the training "
-    "method or of the query, and sites are told."
+    "Secure aggregation is on (privacy.secure_sum): you see aggregates over all sites, and no "
+    "site's contribution. --set privacy.secure_sum=false turns it off."
 )
 WIDE = 110  # characters that the table of sites takes
 SAME = ("Rows", "Test rows")

@@ -6,6 +6,7 @@ import json
 import signal
 import time
 from contextlib import AbstractContextManager, closing, nullcontext
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from fallow.cli.site_words import SentAnswers, Standing, Unread
     from fallow.data.facts import DataFacts
     from fallow.federation.agreement import Agreement
+    from fallow.federation.site.budget import Proposal
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.settings import Settings
 
@@ -85,7 +87,8 @@ Authority = Annotated[
 Limit = Annotated[
     int | None,
     typer.Option(
-        help="Labels that this site ever gives; by default what the study asks for."
+        help="Labels that this site ever gives, over all runs; without it you are asked, or with "
+        "--digest the proposal is taken, which is said."
     ),
 ]
 Digest = Annotated[
@@ -171,6 +174,7 @@ def init(
         folder,
         study,
         confirmed,
+        partial(_choose_limit, console, is_asked=digest is None),
         name=name,
         data=str(data),
         test=_as_text(test),
@@ -201,6 +205,7 @@ def init(
                 "fingerprint": mark,
                 "rows": len(made.rows.x),
                 "labeled": made.rows.labeled,
+                "limit": made.settings.limit,
             }
         )
     print_lines(
@@ -662,6 +667,24 @@ def _confirm(
             ) from error
     check_digest(agreement, str(digest))
     return agreement.digest
+
+
+def _choose_limit(console: Console, proposed: Proposal, is_asked: bool) -> int:
+    """How many labels the people here ever give: as a person types it, or the proposal, which is
+    said.  Raises ValueError where nobody answers."""
+    if not is_asked:
+        line = f"Label limit: {proposed.labels}, {proposed.why}; --limit sets another one."
+        print_lines(console, [line])
+        return proposed.labels
+    question = f"Labels to give at most, over all runs (proposed: {proposed.why})"
+    try:
+        typed = typer.prompt(question, default=proposed.labels, type=int)
+    except typer.Abort as error:
+        raise ValueError(
+            "no limit of labels was typed, so nothing was made: give --limit, such as "
+            f"{proposed.labels}"
+        ) from error
+    return int(typed)
 
 
 def _as_text(path: Path | None) -> str | None:

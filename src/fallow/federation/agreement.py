@@ -129,9 +129,15 @@ class Agreement:
             least = SMALLEST
         most = len(self.sites)
         if self.waits.quorum is not None and not least <= self.waits.quorum <= most:
+            why = ""
+            if 0 < self.waits.quorum < least:
+                why = (
+                    f": secure sums need {SMALLEST} sites; set privacy.secure_sum=false to go "
+                    "without them"
+                )
             raise ValueError(
                 f"federation.quorum is {self.waits.quorum}; it must be {least} to {most}, the "
-                "number of sites"
+                f"number of sites{why}"
             )
         for name, smallest in (("seed", 0), ("smallest", 1)):
             if getattr(self, name) < smallest:

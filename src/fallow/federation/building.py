@@ -14,7 +14,6 @@ from fallow import encoders
 from fallow.core.banks import Layout
 from fallow.core.build import find
 from fallow.core.methods import Encoder, Method, Methods, Showing
-from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.encoders.base import HasWeights
@@ -28,7 +27,6 @@ from fallow.experiment.scale import is_standardised
 from fallow.federation.agreement import Agreement
 from fallow.federation.people import People
 from fallow.models import check_model
-from fallow.privacy import Privacy
 from fallow.privacy.settings import SMALLEST
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -166,29 +164,17 @@ def _check_weights(agreement: Agreement) -> None:
         )
 
 
-def with_secure_sums(recipe: Recipe, sites: int, names: NamePolicy = BUILT_IN) -> Recipe:
-    """The recipe with secure sums where its training method or query needs them at real sites, there
-    are sites enough for them, and nothing is said of privacy; else the recipe as it is.
-
-    names: whose classes are imported to find out; of others nothing is known and nothing changed.
-    """
-    waits_for = recipe.privacy.min_new_labels
-    if sites < SMALLEST or recipe.privacy != Privacy(min_new_labels=waits_for):
+def with_secure_sums(recipe: Recipe, sites: int) -> Recipe:
+    """The recipe with secure aggregation, where there are sites enough for it and nobody agreed to
+    show the contributions of single sites; else the recipe as it is.  Who builds the study refuses
+    algorithms that need these."""
+    shows = "parts" in (
+        spec.fields.get("shown") for spec in (recipe.training, recipe.strategy)
+    )
+    if sites < SMALLEST or shows or recipe.privacy.secure_sum:
         return recipe
-    try:
-        methods = methods_of(recipe, policy=names)
-    except ValueError:  # who builds the study says why
-        return recipe
-    if any(_shows_parts(methods[name]) for name in ("training", "query")):
-        privacy = Privacy(secure_sum=True, bound=LARGE, min_new_labels=waits_for)
-        return replace(recipe, privacy=privacy)
-    return recipe
-
-
-def _shows_parts(method: Method) -> bool:
-    """Whether the coordinator would see what a site did not agree to show, in sums that are plain."""
-    is_asked = isinstance(method, Showing) and method.shown != "parts"
-    return is_asked and bool(method.contract.parts_show)
+    bound = recipe.privacy.bound or LARGE
+    return replace(recipe, privacy=replace(recipe.privacy, secure_sum=True, bound=bound))
 
 
 def _check_shown(agreement: Agreement, method: Method, setting: str, spec: Spec) -> None:

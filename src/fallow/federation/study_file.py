@@ -28,6 +28,8 @@ from fallow.papers import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.files import write_whole
 
+SECURE_SUM = "privacy.secure_sum"
+"""The setting that turns secure aggregation on and off."""
 KNOWN = (
     "name",
     "sites",
@@ -145,6 +147,14 @@ def _find_base(name: object) -> Recipe:
             "recipes' lists them)"
         )
     return find_recipe(name)
+
+
+def names_secure_sum(recipe: str) -> bool:
+    """Whether the file of a recipe says whether sums are secure sums; recipes by name say nothing."""
+    if not recipe.endswith(".toml"):
+        return False
+    privacy = read_toml(Path(recipe), "check the path").get("privacy")
+    return isinstance(privacy, Mapping) and "secure_sum" in privacy
 
 
 def _check_list(sites: object) -> list[object]:

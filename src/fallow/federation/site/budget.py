@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, replace
+from typing import NamedTuple, final
 
+from fallow.experiment.methods import is_shared
+from fallow.experiment.one_pass import is_one_pass
+from fallow.federation.agreement import Agreement
+from fallow.federation.building import build_study
 from fallow.federation.site.schedule import OrderPlace
 from fallow.settings.budgets import Share, budgets
 from fallow.settings.recipe import Recipe
@@ -102,28 +106,18 @@ class Budget:
     def infer_rows_of_all(self, place: OrderPlace, asked: int) -> int | None:
         """The most rows that all sites can have together, where so many labels are asked for; None
         where the number does not depend on that.  It grows with the rows, so halving finds it."""
-        if self._with(None).of(place) is not None:
+        if replace(self, rows_of_all=None).of(place) is not None:
             return None
         low = 0
         high = MOST_ROWS
         while low < high:
             middle = (low + high + 1) // 2
-            found = self._with(middle).of(place)
+            found = replace(self, rows_of_all=middle).of(place)
             if found is not None and found <= asked:
                 low = middle
             else:
                 high = middle - 1
         return max(low, self.rows)
-
-    def _with(self, rows_of_all: int | None) -> Budget:
-        return Budget(
-            recipe=self.recipe,
-            sites=self.sites,
-            rows=self.rows,
-            is_shared=self.is_shared,
-            is_one_pass=self.is_one_pass,
-            rows_of_all=rows_of_all,
-        )
 
     def _of_site(self, share: Share, is_shared: bool | None = None) -> int | None:
         """A site's number, as `settings.budgets` has it; with one budget for all sites and shares of
@@ -151,3 +145,36 @@ class Budget:
         if self.recipe.budget == "proportional" and isinstance(share, float):
             return of_site  # which is the number of all already
         return of_site * self.sites
+
+
+class Proposal(NamedTuple):
+    """A limit of labels, and a clause that says where it comes from."""
+
+    labels: int
+    why: str
+
+
+def propose_limit(agreement: Agreement, rows: int, unlabeled: int) -> Proposal:
+    """How many labels a site may give at most, over all runs, where people choose no other number:
+    what one run asks of it, and no more than it has ``unlabeled`` examples.
+
+    Where the agreement speaks of the examples of all sites, all are taken to have as many ``rows``
+    as this one.
+    """
+    recipe = agreement.recipe
+    sites = len(agreement.sites)
+    known = Budget(
+        recipe=recipe,
+        sites=sites,
+        rows=rows,
+        is_shared=is_shared(build_study(agreement).methods["query"]),
+        is_one_pass=is_one_pass(recipe),
+    )
+    why = "what one run of the study asks for"
+    asked = known.total
+    if asked is None:
+        asked = replace(known, rows_of_all=sites * rows).total
+        why += " if all sites have as many examples as this one"
+    if asked is None or asked > unlabeled:
+        return Proposal(unlabeled, "all its unlabeled examples")
+    return Proposal(asked, why)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ from fallow.federation.agreement import Agreement
 from fallow.federation.folders import check_free, private_folder, read_authority
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.tables import copy_of
+from fallow.federation.site.budget import Proposal, propose_limit
 from fallow.federation.site.keys import NODE, SiteKeys, find_key, make_keys, read_keys
 from fallow.federation.site.rows import SiteRows, read_rows, read_tests
 from fallow.federation.site.settings import Settings, settings_from, settings_text
@@ -59,12 +61,18 @@ class SiteFolder:
 
     @staticmethod
     def create(
-        path: str | Path, study: str | Path, digest: str | None = None, **chosen: Any
+        path: str | Path,
+        study: str | Path,
+        digest: str | None = None,
+        choose_limit: ChooseLimit | None = None,
+        **chosen: Any,
     ) -> SiteFolder:
         """A new folder for ``Settings(**chosen)``, whose paths count from the current directory.
 
         ``digest``: of the agreement that a person has confirmed (`check_digest`); None: who calls
         has seen to that.  From then on the folder works with that agreement alone.
+        choose_limit: is told what to propose as limit of labels, where ``chosen`` has none; None: the
+        limit is what the study asks for.
 
         Everything is checked before a file is written.  ``join.json`` is what the coordinator
         needs; keys that an earlier attempt left are used.  Raises ValueError for a site that is not
@@ -96,6 +104,10 @@ class SiteFolder:
         if settings.test:
             read_tests(settings.test, agreement.schema, drop)
             placed = replace(placed, test=_relative_path(folder, settings.test))
+        if settings.limit is None and choose_limit is not None:
+            unlabeled = len(rows.x) - rows.labeled
+            proposed = propose_limit(agreement, len(rows.x), unlabeled)
+            placed = replace(placed, limit=choose_limit(proposed))
         copied = {"study.toml": Path(study).read_bytes()}
         authority = _choose_authority(settings.certificates, agreement)
         if authority is not None:
@@ -275,6 +287,10 @@ class SiteFolder:
         if self.settings.epsilon is not None:
             return self.settings.epsilon
         return self.agreement.recipe.protected.total
+
+
+ChooseLimit = Callable[[Proposal], int]
+"""How many labels a site gives at most, asked with a proposal."""
 
 
 def check_not_lost(ledger: Path) -> None:
