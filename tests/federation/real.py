@@ -213,13 +213,14 @@ def real(
 def joined(folder: Path, name: str, office: CoordinatorFolder, address: str) -> SiteFolder:
     """The folder of a site with the same rows as ``alike``, admitted."""
     data, test = (str(folder / "alike" / f"{name}-{part}.csv") for part in ("rows", "test"))
+    calling: dict[str, Any] = {LINKS[office.agreement.link].setting: address}
     site = SiteFolder.create(
         folder / name,
         office.path / "study.toml",
         name=name,
         data=data,
         test=test,
-        **{LINKS[office.agreement.link].setting: address},
+        **calling,
     )
     office.admit(folder / name / "join.json")
     return site

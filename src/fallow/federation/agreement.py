@@ -23,7 +23,7 @@ from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardised
 from fallow.federation.folders import check_authority
 from fallow.federation.schema import Schema
-from fallow.network.links import HTTPS, LINKS
+from fallow.network.links import LINKS, USUAL
 from fallow.network.plausible import Bounds
 from fallow.privacy.settings import MIN_NEW_LABELS, SMALLEST
 from fallow.privacy.signing import is_forgeable
@@ -84,7 +84,7 @@ class Agreement:
     authority: str | None = None
     bounds: Bounds = Bounds()
     guideline: str | None = None
-    link: str = HTTPS
+    link: str = USUAL
     names: NamePolicy = field(default=BUILT_IN, compare=False)
 
     def __post_init__(self) -> None:

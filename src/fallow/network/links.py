@@ -11,6 +11,8 @@ from fallow.network.nvflare.app.fallow_tunnel.tunnel import PORT
 FLOWER = "flower"
 HTTPS = "https"
 NVFLARE = "nvflare"
+USUAL = HTTPS
+"""What carries messages where nobody chooses."""
 
 
 EVERYWHERE = "0.0.0.0:9092"

@@ -169,6 +169,7 @@ def joined(study: Real, name: str, address: str) -> SiteFolder:
     data, test = (
         str(same.path / str(file)) for file in (same.settings.data, same.settings.test)
     )
+    calling: dict[str, Any] = {LINKS[study.office.agreement.link].setting: address}
     site = SiteFolder.create(
         study.folder / name,
         study.office.path / "study.toml",
@@ -176,7 +177,7 @@ def joined(study: Real, name: str, address: str) -> SiteFolder:
         data=data,
         test=test,
         allow=study.office.names.allowed,
-        **{LINKS[study.office.agreement.link].setting: address},
+        **calling,
     )
     study.office.admit(site.path / "join.json")
     return site

@@ -19,7 +19,7 @@ from fallow.federation.joining import KEY, check_own, read_joining
 from fallow.federation.schema import Schema
 from fallow.federation.study_file import read_agreement, write_agreement
 from fallow.network.gathering import Keys
-from fallow.network.links import HTTPS, LINKS, NVFLARE, is_loopback
+from fallow.network.links import LINKS, NVFLARE, USUAL, is_loopback
 from fallow.network.nvflare import FOLDER, write_job
 from fallow.network.tls import Tls, make_server_context, new_tls
 from fallow.privacy.signing import new_signing_key, verify_key
@@ -44,7 +44,7 @@ class StudyPlan:
     waits: Waits = Waits()
     smallest: int = 5
     guideline: str | None = None
-    link: str = HTTPS
+    link: str = USUAL
 
     def agreement(self, key: bytes, authority: str | None = None) -> Agreement:
         """With the coordinator's public key and the certificate of its machine's authority.
