@@ -117,7 +117,7 @@ def test_a_file_that_says_no_to_secure_sums_is_followed(
 ) -> None:
     table(tmp_path / "example.csv")
     (tmp_path / "plain.toml").write_text(
-        'training = "fedavg"\nquery = "margin"\n[privacy]\nsecure_sum = false\n'
+        'training = "fedavg"\nstrategy = "margin"\n[privacy]\nsecure_sum = false\n'
     )
     about = ["--recipe", "plain.toml", "--example", "example.csv", "--label", "disease"]
     code, _, err = fallow(
