@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fallow import queries
+from fallow import strategies
 from fallow.cli.arguments import ALIASES, check_arguments
 from fallow.core.build import find, names
 from fallow.core.spelling import spell_class
@@ -12,7 +12,7 @@ from fallow.core.spelling import spell_class
 
 def test_every_query_strategy_and_alias_is_known() -> None:
     aliases: list[str] = []
-    for cls in names(queries).values():
+    for cls in names(strategies).values():
         check_arguments(
             "demo", [spell_class(cls), cls.__name__, f"{spell_class(cls)}@rounds=2"]
         )
@@ -20,7 +20,7 @@ def test_every_query_strategy_and_alias_is_known() -> None:
     assert set(aliases) == set(ALIASES)
     for alias in aliases:
         check_arguments("demo", [alias])
-        assert find(queries, alias)
+        assert find(strategies, alias)
 
 
 @pytest.mark.parametrize(

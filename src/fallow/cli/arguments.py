@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-STRATEGIES = Path(__file__).parents[1] / "queries"
+STRATEGIES = Path(__file__).parents[1] / "strategies"
 """Each query strategy is a file of its name."""
 ALIASES = ("typiclust", "k-center")
 """Other words for query strategies, as their contracts have them."""
@@ -18,7 +18,7 @@ def check_arguments(recipe: str, strategies: Iterable[str]) -> None:
     >>> check_arguments("demo", ["entrpy@rounds=3"])
     Traceback (most recent call last):
         ...
-    ValueError: 'entrpy' is not one of the queries; did you mean 'entropy'?
+    ValueError: 'entrpy' is not one of the strategies; did you mean 'entropy'?
     """
     if recipe.endswith(".toml") and not Path(recipe).exists():
         raise ValueError(f"{recipe} cannot be read: No such file or directory")
@@ -34,7 +34,7 @@ def check_arguments(recipe: str, strategies: Iterable[str]) -> None:
             continue
         close = difflib.get_close_matches(_fold(word), known, n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]!r}?" if close else "; 'fallow methods' lists them"
-        raise ValueError(f"{word!r} is not one of the queries{hint}")
+        raise ValueError(f"{word!r} is not one of the strategies{hint}")
 
 
 def _fold(name: str) -> str:
