@@ -11,16 +11,20 @@ from typing import Any
 import pytest
 import torch
 
+from fallow.core.refusal import Refusal
 from fallow.federation.building import build_study
-from fallow.federation.site.folder import SiteFolder
+from fallow.federation.ledger import Ledger
+from fallow.federation.site.folder import SiteFolder, check_delta_of
 from fallow.federation.site.terms import describe_study, list_disclosures
 from fallow.privacy import Privacy
 from fallow.privacy.gauss import costs_of
+from fallow.privacy.ledger import Released
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.training.parts.adassp import SENSITIVITY, ZEROS
 from tests.federation.test_closed_form import listen
 from tests.federation.test_closed_form_killed import VICTIM, Killed, answering
+from tests.federation.test_serve import run_site_command
 from tests.federation.worlds import NAMES, Federation, federation, rows
 
 pytest.importorskip("opendp")
@@ -67,6 +71,7 @@ def test_each_close_is_charged_what_it_adds(tmp_path: Path) -> None:
     assert world.program().go()
     for name in world.sites:
         assert world.ledgers[name].store.sum_spent() == pytest.approx(OF_TWO, rel=1e-12)
+        assert world.ledgers[name].store.sum_spent_delta() == DELTA
     records = world.records()
     assert records[-1]["penalty"] > 0
     noisy = [row for row in records[-1]["revealed"] if row["verb"] == "noisy_totals"]
@@ -95,6 +100,72 @@ def test_what_was_spent_on_totals_survives_a_kill_at_any_point(tmp_path: Path) -
     world.close()
     with closing(SiteFolder.open(world.sites[VICTIM].path).open_ledger()) as ledger:
         assert ledger.store.sum_spent() == pytest.approx(OF_TWO, rel=1e-12)
+        assert ledger.store.sum_spent_delta() == DELTA
+
+
+def release(
+    key: str, *, epsilon: float = 0.1, delta: float = DELTA
+) -> tuple[str, Released]:
+    return key, Released(epsilon, "digest", {}, rho=0.01, delta=delta)
+
+
+def test_delta_is_limited_over_all_runs(tmp_path: Path) -> None:
+    """By default a site spends what the agreement allows one run; a second run needs its consent."""
+    ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, None, epsilon=5.0, delta=1.5e-5)
+    store = ledger.store
+    store.run = "first"
+    store.spend("north", *release("0/train/0/0"))
+    store.spend("north", *release("1/train/0/0", delta=0.0))
+    store.run = "second"
+    with pytest.raises(
+        Refusal, match=r"spent delta 1e-05 of the 1\.5e-05 .* over all runs"
+    ):
+        store.spend("north", *release("0/train/0/0"))
+    assert (store.sum_spent(), store.sum_spent_delta()) == (0.2, 1e-5)
+    ledger.close()
+
+
+def test_the_second_book_restores_delta_and_doubt_costs_all_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.sqlite"
+    limits: dict[str, Any] = {"epsilon": 5.0, "delta": 3e-5}
+    ledger = Ledger(file, "north", 3, None, **limits)
+    ledger.backup()
+    ledger.store.run = "first"
+    ledger.store.spend("north", *release("0/train/0/0"))
+    ledger.close()
+    (tmp_path / "ledger-backup.sqlite").replace(file)
+    restored = Ledger(file, "north", 3, None, **limits)
+    assert restored.store.sum_spent_delta() == 1e-5
+    restored.store.spend_the_rest()
+    assert restored.store.sum_spent_delta() == pytest.approx(3e-5, rel=1e-12)
+    restored.close()
+
+
+def test_a_site_refuses_a_delta_above_one_divided_by_its_examples(tmp_path: Path) -> None:
+    loose = Spec("closed-form", {"delta": 0.01})
+    with pytest.raises(ValueError, match=r"delta is 0\.01, above 1/1?\d\d"):
+        federation(
+            tmp_path,
+            Recipe("hospitals", **{**PRIVATE, "training": loose}),
+            rows(NAMES[:3], classes=3, each=200),
+        )
+
+
+def test_a_site_states_its_limit_of_delta(tmp_path: Path) -> None:
+    world = hospitals(tmp_path)
+    folder = world.sites["basel"]
+    assert folder.delta == DELTA
+    text = (folder.path / "site.toml").read_text()
+    (folder.path / "site.toml").write_text(text.replace("# delta = 1e-05", "delta = 3e-5"))
+    assert SiteFolder.open(folder.path).delta == 3e-5
+    status = run_site_command("status", folder.path)
+    assert "δ: 0 of 3e-05" in status
+    small = replace(folder.settings, delta=1e-6)
+    with pytest.raises(
+        ValueError, match=r"a run of this study costs delta 1e-05, and site basel"
+    ):
+        check_delta_of(small, world.agreement, 24)
+    world.close()
 
 
 def test_a_site_promised_noise_answers_no_order_for_exact_totals(tmp_path: Path) -> None:

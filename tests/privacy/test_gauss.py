@@ -20,7 +20,7 @@ from fallow.privacy.gauss import (
     rho_of,
     scale_of,
 )
-from fallow.privacy.ledger import Released, add_up, as_written
+from fallow.privacy.ledger import Released, add_up, as_written, check_delta
 from tests.privacy.federation import Asker, asking, protected
 
 DELTA = 1e-5
@@ -142,6 +142,28 @@ def test_each_release_of_a_run_is_booked_at_what_it_adds() -> None:
     assert {line.rho for line in booked.values()} == {rho_of(1.0, DELTA)}
     with pytest.raises(ValueError, match=r"spent epsilon 1\.824.* of 2 in 3 releases"):
         asking(federation, cycle=3).sum("share")
+
+
+def test_delta_is_booked_once_for_all_releases_of_a_run() -> None:
+    federation = protected(Privacy(epsilon=1.0, total=3.0), Numbers())
+    for cycle in range(3):
+        asking(federation, cycle=cycle).sum("share")
+    booked = federation.members["a"].store.load_releases("a")
+    assert [line.delta for line in booked.values()] == [DELTA, 0.0, 0.0]
+
+
+def test_a_delta_above_one_divided_by_the_examples_is_refused() -> None:
+    """It would allow to publish one of them."""
+    check_delta("a", 1e-5, 100_000)
+    with pytest.raises(Refusal, match=r"delta is 0\.01, above 1/101 = 0\.0099"):
+        check_delta("a", 0.01, 101)
+    federation = protected(Privacy(epsilon=1.0), Numbers())
+    site = federation.members["a"]
+    request = Request("0/query/0", "query", 0, 0, (Step("sum", "share", {}),))
+    release = Release(torch.ones(3), 1.0, delta=1.1 / len(site.x))
+    with pytest.raises(Refusal, match=r"above 1/"):
+        site.guard.protect(request.steps[0], request, release)
+    assert not site.store.load_releases("a")
 
 
 def test_the_same_question_has_the_same_answer_and_costs_nothing() -> None:

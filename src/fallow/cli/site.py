@@ -111,6 +111,13 @@ Epsilon = Annotated[
     typer.Option(help="What this site ever spends on noise; by default as the study says."),
 ]
 
+Delta = Annotated[
+    float | None,
+    typer.Option(
+        help="The delta that this site ever spends on Gaussian noise; by default that of one run."
+    ),
+]
+
 
 @site.command()
 def init(
@@ -130,6 +137,7 @@ def init(
         int, typer.Option(help="How many people must agree on a label.")
     ] = 1,
     epsilon: Epsilon = None,
+    delta: Delta = None,
     digest: Digest = None,
     allow: Allow = None,
     quiet: opt.Quiet = False,
@@ -166,6 +174,7 @@ def init(
         limit=limit,
         annotators=annotators,
         epsilon=epsilon,
+        delta=delta,
         allow=allowed,
     )
     agreement = read_agreement(study, chosen.names)
@@ -187,6 +196,7 @@ def init(
         limit=limit,
         annotators=annotators,
         epsilon=epsilon,
+        delta=delta,
         allow=allowed,
     )
     _introduce(console, made)
@@ -305,6 +315,8 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     noise = f"ε spent on noise: {about['epsilon']:g}"
     if about["epsilon_limit"] is not None:
         noise += f" of {about['epsilon_limit']:g}"
+    if about["delta_limit"] is not None:
+        noise += f"; δ: {about['delta']:g} of {about['delta_limit']:g}"
 
     console = opt.console()
     lines = [
@@ -412,6 +424,8 @@ def read_standing(folder: SiteFolder) -> Standing:
             "put_back": ledger.store.describe_put_back(),
             "epsilon": ledger.store.sum_spent(),
             "epsilon_limit": folder.settings.epsilon,
+            "delta": ledger.store.sum_spent_delta(),
+            "delta_limit": folder.delta,
             "sent": sent,
             "news": ledger.orders.load_news(),
             "data": data,

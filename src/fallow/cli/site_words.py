@@ -125,6 +125,10 @@ class Standing(TypedDict):
     put_back: str | None  # what that cost in noise
     epsilon: float  # spent on noise
     epsilon_limit: float | None
+    delta: float  # spent on Gaussian noise
+    delta_limit: (
+        float | None
+    )  # the site's own, else of one run; None: there is no such noise
     sent: list[SentAnswers]
     news: list[str]
     data: DataFacts | Unread  # the site's own rows

@@ -25,7 +25,13 @@ from fallow.privacy.gauss import (
     rho_of,
     scale_of,
 )
-from fallow.privacy.ledger import Released, ReleaseLedger, SumKey, check_budget
+from fallow.privacy.ledger import (
+    Released,
+    ReleaseLedger,
+    SumKey,
+    check_budget,
+    check_delta,
+)
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.noise import draw_from_os, draw_seeded
 from fallow.privacy.secure_sum import mask_answer
@@ -41,13 +47,14 @@ of ten sites then have 19 bits after the point."""
 @dataclass(frozen=True)
 class ReleaseGuard:
     """One site's guard.  ``noise``: from the operating system, unless a simulator asks for the
-    stream of ``seed``, which everybody can repeat."""
+    stream of ``seed``, which everybody can repeat.  ``examples``: how many the site has."""
 
     site: SiteId
     privacy: Privacy
     ledger: ReleaseLedger
     seed: int
     noise: Noise = "os"
+    examples: int = 0
 
     def check(self, step: Step) -> None:
         """Raise ValueError for a request that would let a part of a sum out without its mask.
@@ -120,14 +127,18 @@ class ReleaseGuard:
         total = self.privacy.over(1).total  # one release, where nobody said how many
         cost = epsilon
         rho = 0.0
+        delta = 0.0
         if release.delta:
+            check_delta(self.site, release.delta, self.examples)
+            if not any(line.rho for line in book.values()):
+                delta = release.delta  # of all such releases of the run together
             rho = rho_of(epsilon, release.delta)
             before = add_rho(line.rho for line in book.values())
             cost = cost_of_next(before, epsilon, release.delta)
         check_budget(self.site, book, cost, total)
         post = release.post_noisy or release.post
         answer = post(self._add_noise(key, release, epsilon))
-        self.ledger.spend(self.site, key, Released(cost, digest, answer, rho))
+        self.ledger.spend(self.site, key, Released(cost, digest, answer, rho, delta))
         return answer
 
     def _add_noise(self, key: str, release: Release, epsilon: float) -> Tensor:

@@ -18,18 +18,21 @@ class Released(NamedTuple):
     Without a ``digest`` nothing is known of the answer: the site may have given one, and counts it
     as spent.  Of Gaussian noise ``rho`` is what it cost as zCDP, and ``epsilon`` by how much it
     raised the ε of all releases with such noise (`fallow.privacy.gauss`): so ε of all lines adds up.
+    ``delta``: that of all releases of a run with such noise, in the line of the first.
     """
 
     epsilon: float
     digest: str
     answer: Answer
     rho: float = 0.0
+    delta: float = 0.0
 
     def to_line(self) -> Tree:
-        """The fields as a ledger holds them: ``rho`` only where there is one."""
+        """The fields as a ledger holds them: ``rho`` and ``delta`` only where there is one."""
         fields = self._asdict()
-        if not self.rho:
-            del fields["rho"]
+        for name in ("rho", "delta"):
+            if not fields[name]:
+                del fields[name]
         return fields
 
 
@@ -55,6 +58,16 @@ class ReleaseLedger(Protocol):
     def hide(self, site: SiteId, secret: SumKey) -> None: ...
 
     def load_secret(self, site: SiteId) -> SumKey | None: ...
+
+
+def check_delta(site: SiteId, delta: float, examples: int) -> None:
+    """Raise Refusal for a delta above 1 divided by the examples of a site: publishing a whole example
+    at random would be as private."""
+    if delta * examples > 1:
+        raise Refusal(
+            f"delta is {delta:g}, above 1/{examples} = {1 / examples:.3g}, 1 divided by the examples "
+            f"of site {site}: it allows to publish one of them; agree on one well below, such as 1e-5"
+        )
 
 
 def check_budget(

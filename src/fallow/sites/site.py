@@ -424,6 +424,7 @@ class LocalSite:
             ledger=self.store,
             seed=self.parts.seed,
             noise=self.parts.noise,
+            examples=len(self.x),
         )
 
     @property

@@ -71,8 +71,9 @@ class Ledger:
 
     path: the file, made if it is not there; ``classes``: how many, 0 where there are numbers to
     predict; ``limit``: labels that people of this site are ever asked for, None: as many as the
-    study says; ``annotators``: how many must agree; ``epsilon``: what the site ever spends on
-    noise, over all runs; ``shown``: questions that its people ever see, None: as the study says.
+    study says; ``annotators``: how many must agree; ``epsilon`` and ``delta``: what the site ever
+    spends on noise, over all runs; ``shown``: questions that its people ever see, None: as the
+    study says.
     ``store`` is what `LocalSite` keeps things in, ``orders`` the exchanges,
     ``purchases`` the questions as the coordinator's program sees them.
 
@@ -88,6 +89,7 @@ class Ledger:
         annotators: int = 1,
         epsilon: float | None = None,
         shown: int | None = None,
+        delta: float | None = None,
     ) -> None:
         if annotators < 1 or (limit is not None and limit < 0):
             raise ValueError(
@@ -99,7 +101,7 @@ class Ledger:
         self.classes = classes
         self.annotators = annotators
         self._tables = Tables(path, site)
-        self.store = SiteStore(self._tables, epsilon)
+        self.store = SiteStore(self._tables, epsilon, delta)
         self.orders = Orders(self._tables)
         self.purchases = Purchases(self._tables, self.store)
         self.purchases.limit_to(most=limit, shown=shown)

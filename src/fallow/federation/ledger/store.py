@@ -41,13 +41,16 @@ class SiteStore:
     What is kept can be undone until its exchange counts: the table ``undo`` holds what each
     ``exchange`` found under the names that it changed.  Labels, releases and secrets are never
     undone.  ``run``: whose releases are in the book; what other runs spent counts against the
-    site's own limit, ``epsilon``, alone.  Where there is one, every release stands in a second
-    book too (`Releases`), and both are compared whenever something is released.
+    site's own limits, ``epsilon`` and ``delta``, alone.  Where there is one of epsilon, every release
+    stands in a second book too (`Releases`), and both are compared whenever something is released.
     """
 
-    def __init__(self, tables: Tables, epsilon: float | None = None) -> None:
+    def __init__(
+        self, tables: Tables, epsilon: float | None = None, delta: float | None = None
+    ) -> None:
         self._tables = tables
         self._epsilon = epsilon
+        self._delta = delta
         self.run = ""
         self.exchange = 0
         self._releases = Releases(tables.path.with_name(NAME), tables.site)
@@ -192,8 +195,21 @@ class SiteStore:
                         f"another release costs {cost:g}: raise the limit under [privacy] in its "
                         "site.toml, or leave the study"
                     )
+            self._check_delta(site, released.delta)
             line = with_checksum({**released.to_line(), "key": key})
             self._enter(ReleaseEntry(run=self.run, key=key, epsilon=cost, line=line))
+
+    def _check_delta(self, site: SiteId, delta: float) -> None:
+        """Raise Refusal beyond the site's own limit of delta."""
+        if self._delta is None or not delta:
+            return
+        so_far = self._spent_delta()
+        if so_far + as_written(delta) > as_written(self._delta):
+            raise Refusal(
+                f"site {site} has spent delta {float(so_far):g} of the {self._delta:g} that it allows "
+                f"over all runs, and a run of this study costs {delta:g}: raise delta under [privacy] "
+                "in its site.toml, or leave the study"
+            )
 
     def _in_doubt(self) -> str:
         """How much of what was spent in all runs is counted because nobody knows, in words."""
@@ -288,8 +304,11 @@ class SiteStore:
             cost = float(rest)
             if as_written(cost) < rest:  # a float below what is left would leave some of it
                 cost = math.nextafter(cost, math.inf)
-            if cost > 0:
-                self._enter_doubtful(cost)
+            delta = 0.0
+            if self._delta is not None:
+                delta = max(float(as_written(self._delta) - self._spent_delta()), 0.0)
+            if cost > 0 or delta > 0:
+                self._enter_doubtful(cost, delta)
             self._note(NOTICED, now())
             said = (
                 f"noise: this ledger was put back, and nothing here says what site "
@@ -300,13 +319,13 @@ class SiteStore:
             self._note(SAID, said)
             return said
 
-    def _enter_doubtful(self, cost: float) -> None:
+    def _enter_doubtful(self, cost: float, delta: float) -> None:
         """Enter a cost of which nobody knows whether, and for what, it was spent."""
         newest = self._tables.read_one("SELECT id FROM run ORDER BY turn DESC LIMIT 1")
         run: str = newest or self.run
         n_releases = self._tables.read_one("SELECT count(*) FROM spent")
         key = f"{PUT_BACK} {now()} {n_releases}"
-        unknown = Released(epsilon=cost, digest="", answer={})
+        unknown = Released(epsilon=cost, digest="", answer={}, delta=delta)
         line = with_checksum({**unknown.to_line(), "key": key})
         self._enter(ReleaseEntry(run=run, key=key, epsilon=cost, line=line))
 
@@ -369,6 +388,16 @@ class SiteStore:
     def sum_spent(self) -> float:
         """ε of all releases of all runs."""
         return float(self._spent_exactly())
+
+    def sum_spent_delta(self) -> float:
+        """Delta of all releases of all runs."""
+        return float(self._spent_delta())
+
+    def _spent_delta(self) -> Fraction:
+        deltas: list[float] = []
+        for key, blob in self._tables.read("SELECT key, line FROM spent"):
+            deltas.append(self._unpack(blob, f"release {key}").get("delta", 0.0))
+        return add_up(deltas)
 
     def _spent_exactly(self) -> Fraction:
         return add_up(cost for (cost,) in self._tables.read("SELECT epsilon FROM spent"))

@@ -22,6 +22,7 @@ from fallow.federation.site.settings import Settings, settings_from, settings_te
 from fallow.federation.study_file import read_agreement
 from fallow.network.links import LINKS
 from fallow.network.tls import Pair, make_site_context
+from fallow.privacy.ledger import check_delta
 from fallow.storage.database import has_no_table
 from fallow.storage.errors import Failed
 from fallow.storage.files import digest_of, write_json, write_whole
@@ -87,6 +88,7 @@ class SiteFolder:
         check_member(agreement, settings.name, str(study))
         drop = agreement.recipe.drop_rows
         rows = read_rows(settings.data, agreement.schema, drop)
+        check_delta_of(settings, agreement, len(rows.x))
         data = _relative_path(folder, settings.data)
         placed = replace(settings, data=data, test=None, certificates=None)
         check_link(settings, agreement)
@@ -278,6 +280,7 @@ class SiteFolder:
             annotators=own.annotators,
             epsilon=self.epsilon,
             shown=own.shown,
+            delta=self.delta,
         )
 
     @property
@@ -287,6 +290,28 @@ class SiteFolder:
         if self.settings.epsilon is not None:
             return self.settings.epsilon
         return self.agreement.recipe.protected.total
+
+    @property
+    def delta(self) -> float | None:
+        """What the site ever spends of delta, over all runs: its own limit, else what the agreement
+        allows one run.  None where there is no Gaussian noise."""
+        if self.settings.delta is not None:
+            return self.settings.delta
+        return self.agreement.recipe.delta
+
+
+def check_delta_of(settings: Settings, agreement: Agreement, rows: int) -> None:
+    """Raise ValueError for a delta that protects nothing at a site of so many examples, and for an
+    agreement whose runs cost more than the site allows."""
+    agreed = agreement.recipe.delta
+    for delta in (agreed, settings.delta):
+        if delta is not None:
+            check_delta(settings.name, delta, rows)
+    if agreed is not None and settings.delta is not None and agreed > settings.delta:
+        raise ValueError(
+            f"a run of this study costs delta {agreed:g}, and site {settings.name} allows "
+            f"{settings.delta:g}: give a larger --delta, or ask the coordinator for a smaller one"
+        )
 
 
 ChooseLimit = Callable[[Proposal], int]

@@ -22,7 +22,7 @@ from fallow.network.links import is_loopback
 
 SECTIONS = {
     "labels": {"limit": "limit", "annotators": "annotators", "shown": "shown"},
-    "privacy": {"limit": "epsilon"},
+    "privacy": {"limit": "epsilon", "delta": "delta"},
     "scores": {"limit": "scores"},
     "runs": {"limit": "runs"},
 }
@@ -49,7 +49,7 @@ KINDS: dict[str, tuple[tuple[type, ...], str]] = {
         ("limit", "annotators", "shown", "scores", "runs"),
         ((int,), "a whole number"),
     ),
-    "epsilon": ((int, float), "a number"),
+    **dict.fromkeys(("epsilon", "delta"), ((int, float), "a number")),
 }
 
 
@@ -109,8 +109,8 @@ class Settings:
     that is between, None: as the environment says.  certificates: of the authority by which the
     coordinator's machine is known, None: those that the system trusts; own_certificate, own_key:
     which this site shows over HTTPS, None: none.  limit: labels that its people ever give;
-    annotators: how many must agree on each; epsilon: what it ever spends on noise, None: as the
-    agreement says.  shown: questions that
+    annotators: how many must agree on each; epsilon, delta: what it ever spends on noise, None:
+    as the agreement says.  shown: questions that
     its people ever see, None: twice the labels that they may be asked for; scores: how often models
     are scored on its test rows, None: twice as often as one run does.  All are over all runs, of
     which it takes part in ``runs``, None: `RUNS`.  allow: installed distributions whose classes the
@@ -130,6 +130,7 @@ class Settings:
     limit: int | None = None
     annotators: int = 1
     epsilon: float | None = None
+    delta: float | None = None
     shown: int | None = None
     scores: int | None = None
     runs: int | None = None
@@ -164,6 +165,10 @@ class Settings:
         if self.epsilon is not None and not 0 < self.epsilon < inf:
             raise ValueError(
                 f"privacy.limit is {self.epsilon}; it must be above 0 and finite, or left out"
+            )
+        if self.delta is not None and not 0 < self.delta < 1:
+            raise ValueError(
+                f"privacy.delta is {self.delta}; it must be above 0 and below 1, or left out"
             )
         if self.superlink is not None:
             check_address(self.superlink, "superlink")
@@ -326,6 +331,13 @@ def settings_text(settings: Settings, study: str) -> str:
         settings.epsilon,
         "what this site ever spends on noise (ε), whatever the agreement allows",
         example=4.0,
+    )
+    _add(
+        privacy,
+        "delta",
+        settings.delta,
+        "what this site ever spends of delta; each run with Gaussian noise costs the agreed one",
+        example=1e-5,
     )
 
     scores = _add_section(document, "scores")
