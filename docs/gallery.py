@@ -1,8 +1,8 @@
-"""Write the gallery: a page for each strategy, made from its contract and what was measured of it.
+"""Write one page per query strategy from its contract and the measured results.
 
-Sources: the contracts, `methods.md`, the scores of the benchmark (`studies/benchmark.parquet`), the
-cost of a selection (`studies/costs.csv`), tables of other pages in `studies/`, and `gallery.toml`,
-which states when each strategy helps and when it does not.
+Sources: the contracts, the scores of the benchmark (`studies/benchmark.parquet`), the cost of a
+selection (`studies/costs.csv`), tables of other pages in `studies/`, and `algorithms.toml`, which
+states what each strategy does, when it helps and when it does not.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def write_gallery(folder: Path) -> None:
 
 def read_facts() -> Facts:
     """Read everything once."""
-    words = tomllib.loads((HERE / "gallery.toml").read_text(encoding="utf-8"))
+    words = tomllib.loads((HERE / "algorithms.toml").read_text(encoding="utf-8"))
     scores = pd.read_parquet(STUDIES / "benchmark.parquet")
     scores["strategy"] = [plain_name(strategy) for strategy in scores["strategy"]]
     lines = {}
@@ -147,7 +147,7 @@ def read_facts() -> Facts:
         classes = count_classes(str(task))
         lines[str(task)] = task_lines(scores[scores["task"] == task], REFERENCE, classes)
     return Facts(
-        about=read_methods(),
+        about={name: facts["summary"] for name, facts in words.items()},
         words=words,
         scores=scores,
         lines=lines,
@@ -170,13 +170,6 @@ def count_classes(task: str) -> int:
     from fallow.data import CATALOGUE
 
     return CATALOGUE[RECIPES[task].data].classes
-
-
-def read_methods() -> dict[str, str]:
-    """Name -> what it does, from `methods.md`."""
-    text = (HERE / "methods.md").read_text(encoding="utf-8")
-    found = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", text, re.MULTILINE)
-    return {name: about.strip() for name, about in found}
 
 
 def read_costs() -> dict[str, dict[str, str]]:
@@ -283,10 +276,10 @@ def picture(name: str, facts: Facts) -> list[str]:
         return [_raw(drawn), _caption(f"{about} Bands: one standard deviation. {source}")]
     lines = many_lines(name, facts)
     if lines:
-        about = f"Final accuracy of {name} minus that of random rows, ten seeds, 95 % intervals."
-        drawn = draw_differences(lines, "points above random rows", about)
+        about = f"Final accuracy of {name} minus random sampling, ten seeds, 95 % intervals."
+        drawn = draw_differences(lines, "points above random sampling", about)
         return [_raw(drawn), _caption(f"{about} {SOURCE_OF_MANY}")]
-    return ["There is no picture: no learning curve of it was kept."]
+    return ["There is no figure: no learning curve was recorded."]
 
 
 def benchmark_curve(task: pd.DataFrame, name: str) -> Curve:
@@ -338,7 +331,7 @@ def when(name: str, facts: Facts) -> list[str]:
     """When it helps and when not, in words."""
     words = facts.words.get(name)
     if words is None:
-        return ["Nobody has written down yet when it helps: look at what was measured."]
+        return []
     return [
         _heading("When it helps"),
         _rst(words["helps"]),
@@ -371,19 +364,19 @@ def measured(name: str, facts: Facts) -> list[str]:
     for setting, rows in facts.many.items():
         if row in rows:
             many.append([setting, _interval(rows[row]), word_of(rows[row])])
-    parts = [_heading("What was measured")]
+    parts = [_heading("Results")]
     if few:
         parts += [
-            "From 2 to 200 labels a class, nothing labeled before; area under the curve minus that of "
-            "random rows, in points; heads in closed form where nothing else is said. Five seeds are "
-            "directions: no exact test over them can reach 5 % (:doc:`/results`):",
-            _table(("task", "minus random [95 %]", "", "seeds"), few),
+            "Few labels: 2 to 200 labels per class, without an initial labeled set. The values are "
+            "points of area under the learning curve above random sampling, with 95 % intervals. "
+            "The training algorithm is the closed form unless stated (:doc:`/results`).",
+            _table(("task", "above random [95 %]", "", "seeds"), few),
         ]
     if many:
         parts += [
-            "From 10 to 25 % of the labels; final accuracy minus that of random rows, in points, ten "
-            "seeds, trained by FedAvg (:doc:`/results`):",
-            _table(("setting", "minus random [95 %]", ""), many),
+            "Many labels: 10 to 25 % of the labels, FedAvg, ten seeds. The values are points of final "
+            "accuracy above random sampling (:doc:`/results`).",
+            _table(("setting", "above random [95 %]", ""), many),
         ]
     if name in FROM_TABLES and not (few or many):
         parts.append(
@@ -392,9 +385,9 @@ def measured(name: str, facts: Facts) -> list[str]:
     elif name in ELSEWHERE:
         parts.append(f"Its tables: ``studies/{ELSEWHERE[name]}.md``.")
     elif name == REFERENCE:
-        parts.append("It is what the others are compared with.")
+        parts.append("Random sampling is the reference of all comparisons.")
     elif not (few or many):
-        parts.append("There are no measurements of it.")
+        parts.append("It was not measured.")
     return parts
 
 
@@ -410,14 +403,14 @@ def word_of(interval: tuple[float, float, float]) -> str:
     """What an interval says of the difference.
 
     >>> word_of((1.0, 0.2, 1.8)), word_of((0.1, -0.5, 0.7)), word_of((-1.0, -1.8, -0.2))
-    ('above', 'cannot be told apart', 'below')
+    ('above', 'not significant', 'below')
     """
     _, low, high = interval
     if low > 0:
         return "above"
     if high < 0:
         return "below"
-    return "cannot be told apart"
+    return "not significant"
 
 
 def many_lines(name: str, facts: Facts) -> list[Difference]:
@@ -432,18 +425,18 @@ def many_lines(name: str, facts: Facts) -> list[Difference]:
 
 def costs(name: str, facts: Facts) -> list[str]:
     """Exchanges and bytes of one selection."""
-    parts = [_heading("What a selection costs")]
+    parts = [_heading("Cost of one selection")]
     cost = facts.costs.get(name)
     if cost is None:
-        parts.append("This was not measured; ``python scripts/measure_costs.py`` does it.")
+        parts.append("It was not measured (``python scripts/measure_costs.py``).")
         return parts
     exchanges = int(cost["exchanges"])
     noun = "exchange" if exchanges == 1 else "exchanges"
     parts.append(
-        f"{exchanges} {noun} with the sites, and for each site {_bytes(cost['up'])} up and "
-        f"{_bytes(cost['down'])} down, beside what training sends. Measured in a simulation of ten "
-        f"sites on {cost['world']} by ``python scripts/measure_costs.py``; where a model chooses, it "
-        "is sent along, and with heads in closed form features are longer."
+        f"{exchanges} {noun} with the sites. Each site sends {_bytes(cost['up'])} and receives "
+        f"{_bytes(cost['down'])}, in addition to training. Measured in a simulation of ten sites on "
+        f"{cost['world']} with ``python scripts/measure_costs.py``. The bytes include models that the "
+        "strategy reads, and grow with the number of features."
     )
     return parts
 
@@ -455,28 +448,28 @@ def reveals(contract: Contract) -> list[str]:
         for verb, what in words.items():
             rows.append([f"``{verb}``", SEES[operation], _rst(what)])
     parts = [
-        _heading("What it reveals"),
-        _table(("verb", "the coordinator sees", "what"), rows),
+        _heading("Disclosures"),
+        _table(("client function", "the coordinator sees", "what it reveals"), rows),
     ]
     if contract.simulator_only:
-        parts.append("It reads hidden labels, so no real site runs it.")
+        parts.append("It reads hidden labels and therefore runs in simulations only.")
         return parts
     noise = (
-        "works behind noise on counts"
+        "supports differential privacy of counts"
         if contract.local_dp
-        else "is refused where noise is asked for"
+        else "does not support differential privacy of counts"
     )
     masks = (
-        "works behind secure sums"
+        "supports secure aggregation"
         if contract.secure_sum
-        else "is refused under secure sums"
+        else "does not support secure aggregation"
     )
     parts.append(
-        f"It {noise} and {masks} (:doc:`/privacy`). Where a site is missing it "
+        f"It {noise} and {masks} (:doc:`/privacy`). If a site is missing, it "
         f"{_rst(missing_words(contract))}."
     )
     if contract.parts_show:
-        parts.append(f"Where sums are not secure, {_rst(contract.parts_show)}.")
+        parts.append(f"Without secure aggregation, {_rst(contract.parts_show)}.")
     return parts
 
 
@@ -489,25 +482,25 @@ def missing_words(contract: Contract) -> str:
 
 
 SEES = {
-    "sum": "totals over sites",
-    "each": "each site's answer",
-    "keep": "a count; the rest stays at the site",
-    "relay": "that it passes from site to site, sealed",
+    "sum": "the aggregate over sites",
+    "each": "each site's reply",
+    "keep": "a count; the result stays at the site",
+    "relay": "sender, receiver and size; the content is encrypted",
 }
 
 
 def use(name: str, cls: type, contract: Contract) -> list[str]:
     """How it is named."""
-    needs = {"local": "the site's own model", "global": "the common model"}
+    needs = {"local": "the local model", "global": "the global model"}
     asked = [needs[model] for model in contract.needs if model in needs]
     looks = (
-        f"It looks at {' and '.join(asked)}."
+        f"It reads the predictions of {' and '.join(asked)}."
         if asked
-        else "It looks at no model's predictions."
+        else "It reads no predictions."
     )
     parts = [
-        _heading("How to use it"),
-        f".. code-block:: python\n\n   fl.run(world, fl.{cls.__name__}())",
+        _heading("Usage"),
+        f".. code-block:: python\n\n   fl.run(federation, fl.{cls.__name__}())",
         f".. code-block:: bash\n\n   fallow compare demo --strategy random,{name}",
         f"{looks} Its settings: :doc:`/reference_pages/names/fallow.{cls.__name__}`.",
     ]
@@ -530,15 +523,15 @@ def index_page(found: Sequence[str], facts: Facts) -> str:
         link = f":doc:`{name}`"
         rows.append([link, _rst(facts.about[name]), shown, exchanges])
     listed = "\n".join(f"   {name}" for name in found)
-    title = "Strategies, one by one"
+    title = "Query strategies"
     intro = (
-        "Which rows are labeled next? A page for each answer: a picture, when it helps, when "
-        "not, what it costs and what it reveals. *Above random* is the difference of the areas under "
-        f"the learning curves on {task_title(FIRST_TASK)}, in points, from 2 to 200 labels a class "
-        "(:doc:`/results`); *exchanges* are those of one selection. "
-        ":doc:`/choosing-a-method` says where to begin."
+        "One page per query strategy (acquisition function): a figure, when it helps and when it "
+        "does not, its cost and its disclosures. *Above random* is the area under the learning curve "
+        f"minus that of random sampling on {task_title(FIRST_TASK)}, in points, from 2 to 200 labels "
+        "per class (:doc:`/results`). *Exchanges* counts those of one selection. "
+        ":doc:`/choose-strategy` says where to begin."
     )
-    heads = ("strategy", "what it chooses", "above random", "exchanges")
+    heads = ("strategy", "what it does", "above random", "exchanges")
     table = _table(heads, rows)
     tree = f".. toctree::\n   :hidden:\n\n{listed}"
     return "\n\n".join([_title(title), intro, table, tree]) + "\n"

@@ -1,46 +1,195 @@
-"""Write the pages of the reference: one for each group of public names, made from `fallow` itself."""
+"""Write the reference pages: public names, algorithms, commands and terms, from their sources."""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import click
+from typer.main import get_command
+
 from fallow._face import METHODS, PARTS
+from fallow.cli.app import app
+from fallow.cli.lists import kinds
+from fallow.core.build import names
+from fallow.core.contract import Contract
+from fallow.core.spelling import spell_class
+from fallow.papers import PAPERS
+
+HERE = Path(__file__).resolve().parent
 
 TITLES = {
-    "fallow.strategies": ("Strategies", "Which rows a site has labeled next."),
-    "fallow.training": ("Training", "How sites train one model for all."),
-    "fallow.training.personal": ("Personal models", "How sites train a model for each."),
-    "fallow.data": ("Data and partitions", "Rows, and how simulations deal them to sites."),
-    "fallow.encoders": ("Encoders", "What rows become before they are learned from."),
-    "fallow.api.models": ("Models", "Networks that come with Fallow."),
+    "fallow.strategies": ("Query strategies", "Select the examples to label next."),
+    "fallow.training": ("Training algorithms", "Train one global model."),
+    "fallow.training.personal": (
+        "Personalized training algorithms",
+        "Train one model per site.",
+    ),
+    "fallow.data": (
+        "Data and partitions",
+        "Load examples and partition them over simulated sites.",
+    ),
+    "fallow.encoders": ("Encoders", "Compute features of examples without labels."),
+    "fallow.api.models": ("Models", "Networks of the package."),
 }
-REST = (
-    "Running, comparing, selecting",
-    "Federations, runs, studies, and what they are told.",
-)
+REST = ("Run, compare, select", "Federated datasets, runs, studies and their settings.")
+
+KINDS = {
+    "strategy": "Query strategies",
+    "training": "Training algorithms (one global model)",
+    "personal": "Personalized training algorithms (one model per site)",
+}
 
 
 def write_reference(folder: Path) -> None:
-    """``index.rst`` and a page for each group; nothing is written where it stands so already."""
+    """Write ``index.rst`` and all reference pages; leave unchanged files alone."""
     folder.mkdir(exist_ok=True)
-    pages = {"running": _page(*REST, [name for names in PARTS.values() for name in names])}
-    for module, names in METHODS.items():
-        title, about = TITLES[module]
-        pages[module.rpartition(".")[2]] = _page(title, about, names)
-    listed = "\n".join(f"   {page}" for page in pages)
+    running = [name for listed in PARTS.values() for name in listed]
+    pages = {"running": _page(*REST, running)}
+    for module, listed in METHODS.items():
+        title, summary = TITLES[module]
+        pages[module.rpartition(".")[2]] = _page(title, summary, listed)
+    entries = "\n".join(f"   {page}" for page in pages)
     pages["index"] = (
-        "Reference\n=========\n\nEvery public name, as ``import fallow as fl`` has it.\n\n"
-        f".. toctree::\n   :maxdepth: 2\n\n{listed}\n"
+        f"{_title('Python API')}\n\nAll public names of ``import fallow as fl``.\n\n"
+        f".. toctree::\n   :maxdepth: 2\n\n{entries}\n"
     )
+    pages["algorithms"] = algorithms_page()
+    pages["commands"] = commands_page()
+    pages["glossary"] = glossary_page()
     for page, text in pages.items():
         file = folder / f"{page}.rst"
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             file.write_text(text, encoding="utf-8")
 
 
-def _page(title: str, about: str, names: tuple[str, ...] | list[str]) -> str:
-    listed = "\n".join(f"   {name}" for name in sorted(names, key=str.lower))
+def _page(title: str, summary: str, listed: Sequence[str]) -> str:
+    entries = "\n".join(f"   {name}" for name in sorted(listed, key=str.lower))
     return (
-        f"{title}\n{'=' * len(title)}\n\n{about}\n\n"
-        f".. currentmodule:: fallow\n\n.. autosummary::\n   :toctree: names\n\n{listed}\n"
+        f"{_title(title)}\n\n{summary}\n\n"
+        f".. currentmodule:: fallow\n\n.. autosummary::\n   :toctree: names\n\n{entries}\n"
     )
+
+
+# -- algorithms
+
+
+def algorithms_page() -> str:
+    """Return a table of each kind of algorithm."""
+    facts = tomllib.loads((HERE / "algorithms.toml").read_text(encoding="utf-8"))
+    parts = [
+        _title("Algorithms"),
+        "All query strategies and training algorithms, with the names that TOML files and "
+        "commands take. *Noise*: supports differential privacy of counts "
+        "(``privacy.epsilon``). *Masks*: supports secure aggregation (``privacy.secure_sum``).",
+    ]
+    for kind, package in kinds().items():
+        rows = []
+        for cls in sorted(names(package).values(), key=spell_class):
+            name = spell_class(cls)
+            rows.append(_describe(name, facts[name]["summary"], cls.contract))
+        parts += [_heading(KINDS[kind]), _table(HEADS, rows)]
+    codes = sorted(code for paper in PAPERS for code in paper.codes)
+    rows = [[f"``{code.word}``", _rst(code.load().contract.title)] for code in codes]
+    parts += [
+        _heading("Public code that differs from its paper"),
+        "These names run what the public code of a paper runs, for reproduction only.",
+        _table(("name", "algorithm"), rows),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+HEADS = ("name", "what it does", "paper", "noise", "masks")
+
+
+def _describe(name: str, summary: str, contract: Contract) -> list[str]:
+    paper = "–"
+    if contract.year:
+        paper = f"{contract.paper} ({contract.year})"
+    flags = [contract.local_dp, contract.secure_sum]
+    supported = ["yes" if flag else "no" for flag in flags]
+    return [f"``{name}``", _rst(summary), _rst(paper), *supported]
+
+
+# -- commands
+
+
+def commands_page() -> str:
+    """Return the commands with their arguments and options."""
+    parts = [
+        _title("Command line"),
+        "``fallow --help`` lists the commands, and ``fallow COMMAND --help`` shows one of them. "
+        "Run ``fallow`` without arguments for next steps.",
+    ]
+    for path, command in walk_commands(get_command(app), "fallow"):
+        parts += [_heading(path), _rst(_paragraphs(command.help or ""))]
+        rows = [_parameter(parameter) for parameter in command.params]
+        if rows:
+            parts.append(_table(("argument or option", "meaning"), rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def walk_commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command that does something, with its words."""
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            if not child.hidden:
+                yield from walk_commands(child, f"{path} {name}")
+    else:
+        yield path, command
+
+
+def _parameter(parameter: click.Parameter) -> list[str]:
+    meaning = " ".join((getattr(parameter, "help", None) or "").split())
+    if isinstance(parameter, click.Argument):
+        return [f"``{parameter.make_metavar(click.Context(click.Command('')))}``", _rst(meaning)]
+    flags = ", ".join(f"``{flag}``" for flag in parameter.opts)
+    return [flags, _rst(meaning)]
+
+
+def _paragraphs(text: str) -> str:
+    """Return the text with one line per paragraph."""
+    blocks = text.replace("\b\n", "").split("\n\n")
+    return "\n\n".join(" ".join(block.split()) for block in blocks)
+
+
+# -- terms
+
+
+def glossary_page() -> str:
+    """Return the terms in alphabetical order."""
+    terms = tomllib.loads((HERE / "terms.toml").read_text(encoding="utf-8"))
+    parts = [
+        _title("Glossary"),
+        "Fallow uses each term in one sense, the standard one where the field has it.",
+    ]
+    for term, meaning in sorted(terms.items(), key=lambda entry: entry[0].lower()):
+        parts.append(f"{term}\n   {_rst(meaning)}")
+    return "\n\n".join(parts) + "\n"
+
+
+# -- pieces of reStructuredText
+
+
+def _title(text: str) -> str:
+    return f"{text}\n{'=' * len(text)}"
+
+
+def _heading(text: str) -> str:
+    return f"{text}\n{'-' * len(text)}"
+
+
+def _rst(text: str) -> str:
+    """Return Markdown of one line as reStructuredText."""
+    escaped = text.replace("*", r"\*").replace("|", r"\|").replace("``", "`")
+    return "``".join(escaped.split("`"))
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [".. list-table::", "   :header-rows: 1", ""]
+    for row in [heads, *rows]:
+        for at, cell in enumerate(row):
+            start = "   * - " if at == 0 else "     - "
+            lines.append(f"{start}{cell}".rstrip())
+    return "\n".join(lines)
