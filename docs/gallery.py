@@ -330,7 +330,7 @@ def task_title(task: str) -> str:
 def when(name: str, facts: Facts) -> list[str]:
     """When it helps and when not, in words."""
     words = facts.words.get(name)
-    if words is None:
+    if words is None or "helps" not in words:
         return []
     return [
         _heading("When it helps"),

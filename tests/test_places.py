@@ -49,6 +49,7 @@ class Kind:
 
 
 CONTRACTS = "tests/contracts/strategies.py"
+SUMMARIES = "docs/algorithms.toml"
 FACE = ("src/fallow/_face.py", "src/fallow/__init__.pyi")
 
 KINDS = (
@@ -56,19 +57,19 @@ KINDS = (
         "query strategy",
         "LCMD",
         ("strategies/lcmd.py", "strategies/__init__.py"),
-        (CONTRACTS, "docs/methods.md", "docs/privacy.md", *FACE),
+        (CONTRACTS, SUMMARIES, "docs/privacy.md", *FACE),
     ),
     Kind(
         "training method",
         "Robust",
         ("training/robust.py", "training/__init__.py"),
-        ("docs/methods.md", "docs/privacy.md", *FACE),
+        (SUMMARIES, "docs/privacy.md", *FACE),
     ),
     Kind(
         "personalised training method",
         "KNNPer",
         ("training/personal/knnper.py", "training/personal/__init__.py"),
-        ("docs/methods.md", "docs/privacy.md", *FACE),
+        (SUMMARIES, "docs/privacy.md", *FACE),
     ),
     Kind(
         "model",
@@ -96,13 +97,13 @@ KINDS = (
         "executor",
         "Stacked",
         ("engine/stacked.py", "engine/executors.py", "engine/__init__.py"),
-        ("docs/glossary.md",),
+        (),
     ),
     Kind(
         "encoder",
         "Identity",
         ("encoders/identity.py", "encoders/__init__.py"),
-        ("docs/encoders.md", *FACE),
+        FACE,
     ),
     Kind(
         "link",
@@ -114,7 +115,7 @@ KINDS = (
             "federation/links/https.py",
             "federation/links/table.py",
         ),
-        ("docs/glossary.md",),
+        (),
         others=("HTTPS",),
     ),
     Kind(

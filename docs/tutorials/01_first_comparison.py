@@ -3,7 +3,7 @@ First comparison in five minutes
 ================================
 
 Compare query strategies on data that are distributed over several sites.  You need an installed Fallow
-(``pip install fallow``) and no data of your own.
+(:doc:`/installing`) and no data of your own.
 
 Active learning selects the examples that an annotator labels next.  In federated learning, the examples
 stay at sites, such as hospitals.  This tutorial simulates ten sites and asks which strategy reaches a
@@ -39,7 +39,7 @@ federation.counts()
 #
 # * ``initial=0.02``: 2 % of the examples are labeled at the start.
 # * ``budget=0.02``: each cycle acquires labels for another 2 %.
-# * ``cycles=4``: train, query and label four times.
+# * ``cycles=3``: query, label and train again three times.
 #
 # The default training algorithm is a closed-form classifier.  It needs no hyperparameters.
 study = fl.compare(
@@ -48,7 +48,7 @@ study = fl.compare(
     seeds=3,
     initial=0.02,
     budget=0.02,
-    cycles=4,
+    cycles=3,
 )
 study.table()
 

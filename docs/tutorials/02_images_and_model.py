@@ -3,7 +3,7 @@ My images and my PyTorch model
 ==============================
 
 Compare query strategies on a folder of images with a network of your own, and predict new images with the
-result.  You need Fallow with Pillow (``pip install fallow pillow``).
+result.  You need an installed Fallow (:doc:`/installing`).
 """
 
 # %%
@@ -48,8 +48,8 @@ federation = fl.Federation(str(scans), fl.Natural())
 federation.counts()
 
 # %%
-# Images are float tensors ``(n, channels, height, width)`` with values from 0 to 1.  Images of different
-# sizes are resized to the most frequent size.
+# Images are float tensors ``(n, channels, height, width)`` with values from -1 (black) to 1 (white).  Images
+# of different sizes are resized to the most frequent size.
 #
 # Start with the default
 # ----------------------
@@ -130,8 +130,9 @@ run
 # Predict and save
 # ----------------
 #
-# ``predict`` returns class names, and ``predict_proba`` probabilities.
-new = torch.from_numpy(images[-5:, None])  # (5, 1, 8, 8)
+# ``predict`` returns class names, and ``predict_proba`` probabilities.  New arrays need the same scale, from
+# -1 to 1.  ``fallow predict`` reads files and scales them for you.
+new = torch.from_numpy(images[-5:, None] * 2 - 1)  # (5, 1, 8, 8)
 print(run.predict(new), digits.target[-5:])
 
 # %%
@@ -148,7 +149,7 @@ weights
 #
 # ``fl.select`` applies a strategy to arrays, without a federation.  It returns positions in the pool.  Use
 # it to try strategies in an existing project.
-x = torch.from_numpy(images[:200, None])
+x = torch.from_numpy(images[:200, None] * 2 - 1)
 y = digits.target[:200]
 selected = fl.select(x[50:], fl.BADGE(), model=trained.model, labeled=(x[:50], y[:50]), n=5)
 selected

@@ -71,8 +71,8 @@ x = digits.x[:200]
 labeled = (x[:50], digits.y[:50])
 selected = fl.select(x[50:], expected_gradient, model=trained.model, labeled=labeled, n=10)
 again = fl.select(x[50:], expected_gradient, model=trained.model, labeled=labeled, n=10)
-assert len(set(selected.indices.tolist())) == 10
-assert selected.indices.tolist() == again.indices.tolist()
+assert len(set(selected.tolist())) == 10
+assert selected.tolist() == again.tolist()
 selected
 
 # %%
@@ -150,7 +150,7 @@ class RareFirst(fl.Strategy):
 
     def count(self, view):
         """Return the labels per class of one site."""
-        return {"labels": view.label_counts.double()}
+        return {"labels": view.counts.double()}
 
     def select(self, view, n, rarity):
         """Select the n examples with the highest expected rarity."""
