@@ -1,6 +1,6 @@
 """Fallow where people already are: trackers of experiments, Hugging Face, notebooks.
 
-Each needs a package that an extra brings, and says which where it is missing: ``docs/integrations.md``.
+Each needs a package that an extra brings, and says which where it is missing: ``docs/tracking.md``.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from fallow.models.base import Shape, row_shape
 from fallow.models.check import check_model, evaluating
 from fallow.models.init import drawing_from
 
-GUIDE = "docs/custom-models.md"
+GUIDE = "docs/train.md"
 REQUIREMENT = (
     "a model takes rows (n, *shape), returns logits (n, classes), and ends in a torch.nn.Linear; "
     f"see {GUIDE}"

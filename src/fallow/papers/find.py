@@ -54,7 +54,7 @@ def find_recipe(
         if name not in RECIPES and Path(name).suffix:
             raise ValueError(
                 f"{name!r} is not a recipe: a file of settings ends in .toml, a table of your own "
-                "in .csv or another ending of docs/own-data.md; 'fallow recipes' lists names"
+                "in .csv or another ending of docs/load-data.md; 'fallow recipes' lists names"
             )
         if name not in RECIPES:
             raise ValueError(

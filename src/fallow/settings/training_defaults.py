@@ -1,6 +1,6 @@
 """Default training configurations, one for each model family and one for regression.
 
-Measured by ``scripts/measure_training_defaults.py``; docs/training-defaults.md has the table.
+Measured by ``scripts/measure_training_defaults.py``; studies/training-defaults.md has the table.
 """
 
 from __future__ import annotations
