@@ -276,7 +276,9 @@ def picture(name: str, facts: Facts) -> list[str]:
         return [_raw(drawn), _caption(f"{about} Bands: one standard deviation. {source}")]
     lines = many_lines(name, facts)
     if lines:
-        about = f"Final accuracy of {name} minus random sampling, ten seeds, 95 % intervals."
+        about = (
+            f"Final accuracy of {name} minus random sampling, ten seeds, 95 % intervals."
+        )
         drawn = draw_differences(lines, "points above random sampling", about)
         return [_raw(drawn), _caption(f"{about} {SOURCE_OF_MANY}")]
     return ["There is no figure: no learning curve was recorded."]

@@ -143,7 +143,10 @@ def walk_commands(command: click.Command, path: str) -> Iterator[tuple[str, clic
 def _parameter(parameter: click.Parameter) -> list[str]:
     meaning = " ".join((getattr(parameter, "help", None) or "").split())
     if isinstance(parameter, click.Argument):
-        return [f"``{parameter.make_metavar(click.Context(click.Command('')))}``", _rst(meaning)]
+        return [
+            f"``{parameter.make_metavar(click.Context(click.Command('')))}``",
+            _rst(meaning),
+        ]
     flags = ", ".join(f"``{flag}``" for flag in parameter.opts)
     return [flags, _rst(meaning)]
 

@@ -2,20 +2,20 @@
 First comparison in five minutes
 ================================
 
-Compare query strategies on data that are distributed over several sites.  You need an installed Fallow
-(:doc:`/installing`) and no data of your own.
+Compare query strategies on data that are distributed over several sites. You need an installed
+Fallow (:doc:`/installing`) and no data of your own.
 
-Active learning selects the examples that an annotator labels next.  In federated learning, the examples
-stay at sites, such as hospitals.  This tutorial simulates ten sites and asks which strategy reaches a
-given accuracy with the fewest labels.
+Active learning selects the examples that an annotator labels next. In federated learning, the
+examples stay at sites, such as hospitals. This tutorial simulates ten sites and asks which strategy
+reaches a given accuracy with the fewest labels.
 """
 
 # %%
 # Load data
 # ---------
 #
-# ``fl.load`` reads a named dataset.  The digits come with Fallow: 1,438 images of 8 x 8 pixels to select
-# from and 359 to test on.
+# ``fl.load`` reads a named dataset. The digits come with Fallow: 1,438 images of 8 x 8 pixels to
+# select from and 359 to test on.
 import fallow as fl
 
 digits = fl.load("digits")
@@ -34,8 +34,8 @@ federation.counts()
 # Compare strategies
 # ------------------
 #
-# ``fl.compare`` takes the federated dataset and a list of strategies.  Every strategy runs with the same
-# seeds, so partition, initial labeled set and test examples are identical.
+# ``fl.compare`` takes the federated dataset and a list of strategies. Every strategy runs with the
+# same seeds, so partition, initial labeled set and test examples are identical.
 #
 # * ``initial=0.02``: 2 % of the examples are labeled at the start.
 # * ``budget=0.02``: each cycle acquires labels for another 2 %.
@@ -56,23 +56,24 @@ study.table()
 # Read the result
 # ---------------
 #
-# The table shows the mean final accuracy and its standard deviation over seeds, and the paired difference
-# from random sampling.  Three seeds are too few for a test.  With seven seeds or more, the column of
-# p values can reach 0.05, after Holm's correction for several comparisons.
+# The table shows the mean final accuracy and its standard deviation over seeds, and the paired
+# difference from random sampling. Three seeds are too few for a test. With seven seeds or more, the
+# column of p values can reach 0.05, after Holm's correction for several comparisons.
 #
 # A learning curve shows the accuracy for every number of labels.  The shaded band is one standard
 # deviation over seeds.
 study.plot()
 
 # %%
-# A strategy with a steeper curve needs fewer labels for the same accuracy.  At the right end the curves
-# meet, because all strategies then have enough labels.
+# A strategy with a steeper curve needs fewer labels for the same accuracy. At the right end the
+# curves meet, because all strategies then have enough labels.
 #
 # Train a network instead
 # -----------------------
 #
-# Name a training algorithm and a model to train a network by federated averaging.  ``lr``, ``epochs``
-# and ``batch_size`` are its hyperparameters, and ``rounds`` the number of communication rounds per cycle.
+# Name a training algorithm and a model to train a network by federated averaging. ``lr``,
+# ``epochs`` and ``batch_size`` are its hyperparameters, and ``rounds`` the number of communication
+# rounds per cycle.
 networks = fl.compare(
     federation,
     ["random", "margin"],
@@ -87,11 +88,12 @@ networks = fl.compare(
 networks.table()
 
 # %%
-# With so few labels and heterogeneous sites, the network is far behind the closed-form classifier.  More
-# rounds reduce the gap.  On these data, the training algorithm matters more than the query strategy.
+# With so few labels and heterogeneous sites, the network is far behind the closed-form classifier.
+# More rounds reduce the gap. On these data, the training algorithm matters more than the query
+# strategy.
 #
-# Strategies can be objects (``fl.Margin()``) or names (``"margin"``).  Settings follow after a colon:
-# ``"ahfal:tau=15"``.
+# Strategies can be objects (``fl.Margin()``) or names (``"margin"``). Settings follow after a
+# colon: ``"ahfal:tau=15"``.
 #
 # Look at one run
 # ---------------
@@ -102,8 +104,8 @@ print(run.predict(digits.x_test[:5]), digits.y_test[:5].numpy())
 run.records[["cycle", "labeled", "accuracy"]]
 
 # %%
-# ``run.revealed`` lists what each site disclosed to the coordinator: the kind of every exchange and its
-# bytes.  Examples never leave a site.
+# ``run.revealed`` lists what each site disclosed to the coordinator: the kind of every exchange and
+# its bytes. Examples never leave a site.
 run.revealed.head()
 
 # %%
@@ -114,7 +116,7 @@ run.revealed.head()
 #
 #    fallow compare demo --strategy random,margin,typical-unsure --seeds 3 --out runs/first
 #
-# The command writes ``runs/first/report.html`` with curves, tests and disclosures.  For a table of your
-# own, write ``fallow compare patients.csv --label outcome --site hospital``.
+# The command writes ``runs/first/report.html`` with curves, tests and disclosures. For a table of
+# your own, write ``fallow compare patients.csv --label outcome --site hospital``.
 #
 # Next: :doc:`/load-data`, :doc:`/choose-strategy`, or :doc:`/three-sites` with annotators.

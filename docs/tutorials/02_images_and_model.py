@@ -2,17 +2,18 @@
 My images and my PyTorch model
 ==============================
 
-Compare query strategies on a folder of images with a network of your own, and predict new images with the
-result.  You need an installed Fallow (:doc:`/installing`).
+Compare query strategies on a folder of images with a network of your own, and predict new images
+with the result. You need an installed Fallow (:doc:`/installing`).
 """
 
 # %%
 # Arrange the images
 # ------------------
 #
-# Fallow reads folders ``site/class/image``.  Each first-level folder is a site, and each second-level folder
-# is a class.  A folder ``unlabeled`` beside the classes holds images without labels.  Here we write 600
-# small images of digits at three clinics.  With images of your own, skip this step.
+# Fallow reads folders ``site/class/image``. Each first-level folder is a site, and each
+# second-level folder is a class. A folder ``unlabeled`` beside the classes holds images without
+# labels. Here we write 600 small images of digits at three clinics. With images of your own, skip
+# this step.
 import tempfile
 from pathlib import Path
 
@@ -32,7 +33,9 @@ clinics = ["north", "south", "west"]
 for number in range(600):
     pixels = (images[number] * 255).astype(np.uint8)
     label = digits.target[number]
-    clinic = clinics[(label // 4 + number % 2) % 3]  # every clinic has its own mix of classes
+    clinic = clinics[
+        (label // 4 + number % 2) % 3
+    ]  # every clinic has its own mix of classes
     place = scans / clinic / str(label)
     place.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(place / f"{number:03d}.png")
@@ -42,14 +45,14 @@ sorted(path.name for path in scans.iterdir())
 # Read them
 # ---------
 #
-# ``fl.Federation`` takes the path of the folder.  ``fl.Natural()`` makes one site per first-level folder.
-# A fifth of the images of each site is set aside for testing.
+# ``fl.Federation`` takes the path of the folder. ``fl.Natural()`` makes one site per first-level
+# folder. A fifth of the images of each site is set aside for testing.
 federation = fl.Federation(str(scans), fl.Natural())
 federation.counts()
 
 # %%
-# Images are float tensors ``(n, channels, height, width)`` with values from -1 (black) to 1 (white).  Images
-# of different sizes are resized to the most frequent size.
+# Images are float tensors ``(n, channels, height, width)`` with values from -1 (black) to 1
+# (white). Images of different sizes are resized to the most frequent size.
 #
 # Start with the default
 # ----------------------
@@ -71,9 +74,9 @@ baseline.table()
 # Define a network
 # ----------------
 #
-# A model is any ``torch.nn.Module`` whose last layer is an ``nn.Linear``.  ``forward`` returns logits without
-# softmax.  Fallow finds the last layer and uses its input as the embedding that BADGE, Core-Set and other
-# strategies read.
+# A model is any ``torch.nn.Module`` whose last layer is an ``nn.Linear``. ``forward`` returns
+# logits without softmax. Fallow finds the last layer and uses its input as the embedding that
+# BADGE, Core-Set and other strategies read.
 class Net(nn.Module):
     """Two convolutions and a linear layer."""
 
@@ -95,8 +98,8 @@ class Net(nn.Module):
 
 
 # %%
-# The parameters ``in_channels`` and ``num_classes`` are filled in from the data.  Give the class, so that
-# each seed starts from new weights:
+# The parameters ``in_channels`` and ``num_classes`` are filled in from the data. Give the class, so
+# that each seed starts from new weights:
 settings = {
     "training": fl.FedAvg(lr=0.1, epochs=5, batch_size=16),
     "model": Net,
@@ -110,27 +113,31 @@ study.table()
 
 # %%
 # If the accuracy is near that of the most frequent class, the network is not trained: increase
-# ``rounds``, ``epochs`` or the learning rate ``lr`` before you compare strategies.  The table says so.
+# ``rounds``, ``epochs`` or the learning rate ``lr`` before you compare strategies. The table says
+# so.
 #
 # Use a pretrained network
 # ------------------------
 #
-# With few labels, a frozen pretrained network is usually better than training from scratch.  Pass it as
-# ``encoder``: its features are computed once, and a closed-form classifier is solved on them.  Any module
-# works.  Here an untrained one stands in for a network that you would load:
+# With few labels, a frozen pretrained network is usually better than training from scratch. Pass it
+# as ``encoder``: its features are computed once, and a closed-form classifier is solved on them.
+# Any module works. Here an untrained one stands in for a network that you would load:
 torch.manual_seed(0)
-frozen = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten())
+frozen = nn.Sequential(
+    nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()
+)
 run = fl.run(federation, "margin", encoder=frozen, initial=0.1, budget=0.05, cycles=2)
 run
 
 # %%
-# Networks of ``timm`` are names: ``encoder="timm:resnet18"`` after ``pip install 'fallow[timm]'``.  The weights
-# must be on the machine, because a study downloads nothing.
+# Networks of ``timm`` are names: ``encoder="timm:resnet18"`` after ``pip install 'fallow[timm]'``.
+# The weights must be on the machine, because a study downloads nothing.
 #
 # Predict and save
 # ----------------
 #
-# ``predict`` returns class names, and ``predict_proba`` probabilities.  New arrays need the same scale, from
+# ``predict`` returns class names, and ``predict_proba`` probabilities. New arrays need the same
+# scale, from
 # -1 to 1.  ``fallow predict`` reads files and scales them for you.
 new = torch.from_numpy(images[-5:, None] * 2 - 1)  # (5, 1, 8, 8)
 print(run.predict(new), digits.target[-5:])
@@ -142,13 +149,14 @@ weights = {name: value.shape for name, value in trained.model.state_dict().items
 weights
 
 # %%
-# The model is an ordinary ``nn.Module``, so ``torch.save(trained.model.state_dict(), ...)`` works too.
+# The model is an ordinary ``nn.Module``, so ``torch.save(trained.model.state_dict(), ...)`` works
+# too.
 #
 # Which examples were selected?
 # -----------------------------
 #
-# ``fl.select`` applies a strategy to arrays, without a federation.  It returns positions in the pool.  Use
-# it to try strategies in an existing project.
+# ``fl.select`` applies a strategy to arrays, without a federation. It returns positions in the
+# pool. Use it to try strategies in an existing project.
 x = torch.from_numpy(images[:200, None] * 2 - 1)
 y = digits.target[:200]
 selected = fl.select(x[50:], fl.BADGE(), model=trained.model, labeled=(x[:50], y[:50]), n=5)

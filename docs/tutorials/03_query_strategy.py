@@ -2,20 +2,21 @@
 My query strategy, with a test and a citation
 =============================================
 
-Write a query strategy, test it on arrays, compare it with others and use it at real sites.  The example is
-*expected gradient length* (Settles, Craven and Ray, 2007): select the examples that would change the model
-most, whatever their label is.
+Write a query strategy, test it on arrays, compare it with others and use it at real sites. The
+example is *expected gradient length* (Settles, Craven and Ray, 2007): select the examples that
+would change the model most, whatever their label is.
 """
 
 # %%
 # A function is a strategy
 # ------------------------
 #
-# A query strategy is a function of a view of one site and the number of examples to select.  It returns
-# positions in the unlabeled pool as a list, a NumPy array or a tensor.  Parameters after ``n`` are settings.
+# A query strategy is a function of a view of one site and the number of examples to select. It
+# returns positions in the unlabeled pool as a list, a NumPy array or a tensor. Parameters after
+# ``n`` are settings.
 #
-# For the last layer, the gradient for label y is the outer product of P - e_y and the embedding z, where P
-# are the class probabilities.  Its expected length is |z| * sum_y P_y |P - e_y|.
+# For the last layer, the gradient for label y is the outer product of P - e_y and the embedding z,
+# where P are the class probabilities. Its expected length is norm(z) * sum_y P_y norm(P - e_y).
 import torch
 
 import fallow as fl
@@ -61,9 +62,9 @@ for label in range(3):
 assert abs(plain - float(gradient_length(p, z))) < 1e-6
 
 # %%
-# Then apply the strategy to arrays.  ``fl.select`` needs no federation: pass the unlabeled pool, the labeled
-# examples and a trained model.  The result must be different positions of the pool, and the same ones each
-# time.
+# Then apply the strategy to arrays. ``fl.select`` needs no federation: pass the unlabeled pool, the
+# labeled examples and a trained model. The result must be different positions of the pool, and the
+# same ones each time.
 digits = fl.load("digits")
 federation = fl.Federation(digits, fl.Dirichlet(alpha=0.3), sites=5)
 trained = fl.run(federation, "random", training="fedavg", model="mlp", rounds=2, cycles=0)
@@ -79,7 +80,8 @@ selected
 # Compare it
 # ----------
 #
-# A function is accepted wherever a name is.  The default training algorithm is a closed-form classifier.
+# A function is accepted wherever a name is. The default training algorithm is a closed-form
+# classifier.
 study = fl.compare(
     federation,
     ["random", "margin", expected_gradient],
@@ -95,9 +97,9 @@ study.table()
 # A class states its source and what it discloses
 # -----------------------------------------------
 #
-# A class that derives from ``fl.Strategy`` can have settings, a citation and a server side.  Its contract
-# declares every client function, how it may be called and what it reveals.  ``keep`` means that the selected
-# examples stay at the site, and the coordinator sees a count.
+# A class that derives from ``fl.Strategy`` can have settings, a citation and a server side. Its
+# contract declares every client function, how it may be called and what it reveals. ``keep`` means
+# that the selected examples stay at the site, and the coordinator sees a count.
 class ExpectedGradient(fl.Strategy):
     """Select the examples with the largest expected gradient of the last layer."""
 
@@ -124,13 +126,15 @@ run
 # Reports cite the paper of every strategy, and list what it disclosed:
 run.revealed
 
+
 # %%
 # Use the information of all sites
 # --------------------------------
 #
-# By default, each site selects on its own.  To use aggregates of all sites, define ``query`` and a second
-# client function, and declare it under ``sum``.  Here sites select more examples of the classes that are
-# rare in the federation.  The coordinator sees the class counts of all sites together.
+# By default, each site selects on its own. To use aggregates of all sites, define ``query`` and a
+# second client function, and declare it under ``sum``. Here sites select more examples of the
+# classes that are rare in the federation. The coordinator sees the class counts of all sites
+# together.
 class RareFirst(fl.Strategy):
     """Prefer examples that are predicted as classes with few labels at all sites."""
 
@@ -171,9 +175,9 @@ fl.run(federation, RareFirst(), initial=0.02, budget=0.02, cycles=1)
 #    fallow compare demo --strategy random,mine:ExpectedGradient:power=2 --seeds 7
 #    fallow benchmark --method mine:ExpectedGradient --task digits --seeds 5
 #
-# At real sites, install it as a package.  Every site then allows the package by name and digest, because no
-# code is transmitted.
+# At real sites, install it as a package. Every site then allows the package by name and digest,
+# because no code is transmitted.
 #
-# To contribute it to Fallow, follow ``CONTRIBUTING.md``.  The contract tests check it with every strategy:
-# selected examples are distinct, the same seed gives the same selection, a permuted pool gives a permuted
-# selection, and hidden labels are never read.
+# To contribute it to Fallow, follow ``CONTRIBUTING.md``. The contract tests check it with every
+# strategy: selected examples are distinct, the same seed gives the same selection, a permuted pool
+# gives a permuted selection, and hidden labels are never read.

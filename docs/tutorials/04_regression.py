@@ -2,16 +2,17 @@
 Regression
 ==========
 
-Predict numbers instead of classes.  Few query strategies improve on random sampling in regression, so this
-tutorial shows how to find out whether one does on your data.
+Predict numbers instead of classes. Few query strategies improve on random sampling in regression,
+so this tutorial shows how to find out whether one does on your data.
 """
 
 # %%
 # Load a table
 # ------------
 #
-# ``fl.from_frame`` reads a DataFrame.  Labels with decimals make a regression.  The labels of the diabetes data
-# of scikit-learn are whole numbers (disease progression after one year), so ``task`` states what they are.
+# ``fl.from_frame`` reads a DataFrame. Labels with decimals make a regression. The labels of the
+# diabetes data of scikit-learn are whole numbers (disease progression after one year), so ``task``
+# states what they are.
 import pandas as pd
 from sklearn.datasets import load_diabetes
 
@@ -28,9 +29,9 @@ print(data.task, len(data.x), "examples to select from,", len(data.x_test), "to 
 # Sites that differ
 # -----------------
 #
-# ``fl.Natural()`` uses the column of sites.  The clinics differ in age, so their data are not identically
-# distributed (feature heterogeneity).  For a dataset without sites, ``fl.TargetDirichlet`` simulates sites
-# with different ranges of the target.
+# ``fl.Natural()`` uses the column of sites. The clinics differ in age, so their data are not
+# identically distributed (feature heterogeneity). For a dataset without sites,
+# ``fl.TargetDirichlet`` simulates sites with different ranges of the target.
 federation = fl.Federation(data, fl.Natural())
 federation.sizes()
 
@@ -38,11 +39,12 @@ federation.sizes()
 # Compare strategies
 # ------------------
 #
-# Strategies such as margin and entropy need classes and are refused here.  These work for regression:
-# ``random``, ``badge``, ``core-set``, ``lcmd``, ``bait``, ``acs-fw``, ``logo``, ``fale`` and ``pivotal``.
+# Strategies such as margin and entropy need classes and are refused here. These work for
+# regression: ``random``, ``badge``, ``core-set``, ``lcmd``, ``bait``, ``acs-fw``, ``logo``,
+# ``fale`` and ``pivotal``.
 #
-# The default training algorithm is a closed-form regressor (ridge regression) on random Fourier features.
-# For a table with few columns, few features are enough.
+# The default training algorithm is a closed-form regressor (ridge regression) on random Fourier
+# features. For a table with few columns, few features are enough.
 study = fl.compare(
     federation,
     ["random", "badge", "core-set"],
@@ -55,20 +57,21 @@ study = fl.compare(
 study.table()
 
 # %%
-# Scores are mean squared errors in units of the variance of the training targets.  An error of 1 is that
-# of always predicting the mean, and lower is better.  Columns and targets are standardized with aggregates
-# of all sites, so no site needs to disclose its values.
+# Scores are mean squared errors in units of the variance of the training targets. An error of 1 is
+# that of always predicting the mean, and lower is better. Columns and targets are standardized with
+# aggregates of all sites, so no site needs to disclose its values.
 study.plot()
 
 # %%
-# If no curve is clearly below that of random sampling, use random sampling: its labels are also a random
-# sample that you can test on.
+# If no curve is clearly below that of random sampling, use random sampling: its labels are also a
+# random sample that you can test on.
 #
 # The training algorithm matters
 # ------------------------------
 #
-# Compare a linear model with the nonlinear one before you compare strategies.  ``encoder="identity"`` uses
-# the columns themselves.  A strategy takes settings of its own after ``@``.
+# Compare a linear model with the nonlinear one before you compare strategies.
+# ``encoder="identity"`` uses the columns themselves. A strategy takes settings of its own after
+# ``@``.
 trainers = fl.compare(
     federation,
     ["random@encoder=identity", "random@encoder=fourier:features=128"],
@@ -86,9 +89,9 @@ trainers.table()
 # Select the whole budget at once
 # -------------------------------
 #
-# ``pivotal`` and ``fale`` choose by leverage, before any label is known.  They are made for linear models and
-# use weighted least squares at the server.  Use them if you have a fixed number of labels and one
-# opportunity to acquire them.
+# ``pivotal`` and ``fale`` choose by leverage, before any label is known. They are made for linear
+# models and use weighted least squares at the server. Use them if you have a fixed number of labels
+# and one opportunity to acquire them.
 one_pass = fl.compare(
     federation,
     ["random", "pivotal"],
@@ -102,8 +105,8 @@ one_pass = fl.compare(
 one_pass.table()
 
 # %%
-# Here ``budget=20`` is a number of labels per site and cycle.  In nine larger tables, ``pivotal`` was
-# better than random sampling in 48 of 90 cells and worse in none (:doc:`/results`).
+# Here ``budget=20`` is a number of labels per site and cycle. In nine larger tables, ``pivotal``
+# was better than random sampling in 48 of 90 cells and worse in none (:doc:`/results`).
 #
 # Predict and measure
 # -------------------
@@ -118,7 +121,9 @@ predicted[:5].round(1)
 from sklearn.metrics import mean_absolute_error, r2_score
 
 truth = data.y_test.numpy().ravel()
-print(f"R2 {r2_score(truth, predicted):.2f}, MAE {mean_absolute_error(truth, predicted):.1f}")
+print(
+    f"R2 {r2_score(truth, predicted):.2f}, MAE {mean_absolute_error(truth, predicted):.1f}"
+)
 
 # %%
 # Forecast the learning curve
@@ -131,7 +136,8 @@ print(*study.forecast("random").sentences(100), sep="\n")
 # Scikit-learn interface
 # ----------------------
 #
-# ``fl.FederatedRegressor`` is an estimator with ``fit`` and ``predict``, for pipelines and cross-validation.
+# ``fl.FederatedRegressor`` is an estimator with ``fit`` and ``predict``, for pipelines and
+# cross-validation.
 features = frame.drop(columns=["target", "clinic"]).to_numpy()
 estimator = fl.FederatedRegressor()
 estimator.fit(features, frame["target"].to_numpy(), sites=frame["clinic"].to_numpy())

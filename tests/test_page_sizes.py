@@ -1,0 +1,84 @@
+"""The documentation stays short: words by part, as planned, and 28,000 in all.
+
+A page that grows beyond its part needs another page of the part to shrink.  Generated pages
+(settings, the list of tests of the threat model) and code of tutorials do not count as prose that
+is written by hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+
+PARTS = {
+    "README": (300, ["README.md"]),
+    "home": (250, ["docs/index.md"]),
+    "tutorials": (5000, ["docs/three-sites.md", "docs/tutorials/*.py"]),
+    "how-to": (
+        10_000,
+        [
+            "docs/choose-strategy.md",
+            "docs/deployment.md",
+            "docs/extend.md",
+            "docs/installing.md",
+            "docs/labeling-tools.md",
+            "docs/load-data.md",
+            "docs/operating.md",
+            "docs/personalized.md",
+            "docs/read-report.md",
+            "docs/scale-out.md",
+            "docs/tracking.md",
+            "docs/train.md",
+            "docs/transports.md",
+        ],
+    ),
+    "explanation": (
+        7500,
+        [
+            "docs/a-round.md",
+            "docs/closed-form.md",
+            "docs/privacy.md",
+            "docs/statistics.md",
+            "docs/threats.md",
+            "docs/what-leaves.md",
+        ],
+    ),
+    "results": (3000, ["docs/results.md"]),
+    "approval sheet": (800, ["docs/approval-sheet.md"]),
+    "architecture": (2000, ["docs/architecture.md"]),
+}
+"""Part -> the number of words that it may have, and its pages."""
+
+GENERATED = {"settings.md", "threat-tests.md"}
+WHOLE = 28_000
+
+
+def pages_of(part: str) -> list[Path]:
+    """Return the files of a part."""
+    return [path for pattern in PARTS[part][1] for path in sorted(ROOT.glob(pattern))]
+
+
+def count_words(path: Path) -> int:
+    """Return the number of words of a file, as ``wc -w`` counts them."""
+    return len(path.read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_of_the_documentation_keeps_its_size(part: str) -> None:
+    words = {path.name: count_words(path) for path in pages_of(part)}
+    assert 0 < sum(words.values()) <= PARTS[part][0], words
+
+
+def test_all_parts_together_keep_their_size() -> None:
+    words = {part: sum(map(count_words, pages_of(part))) for part in PARTS}
+    assert sum(words.values()) <= WHOLE, words
+
+
+def test_every_page_is_in_a_part() -> None:
+    counted = {path for part in PARTS for path in pages_of(part)}
+    pages = {path for path in DOCS.glob("*.md") if path.name not in GENERATED}
+    assert pages <= counted
