@@ -37,7 +37,7 @@ PARTS = {
         ],
     ),
     "explanation": (
-        7500,
+        7800,
         [
             "docs/a-round.md",
             "docs/closed-form.md",

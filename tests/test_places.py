@@ -114,6 +114,8 @@ KINDS = (
             "network/links.py",
             "federation/links/https.py",
             "federation/links/table.py",
+            "federation/agreement.py",
+            "federation/coordinator/folder.py",
         ),
         (),
         others=("HTTPS",),
