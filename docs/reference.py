@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -62,6 +62,16 @@ def write_reference(folder: Path) -> None:
         file = folder / f"{page}.rst"
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             file.write_text(text, encoding="utf-8")
+    remove_others(folder, pages)
+    public = [*running, *(name for listed in METHODS.values() for name in listed)]
+    remove_others(folder / "names", [f"fallow.{name}" for name in public])
+
+
+def remove_others(folder: Path, stems: Collection[str]) -> None:
+    """Remove pages of names that were renamed since the last build."""
+    for file in folder.glob("*.rst"):
+        if file.stem not in stems:
+            file.unlink()
 
 
 def _page(title: str, summary: str, listed: Sequence[str]) -> str:
