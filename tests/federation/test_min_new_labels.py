@@ -13,7 +13,11 @@ import torch
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import world_of
-from fallow.federation.site.terms import describe_study, list_disclosures
+from fallow.federation.site.terms import (
+    describe_small_budgets,
+    describe_study,
+    list_disclosures,
+)
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -199,3 +203,22 @@ def test_a_study_agreement_has_ten_where_nothing_is_given(tmp_path: Path) -> Non
     assert real.privacy.min_new_labels == 10
     assert recipe.privacy.waits_for == 1
     assert "min_new_labels = 1" in (tmp_path / "study.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("least", "secure", "per_cycle", "budget"),
+    [(10, True, 3, 9), (10, True, 4, None), (10, False, 4, 4), (1, False, 4, None)],
+)
+def test_a_cycle_budget_below_the_minimum_is_stated(
+    least: int, secure: bool, per_cycle: int, budget: int | None, tmp_path: Path
+) -> None:
+    """`fallow coordinate init` prints it."""
+    privacy = Privacy(secure_sum=secure, min_new_labels=least)
+    agreement = study(tmp_path, privacy, per_cycle=per_cycle).agreement
+    lines = describe_small_budgets(agreement)
+    if budget is None:
+        assert lines == []
+    else:
+        (line,) = lines
+        assert f"is {budget} labels of" in line
+        assert f"privacy.min_new_labels = {least}" in line

@@ -77,6 +77,7 @@ def init(
     from fallow.federation.building import with_secure_sums
     from fallow.federation.coordinator.folder import CoordinatorFolder, Server, StudyPlan
     from fallow.federation.schema import schema_of
+    from fallow.federation.site.terms import describe_small_budgets
     from fallow.federation.study_file import SECURE_SUM, names_secure_sum
     from fallow.federation.toml import seconds_of
     from fallow.settings.recipe import with_settings
@@ -143,6 +144,7 @@ def init(
     lines = list(left_out)
     if chosen != written:
         lines.append(SECURE_SUMS)
+    lines += describe_small_budgets(made.agreement)
     lines += after_init(made, called)
     opt.tell(lines, about, quiet=quiet, as_json=as_json)
 

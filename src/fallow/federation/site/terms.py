@@ -191,6 +191,29 @@ def describe_minimum(recipe: Recipe) -> str:
     return f"they change only after {least} new labels {whose} (privacy.min_new_labels)"
 
 
+def describe_small_budgets(agreement: Agreement) -> list[str]:
+    """What follows where the label budget of a cycle is below the minimum number of new labels, in a
+    line; none where no statistics wait, or the budget is a share of examples."""
+    recipe = agreement.recipe
+    least = recipe.privacy.waits_for
+    if "contribution" not in build_study(agreement).methods:
+        return []
+    counted = len(agreement.sites) if recipe.privacy.secure_sum else 1
+    whose = "all sites together" if recipe.privacy.secure_sum else "a site"
+    budgets: list[int] = []
+    for share in recipe.purchases[1:]:
+        if isinstance(share, int) and 0 < share * counted < least:
+            budgets.append(share * counted)
+    if not budgets:
+        return []
+    return [
+        f"The label budget of a cycle is {min(budgets)} labels of {whose}, below "
+        f"privacy.min_new_labels = {least}: statistics of labeled examples change only after "
+        f"{least} new labels, so some cycles train with those of the cycle before. Raise per_cycle, "
+        "or agree to a smaller minimum, with which few examples can be told apart."
+    ]
+
+
 def _is_budget_unknown(recipe: Recipe, limit: int | None) -> bool:
     """Whether only the coordinator knows how many labels are asked for."""
     if limit is not None or recipe.budget == "proportional":
