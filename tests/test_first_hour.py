@@ -1,0 +1,234 @@
+"""The first hour of a new user, call by call: data, a model, a strategy, a comparison, what to keep."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import fallow as fl
+
+N_IMAGES = 500
+MOST_FREQUENT = 0.11  # accuracy of predicting the most frequent digit
+
+
+@pytest.fixture(scope="module")
+def images() -> npt.NDArray[np.uint8]:
+    """Digits as a camera has them: (n, 8, 8, 3), channels last."""
+    digits = fl.load("digits")
+    gray = (digits.x[:N_IMAGES, 0].numpy() * 255).clip(0, 255).astype(np.uint8)
+    return np.repeat(gray[..., None], 3, axis=3)
+
+
+@pytest.fixture(scope="module")
+def labels() -> npt.NDArray[np.int64]:
+    y: npt.NDArray[np.int64] = fl.load("digits").y[:N_IMAGES].numpy()
+    return y
+
+
+@pytest.fixture(scope="module")
+def folder(
+    images: npt.NDArray[np.uint8],
+    labels: npt.NDArray[np.int64],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """The same as PNG files in a folder of each class."""
+    folder = tmp_path_factory.mktemp("images") / "digits"
+    for row, (pixels, label) in enumerate(zip(images, labels, strict=True)):
+        place = folder / str(label)
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(place / f"{row:03}.png")
+    return folder
+
+
+def find_accuracy(run: fl.Run) -> float:
+    return float(run.records["accuracy"].iloc[-1])
+
+
+# -- data -----------------------------------------------------------------------------------------
+
+
+def test_folders_of_png_files(folder: Path) -> None:
+    federation = fl.Federation(folder, fl.Dirichlet(alpha=0.3), sites=5)
+    assert len(federation.sizes()) == 5
+    run = fl.run(federation, "margin", budget=10, cycles=1)
+    assert find_accuracy(run) > 5 * MOST_FREQUENT
+
+
+def test_arrays_with_their_channels_last_are_what_they_are_with_channels_first(
+    images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]
+) -> None:
+    with pytest.warns(UserWarning, match=r"read as 3 channels of 8 x 8 .*channels last"):
+        last = fl.from_arrays(images, labels)
+    first = fl.from_arrays(np.moveaxis(images, 3, 1), labels)
+    assert torch.equal(last.x, first.x)
+    runs = [
+        fl.run(fl.Federation(data, sites=5), "margin", cycles=0) for data in (last, first)
+    ]
+    assert find_accuracy(runs[0]) == find_accuracy(runs[1]) > 5 * MOST_FREQUENT
+
+
+# -- a model and a strategy of one's own ----------------------------------------------------------
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()
+        )
+        self.classifier = nn.Linear(8 * 16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.classifier(self.features(x))
+        return logits
+
+
+def prefer_dark(view: Any, n: int) -> npt.NDArray[np.int64]:
+    """A strategy of one's own: the examples with the least ink."""
+    ink = view.rows().flatten(1).sum(1).numpy()
+    darkest: npt.NDArray[np.int64] = np.argsort(ink)[:n]
+    return darkest
+
+
+def test_an_own_network_trains() -> None:
+    federation = fl.Federation("digits", sites=3)
+    network = Network()
+    before = [weight.clone() for weight in network.parameters()]
+    run = fl.run(federation, "badge", model=network, training="fedavg", cycles=1)
+    assert find_accuracy(run) > 2 * MOST_FREQUENT
+    assert isinstance(run.model, Network)
+    for weight, unchanged in zip(network.parameters(), before, strict=True):
+        assert torch.equal(weight, unchanged)
+
+
+def test_an_own_strategy_selects() -> None:
+    run = fl.run(fl.Federation("digits", sites=3), prefer_dark, budget=5, cycles=2)
+    assert len(run.labels) == len(run.labels.drop_duplicates(["site", "row"]))
+    bought = run.labels[run.labels["cycle"] >= 0]
+    assert bought.groupby(["cycle", "site"]).size().tolist() == [5] * 6
+
+
+# -- a comparison, and what to keep of it ---------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def study(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> fl.Study:
+    """Four strategies over five skewed sites, under seven seeds."""
+    federation = fl.Federation(folder, fl.Dirichlet(alpha=0.1), sites=5)
+    out = tmp_path_factory.mktemp("study") / "digits"
+    strategies = ["random", "margin", "typical-unsure", prefer_dark]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return fl.compare(
+            federation,
+            strategies,
+            seeds=7,
+            budget=4,
+            initial=4,
+            cycles=1,
+            encoder="fourier:features=256",
+            out=out,
+        )
+
+
+def test_a_comparison_has_a_table_with_p_values(study: fl.Study) -> None:
+    assert study.failures == ()
+    table = study.table()
+    assert len(table) == 4
+    assert (table["mean"] > 2 * MOST_FREQUENT * 100).all()
+    p = table["p"].dropna()
+    assert len(p) == 3  # each strategy against random
+    assert ((p > 0) & (p <= 1)).all()
+    assert (table["p_holm"].dropna() >= p).all()
+
+
+def test_a_comparison_is_drawn(study: fl.Study, tmp_path: Path) -> None:
+    figure = study.plot()
+    figure.savefig(tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+    page = study.report(tmp_path / "page.html")
+    assert "prefer_dark" in page.read_text(encoding="utf-8")
+
+
+def test_a_comparison_goes_into_a_paper(study: fl.Study) -> None:
+    latex = study.to_latex()
+    assert latex.startswith(r"\begin{table}")
+    assert latex.count(r"\\") >= 5  # a header and four strategies
+    bibtex = study.cite()
+    assert bibtex.startswith("@software{fallow,")
+    assert "@misc{scheffer2001active," in bibtex
+    assert "prefer_dark" in bibtex  # is named as not part of Fallow
+
+
+def test_a_model_is_kept_loaded_and_exported(study: fl.Study, tmp_path: Path) -> None:
+    run = study.run("margin", seed=1)
+    x = np.random.default_rng(1).random((7, 3, 8, 8), dtype=np.float32)
+    probabilities = run.predict_proba(x)
+    assert probabilities.shape == (7, 10)
+    kept = fl.load_model(run.save(tmp_path / "model"))
+    assert np.array_equal(kept.predict_proba(x), probabilities)
+    assert study.folder is not None
+    of_study = fl.load_model(study.folder, strategy="margin", seed=1)
+    assert np.array_equal(of_study.predict_proba(x), probabilities)
+    session = onnxruntime.InferenceSession(run.export(tmp_path / "model.onnx"))
+    (output,) = session.run(None, {"examples": x})
+    assert np.abs(output - probabilities).max() < 1e-5
+
+
+# -- mistakes, and what is said ---------------------------------------------------------------------
+
+
+def select_from_huge_features() -> object:
+    x = np.random.default_rng(1).normal(size=(20, 3)) * 1e200
+    return fl.select(x, fl.LCMD(), n=2)
+
+
+def select_half_precision_that_is_nothing() -> object:
+    outputs = np.full((20, 3), 0.2, np.float16)
+    return fl.select(np.ones((20, 2)), "margin", outputs=outputs, n=2)
+
+
+MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a table for fl.load": (
+        lambda folder: fl.load(folder / "mine.csv"),
+        r"mine\.csv is a table, .* give fl\.from_frame",
+    ),
+    "a folder without a model": (
+        lambda folder: fl.load_model(folder),
+        "give a folder that Run.save wrote",
+    ),
+    "a strange ending": (
+        lambda folder: fl.run("digits", "random", cycles=0).export(folder / "model.bin"),
+        r"model\.bin ends in neither \.onnx nor \.pt2",
+    ),
+    "a folder without images": (
+        lambda folder: fl.Federation(folder),
+        r"holds no images; .* targets\.csv with the columns file and target",
+    ),
+    "features of 1e200": (
+        lambda folder: select_from_huge_features(),
+        r"the features of all 20 rows are .* beyond 1e\+50",
+    ),
+    "outputs that are neither": (
+        lambda folder: select_half_precision_that_is_nothing(),
+        "outputs_are=",
+    ),
+}
+"""A call that looks right, and a part of the sentence that says what to write instead."""
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_answered_with_what_to_write(name: str, tmp_path: Path) -> None:
+    call, sentence = MISTAKES[name]
+    with pytest.raises(ValueError, match=sentence):
+        call(tmp_path)
