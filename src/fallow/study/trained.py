@@ -52,7 +52,7 @@ def read_trained(
 ) -> Trained:
     """Return the model of a run of the study in ``folder``.
 
-    query, seed: by default the study's reference, and its first seed.  site: whose model, where
+    strategy, seed: by default the study's reference, and its first seed.  site: whose model, where
     each site has its own.  policy: by default Fallow's own names alone, because a study may have
     been made by somebody else.
     """
