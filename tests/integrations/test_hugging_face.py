@@ -108,7 +108,7 @@ def test_a_model_of_numbers_and_of_a_fitted_encoder_comes_back(tmp_path: Path) -
 def test_a_model_of_each_site_needs_to_be_told_whose(
     world: fl.Federation, tmp_path: Path
 ) -> None:
-    run = fl.run(world, "random", training="local", **QUICK)
+    run = fl.run(world, "random", **{**QUICK, "training": "local"})
     with pytest.raises(ValueError, match="each site has a model of its own; say site="):
         run.save(tmp_path / "all")
     site = run.sites[0]
