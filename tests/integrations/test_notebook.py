@@ -62,7 +62,7 @@ def test_a_notebook_shows_the_tables_and_the_curves_of_its_study(
     assert len(evaluations) == len(study.records)
     assert "mse" not in evaluations
     assert costs["bytes_up"].tolist() == [
-        study.records.query("query == @query and seed == @seed")["bytes_up"].max()
+        study.records.query("strategy == @strategy and seed == @seed")["bytes_up"].max()
         for strategy, seed in costs.index
     ]
     assert set(revealed["verb"]) == {
