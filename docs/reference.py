@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from typer.main import get_command
 
-from fallow._face import METHODS, PARTS
+from fallow._names import METHODS, PARTS
 from fallow.cli.app import app
 from fallow.cli.lists import kinds
 from fallow.core.build import names

@@ -232,3 +232,93 @@ def test_a_mistake_is_answered_with_what_to_write(name: str, tmp_path: Path) -> 
     call, sentence = MISTAKES[name]
     with pytest.raises(ValueError, match=sentence):
         call(tmp_path)
+
+
+# -- the order of arguments, and the words of other libraries ---------------------------------------
+
+POOL = np.random.default_rng(0).normal(size=(20, 3))
+CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
+    # swapped arguments
+    (
+        lambda: fl.run(fl.Entropy(), "digits"),  # type: ignore[arg-type]
+        {},
+        "the first argument is a strategy; write fl.run(federation, strategy, ...)",
+    ),
+    (
+        lambda: fl.run("entropy", "digits"),
+        {},
+        "the first argument is a strategy; write fl.run(federation, strategy, ...)",
+    ),
+    (
+        lambda: fl.compare(["random", fl.Entropy()], "digits"),  # type: ignore[arg-type]
+        {},
+        "the first argument is a strategy; write fl.compare(federation, strategies, ...)",
+    ),
+    (
+        lambda: fl.select(fl.CoreSet(), POOL, n=2),
+        {},
+        "the first argument is a strategy; write fl.select(pool, strategy, n=...)",
+    ),
+    (
+        lambda: fl.select(POOL, POOL, n=2),
+        {},
+        "the second argument is a pool; write fl.select(pool, strategy, n=...)",
+    ),
+    # arguments that are missing
+    (fl.run, {}, "there is nothing to run; give a federation"),
+    (lambda: fl.select(POOL, "random"), {}, "n is missing; give the number of examples"),
+    (
+        lambda: fl.select(POOL, n=2),
+        {},
+        "there is no strategy; write fl.select(pool, strategy",
+    ),
+    (lambda: fl.select(None, "random", n=2), {}, "the pool is None; give rows, or {'a': "),
+    # keywords of other libraries
+    (
+        fl.Federation,
+        {"dataset": "digits", "n_clients": 5},
+        "fl.Federation has no argument 'n_clients'; did you mean 'sites'?",
+    ),
+    (
+        fl.Federation,
+        {"dataset": "digits", "partitions": 5},
+        "fl.Federation has no argument 'partitions'; did you mean 'partition'?",
+    ),
+    (
+        fl.select,
+        {"pool": POOL, "strategy": "random", "n_instances": 2},
+        "fl.select has no argument 'n_instances'; did you mean 'n'?",
+    ),
+    (
+        fl.select,
+        {"pool": POOL, "query_strategy": "random", "n": 2},
+        "fl.select has no argument 'query_strategy'; did you mean 'strategy'?",
+    ),
+    (
+        fl.run,
+        {"federation": "digits", "learning_rate": 0.1},
+        "learning_rate is not a setting; did you mean 'lr'?",
+    ),
+    (
+        fl.run,
+        {"federation": "digits", "num_rounds": 3},
+        "num_rounds is not a setting; did you mean 'rounds'?",
+    ),
+    (
+        fl.compare,
+        {"federation": "digits", "strategies": ["random"], "n_clients": 3},
+        "n_clients is not a setting; did you mean 'sites'?",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "arguments", "sentence"), CALLS)
+def test_a_mistake_is_answered_in_one_sentence(
+    call: Callable[..., Any], arguments: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError) as error:
+        call(**arguments)
+    message = str(error.value)
+    assert message.startswith(sentence)
+    assert "\n" not in message
+    assert len(message) < 300

@@ -50,7 +50,7 @@ class Kind:
 
 CONTRACTS = "tests/contracts/strategies.py"
 SUMMARIES = "docs/algorithms.toml"
-FACE = ("src/fallow/_face.py", "src/fallow/__init__.pyi")
+FACE = ("src/fallow/_names.py", "src/fallow/__init__.pyi")
 
 KINDS = (
     Kind(

@@ -88,7 +88,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_public_name_has_its_page(site: Path) -> None:
-    from fallow._face import WHERE
+    from fallow._names import WHERE
 
     pages = {path.stem for path in (site / "reference_pages" / "names").glob("*.html")}
     assert pages == {f"fallow.{name}" for name in WHERE}

@@ -9,6 +9,9 @@
 Objects, names ("ahfal:tau=15") and TOML mean the same everywhere.  ``help(fl.NAME)`` shows shapes,
 units, errors, the source and an example.
 
+Namespaces
+    strategies, training, partitions, encoders    the classes below, by kind
+
 Rows
     load                 a data set by its name
     from_arrays          a data set from arrays, tensors or lists
@@ -128,8 +131,8 @@ scikit-learn
 
 from __future__ import annotations
 
-from fallow._face import WHERE
-from fallow._face import __dir__ as __dir__
-from fallow._face import __getattr__ as __getattr__
+from fallow._names import WHERE
+from fallow._names import __dir__ as __dir__
+from fallow._names import __getattr__ as __getattr__
 
 __all__ = ["__version__", *WHERE]

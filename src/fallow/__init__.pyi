@@ -1,5 +1,8 @@
-"""Where each public name lives, for type checkers and editors; `fallow._face` for Python."""
+"""Where each public name lives, for type checkers and editors; `fallow._names` for Python."""
 
+from fallow import encoders as encoders
+from fallow import strategies as strategies
+from fallow import training as training
 from fallow._version import __version__ as __version__
 from fallow.api.adapters import PoolStrategy as PoolStrategy
 from fallow.api.datasets import from_arrays as from_arrays
@@ -49,6 +52,7 @@ from fallow.data import Patho as Patho
 from fallow.data import Shards as Shards
 from fallow.data import TargetDirichlet as TargetDirichlet
 from fallow.data.own.frame import from_frame as from_frame
+from fallow.data.partition import partitions as partitions
 from fallow.encoders import ONNX as ONNX
 from fallow.encoders import Convolution as Convolution
 from fallow.encoders import EfficientNetLite0 as EfficientNetLite0

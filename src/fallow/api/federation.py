@@ -12,6 +12,7 @@ from fallow.api.datasets import open_path
 from fallow.api.objects import Collected, plain
 from fallow.core.build import build
 from fallow.core.own import lend
+from fallow.core.terms import list_keywords, refuse_keywords
 from fallow.data import Dataset, partition_report
 from fallow.data.partition import partitions
 from fallow.experiment.rows import split_rows
@@ -51,7 +52,9 @@ class Federation:
         dataset: Dataset | str | Path,
         partition: object = None,  # an object, a class or its name, as `Spec.of` takes them
         sites: int | None = None,
+        **unknown: Any,
     ) -> None:
+        refuse_keywords("fl.Federation", unknown, list_keywords(Federation))
         found = dataset
         if isinstance(found, str | Path):
             found = open_path(Path(found))

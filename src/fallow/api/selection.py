@@ -34,6 +34,7 @@ from fallow.core.disclosure import Disclosure
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods
 from fallow.core.own import lend
+from fallow.core.terms import list_keywords, refuse_keywords
 from fallow.core.types import SiteId, State
 from fallow.core.view import Rows
 from fallow.data.own.pixels import Channels, describe_move, has_channels_last
@@ -124,10 +125,10 @@ class Selection:
 
 
 def select(
-    pool: Any,
+    pool: Any = None,
     strategy: Any = None,
     *,
-    n: int | Mapping[Any, int],
+    n: int | Mapping[Any, int] | None = None,
     labeled: tuple[Any, Any] | None = None,
     model: Any = None,
     outputs: Any = None,
@@ -142,6 +143,7 @@ def select(
     site: str = "site-0",
     training: Any = None,
     details: bool = False,
+    **unknown: Any,
 ) -> Any:
     """Choose ``n`` rows of a pool, or ``n`` at every site of a federation.
 
@@ -171,9 +173,14 @@ def select(
     ... )
     array([1, 2])
     """
+    refuse_keywords("fl.select", unknown, list_keywords(select))
     seed = _whole(seed, "seed")
     cycle = _whole(cycle, "cycle")
     _check_pool_and_strategy(pool, strategy)
+    if n is None:
+        raise ValueError(
+            "n is missing; give the number of examples to select, such as n=10"
+        )
     if isinstance(pool, Mapping):
         alone = {
             "labeled": labeled,

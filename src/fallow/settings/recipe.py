@@ -15,6 +15,7 @@ from fallow.core.contract import Contract
 from fallow.core.kinds import describe_wrong_value, refuse_truth
 from fallow.core.names import BUILT_IN, OWN, NamePolicy
 from fallow.core.own import own_class
+from fallow.core.terms import suggest_keyword
 from fallow.core.training_config import (
     KEYWORDS,
     Optimizer,
@@ -662,7 +663,9 @@ def _merge_settings(
     known = [field.name for field in fields(kind)]
     for key, value in settings.items():
         if key not in known:
-            raise ValueError(f"{where}{key} is not a setting{nearest(key, known)}")
+            keywords = () if where else tuple(KEYWORDS)
+            hint = suggest_keyword(key, [*known, *keywords])
+            raise ValueError(f"{where}{key} is not a setting{hint}")
         merged[key] = _merge_value(
             old=merged.get(key),
             value=value,

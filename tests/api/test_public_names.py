@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 import fallow as fl
-import fallow._face as face
+import fallow._names as public
 from fallow import models, strategies, training
 from fallow.core.build import names
 from fallow.data.partition import partitions
 from fallow.training import personal
 
 SOURCE = Path(fl.__file__).parent
-PUBLIC = sorted(face.WHERE)
+PUBLIC = sorted(public.WHERE)
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -28,7 +28,6 @@ def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
     found = getattr(fl, name)
     assert found.__name__ == name
     assert inspect.getdoc(found)
-    assert name in dir(fl)
     assert name in vars(fl)["__all__"]
 
 
@@ -49,6 +48,35 @@ def test_a_misspelt_name_is_answered_with_the_one_that_was_meant(
         getattr(fl, typed)
 
 
+@pytest.mark.parametrize(("term", "meant"), public.TERMS.items())
+def test_a_term_of_the_field_is_answered_with_the_name_here(term: str, meant: str) -> None:
+    with pytest.raises(AttributeError, match=f"; did you mean {re.escape(meant)}"):
+        getattr(fl, term)
+    found: object = fl
+    for name in meant.partition("(")[0].split(".")[1:]:
+        found = getattr(found, name)
+    assert callable(found) or inspect.ismodule(found)
+
+
+def test_completion_lists_functions_thirty_classes_and_the_namespaces() -> None:
+    listed = dir(fl)
+    assert not [name for name in listed if name.startswith("_")]
+    assert len(public.LISTED) == 30
+    assert {*public.LISTED, *public.NAMESPACES, "run", "compare", "select"} <= set(listed)
+    for name in listed:
+        assert getattr(fl, name) is not None
+
+
+@pytest.mark.parametrize("namespace", sorted(public.NAMESPACES))
+def test_a_namespace_holds_the_classes_of_its_kind_alone(namespace: str) -> None:
+    module = getattr(fl, namespace)
+    assert module.__name__ == public.NAMESPACES[namespace]
+    of_module = [name for name in module.__all__ if name in public.WHERE]
+    assert of_module
+    for name in of_module:
+        assert getattr(module, name) is getattr(fl, name)
+
+
 def test_type_checkers_see_the_names_that_python_sees() -> None:
     tree = ast.parse((SOURCE / "__init__.pyi").read_text(encoding="utf-8"))
     seen = {
@@ -58,7 +86,9 @@ def test_type_checkers_see_the_names_that_python_sees() -> None:
         for alias in node.names
     }
     assert seen.pop("__version__") == "fallow._version"
-    assert seen == face.WHERE
+    for namespace, module in public.NAMESPACES.items():
+        assert f"{seen.pop(namespace)}.{namespace}" == module
+    assert seen == public.WHERE
 
 
 def test_the_table_of_contents_in_the_docstring_names_everything() -> None:

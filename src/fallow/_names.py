@@ -1,0 +1,246 @@
+"""Where the public names live: each is imported when it is first used."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+METHODS = {
+    "fallow.strategies": (
+        "ACSFW",
+        "AHFAL",
+        "BADGE",
+        "BAIT",
+        "BALD",
+        "Chooser",
+        "Complementary",
+        "CoreSet",
+        "Coverage",
+        "DropQuery",
+        "Ensemble",
+        "Entropy",
+        "FALE",
+        "FEAL",
+        "FairFAL",
+        "Fisher",
+        "IFAL",
+        "KSAS",
+        "LCMD",
+        "LeastConfidence",
+        "LoGo",
+        "Margin",
+        "MaxHerding",
+        "NoiseStability",
+        "OracleHistogram",
+        "Pivotal",
+        "Prices",
+        "ProbCover",
+        "Random",
+        "Typical",
+        "TypicalUnsure",
+        "Typicality",
+        "UncertaintyHerding",
+    ),
+    "fallow.training": (
+        "ClosedForm",
+        "Evidential",
+        "FedAvg",
+        "FedProx",
+        "KCFU",
+        "MaskedSolve",
+        "Robust",
+        "ServerSolve",
+    ),
+    "fallow.training.personal": (
+        "APFL",
+        "ClosedFormHeads",
+        "DPFL",
+        "Ditto",
+        "FedAvgFT",
+        "FedAvgPost",
+        "FedProxFT",
+        "FedRep",
+        "KNNPer",
+        "Local",
+        "PFedGraph",
+        "PerFedAvg",
+    ),
+    "fallow.data": (
+        "ClassWindows",
+        "Counts",
+        "Dataset",
+        "Dirichlet",
+        "ExactDirichlet",
+        "FedMADirichlet",
+        "IID",
+        "LongTail",
+        "Natural",
+        "Patho",
+        "Shards",
+        "TargetDirichlet",
+    ),
+    "fallow.encoders": (
+        "Convolution",
+        "EfficientNetLite0",
+        "Fourier",
+        "Identity",
+        "ONNX",
+        "OpenCLIP",
+        "SentenceTransformers",
+        "TabPFN",
+        "Timm",
+    ),
+    "fallow.api.models": (
+        "CNN4",
+        "DigitsCNN",
+        "LeNet",
+        "LeNetFEMNIST",
+        "Linear",
+        "MLP",
+        "MobileNetV2",
+        "ResNet8",
+    ),
+}
+PARTS = {
+    "fallow.api.datasets": ("from_arrays", "load"),
+    "fallow.api.federation": ("Federation",),
+    "fallow.api.runs": ("Run", "run"),
+    "fallow.api.saved_model": ("LoadedModel", "load_model"),
+    "fallow.api.selection": ("Selection", "Site", "select"),
+    "fallow.data.own.frame": ("from_frame",),
+    "fallow.api.studies": ("Study", "compare", "read_study", "write_report"),
+    "fallow.api.adapters": ("PoolStrategy",),
+    "fallow.api.estimators": ("FederatedClassifier", "FederatedRegressor"),
+    "fallow.api.strategy": ("Strategy", "Training"),
+    "fallow.core.contract": ("Contract",),
+    "fallow.core.view": ("Picks", "Release", "View"),
+    "fallow.encoders.sentence_transformers": ("texts_to_rows",),
+    "fallow.core.training_config": (
+        "Optimizer",
+        "TrainingConfig",
+        "Schedule",
+        "TrainingStage",
+    ),
+    "fallow.privacy": ("Privacy",),
+    "fallow.settings.recipe": ("Recipe",),
+    "fallow.settings.spec": ("Spec",),
+}
+
+WHERE = {
+    name: module
+    for group in (METHODS, PARTS)
+    for module, names in group.items()
+    for name in names
+}
+"""Public name -> the module that has it."""
+
+
+NAMESPACES = {
+    "encoders": "fallow.encoders",
+    "partitions": "fallow.data.partition.partitions",
+    "strategies": "fallow.strategies",
+    "training": "fallow.training",
+}
+"""Namespace -> the package or module that it is."""
+
+LISTED = (
+    "AHFAL",
+    "BADGE",
+    "ClosedForm",
+    "CoreSet",
+    "Dataset",
+    "Dirichlet",
+    "Ditto",
+    "Entropy",
+    "FALE",
+    "FedAvg",
+    "FedProx",
+    "Federation",
+    "FederatedClassifier",
+    "FederatedRegressor",
+    "Fourier",
+    "IID",
+    "LeastConfidence",
+    "Linear",
+    "MLP",
+    "Margin",
+    "Natural",
+    "PoolStrategy",
+    "Privacy",
+    "Random",
+    "Run",
+    "Site",
+    "Strategy",
+    "Study",
+    "Training",
+    "TypicalUnsure",
+)
+"""The classes that completion offers at the top; the others are in the namespaces."""
+
+TERMS = {
+    "Aggregator": "fl.FedAvg",
+    "Client": "fl.Site",
+    "DataLoader": "fl.load",
+    "FedAL": "fl.run",
+    "Learner": "fl.run",
+    "Model": "fl.MLP",
+    "NonIID": "fl.Dirichlet",
+    "Partitioner": "fl.Dirichlet",
+    "PoolBasedStrategy": "fl.PoolStrategy",
+    "Query": "fl.Strategy",
+    "QueryStrategy": "fl.Strategy",
+    "Sampler": "fl.Strategy",
+    "Server": "fl.run",
+    "Simulation": "fl.run",
+    "clients": "fl.Federation(dataset, partition, sites=10)",
+    "evaluate": "fl.run",
+    "fit": "fl.run",
+    "load_dataset": "fl.load",
+    "plot": "fl.Study.plot",
+    "query": "fl.select",
+    "queries": "fl.strategies",
+    "simulate": "fl.run",
+    "start_simulation": "fl.run",
+    "teach": "fl.run",
+    "train": "fl.run",
+    "train_test_split": "fl.from_arrays",
+}
+"""A term of the field or of another library -> what to write here."""
+
+
+def __getattr__(name: str) -> Any:
+    """A public name of `fallow`, imported when it is first used."""
+    if name in NAMESPACES:
+        value = import_module(NAMESPACES[name])
+    else:
+        # The version is read from the installed package, which takes longer than all else here.
+        module = "fallow._version" if name == "__version__" else WHERE.get(name)
+        if module is None:
+            raise AttributeError(f"module 'fallow' has no attribute {name!r}{_hint(name)}")
+        value = getattr(import_module(module), name)
+    setattr(sys.modules["fallow"], name, value)
+    return value
+
+
+def _hint(name: str) -> str:
+    """The public name that was probably meant; nothing for what Python itself looks for."""
+    if name.startswith("_"):
+        return ""
+    terms = {term.lower(): meant for term, meant in TERMS.items()}
+    meant = TERMS.get(name) or terms.get(name.lower())
+    if meant is not None:
+        return f"; did you mean {meant}?"
+    from difflib import get_close_matches  # slow to import, and seldom needed
+
+    known = {word.lower(): word for word in (*WHERE, *NAMESPACES)}
+    close = get_close_matches(name.lower(), known, n=1, cutoff=0.7)
+    if not close:
+        return "; help(fallow) lists what it has"
+    return f"; did you mean {known[close[0]]!r}?"
+
+
+def __dir__() -> list[str]:
+    """Functions, the classes that are used most, and namespaces."""
+    functions = [name for name in WHERE if name[0].islower()]
+    return sorted({*functions, *LISTED, *NAMESPACES})
