@@ -24,11 +24,11 @@ THEME = "furo" if os.environ.get("FALLOW_SOAK") else "basic"
 SHORTER = {
     "01_first_comparison": {
         "seeds=3": "seeds=2",
-        "cycles=3": "cycles=1",
+        "cycles=3,": "cycles=1,",
         "rounds=5": "rounds=1",
     },
     "02_images_and_model": {'"rounds": 10': '"rounds": 1', "range(600)": "range(300)"},
-    "03_query_strategy": {"seeds=3": "seeds=2", "cycles=3": "cycles=1"},
+    "03_query_strategy": {"seeds=3": "seeds=2", "cycles=3,": "cycles=1,"},
     "04_regression": {},
 }
 """What is written elsewhere in a tutorial for the short form that is tested here."""
