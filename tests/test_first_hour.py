@@ -273,6 +273,20 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         "there is no strategy; write fl.select(pool, strategy",
     ),
     (lambda: fl.select(None, "random", n=2), {}, "the pool is None; give rows, or {'a': "),
+    # values of a wrong kind or length
+    (
+        fl.from_arrays,
+        {"x": POOL, "y": None},
+        "arrays: y is None; give one label for each row",
+    ),
+    (
+        fl.from_arrays,
+        {"x": POOL, "y": [0, 1] * 10, "sites": ["a", "b"]},
+        "arrays: sites has 2 values and x has 20 rows; give the site of each row",
+    ),
+    (fl.Dirichlet, {"alpha": "0.1"}, "alpha is '0.1'; it must be a number"),
+    (fl.ExactDirichlet, {"alpha": "0.1"}, "alpha is '0.1'; it must be a number"),
+    (fl.LongTail, {"rho": "10"}, "rho is '10'; it must be a number"),
     # keywords of other libraries
     (
         fl.Federation,

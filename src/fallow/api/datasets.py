@@ -97,6 +97,10 @@ def from_arrays(
     >>> d.classes, d.y.tolist()
     (('no', 'yes'), [0, 1, -1])
     """
+    if y is None:
+        raise ValueError(
+            f"{name}: y is None; give one label for each row, None or -1 where it is unknown"
+        )
     if x_test is not None:
         x_test = _features(x_test)
     if y_test is not None:
@@ -109,6 +113,11 @@ def from_arrays(
         ids = [str(value) for value in ids]
     x = _features(x)
     shape = np.shape(x)
+    if sites is not None and len(sites) != len(x):
+        raise ValueError(
+            f"{name}: sites has {len(sites)} values and x has {len(x)} rows; give the site of "
+            "each row"
+        )
     if has_channels_last(shape, name, channels) and channels == "auto":
         warnings.warn(
             f"{name}: {describe_move(shape)}; give channels='last' to confirm", stacklevel=2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Protocol
 
 import numpy as np
@@ -41,6 +42,8 @@ def check_sites(y: npt.NDArray[np.generic], sites: int) -> None:
 
 def check_positive(name: str, value: float) -> None:
     """Refuse a concentration or ratio that is not a positive finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{name} is {value!r}; it must be a number")
     if not 0 < value < np.inf:
         raise ValueError(f"{name} is {value}; give a positive finite number")
 
