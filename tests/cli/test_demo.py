@@ -50,3 +50,12 @@ def test_the_command_ends_with_what_was_measured_and_the_page(
     found = re.fullmatch(r"Open file://(\S+) for the learning curves\.", where)
     assert found
     assert "Learning curves" in Path(found[1]).read_text(encoding="utf-8")
+
+
+def test_a_fast_demo_compares_the_same_strategies(fallow: Command, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    said = fallow("demo", "--fast", "--seeds", "1", "--jobs", "1", "--out", str(out))
+    assert said.code == 0, said.err
+    study = read_study(out, KNOWN)
+    assert study.study.strategies == DEMO.strategies
+    assert (out / "report.html").exists()

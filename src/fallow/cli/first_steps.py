@@ -29,9 +29,7 @@ class Suggestion:
 
 
 BEGINNINGS = (
-    Suggestion(
-        "fallow demo", "ten sites, two ways to train, a report page: about a minute"
-    ),
+    Suggestion("fallow demo", "ten sites, two ways to train, a report page: 45 seconds"),
     Suggestion(
         "fallow new my-study", "a folder to begin with: example rows, settings, README"
     ),

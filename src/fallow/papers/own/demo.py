@@ -6,6 +6,8 @@ skew; each with rows that are drawn and with rows that are chosen.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -16,12 +18,13 @@ DEMO = Recipe(
     data="digits",
     model=Spec("mlp"),
     training_config=TrainingConfig(
-        (TrainingStage(5),), 16, Optimizer(lr=0.05, momentum=0.9)
+        (TrainingStage(5),), 16, Optimizer(lr=0.1, momentum=0.9)
     ),
     initial=0.05,
     per_cycle=0.05,
-    rounds=15,
-    cycles=4,
+    rounds=7,
+    score_rounds=3,
+    cycles=3,
     strategies=(
         "random",
         "margin",
@@ -40,6 +43,9 @@ SOLVED = (
     "margin",
 )
 """The strategies of the demo where a study trains in closed form unless one of them says otherwise."""
+
+FAST = replace(DEMO, cycles=2, seeds=2, bounds=())
+"""The same in 15 seconds: too few seeds for a test."""
 
 RECIPES = (DEMO,)
 ABOUT = (
