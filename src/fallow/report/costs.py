@@ -15,6 +15,7 @@ from fallow.report.blocks import Block, Blocks, Command, Fold, Note, Table
 from fallow.report.columns import NOTHING
 from fallow.report.final_table import label_of
 from fallow.report.live import read_live
+from fallow.report.waiting import describe_waiting
 from fallow.settings.spec import Spec
 from fallow.storage.plain import one_line
 from fallow.study.names import heading
@@ -144,6 +145,9 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
         notes.append(Note(NOISE + SOURCE[is_real]))
     if any(exchange.masked for exchange in found):
         notes.append(Note(MASKS))
+    waiting = describe_waiting(study)
+    if waiting is not None:
+        notes.append(Note(waiting))
     table = Table(
         "All sites together, per run (mean over seeds)",
         header=header,

@@ -1,0 +1,87 @@
+"""What a minimum number of new labels would have changed in a study that has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from fallow import strategies
+from fallow.core.build import find
+from fallow.core.names import BUILT_IN
+from fallow.core.types import SiteId
+from fallow.privacy.settings import MIN_NEW_LABELS
+from fallow.settings.recipe import Recipe, contract_of_training, recipe_from
+from fallow.settings.variants import variant
+from fallow.study.reading import RunRecords, StudyRecords
+from fallow.training.exact_head import ExactHead
+
+
+def describe_waiting(study: StudyRecords, least: int = MIN_NEW_LABELS) -> str | None:
+    """In how many training phases statistics would have been those of an earlier one, in a sentence;
+    None where no algorithm of the study waits for new labels, or the study has a minimum."""
+    n_phases = 0
+    n_former = 0
+    whose = "at a site"
+    for cell in study.cells:
+        recipe = _find_recipe(study, cell.strategy)
+        if recipe is None or recipe.privacy.waits_for > 1 or not _has_waiting(recipe):
+            continue
+        if recipe.privacy.secure_sum:
+            whose = "of all sites together"
+        for is_former in _compare_phases(cell, least, together=recipe.privacy.secure_sum):
+            n_phases += 1
+            n_former += is_former
+    if not n_phases:
+        return None
+    return (
+        "Here exact statistics of labeled examples changed with every label. Real sites contribute new "
+        f"ones only after {least} new labels {whose} (privacy.min_new_labels): with that, "
+        f"{n_former} of {n_phases} contributions of all runs would have been former ones, without "
+        "the newest labels. What that costs in accuracy is found by setting it."
+    )
+
+
+def _find_recipe(study: StudyRecords, strategy: str) -> Recipe | None:
+    """The settings of a strategy; None where they cannot be read, as those of an upper bound."""
+    try:
+        return variant(recipe_from(dict(study.study.recipe)), strategy)
+    except (ValueError, TypeError):
+        return None
+
+
+def _has_waiting(recipe: Recipe) -> bool:
+    """Whether exact statistics of labeled examples leave sites.  Nothing of others is imported."""
+    if recipe.privacy.epsilon is not None:
+        return False
+    training = contract_of_training(recipe.training.name)
+    if training is not None and training.waits:
+        return True
+    if recipe.head == "exact" and ExactHead.contract.waits:
+        return True
+    try:
+        return bool(find(strategies, recipe.strategy.name, BUILT_IN).contract.waits)
+    except ValueError:
+        return False
+
+
+def _compare_phases(cell: RunRecords, least: int, *, together: bool) -> Iterator[bool]:
+    """For each contribution of a run, of a site or of all ``together``, whether it would have been a
+    former one although there are new labels."""
+    contributed: dict[SiteId, int] = {}
+    for labels in _count_labels(cell).values():
+        counts: Mapping[SiteId, int] = labels
+        if together:
+            counts = {"": sum(labels.values())}
+        for site, n_labels in counts.items():
+            new = n_labels - contributed.get(site, 0)
+            if new >= least:
+                contributed[site] = n_labels
+            yield 0 < new < least
+
+
+def _count_labels(cell: RunRecords) -> dict[int, dict[SiteId, int]]:
+    """Labels that train by cycle and site."""
+    found: dict[int, dict[SiteId, int]] = {}
+    for record in cell.records:
+        counts = record.get("labeled_per_site") or {}
+        found[int(record["cycle"])] = {site: sum(each) for site, each in counts.items()}
+    return found
