@@ -63,14 +63,20 @@ def list_agreed_disclosures(agreement: Agreement) -> list[Disclosed]:
     seen_by = dict(SEEN_BY)
     if agreement.recipe.privacy.secure_sum:
         seen_by["sum"] = "coordinator, totals alone"
+    least = agreement.recipe.privacy.waits_for
+    is_exact = agreement.recipe.privacy.epsilon is None  # with noise nothing waits
     disclosures: list[Disclosed] = []
     for owner, part in PARTS.items():
         if owner not in methods:
             continue
-        for operation, functions in methods[owner].contract.asked.items():
+        contract = methods[owner].contract
+        for operation, functions in contract.asked.items():
             for function, what in functions.items():
-                if what != NOTHING:
-                    disclosures.append((part, function, what, seen_by[operation]))
+                if what == NOTHING:
+                    continue
+                if is_exact and least > 1 and function in contract.waits:
+                    what = f"{what}; new ones after {least} new labels"
+                disclosures.append((part, function, what, seen_by[operation]))
     return disclosures
 
 
