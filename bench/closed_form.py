@@ -8,9 +8,13 @@ import torch
 from torch import Tensor
 
 from bench.query_seconds import Nothing
-from fallow.core import Ask, Disclosure, Layout, State, TrainingConfig, stream
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
+from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods, Training
-from fallow.core.training_config import Optimizer, TrainingStage
+from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.core.types import State
 from fallow.engine import Loop, Stacked, row_loss
 from fallow.models import build_model
 from fallow.sites import LocalSite, Parts

@@ -10,7 +10,8 @@ from bench.coverage import cover_plainly
 from bench.query_seconds import Nothing
 from bench.shared_clusters import LABELS, site_of
 from bench.timing import Entry, Race
-from fallow.core import Ask, Disclosure
+from fallow.core.ask import Ask
+from fallow.core.disclosure import Disclosure
 from fallow.engine import Loop, row_loss
 from fallow.sites.in_process import InProcess
 from fallow.strategies import Coverage

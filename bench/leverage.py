@@ -15,8 +15,11 @@ from torch import Tensor
 
 from bench.query_seconds import Nothing
 from bench.timing import Entry, Race
-from fallow.core import Ask, Disclosure, Layout, stream
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
+from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods
+from fallow.core.streams import stream
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
 from fallow.sites import LocalSite, Parts

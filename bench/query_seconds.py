@@ -18,9 +18,13 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.timing import CPU, Seconds, describe_machine
-from fallow.core import Ask, Disclosure, Layout, State, stream
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
+from fallow.core.disclosure import Disclosure
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods, Query
+from fallow.core.streams import stream
+from fallow.core.types import State
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
 from fallow.sites import LocalSite, Parts

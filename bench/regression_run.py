@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.timing import CPU, describe_machine
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run

@@ -33,9 +33,10 @@ from rich.console import Console
 from torch import Tensor
 
 from bench.timing import describe_machine
-from fallow.core import Layout, stream
+from fallow.core.banks import Layout
 from fallow.core.events import Event
 from fallow.core.methods import Methods
+from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal

@@ -15,8 +15,12 @@ import torch
 
 from bench.query_seconds import Nothing
 from bench.timing import CPU
-from fallow.core import Ask, Disclosure, Layout, State, stream
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
+from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods, Query
+from fallow.core.streams import stream
+from fallow.core.types import State
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
 from fallow.sites import LocalSite, Parts

@@ -28,6 +28,7 @@ PLAIN = {
     "random": "the strategy that others are compared with, and the default of a recipe",
     "entropy": "the default of a recipe, what pooled bounds choose by, and a number of labels",
     "fedavg": "the default of a recipe",
+    "closedform": "the default training algorithm",
     "typical": "first labels, where a recipe says so",
     "demo": "a command",
     "benchmark": "a command, and a switch of cuDNN",

@@ -114,8 +114,6 @@ KINDS = (
             "network/links.py",
             "federation/links/https.py",
             "federation/links/table.py",
-            "federation/agreement.py",
-            "federation/coordinator/folder.py",
         ),
         (),
         others=("HTTPS",),

@@ -14,11 +14,13 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from fallow.core import Ask, Contract, Picks, View
+from fallow.core.ask import Ask
 from fallow.core.banks import Layout
+from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
+from fallow.core.view import Picks, View
 from fallow.engine import Fitted, Job, Loop
 from fallow.report.blocks import Blocks, Text
 from fallow.report.paper import Paper, Sections

@@ -15,9 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fallow.core import Ask, Carrier, Disclosure, Layout, State, stream
+from fallow.core.ask import Ask, Carrier
+from fallow.core.banks import Layout
+from fallow.core.disclosure import Disclosure
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods
+from fallow.core.streams import stream
+from fallow.core.types import State
 from fallow.engine import Loop, row_loss
 from fallow.models import Linear
 from fallow.network.bytes import Bytes

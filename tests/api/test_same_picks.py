@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import fallow as fl
-from fallow.core import Layout
+from fallow.core.banks import Layout
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import World, world_of

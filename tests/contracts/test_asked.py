@@ -7,10 +7,9 @@ from typing import Any, get_args
 import pytest
 
 from fallow import compat, strategies, training
-from fallow.core import Request, Step
 from fallow.core.build import names
 from fallow.core.disclosure import Disclosure
-from fallow.core.messages import Kind
+from fallow.core.messages import Kind, Request, Step
 from fallow.core.missing import Missing
 from fallow.encoders.filling import Filling
 from fallow.experiment.audit import Audit

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import fallow.strategies
-from fallow.core import Method, stream
 from fallow.core.build import names
+from fallow.core.methods import Method
+from fallow.core.streams import stream
 from fallow.network.bytes import Bytes
 from fallow.strategies import AHFAL, Entropy, Random
 from tests.contracts.numbers import world
@@ -153,7 +154,9 @@ def test_what_a_strategy_draws_is_what_its_contract_says(strategy: Any) -> None:
 @pytest.mark.parametrize(
     "strategy", [s for s in STRATEGIES if not s.contract.draws], ids=str
 )
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, 2, 3]
+)  # in 1, two examples are as typical as each other
 def test_permuting_the_pool_permutes_the_picks(strategy: Any, seed: int) -> None:
     sites = tables(seed, labels=60)
     turn = torch.randperm(12, generator=stream(seed, "turn"))

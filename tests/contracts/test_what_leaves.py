@@ -8,7 +8,10 @@ from typing import Any, ClassVar
 
 import torch
 
-from fallow.core import Answer, Contract, Delivered, Request, View
+from fallow.core.contract import Contract
+from fallow.core.messages import Delivered, Request
+from fallow.core.types import Answer
+from fallow.core.view import View
 from fallow.network.bytes import Bytes
 from fallow.network.wire import pack_request
 from fallow.sites.in_process import InProcess

@@ -10,11 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-from fallow.core import Ask, Contract, Disclosure, Layout, Picks, Release, TrainingConfig
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
+from fallow.core.contract import Contract
+from fallow.core.disclosure import Disclosure
 from fallow.core.messages import ExchangeEntry, Masked
 from fallow.core.methods import Budget, Memo, Methods
+from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
-from fallow.core.view import View
+from fallow.core.view import Picks, Release, View
 from fallow.engine import Loop, row_loss
 from fallow.network.bytes import Bytes
 from fallow.sites import LocalSite, Parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fallow.core import each_of_all, sum_of_all
+from fallow.core.complete import each_of_all, sum_of_all
 from fallow.experiment.journal import Journal
 from fallow.privacy import Privacy
 from tests.privacy.federation import SECURE, Losing, asking, protected

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fallow.core import Contract
+from fallow.core.contract import Contract
 
 TOLD = {"select": "number of picks"}
 TWO = Contract(

@@ -9,8 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fallow.core import Ask, Disclosure, Layout, State, stream
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
+from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Encoder
+from fallow.core.streams import stream
+from fallow.core.types import State
 from fallow.encoders.base import encode_rows
 from fallow.engine import Loop, row_loss
 from fallow.experiment.encoding import with_encoder

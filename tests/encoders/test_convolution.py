@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.encoders import Convolution
 from fallow.encoders.base import encode_rows
 from tests.encoders.asks import cut_rows, draw_pictures, fit_encoder, make_sites, open_door

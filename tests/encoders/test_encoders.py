@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import Contract
 from fallow.core.ask import Ask
+from fallow.core.contract import Contract
 from fallow.core.methods import Encoder
 from fallow.core.types import State
 from fallow.encoders import Convolution, Fourier, Identity

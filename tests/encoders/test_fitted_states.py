@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core import Answer, Request, Step, stream
+from fallow.core.messages import Request, Step
 from fallow.core.refusal import Refusal
-from fallow.core.types import State
+from fallow.core.streams import stream
+from fallow.core.types import Answer, State
 from fallow.encoders import Convolution, Fourier
 from fallow.encoders.base import encoder_digest
 from fallow.encoders.encoding import Encoding

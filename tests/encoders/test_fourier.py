@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.encoders import Fourier
 from fallow.encoders.base import encode_rows
 from fallow.encoders.fourier import GAMMAS

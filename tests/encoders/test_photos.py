@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fallow.core import Ask, State
+from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal
-from fallow.core.types import Answer
+from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.encoders import OpenCLIP, Timm
 from fallow.encoders.base import Shape

@@ -2,7 +2,9 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from fallow.core import Layout, State, stream
+from fallow.core.banks import Layout
+from fallow.core.streams import stream
+from fallow.core.types import State
 from fallow.engine.forward import forward, has_dropout
 from fallow.engine.loop import predict
 from fallow.models import MLP, Linear, ResNet8

@@ -9,8 +9,12 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from fallow.core import Ask, Contract, State, TrainingConfig, View
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
+from fallow.core.training_config import TrainingConfig
+from fallow.core.types import State
+from fallow.core.view import View
 
 
 class Plain:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.stats import t
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.core.types import Answer
 from fallow.data import Dataset
 from fallow.experiment.audit import Audit, Tally, describe_tallies, describe_tally

@@ -9,8 +9,11 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from fallow.core import Answer, Ask, Contract, State, TrainingConfig
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
+from fallow.core.training_config import TrainingConfig
+from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from fallow.core import Ask, Delivered, Disclosure, Request, Step, TrainingConfig
-from fallow.core.training_config import Optimizer, TrainingStage
+from fallow.core.ask import Ask
+from fallow.core.disclosure import Disclosure
+from fallow.core.messages import Delivered, Request, Step
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import Answer, SiteId, State, Value
 from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Agreement, at_sites

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fallow.core import Answer, Ask
+from fallow.core.ask import Ask
 from fallow.core.events import Event
 from fallow.core.methods import methods_by_owner
+from fallow.core.types import Answer
 from fallow.engine import Loop, row_loss
 from fallow.experiment.journal import Journal
 from fallow.network.checks import check_order, sizes_of_models

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core import Request, TrainingConfig
 from fallow.core.banks import Layout
-from fallow.core.messages import Masked, Step
-from fallow.core.training_config import Optimizer, TrainingStage
+from fallow.core.messages import Masked, Request, Step
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import Answer
 from fallow.models import ResNet8
 from fallow.network.alike import find_odd

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from fallow.core import Request, Step
+from fallow.core.messages import Request, Step
 from fallow.core.missing import Missing
 from fallow.core.types import Answer
 from fallow.encoders import Fourier

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.core import Answer, Request, Step
+from fallow.core.messages import Request, Step
 from fallow.core.names import NamePolicy, distribution_digest
 from fallow.core.refusal import Refusal
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.core.types import Answer
 from fallow.encoders import Fourier, Identity
 from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.encoders.encoding import Encoding

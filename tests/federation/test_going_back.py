@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fallow.core import Request, Step
-from fallow.core.messages import KEYS, Masked
+from fallow.core.messages import KEYS, Masked, Request, Step
 from fallow.core.types import State, Value
 from fallow.network.envelope import Order, Reply
 from tests.federation.hosts import Leader, agreement, folder

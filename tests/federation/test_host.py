@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core import Request, Step
+from fallow.core.messages import Request, Step
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, Value
 from fallow.network.envelope import open_reply, sign_message

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fallow.core import Request, Step
+from fallow.core.messages import Request, Step
 from fallow.core.types import Answer
 from fallow.network.envelope import Order
 from tests.federation.hosts import (

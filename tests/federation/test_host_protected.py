@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core import Request, Step
-from fallow.core.messages import KEYS, Masked
+from fallow.core.messages import KEYS, Masked, Request, Step
 from fallow.core.training_config import TrainingStage
 from fallow.network.envelope import Order
 from fallow.network.gathering import EPSILON

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core import Ask
+from fallow.core.ask import Ask
 from fallow.core.messages import Masked
 from fallow.core.refusal import Halted
 from fallow.network import sum_keys

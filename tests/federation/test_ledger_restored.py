@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core import Request, Step
+from fallow.core.messages import Request, Step
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.releases import NAME
 from fallow.privacy import Released

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core import Request, Step, TrainingConfig
-from fallow.core.training_config import Optimizer, TrainingStage
+from fallow.core.messages import Request, Step
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State, Value
 from tests.federation.hosts import (
     ASK,

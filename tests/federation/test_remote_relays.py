@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from fallow.core import Answer, Contract, View
+from fallow.core.contract import Contract
+from fallow.core.types import Answer
+from fallow.core.view import View
 from fallow.network.envelope import Order, open_order, open_reply
 from fallow.network.relays import (
     Delivery,

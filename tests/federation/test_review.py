@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core import Request, Step
+from fallow.core.messages import Request, Step
 from fallow.core.types import Answer
 from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Waits

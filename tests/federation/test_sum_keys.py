@@ -13,8 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import Request, Step
-from fallow.core.messages import KEYS, Masked
+from fallow.core.messages import KEYS, Masked, Request, Step
 from fallow.experiment.journal import Journal
 from fallow.federation.site.peers import PEERS, Peers
 from fallow.network.envelope import Order

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from fallow.core import Layout, Optimizer, State, TrainingConfig, TrainingStage
+from fallow.core.banks import Layout
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.core.types import State
 from fallow.engine import Loop, Stacked
 from fallow.sites.store import Label
 from fallow.training import KCFU, FedAvg

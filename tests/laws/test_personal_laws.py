@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from fallow.core import State
+from fallow.core.types import State
 from fallow.engine import Loop, Stacked
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg, FedProx

@@ -13,18 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from fallow.core import (
-    Ask,
-    Disclosure,
-    Layout,
-    Optimizer,
-    State,
-    TrainingConfig,
-    TrainingStage,
-    stream,
-)
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
+from fallow.core.disclosure import Disclosure
 from fallow.core.local import Batch, slot
 from fallow.core.methods import Methods
+from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.core.types import State
 from fallow.engine import Loop, Stacked, row_loss
 from fallow.engine.learner import Autograd
 from fallow.sites import LocalSite, Parts

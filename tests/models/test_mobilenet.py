@@ -9,8 +9,9 @@ import torch
 from torch import Generator, nn
 from torch.testing import assert_close
 
-from fallow.core import Layout, TrainingConfig, stream
-from fallow.core.training_config import Optimizer
+from fallow.core.banks import Layout
+from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.engine import Job, Loop, row_loss
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.models.orthogonal import BLOCK, blocks, haar, mix, unmix
 
 

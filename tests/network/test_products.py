@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core import Answer, Request, Step, stream
+from fallow.core.messages import Request, Step
 from fallow.core.methods import Encoder
+from fallow.core.streams import stream
+from fallow.core.types import Answer
 from fallow.data import load
 from fallow.encoders import Convolution, Fourier, Identity
 from fallow.encoders.base import encode_rows

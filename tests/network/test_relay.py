@@ -12,7 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from fallow.core import Ask, Contract, Disclosure, Layout
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
+from fallow.core.contract import Contract
+from fallow.core.disclosure import Disclosure
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.engine import Loop, row_loss

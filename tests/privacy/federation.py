@@ -8,8 +8,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from fallow.core import Answer, Ask, Contract, Delivered, Release, Request, View
-from fallow.core.ask import Carrier
+from fallow.core.ask import Ask, Carrier
+from fallow.core.contract import Contract
+from fallow.core.messages import Delivered, Request
+from fallow.core.types import Answer
+from fallow.core.view import Release, View
 from fallow.privacy import Privacy, SecureSum
 from fallow.sites.in_process import InProcess
 from tests.worlds import Tables, World, tables, world

@@ -10,9 +10,9 @@ import pytest
 import torch
 from scipy import stats
 
-from fallow.core import Request, TrainingConfig, stream
-from fallow.core.messages import Kind, Masked, Step
-from fallow.core.training_config import Optimizer
+from fallow.core.messages import Kind, Masked, Request, Step
+from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.privacy import Privacy
 from fallow.privacy.fixed import decode
 from fallow.privacy.masks import mask, new_secret, public_half

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core import Release, Request, Step, stream
+from fallow.core.messages import Request, Step
 from fallow.core.refusal import Refusal
+from fallow.core.streams import stream
+from fallow.core.view import Release
 from fallow.privacy import Privacy
 from fallow.privacy.gauss import (
     cost_of_next,

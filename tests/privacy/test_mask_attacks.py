@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.models.orthogonal import haar, mix, unmix
 from fallow.strategies import FALE, Random
 from fallow.strategies.parts.leverage import matrix

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.privacy.noise import Mechanism, draw_from_os, draw_seeded
 
 DRAWS = 4000

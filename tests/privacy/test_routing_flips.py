@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.privacy.noise import draw_seeded
 from fallow.strategies import AHFAL
 from fallow.strategies.ahfal import moments

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import Ask, Delivered
-from fallow.core.messages import Masked
+from fallow.core.ask import Ask
+from fallow.core.messages import Delivered, Masked
 from fallow.experiment.journal import Journal
 from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy, SecureSum

@@ -18,9 +18,9 @@ import torch
 
 import fallow
 from fallow import compat, strategies, training
-from fallow.core import Release
 from fallow.core.banks import Layout
 from fallow.core.contract import Contract
+from fallow.core.view import Release
 from fallow.experiment.steps import hold_back, is_stratified
 from fallow.models.dense import Linear
 from fallow.privacy import Privacy

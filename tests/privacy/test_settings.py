@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fallow.core import Contract
+from fallow.core.contract import Contract
 from fallow.experiment.methods import methods_of
 from fallow.privacy import Privacy, check_fit
 from fallow.settings.recipe import Recipe, with_settings

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core import Release
 from fallow.core.banks import Layout
+from fallow.core.view import Release
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Record
 from fallow.experiment.run import Run

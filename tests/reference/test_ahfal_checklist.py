@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.data import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.rows import split_rows

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, tensor
 from torch.testing import assert_close
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.models.scores import entropy
 from fallow.settings.budgets import budgets
 from fallow.strategies import AHFAL

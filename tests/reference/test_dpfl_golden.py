@@ -30,7 +30,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from fallow.core import Optimizer, TrainingConfig, TrainingStage, stream
+from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run

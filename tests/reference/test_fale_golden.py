@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.core.training_config import TrainingConfig
 from fallow.data import load
 from fallow.experiment.journal import Journal

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 import torch
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.core.training_config import TrainingStage
 from fallow.data import Dataset
 from fallow.experiment.journal import Journal

@@ -8,11 +8,13 @@ from typing import Any, ClassVar, cast
 import pytest
 import torch
 
-from fallow.core import Contract, Layout, View, stream
+from fallow.core.banks import Layout
+from fallow.core.contract import Contract
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Methods
+from fallow.core.streams import stream
 from fallow.core.types import Answer
-from fallow.core.view import Picks
+from fallow.core.view import Picks, View
 from fallow.sites import LocalSite, Parts
 from fallow.sites.answering import answer_step
 from fallow.sites.store import MemoryStore

@@ -11,21 +11,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import (
-    Ask,
-    Contract,
-    Disclosure,
-    Layout,
-    Optimizer,
-    State,
-    TrainingConfig,
-    TrainingStage,
-    stream,
-)
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
+from fallow.core.contract import Contract
+from fallow.core.disclosure import Disclosure
 from fallow.core.local import Batch, Learner, TrainState, slot, weighted_mean
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Methods
 from fallow.core.refusal import Refusal
+from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.core.types import State
 from fallow.engine import Job, Loop, row_loss
 from fallow.network.bytes import Bytes
 from fallow.sites import LocalSite, Parts

@@ -9,18 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import (
-    Contract,
-    Layout,
-    Optimizer,
-    State,
-    TrainingConfig,
-    TrainingStage,
-    View,
-    stream,
-)
+from fallow.core.banks import Layout
+from fallow.core.contract import Contract
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Methods
+from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.core.types import State
+from fallow.core.view import View
 from fallow.engine import predict
 from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore

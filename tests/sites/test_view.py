@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fallow.core import Layout, State, stream
+from fallow.core.banks import Layout
 from fallow.core.methods import Methods
+from fallow.core.streams import stream
+from fallow.core.types import State
 from fallow.core.view import Rows
 from fallow.engine.loop import look
 from fallow.models import build_model

@@ -9,8 +9,12 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from fallow.core import Answer, Carrier, Delivered, Layout, Request, SiteId, stream
+from fallow.core.ask import Carrier
+from fallow.core.banks import Layout
+from fallow.core.messages import Delivered, Request
 from fallow.core.methods import Methods, Query, Training
+from fallow.core.streams import stream
+from fallow.core.types import Answer, SiteId
 from fallow.engine import Loop, row_loss
 from fallow.models import Linear
 from fallow.network.bytes import Bytes

@@ -5,8 +5,9 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from fallow.core import Layout, stream
+from fallow.core.banks import Layout
 from fallow.core.methods import Methods
+from fallow.core.streams import stream
 from fallow.engine.forward import forward
 from fallow.models import Linear, ResNet8
 from fallow.sites import LocalSite, Parts

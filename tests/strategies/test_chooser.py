@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import stream
 from fallow.core.build import build
+from fallow.core.streams import stream
 from fallow.federation.building import build_study
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe

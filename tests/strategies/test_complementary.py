@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.models.scores import entropy
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label

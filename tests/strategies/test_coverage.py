@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies import Coverage
 from fallow.strategies.coverage import (
     LEVELS,

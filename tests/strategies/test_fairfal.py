@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import TrainingConfig, TrainingStage, stream
+from fallow.core.streams import stream
+from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.sites.view import SiteView
 from fallow.strategies import FairFAL
 from fallow.strategies.fairfal import difference, mean_prediction, quotas

@@ -8,7 +8,7 @@ from torch.distributions import Dirichlet
 from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.sites.view import SiteView
 from fallow.strategies import FEAL
 from fallow.strategies.feal import pass_over_crowds, scale_scores, uncertainty

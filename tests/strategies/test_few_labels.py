@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies import DropQuery, MaxHerding, ProbCover, UncertaintyHerding
 from fallow.strategies.parts.herding import choose_width
 from fallow.strategies.parts.max_coverage import unit_length

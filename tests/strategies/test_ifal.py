@@ -9,10 +9,12 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, softmax
 from torch.testing import assert_close
 
-from fallow.core import Layout, TrainingStage, stream
+from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.local import Batch
 from fallow.core.methods import Methods
+from fallow.core.streams import stream
+from fallow.core.training_config import TrainingStage
 from fallow.core.view import View
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies import KSAS
 from fallow.strategies.ksas import discrepancy
 from tests.worlds import Table, tables, world

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.models.scores import entropy
 from fallow.strategies import LoGo
 from fallow.strategies.logo import take_in_turn

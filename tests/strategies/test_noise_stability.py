@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core import Layout, stream
+from fallow.core.banks import Layout
+from fallow.core.streams import stream
 from fallow.models import ResNet8
 from fallow.sites import LocalSite
 from fallow.sites.view import SiteView

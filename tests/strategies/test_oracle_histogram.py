@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 
 import fallow as fl
 from fallow.cli.app import app
-from fallow.core import Ask, Contract, Picks
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
 from fallow.core.methods import Budget, Memo
-from fallow.core.view import View
+from fallow.core.view import Picks, View
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world

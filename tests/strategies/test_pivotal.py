@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import Delivered, stream
-from fallow.core.messages import Request, Step
+from fallow.core.messages import Delivered, Request, Step
+from fallow.core.streams import stream
 from fallow.network.checks import ResponseCheck
 from fallow.privacy.settings import noise_refusal
 from fallow.sites.store import Label

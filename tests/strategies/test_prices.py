@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies import Prices
 from fallow.strategies.prices import TURNS, even_out
 from tests.worlds import Table, World, tables, world

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from fallow.core import State
+from fallow.core.types import State
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.strategies import Entropy

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import Layout, stream
+from fallow.core.banks import Layout
+from fallow.core.streams import stream
 from fallow.engine.loop import look
 from fallow.models import MLP
 from fallow.strategies import ACSFW, BADGE, BAIT, LCMD, CoreSet, LoGo

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies import Typical
 from fallow.strategies.parts.bids import CHANCES, add_digit
 from fallow.strategies.typical import order_clusters

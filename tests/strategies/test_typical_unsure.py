@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import fallow as fl
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies import Typical, TypicalUnsure
 from fallow.strategies.parts import BASE, DIGITS
 from fallow.strategies.typical_unsure import count_digits, reach, share_labels

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies import Typicality
 from fallow.strategies.parts import cover
 from tests.worlds import Table, tables, world

@@ -9,10 +9,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fallow.core import Answer, Ask, Carrier, Delivered, Layout, Request, State, stream
+from fallow.core.ask import Ask, Carrier
+from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.messages import Delivered, Request
 from fallow.core.methods import Methods
-from fallow.core.types import SiteId
+from fallow.core.streams import stream
+from fallow.core.types import Answer, SiteId, State
 from fallow.engine import Loop, row_loss
 from fallow.models import Linear
 from fallow.network.bytes import Bytes

@@ -12,7 +12,7 @@ from sklearn.linear_model import Ridge, RidgeClassifier
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core import Layout
+from fallow.core.banks import Layout
 from fallow.core.refusal import Refusal
 from fallow.data import ExactDirichlet
 from fallow.engine import Loop, row_loss

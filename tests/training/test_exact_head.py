@@ -12,9 +12,13 @@ from sklearn.linear_model import Ridge
 from torch.testing import assert_close
 
 import fallow as fl
-from fallow.core import Ask, Disclosure, Layout, State, stream
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
+from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods
 from fallow.core.refusal import Refusal
+from fallow.core.streams import stream
+from fallow.core.types import State
 from fallow.engine import Loop, row_loss
 from fallow.models import MLP
 from fallow.settings.recipe import Recipe

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.training.parts.adassp import sum_products
 from fallow.training.parts.ridge import BLOCK, Head, add_up, predict, sum_features
 from tests.experiment.crash import start_child, wait_for_child

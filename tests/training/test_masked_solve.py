@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core import State, stream
+from fallow.core.streams import stream
+from fallow.core.types import State
 from fallow.models.orthogonal import haar, mix, unmix
 from fallow.network.bytes import Bytes
 from fallow.strategies import FALE, Random

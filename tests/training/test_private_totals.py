@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import fallow as fl
-from fallow.core import Release, stream
 from fallow.core.refusal import Refusal
+from fallow.core.streams import stream
+from fallow.core.view import Release
 from fallow.privacy import Privacy
 from fallow.privacy.gauss import rho_of, scale_of
 from fallow.sites.view import SiteView

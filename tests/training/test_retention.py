@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from fallow.core import Layout
+from fallow.core.banks import Layout
 from fallow.core.methods import Methods
 from fallow.models import Linear
 from fallow.sites import LocalSite, Parts

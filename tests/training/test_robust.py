@@ -11,8 +11,11 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core import Answer, Ask, Delivered, Disclosure, Request, State
+from fallow.core.ask import Ask
+from fallow.core.disclosure import Disclosure
+from fallow.core.messages import Delivered, Request
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.core.types import Answer, State
 from fallow.engine import Stacked
 from fallow.experiment.methods import methods_of
 from fallow.privacy import Privacy

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import Ask
+from fallow.core.ask import Ask
 from fallow.network.bytes import Bytes
 from fallow.sites.in_process import InProcess
 from fallow.sites.site import LocalSite

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core import Layout
+from fallow.core.banks import Layout
 from fallow.models import MLP
 from fallow.network.bytes import Bytes
 from fallow.sites.store import Label

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 STRATEGIES = Path(__file__).parents[1] / "strategies"
 """Each query strategy is a file of its name."""
-ALIASES = ("typiclust", "k-center")
-"""Other words for query strategies, as their contracts have them."""
+ALIASES = re.compile(r"aliases=(\([^)]+\))")
+"""Other words for a query strategy, as the text of its contract has them."""
 
 
 def check_arguments(recipe: str, strategies: Iterable[str]) -> None:
@@ -22,8 +24,7 @@ def check_arguments(recipe: str, strategies: Iterable[str]) -> None:
     """
     if recipe.endswith(".toml") and not Path(recipe).exists():
         raise ValueError(f"{recipe} cannot be read: No such file or directory")
-    files = [path.stem for path in STRATEGIES.glob("*.py")]
-    known = {_fold(name) for name in (*files, *ALIASES)}
+    known = {_fold(name) for name in _list_names()}
     for strategy in filter(str.strip, strategies):
         name = strategy.partition("@")[0].strip()
         if "(" in name or name.startswith("bound:"):
@@ -35,6 +36,14 @@ def check_arguments(recipe: str, strategies: Iterable[str]) -> None:
         close = difflib.get_close_matches(_fold(word), known, n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]!r}?" if close else "; 'fallow methods' lists them"
         raise ValueError(f"{word!r} is not one of the strategies{hint}")
+
+
+def _list_names() -> Iterator[str]:
+    """Names and aliases of all query strategies."""
+    for path in STRATEGIES.glob("*.py"):
+        yield path.stem
+        for match in ALIASES.finditer(path.read_text(encoding="utf-8")):
+            yield from ast.literal_eval(match[1])
 
 
 def _fold(name: str) -> str:

@@ -10,8 +10,9 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from fallow.core import Layout, stream
+from fallow.core.banks import Layout
 from fallow.core.methods import Methods
+from fallow.core.streams import stream
 from fallow.data import load
 from fallow.engine import look
 from fallow.models import build_model

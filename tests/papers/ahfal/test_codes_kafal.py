@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.papers.ahfal.codes import NaNKSAS
 from fallow.papers.ahfal.codes.kafal import discrepancy
 from fallow.strategies import KSAS

@@ -9,7 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import Answer, Contract, View, stream
+from fallow.core.contract import Contract
+from fallow.core.streams import stream
+from fallow.core.types import Answer
+from fallow.core.view import View
 from fallow.strategies import Coverage, TypicalUnsure
 from fallow.strategies.parts.bids import next_digits
 from fallow.strategies.parts.bundles import (

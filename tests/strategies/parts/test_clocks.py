@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies.parts.clocks import (
     BINS,
     LATEST,

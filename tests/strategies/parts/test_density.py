@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies.parts import density, typicality
 
 

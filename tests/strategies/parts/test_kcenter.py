@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies.parts import Features, Gradients, k_center, residuals
 
 DRAW = stream(0, "k-center")

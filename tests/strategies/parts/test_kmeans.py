@@ -2,7 +2,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies.parts import cluster_rows
 from fallow.strategies.parts.kmeans import in_one_thread
 

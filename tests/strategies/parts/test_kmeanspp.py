@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies.parts import Features, Gradients, k_means_pp, residuals
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies.parts.levelled import draw_by_softmax, level_weights
 
 F64 = torch.float64

@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies.parts import maximize_coverage, square_distances
 from fallow.strategies.parts.max_coverage import unit_length
 

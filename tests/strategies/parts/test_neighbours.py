@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies.parts import most_similar, neighbours
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies.parts import Features, Gradients, k_center, k_means_pp, residuals
 
 M, C, D, N = 3000, 10, 64, 40

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import tensor
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.strategies.parts import rank_rows, top
 
 

@@ -9,19 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fallow.core import (
-    Ask,
-    Delivered,
-    Disclosure,
-    Layout,
-    Optimizer,
-    Request,
-    State,
-    TrainingConfig,
-    TrainingStage,
-    stream,
-)
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
+from fallow.core.disclosure import Disclosure
+from fallow.core.messages import Delivered, Request
 from fallow.core.methods import Methods
+from fallow.core.streams import stream
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.core.types import State
 from fallow.engine import Loop, row_loss
 from fallow.network.bytes import Bytes
 from fallow.sites import LocalSite, Parts

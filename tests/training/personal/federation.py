@@ -8,17 +8,13 @@ from typing import Any
 
 from torch import nn
 
-from fallow.core import (
-    Ask,
-    Disclosure,
-    Layout,
-    Optimizer,
-    State,
-    TrainingConfig,
-    TrainingStage,
-)
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
 from fallow.core.build import names
+from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.core.types import State
 from fallow.engine import Loop
 from fallow.sites.in_process import InProcess
 from fallow.strategies import Random

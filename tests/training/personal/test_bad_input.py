@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import fallow.training.personal
-from fallow.core import Contract, stream
 from fallow.core.build import build, names
+from fallow.core.contract import Contract
+from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal

@@ -7,7 +7,7 @@ import torch
 from sklearn.linear_model import Ridge
 from torch.testing import assert_close
 
-from fallow.core import State
+from fallow.core.types import State
 from fallow.training.parts.heads import Labeled
 from fallow.training.parts.ridge import (
     add_up,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core import Method
 from fallow.core.local import Batch, LocalTraining, slot
+from fallow.core.methods import Method
 from fallow.core.training_config import Optimizer, TrainingStage
 from fallow.engine import Loop
 from fallow.engine.learner import Autograd

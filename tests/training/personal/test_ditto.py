@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fallow.core import TrainingConfig, TrainingStage
 from fallow.core.local import Batch, slot
-from fallow.core.training_config import Optimizer
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Loop
 from fallow.engine.learner import Autograd
 from fallow.training.personal import Ditto

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core import Ask, Disclosure
+from fallow.core.ask import Ask
+from fallow.core.disclosure import Disclosure
 from fallow.network.bytes import Bytes
 from fallow.sites.in_process import InProcess
 from fallow.sites.view import SiteView

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from fallow.core import Layout, State
+from fallow.core.banks import Layout
+from fallow.core.types import State
 from fallow.sites import LocalSite
 from fallow.sites.in_process import InProcess
 from fallow.training.personal import FedAvgFT, FedProxFT

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 
-from fallow.core import stream
+from fallow.core.streams import stream
 from fallow.sites.view import SiteView
 from fallow.training.personal.parts.greedy import Member, ggc
 from fallow.training.personal.parts.site_half import reward

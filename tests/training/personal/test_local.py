@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from fallow.core import Disclosure, Optimizer
-from fallow.core.disclosure import payload
+from fallow.core.disclosure import Disclosure, payload
+from fallow.core.training_config import Optimizer
 from fallow.training.personal import FedAvgPost, Local
 from tests.engine.jobs import agree, mlp
 from tests.training.personal.federation import (

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fallow.core import Disclosure, Layout, TrainingConfig, TrainingStage
-from fallow.core.disclosure import payload
+from fallow.core.banks import Layout
+from fallow.core.disclosure import Disclosure, payload
 from fallow.core.local import Batch
-from fallow.core.training_config import Optimizer
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Job, Loop, row_loss
 from fallow.models import Linear
 from fallow.training.personal import PerFedAvg

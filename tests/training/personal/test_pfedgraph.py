@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core import Disclosure, stream
-from fallow.core.disclosure import payload
+from fallow.core.disclosure import Disclosure, payload
 from fallow.core.local import Batch, slot
+from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer
 from fallow.engine import Loop
 from fallow.engine.learner import Autograd
