@@ -91,12 +91,12 @@ bench: $(DEV_STAMP)  ## speed beside the reference; writes bench/results.json
 	$(PY) -m bench.links
 	$(PY) -m bench.features
 
-sbom: $(DEV_STAMP) $(TOOLS_STAMP)  ## what the environment consists of (CycloneDX) and its licences, in build/
+sbom: $(DEV_STAMP) $(TOOLS_STAMP)  ## what the environment consists of (CycloneDX) and its licenses, in build/
 	mkdir -p build
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 	--of JSON --output-file build/sbom.json $(PY)
-	$(PY) scripts/licences.py > build/licences.txt
-	@echo "Wrote build/sbom.json and build/licences.txt"
+	$(PY) scripts/licenses.py > build/licenses.txt
+	@echo "Wrote build/sbom.json and build/licenses.txt"
 
 audit: $(TOOLS_STAMP)  ## bandit's look at the source, beside ruff's S rules in make check
 	$(TOOLS)/bin/bandit -q -c pyproject.toml -r src

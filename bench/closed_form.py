@@ -36,7 +36,7 @@ class Rows:
 
 
 def features(n: int, size: int) -> Rows:
-    """Standardised features whose first ones tell the class."""
+    """Standardized features whose first ones tell the class."""
     draw = stream(0, "bench features")
     y = torch.randint(CLASSES, (n,), generator=draw)
     x = torch.randn(n, size, generator=draw)

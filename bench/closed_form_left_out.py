@@ -12,7 +12,7 @@ from fallow.training.parts.ridge import (
     PENALTIES,
     Head,
     add_up,
-    centred,
+    centered,
     decompose,
     head_of,
     leave_one_out,
@@ -26,13 +26,13 @@ def prepare(is_quick: bool) -> Race:
         rows = features(200, 24)
     y = torch.nn.functional.one_hot(rows.y, CLASSES).double()
     s = torch.ones(len(y), dtype=torch.float64)
-    total = centred(add_up(rows.x, y, s))
+    total = centered(add_up(rows.x, y, s))
     path = decompose(total)
     size = len(path.z)
     grid = PENALTIES
 
     def solve() -> Head:
-        return head_of(decompose(centred(add_up(rows.x, y, s))), grid[0])
+        return head_of(decompose(centered(add_up(rows.x, y, s))), grid[0])
 
     def leave_out() -> dict[str, Tensor]:
         return losses(path, rows.x, y, s, grid, is_class=True)

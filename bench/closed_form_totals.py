@@ -7,7 +7,7 @@ import torch
 
 from bench.closed_form import CLASSES, features
 from bench.timing import Entry, Race
-from fallow.training.parts.ridge import add_up, centred
+from fallow.training.parts.ridge import add_up, centered
 
 
 def prepare(is_quick: bool) -> Race:
@@ -19,7 +19,7 @@ def prepare(is_quick: bool) -> Race:
     z = rows.x.double()
 
     def is_equal() -> bool:
-        total = centred(add_up(rows.x, y, s))
+        total = centered(add_up(rows.x, y, s))
         about = z - z.mean(0)
         return torch.allclose(total.a, about.T @ about, rtol=0, atol=1e-8)
 
@@ -30,6 +30,6 @@ ENTRY = Entry(
     "closed-form-totals",
     "torch's z.T @ z in float64, rows converted before",
     bar=0.6,
-    compared="centred products: 1e-8",
+    compared="centered products: 1e-8",
     prepare=prepare,
 )

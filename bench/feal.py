@@ -30,7 +30,7 @@ def race(rows: int, features: int, picks: int) -> Race:
     found: dict[str, Tensor] = {}
 
     def theirs() -> None:
-        crowds = compare_all(x, feal.neighbours, feal.similar)
+        crowds = compare_all(x, feal.neighbors, feal.similar)
         found["theirs"] = pass_over_crowds(crowds, picks)
 
     def ours() -> None:

@@ -1,4 +1,4 @@
-"""Memory of a million rows with 768 features each: made, standardised, read, and summed into the
+"""Memory of a million rows with 768 features each: made, standardized, read, and summed into the
 products of a head in closed form, in one process.
 
     python -m bench.features                 1,000,000 rows of 768: 3 GB of disk
@@ -66,7 +66,7 @@ def main(rows: int, width: int) -> None:
     x = torch.randn(rows, COLUMNS, generator=torch.Generator().manual_seed(0))
     state = {
         "length": torch.tensor(3.0, dtype=torch.float64),
-        "centre": torch.zeros(COLUMNS, dtype=torch.float64),
+        "center": torch.zeros(COLUMNS, dtype=torch.float64),
         "spread": torch.ones(COLUMNS, dtype=torch.float64),
     }
     seconds: dict[str, float] = {}
@@ -94,8 +94,8 @@ def main(rows: int, width: int) -> None:
             square += z.square().sum(0)
         mean = total / rows
         std = (square / rows - mean.square()).sqrt()
-        seconds["standardised"] = time.perf_counter() - begun
-        memory["standardised"] = peak()
+        seconds["standardized"] = time.perf_counter() - begun
+        memory["standardized"] = peak()
 
         begun = time.perf_counter()
         seen = SeenRows(found, everything, {"mean": mean, "std": std}, torch.float32)

@@ -19,7 +19,7 @@ import torch
 from fallow.core.events import Event
 from fallow.core.training_config import TrainingStage
 from fallow.core.words import count_noun, duration
-from fallow.data.catalogue.named import missing_files
+from fallow.data.catalog.named import missing_files
 from fallow.papers.ahfal import recipes as ahfal
 from fallow.papers.dpfl import recipes as dpfl
 from fallow.papers.fairfal import recipes as fairfal

@@ -29,13 +29,13 @@ def race(rows: int, features: int, k: int) -> Race:
         return torch.bincount(near.flatten(), minlength=rows)
 
     def theirs() -> None:
-        found["theirs"] = [count(plain_neighbours(x, k)) for x in models]
+        found["theirs"] = [count(plain_neighbors(x, k)) for x in models]
 
     def ours() -> None:
         found["ours"] = [count(most_similar(x, k)[1]) for x in models]
 
     def are_equal() -> bool:
-        """The same lists but for neighbours that are equally close up to single precision."""
+        """The same lists but for neighbors that are equally close up to single precision."""
         differ = 0.0
         for a, b in zip(found["theirs"], found["ours"], strict=True):
             differ += float((a - b).abs().sum()) / 2
@@ -44,7 +44,7 @@ def race(rows: int, features: int, k: int) -> Race:
     return Race(theirs, ours, are_equal, runs=1)
 
 
-def plain_neighbours(x: Tensor, k: int) -> Tensor:
+def plain_neighbors(x: Tensor, k: int) -> Tensor:
     """Products of blocks, and the largest of each row."""
     unit = normalize(x)
     found = []
@@ -60,7 +60,7 @@ ENTRY = Entry(
     "ifal",
     "a product of each block of 256 rows with all and topk, in float32; one run",
     bar=1.5,
-    compared="the lists that were timed: the same but for 1 in a million neighbours",
+    compared="the lists that were timed: the same but for 1 in a million neighbors",
     prepare=prepare,
     most=10.0,
 )

@@ -1,6 +1,6 @@
 """A table of 500,000 rows and 50 columns: our data set against pyarrow's own reading of the file.
 
-Beside reading, ours recognises columns, checks labels, holds out test rows of which no copy trains,
+Beside reading, ours recognizes columns, checks labels, holds out test rows of which no copy trains,
 and makes features of 32 bits.  The memory is that of a process of its own, beyond what it has once
 everything is imported.
 """

@@ -74,7 +74,7 @@ def peak(is_quick: bool) -> float:
 
 ENTRY = Entry(
     "pictures",
-    "CIFAR-10 unpacked, normalised and searched for leaks; three runs",
+    "CIFAR-10 unpacked, normalized and searched for leaks; three runs",
     bar=5.0,
     compared="all pictures that were timed, bit for bit",
     prepare=prepare,

@@ -1,4 +1,4 @@
-"""ResNet-8 on colour images, site after site in the memory layout that the CPU prefers.
+"""ResNet-8 on color images, site after site in the memory layout that the CPU prefers.
 
 Batch norm multiplies rounding: in float32 two memory layouts differ by a tenth of a weight after
 twenty steps.  So outputs are compared in float64, in the plain layout and over a few steps.

@@ -1,4 +1,4 @@
-"""Small pictures for pages of the site: SVG whose colours are those of the page, light or dark."""
+"""Small pictures for pages of the site: SVG whose colors are those of the page, light or dark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LINE = 15  # the height of a line of text
 INK = "var(--color-foreground-primary)"
 MUTED = "var(--color-foreground-muted)"
 RULE = "var(--color-background-border)"
-COLOURS = ("var(--color-brand-primary)", MUTED)
+COLORS = ("var(--color-brand-primary)", MUTED)
 """Of the strategy that a page is about, and of what it stands beside."""
 
 Scale = Callable[[float], float]
@@ -68,23 +68,21 @@ def draw_curves(curves: Sequence[Curve], score: str, about: str) -> str:
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "labels", "middle"))
     parts.append(_text(LEFT, TOP - 4, score, "start"))
 
-    colours = list(zip(curves, COLOURS, strict=True))
-    for curve, colour in reversed(colours):  # what the page is about lies on top
+    colors = list(zip(curves, COLORS, strict=True))
+    for curve, color in reversed(colors):  # what the page is about lies on top
         points = list(zip(curve.labels, curve.scores, curve.spread, strict=True))
         upper = [(across(x), up(y + d)) for x, y, d in points]
         lower = [(across(x), up(y - d)) for x, y, d in reversed(points)]
         line = [(across(x), up(y)) for x, y, _ in points]
+        parts.append(f'<path d="{_path([*upper, *lower])}Z" fill="{color}" opacity=".16"/>')
         parts.append(
-            f'<path d="{_path([*upper, *lower])}Z" fill="{colour}" opacity=".16"/>'
-        )
-        parts.append(
-            f'<path d="{_path(line)}" fill="none" stroke="{colour}" stroke-width="2"/>'
+            f'<path d="{_path(line)}" fill="none" stroke="{color}" stroke-width="2"/>'
         )
         for x, y in line:
-            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>')
+            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{color}"/>')
     ends = spread_apart([up(curve.scores[-1]) for curve in curves], LINE)
-    for (curve, colour), y in zip(colours, ends, strict=True):
-        parts.append(_text(WIDTH - RIGHT + 8, y + 4, curve.name, "start", colour))
+    for (curve, color), y in zip(colors, ends, strict=True):
+        parts.append(_text(WIDTH - RIGHT + 8, y + 4, curve.name, "start", color))
     return _svg(parts, HEIGHT, about)
 
 
@@ -108,10 +106,10 @@ def draw_differences(lines: Sequence[Difference], unit: str, about: str) -> str:
         parts.append(_text(left - 10, y + 4, line.name, "end"))
         parts.append(
             f'<path d="{_path([(across(line.low), y), (across(line.high), y)])}" '
-            f'stroke="{COLOURS[0]}" stroke-width="2" fill="none"/>'
+            f'stroke="{COLORS[0]}" stroke-width="2" fill="none"/>'
         )
         parts.append(
-            f'<circle cx="{across(line.value):.1f}" cy="{y}" r="4" fill="{COLOURS[0]}"/>'
+            f'<circle cx="{across(line.value):.1f}" cy="{y}" r="4" fill="{COLORS[0]}"/>'
         )
     return _svg(parts, height, about)
 
@@ -169,13 +167,13 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
-def _rule(x: float, y: float, to_x: float, to_y: float, colour: str = RULE) -> str:
-    return f'<path d="{_path([(x, y), (to_x, to_y)])}" stroke="{colour}" stroke-width="1"/>'
+def _rule(x: float, y: float, to_x: float, to_y: float, color: str = RULE) -> str:
+    return f'<path d="{_path([(x, y), (to_x, to_y)])}" stroke="{color}" stroke-width="1"/>'
 
 
-def _text(x: float, y: float, text: str, anchor: str, colour: str = INK) -> str:
+def _text(x: float, y: float, text: str, anchor: str, color: str = INK) -> str:
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">'
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}">'
         f"{escape(text)}</text>"
     )
 

@@ -167,9 +167,9 @@ def plain_name(strategy: str) -> str:
 
 def count_classes(task: str) -> int:
     """How many classes the data of a recipe has."""
-    from fallow.data import CATALOGUE
+    from fallow.data import CATALOG
 
-    return CATALOGUE[RECIPES[task].data].classes
+    return CATALOG[RECIPES[task].data].classes
 
 
 def read_costs() -> dict[str, dict[str, str]]:

@@ -66,7 +66,7 @@ KINDS = (
         (SUMMARIES, "docs/privacy.md", *FACE),
     ),
     Kind(
-        "personalised training method",
+        "personalized training method",
         "KNNPer",
         ("training/personal/knnper.py", "training/personal/__init__.py"),
         (SUMMARIES, "docs/privacy.md", *FACE),

@@ -82,8 +82,8 @@ Strategies of a federation
     AHFAL                both models, by how evenly sites hold a class
     KSAS                 where both models differ, on classes that the site knows
     LoGo                 clusters by the local model, the choice in each by the global one
-    FEAL                 evidence of both models, with an eye on neighbours
-    IFAL                 rows whose neighbourhood the models disagree about
+    FEAL                 evidence of both models, with an eye on neighbors
+    IFAL                 rows whose neighborhood the models disagree about
     FairFAL              the same quota for each class, rows unlike the labeled
     FALE                 without a model: by leverage scores over all sites
     Chooser              one of several for each query, by what their labels were worth

@@ -14,8 +14,8 @@ def rows() -> fl.Dataset:
     """Three classes in two dimensions, 180 rows to train on and 60 to test."""
     draw = torch.Generator().manual_seed(1)
     y = torch.arange(240) % 3
-    centre = torch.tensor([[0.0, 2.0], [2.0, 0.0], [-2.0, -1.0]])
-    x = centre[y] + 0.7 * torch.randn(240, 2, generator=draw)
+    center = torch.tensor([[0.0, 2.0], [2.0, 0.0], [-2.0, -1.0]])
+    x = center[y] + 0.7 * torch.randn(240, 2, generator=draw)
     return fl.from_arrays(
         x[:180], y[:180], x_test=x[180:], y_test=y[180:], name="three classes"
     )

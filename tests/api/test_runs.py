@@ -181,7 +181,7 @@ def test_a_recipe_in_toml_gives_what_is_not_said(
     assert run.recipe.data == "three classes"
 
 
-def test_a_personalised_run_has_a_model_for_each_site(
+def test_a_personalized_run_has_a_model_for_each_site(
     world: fl.Federation, quick: Settings, rows: fl.Dataset
 ) -> None:
     run = fl.run(world, model="mlp", **{**quick, "training": fl.Ditto()})

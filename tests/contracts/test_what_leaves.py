@@ -184,10 +184,10 @@ def clustered(splits: Sequence[int]) -> list[tuple[str, Shapes, Shapes]]:
     d = 2 * CLASSES
     found: list[tuple[str, Shapes, Shapes]] = [("sum", of_groups(1, d), {})]
     for k in splits[:-1]:
-        planes: Shapes = {"centres": (k, d), "planes": (k, d)}
+        planes: Shapes = {"centers": (k, d), "planes": (k, d)}
         found.append(("sum", of_groups(2 * k, d), planes))
     k = splits[-1]
-    at: Shapes = {"centres": (k, d)}
+    at: Shapes = {"centers": (k, d)}
     for _ in range(3):
         found.append(("sum", of_groups(k, d), at))
     return found
@@ -205,7 +205,7 @@ def of_typical(strategy: Typical) -> Listed:
         splits = [1, 2, 3, 4, 6, 9, 11, 11]
     k = splits[-1]
     count: Shapes = {"count": ()}
-    at: Shapes = {"centres": (k, d)}
+    at: Shapes = {"centers": (k, d)}
     exchanges: list[tuple[str, Shapes, Shapes]] = [
         ("keep", count, {}),
         ("sum", {"rows": (), "labels": ()}, {}),
@@ -234,7 +234,7 @@ def of_typical_unsure(strategy: TypicalUnsure) -> Listed:
         splits = [1, 2, 3, 4, 6, 9, 11, 11]
     k = splits[-1]
     count: Shapes = {"count": ()}
-    at: Shapes = {"centres": (k, d), "is_trained": ()}
+    at: Shapes = {"centers": (k, d), "is_trained": ()}
     weights: Shapes = {"masses": (k,), "labels": (k,)}
     exchanges: list[tuple[str, Shapes, Shapes]] = [
         ("keep", count, {}),

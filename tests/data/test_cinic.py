@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.data import CATALOGUE, load
-from fallow.data.catalogue.cinic import CINIC10_SCALE, CLASSES
+from fallow.data import CATALOG, load
+from fallow.data.catalog.cinic import CINIC10_SCALE, CLASSES
 
 image = pytest.importorskip("PIL.Image")
 PARTS = {"train": 2, "valid": 1, "test": 1}
@@ -48,7 +48,7 @@ def test_training_and_validation_parts_are_one_and_the_test_part_stays_apart(
     torch.testing.assert_close(d.x[5], scale_pixels(pixels("train", 2, 1)))
     torch.testing.assert_close(d.x[23], scale_pixels(pixels("valid", 3, 0)))
     torch.testing.assert_close(d.x_test[9], scale_pixels(pixels("test", 9, 0)))
-    assert tuple(d.x.shape[1:]) == CATALOGUE["cinic10"].shape
+    assert tuple(d.x.shape[1:]) == CATALOG["cinic10"].shape
 
 
 def test_a_test_image_that_is_also_a_training_image_is_left_out(tmp_path: Path) -> None:
@@ -59,9 +59,9 @@ def test_a_test_image_that_is_also_a_training_image_is_left_out(tmp_path: Path) 
     assert "1 test rows" in d.notes[-1]
 
 
-def test_a_grey_image_has_three_equal_channels(tmp_path: Path) -> None:
-    grey = write(tmp_path) / "cinic-10" / "valid" / "ship" / "cifar10-valid-0.png"
-    image.fromarray(np.full((32, 32), 51, dtype=np.uint8)).save(grey)
+def test_a_gray_image_has_three_equal_channels(tmp_path: Path) -> None:
+    gray = write(tmp_path) / "cinic-10" / "valid" / "ship" / "cifar10-valid-0.png"
+    image.fromarray(np.full((32, 32), 51, dtype=np.uint8)).save(gray)
     torch.testing.assert_close(
         load("cinic10", tmp_path).x[28], scale_pixels(np.full((32, 32, 3), 51))
     )

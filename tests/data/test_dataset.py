@@ -12,7 +12,7 @@ from fallow.data import (
     check_leak,
     drop_leaks,
     row_hashes,
-    standardise,
+    standardize,
 )
 
 
@@ -144,23 +144,23 @@ def test_a_planted_duplicate_is_found_and_dropped() -> None:
     assert dropped == 1 and clean.y_test.tolist() == [0] and "1 test rows" in clean.notes[0]
 
 
-def test_standardising_uses_training_rows_alone() -> None:
+def test_standardizing_uses_training_rows_alone() -> None:
     d = toy()
-    scaled = standardise(d)
+    scaled = standardize(d)
     torch.testing.assert_close(scaled.x.mean(0), torch.zeros(2))
     torch.testing.assert_close(scaled.x.std(0, correction=0), torch.ones(2))
-    other = standardise(dataclasses.replace(d, x_test=d.x_test * 1000))
+    other = standardize(dataclasses.replace(d, x_test=d.x_test * 1000))
     assert torch.equal(other.x, scaled.x) and not torch.equal(other.x_test, scaled.x_test)
 
 
 def test_a_constant_column_becomes_zero_even_where_its_mean_is_not_exact() -> None:
     x = torch.full((7, 2), 0.1)
     x[:, 1] = torch.arange(7.0)
-    scaled = standardise(toy(7, x=x))
+    scaled = standardize(toy(7, x=x))
     assert not scaled.x[:, 0].any() and not scaled.x_test[:, 0].any()
 
 
-def test_images_are_not_standardised_as_tables() -> None:
+def test_images_are_not_standardized_as_tables() -> None:
     images = toy(x=torch.zeros(6, 1, 2, 2), x_test=torch.ones(2, 1, 2, 2), columns=())
     with pytest.raises(ValueError, match="is for tables"):
-        standardise(images)
+        standardize(images)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fallow.data import Dataset, Natural, embed_rows, load
-from fallow.data.catalogue.bundled import DIGITS_MEAN, DIGITS_STD
-from fallow.data.catalogue.digit_angle import turn
+from fallow.data.catalog.bundled import DIGITS_MEAN, DIGITS_STD
+from fallow.data.catalog.digit_angle import turn
 
 
 class Net(nn.Module):

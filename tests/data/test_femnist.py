@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fallow.data import ClassWindows, Dataset, check_leak, load
-from fallow.data.catalogue.femnist import MOST
+from fallow.data.catalog.femnist import MOST
 
 USERS = 40
 OF_CLASS = 4000
@@ -53,7 +53,7 @@ def test_all_characters_are_62_classes(tmp_path: Path) -> None:
 def test_of_a_letter_the_first_images_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fallow.data.catalogue.femnist.MOST", 7)
+    monkeypatch.setattr("fallow.data.catalog.femnist.MOST", 7)
     write(tmp_path, f1=[36] * 5, f2=[36] * 5 + [37] * 2)
     found = load("femnist_letters", tmp_path)
     assert len(found.x) + len(found.x_test) == 9
@@ -81,7 +81,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
 
 
 def generate_users(wraps: Callable[[int], bool]) -> list[list[int]]:
-    """Images of each user: three neighbouring classes, from each one's cursor on."""
+    """Images of each user: three neighboring classes, from each one's cursor on."""
     rng = np.random.default_rng(0)
     cursor = np.zeros(10, dtype=np.int64)
     sizes = (rng.lognormal(4, 1, USERS) + 100).astype(int)

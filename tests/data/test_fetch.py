@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from fallow.cli.lists import datasets
-from fallow.data import CATALOGUE, fetch, load
-from fallow.data.catalogue.sources import SOURCES
+from fallow.data import CATALOG, fetch, load
+from fallow.data.catalog.sources import SOURCES
 
 CT = SOURCES["ct"]
 TABLE = "patientId,value0,reference\n" + "".join(
@@ -31,9 +31,9 @@ def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     with zipfile.ZipFile(there / CT.file, "w") as archive:
         archive.writestr(CT.member, TABLE)
     url = (there / CT.file).as_uri()
-    entry = CATALOGUE["ct"]
+    entry = CATALOG["ct"]
     moved = dataclasses.replace(CT, url=url)
-    monkeypatch.setitem(CATALOGUE, "ct", dataclasses.replace(entry, published=moved))
+    monkeypatch.setitem(CATALOG, "ct", dataclasses.replace(entry, published=moved))
     return there, here
 
 
@@ -93,7 +93,7 @@ def test_a_download_that_breaks_off_is_not_taken_for_the_file(
         thread.start()
         moved = dataclasses.replace(CT, url=f"http://127.0.0.1:{server.server_port}/")
         monkeypatch.setitem(
-            CATALOGUE, "ct", dataclasses.replace(CATALOGUE["ct"], published=moved)
+            CATALOG, "ct", dataclasses.replace(CATALOG["ct"], published=moved)
         )
         with pytest.raises(OSError, match="broke off after 2 of 1000 bytes"):
             fetch("ct", near[1])
@@ -111,8 +111,8 @@ def test_openml_says_in_a_description_where_the_file_is(
     description = folder / "1200"
     description.write_text(f'{{"data_set_description": {{"url": "{url}"}}}}')
     moved = dataclasses.replace(SOURCES["stock"], url=description.as_uri())
-    entry = dataclasses.replace(CATALOGUE["stock"], published=moved)
-    monkeypatch.setitem(CATALOGUE, "stock", entry)
+    entry = dataclasses.replace(CATALOG["stock"], published=moved)
+    monkeypatch.setitem(CATALOG, "stock", entry)
     assert fetch("stock", tmp_path).read_text() == "@data\n"
     (tmp_path / "openml_1200.arff").unlink()
     description.write_text('{"error": "no such data set"}')
@@ -142,8 +142,8 @@ def test_a_description_from_the_web_cannot_name_a_file_of_this_machine(
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}/api/v1/json/data/1200"
         moved = dataclasses.replace(SOURCES["stock"], url=url)
-        entry = dataclasses.replace(CATALOGUE["stock"], published=moved)
-        monkeypatch.setitem(CATALOGUE, "stock", entry)
+        entry = dataclasses.replace(CATALOG["stock"], published=moved)
+        monkeypatch.setitem(CATALOG, "stock", entry)
         with pytest.raises(
             OSError, match=r"names file:///.*, which is no address on the web"
         ):

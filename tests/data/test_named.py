@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.data import CATALOGUE, Natural, check_leak, load
-from fallow.data.catalogue.named import missing_files
+from fallow.data import CATALOG, Natural, check_leak, load
+from fallow.data.catalog.named import missing_files
 
 DATA = os.environ.get("FALLOW_DATA")
 needs_files = pytest.mark.skipif(
     not DATA, reason="FALLOW_DATA names no folder of data files"
 )
-BUNDLED = [name for name, entry in CATALOGUE.items() if entry.source == "bundled"]
+BUNDLED = [name for name, entry in CATALOG.items() if entry.source == "bundled"]
 SMALL_FILES = [
     "har",
     "heart",
@@ -32,20 +32,20 @@ SMALL_FILES = [
 
 
 @pytest.mark.parametrize("name", BUNDLED)
-def test_a_bundled_set_is_what_the_catalogue_says(name: str) -> None:
+def test_a_bundled_set_is_what_the_catalog_says(name: str) -> None:
     check_entry(name)
 
 
 @needs_files
 @pytest.mark.parametrize("name", SMALL_FILES)
-def test_a_set_from_a_file_is_what_the_catalogue_says(name: str) -> None:
-    if not all((Path(str(DATA)) / file).is_file() for file in CATALOGUE[name].files):
+def test_a_set_from_a_file_is_what_the_catalog_says(name: str) -> None:
+    if not all((Path(str(DATA)) / file).is_file() for file in CATALOG[name].files):
         pytest.skip(f"the file of {name} is not in FALLOW_DATA")
     check_entry(name)
 
 
 def check_entry(name: str) -> None:
-    entry = CATALOGUE[name]
+    entry = CATALOG[name]
     d = load(name)
     assert (d.name, d.task, d.n_classes) == (name, entry.task, entry.classes)
     assert tuple(d.x.shape[1:]) == entry.shape
@@ -57,7 +57,7 @@ def check_entry(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["breast_cancer", "wine", "iris"])
-def test_a_classification_table_is_standardised_and_stratified(name: str) -> None:
+def test_a_classification_table_is_standardized_and_stratified(name: str) -> None:
     d = load(name)
     torch.testing.assert_close(d.x.mean(0), torch.zeros(d.x.shape[1]), atol=1e-5, rtol=0)
     torch.testing.assert_close(d.x.std(0, correction=0), torch.ones(d.x.shape[1]))
@@ -183,7 +183,7 @@ def test_the_writers_of_mnist_are_its_natural_sites() -> None:
     assert (len(sizes), min(sizes), max(sizes), sum(sizes)) == (539, 19, 131, 60000)
 
 
-# columns, rank, rank with an intercept; of all rows, standardised in float64
+# columns, rank, rank with an intercept; of all rows, standardized in float64
 RANKS = {
     "protein": (9, 9, 10),
     "kegg": (27, 25, 26),

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fallow.data import Dataset, load, load_outline, take_rows
-from fallow.data.catalogue.files import read_first
+from fallow.data.catalog.files import read_first
 from fallow.experiment.rows import open_data, split_rows
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec

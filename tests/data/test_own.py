@@ -280,7 +280,7 @@ def test_a_folder_of_images_has_sites_classes_and_unlabeled_ones(tmp_path: Path)
         assert x[0, 0, 0] == pytest.approx(int(file[:2]) * 20 / 127.5 - 1, abs=1e-6)
 
 
-def test_colour_images_have_three_channels(tmp_path: Path) -> None:
+def test_color_images_have_three_channels(tmp_path: Path) -> None:
     d = from_folder(folder_of_images(tmp_path, "RGB"))
     assert d.x.shape[1:] == (3, 4, 5) and d.x[0, 2, 0, 0] == 1
 

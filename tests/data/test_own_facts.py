@@ -37,7 +37,7 @@ def test_rows_are_counted_by_site_and_reason_and_what_is_odd_is_said(
     said = " | ".join(facts["warnings"])
     assert "only one row at c: nothing can be chosen there" in said
     assert "d: no row is left" in said
-    assert "one label in all of rare: it can be learnt or tested, not both" in said
+    assert "one label in all of rare: it can be learned or tested, not both" in said
     shown = "\n".join(format_facts(facts))
     assert "rows: 45 read, 43 kept" in shown and "look at this: only one" in shown
     assert sum(site["kept"] for site in facts["sites"]) == 43

@@ -72,7 +72,7 @@ def test_empty_cells_become_the_mean_of_a_number_and_the_most_frequent_text(
     )
     assert len(d.x) + len(d.x_test) == 60
     assert any("missing cells: 27 (age 15 and kind 12)" in note for note in d.notes)
-    world = begun(d, standardise="none")
+    world = begun(d, standardize="none")
     scale = world.scale
     assert scale is not None and scale.fill is not None
     ages = d.x[:, 0]
@@ -90,7 +90,7 @@ def test_empty_cells_become_the_mean_of_a_number_and_the_most_frequent_text(
     assert bool(world.dataset.x_test.isfinite().all())
 
 
-def test_what_fills_them_is_learnt_from_training_rows_alone(tmp_path: Path) -> None:
+def test_what_fills_them_is_learned_from_training_rows_alone(tmp_path: Path) -> None:
     """Test rows may be anything: units and fillings stay the same to the last bit."""
     d = open_dataset(ward(tmp_path / "ward.csv"), label="sick", site="hospital")
     assert d.missing is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fallow.data.catalogue.files import read_array, read_arrays, read_first
+from fallow.data.catalog.files import read_array, read_arrays, read_first
 from fallow.data.own.cells import read_file
 from fallow.data.own.images import read_folder, read_images
 from fallow.data.own.workbook import check_workbook_fits
@@ -127,7 +127,7 @@ def test_a_parquet_file_beyond_the_memory_there_is_is_not_read(tmp_path: Path) -
 
 
 def write_images(folder: Path, n: int, size: tuple[int, int]) -> Path:
-    """A folder of grey images, which take a few bytes."""
+    """A folder of gray images, which take a few bytes."""
     images = pytest.importorskip("PIL.Image")
     for number in range(n):
         place = folder / "north" / "ill"

@@ -21,8 +21,8 @@ from tests.encoders.asks import cut_rows, draw_pictures, fit_encoder, make_sites
 ENCODERS: dict[str, Encoder] = {
     "identity": Identity(),
     "fourier": Fourier(features=32),
-    "grey": Convolution(filters=4),
-    "colour": Convolution(filters=4, patch=3),
+    "gray": Convolution(filters=4),
+    "color": Convolution(filters=4, patch=3),
 }
 
 

@@ -85,7 +85,7 @@ def test_what_tables_lead_to_is_taken() -> None:
         ({"length": torch.tensor(torch.inf)}, "finite"),
         ({"spread": torch.tensor([1.0, 1, 0, 1, -1])}, "below 0"),
         ({"length": torch.tensor([1.0, 1.0])}, "is not of shape"),
-        ({"centre": torch.zeros(4)}, "is not of shape"),
+        ({"center": torch.zeros(4)}, "is not of shape"),
     ],
 )
 def test_other_parts_than_a_length_and_units_are_refused(change: State, why: str) -> None:
@@ -121,7 +121,7 @@ def moments_of_columns() -> Answer:
     return {"rows": 60.0, "columns": x.sum(0), "squares": x.square().sum(0)}
 
 
-def moments_of_colours() -> Answer:
+def moments_of_colors() -> Answer:
     x = torch.rand(60, 3, 5, 5, generator=stream(0, "colours"), dtype=torch.float64) * 255
     return {
         "rows": 60.0,
@@ -138,7 +138,7 @@ def test_moments_of_rows_are_taken() -> None:
     }
     assert BORDER.check("a", ASKED, nothing)  # a site all of whose rows were withdrawn
     assert ResponseCheck({"a": 60}).check("a", ASKED, moments_of_columns())
-    assert ResponseCheck({"a": 60}).check("a", ASKED, moments_of_colours())
+    assert ResponseCheck({"a": 60}).check("a", ASKED, moments_of_colors())
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_moments_of_rows_are_taken() -> None:
         (moments_of_patches(), "patches", 9.0, "negative eigenvalue"),
         (moments_of_patches(), "moments", 1e6, "longer patches than there are"),
         (moments_of_columns(), "columns", 9.0, "squares are less than those of the mean"),
-        (moments_of_colours(), "columns", 2.0, "squares are less than those of the mean"),
+        (moments_of_colors(), "columns", 2.0, "squares are less than those of the mean"),
     ],
 )
 def test_moments_that_no_rows_have_are_refused_with_the_field(

@@ -34,7 +34,7 @@ def encode_by_definition(x: np.ndarray, encoder: Fourier, *, divides: bool) -> n
     x = x.reshape(len(x), -1).astype(np.float64)
     deviation = round_binary(x.std(0))
     spread = deviation if divides else np.ones_like(deviation)
-    centre = np.round(x.mean(0) / deviation + 0.1234) * deviation
+    center = np.round(x.mean(0) / deviation + 0.1234) * deviation
     pairs = 2 * ((deviation / spread) ** 2).sum()
     length = round_binary(np.sqrt(np.array(encoder.gamma * pairs)))
     draw = stream(encoder.seed, "fourier", encoder.features, x.shape[1])
@@ -42,7 +42,7 @@ def encode_by_definition(x: np.ndarray, encoder: Fourier, *, divides: bool) -> n
         encoder.features, x.shape[1], generator=draw, dtype=torch.float64
     ).numpy()
     phase = torch.rand(encoder.features, generator=draw, dtype=torch.float64).numpy()
-    inner = ((x - centre) / spread) @ (w / length).T + 2 * math.pi * phase
+    inner = ((x - center) / spread) @ (w / length).T + 2 * math.pi * phase
     return np.asarray(math.sqrt(2 / encoder.features) * np.cos(inner))
 
 

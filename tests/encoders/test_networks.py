@@ -166,8 +166,8 @@ def test_a_network_of_timm_has_the_weights_of_the_file(
     encoder = Timm("small", weights=file, sha256=sha256, size=12)
     x = draw_pictures(7, 3, 12, 12)
     assert torch.allclose(encode_rows(encoder, x, {}), Net(0).eval()(x).detach(), atol=1e-6)
-    grey = draw_pictures(7, 1, 9, 9)
-    assert encode_rows(encoder, grey, {}).shape == (7, 5)
+    gray = draw_pictures(7, 1, 9, 9)
+    assert encode_rows(encoder, gray, {}).shape == (7, 5)
     other = Timm("small", weights=save_net(tmp_path, 1)[0], size=12)
     assert encoder_digest(other) != encoder_digest(encoder)
 
@@ -207,7 +207,7 @@ def test_what_is_wrong_with_weights_is_one_sentence(
             wrong.width(shape)
     with pytest.raises(ValueError, match="Unknown model"):
         Timm("large").width(shape)
-    with pytest.raises(ValueError, match="one or three colours, and a row is 4"):
+    with pytest.raises(ValueError, match="one or three colors, and a row is 4"):
         Timm("small", weights=file).width((4,))
     with pytest.raises(ValueError, match="network is missing"):
         Timm()

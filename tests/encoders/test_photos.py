@@ -1,4 +1,4 @@
-"""Networks of photographs see every data set in the colours that they were trained on."""
+"""Networks of photographs see every data set in the colors that they were trained on."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fallow.core.view import View
 from fallow.encoders import OpenCLIP, Timm
 from fallow.encoders.base import Shape
 from fallow.encoders.photos import (
-    ABOUT_COLOURS,
+    ABOUT_COLORS,
     FAR,
     PHOTO_DEVIATION,
     PHOTO_MEAN,
     PhotoNetwork,
-    check_colours,
-    colour_totals,
+    check_colors,
+    color_totals,
     encode_photos,
-    fit_colours,
+    fit_colors,
 )
 from tests.encoders.asks import cut_rows, draw_pictures, fit_encoder
 
@@ -38,16 +38,16 @@ class Seen:
     """An encoder that says what a network would be given."""
 
     version: ClassVar[int] = 1
-    contract: ClassVar[Contract] = Contract(title="Seen", sum={"colours": ABOUT_COLOURS})
+    contract: ClassVar[Contract] = Contract(title="Seen", sum={"colors": ABOUT_COLORS})
 
     def width(self, shape: Shape) -> int:
         return 3 * 9 * 9
 
     def fit(self, ask: Ask, shape: Shape) -> State:
-        return fit_colours(ask)
+        return fit_colors(ask)
 
-    def colours(self, view: View) -> Answer:
-        return colour_totals(view)
+    def colors(self, view: View) -> Answer:
+        return color_totals(view)
 
     def encode(self, x: Tensor, state: State) -> Tensor:
         return encode_photos(AS_IT_IS, x, state, size=9, batch=4)
@@ -84,9 +84,9 @@ def test_sites_do_not_change_what_a_network_sees() -> None:
     assert torch.equal(see(x), see(x, sites=5))
 
 
-def test_grey_pictures_and_colours_that_never_change() -> None:
-    grey = draw_pictures(12, 1, 9, 9)
-    assert see(grey).shape == (12, 3 * 81)
+def test_gray_pictures_and_colors_that_never_change() -> None:
+    gray = draw_pictures(12, 1, 9, 9)
+    assert see(gray).shape == (12, 3 * 81)
     flat = draw_pictures(12, 3, 9, 9)
     flat[:, 1] = 0.25
     seen = see(flat).reshape(12, 3, 81)
@@ -102,17 +102,17 @@ def test_a_pixel_that_is_far_off_is_cut() -> None:
     assert see(x).max() <= (highest - AS_IT_IS.mean[0]) / AS_IT_IS.deviation[0] + 1e-4
 
 
-def test_without_normalising_nothing_is_asked_and_pictures_stay() -> None:
+def test_without_normalizing_nothing_is_asked_and_pictures_stay() -> None:
     x = draw_pictures(5, 3, 9, 9)
     assert torch.equal(encode_photos(AS_IT_IS, x, {}, size=9, batch=4), x.flatten(1))
     for kind in (Timm, OpenCLIP):
-        assert set(kind("any").contract.sum) == {"colours"}
-        assert not kind("any", normalise=False).contract.sum
+        assert set(kind("any").contract.sum) == {"colors"}
+        assert not kind("any", normalize=False).contract.sum
 
 
-def test_other_parts_than_colours_are_refused() -> None:
+def test_other_parts_than_colors_are_refused() -> None:
     good = {"mean": torch.zeros(3).double(), "deviation": torch.ones(3).double()}
-    check_colours("Timm", (3, 9, 9), good, is_fitted=True)
+    check_colors("Timm", (3, 9, 9), good, is_fitted=True)
     nothing = torch.full((3,), 1e-320, dtype=torch.float64)  # 0 in float32, as it divides
     for part, value, words in (
         ("deviation", torch.zeros(3).double(), "is not above 0"),
@@ -121,6 +121,6 @@ def test_other_parts_than_colours_are_refused() -> None:
         ("mean", torch.full((3,), torch.nan).double(), "in finite numbers"),
     ):
         with pytest.raises(Refusal, match=re.escape(words)):
-            check_colours("Timm", (3, 9, 9), good | {part: value}, is_fitted=True)
+            check_colors("Timm", (3, 9, 9), good | {part: value}, is_fitted=True)
     with pytest.raises(Refusal, match="was fitted to has"):
-        check_colours("Timm", (3, 9, 9), good, is_fitted=False)
+        check_colors("Timm", (3, 9, 9), good, is_fitted=False)

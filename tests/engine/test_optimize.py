@@ -12,7 +12,7 @@ from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer
 from fallow.engine.optimize import count_by_parameter, step
 
-OPTIMISERS = [
+OPTIMIZERS = [
     Optimizer("sgd", 0.1, momentum=0.0),
     Optimizer("sgd", 0.1, momentum=0.9),
     Optimizer("sgd", 0.1, momentum=0.9, weight_decay=0.01),
@@ -20,7 +20,7 @@ OPTIMISERS = [
     Optimizer("adam", 0.01, weight_decay=0.1, betas=(0.5, 0.7), eps=1e-4),
     Optimizer("adam", 0.01, betas=(0.0, 0.9)),
 ]
-each = pytest.mark.parametrize("opt", OPTIMISERS, ids=str)
+each = pytest.mark.parametrize("opt", OPTIMIZERS, ids=str)
 HEAD = torch.tensor([False, False, False, True, True])
 
 

@@ -25,7 +25,7 @@ from fallow.strategies.parts import (
     k_center,
     k_means_pp,
     most_similar,
-    nearest_centre,
+    nearest_center,
     typicality,
 )
 from fallow.strategies.parts.kmeans import _average
@@ -56,9 +56,9 @@ PRODUCTS: dict[str, Callable[[], Tensor]] = {
     "lcmd": lambda: nearest(Features.of(rows()), Features.of(rows(7, seed=2)))[1],
     "frank-wolfe": lambda: frank_wolfe(rows(), rows(seed=3), 5),
     "typicality": lambda: typicality(rows(), 3),
-    "neighbours": lambda: most_similar(rows(), 4, rows(7, seed=2))[1],
-    "many neighbours": lambda: most_similar(rows(200), 60)[1],
-    "centres": lambda: nearest_centre(rows(), rows(7, seed=2)),
+    "neighbors": lambda: most_similar(rows(), 4, rows(7, seed=2))[1],
+    "many neighbors": lambda: most_similar(rows(200), 60)[1],
+    "centers": lambda: nearest_center(rows(), rows(7, seed=2)),
     "kernels": lambda: kernel(rows(), rows(7, seed=2), 0.7),
     "k-means": lambda: cluster_rows(rows(), 6, draw()),
 }
@@ -107,8 +107,8 @@ def test_steps_of_k_means_are_those_of_the_library(k: int) -> None:
 
 def test_a_cluster_that_lost_all_rows_begins_anew_at_a_far_one() -> None:
     x = torch.tensor([[0.0], [1.0], [9.0]])
-    centres = torch.tensor([[0.5], [100.0]])
-    assert _average(x, torch.tensor([0, 0, 0]), centres).tolist() == [[0.5], [9.0]]
+    centers = torch.tensor([[0.5], [100.0]])
+    assert _average(x, torch.tensor([0, 0, 0]), centers).tolist() == [[0.5], [9.0]]
 
 
 def test_double_precision_stays_on_the_processor_where_a_device_has_none() -> None:

@@ -137,7 +137,7 @@ def test_test_rows_are_seen_as_the_rows_of_sites_are() -> None:
 
 def test_units_are_left_out_where_the_recipe_says_so() -> None:
     found = photos()
-    run = begin_run(replace(TINY, standardise="none"), found)
+    run = begin_run(replace(TINY, standardize="none"), found)
     assert run.world.scale is None
     assert isinstance(run.world, World)
     assert run.world.features is not None

@@ -229,7 +229,7 @@ def test_scores_do_not_depend_on_the_units_of_the_data(
 
 def test_a_trainer_on_raw_columns_is_worse_than_on_agreed_ones(recipe: Recipe) -> None:
     agreed = run_query(recipe, "random")[-1]
-    raw = run_query(recipe, "random@standardise=none")[-1]
+    raw = run_query(recipe, "random@standardize=none")[-1]
     assert error_of(agreed) < error_of(raw)
 
 

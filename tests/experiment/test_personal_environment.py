@@ -1,4 +1,4 @@
-"""What personalised methods stand on: labels held back, models retained, sites' own test rows."""
+"""What personalized methods stand on: labels held back, models retained, sites' own test rows."""
 
 from __future__ import annotations
 

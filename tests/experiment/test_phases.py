@@ -40,7 +40,7 @@ OTHER: dict[str, Any] = {
     "channels_last": True,
     "dtype": "float64",
     "device": "cpu",
-    "standardise": "federated",
+    "standardize": "federated",
     "target_scale": "none",
     "initial_by": "query",
     "validation": 0.2,

@@ -193,7 +193,7 @@ def in_base64(content: bytes) -> list[bytes]:
     found = []
     for shift in range(3):
         text = base64.b64encode(bytes(shift) + content)
-        found.append(text[4 if shift else 0 : -4])  # what its neighbours have no part in
+        found.append(text[4 if shift else 0 : -4])  # what its neighbors have no part in
     return found
 
 
@@ -205,7 +205,7 @@ def numbers() -> list[bytes]:
 
 
 def pack_floats(values: Sequence[float]) -> list[bytes]:
-    """Neighbours as 8 bytes: each number as 8, two as 4, four as 2, in both orders of bytes."""
+    """Neighbors as 8 bytes: each number as 8, two as 4, four as 2, in both orders of bytes."""
     return [
         struct.pack(f"{end}{many}{kind}", *values[i : i + many])
         for end in "<>"
@@ -237,7 +237,7 @@ def tensors(tree: Any) -> Iterator[Tensor]:
 
 
 def parallel(tensor: Tensor, to: Tensor, is_shifted: bool = False) -> bool:
-    """Whether neighbours in ``tensor``, along it or across, are a multiple of ``to``, (d,), or one
+    """Whether neighbors in ``tensor``, along it or across, are a multiple of ``to``, (d,), or one
     that was shifted."""
     d = len(to)
     table = tensor.detach().double()

@@ -41,7 +41,7 @@ SHORT = Recipe(
     rounds=1,
     cycles=1,
     score_rounds=1,
-    standardise="none",
+    standardize="none",
     dtype="float64",
 )
 LONGER = replace(SHORT, rounds=4)

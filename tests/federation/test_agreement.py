@@ -111,11 +111,11 @@ def test_settings_about_data_and_comparisons_play_no_part() -> None:
     assert at_sites(base, "hearts", 2, TABLE) == at_sites(plain, "hearts", 2, TABLE)
 
 
-def test_tables_are_standardised_and_images_are_not() -> None:
+def test_tables_are_standardized_and_images_are_not() -> None:
     images = Schema("images", "classification", classes=("a", "b"), shape=(1, 8, 8))
     arrays = Schema("arrays", "classification", classes=("a", "b"), shape=(8,))
     recipe = Recipe("a")
-    units = [at_sites(recipe, "hearts", 2, s).standardise for s in (TABLE, images, arrays)]
+    units = [at_sites(recipe, "hearts", 2, s).standardize for s in (TABLE, images, arrays)]
     assert units == ["federated", "none", "none"]
 
 
@@ -223,6 +223,6 @@ def test_a_method_that_does_not_suit_the_schema_is_refused() -> None:
 
 def test_frozen_features_take_the_place_of_rows() -> None:
     about = agreed("features=mlp", "model=linear")
-    assert about.recipe.standardise == "none"
+    assert about.recipe.standardize == "none"
     assert about.transform(torch.zeros(3, 4)).shape == (3, 64)
     assert build_study(about).layout.params[0][1] == (2, 64)

@@ -298,7 +298,7 @@ def test_an_order_that_no_coordinator_makes_is_refused(bad: Request, why: str) -
 
 def test_clusters_of_more_rows_than_the_site_has_are_refused() -> None:
     asked = request("sum", "groups")
-    centres = torch.zeros(2, 3).double()
+    centers = torch.zeros(2, 3).double()
     for rows, why in (
         ([4.0, 6.0], "rows are 10 together, and the site has 9"),
         (
@@ -306,10 +306,10 @@ def test_clusters_of_more_rows_than_the_site_has_are_refused() -> None:
             "rows is below 0",
         ),
     ):
-        answer = {"rows": torch.tensor(rows).double(), "features": centres}
+        answer = {"rows": torch.tensor(rows).double(), "features": centers}
         with pytest.raises(ValueError, match=why):
             BORDER.check("a", asked, answer)
-    fits = {"rows": torch.tensor([4.0, 5.0]).double(), "features": centres}
+    fits = {"rows": torch.tensor([4.0, 5.0]).double(), "features": centers}
     assert BORDER.check("a", asked, fits) == fits
 
 

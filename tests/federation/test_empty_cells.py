@@ -119,13 +119,13 @@ def test_what_needs_whole_rows_is_not_agreed_on_beside_empty_cells(
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({}, ("standardisation", "cells", "coordinator, each site's part")),
+        ({}, ("standardization", "cells", "coordinator, each site's part")),
         (
-            {"standardise": "none"},
-            ("standardisation", "cells", "coordinator, each site's part"),
+            {"standardize": "none"},
+            ("standardization", "cells", "coordinator, each site's part"),
         ),
         ({"encoder": FOURIER}, ("empty cells", "cells", "coordinator, each site's part")),
-        ({"privacy": SECURE}, ("standardisation", "cells", "coordinator, totals alone")),
+        ({"privacy": SECURE}, ("standardization", "cells", "coordinator, totals alone")),
     ],
 )
 def test_a_person_reads_what_is_told_of_cells_before_the_site_joins(
@@ -228,7 +228,7 @@ def test_test_rows_of_a_site_teach_nobody(tmp_path: Path) -> None:
 
 
 def test_test_rows_are_filled_by_what_training_rows_taught(tmp_path: Path) -> None:
-    world = federation(tmp_path, replace(TINY, standardise="none"), ward())
+    world = federation(tmp_path, replace(TINY, standardize="none"), ward())
     assert world.program().go()
     raw = world.sites["basel"].tests
     assert raw is not None
@@ -438,7 +438,7 @@ def test_an_encoder_comes_with_what_fills_cells(tmp_path: Path) -> None:
     given: Answer = {
         "digest": encoder_digest(Fourier(features=8)),
         "length": round_digits(torch.tensor(2.5).sqrt()),  # of five columns in deviations
-        "centre": torch.zeros(5),
+        "center": torch.zeros(5),
         "spread": torch.ones(5),
     }
     without = Step("keep", "encode", given)

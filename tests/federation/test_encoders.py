@@ -168,7 +168,7 @@ def test_labels_choose_a_field_at_real_sites_behind_secure_sums(tmp_path: Path) 
         for found in world.sites.values()
     ]
     for state in states:
-        assert set(state) == {"gamma", "length", "centre", "spread"}
+        assert set(state) == {"gamma", "length", "center", "spread"}
         assert float(state["length"]) == float(states[0]["length"])
         assert float(state["gamma"]) in GAMMAS
     revealed = {row["verb"]: row["what"] for row in world.records()[-1]["revealed"]}
@@ -278,7 +278,7 @@ def test_units_of_features_come_after_the_encoder(leader: Leader) -> None:
         ({"digest": "0" * 32}, "than the coordinator, or with other weights"),
         ({"length": None}, "cannot encode its rows by what it was sent"),
         ({"length": torch.tensor(torch.nan)}, "NaN or infinite"),
-        ({"centre": torch.zeros(7)}, "cannot encode its rows by what it was sent"),
+        ({"center": torch.zeros(7)}, "cannot encode its rows by what it was sent"),
     ],
 )
 def test_a_site_takes_nothing_that_it_cannot_encode_by(
@@ -288,7 +288,7 @@ def test_a_site_takes_nothing_that_it_cannot_encode_by(
     args: Answer = {
         "digest": encoder_digest(encoder),
         "length": torch.tensor(LENGTH),
-        "centre": torch.zeros(4),
+        "center": torch.zeros(4),
         "spread": torch.ones(4),
         **change,
     }
@@ -299,7 +299,7 @@ def test_a_site_takes_nothing_that_it_cannot_encode_by(
     well = {**given, "digest": args["digest"]} | {
         "digest": encoder_digest(encoder),
         "length": torch.tensor(LENGTH),
-        "centre": torch.zeros(4),
+        "center": torch.zeros(4),
     }
     assert (
         asked(leader, "0/initial/encode/0", "encoding", Step("keep", "encode", well))

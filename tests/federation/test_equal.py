@@ -186,7 +186,7 @@ STUDIES: dict[str, dict[str, Any]] = {
         "cycles": 1,
     },
     "empty cells": {"cycles": 1},
-    "empty cells in their units": {"standardise": "none", "cycles": 1},
+    "empty cells in their units": {"standardize": "none", "cycles": 1},
     "empty cells with secure sums": {"privacy": Privacy(secure_sum=True), "cycles": 1},
     "empty cells and an encoder": {
         "encoder": Spec("fourier", {"features": 24}),

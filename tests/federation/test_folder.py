@@ -177,7 +177,7 @@ def test_what_can_leave_comes_from_the_contracts(tmp_path: Path) -> None:
     made = site(tmp_path, agreed("strategy=ahfal"))
     found = {(part, verb) for part, verb, *_ in list_disclosures(made)}
     assert ("training", "upload") in found
-    assert ("standardisation", "columns") in found
+    assert ("standardization", "columns") in found
     assert not any(part == "best model" for part, _ in found)  # nothing is held back
     assert not any(what == "nothing" for *_, what, _ in list_disclosures(made))
 

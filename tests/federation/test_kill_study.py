@@ -30,7 +30,7 @@ from fallow.privacy import Privacy
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
 from tests.federation.children import REPOSITORY, wait_until
-from tests.federation.labeller import GIVEN, TRUTH
+from tests.federation.labeler import GIVEN, TRUTH
 from tests.federation.real import LEADER, SHORT, Real, asked, real, records
 from tests.federation.worlds import NAMES
 
@@ -143,7 +143,7 @@ def start(study: Real, name: str) -> None:
         return
     with study.log(PEOPLE).open("ab") as out:
         study.running[PEOPLE] = subprocess.Popen(
-            [sys.executable, "-m", "tests.federation.labeller", str(study.folder)],
+            [sys.executable, "-m", "tests.federation.labeler", str(study.folder)],
             cwd=REPOSITORY,
             stdout=out,
             stderr=out,

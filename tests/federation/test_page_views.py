@@ -45,8 +45,8 @@ def write_pairs(folder: Path, views: tuple[str, ...] = ("left", "right")) -> Pat
     names = np.array([[f"{row}-{view}.png" for view in views] for row in range(ROWS)])
     for row, named in enumerate(names.tolist()):
         for at, name in enumerate(named):
-            grey = np.full((30, 40 + 20 * at), 20 * row + at, dtype=np.uint8)
-            Image.fromarray(grey).save(folder / name)
+            gray = np.full((30, 40 + 20 * at), 20 * row + at, dtype=np.uint8)
+            Image.fromarray(gray).save(folder / name)
     x = np.random.default_rng(0).normal(size=(ROWS, 5))
     np.savez(folder / "rows.npz", x=x, files=names)
     return folder / "rows.npz"

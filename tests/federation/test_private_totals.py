@@ -172,7 +172,7 @@ def test_a_site_promised_noise_answers_no_order_for_exact_totals(tmp_path: Path)
     world = hospitals(tmp_path)
     methods = build_study(world.agreement).methods
     contract = methods["training"].contract
-    for verb in ("totals", "left_out", "fitted", "class_counts", "centre", "local"):
+    for verb in ("totals", "left_out", "fitted", "class_counts", "center", "local"):
         assert contract.refusal(verb, "sum") is not None
     world.close()
 

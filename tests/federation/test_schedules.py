@@ -50,7 +50,7 @@ COMMON: dict[str, Any] = {
     "cycles": 1,
     "score_rounds": 1,
     "dtype": "float64",
-    "standardise": "none",
+    "standardize": "none",
 }
 SUMS = Recipe("storm", strategy=Spec("ahfal"), training=Spec("fedavg"), **COMMON)
 RELAYS = Recipe(

@@ -21,7 +21,7 @@ NUMBERS = replace(TABLE, task="regression", classes=(), unit="mmHg")
 ARRAYS = Schema("arrays", "classification", classes=("cat", "dog"), shape=(3,))
 
 
-def grey(
+def gray(
     file: Path, size: tuple[int, int] = (4, 4), mode: str = "L", shade: int = 255
 ) -> None:
     image = pytest.importorskip("PIL.Image")
@@ -105,8 +105,8 @@ def test_a_table_of_nothing_but_names_is_refused_with_the_reason(tmp_path: Path)
 def test_an_example_of_arrays_or_images_says_shape_and_classes(tmp_path: Path) -> None:
     np.savez(tmp_path / "example.npz", x=np.zeros((2, 3)), y=np.array(["cat", "dog"]))
     assert schema_of(tmp_path / "example.npz") == ARRAYS
-    grey(tmp_path / "example" / "cat" / "1.png")
-    grey(tmp_path / "example" / "dog" / "2.png", mode="RGB")
+    gray(tmp_path / "example" / "cat" / "1.png")
+    gray(tmp_path / "example" / "dog" / "2.png", mode="RGB")
     found = schema_of(tmp_path / "example")
     assert (found.kind, found.classes, found.shape) == ("images", ("cat", "dog"), (3, 4, 4))
 
@@ -285,7 +285,7 @@ def test_a_test_row_has_its_label(tmp_path: Path) -> None:
 def test_images_are_rows_in_the_order_of_their_names(tmp_path: Path) -> None:
     schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
     for name in ("unlabeled/3.png", "dog/2.png", ".hidden/1.png"):
-        grey(tmp_path / "rows" / name)
+        gray(tmp_path / "rows" / name)
     rows = read_rows(tmp_path / "rows", schema)
     assert rows.ids == ("2.png", "3.png")
     assert rows.labels == (1.0, None)
@@ -298,7 +298,7 @@ def test_an_image_is_called_by_its_file_or_where_two_are_alike_with_its_folder(
 ) -> None:
     schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
     for name in ("unlabeled/scan-1.png", "unlabeled/scan-2.png", "dog/scan-2.png"):
-        grey(tmp_path / "rows" / name)
+        gray(tmp_path / "rows" / name)
     rows = read_rows(tmp_path / "rows", schema)
     assert rows.ids == ("scan-1.png", "dog/scan-2.png", "unlabeled/scan-2.png")
 
@@ -308,7 +308,7 @@ def test_an_image_that_is_moved_into_the_folder_of_its_class_is_the_same_row(
 ) -> None:
     schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
     for value, name in enumerate(("unlabeled/1.png", "dog/2.png", "unlabeled/3.png")):
-        grey(tmp_path / "rows" / name, shade=value * 100)
+        gray(tmp_path / "rows" / name, shade=value * 100)
     before = read_rows(tmp_path / "rows", schema)
     (tmp_path / "rows" / "cat").mkdir()
     (tmp_path / "rows" / "unlabeled" / "3.png").rename(tmp_path / "rows" / "cat" / "3.png")
@@ -337,14 +337,14 @@ def test_rows_of_another_kind_are_told_before_they_are_read(tmp_path: Path) -> N
     [
         ("fox/1.png", (4, 4), "L", "is none of the agreed classes"),
         ("cat/1.png", (5, 4), "L", "the agreed shape is"),
-        ("cat/1.png", (4, 4), "RGB", "it has colours"),
+        ("cat/1.png", (4, 4), "RGB", "it has colors"),
     ],
 )
 def test_an_image_that_was_not_agreed_on_is_refused(
     name: str, size: tuple[int, int], mode: str, reason: str, tmp_path: Path
 ) -> None:
     schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
-    grey(tmp_path / "rows" / name, size, mode)
+    gray(tmp_path / "rows" / name, size, mode)
     with pytest.raises(ValueError, match=reason):
         read_rows(tmp_path / "rows", schema)
 
@@ -362,8 +362,8 @@ def test_arrays_are_rows_that_may_come_with_pictures_for_people(tmp_path: Path) 
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_a_link_out_of_the_folder_of_images_is_refused(what: str, tmp_path: Path) -> None:
     schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
-    grey(tmp_path / "rows" / "dog" / "1.png")
-    grey(tmp_path / "secret" / "2.png")
+    gray(tmp_path / "rows" / "dog" / "1.png")
+    gray(tmp_path / "secret" / "2.png")
     if what == "file":
         (tmp_path / "rows" / "dog" / "2.png").symlink_to(tmp_path / "secret" / "2.png")
     else:
@@ -376,7 +376,7 @@ def test_a_link_to_the_folder_of_images_and_within_it_is_none_out_of_it(
     tmp_path: Path,
 ) -> None:
     schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
-    grey(tmp_path / "rows" / "dog" / "1.png")
+    gray(tmp_path / "rows" / "dog" / "1.png")
     (tmp_path / "rows" / "dog" / "2.png").symlink_to("1.png")
     (tmp_path / "link").symlink_to(tmp_path / "rows")
     assert len(read_rows(tmp_path / "link", schema).ids) == 2
@@ -387,7 +387,7 @@ def test_a_picture_of_arrays_that_is_not_beside_them_is_refused(
     name: str, tmp_path: Path
 ) -> None:
     (tmp_path / "site").mkdir()
-    grey(tmp_path / "secret.png")
+    gray(tmp_path / "secret.png")
     (tmp_path / "site" / "link.png").symlink_to(tmp_path / "secret.png")
     np.savez(tmp_path / "site" / "rows.npz", x=np.eye(1, 3), y=np.array([""]), files=[name])
     with pytest.raises(ValueError, match=r"secret.png, which is not in .*site"):

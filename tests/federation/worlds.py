@@ -38,7 +38,7 @@ Say = Callable[[Event], None]
 
 
 def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Dataset:
-    """Rows that are not standardised, of some more at the first sites; a third are for tests."""
+    """Rows that are not standardized, of some more at the first sites; a third are for tests."""
     draw = np.random.default_rng(0)
     group = np.concatenate(
         [np.full(each + 3 * (len(sites) - i), i) for i in range(len(sites))]
@@ -131,7 +131,7 @@ def split_tests(
 
 
 def photos(sites: tuple[str, ...] = NAMES[:3], each: int = 20) -> Dataset:
-    """Small pictures with colours, brighter in one class than in the other; a third for tests."""
+    """Small pictures with colors, brighter in one class than in the other; a third for tests."""
     draw = np.random.default_rng(1)
     y = np.arange(len(sites) * each) % 2
     group = np.repeat(np.arange(len(sites)), each)

@@ -28,8 +28,8 @@ def world() -> fl.Federation:
     """Three classes in two dimensions at three sites."""
     draw = torch.Generator().manual_seed(1)
     y = torch.arange(240) % 3
-    centre = torch.tensor([[0.0, 2.0], [2.0, 0.0], [-2.0, -1.0]])
-    x = centre[y] + 0.7 * torch.randn(240, 2, generator=draw)
+    center = torch.tensor([[0.0, 2.0], [2.0, 0.0], [-2.0, -1.0]])
+    x = center[y] + 0.7 * torch.randn(240, 2, generator=draw)
     rows = fl.from_arrays(
         x[:180], y[:180], x_test=x[180:], y_test=y[180:], name="three classes"
     )

@@ -55,7 +55,7 @@ def patients() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def repository(run: fl.Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run.save(tmp_path_factory.mktemp("hub") / "wards", licence="mit")
+    return run.save(tmp_path_factory.mktemp("hub") / "wards", license="mit")
 
 
 def test_a_model_comes_back_from_its_repository_as_it_was(
@@ -217,11 +217,11 @@ def test_a_network_of_a_hundred_thousand_layers_is_not_built(
         load_model(there)
 
 
-def test_a_licence_that_would_break_the_header_is_refused(
+def test_a_license_that_would_break_the_header_is_refused(
     run: fl.Run, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match="is none of the hub"):
-        run.save(tmp_path / "a", licence="mit\ntags: [x]")
+        run.save(tmp_path / "a", license="mit\ntags: [x]")
     assert not (tmp_path / "a").exists()
 
 

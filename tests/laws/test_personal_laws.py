@@ -1,4 +1,4 @@
-"""What must hold for personalised training, whatever the data."""
+"""What must hold for personalized training, whatever the data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What personalised methods equal, in whole runs: the same data, labels, batches and scores."""
+"""What personalized methods equal, in whole runs: the same data, labels, batches and scores."""
 
 from __future__ import annotations
 

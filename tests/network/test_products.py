@@ -54,7 +54,7 @@ def test_products_of_rows_with_weights_are_taken(
     assert BORDER.check("a", TOTALS, answer) == answer
 
 
-def test_the_centre_of_rows_with_weights_is_taken() -> None:
+def test_the_center_of_rows_with_weights_is_taken() -> None:
     answer = {"n": 4.9, "features": torch.ones(5, dtype=torch.float64)}
     assert BORDER.check("a", TOTALS, answer) == answer
 

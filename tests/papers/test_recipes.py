@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fallow.core.build import build
-from fallow.data import CATALOGUE, Dataset
+from fallow.data import CATALOG, Dataset
 from fallow.data.partition import partitions as rules
 from fallow.experiment.methods import methods_of
 from fallow.experiment.rows import draw_flipped_sites
@@ -55,7 +55,7 @@ PERSONAL: dict[str, tuple[Any, ...]] = {
 
 @every
 def test_its_data_partition_and_every_strategy_exist(recipe: Recipe) -> None:
-    assert recipe.data in CATALOGUE
+    assert recipe.data in CATALOG
     build(rules, recipe.partition.name, **recipe.partition.fields)
     for strategy in (*recipe.strategies, str(recipe.strategy)):
         assert methods_of(variant(recipe, strategy))["query"].contract.title

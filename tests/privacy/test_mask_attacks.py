@@ -121,7 +121,7 @@ def test_the_server_tells_the_column_of_ones_and_reads_the_mean_number_of_every_
     seen = run_solve((10, 3, 7), y).answered("masked")
     total = torch.stack([a["rows"].T @ a["rows"] for a in seen.values()]).sum(0)
     values, vectors = torch.linalg.eigh(total)
-    ones = vectors[:, (values - 1).abs().argmin()]  # centred columns are orthogonal to it
+    ones = vectors[:, (values - 1).abs().argmin()]  # centered columns are orthogonal to it
     sums = torch.stack([(a["rows"] @ ones) @ a["targets"] for a in seen.values()])
     shares = torch.stack([(a["rows"] @ ones).square().sum() for a in seen.values()])
     expected = torch.stack([part.mean() for part in torch.split(y, [10, 3, 7])])

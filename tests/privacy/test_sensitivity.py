@@ -1,6 +1,6 @@
 """Every method that releases counts declares what one row can change in them, and no less.
 
-By exhaustive search: all labels of a few rows, all neighbours of each.  Two neighbouring sites
+By exhaustive search: all labels of a few rows, all neighbors of each.  Two neighboring sites
 differ in one row, in its label alone or in its features too.
 """
 
@@ -166,7 +166,7 @@ def list_labelings(sizes: tuple[int, ...]) -> Iterator[tuple[tuple[float, ...], 
         yield tuple(values[a:b] for a, b in itertools.pairwise(ends))
 
 
-def neighbours(
+def neighbors(
     purchases: tuple[tuple[float, ...], ...],
 ) -> Iterator[tuple[tuple[float, ...], ...]]:
     """The same purchases with one label replaced by a larger one: each pair once."""
@@ -178,9 +178,9 @@ def neighbours(
 
 
 def largest_change(found: dict[Any, Release]) -> float:
-    """Over all neighbours."""
+    """Over all neighbors."""
     return max(
-        distance(found[one], found[other]) for one in found for other in neighbours(one)
+        distance(found[one], found[other]) for one in found for other in neighbors(one)
     )
 
 
@@ -287,7 +287,7 @@ def test_what_follows_the_noise_sees_nothing_but_noisy_counts(
 
 @pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
 def test_releases_before_and_after_a_correction_add_up(method: Any, verb: str) -> None:
-    """A row has a label first and another one after a correction; its neighbour has others.  Each
+    """A row has a label first and another one after a correction; its neighbor has others.  Each
     release changes by no more than is declared, so that both together cost twice its epsilon."""
     about: dict[str, Any] = {"validation": 0.5}
     counts: dict[Any, list[Release]] = {}

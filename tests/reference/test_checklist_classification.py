@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.data import load
-from fallow.data.catalogue.files import CIFAR10_SCALE, FASHION_SCALE
+from fallow.data.catalog.files import CIFAR10_SCALE, FASHION_SCALE
 from fallow.data.partition.dirichlet import KAFAL_SIZES
 from fallow.settings.budgets import budgets
 from fallow.sites.view import SiteView

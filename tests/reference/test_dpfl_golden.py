@@ -1,6 +1,6 @@
-"""DPFL against training alone, averaging and random graphs on a ground with known centres.
+"""DPFL against training alone, averaging and random graphs on a ground with known centers.
 
-20 sites hold 3 of 10 classes each, 16 to 79 rows that train; rows are a class centre in 32
+20 sites hold 3 of 10 classes each, 16 to 79 rows that train; rows are a class center in 32
 dimensions plus unit noise.  Where sites "flip", 8 of them mirror their labels, and scores are over
 the other 12.  Measured over seeds 0 and 1, in percent; `make soak` runs both, and every run of the
 tests the first, whose numbers stand in the code:
@@ -75,14 +75,14 @@ METHODS = {
 
 def ground(seed: int) -> Dataset:
     draw = stream(seed, "ground")
-    centre = 0.55 * torch.randn(CLASSES, WIDTH, generator=draw)
+    center = 0.55 * torch.randn(CLASSES, WIDTH, generator=draw)
     parts: list[list[torch.Tensor]] = [[], [], [], [], [], []]
     for k in range(SITES):
         holds = torch.randperm(CLASSES, generator=draw)[:3]
         train = int(torch.randint(16, 80, (1,), generator=draw))
         for first, rows in ((0, train + max(6, train // 4)), (3, TEST_ROWS)):
             y = holds[torch.randint(0, 3, (rows,), generator=draw)]
-            x = centre[y] + torch.randn(rows, WIDTH, generator=draw)
+            x = center[y] + torch.randn(rows, WIDTH, generator=draw)
             for at, part in enumerate((x, y, torch.full((rows,), k)), first):
                 parts[at].append(part)
     x, y, groups, x_test, y_test, groups_test = map(torch.cat, parts)

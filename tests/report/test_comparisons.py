@@ -144,9 +144,9 @@ def test_of_many_strategies_figures_name_eight(wide: Path) -> None:
     best = max(study.strategies, key=lambda q: sum(study.final(q).values()))
     assert best in named
     look = looks(study)
-    colours = [look[q].colour for q in named]
-    assert len(set(colours)) == 8
-    assert all(look[q].colour == FAINT for q in study.strategies if q not in named)
+    colors = [look[q].color for q in named]
+    assert len(set(colors)) == 8
+    assert all(look[q].color == FAINT for q in study.strategies if q not in named)
 
 
 def test_a_wide_study_lists_all_in_the_table_and_counts_the_rest_in_figures(
@@ -157,6 +157,6 @@ def test_a_wide_study_lists_all_in_the_table_and_counts_the_rest_in_figures(
     assert all(f"{strategy.partition(':')[2]}</th>" in table for strategy in MANY)
     assert "17 others" in piece(report_sections.classes(study, "x"))
     drawn = piece(report_sections.curves(study, "x"))
-    assert "The 17 other strategies are grey" in drawn
+    assert "The 17 other strategies are gray" in drawn
     names = [strategy.rpartition(":")[2] for strategy in study.strategies]
     assert sum(f">{name}<" in drawn for name in names) == 8

@@ -1,4 +1,4 @@
-"""What a page looks like: its files, contents, colours, ticks, and what is said of its figures."""
+"""What a page looks like: its files, contents, colors, ticks, and what is said of its figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fallow.report.blocks import Table
-from fallow.report.figures.style import colours_of, looks
+from fallow.report.figures.style import colors_of, looks
 from fallow.report.render import render_blocks
 from fallow.report.study_names import names_of
 from tests.federation.browser import NEEDS, chromium
@@ -197,19 +197,19 @@ def test_on_a_phone_the_type_of_figures_is_not_tiny(kept_study: Path) -> None:
         assert smallest >= 8.5, f"{smallest:.1f} pixels"
 
 
-def test_a_strategy_keeps_its_colour_from_page_to_page(tmp_path: Path) -> None:
+def test_a_strategy_keeps_its_color_from_page_to_page(tmp_path: Path) -> None:
     one = write_study(tmp_path / "a", ("random", "entropy", "ahfal"), 1, 1, "ahfal")
     two = write_study(tmp_path / "b", ("ahfal", "random"), 1, 1, "random")
     first = looks(read_study(one))
     second = looks(read_study(two))
     for strategy in ("random", "ahfal"):
-        assert first[strategy].colour == second[strategy].colour
-    assert first["random"].colour == "#8c8c8c"
-    assert colours_of(["Random", "ahfal"])["Random"] == "#8c8c8c"  # however it is typed
+        assert first[strategy].color == second[strategy].color
+    assert first["random"].color == "#8c8c8c"
+    assert colors_of(["Random", "ahfal"])["Random"] == "#8c8c8c"  # however it is typed
     assert first["ahfal"].width > first["entropy"].width  # the reference
 
 
-def test_colours_do_not_depend_on_the_order_and_differ() -> None:
+def test_colors_do_not_depend_on_the_order_and_differ() -> None:
     strategies = [
         "random",
         "entropy",
@@ -220,10 +220,10 @@ def test_colours_do_not_depend_on_the_order_and_differ() -> None:
         "fairfal",
         "ahfal",
     ]
-    found = colours_of(strategies)
-    assert colours_of(strategies[::-1]) == found
+    found = colors_of(strategies)
+    assert colors_of(strategies[::-1]) == found
     assert len(set(found.values())) == len(strategies)
-    assert colours_of(["core-set"])["core-set"] == colours_of(["core_set"])["core_set"]
+    assert colors_of(["core-set"])["core-set"] == colors_of(["core_set"])["core_set"]
 
 
 def test_studies_of_one_name_are_called_by_what_differs(tmp_path: Path) -> None:

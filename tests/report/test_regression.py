@@ -14,7 +14,7 @@ from fallow.report import tables
 from fallow.report.figures.study import learning_curves
 from fallow.report.regression import costs, errors, is_solved, warnings
 from fallow.report.words import summary
-from fallow.study.names import penalised_training
+from fallow.study.names import penalized_training
 from fallow.study.records import StudyManifest, StudyRecords
 from tests.report.conftest import rewrite
 from tests.report.reading import piece, read_study, write_report
@@ -327,7 +327,7 @@ def test_the_way_out_names_the_field_of_the_training(training: str, cure: str) -
         published=None,
         versions={},
     )
-    assert penalised_training(study, "random") == cure
-    assert penalised_training(study, "random@training=server-solve:intercept=false") == (
+    assert penalized_training(study, "random") == cure
+    assert penalized_training(study, "random@training=server-solve:intercept=false") == (
         "server-solve:ridge=0.001"
     )

@@ -108,12 +108,12 @@ def test_the_arm_that_labels_speak_for_is_drawn_more() -> None:
 
 def refit(z: Tensor, y: Tensor, ridge: float) -> list[float]:
     """The squared error on each row by a fit of the others, one after the other."""
-    penalised = torch.ones(z.shape[1], dtype=z.dtype)
-    penalised[-1] = 0
+    penalized = torch.ones(z.shape[1], dtype=z.dtype)
+    penalized[-1] = 0
     lost = []
     for row in range(len(z)):
         others = [at for at in range(len(z)) if at != row]
-        a = z[others].T @ z[others] + ridge * penalised.diag()
+        a = z[others].T @ z[others] + ridge * penalized.diag()
         w = torch.linalg.solve(a, z[others].T @ y[others])
         lost.append(float((y[row] - z[row] @ w).square().sum()))
     return lost
@@ -142,12 +142,12 @@ def ridge_of(z: Tensor, y: Tensor) -> float:
     """The λ that the chooser takes, as the sum of squares that it adds."""
     head = solve(z.T @ z, z.T @ y, float(y.square().sum()), len(z))
     usual = float((z.T @ z).diagonal()[:-1].mean()) / len(z)
-    penalised = torch.ones(z.shape[1], dtype=z.dtype)
-    penalised[-1] = 0
+    penalized = torch.ones(z.shape[1], dtype=z.dtype)
+    penalized[-1] = 0
     for penalty in PENALTIES:
         ridge = penalty * len(z) * usual
         if torch.allclose(
-            torch.linalg.inv(z.T @ z + ridge * penalised.diag()), head.inverse
+            torch.linalg.inv(z.T @ z + ridge * penalized.diag()), head.inverse
         ):
             return ridge
     raise AssertionError("the head is of no penalty")
@@ -190,7 +190,7 @@ CELL = StudyRun('chooser:arms=["margin", "prices"]', 0)
 
 
 def test_a_run_that_is_killed_and_resumed_makes_the_same_choices(tmp_path: Path) -> None:
-    """The harness of `tests.experiment.test_resume`, when the first arm's worth is being learnt."""
+    """The harness of `tests.experiment.test_resume`, when the first arm's worth is being learned."""
     recipe = replace(tiny(tmp_path), audit=0.3, cycles=2, rounds=1, score_rounds=1)
     whole = Setup(recipe, tmp_path / "whole")
     assert work(whole, CELL) == WELL

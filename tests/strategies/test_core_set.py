@@ -18,11 +18,11 @@ def test_each_pick_is_farthest_from_all_labeled_and_picked_rows() -> None:
     site = tables()["a"]
     federation = world({"a": site}, CoreSet())
     x, member = features(site), federation.members["a"]
-    centres = list(member.x[member.labeled])
+    centers = list(member.x[member.labeled])
     for row in federation.picks(6)["a"]:
-        distance = torch.cdist(x, torch.stack(centres)).amin(1)
+        distance = torch.cdist(x, torch.stack(centers)).amin(1)
         assert int(distance.argmax()) == row
-        centres.append(x[row])
+        centers.append(x[row])
 
 
 def test_a_site_without_labels_starts_in_the_middle_of_its_pool() -> None:
@@ -63,13 +63,13 @@ def test_rows_that_are_not_finite_come_last(labels: tuple[int, ...]) -> None:
     assert [finite[row] for row in rest.picks(9)["a"]] == picks[:9]
 
 
-def test_a_labeled_row_that_is_not_finite_is_no_centre() -> None:
+def test_a_labeled_row_that_is_not_finite_is_no_center() -> None:
     site = tables()["a"]
     federation, rest = (world({"a": site}, CoreSet()) for _ in range(2))
     member = federation.members["a"]
     row = int(member.labeled[0])
     member.x[row] = torch.nan
-    rest.members["a"].x[row] = rest.members["a"].x[int(member.labeled[1])]  # a centre twice
+    rest.members["a"].x[row] = rest.members["a"].x[int(member.labeled[1])]  # a center twice
     assert federation.picks(6) == rest.picks(6)
 
 

@@ -313,12 +313,12 @@ def test_a_bucket_is_covered_beginning_with_the_gradients_of_the_labeled_rows_of
         p, z = view.logits("global")[rows].softmax(1), view.embed("global")[rows]
         points = gradients(p, z, p.argmax(1))
         p = view.logits("global", "labeled")[known].softmax(1)
-        centres = gradients(p, view.embed("global", "labeled")[known], view.labels[known])
+        centers = gradients(p, view.embed("global", "labeled")[known], view.labels[known])
         expected = []
         for _ in range(3):
-            far = torch.cdist(points, centres).amin(1)
+            far = torch.cdist(points, centers).amin(1)
             expected.append(int(rows[far.argmax()]))
-            centres = torch.cat([centres, points[far.argmax()][None]])
+            centers = torch.cat([centers, points[far.argmax()][None]])
         assert FairFAL().two_stage(view, bucket, c, 3, 0.0).tolist() == expected
 
 

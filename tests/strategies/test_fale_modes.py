@@ -89,8 +89,8 @@ CASES: dict[str, Tensor] = {
 def test_scores_and_rank_are_those_of_all_rows_in_one_place(
     x: Tensor, strategy: FALE
 ) -> None:
-    centred = with_ones(x - x.mean(0))
-    expected, rank, condition = svd_leverage(centred)
+    centered = with_ones(x - x.mean(0))
+    expected, rank, condition = svd_leverage(centered)
     found, ours = scored(shared(x, SIZES), strategy)
     assert ours == rank
     assert bool((found >= 0).all() and (found <= 1).all())
@@ -101,7 +101,7 @@ def test_scores_and_rank_are_those_of_all_rows_in_one_place(
 
 
 @each_mode
-def test_without_an_intercept_nothing_is_centred(strategy: FALE) -> None:
+def test_without_an_intercept_nothing_is_centered(strategy: FALE) -> None:
     sites = table()
     expected, rank, _ = svd_leverage(stacked(sites))
     found, ours = scored(sites, replace(strategy, intercept=False))

@@ -133,13 +133,13 @@ def test_a_row_with_fewer_similar_rows_than_k_has_no_crowd() -> None:
     z = torch.eye(4).repeat_interleave(5, 0)
     z = z + 0.01 * torch.randn(20, 4, generator=stream(0, "near"))
     assert list(FEAL().crowds(z)) == [[]] * 20  # five near copies each: four others
-    crowds = list(FEAL(neighbours=4).crowds(z))
+    crowds = list(FEAL(neighbors=4).crowds(z))
     assert [set(c) for c in crowds] == [
         set(range(i - i % 5, i - i % 5 + 5)) - {i} for i in range(20)
     ]
 
 
-def test_exact_copies_are_neighbours_and_a_row_is_not_its_own() -> None:
+def test_exact_copies_are_neighbors_and_a_row_is_not_its_own() -> None:
     z = torch.ones(6, 2)
     crowds = list(FEAL().crowds(z))
     assert [set(crowd) for crowd in crowds] == [set(range(6)) - {i} for i in range(6)]
@@ -175,7 +175,7 @@ def test_a_site_without_labels_asks_the_global_model_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"neighbours": 0}, {"similar": 1.1}, {"similar": float("nan")}]
+    "wrong", [{"neighbors": 0}, {"similar": 1.1}, {"similar": float("nan")}]
 )
 def test_values_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     (name,) = wrong

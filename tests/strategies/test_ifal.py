@@ -148,7 +148,7 @@ def test_the_inconsistencies_are_those_of_the_definition(k: int) -> None:
     ll, gl = distance(of["local"], of["kd"]), distance(of["global"], of["kd"])
     ratio = torch.maximum(gl / (ll + 1e-5), ll / (gl + 1e-5))
     own = company_of(view, at, "local", "local", k)
-    inter, intra = IFAL(neighbours=k).inconsistencies(view, at)
+    inter, intra = IFAL(neighbors=k).inconsistencies(view, at)
     assert_close(inter, ratio * (ll + gl))
     assert_close(intra, distance(own, view.logits("local").softmax(1)))
     assert inter.isfinite().all() and intra.isfinite().all() and (inter > 0).any()
@@ -328,9 +328,9 @@ def test_the_training_config_is_made_of_the_fields() -> None:
     ) == (0.001, 7, 32)
 
 
-def test_no_neighbours_are_refused() -> None:
-    with pytest.raises(ValueError, match="IFAL's neighbours is 0"):
-        IFAL(neighbours=0)
+def test_no_neighbors_are_refused() -> None:
+    with pytest.raises(ValueError, match="IFAL's neighbors is 0"):
+        IFAL(neighbors=0)
 
 
 def test_a_pool_of_too_many_pairs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

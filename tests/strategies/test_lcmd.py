@@ -14,20 +14,20 @@ from tests.strategies.regression import draws
 from tests.worlds import Table, tables, world
 
 
-def plain(phi: Tensor, centres: list[Tensor], n: int) -> list[int]:
-    """By the definition, with every distance to every centre."""
-    picks = [] if centres else [int(phi.norm(dim=1).argmax())]
-    centres = centres or [phi[picks[0]]]
+def plain(phi: Tensor, centers: list[Tensor], n: int) -> list[int]:
+    """By the definition, with every distance to every center."""
+    picks = [] if centers else [int(phi.norm(dim=1).argmax())]
+    centers = centers or [phi[picks[0]]]
     while len(picks) < n:
         squares = torch.stack(
-            [(phi - c).square().sum(1) for c in centres], 1
-        )  # (m, centres)
+            [(phi - c).square().sum(1) for c in centers], 1
+        )  # (m, centers)
         left, cluster = squares.min(1)
-        sizes = [float(left[cluster == c].sum()) for c in range(len(centres))]
+        sizes = [float(left[cluster == c].sum()) for c in range(len(centers))]
         inside = cluster == sizes.index(max(sizes))
         inside[picks] = False
         picks.append(int(left.masked_fill(~inside, -1).argmax()))
-        centres.append(phi[picks[-1]])
+        centers.append(phi[picks[-1]])
     return picks
 
 
@@ -78,7 +78,7 @@ def test_a_common_shift_of_all_features_changes_nothing() -> None:
     assert made.picks(20) == with_numbers(sites, LCMD()).picks(20)
 
 
-def test_a_row_between_two_centres_stays_with_the_older_one() -> None:
+def test_a_row_between_two_centers_stays_with_the_older_one() -> None:
     x = torch.tensor(
         [[8.0], [4], [6], [6.5], [-4.5]]
     ).double()  # a label at 0, then a pick at 8
@@ -87,24 +87,24 @@ def test_a_row_between_two_centres_stays_with_the_older_one() -> None:
     assert made.picks(2)["a"] == [0, 4]  # 4 is as far from 0 as from 8
 
 
-def test_of_two_centres_that_are_equally_near_the_older_one_keeps_the_row() -> None:
-    pool, centres = (
+def test_of_two_centers_that_are_equally_near_the_older_one_keeps_the_row() -> None:
+    pool, centers = (
         Features.of(torch.zeros(1, 2)),
         torch.tensor([[3.0, 0], [0, 1], [0, -1]]),
     )
-    left, at = nearest(pool, Features.of(centres))
+    left, at = nearest(pool, Features.of(centers))
     assert left.tolist() == [0.5] and at.tolist() == [1]
 
 
 def test_blocks_of_rows_are_put_together_in_order() -> None:
-    pool, centres = draws(2500, 2), draws(7, 2, name="centres")
-    squares, at = torch.cdist(pool, centres).square().min(1)
-    left, ours = nearest(Features.of(pool), Features.of(centres))
+    pool, centers = draws(2500, 2), draws(7, 2, name="centers")
+    squares, at = torch.cdist(pool, centers).square().min(1)
+    left, ours = nearest(Features.of(pool), Features.of(centers))
     assert torch.equal(ours, at)
     torch.testing.assert_close(left, squares / 2, rtol=0, atol=1e-12)
 
 
-def test_rows_that_are_not_finite_come_last_and_are_no_centres() -> None:
+def test_rows_that_are_not_finite_come_last_and_are_no_centers() -> None:
     made = with_numbers({"a": tables()["a"]}, LCMD())
     x, (labeled, *others) = made.members["a"].x, made.members["a"].labeled.tolist()
     x[2, 0], x[5, 1], x[labeled] = torch.nan, torch.inf, torch.nan

@@ -54,11 +54,11 @@ def test_picks_are_the_farthest_from_the_origin_and_from_all_earlier_picks() -> 
     strategy = NoiseStability(draws=6)
     federation = world({"a": tables(rows=30)["a"]}, strategy)
     moved = strategy.measure_changes(SiteView(federation.members["a"], 0))
-    centres = [torch.zeros_like(moved[0])]
+    centers = [torch.zeros_like(moved[0])]
     for row in federation.picks(12)["a"]:
-        distance = torch.cdist(moved, torch.stack(centres)).amin(1)
+        distance = torch.cdist(moved, torch.stack(centers)).amin(1)
         assert int(distance.argmax()) == row
-        centres.append(moved[row])
+        centers.append(moved[row])
 
 
 def test_weights_of_batch_norm_are_shaken_and_biases_are_not() -> None:

@@ -1,4 +1,4 @@
-"""Pivotal samples: chances, meetings, neighbours, and what a hostile site can say."""
+"""Pivotal samples: chances, meetings, neighbors, and what a hostile site can say."""
 
 from __future__ import annotations
 
@@ -219,10 +219,10 @@ def test_what_is_left_is_the_part_of_a_whole_number() -> None:
     assert meet([0.25], [0.5]).left == 0.25
 
 
-# -- neighbours -----------------------------------------------------------------------------------
+# -- neighbors -----------------------------------------------------------------------------------
 
 
-def test_neighbours_that_compete_give_steadier_totals_of_what_is_smooth() -> None:
+def test_neighbors_that_compete_give_steadier_totals_of_what_is_smooth() -> None:
     x = torch.linspace(-1, 1, 200).double()[
         torch.randperm(200, generator=torch.Generator())
     ]

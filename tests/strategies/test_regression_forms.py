@@ -58,11 +58,11 @@ def test_each_core_set_pick_is_farthest_from_all_labeled_and_picked_rows(
     labels: int,
 ) -> None:
     x, labeled = draws(30, 4), draws(labels, 4, name="labeled")
-    centres = list(labeled)
+    centers = list(labeled)
     for row in one(CoreSet(), x, labeled).picks(9)["a"]:
-        away = torch.cdist(x, torch.stack(centres)).amin(1) if centres else x.norm(dim=1)
+        away = torch.cdist(x, torch.stack(centers)).amin(1) if centers else x.norm(dim=1)
         assert int(away.argmax()) == row
-        centres.append(x[row])
+        centers.append(x[row])
 
 
 def test_rows_that_are_equally_far_come_in_random_order() -> None:

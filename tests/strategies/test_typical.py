@@ -41,7 +41,7 @@ def typicality_of(x: Tensor, k: int) -> Tensor:
 def test_one_site_labels_the_most_typical_row_of_each_of_its_places() -> None:
     table = site_at([0, 1, 2], [12, 20, 16])
     x = torch.cat([table.local, table.common], 1)
-    picks = world({"a": table}, Typical(neighbours=4)).picks(3)["a"]
+    picks = world({"a": table}, Typical(neighbors=4)).picks(3)["a"]
     starts = [0, 12, 32]
     sizes = [12, 20, 16]
     expected = set()
@@ -58,7 +58,7 @@ def test_a_place_that_two_sites_share_is_labeled_once() -> None:
         "c": site_at([2, 3], [20, 20], seed=3),
         "d": site_at([3, 0], [20, 20], seed=4),
     }
-    picks = world(sites, Typical(neighbours=4)).picks(1)
+    picks = world(sites, Typical(neighbors=4)).picks(1)
     places = [place_of(sites[name], rows[0]) for name, rows in picks.items()]
     assert len(picks) == 4
     assert len(set(places)) >= 3  # whoever won two has room for one, and four want four
@@ -76,7 +76,7 @@ def test_the_site_with_the_most_typical_row_labels_a_shared_place() -> None:
             )
             for k, (name, t) in enumerate(sites.items())
         }
-        picks = world(both, Typical(neighbours=4)).picks({"a": 2, "b": 2})
+        picks = world(both, Typical(neighbors=4)).picks({"a": 2, "b": 2})
         owner = [
             name for name, rows in picks.items() if place_of(both[name], rows[0]) == 0
         ] or [
@@ -91,7 +91,7 @@ def test_who_is_alone_in_a_place_takes_it_before_what_it_shares() -> None:
     """Site a is the best at both places and buys one row: the place that nobody else has."""
     a = site_at([0, 1], [30, 10])
     b = site_at([0], [12], seed=5)
-    picks = world({"a": a, "b": b}, Typical(neighbours=4)).picks(1)
+    picks = world({"a": a, "b": b}, Typical(neighbors=4)).picks(1)
     assert place_of(a, picks["a"][0]) == 1
     assert place_of(b, picks["b"][0]) == 0
 
@@ -100,7 +100,7 @@ def test_a_place_with_a_label_at_another_site_waits() -> None:
     a = site_at([0, 1], [10, 25])
     b = site_at([0], [10], seed=5)
     labeled = Table(b.local, b.common, labels=[0, 0])
-    federation = world({"a": a, "b": labeled}, Typical(neighbours=4))
+    federation = world({"a": a, "b": labeled}, Typical(neighbors=4))
     member = federation.members["b"]
     member.x[member.labeled] = PLACES[0] + 0.1
     picks = federation.picks({"a": 1, "b": 0})
@@ -109,7 +109,7 @@ def test_a_place_with_a_label_at_another_site_waits() -> None:
 
 def test_a_budget_beyond_the_clusters_goes_where_fewest_labels_are() -> None:
     table = site_at([0, 1], [8, 8])
-    picks = world({"a": table}, Typical(neighbours=3, least=4)).picks(4)["a"]
+    picks = world({"a": table}, Typical(neighbors=3, least=4)).picks(4)["a"]
     places = [place_of(table, row) for row in picks]
     assert sorted(places) == [0, 0, 1, 1]
 
@@ -147,7 +147,7 @@ def test_clusters_with_few_labels_come_first_and_then_the_largest() -> None:
 def test_bids_differ_by_a_number_that_each_site_draws() -> None:
     """Two sites with equal rows: in most clusters one of them wins, and no other order decides."""
     table = site_at(range(8), [10] * 8)
-    federation = world({"a": table, "b": table}, Typical(neighbours=3))
+    federation = world({"a": table, "b": table}, Typical(neighbors=3))
     picks = federation.picks(8)
     shared = sum(
         place_of(table, one) == place_of(table, other)
@@ -159,7 +159,7 @@ def test_bids_differ_by_a_number_that_each_site_draws() -> None:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"neighbours": 0}, "neighbours is 0; it must be 1"),
+        ({"neighbors": 0}, "neighbors is 0; it must be 1"),
         ({"least": 1}, "least is 1; it must be 2"),
     ],
 )

@@ -70,14 +70,14 @@ def share_plainly(masses: Tensor, labels: Tensor, n: int) -> list[int]:
 
 def test_first_labels_are_those_of_typical_rows() -> None:
     table = site_at([12, 20, 16, 9], unsure=[0], labels=0)
-    mine = world({"a": table}, TypicalUnsure(neighbours=4)).picks(4)["a"]
-    typical = world({"a": table}, Typical(neighbours=4)).picks(4)["a"]
+    mine = world({"a": table}, TypicalUnsure(neighbors=4)).picks(4)["a"]
+    typical = world({"a": table}, Typical(neighbors=4)).picks(4)["a"]
     assert set(mine) == set(typical)
 
 
 def test_labels_go_where_the_model_is_unsure_and_not_where_most_rows_are() -> None:
     table = site_at([30, 8, 30, 0], unsure=[1])
-    federation = world({"a": table}, TypicalUnsure(neighbours=4))
+    federation = world({"a": table}, TypicalUnsure(neighbors=4))
     label_at(federation, "a", torch.cat([PLACES[3], SURE]))  # where nothing else is
     picks = federation.picks(2)["a"]
     assert {place_of(table, row) for row in picks} == {1}
@@ -86,7 +86,7 @@ def test_labels_go_where_the_model_is_unsure_and_not_where_most_rows_are() -> No
 def test_of_equally_unsure_rows_the_most_typical_one_is_taken() -> None:
     table = site_at([14, 0, 0, 0], unsure=[0])
     table.common[:] = SURE / 8
-    federation = world({"a": table}, TypicalUnsure(neighbours=4))
+    federation = world({"a": table}, TypicalUnsure(neighbors=4))
     label_at(federation, "a", torch.cat([PLACES[3], SURE]))
     near = torch.cdist(table.local, table.local).sort(1).values[:, 1:5].mean(1)
     picks = federation.picks(1)["a"]
@@ -100,7 +100,7 @@ def test_sites_that_are_alike_share_the_labels_of_a_place() -> None:
         name: site_at([10, 20, 10, 20], unsure=[1, 2], seed=seed)
         for seed, name in enumerate("abc")
     }
-    federation = world(tables, TypicalUnsure(neighbours=4))
+    federation = world(tables, TypicalUnsure(neighbors=4))
     for name in tables:
         label_at(federation, name, torch.cat([PLACES[0], SURE]))
     picks = federation.picks(3)
@@ -119,7 +119,7 @@ def test_sites_that_are_alike_share_the_labels_of_a_place() -> None:
 def test_a_site_with_the_best_rows_takes_no_more_than_it_may() -> None:
     near = site_at([40, 0, 0, 0], unsure=[0])
     far = site_at([40, 0, 0, 0], unsure=[], seed=1)
-    federation = world({"a": near, "b": far}, TypicalUnsure(neighbours=4))
+    federation = world({"a": near, "b": far}, TypicalUnsure(neighbors=4))
     picks = federation.picks({"a": 2, "b": 5})
     assert [len(picks["a"]), len(picks["b"])] == [2, 5]
 
@@ -167,7 +167,7 @@ def test_the_level_that_enough_rows_reach_is_found_digit_by_digit() -> None:
     assert int(bar[4]) == 0  # all rows are fewer than are wanted
 
 
-@pytest.mark.parametrize(("field", "value"), [("neighbours", 0), ("least", 1)])
+@pytest.mark.parametrize(("field", "value"), [("neighbors", 0), ("least", 1)])
 def test_settings_that_mean_nothing_are_refused(field: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"{field} is {value}; it must be"):
         TypicalUnsure(**{field: value})

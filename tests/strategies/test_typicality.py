@@ -31,7 +31,7 @@ def test_the_largest_clusters_give_their_most_typical_row() -> None:
         near = torch.cdist(x[list(rows)], x[list(rows)]).sort(1).values[:, 1:4].mean(1)
         expected.append(rows[int(near.argmin())])
     for seed in range(4):
-        picks = world({"a": site}, Typicality(neighbours=3), seed).picks(3)["a"]
+        picks = world({"a": site}, Typicality(neighbors=3), seed).picks(3)["a"]
         assert picks == expected
 
 
@@ -68,7 +68,7 @@ def test_copies_of_a_row_are_one_cluster_and_are_picked_once_before_the_others_r
     assert {row % 5 for row in picks} == set(range(5))
 
 
-def test_features_that_are_not_finite_come_last_and_are_nobodys_neighbours() -> None:
+def test_features_that_are_not_finite_come_last_and_are_nobodys_neighbors() -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
@@ -87,6 +87,6 @@ def test_there_are_never_more_clusters_than_the_paper_allows(
     assert [row < 8 for row in picks] == [True, False, True, False]
 
 
-def test_no_neighbour_is_refused() -> None:
-    with pytest.raises(ValueError, match="0 neighbours; it needs at least one"):
-        Typicality(neighbours=0)
+def test_no_neighbor_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 neighbors; it needs at least one"):
+        Typicality(neighbors=0)

@@ -264,7 +264,7 @@ def test_images_are_predicted_by_their_names_wherever_they_lie_in_a_folder(
         predict_file(done, tmp_path / "none")
     image.new("RGB", (4, 4)).save(tmp_path / "new" / "c.png")
     with pytest.raises(
-        ValueError, match=r"c.png could not be read as an image: it has colours"
+        ValueError, match=r"c.png could not be read as an image: it has colors"
     ):
         predict_file(done, tmp_path / "new")
 

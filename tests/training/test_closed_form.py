@@ -28,7 +28,7 @@ from fallow.training.parts.ridge import (
     TEMPERATURES,
     Path,
     add_up,
-    centred,
+    centered,
     decompose,
     head_of,
     leave_one_out,
@@ -62,7 +62,7 @@ def ridge(rows: Rows, y: Tensor, penalty: float = PENALTY) -> Ridge:
 
 
 def path_of(rows: Rows, y: Tensor) -> Path:
-    return decompose(centred(add_up(rows.z, y, rows.s)))
+    return decompose(centered(add_up(rows.z, y, rows.s)))
 
 
 def weighed(rows: Rows) -> Rows:
@@ -298,7 +298,7 @@ def test_probabilities_are_better_calibrated_than_at_temperature_1() -> None:
     assert calibrated < plain - 0.1
 
 
-def test_generalised_cross_validation_is_the_formula_on_all_rows() -> None:
+def test_generalized_cross_validation_is_the_formula_on_all_rows() -> None:
     rows = weighed(rows_with_numbers())
     y = targets(rows, is_class=False)
     path = path_of(rows, y)
@@ -551,14 +551,14 @@ def test_no_path_makes_one_row_outweigh_all_others() -> None:
     assert float((block.outputs - y).abs().max()) > MOST_AWAY
 
 
-def test_weights_and_centres_that_were_not_agreed_on_are_refused() -> None:
+def test_weights_and_centers_that_were_not_agreed_on_are_refused() -> None:
     rows = rows_with_classes()
     world = hospitals(rows, ClosedForm(), HALVES)
     view = SiteView(world.members["a"], 0)
     with pytest.raises(Refusal, match="classes weigh the same in this study"):
         ClosedForm().totals(view, weights=torch.eye(CLASSES)[0])
-    with pytest.raises(Refusal, match="features are not centred"):
-        ClosedForm().totals(view, centre=torch.zeros(FEATURES))
+    with pytest.raises(Refusal, match="features are not centered"):
+        ClosedForm().totals(view, center=torch.zeros(FEATURES))
 
 
 def test_a_site_answers_to_nothing_that_the_settings_never_ask() -> None:
@@ -566,7 +566,7 @@ def test_a_site_answers_to_nothing_that_the_settings_never_ask() -> None:
     assert set(ClosedForm(reveal="head").contract.verbs) == {"totals", "fitted"}
     everything = ClosedForm(balance="class", passes=2, local_head="own")
     assert set(everything.contract.verbs) == {
-        *("class_counts", "centre", "totals", "left_out", "local"),
+        *("class_counts", "center", "totals", "left_out", "local"),
     }
 
 

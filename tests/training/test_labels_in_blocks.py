@@ -83,7 +83,7 @@ def test_its_totals_and_losses_are_those_of_rows_in_memory_bit_for_bit(
     totals = totals_of(rows)
     assert_same_bits(site.method.totals(site.read), totals)
 
-    path = ridge.decompose(ridge.centred(ridge.add_up(rows.z, rows.y, rows.s)))
+    path = ridge.decompose(ridge.centered(ridge.add_up(rows.z, rows.y, rows.s)))
     lost = losses_of(rows, path, penalties_of(None), is_class=is_class)
     assert_same_bits(site.method.left_out(site.read, **path._asdict()), lost)
     assert max(site.kept.taken) <= block
@@ -96,9 +96,9 @@ def test_blocks_change_the_order_of_sums_alone(
     site = site_of(ClosedForm(reveal="head", passes=2), is_class=is_class)
 
     def ask_all() -> list[Answer]:
-        found = [site.method.centre(site.read), site.method.totals(site.read)]
+        found = [site.method.center(site.read), site.method.totals(site.read)]
         rows = site.method.labeled(site.read)
-        path = ridge.decompose(ridge.centred(ridge.add_up(rows.z, rows.y, rows.s)))
+        path = ridge.decompose(ridge.centered(ridge.add_up(rows.z, rows.y, rows.s)))
         head = ridge.head_of(path, 1e-3)
         leverage = torch.tensor(0.1)
         found.append(site.method.fitted(site.read, head.weight, head.bias, leverage))

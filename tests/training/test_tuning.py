@@ -73,7 +73,7 @@ def fit_state(run: Run) -> State:
     state = run.world.encoded_by
     assert state is not None
     squared = state["length"].square() / state["gamma"]
-    return {"distance": squared, "centre": state["centre"], "spread": state["spread"]}
+    return {"distance": squared, "center": state["center"], "spread": state["spread"]}
 
 
 def chosen_gamma(run: Run) -> float:
@@ -160,7 +160,7 @@ def test_what_leaves_the_sites_is_said() -> None:
     done = run.initial()
     said = [row["verb"] for row in done["revealed"]]
     assert {"moments", "products", "left_out", "encode"} <= set(said)
-    assert set(done["encoder"]) == {"gamma", "length", "centre", "spread"}
+    assert set(done["encoder"]) == {"gamma", "length", "center", "spread"}
 
 
 def test_a_resumed_run_takes_the_choice_from_its_journal() -> None:
@@ -245,7 +245,7 @@ def test_a_site_refuses_a_candidate_that_is_none_and_paths_that_are_none() -> No
     with pytest.raises(Refusal, match="asks for candidate 5 of the encoder, and it has 5"):
         tuning.products(view, 5, **state)
     with pytest.raises(Refusal, match="was not fitted to"):
-        tuning.products(view, 0, centre=state["centre"], spread=state["spread"])
+        tuning.products(view, 0, center=state["center"], spread=state["spread"])
     with pytest.raises(Refusal, match="one path of heads for each candidate"):
         tuning.left_out(view, path_e=torch.ones(5, 40), **state)
 

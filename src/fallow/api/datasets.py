@@ -15,7 +15,7 @@ from fallow.api.objects import plain
 from fallow.data import Dataset, open_dataset
 from fallow.data import from_arrays as from_plain_arrays
 from fallow.data import load as load_named
-from fallow.data.catalogue.named import CATALOGUE
+from fallow.data.catalog.named import CATALOG
 from fallow.data.own.cells import TABLES
 from fallow.data.own.labels import TaskChoice
 from fallow.data.own.pixels import Channels, describe_move, has_channels_last
@@ -37,7 +37,7 @@ def load(name: str | Path, data_dir: str | Path | None = None) -> Dataset:
     """
     path = Path(name)
     is_path = bool(path.suffix) or path.exists()
-    if is_path and str(name) not in CATALOGUE:
+    if is_path and str(name) not in CATALOG:
         return open_path(path)
     return load_named(str(name), data_dir)
 

@@ -33,7 +33,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         epochs: int = 5,
         batch_size: int = 32,
         lr: float = 0.05,
-        standardise: bool = True,
+        standardize: bool = True,
         random_state: int | None = 0,
     ) -> None:
         self.model = model
@@ -42,7 +42,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         self.epochs = epochs
         self.batch_size = batch_size
         self.lr = lr
-        self.standardise = standardise
+        self.standardize = standardize
         self.random_state = random_state
 
     def _fit(
@@ -50,9 +50,9 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         groups, names = _groups(sites, len(x))
         rows = torch.from_numpy(x.astype(np.float32))
-        standardise = "none"
-        if self.standardise:
-            standardise = "federated"
+        standardize = "none"
+        if self.standardize:
+            standardize = "federated"
         # A run tests its model, and here nobody asks for that: one row serves as a test set.
         dataset = Dataset(
             name="estimator",
@@ -75,7 +75,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             score_rounds=1,
             seed=_seed(self.random_state),
             training_config=self._training_config(),
-            standardise=standardise,
+            standardize=standardize,
             dtype="float64",
             progress=False,
         )
@@ -108,7 +108,7 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
     """A classifier trained where the rows are, behind scikit-learn's interface.
 
     model, training: objects or names, as in `fallow.run`.  rounds: exchanges of models; epochs,
-    batch_size and lr: of local training.  standardise: the sites agree on units of the features first.
+    batch_size and lr: of local training.  standardize: the sites agree on units of the features first.
     random_state: an integer, or None for the seed 0 as well: a fit is always repeatable.
 
     After ``fit``: ``classes_`` (labels in the order of `predict_proba`), ``n_features_in_``,

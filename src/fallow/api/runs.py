@@ -278,7 +278,7 @@ class Run:
     def model(self) -> nn.Module | dict[str, nn.Module]:
         """The trained module in evaluation mode; one per site where sites deploy different ones.
 
-        Rows are encoded, and features standardised, outside of it: `predict` does that.  So a head
+        Rows are encoded, and features standardized, outside of it: `predict` does that.  So a head
         that was solved for takes features of the encoder, not rows; for a module that takes rows
         themselves train one: ``fallow.run(federation, model="mlp")``.
         """
@@ -338,7 +338,7 @@ class Run:
         folder: str | Path,
         *,
         site: str | None = None,
-        licence: str | None = None,
+        license: str | None = None,
         title: str = "",
     ) -> Path:
         """Write the trained model into a folder, which `fallow.load_model` reads; the folder.
@@ -346,12 +346,12 @@ class Run:
         ``model.safetensors`` has the weights under the names of the network, ``config.json`` what
         predicting needs beside them, ``README.md`` is the model card: a repository as the Hugging
         Face hub has it.  Nothing is pickled, nothing is sent.
-        site: whose model, where each site has its own.  licence: of the hub, such as "apache-2.0";
+        site: whose model, where each site has its own.  license: of the hub, such as "apache-2.0";
         None: none is given.  title: of the card, by default the name of the data.
-        Raises ValueError for a licence that is no name of one, and a model that `predict` cannot use.
+        Raises ValueError for a license that is no name of one, and a model that `predict` cannot use.
         """
         place = Path(folder)
-        save_run(self, place, site, licence, title)
+        save_run(self, place, site, license, title)
         return place
 
     def export(

@@ -54,7 +54,7 @@ SETTINGS = ("model", "encoder", "dtype")
 """Settings of a recipe that predicting needs."""
 OWN = "fallow."
 """With what the names of tensors begin that are no weights: units of features and the like."""
-LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,60}")
+LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,60}")
 LARGEST = 2**20  # bytes of a config.json
 WIDEST = 2**24  # numbers in a row
 LONGEST = 2000  # letters of settings: each is a layer where a list of widths is long
@@ -117,15 +117,15 @@ class TrainedRun(Protocol):
 
 
 def save_run(
-    run: TrainedRun, folder: Path, site: str | None, licence: str | None, title: str
+    run: TrainedRun, folder: Path, site: str | None, license: str | None, title: str
 ) -> None:
     """`fallow.Run.save`."""
-    if licence is not None and not LICENCE.fullmatch(licence):
+    if license is not None and not LICENSE.fullmatch(license):
         raise ValueError(
-            f"licence {licence!r} is none of the hub; give its short name, such as apache-2.0"
+            f"license {license!r} is none of the hub; give its short name, such as apache-2.0"
         )
     _check_encoder(run.recipe)
-    card = _write_card(run, title, licence)
+    card = _write_card(run, title, license)
     write_model(folder, run.recipe, run.saved, run.state_of(site), card)
 
 
@@ -205,7 +205,7 @@ def _list_extras(saved: TrainedModel) -> dict[str, Tensor]:
     return named
 
 
-def _write_card(run: TrainedRun, title: str, licence: str | None) -> str:
+def _write_card(run: TrainedRun, title: str, license: str | None) -> str:
     """The model card: a header that the hub reads, and words."""
     about = run.saved["about"]
     # names of data and classes are others' words
@@ -214,8 +214,8 @@ def _write_card(run: TrainedRun, title: str, licence: str | None) -> str:
     kind = "image" if len(about["shape"]) == 3 else "tabular"
     task = "classification" if about["classes"] else "regression"
     header = ["---", "library_name: fallow"]
-    if licence is not None:
-        header.append(f"license: {licence}")
+    if license is not None:
+        header.append(f"license: {license}")
     if (kind, task) != ("image", "regression"):  # which the hub does not know
         header.append(f"pipeline_tag: {kind}-{task}")
     header += ["tags:", "- federated-learning", "- active-learning", "---", ""]

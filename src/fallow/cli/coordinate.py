@@ -286,7 +286,7 @@ def start(
 def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """How the run stands: what it does, who is awaited, how far people are."""
     from fallow.federation.coordinator.folder import CoordinatorFolder
-    from fallow.federation.coordinator.live import LABELLING, Control
+    from fallow.federation.coordinator.live import LABELING, Control
     from fallow.federation.coordinator.program import is_running
     from fallow.report.live import read_live
 
@@ -306,7 +306,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     about["missing"] = office.missing
     about["forecast"] = _forecast(folder)
     is_told = (Control(folder / "control").folder / "advance").exists()
-    is_labeling = about["state"] == "running" and about.get("phase") == LABELLING
+    is_labeling = about["state"] == "running" and about.get("phase") == LABELING
     about["closing"] = is_told and is_labeling
     if as_json:
         typer.echo(json.dumps(about, indent=1))
@@ -355,13 +355,13 @@ def advance(
     """Go on without what is waited for: labels that people have not given yet, or, where columns
     are scaled over all sites, the sites that do not answer, for the rest of the study."""
     from fallow.cli.coordinate_words import why_not_advanced
-    from fallow.federation.coordinator.live import LABELLING, Control
+    from fallow.federation.coordinator.live import LABELING, Control
     from fallow.report.live import read_live
 
     _running(folder)
     found = read_live(folder) or {}
     control = Control(folder / "control")
-    if found.get("phase") == LABELLING:
+    if found.get("phase") == LABELING:
         control.tell("advance")
         line = "open questions are given back, and the run goes on within two minutes"
         opt.tell([line], {"without": "open questions"}, quiet=quiet, as_json=as_json)

@@ -141,14 +141,14 @@ def datasets(
     as_json: opt.Json = False, name: Fetch = None, data_dir: opt.DataDir = None
 ) -> None:
     """Data sets by name: bundled ones need nothing, the others --data-dir or FALLOW_DATA."""
-    from fallow.data import CATALOGUE, fetch
+    from fallow.data import CATALOG, fetch
 
     if name is not None:
         opt.console().print(str(fetch(name, data_dir)), markup=False, soft_wrap=True)
         return
     rows: list[dict[str, object]] = []
     shown: list[dict[str, object]] = []
-    for entry in CATALOGUE.values():
+    for entry in CATALOG.values():
         row: dict[str, object] = {
             "name": entry.name,
             "task": entry.task,

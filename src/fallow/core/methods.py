@@ -10,7 +10,7 @@ configuration; * `Predicting`: a site predicts by more than a forward pass of th
 * `Finishing`: local work after the last round of a phase;
 * `Planning`: it orders local training by other training configurations than its ``training_config``;
 * `Choosing`: sites choose whose models to average;
-* `Normalising`: batch-norm statistics may stay at the sites.
+* `Normalizing`: batch-norm statistics may stay at the sites.
 
 A query with `LocalTraining`'s three functions trains by them the models that it orders.
 """
@@ -53,7 +53,7 @@ SiteFunction = Callable[..., Answer | Picks | Release]
 
 @runtime_checkable
 class Method(Protocol):
-    """A query, training or personalisation algorithm: both halves in one frozen class."""
+    """A query, training or personalization algorithm: both halves in one frozen class."""
 
     @property
     def contract(self) -> Contract: ...
@@ -73,7 +73,7 @@ class Training(Method, Protocol):
     """One round of federated training: the server half is `round`, the site half its site functions.
 
     One that orders local training by a training configuration is a `LocalTraining` too, whose
-    step the engine runs. Where `deploy` gives sites different models the method is personalised.
+    step the engine runs. Where `deploy` gives sites different models the method is personalized.
     """
 
     @property
@@ -132,7 +132,7 @@ class Choosing(Protocol):
 
 
 @runtime_checkable
-class Normalising(Protocol):
+class Normalizing(Protocol):
     """A training method that says what becomes of batch-norm statistics: averaged with the weights
     (``"average"``), or left at the sites (``"local"``, FedBN).  Without a word they are averaged.
     """
@@ -153,7 +153,7 @@ class Showing(Protocol):
 # -- the methods of a run -----------------------------------------------------------------------
 
 
-class Standardising(Method, Protocol):
+class Standardizing(Method, Protocol):
     """By what sites agree on units of features, and of numbers to predict."""
 
     def of_features(
@@ -174,7 +174,7 @@ class Encoder(Method, Protocol):
         ...
 
     def fit(self, ask: Ask, shape: tuple[int, ...]) -> State:
-        """What everybody encodes by, from totals over sites; {} where nothing is learnt."""
+        """What everybody encodes by, from totals over sites; {} where nothing is learned."""
         ...
 
     def encode(self, x: Tensor, state: State) -> Tensor:
@@ -265,7 +265,7 @@ class Methods(TypedDict):
     """Hands to the sites what the encoder was fitted to."""
     tuning: NotRequired[Tunes]
     """Chooses a field of the encoder by the first labels."""
-    scaling: NotRequired[Standardising]
+    scaling: NotRequired[Standardizing]
     head: NotRequired[Solving]
     """Has the last word on the head of a model, after the last round."""
     audit: NotRequired[Auditing]

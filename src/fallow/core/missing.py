@@ -1,4 +1,4 @@
-"""Empty cells of a table: what the sites put there, learnt from totals over training rows."""
+"""Empty cells of a table: what the sites put there, learned from totals over training rows."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ TERMS: Mapping[str, str] = {
     "clients": "sites",
     "client_fraction": "participation",
     "fraction_fit": "participation",
-    "labelled": "labeled",
+    "labeled": "labeled",
     "learning_rate": "lr",
     "local_epochs": "epochs",
     "min_clients": "sites",

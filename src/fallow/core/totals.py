@@ -84,7 +84,7 @@ def check_addend(
     if not are_finite(value):
         raise ValueError(
             f"site {site} answered {verb!r} with {name} that is NaN or infinite: its training "
-            "diverged or its data is damaged; lower the learning rate, standardise the features "
+            "diverged or its data is damaged; lower the learning rate, standardize the features "
             "or check the site's rows"
         )
     if bound is not None and bool((value.abs() > bound).any()):

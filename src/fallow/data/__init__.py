@@ -1,7 +1,7 @@
 """Data sets, named or a user's own, and how their rows are spread over sites."""
 
-from fallow.data.catalogue.fetch import fetch
-from fallow.data.catalogue.named import CATALOGUE, Entry, load, load_outline, source_files
+from fallow.data.catalog.fetch import fetch
+from fallow.data.catalog.named import CATALOG, Entry, load, load_outline, source_files
 from fallow.data.dataset import Dataset, Task, check_leak, drop_leaks, row_hashes, take_rows
 from fallow.data.embedded import embed_rows
 from fallow.data.own.features import read_rows
@@ -34,10 +34,10 @@ from fallow.data.partition.shares import (
     test_shares,
     validation_split,
 )
-from fallow.data.tables import standardise
+from fallow.data.tables import standardize
 
 __all__ = [
-    "CATALOGUE",
+    "CATALOG",
     "IID",
     "ClassWindows",
     "Counts",
@@ -71,7 +71,7 @@ __all__ = [
     "read_rows",
     "row_hashes",
     "source_files",
-    "standardise",
+    "standardize",
     "take_rows",
     "test_shares",
     "validation_split",

@@ -17,7 +17,7 @@ from fallow.core.streams import stream
 from fallow.data.reading import Reading
 
 Task = Literal["classification", "regression"]
-UNLABELLED = -1
+UNLABELED = -1
 
 
 @final
@@ -44,7 +44,7 @@ class Dataset:
     """
 
     name: str
-    x: Tensor  # (n, ...) float32; images (n, c, h, w), normalised
+    x: Tensor  # (n, ...) float32; images (n, c, h, w), normalized
     y: Tensor  # (n,) int64, -1 unlabeled; or float32, then NaN
     x_test: Tensor  # (m, ...) float32; m may be 0
     y_test: Tensor  # (m,) as y; every test row has its label
@@ -95,7 +95,7 @@ class Dataset:
         """Which training rows come with a label: (n,) bool."""
         if self.task == "regression":
             return ~self.y.isnan()
-        return self.y != UNLABELLED
+        return self.y != UNLABELED
 
     def rows(self, n: int, stream: torch.Generator) -> Dataset:
         """The data set with ``n`` training rows drawn at random, in their old order."""
@@ -316,8 +316,8 @@ def _check_labels(d: Dataset) -> None:
         raise ValueError(
             f"{d.name} has labels but {d.n_classes} class names; give at least 2"
         )
-    for part, y, low in (("training", d.y, UNLABELLED), ("test", d.y_test, 0)):
-        is_too_large = (y >= d.n_classes) & (y != UNLABELLED)
+    for part, y, low in (("training", d.y, UNLABELED), ("test", d.y_test, 0)):
+        is_too_large = (y >= d.n_classes) & (y != UNLABELED)
         wrong = y[(y < low) | is_too_large]
         if len(wrong):
             raise ValueError(

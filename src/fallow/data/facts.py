@@ -171,7 +171,7 @@ def _warn_of_labels(names: Sequence[str], classes: Mapping[str, int]) -> list[st
     once = [name for name in names if classes[name] == 1]
     if once:
         said.append(
-            f"one label in all of {join_some(once)}: it can be learnt or tested, not both"
+            f"one label in all of {join_some(once)}: it can be learned or tested, not both"
         )
     never = [name for name in names if classes[name] == 0]
     if never:

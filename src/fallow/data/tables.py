@@ -13,11 +13,11 @@ from fallow.data.dataset import Dataset
 Floats = npt.NDArray[np.float32]
 
 
-def standardise(dataset: Dataset) -> Dataset:
+def standardize(dataset: Dataset) -> Dataset:
     """Columns with mean 0 and standard deviation 1 over the TRAINING rows; the test set follows.
 
     A column that is constant over the training rows becomes 0 in both sets.  Statistics are
-    computed in float64.  Raises ValueError for images, which are normalised by fixed constants.
+    computed in float64.  Raises ValueError for images, which are normalized by fixed constants.
 
     >>> x = torch.tensor([[1.0, 7.0], [3.0, 7.0]])
     >>> d = Dataset(
@@ -28,13 +28,13 @@ def standardise(dataset: Dataset) -> Dataset:
     ...     torch.tensor([1]),
     ...     classes=("no", "yes"),
     ... )
-    >>> standardise(d).x.tolist(), standardise(d).x_test.tolist()
+    >>> standardize(d).x.tolist(), standardize(d).x_test.tolist()
     ([[-1.0, 0.0], [1.0, 0.0]], [[3.0, 0.0]])
     """
     if dataset.x.ndim != 2:
         raise ValueError(
             f"{dataset.name} has rows of shape {tuple(dataset.x.shape[1:])}; "
-            "standardise is for tables, images are normalised by fixed constants"
+            "standardize is for tables, images are normalized by fixed constants"
         )
     x = dataset.x.double()
     mean = x.mean(0)

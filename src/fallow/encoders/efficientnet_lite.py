@@ -16,11 +16,11 @@ from fallow.core.contract import Contract
 from fallow.core.types import State
 from fallow.encoders.base import Shape
 from fallow.encoders.photos import (
-    ABOUT_COLOURS,
+    ABOUT_COLORS,
     PhotoEncoder,
     PhotoNetwork,
     check_photo,
-    normalise_colours,
+    normalize_colors,
     to_photos,
 )
 from fallow.encoders.weights import check_file
@@ -61,7 +61,7 @@ class EfficientNetLite0(PhotoEncoder):
     ----------
     size : Pixels in each direction to which images are resized.
     batch : Number of images at a time.
-    normalise : Bring colors to those of ImageNet, for which sites send aggregates of theirs.
+    normalize : Bring colors to those of ImageNet, for which sites send aggregates of theirs.
     half : Round features to float16.
 
     Notes
@@ -81,7 +81,7 @@ class EfficientNetLite0(PhotoEncoder):
     size: int = 128
 
     contract: ClassVar[Contract] = Contract(
-        title="EfficientNet-Lite0", sum={"colours": ABOUT_COLOURS}
+        title="EfficientNet-Lite0", sum={"colors": ABOUT_COLORS}
     )
 
     def width(self, shape: Shape) -> int:
@@ -113,7 +113,7 @@ class _Photographs(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         photos = to_photos(x, self.size)
         if self.state:
-            photos = normalise_colours(photos, self.photo_network, self.state)
+            photos = normalize_colors(photos, self.photo_network, self.state)
         features: Tensor = self.module(photos)
         return features
 

@@ -89,7 +89,7 @@ class Fourier:
     # -- server half ------------------------------------------------------------------------
 
     def fit(self, ask: Ask, shape: Shape) -> State:
-        """``length`` (): l.  ``centre``, ``spread`` (d,): of columns; a constant one has spread 0.
+        """``length`` (): l.  ``center``, ``spread`` (d,): of columns; a constant one has spread 0.
         Where gamma is to be chosen ``distance`` (), the mean of |x - x'|^2, in place of l.
 
         Raises ValueError where all rows are the same.
@@ -112,10 +112,10 @@ class Fourier:
         # Where rows are moved to changes no distance; near 0 float32 has the most digits.  Whole
         # deviations do not depend on the order of sites.
         whole = (mean / torch.where(deviation > 0, deviation, 1.0) + ASIDE).round()
-        centre = torch.where(deviation > 0, whole * deviation, 0.0)
+        center = torch.where(deviation > 0, whole * deviation, 0.0)
         spread = torch.where(deviation > 0, spread, 0.0)
         distance = 2 * torch.where(spread > 0, deviation / spread, 0.0).square().sum()
-        columns = {"centre": centre, "spread": spread}
+        columns = {"center": center, "spread": spread}
         if self.gamma == "auto":
             return {"distance": round_digits(distance), **columns}
         return {"length": round_digits((self.gamma * distance).sqrt()), **columns}
@@ -142,7 +142,7 @@ class Fourier:
         return {
             "gamma": torch.tensor(gamma, dtype=torch.float64),
             "length": length,
-            "centre": state["centre"],
+            "center": state["center"],
             "spread": state["spread"],
         }
 
@@ -161,7 +161,7 @@ class Fourier:
     def check_state(self, shape: Shape, state: State) -> None:
         """Raise Refusal for other parts than a length above 0 and units of ``shape``."""
         d = math.prod(shape)
-        shapes: dict[str, Shape] = {"length": (), "centre": (d,), "spread": (d,)}
+        shapes: dict[str, Shape] = {"length": (), "center": (d,), "spread": (d,)}
         title = self.contract.title
         if self.is_tuned:
             shapes["gamma"] = ()
@@ -184,30 +184,30 @@ class Fourier:
         phase = torch.rand(self.features, generator=draw, dtype=torch.float64)
         w = (normal / state["length"]).float()  # (D, d)
         c = (2 * math.pi * phase).float()  # (D,)
-        return Waves(w, c, state["centre"], state["spread"])
+        return Waves(w, c, state["center"], state["spread"])
 
 
 @final
 class Waves(nn.Module):
     """√(2/D) cos(w z + c) of rows z in units of columns.
 
-    w: (D, d); c: (D,); centre, spread: (d,), and a column of spread 0 counts nothing.
+    w: (D, d); c: (D,); center, spread: (d,), and a column of spread 0 counts nothing.
     """
 
     w: Tensor
     c: Tensor
-    centre: Tensor
+    center: Tensor
     spread: Tensor
 
-    def __init__(self, w: Tensor, c: Tensor, centre: Tensor, spread: Tensor) -> None:
+    def __init__(self, w: Tensor, c: Tensor, center: Tensor, spread: Tensor) -> None:
         super().__init__()
-        tensors = {"w": w, "c": c, "centre": centre, "spread": spread}
+        tensors = {"w": w, "c": c, "center": center, "spread": spread}
         for name, value in tensors.items():
             self.register_buffer(name, value)
         self.height = math.sqrt(2 / len(w))
 
     def forward(self, x: Tensor) -> Tensor:
         spread = torch.where(self.spread > 0, self.spread, 1.0)
-        away = (x.flatten(1).double() - self.centre) / spread
+        away = (x.flatten(1).double() - self.center) / spread
         near = torch.where(self.spread > 0, away, 0.0).float()
         return torch.addmm(self.c, near, self.w.T).cos_().mul_(self.height)

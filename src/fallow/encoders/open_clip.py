@@ -14,7 +14,7 @@ from torch import nn
 
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
-from fallow.encoders.photos import ABOUT_COLOURS, PhotoEncoder, PhotoNetwork
+from fallow.encoders.photos import ABOUT_COLORS, PhotoEncoder, PhotoNetwork
 from fallow.encoders.weights import (
     find_cached_file,
     load_pretrained,
@@ -33,8 +33,8 @@ class OpenCLIP(PhotoEncoder):
     network: its name in open_clip, such as "ViT-B-32".  weights: a file of safetensors, of the whole
     model or of its image tower; None: what the hub's cache of this machine has of ``tag``, such as
     "laion2b_s34b_b79k", where nothing is fetched.  sha256: of that file, without which sites cannot
-    know that they have the same.  size: pixels in each direction to which pictures are brought; grey
-    ones count for three colours.  normalise: pictures are brought to the colours that the network
+    know that they have the same.  size: pixels in each direction to which pictures are brought; gray
+    ones count for three colors.  normalize: pictures are brought to the colors that the network
     was trained on, for which sites tell totals of theirs; without it they are taken in the units of
     the data set.
 
@@ -52,7 +52,7 @@ class OpenCLIP(PhotoEncoder):
         paper="Learning Transferable Visual Models From Natural Language Supervision",
         year=2021,
         authors="Radford, Alec and others",
-        sum={"colours": ABOUT_COLOURS},
+        sum={"colors": ABOUT_COLORS},
     )
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class OpenCLIP(PhotoEncoder):
 def load_tower(
     name: str, weights: str | None, sha256: str | None, tag: str | None
 ) -> PhotoNetwork:
-    """The image tower, in evaluation mode, and the colours that it was trained on.
+    """The image tower, in evaluation mode, and the colors that it was trained on.
 
     Raises ValueError where the package, the network or its weights are missing.
     """

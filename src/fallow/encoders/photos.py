@@ -1,8 +1,8 @@
 """Pictures as networks saw them that were trained on photographs.
 
-Such a network takes pictures whose colours have a certain mean and deviation.  What a data set has
-depends on who made it: numbers from 0 to 255, from 0 to 1, or standardised.  So all sites tell
-totals of their colours once, and pictures are moved to the colours of photographs from there.
+Such a network takes pictures whose colors have a certain mean and deviation.  What a data set has
+depends on who made it: numbers from 0 to 255, from 0 to 1, or standardized.  So all sites tell
+totals of their colors once, and pictures are moved to the colors of photographs from there.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from fallow.encoders.base import (
 from fallow.encoders.rows import picture_blocks
 from fallow.encoders.weights import digest_of_module
 
-COLOURS = 3
+COLORS = 3
 PHOTO_MEAN = (0.485, 0.456, 0.406)
 PHOTO_DEVIATION = (0.229, 0.224, 0.225)
 """Of the training pictures of ImageNet, red, green and blue, where white is 1."""
 FAR = 10.0  # deviations; a few pixels beyond, or a wrong total, do not rule what a network sees
 LOST = 1e-11  # a variance below this share of the mean square is rounding of float64
 
-ABOUT_COLOURS = "totals over sites of rows, and of the mean and the square of each colour"
+ABOUT_COLORS = "totals over sites of rows, and of the mean and the square of each color"
 
 
 @dataclass(frozen=True)
 class PhotoNetwork:
-    """A network for photographs, and what it takes off their colours and divides them by, where
+    """A network for photographs, and what it takes off their colors and divides them by, where
     white is 1."""
 
     module: nn.Module
@@ -56,26 +56,26 @@ class PhotoNetwork:
 class PhotoEncoder(ABC):
     """What encoders by pretrained networks of photographs share.
 
-    size: pixels in each direction to which pictures are brought; grey ones count for three colours.
-    batch: pictures at a time.  normalise: pictures are brought to the colours that the network was
+    size: pixels in each direction to which pictures are brought; gray ones count for three colors.
+    batch: pictures at a time.  normalize: pictures are brought to the colors that the network was
     trained on, for which sites tell totals of theirs; without it they are taken in the units of the
     data set.  half: features are rounded to float16.
     """
 
     size: int = 224
     batch: int = 64
-    normalise: bool = True
+    normalize: bool = True
     half: bool = False
 
     version: ClassVar[int] = 2
     contract: ClassVar[Contract] = Contract(
-        title="Photographs", sum={"colours": ABOUT_COLOURS}
+        title="Photographs", sum={"colors": ABOUT_COLORS}
     )
 
     def __post_init__(self) -> None:
         check_positive(self, "size", "batch")
-        if not self.normalise:
-            object.__setattr__(self, "contract", type(self).contract.without("colours"))
+        if not self.normalize:
+            object.__setattr__(self, "contract", type(self).contract.without("colors"))
 
     @abstractmethod
     def load(self) -> PhotoNetwork:
@@ -92,19 +92,19 @@ class PhotoEncoder(ABC):
     # -- server half ------------------------------------------------------------------------
 
     def fit(self, ask: Ask, shape: Shape) -> State:
-        """``mean``, ``deviation`` (c,): of the colours of all rows; nothing without ``normalise``."""
-        if not self.normalise:
+        """``mean``, ``deviation`` (c,): of the colors of all rows; nothing without ``normalize``."""
+        if not self.normalize:
             return {}
-        return fit_colours(ask)
+        return fit_colors(ask)
 
     # -- site half --------------------------------------------------------------------------
 
-    def colours(self, view: View) -> Answer:
-        return colour_totals(view)
+    def colors(self, view: View) -> Answer:
+        return color_totals(view)
 
     def check_state(self, shape: Shape, state: State) -> None:
         """Raise Refusal for other parts than the colors of images of ``shape``."""
-        check_colours(self.contract.title, shape, state, self.normalise)
+        check_colors(self.contract.title, shape, state, self.normalize)
 
     def encode(self, x: Tensor, state: State) -> Tensor:
         return encode_photos(self.load(), x, state, self.size, self.batch)
@@ -113,8 +113,8 @@ class PhotoEncoder(ABC):
 # -- totals ---------------------------------------------------------------------------------------
 
 
-def colour_totals(view: View) -> Answer:
-    """Of all rows of a site: each picture has one number for each colour, its mean, and as many
+def color_totals(view: View) -> Answer:
+    """Of all rows of a site: each picture has one number for each color, its mean, and as many
     squares."""
     rows = 0
     columns = torch.zeros((), dtype=torch.float64)  # (c,)
@@ -126,13 +126,13 @@ def colour_totals(view: View) -> Answer:
     return {"rows": float(rows), "columns": columns, "squares": squares}
 
 
-def fit_colours(ask: Ask) -> State:
-    """``mean``, ``deviation`` (c,): of the colours of all rows of all sites.
+def fit_colors(ask: Ask) -> State:
+    """``mean``, ``deviation`` (c,): of the colors of all rows of all sites.
 
     Both are rounded, so that features are the same bit for bit however rows are spread over sites.
-    A colour that never changes has deviation 1.
+    A color that never changes has deviation 1.
     """
-    total = sum_of_all(ask, "colours")
+    total = sum_of_all(ask, "colors")
     mean = total["columns"] / total["rows"]  # (c,)
     square = total["squares"] / total["rows"]
     variance = square - mean.square()
@@ -141,15 +141,15 @@ def fit_colours(ask: Ask) -> State:
     return {"mean": round_to_grid(mean / deviation) * deviation, "deviation": deviation}
 
 
-def check_colours(title: str, shape: Shape, state: State, is_fitted: bool) -> None:
+def check_colors(title: str, shape: Shape, state: State, is_fitted: bool) -> None:
     """Raise Refusal unless there is a mean and a deviation above 0 for each color."""
     if not is_fitted:
         check_parts(title, state, {})
         return
-    colours = (shape[0],)
-    check_parts(title, state, {"mean": colours, "deviation": colours})
+    colors = (shape[0],)
+    check_parts(title, state, {"mean": colors, "deviation": colors})
     if not bool((state["deviation"].float() > 0).all()):  # as it divides
-        raise Refusal(f"a deviation of colours that {title} was fitted to is not above 0")
+        raise Refusal(f"a deviation of colors that {title} was fitted to is not above 0")
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -160,26 +160,26 @@ def encode_photos(
 ) -> Tensor:
     """What a network makes of pictures (m, c, h, w), ``batch`` at a time: (m, D) float32.
 
-    state: of `fit_colours`; empty: pictures are taken as they are.
+    state: of `fit_colors`; empty: pictures are taken as they are.
     """
     parts = []
     with torch.no_grad():
         for block in torch.split(x, batch):
             photos = to_photos(block, size)  # (b, 3, size, size)
             if state:
-                photos = normalise_colours(photos, network, state)
+                photos = normalize_colors(photos, network, state)
             parts.append(network.module(photos).flatten(1).float())
     return torch.cat(parts)
 
 
 def to_photos(x: Tensor, size: int) -> Tensor:
-    """Pictures (b, c, h, w) with three colours and ``size`` pixels in each direction, float32.
+    """Pictures (b, c, h, w) with three colors and ``size`` pixels in each direction, float32.
 
-    Raises ValueError for rows that are no pictures of one or three colours.
+    Raises ValueError for rows that are no pictures of one or three colors.
     """
     check_photo(tuple(x.shape[1:]))
     if x.shape[1] == 1:
-        x = x.expand(-1, COLOURS, -1, -1)
+        x = x.expand(-1, COLORS, -1, -1)
     if x.shape[2:] != (size, size):
         x = functional.interpolate(
             x, size=(size, size), mode="bicubic", align_corners=False, antialias=True
@@ -187,28 +187,28 @@ def to_photos(x: Tensor, size: int) -> Tensor:
     return x.float()
 
 
-def normalise_colours(photos: Tensor, network: PhotoNetwork, state: State) -> Tensor:
-    """Pictures (b, 3, h, w) with the colours that ``network`` was trained on.
+def normalize_colors(photos: Tensor, network: PhotoNetwork, state: State) -> Tensor:
+    """Pictures (b, 3, h, w) with the colors that ``network`` was trained on.
 
-    From the units of the data set to deviations of its colours, from there to photographs where
+    From the units of the data set to deviations of its colors, from there to photographs where
     white is 1, and from there to what the network takes.
     """
-    data_mean = _per_colour(state["mean"])
-    data_deviation = _per_colour(state["deviation"])
+    data_mean = _per_color(state["mean"])
+    data_deviation = _per_color(state["deviation"])
     from_mean = ((photos - data_mean) / data_deviation).clamp(-FAR, FAR)
-    lit = from_mean * _per_colour(PHOTO_DEVIATION) + _per_colour(PHOTO_MEAN)
-    return (lit - _per_colour(network.mean)) / _per_colour(network.deviation)
+    lit = from_mean * _per_color(PHOTO_DEVIATION) + _per_color(PHOTO_MEAN)
+    return (lit - _per_color(network.mean)) / _per_color(network.deviation)
 
 
-def _per_colour(values: Tensor | tuple[float, ...]) -> Tensor:
-    """One number for all colours, or one each: (1 or 3, 1, 1) float32."""
+def _per_color(values: Tensor | tuple[float, ...]) -> Tensor:
+    """One number for all colors, or one each: (1 or 3, 1, 1) float32."""
     return torch.as_tensor(values, dtype=torch.float32)[:, None, None]
 
 
 def check_photo(shape: Shape) -> None:
-    """Raise ValueError for the shape of a row that is no picture of one or three colours."""
-    if len(shape) != 3 or shape[0] not in (1, COLOURS):
+    """Raise ValueError for the shape of a row that is no picture of one or three colors."""
+    if len(shape) != 3 or shape[0] not in (1, COLORS):
         raise ValueError(
-            f"this encoder takes pictures of one or three colours, and a row is "
+            f"this encoder takes pictures of one or three colors, and a row is "
             f"{describe_shape(shape)}"
         )

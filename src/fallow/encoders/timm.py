@@ -10,7 +10,7 @@ from typing import Any, ClassVar, final
 
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
-from fallow.encoders.photos import ABOUT_COLOURS, PhotoEncoder, PhotoNetwork
+from fallow.encoders.photos import ABOUT_COLORS, PhotoEncoder, PhotoNetwork
 from fallow.encoders.weights import (
     find_cached_file,
     load_pretrained,
@@ -28,11 +28,11 @@ class Timm(PhotoEncoder):
     network: its name in timm, such as "vit_small_patch16_224".  weights: a file of
     safetensors; None: what the hub's cache of this machine has, where nothing is fetched.  sha256:
     of that file, without which sites cannot know that they have the same.  size: pixels in each
-    direction to which pictures are brought; grey ones count for three colours.  normalise: pictures
-    are brought to the colours that the network was trained on, for which sites tell totals of
+    direction to which pictures are brought; gray ones count for three colors.  normalize: pictures
+    are brought to the colors that the network was trained on, for which sites tell totals of
     theirs; without it they are taken in the units of the data set.
 
-    >>> Timm("resnet18", weights="resnet18.safetensors", size=64).normalise
+    >>> Timm("resnet18", weights="resnet18.safetensors", size=64).normalize
     True
     """
 
@@ -40,7 +40,7 @@ class Timm(PhotoEncoder):
     weights: str | None = None
     sha256: str | None = None
 
-    contract: ClassVar[Contract] = Contract(title="Timm", sum={"colours": ABOUT_COLOURS})
+    contract: ClassVar[Contract] = Contract(title="Timm", sum={"colors": ABOUT_COLORS})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,7 +56,7 @@ class Timm(PhotoEncoder):
 
 @cache
 def load_timm(name: str, weights: str | None, sha256: str | None) -> PhotoNetwork:
-    """The network without its classes, in evaluation mode, and the colours that it was trained on.
+    """The network without its classes, in evaluation mode, and the colors that it was trained on.
 
     Raises ValueError where the package, the network or its weights are missing.
     """

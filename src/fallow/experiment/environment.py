@@ -51,7 +51,7 @@ class Environment(Protocol):
     @property
     def is_shared(self) -> bool: ...  # the query spends one budget of all sites
     @property
-    def is_standardised(self) -> bool: ...  # sites agree on units of features first
+    def is_standardized(self) -> bool: ...  # sites agree on units of features first
     @property
     def missing(self) -> Missing | None: ...  # rows have empty cells, which sites fill in
     @property

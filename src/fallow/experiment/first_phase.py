@@ -29,7 +29,7 @@ INPUTS = (
     "dtype",
     "device",
     "precision",
-    "standardise",
+    "standardize",
     "target_scale",
     "validation",
     "test",

@@ -258,7 +258,7 @@ class Run:
         if encoded is not None and "encoding" in methods:
             ask = self._ask(f"{step}/encode", "encoding", 0, shown)
             methods["encoding"].hand_over(ask, encoded)
-        is_scaled = self.world.is_standardised
+        is_scaled = self.world.is_standardized
         missing = self.world.missing
         if encoded is not None:
             missing = None  # an encoder sees them filled in, and makes whole rows

@@ -48,7 +48,7 @@ from fallow.experiment.model_maker import ModelMaker
 from fallow.experiment.phases import Memory, Phases
 from fallow.experiment.record import Evaluation, PseudoLabels
 from fallow.experiment.rows import draw_flipped_sites, open_data, split_rows, split_tests
-from fallow.experiment.scale import Scale, is_standardised
+from fallow.experiment.scale import Scale, is_standardized
 from fallow.experiment.scoring import score_round
 from fallow.experiment.steps import buy_labels, hold_back_fresh
 from fallow.experiment.targets import targets_of
@@ -126,8 +126,8 @@ class World:
         return self.dataset.x_test
 
     @property
-    def is_standardised(self) -> bool:
-        return is_standardised(self.recipe, self.dataset)
+    def is_standardized(self) -> bool:
+        return is_standardized(self.recipe, self.dataset)
 
     @property
     def missing(self) -> Missing | None:

@@ -20,7 +20,7 @@ from fallow.data import Dataset, embed_rows
 from fallow.encoders.auto import is_photo
 from fallow.encoders.efficientnet_lite import is_installed
 from fallow.experiment.rows import features
-from fallow.experiment.scale import is_standardised
+from fallow.experiment.scale import is_standardized
 from fallow.federation.folders import check_authority
 from fallow.federation.schema import Schema
 from fallow.network.links import LINKS, USUAL
@@ -303,9 +303,9 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
     title = ""
     if recipe.data == name:  # else it speaks of other data
         title = recipe.title
-    standardise: Literal["federated", "none"] = "none"
-    if is_standardised(replace(recipe, data="-"), _make_example(recipe, schema)):
-        standardise = "federated"
+    standardize: Literal["federated", "none"] = "none"
+    if is_standardized(replace(recipe, data="-"), _make_example(recipe, schema)):
+        standardize = "federated"
     config = recipe.completed_training
     if schema.task == "regression":
         config = complete_from(recipe.training_config, REGRESSION)
@@ -328,7 +328,7 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         resplit=False,
         partition=Spec("natural"),
         sites=sites,
-        standardise=standardise,
+        standardize=standardize,
         test="own",
         device="none",  # each site has a machine of its own
         precision="float32",

@@ -23,7 +23,7 @@ from fallow.experiment.contribution import with_min_new_labels
 from fallow.experiment.encoding import check_tuning, encoder_of, shape_after, with_encoder
 from fallow.experiment.methods import executor_of, methods_of
 from fallow.experiment.model_maker import ModelMaker
-from fallow.experiment.scale import is_standardised
+from fallow.experiment.scale import is_standardized
 from fallow.federation.agreement import Agreement
 from fallow.federation.people import People
 from fallow.models import check_model
@@ -126,7 +126,7 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
     # an encoder sees empty cells filled in, and makes whole rows
     has_empty = agreement.schema.missing is not None and recipe.encoder is None
     scaling = Scaling(
-        of_rows=is_standardised(recipe, agreement.example),
+        of_rows=is_standardized(recipe, agreement.example),
         of_numbers=has_numbers and recipe.target_scale != "none",
         of_cells=has_empty,
         is_encoded=recipe.encoder is not None,

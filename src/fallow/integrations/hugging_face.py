@@ -196,9 +196,9 @@ def _stack_rows(values: Sequence[Any], name: str) -> npt.NDArray[Any]:
             "shape: images are resized by dataset.map"
         )
     stacked = np.stack(found)
-    if stacked.ndim == 3 and stacked.dtype == np.uint8:  # grey images
+    if stacked.ndim == 3 and stacked.dtype == np.uint8:  # gray images
         return stacked[:, None]
-    if stacked.ndim == 4:  # colours come last
+    if stacked.ndim == 4:  # colors come last
         return stacked.transpose(0, 3, 1, 2)
     return stacked
 

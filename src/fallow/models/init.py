@@ -15,7 +15,7 @@ Rule = Callable[[Layer, Generator], None]
 
 def fill(module: nn.Module, generator: Generator, rule: Rule) -> None:
     """Set every weight in ``module``: ``rule`` draws the linear and convolutional layers in
-    the order of ``modules()``; batch normalisation becomes the identity with fresh statistics.
+    the order of ``modules()``; batch normalization becomes the identity with fresh statistics.
     """
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):

@@ -26,7 +26,7 @@ from fallow.storage.packing import pack, unpack
 @final
 @dataclass
 class Bytes:
-    """`InProcess` with serialisation: what works here does not rely on shared objects."""
+    """`InProcess` with serialization: what works here does not rely on shared objects."""
 
     members: dict[SiteId, LocalSite]
     executor: Executor

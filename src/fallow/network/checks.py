@@ -491,7 +491,7 @@ class ResponseCheck:
             if not is_finite(value):
                 raise Refusal(
                     f"{name} is NaN or infinite: its training diverged or its data is damaged; "
-                    "lower the learning rate, standardise the features or check the site's rows"
+                    "lower the learning rate, standardize the features or check the site's rows"
                 )
             self._check_size(name, value)
             if name in COUNTS and not (name == ROWS and is_weighted(answer)):

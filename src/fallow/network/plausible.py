@@ -24,11 +24,11 @@ ROWS = "n"
 BY_ROWS = {
     *(("scaling", verb) for verb in ("columns", "cells", "spread")),
     ("filling", "cells"),
-    *(("encoder", verb) for verb in ("moments", "contrast", "patches", "colours")),
+    *(("encoder", verb) for verb in ("moments", "contrast", "patches", "colors")),
 }
 BY_LABELS = {
     *(("scaling", verb) for verb in ("labeled", "deviation")),
-    *(("training", verb) for verb in ("centre", "columns", "normal")),
+    *(("training", verb) for verb in ("center", "columns", "normal")),
 }
 """Sums, by who asks for them and by their verb, to which a site adds over all its rows or its
 labeled ones: what encoders are fitted to, units of columns and of numbers, and least squares at
@@ -353,7 +353,7 @@ def find_fault_in_moments(
     """Why these cannot be first and second moments of rows; None where they can, and for an answer
     that has none.
 
-    Patches are normalised: none of d numbers has a squared length above d.
+    Patches are normalized: none of d numbers has a squared length above d.
     """
     names = answer.keys() - {"sites"}
     if names == COLUMNS:
@@ -377,7 +377,7 @@ def find_fault_in_moments(
         second[at[0], at[1]] = upper
         room = tolerance * (1 + rows * size)
         if float(second.trace()) > rows * size + room:
-            return "moments are of longer patches than there are, once their contrast is normalised"
+            return "moments are of longer patches than there are, once their contrast is normalized"
         with_one = torch.cat([torch.as_tensor(rows).reshape(1), first])
         below = torch.cat([first[:, None], second + second.triu(1).T], dim=1)
         lifted = torch.cat([with_one[None], below]) + room * torch.eye(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fallow.core.build import nearest
-from fallow.data import CATALOGUE
+from fallow.data import CATALOG
 from fallow.papers.ahfal.paper import AHFAL
 from fallow.papers.dpfl.paper import DPFL
 from fallow.papers.fairfal.paper import FAIRFAL
@@ -90,7 +90,7 @@ def find_recipe(
         usual["training_config"] = {}  # of the model family
     data = settings.get("data")
     if isinstance(data, str):
-        settings["data"] = _beside(path, data, is_file=data not in CATALOGUE)
+        settings["data"] = _beside(path, data, is_file=data not in CATALOG)
     try:
         return recipe_from({**usual, **settings}, start)
     except ValueError as error:

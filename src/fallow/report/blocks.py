@@ -23,7 +23,7 @@ class Table:
     """A captioned table.
 
     The first ``words`` columns are text (left), the others numbers (right).  ``classes`` gives a
-    CSS class per row, ``swatches`` a colour per row.  ``numbers`` is what the file behind the table
+    CSS class per row, ``swatches`` a color per row.  ``numbers`` is what the file behind the table
     holds where that is more than what is shown: the text of a CSV file.
     """
 

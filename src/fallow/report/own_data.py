@@ -35,7 +35,7 @@ def own_data(study: StudyRecords, key: str) -> Blocks:
     facts = read_facts(study)
     if facts is None:
         return ()
-    blocks: list[Block] = [Text(summarise_data(facts))]
+    blocks: list[Block] = [Text(summarize_data(facts))]
     if facts["warnings"]:
         blocks.append(
             Notes([f"{said[0].upper()}{said[1:]}." for said in facts["warnings"]])
@@ -46,7 +46,7 @@ def own_data(study: StudyRecords, key: str) -> Blocks:
     return blocks
 
 
-def summarise_data(facts: DataFacts) -> str:
+def summarize_data(facts: DataFacts) -> str:
     """Rows read, kept and left out, and duplicates, in a few sentences."""
     verb = "holds"
     if " and " in facts["source"]:  # two files

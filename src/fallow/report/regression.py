@@ -11,7 +11,7 @@ from fallow.report.costs import last_counts, mean_text
 from fallow.report.final_table import digits_of, label_of, rank_strategies, spread_of
 from fallow.report.findings.checkpoints import at_labels, checkpoints, is_even
 from fallow.report.findings.diverged import FAR, find_diverged, has_diverged_at
-from fallow.study.names import heading, penalised_training, training_tags
+from fallow.study.names import heading, penalized_training, training_tags
 from fallow.study.records import StudyRecords
 
 COLUMNS = 5
@@ -36,8 +36,8 @@ def warnings(study: StudyRecords) -> list[str]:
             "(lr)."
         )
     if solved:
-        penalised = {penalised_training(study.study, strategy) for strategy in solved}
-        cures = join_words([f"training={cure}" for cure in sorted(penalised)], last="or")
+        penalized = {penalized_training(study.study, strategy) for strategy in solved}
+        cures = join_words([f"training={cure}" for cure in sorted(penalized)], last="or")
         said.append(
             f"Diverged: {_who(study, solved)}. Least squares on few labels leave directions of the "
             f"features to chance. Buy more labels, or use {cures}."

@@ -45,7 +45,7 @@ def _faint(study: StudyRecords) -> str:
     rest = len(study.strategies) - len(named_in_figures(study))
     if not rest:
         return ""
-    return f" The {rest} other strategies are grey; the table names them."
+    return f" The {rest} other strategies are gray; the table names them."
 
 
 def curves(study: StudyRecords, key: str) -> Blocks:
@@ -205,7 +205,7 @@ def classes(study: StudyRecords, key: str) -> Blocks:
         return [Note("The records have no accuracy per class.")]
     others = ""
     if _faint(study):
-        others = " Grey bars span the other strategies."
+        others = " Gray bars span the other strategies."
     caption = (
         "A query whose left-most dots stand higher looks after the classes that are hard to learn. "
         f"One dot per class and query: last cycle, mean over seeds.{others}"

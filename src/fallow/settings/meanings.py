@@ -19,7 +19,7 @@ MEANINGS: dict[str, str] = {
     "resplit": "Draw the test rows anew for every seed, as many as before.",
     "features": "Rows become what this model, with frozen weights, sees in them.",
     "encoder": "Rows become what this encoder, fitted by totals over all sites, makes of them.",
-    "standardise": "How columns are scaled; auto: over all sites for own tables and for numbers.",
+    "standardize": "How columns are scaled; auto: over all sites for own tables and for numbers.",
     "target_scale": "Which rows' mean and variance numbers to predict are scaled by.",
     "partition": "How rows are dealt to sites ('fallow partitions').",
     "sites": "How many sites there are; 0 with the natural partition: all that the data names.",

@@ -104,7 +104,7 @@ class Recipe:
     # rows become what this encoder makes of them, fitted by totals over all sites
     encoder: Spec | None = None
     # auto: own tables, regression, and what an encoder makes
-    standardise: Literal["auto", "federated", "none"] = "auto"
+    standardize: Literal["auto", "federated", "none"] = "auto"
     target_scale: Literal["labeled", "oracle", "none"] = "labeled"  # numbers to predict
     partition: Spec = Spec("exact-dirichlet", {"alpha": 0.1})
     sites: int = 10  # 0 with the natural partition: every site that the data names

@@ -79,7 +79,7 @@ class Parts:
     methods: Methods
     classes: int
     seed: int
-    fresh: Callable[[torch.Generator], State]  # newly initialised weights
+    fresh: Callable[[torch.Generator], State]  # newly initialized weights
     # labels of all rows (n,) of each site, for strategies that a contract calls simulator_only
     hidden: Mapping[SiteId, Tensor] = field(default_factory=dict)
     privacy: Privacy = Privacy()

@@ -24,7 +24,7 @@ AT_TAU = 1e-9  # a spread this close to τ is τ: rounding must not decide what 
 @dataclass(frozen=True)
 class AHFAL:
     """Where sites agree on a class, its rows are scored by both models; elsewhere by the local one.
-    Each site then splits its budget over pseudo-classes in favour of those it has few labels of.
+    Each site then splits its budget over pseudo-classes in favor of those it has few labels of.
 
     >>> import fallow as fl
     >>> outputs = {

@@ -60,13 +60,13 @@ class Chooser:
     *The loss* is that of ridge regression on one-hot classes, or numbers, with each row left out of
     the fit in turn: with the products of all labeled rows the coordinator sends the head and the
     inverse, from which a site knows its residuals y - z'w, each divided by 1 - z'Az.  λ is the one of
-    four with the least generalised cross-validation.
+    four with the least generalized cross-validation.
 
     *Which rows count.*  Rows that a strategy has chosen are harder than others, and how much harder
     depends on the strategy.  So labels whose chance to be drawn is known count alone, each by 1 /
     its chance: with ``audit = 0.1`` a tenth of each budget is drawn uniformly and those rows say
     what the other nine tenths were worth.  Without an audit all labeled rows count the same, which
-    favours strategies that choose easy rows.
+    favors strategies that choose easy rows.
 
     *Who draws the arm.*  Every site adds a number that it draws; the fraction of their sum decides.
 
@@ -361,18 +361,18 @@ class Head(NamedTuple):
 
 
 def solve(products: Tensor, cross: Tensor, squares: float, rows: int) -> Head:
-    """The head of the penalty with the least generalised cross-validation.
+    """The head of the penalty with the least generalized cross-validation.
 
-    products: (k, k) Z'Z, whose last column is of the 1 and is not penalised; cross: (k, C) Z'y;
+    products: (k, k) Z'Z, whose last column is of the 1 and is not penalized; cross: (k, C) Z'y;
     squares: Σ y²; rows: n.
     """
     usual = float(products.diagonal()[:-1].mean()) / rows
-    penalised = torch.ones(len(products), dtype=products.dtype)
-    penalised[-1] = 0
+    penalized = torch.ones(len(products), dtype=products.dtype)
+    penalized[-1] = 0
     best: Head | None = None
     least = math.inf
     for penalty in PENALTIES:
-        ridge = penalty * rows * max(usual, 1e-12) * penalised
+        ridge = penalty * rows * max(usual, 1e-12) * penalized
         inverse = torch.linalg.inv(products + ridge.diag())
         weight = inverse @ cross
         explained = 2 * (weight * cross).sum() - (weight * (products @ weight)).sum()

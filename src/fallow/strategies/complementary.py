@@ -1,6 +1,6 @@
 """Complementary querying: a site asks for what its collaborators cannot supply.
 
-Our own proposal for personalised models (DPFL: Kharrat, Canini, Horváth, 2025), with the
+Our own proposal for personalized models (DPFL: Kharrat, Canini, Horváth, 2025), with the
 disagreement of BALD (Houlsby et al., 2011) over the models that a site was brought anyway.
 """
 

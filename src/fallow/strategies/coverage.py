@@ -32,7 +32,7 @@ from fallow.strategies.parts import (
     cluster_sites,
     first_best,
     margins,
-    nearest_centre,
+    nearest_center,
     next_digits,
     order_ties,
     predict,
@@ -135,7 +135,7 @@ class Coverage:
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         clusters = cluster_sites(ask, budget, self.least)
-        landmarks = clusters.centres  # (M, D)
+        landmarks = clusters.centers  # (M, D)
         sigma = self.kernel_width(clusters.totals, clusters.labels)
 
         outlook = sum_of_all(ask, "outlook")
@@ -205,9 +205,9 @@ class Coverage:
         }
 
     def groups(
-        self, view: View, centres: Tensor | None = None, planes: Tensor | None = None
+        self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
-        return total_bundles(read_bundles(view), centres, planes)
+        return total_bundles(read_bundles(view), centers, planes)
 
     def outlook(self, view: View) -> Answer:
         """Rows by their margin, (BINS,), predicted classes, (C,), and labels by class, (C,)."""
@@ -328,7 +328,7 @@ def add_near(x: Tensor, u: Tensor, landmarks: Tensor) -> Tensor:
     """Σ u of the rows that each landmark is nearest to; rows of NaN count nowhere.
     x: (m, D), u: (m,) -> (M,)."""
     good = u.isfinite()
-    near = nearest_centre(x[good], landmarks)
+    near = nearest_center(x[good], landmarks)
     return torch.zeros(len(landmarks), dtype=u.dtype).index_add(0, near, u[good])
 
 

@@ -45,7 +45,7 @@ class FairFAL:
     -----
     The paper's text was read in part; what it leaves open follows its public code.  The imbalance
     is measured once, at the first query that finds labels, and kept in the memo.  Prototypes are
-    normalised after averaging.  A class without labels at a site is never a pseudo-label; its quota
+    normalized after averaging.  A class without labels at a site is never a pseudo-label; its quota
     goes to the largest buckets.  Gradients use the global features, and the global predictions only
     where the federation is imbalanced (``gradients="auto"``).  Where the code balances classes by
     drawing rows again, the expectation of those draws is used.  Rows whose prediction or feature is
@@ -148,8 +148,8 @@ class FairFAL:
         z = view.embed("global", "labeled")
         known = z.isfinite().all(1)
         member = one_hot(view.labels[known], view.classes).to(z)  # (n, C)
-        centre = normalize(member.T @ normalize(z[known]))
-        similar = normalize(view.embed("global")) @ centre.T
+        center = normalize(member.T @ normalize(z[known]))
+        similar = normalize(view.embed("global")) @ center.T
         return similar.masked_fill(member.sum(0) == 0, -torch.inf).argmax(1)
 
     def two_stage(self, view: View, bucket: Tensor, c: int, q: int, gamma: float) -> Tensor:

@@ -98,7 +98,7 @@ class FALE:
     and no label is lost.  The paper lets a selection start from nothing for every budget: one query
     a run.
 
-    *Columns* are scaled, and centred where there is an intercept, by totals that are not rotated:
+    *Columns* are scaled, and centered where there is an intercept, by totals that are not rotated:
     neither changes a score.  Constant ones are dropped.  ``ridge`` (not in the paper) is λ for
     columns of unit variance.  ``mixture`` (not in the paper) γ draws a share of rows uniformly,
     which bounds weights.

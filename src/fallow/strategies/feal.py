@@ -34,13 +34,13 @@ class FEAL:
     ... }
     >>> labeled = ([[0.5], [8.0]], [0, 1])
     >>> pool = [[0.0], [1.0], [9.0]]
-    >>> fl.select(pool, fl.FEAL(neighbours=1), labeled=labeled, outputs=outputs, n=1)
+    >>> fl.select(pool, fl.FEAL(neighbors=1), labeled=labeled, outputs=outputs, n=1)
     array([2])
 
     Notes
     -----
     The paper's features are a pooled map of an EfficientNet; here they are those before the head.
-    A row's neighbours are other rows: its copies count and it does not.  Where all global models
+    A row's neighbors are other rows: its copies count and it does not.  Where all global models
     are equally sure of all rows, the scale is 1; the public code divides 0 by 0.  Where too few
     rows are accepted, the best of those passed over follow; the public code takes the last in the
     pool.  The code looks at 10,000 random rows of a larger pool, and a site stops at 85 % labels;
@@ -51,7 +51,7 @@ class FEAL:
     that many times the pool, at most as its square, and memory as the pool.
     """
 
-    neighbours: int = 5  # k; as many similar rows make a row one of many
+    neighbors: int = 5  # k; as many similar rows make a row one of many
     similar: float = 0.85  # the cosine above which rows are similar
 
     contract: ClassVar[Contract] = Contract(
@@ -67,10 +67,8 @@ class FEAL:
     )
 
     def __post_init__(self) -> None:
-        if self.neighbours < 1:
-            raise ValueError(
-                f"FEAL's neighbours is {self.neighbours}; it must be 1 or more"
-            )
+        if self.neighbors < 1:
+            raise ValueError(f"FEAL's neighbors is {self.neighbors}; it must be 1 or more")
         if not -1 <= self.similar <= 1:
             raise ValueError(
                 f"FEAL's similar is {self.similar}; it must lie between -1 and 1"
@@ -94,13 +92,13 @@ class FEAL:
 
         Found when they are asked for: the walk ends where all labels are spent.
         """
-        for cosine, at in similar_blocks(z, self.neighbours):
-            is_one_of_many = (cosine > self.similar).sum(1) == self.neighbours
-            for is_crowd, neighbours in zip(
+        for cosine, at in similar_blocks(z, self.neighbors):
+            is_one_of_many = (cosine > self.similar).sum(1) == self.neighbors
+            for is_crowd, neighbors in zip(
                 is_one_of_many.tolist(), at.tolist(), strict=True
             ):
                 if is_crowd:
-                    yield neighbours
+                    yield neighbors
                 else:
                     yield []
 

@@ -28,24 +28,24 @@ SMALL = 1e-5  # keeps the ratio of two distances finite
 @final
 @dataclass(frozen=True)
 class IFAL:
-    """Rows whose neighbourhood the global, the local and a distilled local model disagree about.
+    """Rows whose neighborhood the global, the local and a distilled local model disagree about.
 
     Each site distils the global model into a fresh one on its labeled rows.  In the features of a
     model every row lists the rows of the pool that are most like it; the classes of those that list
     a row are its class distribution.  Of the rows where these distributions differ most, the picks
-    are those nearest to the centres of k-means on the local features.
+    are those nearest to the centers of k-means on the local features.
 
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(
     ...     federation,
-    ...     strategy=fl.IFAL(neighbours=5, epochs=5),
+    ...     strategy=fl.IFAL(neighbors=5, epochs=5),
     ...     training="fedavg",
     ...     model="mlp",
     ...     cycles=1,
     ...     rounds=2,
     ... )
-    Run(ifal:neighbours=5:epochs=5 on iris, seed 0: 2 phases, 18 labels, accuracy 0...)
+    Run(ifal:neighbors=5:epochs=5 on iris, seed 0: 2 phases, 18 labels, accuracy 0...)
 
     Notes
     -----
@@ -57,8 +57,8 @@ class IFAL:
     distributions, so that a permutation of the classes is no difference.  Otsu's threshold cuts
     between values and not between the bins of a histogram; where all rows are alike there is none,
     and the best rows are taken, as where it leaves too few.  Of each cluster the member nearest to
-    its centre is picked; empty clusters are made up by the best remaining rows.  Pools of fewer
-    than ``neighbours`` rows list all others.  Rows whose predictions or features are not finite
+    its center is picked; empty clusters are made up by the best remaining rows.  Pools of fewer
+    than ``neighbors`` rows list all others.  Rows whose predictions or features are not finite
     come last; labeled ones are left out.
 
     All pairs of rows are compared, for three models: time grows as the square of the pool, memory
@@ -66,7 +66,7 @@ class IFAL:
     a larger pool is refused.
     """
 
-    neighbours: int = 250  # rows that each row lists
+    neighbors: int = 250  # rows that each row lists
     epochs: int = 50  # at most; of the distilled model
     patience: int = 5  # epochs without a lower training loss
     lr: float = 0.01
@@ -86,10 +86,8 @@ class IFAL:
     )
 
     def __post_init__(self) -> None:
-        if self.neighbours < 1:
-            raise ValueError(
-                f"IFAL's neighbours is {self.neighbours}; it must be 1 or more"
-            )
+        if self.neighbors < 1:
+            raise ValueError(f"IFAL's neighbors is {self.neighbors}; it must be 1 or more")
 
     @property
     def training_config(self) -> TrainingConfig:
@@ -155,7 +153,7 @@ class IFAL:
         """U1, between models, and U2, inside the local one, of the pool's rows ``at``; (m,) each"""
         known = finite(view, "labeled")
         m = len(at)
-        k = min(self.neighbours, m - 1)
+        k = min(self.neighbors, m - 1)
         labels = view.labels[known]
 
         near = {}  # by each model the k rows of the pool that every row lists, (m + l, k)
@@ -244,7 +242,7 @@ def central_rows(x: Tensor, cluster: Tensor) -> Tensor:
     """Of each cluster the row nearest to its mean.  x: (m, d), cluster: (m,) -> (k,)."""
     _, cluster, sizes = torch.unique(cluster, return_inverse=True, return_counts=True)
     x = x.double()
-    centre = x.new_zeros(len(sizes), x.shape[1]).index_add(0, cluster, x) / sizes[:, None]
-    order: Tensor = (x - centre[cluster]).square().sum(1).argsort(stable=True)
+    center = x.new_zeros(len(sizes), x.shape[1]).index_add(0, cluster, x) / sizes[:, None]
+    order: Tensor = (x - center[cluster]).square().sum(1).argsort(stable=True)
     order = order[cluster[order].argsort(stable=True)]  # cluster by cluster, nearest first
     return order[sizes.cumsum(0) - sizes]

@@ -22,7 +22,7 @@ from fallow.strategies.parts.kcenter import CHUNK
 class LCMD:
     """Largest cluster, maximum distance: like Core-Set, but far rows count where there are many.
 
-    Labeled rows and picks are centres; a cluster is what is nearest to one of them, and as large
+    Labeled rows and picks are centers; a cluster is what is nearest to one of them, and as large
     as the total of its squared distances.  Of the largest cluster the farthest row is picked.
 
     >>> import fallow as fl
@@ -69,7 +69,7 @@ def pick_by_cluster(
     pool: Features, labeled: Features, start: int | None, n: int, ties: torch.Generator
 ) -> Tensor:
     """``min(n, m)`` rows of the pool (m), the first of them ``start`` unless that is None."""
-    left, centre = nearest(pool, labeled)
+    left, center = nearest(pool, labeled)
     order = order_ties(len(left), ties)
     is_free = torch.ones(len(left), dtype=torch.bool)
     picks: list[int] = []
@@ -77,12 +77,12 @@ def pick_by_cluster(
         if start is not None and not picks:
             j = start
         else:
-            size = torch.bincount(centre, left)  # (centres,) totals of squared distances
-            is_open = is_free & (size[centre] == size.max())
+            size = torch.bincount(center, left)  # (centers,) totals of squared distances
+            is_open = is_free & (size[center] == size.max())
             j = first_best(left.masked_fill(~is_open, -1), order, TIED)
         to_j = pool.to(j)
-        is_closer = to_j < left  # where equal, the older centre stays
-        centre = centre.masked_fill(is_closer, len(labeled.half) + len(picks))
+        is_closer = to_j < left  # where equal, the older center stays
+        center = center.masked_fill(is_closer, len(labeled.half) + len(picks))
         left = left.minimum(to_j)
         is_free[j] = False
         left[j] = 0
@@ -90,17 +90,17 @@ def pick_by_cluster(
     return torch.tensor(picks, dtype=torch.int64)
 
 
-def nearest(pool: Features, centres: Features) -> tuple[Tensor, Tensor]:
-    """Half squared distance of each row to its nearest centre, and which centre that is: (m,) each.
-    Without centres all rows are infinitely far from centre 0."""
-    if not len(centres.half):
+def nearest(pool: Features, centers: Features) -> tuple[Tensor, Tensor]:
+    """Half squared distance of each row to its nearest center, and which center that is: (m,) each.
+    Without centers all rows are infinitely far from center 0."""
+    if not len(centers.half):
         left = torch.full_like(pool.half_norms(), torch.inf)
         return left, torch.zeros(len(left)).long()
     distances = []
     places = []
-    for x in torch.split(pool.x, block_rows(CHUNK, len(centres.half))):
-        # half squared distances without |x|² / 2, which is alike for all centres
-        found = torch.addmm(centres.half, x, centres.x.T, alpha=-1).min(1)
+    for x in torch.split(pool.x, block_rows(CHUNK, len(centers.half))):
+        # half squared distances without |x|² / 2, which is alike for all centers
+        found = torch.addmm(centers.half, x, centers.x.T, alpha=-1).min(1)
         distances.append(found.values)
         places.append(found.indices)
     left = torch.cat(distances) + pool.half

@@ -1,6 +1,6 @@
 """Pivotal samples of all sites, spread by half leverage, for numbers to predict.
 
-Rows have chances that follow their leverage by half, and neighbours compete for a place in the
+Rows have chances that follow their leverage by half, and neighbors compete for a place in the
 sample: the pivotal method of Deville and Tillé (1998) along the leaves of a tree.  No row is drawn
 twice, and a label weighs 1 / its chance, so that a weighted fit stands for the whole pool.
 """
@@ -21,7 +21,7 @@ from fallow.core.types import Answer, SiteId
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import leverage
-from fallow.strategies.parts.median_tree import Split, order_by_neighbours
+from fallow.strategies.parts.median_tree import Split, order_by_neighbors
 
 RIDGE = 1e-6  # λ of leverage scores, for columns of unit variance
 CLOSER = 30  # steps towards the factor; six are usual
@@ -50,7 +50,7 @@ class Round(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Pivotal:
-    """Rows by half leverage, without replacement, of which neighbours compete; each label weighs as
+    """Rows by half leverage, without replacement, of which neighbors compete; each label weighs as
     many rows as it stands for.
 
     For numbers to predict by a linear model on columns or on features of an encoder, solved for
@@ -68,11 +68,11 @@ class Pivotal:
        the total of products of columns; q = N h / 2 Σh + 1/2, which is 1 in the mean.
     2. π = min(1, c q), Σπ = the budget.  The server finds c by Newton's steps from totals of the
        rows that are certain (π = 1) and of q of the others.
-    3. Each site puts its rows in an order of neighbours: they are split at the median of the
+    3. Each site puts its rows in an order of neighbors: they are split at the median of the
        direction in which they vary most, again and again, until 8 rows are left.  Along that order
        two rows with chances a and b in (0, 1) meet.  If a + b < 1 one has a + b from then on, the
        other 0; else one is taken and the other has a + b - 1.  So π is kept, and who has won near
-       by makes it less likely for neighbours.
+       by makes it less likely for neighbors.
     4. What is left at a site is one undecided row.  These meet in an order, and by numbers, that
        the sites have drawn.
 
@@ -144,7 +144,7 @@ class Pivotal:
         return {**memo, "notes": notes}
 
     def find_columns(self, ask: Ask) -> leverage.Columns:
-        """How columns are centred and scaled, with one of ones behind them."""
+        """How columns are centered and scaled, with one of ones behind them."""
         most: float | None = HUGE
         if ask.masking is not None:  # else 40 bits would be of a part of HUGE
             most = None
@@ -211,7 +211,7 @@ class Pivotal:
         score[good] = found
         order = torch.randperm(len(x), generator=view.stream("order"))
         if self.tree:
-            order = order_by_neighbours(x.flatten(1), unit[: len(mean)], self.split)
+            order = order_by_neighbors(x.flatten(1), unit[: len(mean)], self.split)
         return {"score": score, "order": good.nonzero().squeeze(1)[order]}
 
     def mass(self, view: View) -> Answer:
@@ -227,7 +227,7 @@ class Pivotal:
         """Step 3.  Each row's chance, (m,); the rows that are taken, (t,), the one that is not decided,
         (0,) or (1,), and what is left for it, by the seat of the site, (seats,)."""
         chance = (factor * sizes(view, mass, rows)).clamp(max=1.0)
-        met, order = self.meet_neighbours(view, chance)
+        met, order = self.meet_neighbors(view, chance)
         is_last = torch.zeros(len(order), dtype=torch.bool)
         left = torch.zeros(seats, dtype=torch.float64)
         if met.last >= 0:
@@ -269,7 +269,7 @@ class Pivotal:
 
         factor = find_factor(min(n, finite), float(size.sum()), capped)
         chance = (factor * size).clamp(max=1.0)
-        met, order = self.meet_neighbours(view, chance)
+        met, order = self.meet_neighbors(view, chance)
         taken = torch.tensor(met.taken, dtype=torch.bool)
         if met.last >= 0:  # 0 or 1 but for rounding
             taken[met.last] = met.left > 0.5
@@ -278,7 +278,7 @@ class Pivotal:
         chance = torch.where(size > 0, chance, 1.0)[picks]
         return Picks(picks, 1 / chance, chance)
 
-    def meet_neighbours(self, view: View, chance: Tensor) -> tuple[Round, Tensor]:
+    def meet_neighbors(self, view: View, chance: Tensor) -> tuple[Round, Tensor]:
         """What is decided of the rows in their order, and that order, (r,)."""
         order = view.memory["score"]["order"]
         numbers = torch.rand(

@@ -51,19 +51,19 @@ class Typical:
     that has none yet: its most typical row, at the site that has it.
 
     For the first labels of a study, with ``initial_by=typical``, and for small budgets: nothing is
-    predicted, so no model is needed.  Typicality is 1 / the mean distance to the ``neighbours``
+    predicted, so no model is needed.  Typicality is 1 / the mean distance to the ``neighbors``
     nearest rows of the same cluster at the same site.
 
     >>> import fallow as fl
     >>> near, far = [[0.0, 0.1 * k] for k in range(8)], [[9.0, 0.1 * k] for k in range(8)]
     >>> sites = {"north": fl.Site(near + far), "south": fl.Site(near[:6])}
-    >>> picks = fl.select(sites, fl.Typical(neighbours=3), n=1)
+    >>> picks = fl.select(sites, fl.Typical(neighbors=3), n=1)
     >>> picks["north"] >= 8, picks["south"] < 6  # one row of each cluster
     (array([ True]), array([ True]))
 
     Notes
     -----
-    *Clusters* (`find_centres`) are those of the unlabeled rows of all sites, in features that sites
+    *Clusters* (`find_centers`) are those of the unlabeled rows of all sites, in features that sites
     share: the global model's where there is one, else the rows as an encoder makes them.  The usual
     start of k-means is rows, which the coordinator would see; here clusters are split until there
     are enough of them.  Sites tie ``least`` rows or more into bundles first, so no total is one row.
@@ -84,7 +84,7 @@ class Typical:
     between: three passes of the pool through a trained model; an encoder's features are on disk.
     """
 
-    neighbours: int = 20  # K, Eq. 4 of TypiClust
+    neighbors: int = 20  # K, Eq. 4 of TypiClust
     least: int = LEAST  # rows of a bundle
 
     contract: ClassVar[Contract] = Contract(
@@ -111,7 +111,7 @@ class Typical:
     )
 
     def __post_init__(self) -> None:
-        for name, least in (("neighbours", 1), ("least", 2)):
+        for name, least in (("neighbors", 1), ("least", 2)):
             value = getattr(self, name)
             if value < least:
                 raise ValueError(f"Typical's {name} is {value}; it must be {least} or more")
@@ -119,12 +119,12 @@ class Typical:
     # -- server half ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        centres = cluster_sites(ask, budget, self.least, one_a_label=True).centres
-        found = sum_of_all(ask, "found", centres=centres)
+        centers = cluster_sites(ask, budget, self.least, one_a_label=True).centers
+        found = sum_of_all(ask, "found", centers=centers)
         bought = sum(budget.values())
         order = order_clusters(found["rows"], found["labels"], found["holders"], bought)
         labels = found["labels"][order].round()  # (K,); masked sums are not quite whole
-        ask.keep("group", to=orders(budget), centres=centres[order])
+        ask.keep("group", to=orders(budget), centers=centers[order])
 
         # site by site and turn by turn, who has the most typical row of a cluster labels it
         winners = torch.empty(0, len(order), dtype=torch.int64)  # (turns, K) highest bids
@@ -163,18 +163,18 @@ class Typical:
         return {"rows": float(view.pool), "labels": float(len(view.labels))}
 
     def groups(
-        self, view: View, centres: Tensor | None = None, planes: Tensor | None = None
+        self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
-        return total_bundles(read_bundles(view), centres, planes)
+        return total_bundles(read_bundles(view), centers, planes)
 
-    def found(self, view: View, centres: Tensor) -> Answer:
-        """Rows and labeled rows whose nearest centre each is, and whether there are rows: (K,)."""
-        rows = count_nearest(read_shared_features(view), centres)
-        labels = count_nearest(read_shared_features(view, "labeled"), centres)
+    def found(self, view: View, centers: Tensor) -> Answer:
+        """Rows and labeled rows whose nearest center each is, and whether there are rows: (K,)."""
+        rows = count_nearest(read_shared_features(view), centers)
+        labels = count_nearest(read_shared_features(view, "labeled"), centers)
         holders = (rows > 0).double()
         return {"rows": rows, "labels": labels, "holders": holders}
 
-    def group(self, view: View, centres: Tensor, n: int) -> Answer:
+    def group(self, view: View, centers: Tensor, n: int) -> Answer:
         """The cluster of each row of the pool, (m,), -1 for one that is not finite, how typical it
         is of that, (m,), all rows, the most typical first, (m,), and what the site may buy, ()."""
         x = read_shared_features(view)
@@ -187,8 +187,8 @@ class Typical:
         crowds = rank_in_clusters(
             x,
             good,
-            centres,
-            neighbours=self.neighbours,
+            centers,
+            neighbors=self.neighbors,
             ties=view.stream("crowds"),
             most=CROWD,
         )

@@ -33,7 +33,7 @@ from fallow.strategies.parts import (
     cluster_sites,
     count_nearest,
     margins,
-    nearest_centre,
+    nearest_center,
     predict,
     rank_in_clusters,
     read_bundles,
@@ -55,7 +55,7 @@ class TypicalUnsure:
 
     u(x) = 1 - margin of the common model, and 1 before there is a label.  A cluster with n labels
     weighs Σ u / (n + 1), and each label of a query goes to the heaviest, which it makes lighter.
-    Typicality is 1 / the mean distance to the ``neighbours`` nearest rows of the same cluster at the
+    Typicality is 1 / the mean distance to the ``neighbors`` nearest rows of the same cluster at the
     same site.
 
     >>> import fallow as fl
@@ -90,7 +90,7 @@ class TypicalUnsure:
     trained model; an encoder's features are on disk.
     """
 
-    neighbours: int = 20  # K, Eq. 4 of TypiClust
+    neighbors: int = 20  # K, Eq. 4 of TypiClust
     least: int = LEAST  # rows of a bundle
 
     contract: ClassVar[Contract] = Contract(
@@ -117,7 +117,7 @@ class TypicalUnsure:
     )
 
     def __post_init__(self) -> None:
-        for name, least in (("neighbours", 1), ("least", 2)):
+        for name, least in (("neighbors", 1), ("least", 2)):
             value = getattr(self, name)
             if value < least:
                 raise ValueError(
@@ -129,8 +129,8 @@ class TypicalUnsure:
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         clusters = cluster_sites(ask, budget, self.least, one_a_label=True)
         is_trained = float(clusters.totals["labels"]) > 0.5
-        centres = clusters.centres  # (K, D)
-        found = sum_of_all(ask, "found", centres=centres, is_trained=is_trained)
+        centers = clusters.centers  # (K, D)
+        found = sum_of_all(ask, "found", centers=centers, is_trained=is_trained)
         rows = found["rows"].round().clamp_min(0)
         masses = found["masses"].clamp_min(0)
         labels = found["labels"].round().clamp_min(0)
@@ -140,7 +140,7 @@ class TypicalUnsure:
         ask.keep(
             "group",
             to=orders(budget),
-            centres=centres,
+            centers=centers,
             is_trained=is_trained,
             masses=masses,
             labels=labels,
@@ -179,20 +179,20 @@ class TypicalUnsure:
         return {"rows": float(view.pool), "labels": float(len(view.labels))}
 
     def groups(
-        self, view: View, centres: Tensor | None = None, planes: Tensor | None = None
+        self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
-        return total_bundles(read_bundles(view), centres, planes)
+        return total_bundles(read_bundles(view), centers, planes)
 
-    def found(self, view: View, centres: Tensor, is_trained: bool) -> Answer:
-        """Rows, Σ u of them, and labeled rows whose nearest centre each is: (K,)."""
+    def found(self, view: View, centers: Tensor, is_trained: bool) -> Answer:
+        """Rows, Σ u of them, and labeled rows whose nearest center each is: (K,)."""
         x = read_shared_features(view)
         u = weigh_rows(view, is_trained=is_trained)
         good = x.isfinite().all(1) & u.isfinite()
-        near = nearest_centre(x[good], centres)
-        masses = torch.zeros(len(centres), dtype=torch.float64)
-        labels = count_nearest(read_shared_features(view, "labeled"), centres)
+        near = nearest_center(x[good], centers)
+        masses = torch.zeros(len(centers), dtype=torch.float64)
+        labels = count_nearest(read_shared_features(view, "labeled"), centers)
         return {
-            "rows": count_nearest(x, centres),
+            "rows": count_nearest(x, centers),
             "masses": masses.index_add(0, near, u[good]),
             "labels": labels,
         }
@@ -200,7 +200,7 @@ class TypicalUnsure:
     def group(
         self,
         view: View,
-        centres: Tensor,
+        centers: Tensor,
         is_trained: bool,
         masses: Tensor,
         labels: Tensor,
@@ -220,8 +220,8 @@ class TypicalUnsure:
         crowds = rank_in_clusters(
             x,
             good,
-            centres,
-            neighbours=self.neighbours,
+            centers,
+            neighbors=self.neighbors,
             ties=view.stream("crowds"),
             most=CROWD,
         )

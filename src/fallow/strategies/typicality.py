@@ -23,11 +23,11 @@ class Typicality:
     """As many clusters as labels after this query; the most typical row of each largest cluster
     that has no label yet.  For small budgets, where uncertainty picks outliers.
 
-    Typicality is 1 / the mean distance to the ``neighbours`` nearest rows of the same cluster.
+    Typicality is 1 / the mean distance to the ``neighbors`` nearest rows of the same cluster.
 
     >>> import fallow as fl
     >>> pool = [[1.0, 0.0], [1.1, 0.0], [1.2, 0.0], [9.0, 9.0]]
-    >>> fl.select(pool, fl.Typicality(neighbours=2), outputs=[[0.5, 0.5]] * 4, n=1)
+    >>> fl.select(pool, fl.Typicality(neighbors=2), outputs=[[0.5, 0.5]] * 4, n=1)
     array([1])
 
     Notes
@@ -39,7 +39,7 @@ class Typicality:
     """
 
     model: Literal["local", "global"] = "local"
-    neighbours: int = 20  # K, Eq. 4
+    neighbors: int = 20  # K, Eq. 4
 
     contract: ClassVar[Contract] = Contract(
         title="TypiClust",
@@ -54,9 +54,9 @@ class Typicality:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        if self.neighbours < 1:
+        if self.neighbors < 1:
             raise ValueError(
-                f"Typicality has {self.neighbours} neighbours; it needs at least one"
+                f"Typicality has {self.neighbors} neighbors; it needs at least one"
             )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
@@ -74,7 +74,7 @@ class Typicality:
         cluster = cluster_rows(x, k, view.stream("k-means"))
         score = torch.empty(len(x), dtype=x.dtype)
         for rows in members(cluster):
-            score[rows] = typicality(x[rows], self.neighbours)
+            score[rows] = typicality(x[rows], self.neighbors)
         picks = good[cover(cluster, score[: len(good)], n)]
         return Picks(torch.cat([picks, mixed[len(good) :]])[:n])
 

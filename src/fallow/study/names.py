@@ -25,7 +25,7 @@ __all__ = [
     "heading",
     "label",
     "labels",
-    "penalised_training",
+    "penalized_training",
     "setting_words",
     "trainer_label",
     "training_of",
@@ -175,7 +175,7 @@ PENALTIES = ("ridge", "penalty")
 """What training methods that solve for their model call λ."""
 
 
-def penalised_training(study: StudyManifest, strategy: str) -> str:
+def penalized_training(study: StudyManifest, strategy: str) -> str:
     """The training method of a strategy with a small penalty, as one types it."""
     name = training_of(study, strategy)
     cls = _own_training(study, strategy)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from fallow.core.local import Batch, TrainState
-from fallow.core.methods import Normalising
+from fallow.core.methods import Normalizing
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 
@@ -19,7 +19,7 @@ def sends_statistics(training: object) -> bool:
     >>> sends_statistics(FedAvg()), sends_statistics(FedAvg(bn="local"))
     (True, False)
     """
-    return not (isinstance(training, Normalising) and training.bn == "local")
+    return not (isinstance(training, Normalizing) and training.bn == "local")
 
 
 def addend(view: View, name: str, bn: str) -> Answer:

@@ -56,7 +56,7 @@ from fallow.training.parts.ridge import (
     Head,
     Path,
     add_up,
-    centred,
+    centered,
     decompose,
     freedom,
     head_of,
@@ -78,16 +78,16 @@ class ClosedForm:
     sites, where n = Σ s: a ridge regression on one-hot classes or on numbers.  Its outputs are
     multiplied by a temperature T, so that their softmax is calibrated.
 
-    For the model ``linear`` on standardised features, such as an ``encoder`` makes them.  λ and T
+    For the model ``linear`` on standardized features, such as an ``encoder`` makes them.  λ and T
     are chosen by leave-one-out over the labeled rows of all sites.  One round is all there is
     (``rounds=1``); the training configuration of local training is not used.
 
     penalty: λ, or None to choose it of 1e-6 ... 1.  balance: "class" gives every class the same
     weight.  weighted: rows count by the weight that the query gave them.  reveal: what sites are
     told: the "path" of all heads, with which they leave out rows exactly, or the "head" alone; then
-    λ is chosen by generalised cross-validation.  local_head: the model called local, which some
+    λ is chosen by generalized cross-validation.  local_head: the model called local, which some
     queries compare with the common one: the "common" one too, or the site's "own" head.  passes: 2
-    centres the features in an exchange of its own, for features that are far from 0.  shown: what a
+    centers the features in an exchange of its own, for features that are far from 0.  shown: what a
     coordinator of real sites may see: "totals" alone, for which secure sums are needed, or each
     site's "parts" of them.  delta: under ``privacy.epsilon``, the δ with which one row with its
     label is private in the model: totals leave each site with Gaussian noise, once per close of
@@ -143,7 +143,7 @@ class ClosedForm:
         short="Closed form",
         sum={
             "class_counts": "totals over sites of labels of each class",
-            "centre": "totals over sites of labeled features",
+            "center": "totals over sites of labeled features",
             "totals": TOTALS,
             "left_out": LEFT_OUT,
             "fitted": "totals over sites of losses on labeled rows",
@@ -159,7 +159,7 @@ class ClosedForm:
         at_server=AT_SERVER,
         parts_show=PARTS_SHOW,
         closes_show=CLOSES_SHOW,
-        waits=("class_counts", "centre", "totals", "left_out", "fitted"),
+        waits=("class_counts", "center", "totals", "left_out", "fitted"),
         tags=("least-squares",),
     )
 
@@ -222,7 +222,7 @@ class ClosedForm:
         if self.balance == "none":
             never.append("class_counts")
         if self.passes == 1:
-            never.append("centre")
+            never.append("center")
         if self.local_head == "common":
             never.append("local")
         weighs = self.weighted or self.balance == "class"
@@ -270,12 +270,12 @@ class ClosedForm:
 
     def total(self, ask: Ask, weights: Tensor | None) -> Summed:
         """The totals of all sites, in one exchange, or about their mean in two."""
-        centre: Tensor | None = None
+        center: Tensor | None = None
         if self.passes == 2:
-            found = sum_of_all(ask, "centre", weights=weights)
-            centre = found["features"] / found["n"].clamp_min(TINY)
+            found = sum_of_all(ask, "center", weights=weights)
+            center = found["features"] / found["n"].clamp_min(TINY)
         return read_totals(
-            sum_of_all(ask, "totals", weights=weights, centre=centre), centre
+            sum_of_all(ask, "totals", weights=weights, center=center), center
         )
 
     def choose(self, ask: Ask, path: Path, total: Summed, weights: Tensor | None) -> Choice:
@@ -291,7 +291,7 @@ class ClosedForm:
         total: Summed,
         weights: Tensor | None,
     ) -> Choice:
-        """λ by generalised cross-validation; then sites see that one head, and every row is left
+        """λ by generalized cross-validation; then sites see that one head, and every row is left
         out as if it had the mean leverage."""
         penalties = penalties_of(self.penalty)
         if total.rows < FEW:
@@ -313,19 +313,19 @@ class ClosedForm:
     def class_counts(self, view: View) -> Answer:
         return {"counts": view.counts}
 
-    def centre(self, view: View, weights: Tensor | None = None) -> Answer:
+    def center(self, view: View, weights: Tensor | None = None) -> Answer:
         rows = self.labeled(view, weights)
         return {"n": rows.s.sum(), "features": sum_features(rows.z, rows.s)}
 
     def totals(
-        self, view: View, weights: Tensor | None = None, centre: Tensor | None = None
+        self, view: View, weights: Tensor | None = None, center: Tensor | None = None
     ) -> Answer:
-        """Products of labeled rows; ``centre`` (D,) is taken off the features first."""
-        if centre is not None and self.passes == 1:
+        """Products of labeled rows; ``center`` (D,) is taken off the features first."""
+        if center is not None and self.passes == 1:
             raise Refusal(
-                "features are not centred in this study, and an order brings a centre"
+                "features are not centered in this study, and an order brings a center"
             )
-        return totals_of(self.labeled(view, weights), centre)
+        return totals_of(self.labeled(view, weights), center)
 
     def left_out(
         self,
@@ -398,7 +398,7 @@ class ClosedForm:
     ) -> Answer:
         """The head of the site's own rows alone, with the λ and T of all; it stays at the site."""
         rows = self.labeled(view, weights)
-        path = decompose(centred(add_up(rows.z, rows.y, rows.s)))
+        path = decompose(centered(add_up(rows.z, rows.y, rows.s)))
         head = head_of(path, penalty)
         return {
             "w": flatten_head(head, temperature).to(view.weights.dtype),

@@ -53,7 +53,7 @@ class MaskedSolve:
     *Order.*  The algorithm as printed weighs rows that are masked.  P_i and weights do not commute,
     so that is another problem, with another solution; here rows are weighed first.
 
-    *Columns* are centred and scaled to unit variance over the labels first, by weighted totals of
+    *Columns* are centered and scaled to unit variance over the labels first, by weighted totals of
     columns and squares that are not rotated: so the shortest solution, where columns depend on one
     another or labels are few, is that of ``server-solve``.
 
@@ -77,7 +77,7 @@ class MaskedSolve:
         year=2025,
         authors="Tang and others",
         sum={
-            "centre": "totals over sites of labeled columns",
+            "center": "totals over sites of labeled columns",
             "columns": "totals over sites of labeled columns and their squares",
         },
         each={
@@ -86,7 +86,7 @@ class MaskedSolve:
         },
         relay={"turn": "nothing; the common rotation goes from one site to the others"},
         secure_sum=False,  # the server reads what each site sends
-        waits=("centre", "columns", "masked"),
+        waits=("center", "columns", "masked"),
         missing="stops: a site that misses the rotation could not use the model",
         regression=True,
         classes=False,
@@ -109,7 +109,7 @@ class MaskedSolve:
                 f"one has {len(ask.cohort)}: the others could not use the model; set "
                 "participation=1, or use server-solve"
             )
-        total = sum_of_all(ask, "centre")
+        total = sum_of_all(ask, "center")
         if float(total["weight"]) > 0:
             scaling = self.scaling(ask, total)
             theta = self.solve_masked(ask, scaling)
@@ -121,10 +121,10 @@ class MaskedSolve:
 
     def scaling(self, ask: Ask, of_columns: Mapping[str, Tensor]) -> Scaled:
         """The common scaling of columns, from a second sum about their means."""
-        centre = column_means(of_columns, self.intercept)
-        total = sum_of_all(ask, "columns", centre=centre)
+        center = column_means(of_columns, self.intercept)
+        total = sum_of_all(ask, "columns", center=center)
         return scale_columns(
-            centre=centre,
+            center=center,
             total=total["columns"],
             squares=total["squares"],
             weight=of_columns["weight"],
@@ -142,13 +142,13 @@ class MaskedSolve:
 
     # -- site half --------------------------------------------------------------------------
 
-    def centre(self, view: View) -> Answer:
+    def center(self, view: View) -> Answer:
         x, _, w = self.labeled_rows(view)
         return {"weight": w.sum(), "columns": w @ x}
 
-    def columns(self, view: View, centre: Tensor) -> Answer:
+    def columns(self, view: View, center: Tensor) -> Answer:
         x, _, w = self.labeled_rows(view)
-        return {"columns": w @ (x - centre), "squares": w @ (x - centre).square()}
+        return {"columns": w @ (x - center), "squares": w @ (x - center).square()}
 
     def turn(self, view: View, size: int) -> Answer:
         return {"q": haar(size, view.secret("turn"))}

@@ -41,11 +41,11 @@ class Robust(StepTraining):
 
     A model with a number that is not finite, or of another shape, is kept out whatever the rule,
     and ``state["refused"]`` counts such sites of the last round.  A site without labels is left
-    out: it has learnt nothing.
+    out: it has learned nothing.
 
     *What it cannot do.*  More than half of the sites have to be honest, for ``trimmed`` all but the
     share ``trim``.  Rare data look like an attack: where one site alone holds a class, ``median``
-    and ``trimmed`` drop what it learnt, and with skewed classes they stay behind FedAvg without any
+    and ``trimmed`` drop what it learned, and with skewed classes they stay behind FedAvg without any
     attacker.  A site that stays inside the crowd, such as a back door trained with small steps, or
     one that lies about its labels, is not noticed.  And the server sees every model, so it is
     refused under secure sums.
@@ -119,20 +119,22 @@ class Robust(StepTraining):
 
     def average_models(self, sent: Sequence[Answer], before: State) -> State:
         """The average by the rule, in the model's precision; ``before`` where nobody has labels."""
-        learnt = [answer for answer in sent if rows_of(answer) > 0]
-        if not learnt:
+        learned = [answer for answer in sent if rows_of(answer) > 0]
+        if not learned:
             return before
-        models = {name: stack_answers(learnt, name) for name in before}  # (m, d) and (m, s)
+        models = {
+            name: stack_answers(learned, name) for name in before
+        }  # (m, d) and (m, s)
 
         drop = len(
-            learnt
+            learned
         )  # all: the median, also of the statistics where updates are clipped
         if self.rule == "trimmed":
-            drop = math.ceil(self.trim * len(learnt) - 1e-9)  # whole sites, at either end
+            drop = math.ceil(self.trim * len(learned) - 1e-9)  # whole sites, at either end
         mean = {name: trimmed_mean(values, drop) for name, values in models.items()}
 
         if self.rule == "clipped":
-            claimed = [rows_of(answer) for answer in learnt]
+            claimed = [rows_of(answer) for answer in learned]
             n = torch.tensor(cap_weights(claimed, LARGEST, RATIO), dtype=torch.float64)
             w = before["w"].double()
             mean["w"] = w + clipped_mean(models["w"] - w, n, self.clip)

@@ -1,4 +1,4 @@
-"""Standardisation across sites: means and variances from totals, before any training."""
+"""Standardization across sites: means and variances from totals, before any training."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Scaling:
     is_encoded: bool = False
 
     contract: ClassVar[Contract] = Contract(
-        title="Standardisation across sites",
+        title="Standardization across sites",
         paper="-",
         year=0,
         sum={

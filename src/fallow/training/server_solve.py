@@ -79,11 +79,11 @@ class ServerSolve:
         year=2025,
         authors="Tang and others",
         sum={
-            "centre": "totals over sites of labeled columns",
+            "center": "totals over sites of labeled columns",
             "normal": "totals over sites of products of labeled rows and labels",
         },
         often={"normal": 2},
-        waits=("centre", "normal"),
+        waits=("center", "normal"),
         missing="stops: all exchanges are over the same rows; a resumed run asks again",
         regression=True,
         classes=False,
@@ -102,11 +102,11 @@ class ServerSolve:
     # -- server half ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
-        total = sum_of_all(ask, "centre")
+        total = sum_of_all(ask, "center")
         if float(total["weight"]) > 0:
-            centre = column_means(total, self.intercept)
-            total = sum_of_all(ask, "normal", mean=centre)
-            at, noise, gram, target = equations(total, centre, self.intercept)
+            center = column_means(total, self.intercept)
+            total = sum_of_all(ask, "normal", mean=center)
+            at, noise, gram, target = equations(total, center, self.intercept)
             basis = torch.eye(len(gram), dtype=gram.dtype)
             if self.passes == 2:
                 basis = find_whitening(
@@ -131,7 +131,7 @@ class ServerSolve:
 
     # -- site half --------------------------------------------------------------------------
 
-    def centre(self, view: View) -> Answer:
+    def center(self, view: View) -> Answer:
         x, _, w = self.read_labeled(view)
         return {"weight": w.sum(), "columns": w @ x.flatten(1).double()}
 
@@ -173,20 +173,20 @@ class ServerSolve:
 
 
 def equations(
-    total: dict[str, Tensor], centre: Tensor, intercept: bool
+    total: dict[str, Tensor], center: Tensor, intercept: bool
 ) -> tuple[Scaled, float, Tensor, Tensor]:
     """Coordinates of columns of length 1, how large rounding errors of their products are in units
     of the precision, and the normal equations (k, k), (k,) in them."""
-    gram = total["products"]  # (d + 1, d + 1), of rows about the centre with a 1 behind
+    gram = total["products"]  # (d + 1, d + 1), of rows about the center with a 1 behind
     target = total["targets"]  # (d + 1,)
     d = len(target) - 1
     k = d + int(intercept)
     squares = gram.diagonal()
-    at = scale_columns(centre, gram[:d, d], squares[:d], gram[d, d], intercept)
+    at = scale_columns(center, gram[:d, d], squares[:d], gram[d, d], intercept)
     noise = float((squares[:k] * at.unit**2).max())
 
     move = torch.eye(d + 1, dtype=gram.dtype)
-    move[d, :d] = centre - at.mean  # [x - centre, 1] -> [x - mean, 1]
+    move[d, :d] = center - at.mean  # [x - center, 1] -> [x - mean, 1]
     moved = (move.T @ gram @ move)[:k, :k]
     moved_target = (move.T @ target)[:k]
     return at, noise, at.unit[:, None] * moved * at.unit, at.unit * moved_target

@@ -69,9 +69,9 @@ def test_a_pixel_gradient_is_the_slope_of_the_largest_logit(view: Any) -> None:
 
 def test_k_means_finds_groups_and_their_middles() -> None:
     x = torch.tensor([[0.0], [0.2], [0.9], [10.0], [10.3], [11.0]])
-    cluster, centres = k_means(x, 2, stream(0, "x"))
+    cluster, centers = k_means(x, 2, stream(0, "x"))
     assert len(set(cluster[:3].tolist())) == len(set(cluster[3:].tolist())) == 1
-    assert sorted(centres.flatten().tolist()) == pytest.approx([1.1 / 3, 31.3 / 3])
+    assert sorted(centers.flatten().tolist()) == pytest.approx([1.1 / 3, 31.3 / 3])
 
 
 def test_the_middles_are_the_same_to_the_last_bit_whatever_the_number_of_threads() -> None:
@@ -84,11 +84,11 @@ def test_the_middles_are_the_same_to_the_last_bit_whatever_the_number_of_threads
     assert torch.equal(*found)
 
 
-def test_pixel_badge_picks_the_row_nearest_to_each_centre(view: Any) -> None:
+def test_pixel_badge_picks_the_row_nearest_to_each_center(view: Any) -> None:
     gradient = pixel_gradients(view, view.model("local"), view.rows())
     order = rank_rows(torch.zeros(20), view.stream("ties"))
-    _, centres = k_means(gradient[order], 5, view.stream("k-means"))
-    nearest = {int((gradient - centre).norm(dim=1).argmin()) for centre in centres}
+    _, centers = k_means(gradient[order], 5, view.stream("k-means"))
+    nearest = {int((gradient - center).norm(dim=1).argmin()) for center in centers}
     assert set(PixelBADGE().select(view, 5).rows.tolist()) >= nearest
 
 

@@ -19,8 +19,8 @@ from fallow.strategies.parts.bundles import (
     MOST_ROWS,
     OFTEN,
     count_nearest,
-    find_centres,
-    nearest_centre,
+    find_centers,
+    nearest_center,
     read_bundles,
     split_rows,
     tie_bundles,
@@ -45,15 +45,15 @@ class Clustering:
 
     def query(self, ask: Any, budget: Any, memo: Any) -> Any:
         ask.keep("bundle")
-        return {"centres": find_centres(ask, self.wanted)}
+        return {"centers": find_centers(ask, self.wanted)}
 
     def bundle(self, view: View) -> Answer:
         return tie_bundles(view, self.least)
 
     def groups(
-        self, view: View, centres: Tensor | None = None, planes: Tensor | None = None
+        self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
-        return total_bundles(read_bundles(view), centres, planes)
+        return total_bundles(read_bundles(view), centers, planes)
 
 
 def rows_of(n: int, seed: int = 0, width: int = 4) -> Tensor:
@@ -84,13 +84,13 @@ def test_totals_of_clusters_are_those_of_their_bundles() -> None:
     bundles: Answer = {"means": rows_of(30), "rows": torch.arange(1.0, 31.0).double()}
     means, rows = bundles["means"], bundles["rows"]
     assert isinstance(means, Tensor) and isinstance(rows, Tensor)
-    centres, planes = rows_of(3, seed=1), rows_of(3, seed=2)
+    centers, planes = rows_of(3, seed=1), rows_of(3, seed=2)
     planes[1] = 0  # not split
-    found = total_bundles(bundles, centres, planes)
+    found = total_bundles(bundles, centers, planes)
     plain = {name: torch.zeros_like(torch.as_tensor(found[name])) for name in found}
     for mean, weight in zip(means, rows, strict=True):
-        c = int((centres - mean).square().sum(1).argmin())
-        side = int((mean - centres[c]) @ planes[c] > 0)
+        c = int((centers - mean).square().sum(1).argmin())
+        side = int((mean - centers[c]) @ planes[c] > 0)
         plain["rows"][2 * c + side] += weight
         plain["features"][2 * c + side] += weight * mean
         plain["squares"][2 * c + side] += weight * mean @ mean
@@ -99,32 +99,32 @@ def test_totals_of_clusters_are_those_of_their_bundles() -> None:
     assert plain["rows"][3] == 0
 
 
-def test_the_nearest_centre_is_the_nearest_one() -> None:
-    x, centres = rows_of(50), rows_of(7, seed=3)
-    assert torch.equal(nearest_centre(x, centres), torch.cdist(x, centres).argmin(1))
+def test_the_nearest_center_is_the_nearest_one() -> None:
+    x, centers = rows_of(50), rows_of(7, seed=3)
+    assert torch.equal(nearest_center(x, centers), torch.cdist(x, centers).argmin(1))
 
 
-def test_centres_are_those_of_all_bundles_in_one_place() -> None:
-    """A k-means that settles: each centre is the mean of the bundles that are nearest to it."""
+def test_centers_are_those_of_all_bundles_in_one_place() -> None:
+    """A k-means that settles: each center is the mean of the bundles that are nearest to it."""
     sites = {
         name: Table(rows_of(60, k), rows_of(60, k + 9)) for k, name in enumerate("abc")
     }
     federation = world(sites, Clustering(wanted=3, least=3))
-    centres = federation.query(1)["centres"]
+    centers = federation.query(1)["centers"]
     kept = [site.memory["bundle"] for site in federation.members.values()]
     means = torch.cat([each["means"] for each in kept])
     rows = torch.cat([each["rows"] for each in kept])
     assert rows.sum() == 180
     for _ in range(20):  # Lloyd in one place, from where the federation stopped
-        at = torch.cdist(means, centres).argmin(1)
-        centres = torch.stack(
+        at = torch.cdist(means, centers).argmin(1)
+        centers = torch.stack(
             [
                 (rows[at == c, None] * means[at == c]).sum(0) / rows[at == c].sum()
                 for c in range(3)
             ]
         )
-    spread = (rows * (means - centres[at]).square().sum(1)).sum()
-    found = federation.query(1)["centres"]
+    spread = (rows * (means - centers[at]).square().sum(1)).sum()
+    found = federation.query(1)["centers"]
     own = (rows * torch.cdist(means, found).amin(1).square()).sum()
     assert own <= 1.1 * spread
 
@@ -137,7 +137,7 @@ def test_places_that_are_far_apart_are_clusters_wherever_their_rows_are() -> Non
             [places[(2 * k + j) % 8] + rows_of(12, 5 * k + j, 8) for j in range(4)]
         )
         sites[name] = Table(x[:, :4], x[:, 4:])
-    found = world(sites, Clustering(wanted=8, least=3)).query(1)["centres"]
+    found = world(sites, Clustering(wanted=8, least=3)).query(1)["centers"]
     assert len(found) == 8
     assert torch.cdist(found, places).amin(1).max() < 3
 
@@ -145,26 +145,26 @@ def test_places_that_are_far_apart_are_clusters_wherever_their_rows_are() -> Non
 def test_no_total_of_a_site_is_of_fewer_rows_than_a_bundle() -> None:
     strategy = Clustering(wanted=30, least=4)
     federation = world(tables(rows=40), strategy)
-    centres = federation.query(1)["centres"]
-    assert len(centres) > 10
+    centers = federation.query(1)["centers"]
+    assert len(centers) > 10
     for site in federation.members.values():
         kept: Answer = {**site.memory["bundle"]}
         assert bool((torch.as_tensor(kept["rows"]) >= 4).all())
-        rows = torch.as_tensor(total_bundles(kept, centres)["rows"])
+        rows = torch.as_tensor(total_bundles(kept, centers)["rows"])
         assert bool(((rows == 0) | (rows >= 4)).all())
 
 
-def test_a_centre_that_is_drawn_to_one_row_shows_the_mean_of_its_bundle() -> None:
-    """What a coordinator of bad will asks: a centre at a row that it guesses, others far away."""
+def test_a_center_that_is_drawn_to_one_row_shows_the_mean_of_its_bundle() -> None:
+    """What a coordinator of bad will asks: a center at a row that it guesses, others far away."""
     federation = world(tables(rows=40), Clustering(least=5))
     federation.query(1)
     site = federation.members["a"]
     row = site.seen[:][3]
-    centres = torch.stack([row, row + 1e3])
+    centers = torch.stack([row, row + 1e3])
     kept: Answer = {**site.memory["bundle"]}
-    near_all = total_bundles(kept, centres)
-    centres = torch.stack([row, site.memory["bundle"]["means"].mean(0)])
-    near_few = total_bundles(kept, centres)
+    near_all = total_bundles(kept, centers)
+    centers = torch.stack([row, site.memory["bundle"]["means"].mean(0)])
+    near_few = total_bundles(kept, centers)
     for found in (near_all, near_few):
         rows = torch.as_tensor(found["rows"])
         mean = torch.as_tensor(found["features"])[0] / rows[0].clamp_min(1)
@@ -172,13 +172,13 @@ def test_a_centre_that_is_drawn_to_one_row_shows_the_mean_of_its_bundle() -> Non
         assert not torch.allclose(mean, row, atol=1e-3)
 
 
-def test_more_centres_than_any_query_finds_are_refused() -> None:
+def test_more_centers_than_any_query_finds_are_refused() -> None:
     """A coordinator of bad will would lay them side by side, and read off where rows are."""
     x = rows_of(5)
     places = torch.linspace(-3, 3, 10_000, dtype=torch.float64)
     side_by_side = torch.zeros(10_000, 4, dtype=torch.float64)
     side_by_side[:, 0] = places
-    for ask in (count_nearest, nearest_centre):
+    for ask in (count_nearest, nearest_center):
         with pytest.raises(ValueError, match="no query finds more than 625"):
             ask(x, side_by_side)
     with pytest.raises(ValueError, match="no query finds more than 625"):
@@ -215,7 +215,7 @@ def test_landmarks_of_the_askers_choice_are_bounded_too() -> None:
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_centres_of_the_askers_choice_tell_whether_a_row_is_there(is_there: bool) -> None:
+def test_centers_of_the_askers_choice_tell_whether_a_row_is_there(is_there: bool) -> None:
     """Not prevented, and said on the page of threats: `count_nearest` counts rows, not bundles."""
     x = rows_of(40)
     guess = x[3]
@@ -233,11 +233,11 @@ def test_two_exchanges_never_differ_by_fewer_rows_than_a_bundle() -> None:
     kept: Answer = {**federation.members["b"].memory["bundle"]}
     before = torch.as_tensor(total_bundles(kept, rows_of(12, 7, 6))["rows"])
     for seed in range(30):
-        centres = rows_of(12, 7, 6) + 0.05 * rows_of(12, seed, 6)
-        moved = (torch.as_tensor(total_bundles(kept, centres)["rows"]) - before).abs()
+        centers = rows_of(12, 7, 6) + 0.05 * rows_of(12, seed, 6)
+        moved = (torch.as_tensor(total_bundles(kept, centers)["rows"]) - before).abs()
         assert bool(((moved == 0) | (moved >= 1)).all())
         means = torch.as_tensor(kept["means"])
-        old, new = nearest_centre(means, rows_of(12, 7, 6)), nearest_centre(means, centres)
+        old, new = nearest_center(means, rows_of(12, 7, 6)), nearest_center(means, centers)
         rows = torch.as_tensor(kept["rows"])
         assert bool((rows[old != new] >= 4).all())
 
@@ -250,13 +250,13 @@ def test_sites_with_too_few_rows_show_none_and_rows_that_are_not_finite_are_left
     spoilt[:9] = torch.nan
     sites["b"] = Table(spoilt, sites["b"].common)
     federation = world(sites, Clustering(least=5))
-    assert bool(federation.query(1)["centres"].isfinite().all())
+    assert bool(federation.query(1)["centers"].isfinite().all())
     assert len(federation.members["b"].memory["bundle"]["rows"]) == 0  # 3 rows are left
     assert federation.members["a"].memory["bundle"]["rows"].sum() == 12
 
 
-def test_where_no_site_can_show_anything_there_is_one_centre() -> None:
-    found = world(tables(rows=12), Clustering(least=20)).query(1)["centres"]
+def test_where_no_site_can_show_anything_there_is_one_center() -> None:
+    found = world(tables(rows=12), Clustering(least=20)).query(1)["centers"]
     assert found.tolist() == [[0.0] * 6]
 
 
@@ -276,9 +276,9 @@ class Liar(Clustering):
     """A site half that answers what no site can."""
 
     def groups(
-        self, view: View, centres: Tensor | None = None, planes: Tensor | None = None
+        self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
-        found = total_bundles(read_bundles(view), centres, planes)
+        found = total_bundles(read_bundles(view), centers, planes)
         if view.cycle == 1:
             return {**found, "rows": -torch.as_tensor(found["rows"])}
         if view.cycle == 2:

@@ -35,12 +35,12 @@ def test_two_rows_that_have_only_each_other_are_equally_typical() -> None:
         assert one == other
 
 
-def test_copies_have_a_finite_density_and_count_as_neighbours() -> None:
+def test_copies_have_a_finite_density_and_count_as_neighbors() -> None:
     score = typicality(torch.tensor([[1.0], [1.0], [5.0]]), k=1)
     assert_close(score, torch.tensor([1e5, 1e5, 0.25]), rtol=1e-4, atol=0)
 
 
-def test_rows_that_are_not_finite_score_nan_and_are_nobodys_neighbours() -> None:
+def test_rows_that_are_not_finite_score_nan_and_are_nobodys_neighbors() -> None:
     x = torch.tensor([[0.0], [torch.nan], [2.0], [torch.inf], [3.0]])
     score = typicality(x, k=2)
     assert score.isnan().tolist() == [False, True, False, True, False]

@@ -52,7 +52,7 @@ def federated(
     return score, found
 
 
-def centred(x: Tensor) -> Tensor:
+def centered(x: Tensor) -> Tensor:
     return with_ones(x - x.mean(0))
 
 
@@ -103,7 +103,7 @@ CASES: dict[str, Tensor] = {
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("x", CASES.values(), ids=CASES)
 def test_scores_and_rank_are_those_of_the_decomposition(x: Tensor, intercept: bool) -> None:
-    expected, rank, condition = svd_leverage(centred(x) if intercept else x)
+    expected, rank, condition = svd_leverage(centered(x) if intercept else x)
     cuts = [0, 2, 2, 3, len(x)]  # one site has no row, two have fewer than columns
     score, found = federated([x[a:b] for a, b in pairwise(cuts)], intercept)
     assert found.rank == rank
@@ -118,7 +118,7 @@ def test_scores_and_rank_are_those_of_the_decomposition(x: Tensor, intercept: bo
 def test_columns_that_are_almost_the_same_cost_only_what_doubles_cost(apart: float) -> None:
     x = draws(500, 8)
     x[:, 5] = x[:, 4] + apart * x[:, 5]
-    expected, rank, condition = svd_leverage(centred(x))
+    expected, rank, condition = svd_leverage(centered(x))
     score, found = federated(list(torch.split(x, 100)))
     assert found.rank == rank == 9
     torch.testing.assert_close(
@@ -129,7 +129,7 @@ def test_columns_that_are_almost_the_same_cost_only_what_doubles_cost(apart: flo
 def test_one_pass_is_wrong_where_two_are_right() -> None:
     x = draws(500, 8)
     x[:, 5] = x[:, 4] + 1e-8 * x[:, 5]
-    expected, rank, _ = svd_leverage(centred(x))
+    expected, rank, _ = svd_leverage(centered(x))
     (two, found), (one, lost) = (federated([x], passes=passes) for passes in (2, 1))
     assert float((two - expected).abs().max()) < 1e-7 and found.rank == rank
     assert float((one - expected).abs().max()) > 1e-3 or lost.rank < rank
@@ -219,7 +219,7 @@ def test_a_large_site_is_read_some_rows_at_a_time() -> None:
         1808,
     ]
     score, _ = federated([x])
-    torch.testing.assert_close(score, svd_leverage(centred(x))[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(score, svd_leverage(centered(x))[0], rtol=0, atol=1e-12)
 
 
 # -- real tables ----------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def test_ranks_of_published_tables_with_an_intercept(name: str, rank: int) -> No
     assert Path(DATA).is_dir()
     score, found = federated(list(torch.split(x, len(x) // 10 + 1)))
     assert found.rank == rank
-    expected, by_svd, condition = svd_leverage(centred(x.double()))
+    expected, by_svd, condition = svd_leverage(centered(x.double()))
     assert by_svd == rank
     torch.testing.assert_close(
         score, expected, rtol=0, atol=max(1e-10, 100 * EPS * condition)

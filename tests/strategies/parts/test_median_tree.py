@@ -1,4 +1,4 @@
-"""Rows in an order of neighbours: what they are split along, and that every row has its place."""
+"""Rows in an order of neighbors: what they are split along, and that every row has its place."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from torch import Tensor
 from fallow.strategies.parts.median_tree import (
     LEAF,
     Split,
-    order_by_neighbours,
+    order_by_neighbors,
     places_along_direction,
 )
 from tests.strategies.regression import draws
 
 
-def test_leaves_are_neighbours_on_the_widest_column() -> None:
+def test_leaves_are_neighbors_on_the_widest_column() -> None:
     x = draws(64, 3) * torch.tensor([1.0, 5.0, 0.2])
-    order = order_by_neighbours(x, torch.ones(3), "column")
+    order = order_by_neighbors(x, torch.ones(3), "column")
     assert sorted(order.tolist()) == list(range(64))
     lower, upper = x[order[:32], 1], x[order[32:], 1]
     assert float(lower.max()) <= float(upper.min())
-    other = order_by_neighbours(
+    other = order_by_neighbors(
         x, torch.tensor([1.0, 0.01, 50.0]), "column"
     )  # units decide what is wide
     lower, upper = x[other[:32], 2], x[other[32:], 2]
@@ -32,13 +32,13 @@ def test_a_tree_splits_along_the_direction_in_which_rows_vary_most() -> None:
     """Ten columns follow one number, and one that is wider than each of them does not."""
     number = torch.randn(2000, generator=torch.Generator().manual_seed(3))
     x = torch.cat([number[:, None].expand(-1, 10), 1.5 * draws(2000, 1)], dim=1)
-    by_direction = order_by_neighbours(x, torch.ones(11))
+    by_direction = order_by_neighbors(x, torch.ones(11))
     assert sorted(by_direction.tolist()) == list(range(2000))
     assert overlap(number, by_direction) < 0.3
-    by_column = order_by_neighbours(x, torch.ones(11), "column")
+    by_column = order_by_neighbors(x, torch.ones(11), "column")
     assert overlap(x[:, 10], by_column) <= 0
     units = torch.tensor([0.0] * 10 + [1.0])  # they decide how much a column counts
-    assert overlap(x[:, 10], order_by_neighbours(x, units)) <= 0
+    assert overlap(x[:, 10], order_by_neighbors(x, units)) <= 0
 
 
 def overlap(values: Tensor, order: Tensor) -> float:
@@ -60,7 +60,7 @@ def test_places_along_a_direction_are_those_of_the_first_principal_component() -
 @pytest.mark.parametrize("split", ["direction", "column"])
 def test_rows_that_are_alike_or_alone_have_an_order_too(split: Split) -> None:
     for n in (0, 1, LEAF, 3 * LEAF + 1):
-        order = order_by_neighbours(torch.zeros(n, 2), torch.ones(2), split)
+        order = order_by_neighbors(torch.zeros(n, 2), torch.ones(2), split)
         assert order.tolist() == list(range(n))
 
 
@@ -68,8 +68,8 @@ def test_of_many_columns_the_principal_directions_are_looked_at() -> None:
     """A number that a hundred columns follow, among a hundred that do not."""
     number = draws(900, 1)
     x = torch.cat([number.expand(-1, 100), 1.5 * draws(900, 100, name="others")], dim=1)
-    order = order_by_neighbours(x, torch.ones(200))
+    order = order_by_neighbors(x, torch.ones(200))
     assert sorted(order.tolist()) == list(range(900))
     assert overlap(number[:, 0], order) < 0.3
-    again = order_by_neighbours(100 * x, torch.full((200,), 0.01))
+    again = order_by_neighbors(100 * x, torch.full((200,), 0.01))
     assert order.tolist() == again.tolist()

@@ -113,7 +113,7 @@ def federation(
     runtime: type[InProcess | Bytes] = InProcess,
 ) -> Federation:
     """Site i has ``rows[i]`` labels that train and ``held`` others (or ``held[i]``), of rows whose
-    class can be learnt; those of ``flipped`` sites are mirrored."""
+    class can be learned; those of ``flipped`` sites are mirrored."""
     model = make().to(dtype)
     layout = Layout.of(model)
     store = MemoryStore()
@@ -121,12 +121,12 @@ def federation(
     first = layout.flatten(model)
     methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
     parts = Parts(model, layout, methods, CLASSES, seed, lambda generator: first)
-    centre = 2 * torch.randn(CLASSES, *shape, generator=stream(1, "centres"))
+    center = 2 * torch.randn(CLASSES, *shape, generator=stream(1, "centres"))
     spare = [held] * len(rows) if isinstance(held, int) else held
     for i, (n, v) in enumerate(zip(rows, spare, strict=True)):
         draw = stream(seed, "rows", NAMES[i])
         y = torch.randint(0, CLASSES, (n + v,), generator=draw)
-        x = centre[y] + torch.randn(n + v, *shape, generator=draw)
+        x = center[y] + torch.randn(n + v, *shape, generator=draw)
         y = CLASSES - 1 - y if i in flipped else y
         members[NAMES[i]] = LocalSite(NAMES[i], x.to(dtype), parts, store)
         members[NAMES[i]].buy(

@@ -1,4 +1,4 @@
-"""A small federation that trains a personalised method, and what its sites deploy."""
+"""A small federation that trains a personalized method, and what its sites deploy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TRAINING_ANY_MODEL = tuple(
     for name in names(personal)
     if not getattr(personal, name).contract.linear  # those solve for a linear model
 )
-"""The personalised methods that take local steps, whatever the model."""
+"""The personalized methods that take local steps, whatever the model."""
 
 CONFIG = TrainingConfig(
     (TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=0.9, weight_decay=1e-3)

@@ -1,4 +1,4 @@
-"""Personalised methods in whole runs on bad input: tiny sites, absent classes, diverged models."""
+"""Personalized methods in whole runs on bad input: tiny sites, absent classes, diverged models."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from fallow.core.types import State
 from fallow.training.parts.heads import Labeled
 from fallow.training.parts.ridge import (
     add_up,
-    centred,
+    centered,
     decompose,
     head_of,
     leave_one_out,
@@ -53,9 +53,9 @@ def fitted(rows: Rows, copies: float, without: int | None = None) -> Ridge:
 def test_more_copies_of_own_rows_are_rows_that_count_more(copies: float) -> None:
     rows = rows_with_classes()
     y = targets(rows)
-    everybody = centred(add_up(rows.z, y, rows.s))
+    everybody = centered(add_up(rows.z, y, rows.s))
     own = part(rows, OWN)
-    total = mixed(everybody, centred(add_up(own.z, targets(own), own.s)), copies)
+    total = mixed(everybody, centered(add_up(own.z, targets(own), own.s)), copies)
     head = head_of(decompose(total), PENALTY)
     expected = fitted(rows, copies)
     assert_close(head.weight, torch.from_numpy(expected.coef_).T, rtol=0, atol=1e-10)
@@ -68,8 +68,8 @@ def test_a_row_is_left_out_with_all_its_copies(copies: float) -> None:
     y = targets(rows)
     own = part(rows, OWN)
     own_y = targets(own)
-    everybody = centred(add_up(rows.z, y, rows.s))
-    total = mixed(everybody, centred(add_up(own.z, own_y, own.s)), copies)
+    everybody = centered(add_up(rows.z, y, rows.s))
+    total = mixed(everybody, centered(add_up(own.z, own_y, own.s)), copies)
     found = squared_loss(solve_one(total, PENALTY), Labeled(own.z, own_y, own.s), copies)
     expected = 0.0
     for row in OWN:
@@ -143,7 +143,7 @@ def test_nothing_but_the_sums_of_the_common_head_leaves_a_site() -> None:
 def test_one_penalty_is_solved_as_on_the_path_of_all(penalty: float) -> None:
     rows = rows_with_classes()
     y = targets(rows)
-    total = centred(
+    total = centered(
         add_up(rows.z.repeat(1, 2), y, rows.s)
     )  # columns twice: no Cholesky root
     path = decompose(total)

@@ -1,4 +1,4 @@
-"""Personalised methods as a study judges them: own test rows, the best round by validation rows."""
+"""Personalized methods as a study judges them: own test rows, the best round by validation rows."""
 
 from __future__ import annotations
 

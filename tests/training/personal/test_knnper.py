@@ -26,22 +26,22 @@ HERE = torch.zeros(1, 2, dtype=torch.float64)
 def test_shares_of_the_three_nearest_of_four_points() -> None:
     e = [exp(-d / 2) for d in (0, 1, 4)]  # D σ = 2
     by_hand = torch.tensor([[e[0] + e[2], e[1], 0.0]], dtype=torch.float64) / sum(e)
-    assert_close(KNNPer(k=3).neighbours(HERE, STORED, VOTES), by_hand, rtol=0, atol=1e-15)
+    assert_close(KNNPer(k=3).neighbors(HERE, STORED, VOTES), by_hand, rtol=0, atol=1e-15)
 
 
-def test_a_site_with_fewer_points_than_neighbours_asks_all_of_them() -> None:
-    every = KNNPer(k=4).neighbours(HERE, STORED, VOTES)
-    assert KNNPer(k=10).neighbours(HERE, STORED, VOTES).equal(every)
+def test_a_site_with_fewer_points_than_neighbors_asks_all_of_them() -> None:
+    every = KNNPer(k=4).neighbors(HERE, STORED, VOTES)
+    assert KNNPer(k=10).neighbors(HERE, STORED, VOTES).equal(every)
 
 
 def test_a_wider_kernel_counts_points_more_alike() -> None:
-    shares = KNNPer(k=4, sigma=1e9).neighbours(HERE, STORED, VOTES)
+    shares = KNNPer(k=4, sigma=1e9).neighbors(HERE, STORED, VOTES)
     assert_close(shares, torch.tensor([[0.5, 0.25, 0.25]]).double(), rtol=0, atol=1e-7)
 
 
 def test_the_softmax_of_sums_by_hand() -> None:
     sums = torch.tensor([[1 + exp(-4), exp(-1), exp(-9)]], dtype=torch.float64)
-    found = KNNPer(k=4, kernel="softmax_of_sums").neighbours(HERE, STORED, VOTES)
+    found = KNNPer(k=4, kernel="softmax_of_sums").neighbors(HERE, STORED, VOTES)
     assert_close(found, sums.softmax(1), rtol=0, atol=1e-15)
 
 
@@ -50,9 +50,9 @@ def test_far_away_shares_are_still_of_the_nearest_and_the_softmax_says_nothing(
     far: float,
 ) -> None:
     at = torch.full((1, 2), far, dtype=torch.float64)
-    near = KNNPer(k=1).neighbours(at, STORED, VOTES)
+    near = KNNPer(k=1).neighbors(at, STORED, VOTES)
     assert near.equal(VOTES[3:])
-    flat = KNNPer(k=1, kernel="softmax_of_sums").neighbours(at, STORED, VOTES)
+    flat = KNNPer(k=1, kernel="softmax_of_sums").neighbors(at, STORED, VOTES)
     assert_close(flat, torch.full((1, 3), 1 / 3, dtype=torch.float64))
 
 

@@ -34,8 +34,8 @@ DATE = re.compile(
 
 @final
 @dataclass(frozen=True, eq=False)
-class RecognisedColumn:
-    """One column, recognised: numbers (n,) with NaN where a cell is empty, or levels.
+class RecognizedColumn:
+    """One column, recognized: numbers (n,) with NaN where a cell is empty, or levels.
 
     codes: (n,) int32, which of the levels a cell is, -1 where it is empty.
     A column that only seems to name rows is left out, and keeps its numbers: see `keep_at_least_one`.
@@ -83,7 +83,7 @@ def names_rows(name: str) -> bool:
     return IDS.fullmatch(name.strip().rstrip(".")) is not None
 
 
-def keep_at_least_one(columns: Sequence[RecognisedColumn]) -> list[RecognisedColumn]:
+def keep_at_least_one(columns: Sequence[RecognizedColumn]) -> list[RecognizedColumn]:
     """The columns; where none of them is used, those that count rows are numbers after all, such as
     a time."""
     if any(column.is_used for column in columns):
@@ -97,21 +97,21 @@ def keep_at_least_one(columns: Sequence[RecognisedColumn]) -> list[RecognisedCol
     return kept
 
 
-def recognise_column(
+def recognize_column(
     name: str,
     cells: ColumnCells,
     file: str,
     *,
     must: bool = False,
     dialect: Dialect | None = None,
-) -> RecognisedColumn:
+) -> RecognizedColumn:
     """What a column is.
 
     must: it was asked for, so it is used, or an error.  Raises ValueError where a text stands among
     numbers, with its row and what to do, and where a column that must be used cannot be.
     """
     if cells.numbers is not None:
-        return _recognise_numbers(name, cells.numbers, must)
+        return _recognize_numbers(name, cells.numbers, must)
     assert cells.texts is not None  # noqa: S101 - a column is one of both
     texts = cells.texts
     levels = sorted({text for text in set(texts) if text.lower() not in EMPTY})
@@ -120,7 +120,7 @@ def recognise_column(
     missing = int((codes < 0).sum())
     given = len(texts) - missing
     if not levels:
-        return RecognisedColumn(
+        return RecognizedColumn(
             ColumnRead(name, "left out", missing=missing, why="it is empty")
         )
     if cells.is_date or are_dates(levels):
@@ -129,16 +129,16 @@ def recognise_column(
         spelling = dialect or Dialect()
         as_number = [_parse_number(level, spelling) for level in levels]
         if None not in as_number:
-            return _recognise_number_texts(name, codes, levels, as_number, must)
+            return _recognize_number_texts(name, codes, levels, as_number, must)
         _check_mixed(name, texts, codes, as_number, file)
     if len(levels) == 1 and not missing and not must:
         why = f"every row has {levels[0]!r}"
-        return RecognisedColumn(ColumnRead(name, "left out", why=why))
+        return RecognizedColumn(ColumnRead(name, "left out", why=why))
     reason = explain_many_texts(len(levels), given)
     if reason is not None and (len(levels) > MOST_LEVELS or not must):
         return _leave_out(name, missing, reason, must, file)
     read = ColumnRead(name, "category", tuple(levels), missing)
-    return RecognisedColumn(read, codes=codes)
+    return RecognizedColumn(read, codes=codes)
 
 
 def describe_dates(levels: Sequence[str]) -> str:
@@ -172,36 +172,36 @@ def names_every_row(n_levels: int, given: int, enough: int = ENOUGH) -> bool:
 
 def _leave_out(
     name: str, missing: int, why: str, must: bool, file: str
-) -> RecognisedColumn:
+) -> RecognizedColumn:
     """The column, left out; ValueError where it must be used."""
     if must:
         raise ValueError(
             f"{file}: column {name!r} cannot be a feature: {why}; leave it out, or name it with "
             "--id (id=) if it names rows"
         )
-    return RecognisedColumn(ColumnRead(name, "left out", missing=missing, why=why))
+    return RecognizedColumn(ColumnRead(name, "left out", missing=missing, why=why))
 
 
-def _recognise_number_texts(
+def _recognize_number_texts(
     name: str,
     codes: npt.NDArray[np.int32],
     levels: Sequence[str],
     as_number: Sequence[float | None],
     must: bool,
-) -> RecognisedColumn:
+) -> RecognizedColumn:
     """Texts that are all numbers: those of a column that seemed to name rows, or was a label."""
     given = int((codes >= 0).sum())
     missing = len(codes) - given
     if names_rows(name) and not must and len(levels) == given and given >= ENOUGH:
         why = f"it names rows ({len(levels):,} different numbers in {given:,} rows)"
-        return RecognisedColumn(ColumnRead(name, "left out", missing=missing, why=why))
+        return RecognizedColumn(ColumnRead(name, "left out", missing=missing, why=why))
     table = np.array([*as_number, np.nan], dtype=np.float64)  # the code -1 is the last
     with np.errstate(over="ignore"):
         numbers = table[codes].astype(np.float32)
-    return _recognise_numbers(name, numbers, must)
+    return _recognize_numbers(name, numbers, must)
 
 
-def _recognise_numbers(name: str, numbers: Numbers, must: bool) -> RecognisedColumn:
+def _recognize_numbers(name: str, numbers: Numbers, must: bool) -> RecognizedColumn:
     flat = np.ascontiguousarray(numbers)  # which may be a column of an array
     is_missing = np.isnan(flat)
     missing = int(is_missing.sum())
@@ -210,20 +210,20 @@ def _recognise_numbers(name: str, numbers: Numbers, must: bool) -> RecognisedCol
         given = flat[~is_missing]
     if not len(given):
         read = ColumnRead(name, "left out", missing=missing, why="it is empty")
-        return RecognisedColumn(read)
+        return RecognizedColumn(read)
     low = float(given.min())
     high = float(given.max())
     is_constant = low == high and bool(np.isfinite(low))
     if is_constant and not missing and not must:
-        return RecognisedColumn(ColumnRead(name, "left out", why=f"every row has {low:g}"))
+        return RecognizedColumn(ColumnRead(name, "left out", why=f"every row has {low:g}"))
     if not must and not missing and len(given) >= MANY and _counts_rows(given):
         why = f"it counts the rows ({low:g}, {low + 1:g}, ... {high:g})"
-        return RecognisedColumn(ColumnRead(name, "left out", why=why), numbers=numbers)
+        return RecognizedColumn(ColumnRead(name, "left out", why=why), numbers=numbers)
     infinite = 0
     if not np.isfinite([low, high]).all():
         infinite = int(np.isinf(given).sum())
     read = ColumnRead(name, "number", missing=missing)
-    return RecognisedColumn(read, numbers=numbers, infinite=infinite)
+    return RecognizedColumn(read, numbers=numbers, infinite=infinite)
 
 
 def _counts_rows(numbers: Numbers) -> bool:
@@ -296,7 +296,7 @@ class EncodedColumns:
     marks: tuple[tuple[str, str], ...]
 
 
-def encode_columns(columns: list[RecognisedColumn]) -> EncodedColumns:
+def encode_columns(columns: list[RecognizedColumn]) -> EncodedColumns:
     """The features of the used columns; the list is emptied on the way, to save memory.
 
     For each column with empty cells there is one called ``name_missing`` at the end, 1 where a cell
@@ -333,7 +333,7 @@ def encode_columns(columns: list[RecognisedColumn]) -> EncodedColumns:
     return EncodedColumns(x, tuple(names), tuple(levels), marks)
 
 
-def _find_one_array(columns: Sequence[RecognisedColumn]) -> Numbers | None:
+def _find_one_array(columns: Sequence[RecognizedColumn]) -> Numbers | None:
     """The array whose columns these are, all of them, in their order and without empty cells.
 
     None where there is no such array.  Columns that were read from a file of numbers are views of

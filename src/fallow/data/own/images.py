@@ -18,11 +18,11 @@ from fallow.data.own.pixels import BRIGHTEST
 from fallow.data.own.raster import ImageError, open_image
 from fallow.storage.memory import describe_lack
 
-UNLABELLED_FOLDER = "unlabeled"
-GREY = ("1", "L")
-COLOUR = ("P", "LA", "RGB", "RGBA", "CMYK", "YCbCr")
+UNLABELED_FOLDER = "unlabeled"
+GRAY = ("1", "L")
+COLOR = ("P", "LA", "RGB", "RGBA", "CMYK", "YCbCr")
 DEEP = ("I;16", "I;16B", "I;16L", "I")
-"""Kinds of pixels: what pillow calls grey, coloured, and grey of 16 bits."""
+"""Kinds of pixels: what pillow calls gray, colored, and gray of 16 bits."""
 DICOM_FILES = (".dcm", ".dicom")
 FLOAT = 4  # bytes of a number of float32
 DOUBLE = 8
@@ -63,7 +63,7 @@ def read_folder(folder: Path, say: Say = say_nothing) -> Images:
         files = list_files(folder, "*/*")
     if not files:
         raise ValueError(
-            f"{folder} holds no images; put them in site/class/* or site/{UNLABELLED_FOLDER}/*, or "
+            f"{folder} holds no images; put them in site/class/* or site/{UNLABELED_FOLDER}/*, or "
             "in class/* where there are no sites; for numbers to predict, add targets.csv with the "
             "columns file and target"
         )
@@ -72,7 +72,7 @@ def read_folder(folder: Path, say: Say = say_nothing) -> Images:
     labels = []
     for part in parts:
         kind = part[-2]
-        if kind == UNLABELLED_FOLDER:
+        if kind == UNLABELED_FOLDER:
             kind = ""
         labels.append(kind)
     sites: tuple[str, ...] | None = None
@@ -149,10 +149,10 @@ def _load_files(
     size = min(sizes, key=lambda shape: (-sizes[shape], shape))
     others = len(loaded) - sizes[size]
     x = _stack([_resize(pixels, size) for pixels in loaded], None)
-    colour = "colour"
+    color = "color"
     if x.shape[1] == 1:
-        colour = "grey"
-    notes = [f"images read as {colour}, pixels scaled to [-1, 1]"]
+        color = "gray"
+    notes = [f"images read as {color}, pixels scaled to [-1, 1]"]
     if others:
         notes.append(
             f"{others} of {len(files)} images have another size than most and were resized to "
@@ -196,9 +196,9 @@ def read_images(
 ) -> npt.NDArray[np.float32]:
     """Images of one size, (n, channels, height, width) in [-1, 1].
 
-    channels: 1 or 3; None: 1 where every image is grey.  size: (height, width) that all are brought
+    channels: 1 or 3; None: 1 where every image is gray.  size: (height, width) that all are brought
     to; None: they have one.  Raises ValueError that names the file when one cannot be read, has
-    another size than the others, or has colours where grey is wanted.
+    another size than the others, or has colors where gray is wanted.
     """
     if files:
         _check_fits(files[0].parent, files, size)
@@ -218,7 +218,7 @@ def read_images(
 
 
 def _stack(loaded: Sequence[Pixels], channels: int | None) -> npt.NDArray[np.float32]:
-    """Images of one size as one array in [-1, 1]; grey ones are repeated beside coloured ones."""
+    """Images of one size as one array in [-1, 1]; gray ones are repeated beside colored ones."""
     if channels is None:
         channels = max(len(pixels) for pixels in loaded)
     height, width = loaded[0].shape[1:]
@@ -269,7 +269,7 @@ def _measure(file: Path) -> tuple[tuple[int, ...], int]:
     if mode in DEEP:
         return (1, height, width), DOUBLE * height * width
     channels = 3
-    if mode in GREY:
+    if mode in GRAY:
         channels = 1
     return (channels, height, width), channels * height * width
 
@@ -286,17 +286,17 @@ def _measure_dicom(file: Path) -> tuple[tuple[int, ...], int]:
 
 
 def _read_pixels(file: Path, channels: int | None) -> Pixels:
-    """(1, h, w) of a grey image, (3, h, w) of any other: uint8, or 0 to 255 in float64 where it has
+    """(1, h, w) of a gray image, (3, h, w) of any other: uint8, or 0 to 255 in float64 where it has
     more than 8 bits."""
     if _is_dicom(file):
         return _read_dicom(file, channels)
     try:
         with open_image(file, "reading a folder of images") as opened:
-            if opened.mode not in (*GREY, *COLOUR, *DEEP):
+            if opened.mode not in (*GRAY, *COLOR, *DEEP):
                 raise ValueError(f"its kind of pixel is {opened.mode}, which is not known")
-            is_grey = opened.mode in (*GREY, *DEEP)
-            if channels == 1 and not is_grey:
-                raise ValueError("it has colours, and the others are grey")
+            is_gray = opened.mode in (*GRAY, *DEEP)
+            if channels == 1 and not is_gray:
+                raise ValueError("it has colors, and the others are gray")
             if opened.mode in DEEP:
                 deep = np.asarray(opened)  # (h, w)
                 if deep.min() < 0 or deep.max() > BRIGHTEST["uint16"]:
@@ -304,7 +304,7 @@ def _read_pixels(file: Path, channels: int | None) -> Pixels:
                 wide: npt.NDArray[np.float64] = deep.astype(np.float64)
                 return wide[None] * 255 / BRIGHTEST["uint16"]
             pixels: npt.NDArray[np.uint8]
-            if is_grey:
+            if is_gray:
                 pixels = np.asarray(opened.convert("L"))  # (h, w)
                 return pixels[None]
             pixels = np.asarray(opened.convert("RGB"))  # (h, w, 3)
@@ -341,18 +341,18 @@ def _read_dicom(file: Path, channels: int | None) -> Pixels:
         pixels: npt.NDArray[np.float64] = np.asarray(found.pixel_array, dtype=np.float64)
         if int(getattr(found, "NumberOfFrames", 1) or 1) != 1:
             raise ValueError("it holds several pictures; give one a file")
-        is_grey = int(found.SamplesPerPixel) == 1
+        is_gray = int(found.SamplesPerPixel) == 1
         brightest = 2 ** int(found.BitsStored) - 1
         if int(found.PixelRepresentation):  # signed: the lowest number is black
             pixels += 2 ** (int(found.BitsStored) - 1)
         pixels = np.clip(pixels / brightest, 0.0, 1.0) * 255
         if found.PhotometricInterpretation == "MONOCHROME1":  # 0 is white
             pixels = 255 - pixels
-        if channels == 1 and not is_grey:
-            raise ValueError("it has colours, and the others are grey")
+        if channels == 1 and not is_gray:
+            raise ValueError("it has colors, and the others are gray")
     except Exception as error:  # a damaged file makes pydicom raise nearly anything
         raise ValueError(f"{file} could not be read as DICOM: {error}") from error
-    if is_grey:
+    if is_gray:
         return pixels[None]  # of (h, w)
     return pixels.transpose(2, 0, 1)  # of (h, w, 3)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fallow.core.build import nearest
 from fallow.core.missing import Missing
-from fallow.data.catalogue.named import CATALOGUE, load, load_outline
+from fallow.data.catalog.named import CATALOG, load, load_outline
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
 from fallow.data.own.archive import read_arrays
 from fallow.data.own.cells import TABLES, Say, say_nothing
@@ -238,7 +238,7 @@ def from_table(
     only: the columns that are features; (): every other one but those of ``drop``.  Numbers are
     used as they are, texts one-hot (``column=value``).  A column that names rows, counts them,
     holds dates or free text, is empty or the same in every row is left out, unless ``only`` names
-    it.  All of that is said in ``notes``.  Features are raw: ``standardise`` scales them.
+    it.  All of that is said in ``notes``.  Features are raw: ``standardize`` scales them.
     Missing cells are NaN until the sites fill them in (``Dataset.missing``), and are marked by
     columns of their own, ``column_missing``.  drop_rows: leave such rows out instead, and those
     with an infinite feature.
@@ -276,7 +276,7 @@ def from_assembled(
     task: TaskChoice,
     classes: tuple[str, ...],
 ) -> Dataset:
-    """A data set from a table whose columns were recognised, and its labels and sites.
+    """A data set from a table whose columns were recognized, and its labels and sites.
 
     y, groups: of all rows of the table.  has_test: those from ``table.rows`` on are test rows.
     """
@@ -313,7 +313,7 @@ def from_folder(
     ``class/*`` and ``unlabeled/*``: PNG, JPEG and whatever pillow reads, and DICOM (by pydicom).
 
     Pixels become (pixel / 255 - 0.5) / 0.5, those of 16 bits by 65,535; one channel if every image
-    is grey, else three.  Images of other sizes than most are resized to that one, said in
+    is gray, else three.  Images of other sizes than most are resized to that one, said in
     ``notes``.  Row names are the paths below the folder.  ``say`` is told how many bytes of all files
     have been read.  Needs pillow.
     A table in the folder with the columns ``file`` and ``target``, and perhaps ``site``, has
@@ -416,7 +416,7 @@ def open_dataset(
         raise ValueError(
             f"{spec} is not a table of your own, so it has no column {named!r}; leave out {options}"
         )
-    if str(spec) in CATALOGUE or not file.exists():
+    if str(spec) in CATALOG or not file.exists():
         if file.suffix or len(file.parts) > 1:
             _existing(file)
         own = {

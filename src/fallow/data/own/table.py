@@ -26,12 +26,12 @@ from fallow.data.own.cells import (
 )
 from fallow.data.own.columns import (
     MOST_LEVELS,
-    RecognisedColumn,
+    RecognizedColumn,
     describe_columns,
     encode_columns,
     keep_at_least_one,
     names_rows,
-    recognise_column,
+    recognize_column,
 )
 from fallow.data.own.dialect import Dialect
 from fallow.data.reading import ColumnRead, Reading, count_at
@@ -246,7 +246,7 @@ def assemble(
     sites: npt.NDArray[np.str_] | None,
     dialect: Dialect | None = None,
 ) -> Table:
-    """The features among the columns, each recognised; ``cells`` is emptied on the way.
+    """The features among the columns, each recognized; ``cells`` is emptied on the way.
 
     rows: of the first file.  sites: (n,) of all rows.  Raises ValueError where no column is left,
     a number is infinite, or a column that was asked for cannot be used.
@@ -254,7 +254,7 @@ def assemble(
     n = len(next(iter(cells.values())))
     row_names, id_column = _find_row_names(cells, wanted)
     used = [c for c in (wanted.label, wanted.site, id_column) if c is not None]
-    columns, dropped = _recognise_columns(cells, used, wanted, name, dialect)
+    columns, dropped = _recognize_columns(cells, used, wanted, name, dialect)
     reads = [*(column.read for column in columns), *dropped]
     columns = [column for column in columns if column.is_used]
     if not columns:
@@ -296,7 +296,7 @@ def assemble(
         missing = Missing(features.levels, features.marks)
         notes.append(
             "the sites fill missing cells in together, by the mean of a number and the most "
-            "frequent text, learnt from totals over their training rows; columns added that mark "
+            "frequent text, learned from totals over their training rows; columns added that mark "
             f"them: {len(features.marks)} (drop_rows=true leaves such rows out instead)"
         )
     return Table(
@@ -311,18 +311,18 @@ def assemble(
     )
 
 
-def _recognise_columns(
+def _recognize_columns(
     cells: dict[str, ColumnCells],
     used: Sequence[str],
     wanted: Wanted,
     file: str,
     dialect: Dialect | None,
-) -> tuple[list[RecognisedColumn], list[ColumnRead]]:
+) -> tuple[list[RecognizedColumn], list[ColumnRead]]:
     """What each column is, but for those in ``used``; and those that were not asked for.
 
     ``cells`` is emptied on the way, so that a large table is not in memory twice.
     """
-    columns: list[RecognisedColumn] = []
+    columns: list[RecognizedColumn] = []
     dropped: list[ColumnRead] = []
     for name in list(cells):
         held = cells.pop(name)
@@ -335,7 +335,7 @@ def _recognise_columns(
             dropped.append(ColumnRead(name, "left out", why="it is not among your columns"))
             continue
         must = name in wanted.only
-        columns.append(recognise_column(name, held, file, must=must, dialect=dialect))
+        columns.append(recognize_column(name, held, file, must=must, dialect=dialect))
     return keep_at_least_one(columns), dropped
 
 
@@ -355,7 +355,7 @@ def _find_row_names(
     return tuple(f"{number:g}" for number in held.numbers), column
 
 
-def _find_lacking_rows(columns: Sequence[RecognisedColumn]) -> npt.NDArray[np.bool_]:
+def _find_lacking_rows(columns: Sequence[RecognizedColumn]) -> npt.NDArray[np.bool_]:
     """Rows with a missing or infinite feature: (n,)."""
     lacks = np.zeros(len(columns[0]), dtype=np.bool_)
     for column in columns:
@@ -365,7 +365,7 @@ def _find_lacking_rows(columns: Sequence[RecognisedColumn]) -> npt.NDArray[np.bo
     return lacks
 
 
-def _keep_rows(column: RecognisedColumn, keep: npt.NDArray[np.bool_]) -> RecognisedColumn:
+def _keep_rows(column: RecognizedColumn, keep: npt.NDArray[np.bool_]) -> RecognizedColumn:
     """The column without some of its rows, which are those that lack a feature."""
     read = replace(column.read, missing=0)
     if column.codes is not None:
@@ -374,7 +374,7 @@ def _keep_rows(column: RecognisedColumn, keep: npt.NDArray[np.bool_]) -> Recogni
     return replace(column, read=read, numbers=column.numbers[keep])
 
 
-def _check_infinite(columns: Sequence[RecognisedColumn], name: str) -> None:
+def _check_infinite(columns: Sequence[RecognizedColumn], name: str) -> None:
     for column in columns:
         infinite = column.infinite
         if infinite and column.numbers is not None:
@@ -388,7 +388,7 @@ def _check_infinite(columns: Sequence[RecognisedColumn], name: str) -> None:
 
 def _count_missing_at_sites(
     read: ColumnRead,
-    columns: Sequence[RecognisedColumn],
+    columns: Sequence[RecognizedColumn],
     sites: npt.NDArray[np.str_] | None,
 ) -> ColumnRead:
     """The column with its missing cells by site."""

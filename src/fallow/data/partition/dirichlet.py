@@ -75,7 +75,7 @@ class FedMADirichlet:
     """Dirichlet with the FedMA mask: full sites get nothing more; smaller alpha = more skew.
 
     Complete.  A site that holds n / N rows or more has its share of the next class set to 0 and the
-    rest renormalised; classes come in the order of their id, so late classes go to sites that are
+    rest renormalized; classes come in the order of their id, so late classes go to sites that are
     still small (the order is the public one).  Drawn again until the smallest site has ``min_size``
     rows: 13 to 84 draws for 50,000 rows and 100 sites at alpha 0.1; ValueError after 2000.
 

@@ -22,7 +22,7 @@ PAUSE = 0.5  # seconds between looks at the folder of requests
 OFTEN = 2.0  # seconds between states on disk while nothing new happens
 KEPT = 20  # refusals that are shown
 
-LABELLING = "people label"  # the phase in which people are waited for
+LABELING = "people label"  # the phase in which people are waited for
 
 Command = Literal["stop", "advance"]
 
@@ -170,7 +170,7 @@ class WatchedLink:
         waiting = self.live.about.get("waiting") or {}
         if waiting.get("can_advance") and self.control.take("advance"):
             raise Advanced(waiting["sites"])
-        if not waiting and self.live.about.get("phase") != LABELLING:
+        if not waiting and self.live.about.get("phase") != LABELING:
             self.control.forget("advance")  # it came as what was waited for was there
         online = self.link.online()
         for site in self.live.sites:

@@ -19,7 +19,7 @@ from fallow.core.types import SiteId
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.run import Run
-from fallow.experiment.scale import is_standardised
+from fallow.experiment.scale import is_standardized
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy, build_study
@@ -347,7 +347,7 @@ def has_products_in_units(agreement: Agreement, parts: BuiltStudy) -> bool:
     """Whether products of labeled rows are of features in units of all rows (`ResponseCheck`): of an
     encoder, or of a trained body for whose head is solved."""
     is_encoded = parts.encoder is not None
-    in_units = is_standardised(agreement.recipe, agreement.example)
+    in_units = is_standardized(agreement.recipe, agreement.example)
     return (is_encoded and in_units) or "head" in parts.methods
 
 

@@ -148,9 +148,9 @@ class RealSites:
         return self.agreement.schema.missing
 
     @property
-    def is_standardised(self) -> bool:
+    def is_standardized(self) -> bool:
         """Whether sites scale their columns by totals over all of them."""
-        return self.recipe.standardise == "federated"
+        return self.recipe.standardize == "federated"
 
     @property
     def about(self) -> RowsAbout:

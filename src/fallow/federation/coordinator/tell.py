@@ -19,7 +19,7 @@ from fallow.federation.coordinator.absences import (
     is_of_all,
 )
 from fallow.federation.coordinator.arrivals import ARRIVALS, Arrival, add_arrival
-from fallow.federation.coordinator.live import LABELLING, Live, read_last, utc
+from fallow.federation.coordinator.live import LABELING, Live, read_last, utc
 from fallow.papers import PAPERS
 from fallow.report.page import write_report
 from fallow.storage.errors import Failed, sentence
@@ -172,7 +172,7 @@ class Teller:
         for site in event.get("open", []):
             if site not in event["sites"] and site in self.live.sites:
                 silent[site] = self.live.sites[site].get("seen")
-        self.live.put(phase=LABELLING, step=step, deadline=event["deadline"], silent=silent)
+        self.live.put(phase=LABELING, step=step, deadline=event["deadline"], silent=silent)
         is_asked = self._shown is None or self._shown[0] != step
         is_new = self._shown != (step, event["sites"])
         if is_asked or (is_new and time.monotonic() - self._paged >= SELDOM):

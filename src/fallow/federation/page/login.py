@@ -1,4 +1,4 @@
-"""Names of labellers by the login of a reverse proxy, which tells the page who is there.
+"""Names of labelers by the login of a reverse proxy, which tells the page who is there.
 
 The proxy stands in a hospital's network, knows its people and ends HTTPS.  A request counts where it
 comes from an address of the proxy, carries the secret that the proxy and the page share, and names one

@@ -109,7 +109,7 @@ def _size_of_file(rows: SiteRows, row: int, view: int) -> tuple[int, int]:
 def _views_of(x: Tensor) -> list[Tensor]:
     """The pictures in a row of numbers: (channels, h, w) -> each (1 or 3, h, w).
 
-    One channel is a grey picture, three are a coloured one, two and six are two of these; a row of
+    One channel is a gray picture, three are a colored one, two and six are two of these; a row of
     any other shape is none.
 
     >>> [tuple(view.shape) for view in _views_of(torch.zeros(2, 8, 8))]
@@ -127,7 +127,7 @@ def _draw(x: Tensor) -> Any:  # an image of Pillow, which may not be installed
     share = (x - low) / (high - low).clamp_min(1e-12)  # in [0, 1]
     values = (share * 255).round().byte().permute(1, 2, 0)  # (h, w, 1 or 3)
     if len(x) == 1:
-        values = values.squeeze(2)  # (h, w): grey
+        values = values.squeeze(2)  # (h, w): gray
     images = import_optional("PIL.Image", "pillow", "showing images")
     return images.fromarray(values.contiguous().numpy())
 

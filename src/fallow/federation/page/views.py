@@ -27,7 +27,7 @@ from fallow.federation.page.desk import (
 )
 from fallow.federation.page.forms import whole_number
 from fallow.federation.page.pictures import SMALL, sizes
-from fallow.report.own_data import summarise_data
+from fallow.report.own_data import summarize_data
 
 HERE = Path(__file__).parent
 A_PAGE = 50  # earlier labels on one page
@@ -203,7 +203,7 @@ class Views:
         facts = self.desk.data
         summary = ""
         if facts is not None:
-            summary = summarise_data(facts)
+            summary = summarize_data(facts)
         return self.page("data", who, facts=facts, summary=summary)
 
     def conflict_list(self, who: str, status: int = 200, **more: object) -> HTMLResponse:

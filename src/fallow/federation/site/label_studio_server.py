@@ -149,13 +149,13 @@ class LabelStudioServer:
         )
 
     def __enter__(self) -> Self:
-        self._client.headers["Authorization"] = self._authorise()
+        self._client.headers["Authorization"] = self._authorize()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._client.close()
 
-    def _authorise(self) -> str:
+    def _authorize(self) -> str:
         """A header: with the token itself, or with what a personal one is exchanged for."""
         token = self._settings.token
         if token.count(".") != 2:

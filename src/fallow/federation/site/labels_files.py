@@ -134,7 +134,7 @@ def _read_csv(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
     table = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     entries: list[Entry] = []
     try:
-        header = _normalise_header(next(table, []), names)
+        header = _normalize_header(next(table, []), names)
         twice = [name for name in READ if header.count(name) > 1]
         if twice:
             raise ValueError(
@@ -175,7 +175,7 @@ def _name_twice(column: str, names: Mapping[str, str]) -> str:
     return f"two columns {column!r}"
 
 
-def _normalise_header(line: Sequence[str], others: Mapping[str, str]) -> list[str]:
+def _normalize_header(line: Sequence[str], others: Mapping[str, str]) -> list[str]:
     """The names of the columns; those that are read in small letters, where two do not become
     one by it.  others: other names of columns, each with the column that it stands for."""
     names = [name.strip() for name in line]

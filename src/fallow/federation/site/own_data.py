@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fallow.data import Dataset
-from fallow.data.dataset import UNLABELLED
+from fallow.data.dataset import UNLABELED
 from fallow.data.facts import DataFacts, describe_data
 from fallow.data.reading import ColumnRead, Reading
 from fallow.federation.site.folder import SiteFolder
@@ -55,9 +55,9 @@ def describe_own_data(folder: SiteFolder) -> DataFacts:
 
 
 def _encode_labels(labels: Sequence[float | None], is_class: bool) -> Tensor:
-    """(n,) class ids, or numbers; `UNLABELLED` or NaN where there is no label."""
+    """(n,) class ids, or numbers; `UNLABELED` or NaN where there is no label."""
     if is_class:
-        ids = _fill_in(labels, UNLABELLED)
+        ids = _fill_in(labels, UNLABELED)
         return torch.tensor(ids, dtype=torch.float64).long()
     numbers = _fill_in(labels, torch.nan)
     return torch.tensor(numbers, dtype=torch.float32)

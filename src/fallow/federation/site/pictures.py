@@ -15,7 +15,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fallow.data.own.images import UNLABELLED_FOLDER, list_files, read_images
+from fallow.data.own.images import UNLABELED_FOLDER, list_files, read_images
 from fallow.data.own.raster import ImageError, open_image
 
 
@@ -125,7 +125,7 @@ def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
     """Every image below the folder, in the order of its name, whatever its class, so that one may
     be moved into the folder of its class; hidden files are passed over.
 
-    channels: 1 or 3, as agreed; None: one where every image is grey.  Raises ValueError that names
+    channels: 1 or 3, as agreed; None: one where every image is gray.  Raises ValueError that names
     the file when one cannot be read, has another size than the others or leads out of the folder.
     """
     if not folder.is_dir():
@@ -136,14 +136,14 @@ def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
     if not files:
         raise ValueError(
             f"{folder} holds no images; put them in a folder for each class and in "
-            f"{UNLABELLED_FOLDER}/"
+            f"{UNLABELED_FOLDER}/"
         )
     for file in files:
         check_inside(file, folder)
     x = torch.from_numpy(read_images(files, channels))
     labels: list[str] = []
     for file in files:
-        if file.parent.name == UNLABELLED_FOLDER:
+        if file.parent.name == UNLABELED_FOLDER:
             labels.append("")
         else:
             labels.append(file.parent.name)

@@ -24,7 +24,7 @@ PARTS = {
     "filling": "empty cells",
     "encoder": "encoder",
     "tuning": "choice of the encoder's field",
-    "scaling": "standardisation",
+    "scaling": "standardization",
     "retention": "best model",
     "audit": "audit",
     "contribution": "minimum number of new labels",

@@ -106,7 +106,7 @@ class Application:
         gate = scope["state"][GATE]
         try:
             head = self._admit(scope)
-            gate.recognise(head.site)
+            gate.recognize(head.site)
             if head.path == POLL:
                 await self._answer_poll(head, receive, send)
             else:

@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 
 from fallow.core.types import SiteId
 
-STRANGERS = 64  # connections at once on which no site has been recognised yet
+STRANGERS = 64  # connections at once on which no site has been recognized yet
 EACH = 4  # connections of one site; it needs two
 HANDSHAKE = 10.0  # seconds until TLS stands
 HEAD = (
@@ -63,7 +63,7 @@ class Connections:
             largest = max(self._strangers.values(), key=len)
             _close_oldest(largest, len(largest) - 1)
 
-    def recognise(self, gate: Gate, site: SiteId) -> None:
+    def recognize(self, gate: Gate, site: SiteId) -> None:
         """A request on this connection was signed by a site.
 
         A program that ends HTTPS may carry requests of several sites on one connection, which is
@@ -131,9 +131,9 @@ class Gate(asyncio.Protocol):
         """It ended before TLS was begun."""
         self.connections.forget(self)
 
-    def recognise(self, site: SiteId) -> None:
+    def recognize(self, site: SiteId) -> None:
         """A request on it was signed by a site."""
-        self.connections.recognise(self, site)
+        self.connections.recognize(self, site)
 
     def close(self) -> None:
         """End it at once, whatever it is doing."""

@@ -1,7 +1,7 @@
 """Families of strategies: whose model scores a row, read from each one's contract.
 
-AHFAL calls strategies that read a site's own model alone *centralised* (each site runs the classic
-rule for itself) and those that also read the global model *decentralised*.  Here they are named by
+AHFAL calls strategies that read a site's own model alone *centralized* (each site runs the classic
+rule for itself) and those that also read the global model *decentralized*.  Here they are named by
 the models: ``local``, ``global``, ``both``.
 """
 

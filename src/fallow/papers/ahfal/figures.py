@@ -40,7 +40,7 @@ LOOKS: dict[Family, Look] = {
     "global": Look("#56b4e9", "s"),
     "both": Look("#009e73", "D"),
 }
-"""Colour and marker of each family."""
+"""Color and marker of each family."""
 
 
 def _families(figure: Figure, kinds: Sequence[Family]) -> None:
@@ -48,7 +48,7 @@ def _families(figure: Figure, kinds: Sequence[Family]) -> None:
     marks = []
     for kind in kinds:
         look = LOOKS[kind]
-        mark = Line2D([], [], color=look.colour, marker=look.marker)
+        mark = Line2D([], [], color=look.color, marker=look.marker)
         marks.append((mark, FAMILIES[kind].capitalize()))
     legend_above(figure, marks)
 
@@ -72,7 +72,7 @@ def tradeoff(found: Tradeoff, unit: str) -> Figure:
             x=[shift * point.alpha for point in points],
             y=[point.difference for point in points],
             yerr=[[below for below, _ in errors], [above for _, above in errors]],
-            color=look.colour,
+            color=look.color,
             marker=look.marker,
             elinewidth=1.2,
         )
@@ -94,8 +94,8 @@ def slopes(found: Slopes) -> Figure:
         x = np.array([cv for cv, _ in line.bins])
         means = [accuracy for _, accuracy in line.bins]
         look = LOOKS[kind]
-        axes.plot(x, line.intercept + line.slope * x, color=look.colour)
-        axes.plot(x, means, look.marker, color=look.colour, alpha=0.6)
+        axes.plot(x, line.intercept + line.slope * x, color=look.color)
+        axes.plot(x, means, look.marker, color=look.color, alpha=0.6)
     axes.set_xlabel("How unevenly sites hold a class: CV of its counts")
     axes.set_title("Test accuracy of a class, %")
     _families(figure, list(found.lines))
@@ -110,7 +110,7 @@ def lifts(pairs: Sequence[tuple[Pair, Comparison]], unit: str) -> Figure:
     mean = [c.difference for _, c in pairs]
     low = [c.difference - c.interval.low for _, c in pairs]
     high = [c.interval.high - c.difference for _, c in pairs]
-    axes.barh(rows, mean, height=0.55, color=LOOKS["both"].colour, alpha=0.75)
+    axes.barh(rows, mean, height=0.55, color=LOOKS["both"].color, alpha=0.75)
     axes.errorbar(mean, rows, xerr=[low, high], fmt="none", ecolor=INK, elinewidth=1.2)
     axes.axvline(0, color=INK, linewidth=1)
     axes.set_yticks(rows, [plain(pair.what) for pair, _ in pairs])
@@ -179,7 +179,7 @@ def _draw_spread(axes: Axes, cells: Sequence[RunRecords], look: Look) -> None:
         marker = "."
     for of_class in zip(*sigma.values(), strict=True):
         axes.plot(
-            cycles, of_class, color=look.colour, alpha=0.55, linewidth=1.1, marker=marker
+            cycles, of_class, color=look.color, alpha=0.55, linewidth=1.1, marker=marker
         )
 
     tau = _threshold(cells)

@@ -123,7 +123,7 @@ def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
     )
     note = (
         f"Studies: {names}. {who(first, found.members)} AHFAL's paper (Figure 2) calls the "
-        "first family centralised, and strategies that read the global model decentralised."
+        "first family centralized, and strategies that read the global model decentralized."
     )
     figure = draw.tradeoff(found, unit_of(first))
     words = _describe_tradeoff(found, unit_of(first))

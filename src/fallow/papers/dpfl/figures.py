@@ -39,7 +39,7 @@ DROPPED = "#e69f00"
 
 @mpl.rc_context(STYLE)
 def adjacency(run: Graphs) -> Figure:
-    """A few rounds of one run: links in one colour, candidates without a link in another.  Sites
+    """A few rounds of one run: links in one color, candidates without a link in another.  Sites
     with flipped labels stand last."""
     shown = snapshots(run, MOST)
     width = 6.2  # inches
@@ -66,9 +66,9 @@ def adjacency(run: Graphs) -> Figure:
     return figure
 
 
-def _square(colour: str) -> Line2D:
+def _square(color: str) -> Line2D:
     """A mark of a legend."""
-    return Line2D([], [], color=colour, marker="s", linestyle="none", markersize=7)
+    return Line2D([], [], color=color, marker="s", linestyle="none", markersize=7)
 
 
 def _draw(axes: Axes, links: Tensor, dropped: Tensor, right: int) -> None:

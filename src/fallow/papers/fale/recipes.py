@@ -69,7 +69,7 @@ SETS = {  # name: (data, words, row of Table 2)
     "wec": ("wec_sydney", "Wave energy", "wecs"),
     "sarcos": ("sarcos_full", "A robot's arm", "sarcos"),
     "stock": ("stock", "Stock prices", "stock"),
-    "mlr-knn": ("mlr_knn_rng", "Tuning of nearest neighbours", "mlr knn"),
+    "mlr-knn": ("mlr_knn_rng", "Tuning of nearest neighbors", "mlr knn"),
 }
 OTHERS = {  # not in the paper
     "pol": ("pol", "Telecommunication", None),

@@ -1,4 +1,4 @@
-"""Active learning for personalised models: is it worth choosing rows and collaborators together?
+"""Active learning for personalized models: is it worth choosing rows and collaborators together?
 
 Every way to choose rows under every way to train.  What each adds alone are main effects; the claim
 that they belong together is their interaction, which the report computes (`fallow.papers.own.crossed`).
@@ -30,7 +30,7 @@ TRAININGS = ("local", "fed-avg-ft", "dpfl:budget=5", "dpfl:budget=5:graph=static
 
 GRID = Recipe(
     name="personal-al/mnist",
-    title="Queries x personalised training: MNIST, 20 sites of 3 classes",
+    title="Queries x personalized training: MNIST, 20 sites of 3 classes",
     data="mnist",
     rows=16_000,
     test_rows=4000,
@@ -57,7 +57,7 @@ GRID = Recipe(
 FLIP = replace(
     GRID,
     name="personal-al/mnist-flip",
-    title="Queries x personalised training: MNIST, 20 sites of 3 classes, 8 with flipped labels",
+    title="Queries x personalized training: MNIST, 20 sites of 3 classes, 8 with flipped labels",
     flip=8,
 )
 

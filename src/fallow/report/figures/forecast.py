@@ -11,7 +11,7 @@ from fallow.study.forecast import MORE, Forecast
 
 PLACES = 60
 """So many places of a curve are drawn."""
-COLOUR = "#0b5a94"
+COLOR = "#0b5a94"
 
 
 @mpl.rc_context(STYLE)
@@ -29,8 +29,8 @@ def draw_forecast(
     middle = _scores(forecast, [each.middle for each in found])
     low = _scores(forecast, [each.low for each in found])
     high = _scores(forecast, [each.high for each in found])
-    axes.fill_between(labels, low, high, color=COLOUR, alpha=0.15, linewidth=0)
-    axes.plot(labels, middle, color=COLOUR)
+    axes.fill_between(labels, low, high, color=COLOR, alpha=0.15, linewidth=0)
+    axes.plot(labels, middle, color=COLOR)
     scores = _scores(forecast, [point.error for point in forecast.points])
     for point, score in zip(forecast.points, scores, strict=True):
         axes.plot(point.labels, score, "o", color=INK, markersize=4)

@@ -100,7 +100,7 @@ def _draw_dot(axes: Axes, study: StudyRecords, outcome: SiteOutcome, x: float) -
         x,
         mean,
         yerr=sd or 0.0,
-        color=look.colour,
+        color=look.color,
         marker=look.marker or ".",
         elinewidth=1,
     )

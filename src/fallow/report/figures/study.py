@@ -131,7 +131,7 @@ def learning_curves(study: StudyRecords) -> Figure | None:
             digits=digits_of(study),
         )
         if not look[strategy].is_faint:
-            ends.append((name, end_x, end_y, look[strategy].colour))
+            ends.append((name, end_x, end_y, look[strategy].color))
     if not ends:
         return None
     left, right = axes.dataLim.intervalx
@@ -142,12 +142,12 @@ def learning_curves(study: StudyRecords) -> Figure | None:
             axes.plot(
                 [left, right],
                 [level, level],
-                color=look[strategy].colour,
+                color=look[strategy].color,
                 linestyle=(0, (5, 3)),
                 linewidth=1.3,
             )
             name = label_of(strategy, study.study)
-            ends.append((name, right, level, look[strategy].colour))
+            ends.append((name, right, level, look[strategy].color))
             add_tip(axes, right, level, f"{name}: {level:.{digits_of(study)}f}")
     axes.set_title(_title_scores(study))
     axes.set_xlabel("Labeled rows, % of all training rows")
@@ -171,19 +171,19 @@ def differences(study: StudyRecords, final: FinalTable) -> Figure | None:
         scores = study.final(row.strategy)
         seeds = sorted(scores.keys() & reference.keys())
         gaps = [study.scale * (scores[seed] - reference[seed]) for seed in seeds]
-        colour = look[row.strategy].colour
+        color = look[row.strategy].color
         if look[row.strategy].is_faint:  # here it has a row of its own
-            colour = INK
+            color = INK
         axes.plot(
             gaps,
             [at - APART] * len(gaps),
             "o",
-            color=colour,
+            color=color,
             markersize=5,
             alpha=0.6,
             markeredgewidth=0,
         )
-        _mean_and_interval(axes, row, at, colour=colour, digits=final.digits)
+        _mean_and_interval(axes, row, at, color=color, digits=final.digits)
     axes.set_yticks(range(len(tested)), [plain(row.label) for row in tested])
     axes.set_ylim(len(tested) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
@@ -195,14 +195,14 @@ def differences(study: StudyRecords, final: FinalTable) -> Figure | None:
     return figure
 
 
-def _mean_and_interval(axes: Axes, row: Row, at: int, *, colour: str, digits: int) -> None:
+def _mean_and_interval(axes: Axes, row: Row, at: int, *, color: str, digits: int) -> None:
     """The mean of one comparison, its interval, and what is said when it is pointed at."""
     c = row.comparison
     if c is None:
         return
     ends = [c.interval.low, c.interval.high]
-    axes.plot(ends, [at + APART, at + APART], color=colour, linewidth=2, marker="")
-    axes.plot([c.difference], [at + APART], "D", color=colour, markersize=6)
+    axes.plot(ends, [at + APART, at + APART], color=color, linewidth=2, marker="")
+    axes.plot([c.difference], [at + APART], "D", color=color, markersize=6)
     shown = with_interval(c.difference, c.interval, digits)
     text = f"{row.label}: {shown}, {c.pairs} seeds"
     add_tip(axes, c.difference, at + APART, text)
@@ -237,7 +237,7 @@ def _draw_dots(
         if accuracy is not None:
             x.append(at + shift)
             y.append(100 * accuracy)
-    axes.plot(x, y, linestyle="none", color=look.colour, marker=look.marker)
+    axes.plot(x, y, linestyle="none", color=look.color, marker=look.marker)
     for at_x, at_y in zip(x, y, strict=True):
         add_tip(axes, at_x, at_y, f"{name}: {at_y:.1f} %")
 
@@ -305,9 +305,9 @@ def partition_map(study: StudyRecords) -> Figure | None:
         if n.shape[1] > 12:  # narrow cells
             points = 8
         for (site, which), rows in np.ndenumerate(n):
-            colour = "#222222"
+            color = "#222222"
             if rows > 0.45 * n.max():  # a dark cell
-                colour = "#ffffff"
+                color = "#ffffff"
             axes.text(
                 x=which + 0.5,
                 y=site + 0.5,
@@ -315,7 +315,7 @@ def partition_map(study: StudyRecords) -> Figure | None:
                 ha="center",
                 va="center",
                 fontsize=points,
-                color=colour,
+                color=color,
             )
     _class_ticks(axes, part.classes, offset=0.5)
     if sites <= 30:

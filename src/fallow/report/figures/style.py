@@ -38,7 +38,7 @@ INK = "#1c1d21"
 RULE = "#d9dade"
 PAPER = "#fefdfc"
 FAINT = "#c4c6cc"
-"""Text, thin lines, background, and what stands back; replaced by the page's own colours."""
+"""Text, thin lines, background, and what stands back; replaced by the page's own colors."""
 
 _VARIABLES = {
     INK: "var(--ink)",
@@ -63,7 +63,7 @@ MARKED = 20
 """A line of many points has markers on about so many of them."""
 
 _RANDOM = "#8c8c8c"
-_COLOURS = (
+_COLORS = (
     "#1f83c4",
     "#d55e00",
     "#009e73",
@@ -114,22 +114,22 @@ STYLE: dict[RcKeyType, Any] = {
 
 @dataclass(frozen=True)
 class Look:
-    """Colour and marker of a query: the same in every figure of a study, and the colour on every
+    """Color and marker of a query: the same in every figure of a study, and the color on every
     page unless two strategies of a study would share it."""
 
-    colour: str
+    color: str
     marker: str
     width: float = 1.8  # of a line, in points
 
     @property
     def on_page(self) -> str:
-        """The colour as the page writes it, which may differ between light and dark."""
-        return _VARIABLES.get(self.colour, self.colour)
+        """The color as the page writes it, which may differ between light and dark."""
+        return _VARIABLES.get(self.color, self.color)
 
     @property
     def is_faint(self) -> bool:
         """Whether the query stands back, without a name in figures."""
-        return self.colour == FAINT
+        return self.color == FAINT
 
 
 def named_in_figures(study: StudyRecords) -> tuple[str, ...]:
@@ -146,12 +146,12 @@ def named_in_figures(study: StudyRecords) -> tuple[str, ...]:
 def looks(study: StudyRecords) -> dict[str, Look]:
     """A look for each query, the faint ones first, so that whoever draws in this order covers them.
 
-    Random is grey; every other strategy has the colour of its name, and the reference has a broader
-    line.  Most of the palette is Okabe and Ito's, told apart with colour-blind eyes; all of it can
+    Random is gray; every other strategy has the color of its name, and the reference has a broader
+    line.  Most of the palette is Okabe and Ito's, told apart with color-blind eyes; all of it can
     be read on white and on black.
     """
     named = named_in_figures(study)
-    colours = colours_of(named)
+    colors = colors_of(named)
     found = {}
     for strategy in study.strategies:
         if strategy not in named:
@@ -160,19 +160,19 @@ def looks(study: StudyRecords) -> dict[str, Look]:
         width = 1.8
         if strategy == study.study.reference:
             width = 2.6
-        found[strategy] = Look(colours[strategy], _MARKERS[at % len(_MARKERS)], width)
+        found[strategy] = Look(colors[strategy], _MARKERS[at % len(_MARKERS)], width)
     for strategy in study.bounds:
         found[strategy] = Look(INK, "_")
     return found
 
 
-def colours_of(strategies: Sequence[str]) -> dict[str, str]:
-    """A colour for each strategy by its name, so that it keeps it from page to page.
+def colors_of(strategies: Sequence[str]) -> dict[str, str]:
+    """A color for each strategy by its name, so that it keeps it from page to page.
 
     Of two that would share one, the name that comes first in the alphabet keeps it, and the other
-    has the next that is free; so the colours of a set of names do not depend on their order.
+    has the next that is free; so the colors of a set of names do not depend on their order.
 
-    >>> colours_of(["b", "a"]) == {**colours_of(["a", "b"])}
+    >>> colors_of(["b", "a"]) == {**colors_of(["a", "b"])}
     True
     """
     found = {}
@@ -180,9 +180,9 @@ def colours_of(strategies: Sequence[str]) -> dict[str, str]:
         if is_random(strategy):
             found[strategy] = _RANDOM
             continue
-        start = crc32(strategy.lower().replace("_", "-").encode()) % len(_COLOURS)
-        from_start = [*_COLOURS[start:], *_COLOURS[:start]]
-        free = [colour for colour in from_start if colour not in found.values()]
+        start = crc32(strategy.lower().replace("_", "-").encode()) % len(_COLORS)
+        from_start = [*_COLORS[start:], *_COLORS[:start]]
+        free = [color for color in from_start if color not in found.values()]
         found[strategy] = (free or from_start)[0]
     return {strategy: found[strategy] for strategy in strategies}
 
@@ -218,7 +218,7 @@ def space_out(heights: Sequence[float], gap: float, low: float = -np.inf) -> lis
     [0.8, 1.3, 3.0]
     """
     # Without the gaps that stand below them, heights need not rise by anything: the nearest rising
-    # numbers are means over groups, and neighbours that fall are one group (isotonic regression).
+    # numbers are means over groups, and neighbors that fall are one group (isotonic regression).
     groups: list[list[float]] = []
     for i, height in enumerate(np.sort(heights)):
         groups.append([float(height) - i * gap])
@@ -258,14 +258,14 @@ def spread_line(
     axes.plot(
         x,
         mean,
-        color=look.colour,
+        color=look.color,
         marker=look.marker,
         linewidth=look.width,
         markevery=every,
     )
     if band and (sd > 0).any():
         axes.fill_between(
-            x, mean - sd, mean + sd, color=look.colour, alpha=0.14, linewidth=0
+            x, mean - sd, mean + sd, color=look.color, alpha=0.14, linewidth=0
         )
     if name:
         for at in range(0, len(x), every):
@@ -318,7 +318,7 @@ def plain_number(value: float) -> str:
 def name_ends(
     axes: Axes, ends: Sequence[tuple[str, float, float, str]], size: float = 9
 ) -> None:
-    """Write each line's name at its right end: (name, x, y, colour), kept from overlapping; at the
+    """Write each line's name at its right end: (name, x, y, color), kept from overlapping; at the
     edge where the line leaves the figure."""
     if not ends:
         return
@@ -339,16 +339,14 @@ def name_ends(
     points = AXES_SHARE * POINTS_PER_INCH * inches
     gap = (high - low) * (size + 3) / points
     right = max(x for _, x, _, _ in ends)
-    for (name, _, _, colour), height in zip(
-        ends, space_out(heights, gap, low), strict=True
-    ):
+    for (name, _, _, color), height in zip(ends, space_out(heights, gap, low), strict=True):
         axes.annotate(
             plain(name),
             (right, from_height(height)),
             xytext=(7, 0),
             textcoords="offset points",
             va="center",
-            color=colour,
+            color=color,
             fontsize=size,
             annotation_clip=False,
         )
@@ -370,7 +368,7 @@ def key_above(figure: Figure, study: StudyRecords, strategies: Iterable[str]) ->
     marks = []
     for strategy in study.strategies:
         if strategy in drawn and not look[strategy].is_faint:
-            line = Line2D([], [], color=look[strategy].colour, marker=look[strategy].marker)
+            line = Line2D([], [], color=look[strategy].color, marker=look[strategy].marker)
             marks.append((line, plain(label_of(strategy, study.study))))
     rest = len(drawn) - len(marks)
     if rest:
@@ -415,8 +413,8 @@ def to_svg(figure: Figure, key: str, description: str) -> str:
     # the page's own type, however this version of matplotlib writes its own: in one property or two
     text = re.sub(r"font: (?:(\d+|bold) )?([\d.]+px) [^;\"]*", _split_font, text)
     text = re.sub(r"font-family: [^;\"]*(; )?", "", text)
-    for colour, variable in _VARIABLES.items():
-        text = text.replace(colour, variable)
+    for color, variable in _VARIABLES.items():
+        text = text.replace(color, variable)
     opening, rest = text.split(">", 1)
     return f'{opening} role="img" aria-label="{escape(description)}">{rest}'.strip()
 

@@ -16,7 +16,7 @@ from fallow.strategies.parts.bundles import (
     check_turns,
     cluster_sites,
     count_nearest,
-    nearest_centre,
+    nearest_center,
     read_bundles,
     read_shared_features,
     tie_bundles,
@@ -42,7 +42,7 @@ from fallow.strategies.parts.max_coverage import (
     maximize_coverage,
     square_distances,
 )
-from fallow.strategies.parts.neighbours import most_similar, similar_blocks
+from fallow.strategies.parts.neighbors import most_similar, similar_blocks
 from fallow.strategies.parts.posterior import (
     SIGMA,
     TIED,
@@ -99,7 +99,7 @@ __all__ = [
     "maximize_coverage",
     "members",
     "most_similar",
-    "nearest_centre",
+    "nearest_center",
     "next_digits",
     "order_ties",
     "personal_model",

@@ -24,19 +24,19 @@ from fallow.strategies.base import Budget
 from fallow.strategies.parts.kcenter import CHUNK
 
 LEAST = 5  # rows of a bundle
-MOST_CENTRES = 500  # as many clusters as TypiClust has at most
+MOST_CENTERS = 500  # as many clusters as TypiClust has at most
 MOST_ROWS = 10_000  # of a site that are tied into bundles; larger sites leave some out
 MORE = 0.25  # clusters beyond those wanted, which are joined in the end
 MOST_LABELS = 10**7  # of all sites, of which a site keeps a list
-MOST_ASKED = MOST_CENTRES + math.ceil(MORE * MOST_CENTRES)  # that an exchange names
+MOST_ASKED = MOST_CENTERS + math.ceil(MORE * MOST_CENTERS)  # that an exchange names
 GROWTH = 0.6  # so many more clusters after each exchange
 TURNS = 18  # exchanges in which clusters are split: 625 need 15
-LAST = 3  # exchanges after those, in which centres move to their means
+LAST = 3  # exchanges after those, in which centers move to their means
 OFTEN = 1 + TURNS + LAST
 """How often a query asks for ``groups`` at most."""
 
 
-class Centres(NamedTuple):
+class Centers(NamedTuple):
     """at: (K, D) means of clusters; rows: (K,) how many rows they have; spread: (K,) total squared
     distance of a cluster's bundles from its mean."""
 
@@ -46,10 +46,10 @@ class Centres(NamedTuple):
 
 
 class Clusters(NamedTuple):
-    """centres: (K, D) means of clusters of all sites' rows; totals: what sites added up in ``size``;
+    """centers: (K, D) means of clusters of all sites' rows; totals: what sites added up in ``size``;
     labels: of all sites after the query."""
 
-    centres: Tensor
+    centers: Tensor
     totals: dict[str, Tensor]
     labels: int
 
@@ -63,19 +63,19 @@ def cluster_sites(
     """The first exchanges of a query: sites tie bundles of ``least`` rows or more (``bundle``), tell
     how many rows and labels they have (``size``), and have their clusters found (``groups``).
 
-    Up to `MOST_CENTRES` clusters, and no more than there can be bundles; one_a_label: nor more than
+    Up to `MOST_CENTERS` clusters, and no more than there can be bundles; one_a_label: nor more than
     there are labels after the query.
     """
     ask.keep("bundle")
     totals = sum_of_all(ask, "size")
     labels = int(totals["labels"]) + sum(budget.values())
-    wanted = min(MOST_CENTRES, int(totals["rows"]) // least)
+    wanted = min(MOST_CENTERS, int(totals["rows"]) // least)
     if one_a_label:
         wanted = min(wanted, labels)
-    return Clusters(find_centres(ask, wanted), totals, labels)
+    return Clusters(find_centers(ask, wanted), totals, labels)
 
 
-def find_centres(ask: Ask, wanted: int) -> Tensor:
+def find_centers(ask: Ask, wanted: int) -> Tensor:
     """Means of up to ``wanted`` clusters of the rows of all sites, (K, D) float64, K >= 1.
 
     The widest clusters are split by a plane through their mean, and all rows go to the nearest mean
@@ -85,29 +85,29 @@ def find_centres(ask: Ask, wanted: int) -> Tensor:
     Sites answer to ``groups`` as `total_bundles` does.
     """
     total = sum_of_all(ask, "groups")
-    centres = _take_means(total, groups=1)
+    centers = _take_means(total, groups=1)
     most = wanted + math.ceil(MORE * wanted)
     for turn in range(TURNS):
-        k = len(centres.at)
+        k = len(centers.at)
         n_splits = min(k, most - k, max(1, int(GROWTH * k)))
         if n_splits < 1:
             break
-        widest = centres.spread.argsort(descending=True, stable=True)[:n_splits]
-        planes = torch.zeros_like(centres.at)
-        drawn = torch.randn(centres.at.shape, generator=stream(0, "planes", turn)).double()
+        widest = centers.spread.argsort(descending=True, stable=True)[:n_splits]
+        planes = torch.zeros_like(centers.at)
+        drawn = torch.randn(centers.at.shape, generator=stream(0, "planes", turn)).double()
         planes[widest] = drawn[widest]
-        total = sum_of_all(ask, "groups", centres=centres.at, planes=planes)
-        centres = _take_means(total, groups=2 * k)
-        if len(centres.at) <= k:  # what can be split is split
+        total = sum_of_all(ask, "groups", centers=centers.at, planes=planes)
+        centers = _take_means(total, groups=2 * k)
+        if len(centers.at) <= k:  # what can be split is split
             break
-    centres = join_closest(centres, max(wanted, 1))
+    centers = join_closest(centers, max(wanted, 1))
     for _ in range(LAST):
-        total = sum_of_all(ask, "groups", centres=centres.at)
-        centres = _take_means(total, groups=len(centres.at))
-    return centres.at
+        total = sum_of_all(ask, "groups", centers=centers.at)
+        centers = _take_means(total, groups=len(centers.at))
+    return centers.at
 
 
-def _take_means(total: dict[str, Tensor], groups: int) -> Centres:
+def _take_means(total: dict[str, Tensor], groups: int) -> Centers:
     """The clusters that have rows; one at 0 where no site has a bundle.
 
     Raises ValueError for totals of another form, or with fewer rows than none.
@@ -130,24 +130,24 @@ def _take_means(total: dict[str, Tensor], groups: int) -> Centres:
     is_there = rows > 0.5  # masked sums are rounded
     if not bool(is_there.any()):
         nothing = torch.zeros(1, dtype=torch.float64)
-        return Centres(torch.zeros(1, features.shape[1]).double(), nothing, nothing)
+        return Centers(torch.zeros(1, features.shape[1]).double(), nothing, nothing)
     mean = features[is_there] / rows[is_there, None]  # (K, D)
     spread = squares[is_there] - rows[is_there] * mean.square().sum(1)
-    return Centres(mean, rows[is_there], spread)
+    return Centers(mean, rows[is_there], spread)
 
 
-def join_closest(centres: Centres, wanted: int) -> Centres:
+def join_closest(centers: Centers, wanted: int) -> Centers:
     """Clusters joined two by two until ``wanted`` are left: each time the two whose rows then lie
     least farther from their mean, by n m / (n + m) |a - b|² (Ward, 1963).
 
     >>> at = torch.tensor([[0.0], [5.0], [5.5]])
-    >>> join_closest(Centres(at, torch.ones(3), torch.zeros(3)), wanted=2).at
+    >>> join_closest(Centers(at, torch.ones(3), torch.zeros(3)), wanted=2).at
     tensor([[0.0000],
             [5.2500]])
     """
-    at = centres.at.clone()
-    rows = centres.rows.clone()
-    spread = centres.spread.clone()
+    at = centers.at.clone()
+    rows = centers.rows.clone()
+    spread = centers.spread.clone()
     cost = torch.cdist(at, at).square() * rows[:, None] * rows / (rows[:, None] + rows)
     cost.fill_diagonal_(torch.inf)  # (K, K), of joining each with each
     is_left = torch.ones(len(at), dtype=torch.bool)
@@ -167,7 +167,7 @@ def join_closest(centres: Centres, wanted: int) -> Centres:
         cost[:, kept] = apart
         cost[gone] = torch.inf
         cost[:, gone] = torch.inf
-    return Centres(at[is_left], rows[is_left], spread[is_left])
+    return Centers(at[is_left], rows[is_left], spread[is_left])
 
 
 # -- site half --------------------------------------------------------------------------------
@@ -250,13 +250,13 @@ def _find_gap(along: Tensor, least: int) -> int:
 
 def total_bundles(
     bundles: Mapping[str, Value],
-    centres: Tensor | None = None,
+    centers: Tensor | None = None,
     planes: Tensor | None = None,
 ) -> Answer:
     """A site's part of the totals of each cluster: rows (K,), features (K, D), squares (K,).
 
-    centres: (K, D); each bundle counts in the cluster whose centre is nearest, and without centres
-    all are one.  planes: (K, D) normals of planes through the centres; then a cluster has two
+    centers: (K, D); each bundle counts in the cluster whose center is nearest, and without centers
+    all are one.  planes: (K, D) normals of planes through the centers; then a cluster has two
     parts, beside one another, of which the second holds the bundles in front of its plane.  squares
     are those of the means of bundles.
     """
@@ -264,11 +264,11 @@ def total_bundles(
     rows = torch.as_tensor(bundles["rows"])
     groups = 1
     at = torch.zeros(len(means), dtype=torch.int64)
-    if centres is not None:
-        groups = len(centres)
-        at = nearest_centre(means, centres)
-    if centres is not None and planes is not None:
-        is_in_front = ((means - centres[at]) * planes[at]).sum(1) > 0
+    if centers is not None:
+        groups = len(centers)
+        at = nearest_center(means, centers)
+    if centers is not None and planes is not None:
+        is_in_front = ((means - centers[at]) * planes[at]).sum(1) > 0
         groups = 2 * groups
         at = 2 * at + is_in_front.long()
     width = means.shape[1]
@@ -281,11 +281,11 @@ def total_bundles(
 
 
 def check_clusters(clusters: int) -> None:
-    """Raise ValueError where an order is about more clusters than `find_centres` ever leads to: cells
+    """Raise ValueError where an order is about more clusters than `find_centers` ever leads to: cells
     so fine, in places of the asker's choice, would say where single rows lie."""
     if clusters > MOST_ASKED:
         raise ValueError(
-            f"{clusters} centres of clusters were named, and no query finds more than {MOST_ASKED}"
+            f"{clusters} centers of clusters were named, and no query finds more than {MOST_ASKED}"
         )
 
 
@@ -305,15 +305,15 @@ def check_turns(turns: Tensor, most: int) -> None:
     check_clusters(turns.shape[1])
 
 
-def nearest_centre(x: Tensor, centres: Tensor) -> Tensor:
-    """The centre that is nearest to each row.  x: (m, D), centres: (K, D) -> (m,) int64.
+def nearest_center(x: Tensor, centers: Tensor) -> Tensor:
+    """The center that is nearest to each row.  x: (m, D), centers: (K, D) -> (m,) int64.
 
-    >>> nearest_centre(torch.tensor([[0.9], [0.2]]), torch.tensor([[0.0], [1.0]]))
+    >>> nearest_center(torch.tensor([[0.9], [0.2]]), torch.tensor([[0.0], [1.0]]))
     tensor([1, 0])
     """
-    check_clusters(len(centres))
-    middle = centres.mean(0)  # a shift changes no distance, but less is rounded
-    short = place((centres - middle).to(x.dtype))
+    check_clusters(len(centers))
+    middle = centers.mean(0)  # a shift changes no distance, but less is rounded
+    short = place((centers - middle).to(x.dtype))
     half = short.square().sum(1) / 2
     found = [torch.empty(0, dtype=torch.int64)]
     for block in torch.split(x, CHUNK):
@@ -323,10 +323,10 @@ def nearest_centre(x: Tensor, centres: Tensor) -> Tensor:
     return torch.cat(found)
 
 
-def count_nearest(x: Tensor, centres: Tensor) -> Tensor:
-    """How many rows that are finite each centre is the nearest of.  x: (m, D) -> (K,) float64."""
-    at = nearest_centre(x[x.isfinite().all(1)], centres)
-    return torch.bincount(at, minlength=len(centres)).double()
+def count_nearest(x: Tensor, centers: Tensor) -> Tensor:
+    """How many rows that are finite each center is the nearest of.  x: (m, D) -> (K,) float64."""
+    at = nearest_center(x[x.isfinite().all(1)], centers)
+    return torch.bincount(at, minlength=len(centers)).double()
 
 
 def read_bundles(view: View) -> State:

@@ -9,15 +9,15 @@ from fallow.core.products import block_rows, place
 from fallow.strategies.parts.kcenter import CHUNK, EXACT
 from fallow.strategies.parts.magnitude import within_reach
 
-NEIGHBOURS = 20  # as in Hacohen et al. (2022)
+NEIGHBORS = 20  # as in Hacohen et al. (2022)
 APART = 1e-5  # copies of a row are this far apart: their density stays finite
 
 
-def typicality(x: Tensor, k: int = NEIGHBOURS) -> Tensor:
+def typicality(x: Tensor, k: int = NEIGHBORS) -> Tensor:
     """1 / the mean distance to the ``k`` nearest other rows (Hacohen et al., 2022, Eq. 4).
 
-    x: (m, d) -> (m,).  Fewer rows have fewer neighbours; a row alone has none and scores 0.  A row
-    with NaN or infinity scores NaN and is nobody's neighbour; of rows beyond the reach of squares it
+    x: (m, d) -> (m,).  Fewer rows have fewer neighbors; a row alone has none and scores 0.  A row
+    with NaN or infinity scores NaN and is nobody's neighbor; of rows beyond the reach of squares it
     is that of their multiples, which ranks them alike.  Scores have single precision: two
     rows that have only each other are equally typical, and rounding must not rank them.
 
@@ -47,7 +47,7 @@ def _density(x: Tensor, k: int) -> Tensor:
         far = torch.addmm(half, block, y.T, alpha=-1)
         far = far.add_(own[:, None])  # (b, m) half squared distances
         at = torch.arange(len(block))
-        far[at, first + at] = torch.inf  # never its own neighbour, though its copies are
+        far[at, first + at] = torch.inf  # never its own neighbor, though its copies are
         near = far.topk(k, 1, largest=False).values.clamp_min(0)
         scores.append(1 / ((2 * near).sqrt().mean(1) + APART))
         first += len(block)

@@ -20,7 +20,7 @@ LARGE = (
 )
 SAMPLE = 10  # rows of the sample for each cluster
 MOST_STEPS = 8  # of Lloyd's algorithm, for so many
-STILL = 1e-4  # of the variance of a column: where centres move less in all, steps end
+STILL = 1e-4  # of the variance of a column: where centers move less in all, steps end
 
 
 def cluster_rows(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
@@ -31,7 +31,7 @@ def cluster_rows(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
 
     Notes
     -----
-    Where ``m k`` is `LARGE` or more, the start is k-means++ with one draw a centre on ten rows for
+    Where ``m k`` is `LARGE` or more, the start is k-means++ with one draw a center on ten rows for
     each cluster, and there are eight steps: at 50,000 x 64 and 500 clusters distances are 0.3 %
     longer in square than after scikit-learn's start and all its steps, in a tenth of the time.
     Only so many are worth a device: there the same start and steps are taken (`_take_steps`).
@@ -75,29 +75,29 @@ def _take_steps(x: Tensor, start: Tensor) -> Tensor:
     """The cluster of each row after `MOST_STEPS` of Lloyd's algorithm, or fewer where it ends
     earlier: what scikit-learn finds, up to rounding.  x: (m, d), start: (k, d) -> (m,) int64.
 
-    Rows are compared with centres where products are taken; means are added up on the processor,
+    Rows are compared with centers where products are taken; means are added up on the processor,
     in double precision, which makes them the same everywhere.
     """
     rows = place(x)
-    centres = start
+    centers = start
     cluster = torch.full((len(x),), -1)
     still = STILL * float(x.double().var(0, correction=0).mean())
     for _ in range(MOST_STEPS):
         before = cluster
-        cluster = _find_nearest(rows, centres)
+        cluster = _find_nearest(rows, centers)
         if torch.equal(cluster, before):
             return cluster
-        means = _average(x, cluster, centres)
-        moved = float((means - centres).double().square().sum())
-        centres = means
+        means = _average(x, cluster, centers)
+        moved = float((means - centers).double().square().sum())
+        centers = means
         if moved <= still:
             break
-    return _find_nearest(rows, centres)
+    return _find_nearest(rows, centers)
 
 
-def _find_nearest(rows: Tensor, centres: Tensor) -> Tensor:
-    """The nearest centre of each row.  rows: (m, d), where products are taken; centres: (k, d)."""
-    there = centres.to(rows)
+def _find_nearest(rows: Tensor, centers: Tensor) -> Tensor:
+    """The nearest center of each row.  rows: (m, d), where products are taken; centers: (k, d)."""
+    there = centers.to(rows)
     half = there.square().sum(1) / 2
     found = []
     for block in torch.split(rows, CHUNK):
@@ -106,28 +106,28 @@ def _find_nearest(rows: Tensor, centres: Tensor) -> Tensor:
     return torch.cat(found).cpu()
 
 
-def _average(x: Tensor, cluster: Tensor, centres: Tensor) -> Tensor:
-    """The mean of each cluster, (k, d).  One without rows moves to a row that is far from the centre
+def _average(x: Tensor, cluster: Tensor, centers: Tensor) -> Tensor:
+    """The mean of each cluster, (k, d).  One without rows moves to a row that is far from the center
     it had, which no longer counts where it was."""
-    size = torch.bincount(cluster, minlength=len(centres)).double()  # (k,)
-    total = torch.zeros(centres.shape, dtype=torch.float64)
+    size = torch.bincount(cluster, minlength=len(centers)).double()  # (k,)
+    total = torch.zeros(centers.shape, dtype=torch.float64)
     total.index_add_(0, cluster, x.double())
     empty = (size == 0).nonzero().squeeze(1)
     if len(empty):
-        far = (x - centres[cluster]).square().sum(1).topk(len(empty)).indices
+        far = (x - centers[cluster]).square().sum(1).topk(len(empty)).indices
         total.index_add_(0, cluster[far], -x[far].double())
         size.index_add_(0, cluster[far], -torch.ones(len(far), dtype=torch.float64))
         total[empty] = x[far].double()
         size[empty] = 1
-    means = (total / size.clamp_min(1)[:, None]).to(centres.dtype)
-    return torch.where(size[:, None] > 0, means, centres)
+    means = (total / size.clamp_min(1)[:, None]).to(centers.dtype)
+    return torch.where(size[:, None] > 0, means, centers)
 
 
 @contextmanager
 def in_one_thread() -> Iterator[None]:
     """A context in which k-means runs in one thread, without a word where it finds fewer clusters.
 
-    Several threads add up in any order, so that centres would differ from run to run; and what
+    Several threads add up in any order, so that centers would differ from run to run; and what
     PyTorch is told of threads does not reach those of k-means.
     """
     from sklearn.exceptions import ConvergenceWarning

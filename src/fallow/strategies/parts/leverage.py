@@ -37,7 +37,7 @@ STEEP = 1e10  # condition number beyond which the smallest direction is rounding
 
 
 class Columns(NamedTuple):
-    """How columns are centred, (d,), and scaled to length 1 over all rows, (k,): constant ones by
+    """How columns are centered, (d,), and scaled to length 1 over all rows, (k,): constant ones by
     0.  k is d, or d + 1 where a column of ones is the last one of every row."""
 
     mean: Tensor

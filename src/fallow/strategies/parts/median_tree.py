@@ -1,4 +1,4 @@
-"""Rows in an order in which neighbours stand side by side."""
+"""Rows in an order in which neighbors stand side by side."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Places = Callable[[Tensor, Tensor], Tensor]
 """Rows of parts, (parts, most, d), and which of them are rows, (parts, most) -> where they lie."""
 
 
-def order_by_neighbours(x: Tensor, unit: Tensor, split: Split = "direction") -> Tensor:
+def order_by_neighbors(x: Tensor, unit: Tensor, split: Split = "direction") -> Tensor:
     """Rows along the leaves of a tree, each part of which is split at its median: (n,) positions.
 
     x: (n, d).  unit: (d,), what a column is multiplied by before columns are compared.  Rows at the
     same place keep their order.
 
-    >>> order_by_neighbours(torch.tensor([[5.0], [0.0], [6.0]]), torch.ones(1))
+    >>> order_by_neighbors(torch.tensor([[5.0], [0.0], [6.0]]), torch.ones(1))
     tensor([0, 1, 2])
-    >>> order_by_neighbours(torch.arange(10.0).flip(0)[:, None], torch.ones(1))
+    >>> order_by_neighbors(torch.arange(10.0).flip(0)[:, None], torch.ones(1))
     tensor([9, 8, 7, 6, 5, 4, 3, 2, 1, 0])
     """
     if split == "direction" and x.shape[1] > WIDE:

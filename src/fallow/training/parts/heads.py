@@ -25,7 +25,7 @@ from fallow.training.parts.ridge import (
     Rows,
     Totals,
     add_up,
-    centred,
+    centered,
     losses,
     square_rows,
 )
@@ -169,10 +169,10 @@ def _row_weights(view: View, weights: Tensor | None, *, is_weighted: bool) -> Te
     return s
 
 
-def totals_of(rows: LabeledRows, centre: Tensor | None = None) -> Answer:
-    """What a site adds to the totals of all; ``centre`` (D,) is taken off the features first."""
+def totals_of(rows: LabeledRows, center: Tensor | None = None) -> Answer:
+    """What a site adds to the totals of all; ``center`` (D,) is taken off the features first."""
     return {
-        **add_up(rows.z, rows.y, rows.s, centre),
+        **add_up(rows.z, rows.y, rows.s, center),
         "rows": float(len(rows.y)),
         "squares": rows.s @ square_rows(rows.y),
     }
@@ -216,9 +216,9 @@ def check_linear_model(view: View) -> None:
 # -- at the server --------------------------------------------------------------------------------
 
 
-def read_totals(found: Mapping[str, Tensor], centre: Tensor | None = None) -> Summed:
+def read_totals(found: Mapping[str, Tensor], center: Tensor | None = None) -> Summed:
     """The totals of all sites, from those of `totals_of`."""
-    return Summed(centred(found, centre), int(found["rows"]), float(found["squares"]))
+    return Summed(centered(found, center), int(found["rows"]), float(found["squares"]))
 
 
 def class_weights(ask: Ask) -> Tensor:

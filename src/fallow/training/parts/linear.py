@@ -15,7 +15,7 @@ TINY = 1e-12  # a column whose spread is smaller than that part of its mean is c
 
 
 class Scaled(NamedTuple):
-    """How columns are centred and scaled to length 1 over the labeled rows."""
+    """How columns are centered and scaled to length 1 over the labeled rows."""
 
     mean: Tensor  # (d,) what is taken off each column
     unit: Tensor  # (k,) what it is then multiplied by, 0 for a constant one; k is d + 1
@@ -30,12 +30,12 @@ class Scaled(NamedTuple):
 
 
 def scale_columns(
-    centre: Tensor, total: Tensor, squares: Tensor, weight: Tensor, intercept: bool
+    center: Tensor, total: Tensor, squares: Tensor, weight: Tensor, intercept: bool
 ) -> Scaled:
-    """Columns of length 1, from weighted totals (d,) and squares (d,) of columns about a ``centre``
+    """Columns of length 1, from weighted totals (d,) and squares (d,) of columns about a ``center``
     (d,) near their mean, without which digits would cancel, and the weight of all rows ()."""
-    rest = total / weight * intercept  # from the centre to the mean, (d,)
-    mean = centre + rest
+    rest = total / weight * intercept  # from the center to the mean, (d,)
+    mean = center + rest
     length = squares - rest * total  # squared, about the mean
 
     # a constant column has the length of its rounding errors

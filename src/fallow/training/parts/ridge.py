@@ -2,7 +2,7 @@
 from one decomposition, and what each row's prediction would be without that row.
 
 Letters: z (n, D) features, y (n, C) one-hot classes or numbers, s (n,) weights, n = Σ s.  The head
-W (D, C), b (C,) minimises Σ s |y - W'z - b|² + λ n |W|²; the intercept is not penalised.
+W (D, C), b (C,) minimizes Σ s |y - W'z - b|² + λ n |W|²; the intercept is not penalized.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Head(NamedTuple):
 # -- totals ---------------------------------------------------------------------------------------
 
 
-def add_up(z: Rows, y: Rows, s: Tensor, centre: Tensor | None = None) -> dict[str, Tensor]:
-    """The totals of one site, about ``centre`` (D,); 0 without one.  z: (n, D), y: (n, C), s: (n,)
+def add_up(z: Rows, y: Rows, s: Tensor, center: Tensor | None = None) -> dict[str, Tensor]:
+    """The totals of one site, about ``center`` (D,); 0 without one.  z: (n, D), y: (n, C), s: (n,)
 
     ``products`` holds the upper triangle of Σ s z z' row by row, D (D + 1) / 2 numbers: a
     symmetric matrix is sent once.
@@ -92,8 +92,8 @@ def add_up(z: Rows, y: Rows, s: Tensor, centre: Tensor | None = None) -> dict[st
 
     for z_rows, y_rows, s_rows in row_blocks(z, y, s):
         z_block = z_rows.double()
-        if centre is not None:
-            z_block = z_block - centre
+        if center is not None:
+            z_block = z_block - center
         y_block = y_rows.double()
         s_block = s_rows.double()
         sz = z_block
@@ -160,8 +160,8 @@ def add_products(total: Tensor, z: Tensor) -> None:
     dsyrk(1.0, z.numpy().T, beta=1.0, c=total.numpy().T, lower=1, overwrite_c=1)
 
 
-def centred(total: Mapping[str, Tensor], centre: Tensor | None = None) -> Totals:
-    """The totals of all sites about their means, from those of `add_up` about ``centre``."""
+def centered(total: Mapping[str, Tensor], center: Tensor | None = None) -> Totals:
+    """The totals of all sites about their means, from those of `add_up` about ``center``."""
     n = total["n"]
     size = len(total["features"])
     weight = n.clamp_min(EPS)  # without a label all totals are 0, and so are the means
@@ -171,8 +171,8 @@ def centred(total: Mapping[str, Tensor], centre: Tensor | None = None) -> Totals
     a = unpack_triangle(total["products"], size)
     a -= n * torch.outer(z, z)
     b = total["cross"] - n * torch.outer(z, y)
-    if centre is not None:
-        z = z + centre
+    if center is not None:
+        z = z + center
     return Totals(n, z, y, a, b)
 
 
@@ -236,7 +236,7 @@ def head_of(path: Path, penalty: float) -> Head:
     """The head of one λ = ``penalty`` > 0.
 
     >>> z = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
-    >>> path = decompose(centred(add_up(z, 3 * z, torch.ones(2))))
+    >>> path = decompose(centered(add_up(z, 3 * z, torch.ones(2))))
     >>> head_of(path, 1e-12).weight.round(decimals=6).tolist()
     [[3.0]]
     """
@@ -251,7 +251,7 @@ def shrunk(path: Path, penalty: float) -> Tensor:
 
 
 def validation_score(path: Path, penalty: float, squares: float, rows: int) -> float:
-    """Generalised cross-validation, from totals alone: the mean squared error divided by
+    """Generalized cross-validation, from totals alone: the mean squared error divided by
     (1 - degrees of freedom / rows)².  ``squares``: Σ s |y - ȳ|².
 
     Source: Golub, Heath and Wahba, 1979.
@@ -359,7 +359,7 @@ def solve_one(total: Totals, penalty: float) -> Solved:
     `decompose`, which serves every λ and is used where rounding leaves no square root.
 
     >>> z = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
-    >>> total = centred(add_up(z, 3 * z, torch.ones(2)))
+    >>> total = centered(add_up(z, 3 * z, torch.ones(2)))
     >>> solve_one(total, 1e-12).head().weight.round(decimals=6).tolist()
     [[3.0]]
     """

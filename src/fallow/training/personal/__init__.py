@@ -1,4 +1,4 @@
-"""Personalised federated learning: one model per site."""
+"""Personalized federated learning: one model per site."""
 
 from fallow.training.personal.apfl import APFL
 from fallow.training.personal.closed_form_heads import ClosedFormHeads

@@ -1,6 +1,6 @@
-"""What the personalised methods share: a weighted average, and who has been here before.
+"""What the personalized methods share: a weighted average, and who has been here before.
 
-A personalised method is a `fallow.core.methods.Training` whose sites deploy different models.
+A personalized method is a `fallow.core.methods.Training` whose sites deploy different models.
 What it may define beside that, such as a prediction of its own, stands there too.  Its contract
 says how many gradients a batch takes (``gradients_per_batch``): to give every method the same
 number, give those with 2 half the epochs.

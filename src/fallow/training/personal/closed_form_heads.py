@@ -44,7 +44,7 @@ from fallow.training.parts.ridge import (
     Solved,
     Totals,
     add_up,
-    centred,
+    centered,
     decompose,
     head_of,
     mixed,
@@ -161,7 +161,7 @@ class ClosedFormHeads:
         """The site's head, with the κ that answers its own rows best when each is left out."""
         rows = self.labeled(view)
         all_sites = Totals(**totals)
-        own = centred(add_up(rows.z, rows.y, rows.s))
+        own = centered(add_up(rows.z, rows.y, rows.s))
 
         candidates = [all_sites]
         if len(rows.y) >= FEW:

@@ -20,7 +20,7 @@ from fallow.training.personal.base import addend, average, model
 @final
 @dataclass(frozen=True)
 class Ditto(StepTraining):
-    """w by FedAvg; v_k minimises F_k(v) + λ/2 ||v - w^t||², where w^t is the model that was sent.
+    """w by FedAvg; v_k minimizes F_k(v) + λ/2 ||v - w^t||², where w^t is the model that was sent.
 
     v_k starts at the first model, never leaves its site and is what the site deploys.  λ = 0 is
     training alone.  Two gradients for every batch.

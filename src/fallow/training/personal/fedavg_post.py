@@ -20,7 +20,7 @@ from fallow.training.personal.base import addend, average
 class FedAvgPost(StepTraining):
     """FedAvg (McMahan et al., 2017); a site deploys w_k after its local epochs, before averaging.
 
-    Whatever is personalised beyond that has to be better than this.
+    Whatever is personalized beyond that has to be better than this.
 
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)

@@ -19,7 +19,7 @@ from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.personal.base import addend, average
 
-Kernel = Literal["normalised", "softmax_of_sums"]
+Kernel = Literal["normalized", "softmax_of_sums"]
 CHUNK = 1024  # rows whose distances are held at a time
 
 
@@ -49,7 +49,7 @@ class KNNPer(StepTraining):
     k: int = 10
     weight: float = 0.5  # λ
     sigma: float = 1.0  # σ
-    kernel: Kernel = "normalised"
+    kernel: Kernel = "normalized"
 
     contract: ClassVar[Contract] = Contract(
         title="kNN-Per",
@@ -68,9 +68,9 @@ class KNNPer(StepTraining):
             raise ValueError(f"KNNPer's weight is {self.weight}; it must be from 0 to 1")
         if not self.sigma > 0:
             raise ValueError(f"KNNPer's sigma is {self.sigma}; it must be above 0")
-        if self.kernel not in ("normalised", "softmax_of_sums"):
+        if self.kernel not in ("normalized", "softmax_of_sums"):
             raise ValueError(
-                f"KNNPer's kernel is {self.kernel!r}; use 'normalised' or 'softmax_of_sums'"
+                f"KNNPer's kernel is {self.kernel!r}; use 'normalized' or 'softmax_of_sums'"
             )
 
     def round(self, state: State, ask: Ask) -> State:
@@ -90,15 +90,15 @@ class KNNPer(StepTraining):
         if len(view.labels):
             stored, _ = view.look(state, view.rows("labeled"))
             votes = one_hot(view.labels, view.classes).to(p.dtype)
-            near = [self.neighbours(part, stored, votes) for part in torch.split(z, CHUNK)]
+            near = [self.neighbors(part, stored, votes) for part in torch.split(z, CHUNK)]
             p = self.weight * torch.cat(near) + (1 - self.weight) * p
         return p.clamp_min(torch.finfo(p.dtype).tiny).log()
 
-    def neighbours(self, z: Tensor, stored: Tensor, votes: Tensor) -> Tensor:
+    def neighbors(self, z: Tensor, stored: Tensor, votes: Tensor) -> Tensor:
         """p_knn.  Features (n, D), those of the stored rows (m, D), their classes (m, C) -> (n, C)
 
         >>> z, stored = torch.tensor([[0.0]]), torch.tensor([[0.0], [1.0], [5.0]])
-        >>> KNNPer(k=2).neighbours(
+        >>> KNNPer(k=2).neighbors(
         ...     z, stored, torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
         ... )
         tensor([[0.7311, 0.2689]])

@@ -28,7 +28,7 @@ TINY = 1e-12
 @dataclass(frozen=True)
 class PFedGraph(StepTraining):
     """Row i of the graph solves min α ||x||² + (d_i - 2 α p)·x on the simplex, where d_ij is minus
-    the cosine of what models i and j have learnt since the common start; site i goes on from
+    the cosine of what models i and j have learned since the common start; site i goes on from
     Σ_j x_ij w_j.
 
     From the second round of a cycle local training adds lam_sign · λ cos(w, m_i), where
@@ -46,7 +46,7 @@ class PFedGraph(StepTraining):
     -----
     The problem is a projection of p - d_i / (2 α) onto the simplex, solved by sorting.
     ``lam_sign=-1`` rewards models that are alike, as the method is meant to; +1 is what the public
-    code adds.  All layers are compared.  As for every personalised method here the model is judged
+    code adds.  All layers are compared.  As for every personalized method here the model is judged
     after local training, where the public code also judges it before.  Sites that miss a round
     stay in the graph with the last model they sent; one that joins later begins at the common
     start.  A site without labels is in nobody's mixture.  A model that is not finite is kept out:
@@ -202,7 +202,7 @@ def graph(moved: Tensor, p: Tensor, alpha: float) -> Tensor:
     cosine = unit @ unit.T
     cosine = torch.where(cosine > ALIKE, 1.0, cosine).fill_diagonal_(1.0)
     v = p.double() + cosine / (2 * alpha)
-    v = v.masked_fill(p == 0, -torch.inf)  # who has learnt nothing teaches nobody
+    v = v.masked_fill(p == 0, -torch.inf)  # who has learned nothing teaches nobody
     return simplex(v)
 
 

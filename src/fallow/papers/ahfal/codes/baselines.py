@@ -43,9 +43,9 @@ class PixelBADGE:
     -----
     What differs from `fallow.strategies.BADGE`: the gradient is that of the largest logit with respect
     to the *pixels*, not that of the loss with respect to the last layer; clusters come from a full
-    k-means with ten starts, not from k-means++ seeding; of each cluster centre the nearest row is
+    k-means with ten starts, not from k-means++ seeding; of each cluster center the nearest row is
     picked.  The code runs under mixed precision and with one fixed seed; here neither.  Where
-    several centres share a row, rows drawn at random fill up.  Rows whose prediction or gradient is
+    several centers share a row, rows drawn at random fill up.  Rows whose prediction or gradient is
     not finite come last.
     """
 
@@ -72,8 +72,8 @@ class PixelBADGE:
         good = order[gradient[order].isfinite().all(1)]
         if n >= len(good):
             return Picks(order[:n])
-        _, centres = k_means(gradient[good], n, view.stream("k-means"))
-        nearest = torch.cdist(centres, gradient[good].to(centres)).argmin(1)
+        _, centers = k_means(gradient[good], n, view.stream("k-means"))
+        nearest = torch.cdist(centers, gradient[good].to(centers)).argmin(1)
         return Picks(torch.cat([good[torch.unique(nearest)], without(good, nearest)])[:n])
 
 

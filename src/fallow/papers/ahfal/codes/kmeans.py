@@ -11,7 +11,7 @@ STARTS = 10
 
 
 def k_means(x: Tensor, k: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """The cluster of each row (m,) int64, and the centres (at most k, d).  x: (m, d), finite.
+    """The cluster of each row (m,) int64, and the centers (at most k, d).  x: (m, d), finite.
 
     Fewer than ``k`` clusters where rows are equal, or too close to be told apart.
     """

@@ -80,7 +80,7 @@ def _counts(held: Sequence[int]) -> list[float]:
 def _missing_first(
     n: int, ratio: Sequence[float], classes: Sequence[int], missing: Sequence[int]
 ) -> list[int]:
-    """Some labels for each class without any, the rest in favour of small ratios, rounded down."""
+    """Some labels for each class without any, the rest in favor of small ratios, rounded down."""
     quota = [0 for _ in ratio]
     for c in missing:
         quota[c] = min(AT_ONCE, n // len(missing))

@@ -1,1 +1,1 @@
-"""Pure functions of personalised methods."""
+"""Pure functions of personalized methods."""

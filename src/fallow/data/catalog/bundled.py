@@ -11,7 +11,7 @@ import torch
 from fallow.core.optional import import_optional
 from fallow.data.dataset import Dataset
 from fallow.data.partition.holdout import hold_out
-from fallow.data.tables import standardise
+from fallow.data.tables import standardize
 
 DIGITS_MEAN = 0.3053  # of all pixels / 16
 DIGITS_STD = 0.3760
@@ -46,8 +46,8 @@ def bundled_reader(name: str) -> Reader:
             classes=classes,
             columns=columns,
         )
-        if classes and x.ndim == 2:  # tables of regression stay raw, images are normalised
-            return standardise(dataset)
+        if classes and x.ndim == 2:  # tables of regression stay raw, images are normalized
+            return standardize(dataset)
         return dataset
 
     return read

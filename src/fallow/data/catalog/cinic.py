@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fallow.data.catalogue.files import Array, drop_copies, normalise_images, to_labels
+from fallow.data.catalog.files import Array, drop_copies, normalize_images, to_labels
 from fallow.data.dataset import Dataset
 from fallow.data.own.raster import ImageError, open_image
 
@@ -35,9 +35,9 @@ def read_cinic10(folder: Path | None) -> Dataset:
     x_test, y_test = _part(folder, ("test",))
     dataset = Dataset(
         name="cinic10",
-        x=normalise_images(x, CINIC10_SCALE),
+        x=normalize_images(x, CINIC10_SCALE),
         y=to_labels(y),
-        x_test=normalise_images(x_test, CINIC10_SCALE),
+        x_test=normalize_images(x_test, CINIC10_SCALE),
         y_test=to_labels(y_test),
         classes=CLASSES,
     )
@@ -73,7 +73,7 @@ def _files(folder: Path | None, inside: str) -> list[Path]:
 
 
 def _pixels(file: Path) -> Array:
-    """(32, 32, 3) uint8; the few grey images in three equal channels."""
+    """(32, 32, 3) uint8; the few gray images in three equal channels."""
     try:
         with open_image(file, "reading CINIC-10") as opened:
             pixels = np.asarray(opened.convert("RGB"))

@@ -5,7 +5,7 @@ from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
 
 from fallow.core.streams import stream
-from fallow.strategies.parts import most_similar, neighbours
+from fallow.strategies.parts import most_similar, neighbors
 
 
 def plain(x: Tensor, k: int, more: Tensor) -> list[list[int]]:
@@ -25,7 +25,7 @@ def plain(x: Tensor, k: int, more: Tensor) -> list[list[int]]:
 def test_it_finds_the_same_rows_as_all_pairs_do(
     k: int, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neighbours, "CHUNK", chunk)
+    monkeypatch.setattr(neighbors, "CHUNK", chunk)
     draw = stream(0, "rows")
     x, more = (torch.randn(n, 5, generator=draw, dtype=torch.float64) for n in (11, 4))
     cosine, at = most_similar(x, k, more)
@@ -47,7 +47,7 @@ def test_a_row_of_the_others_is_compared_with_every_row() -> None:
 
 
 @pytest.mark.parametrize("m", [0, 1])
-def test_a_row_alone_has_no_neighbours(m: int) -> None:
+def test_a_row_alone_has_no_neighbors(m: int) -> None:
     cosine, at = most_similar(torch.ones(m, 3), 5, torch.ones(2, 3))
     assert cosine.shape == at.shape == (m + 2, 0)
 
@@ -58,9 +58,9 @@ def test_many_of_very_many_are_those_of_the_plain_search(
 ) -> None:
     x = torch.randn(1200, 6, generator=stream(0, "many"), dtype=torch.float64)
     expected = most_similar(x, 60)
-    monkeypatch.setattr(neighbours, "EXACT", 1000)
-    monkeypatch.setattr(neighbours, "SAMPLE", sample)
-    monkeypatch.setattr(neighbours, "ROOM", 0.5)  # some rows fall short
+    monkeypatch.setattr(neighbors, "EXACT", 1000)
+    monkeypatch.setattr(neighbors, "SAMPLE", sample)
+    monkeypatch.setattr(neighbors, "ROOM", 0.5)  # some rows fall short
     found = most_similar(x, 60)
     assert torch.equal(found[1], expected[1])
     assert_close(found[0], expected[0])
@@ -74,11 +74,11 @@ def test_multiplying_each_pair_once_finds_the_same(
     x = torch.randn(1200, 6, generator=stream(0, "many"), dtype=torch.float64)
     more = torch.randn(30, 6, generator=stream(0, "more"), dtype=torch.float64)
     expected = most_similar(x, 60, more)
-    monkeypatch.setattr(neighbours, "PAIRED", 1000)
-    monkeypatch.setattr(neighbours, "TILE", 256)  # the last one has 176 rows
-    monkeypatch.setattr(neighbours, "SAMPLE", sample)
-    monkeypatch.setattr(neighbours, "SPARE", spare)
-    monkeypatch.setattr(neighbours, "ROOM", 0.5)  # some rows fall short
+    monkeypatch.setattr(neighbors, "PAIRED", 1000)
+    monkeypatch.setattr(neighbors, "TILE", 256)  # the last one has 176 rows
+    monkeypatch.setattr(neighbors, "SAMPLE", sample)
+    monkeypatch.setattr(neighbors, "SPARE", spare)
+    monkeypatch.setattr(neighbors, "ROOM", 0.5)  # some rows fall short
     found = most_similar(x, 60, more)
     assert torch.equal(found[1], expected[1])
     assert_close(found[0], expected[0])
@@ -89,29 +89,29 @@ def test_lists_of_rows_that_are_all_alike_stay_short(
 ) -> None:
     kinds = torch.randn(3, 6, generator=stream(0, "kinds"))
     x = kinds[torch.arange(1200) % 3]  # 400 copies of each
-    monkeypatch.setattr(neighbours, "PAIRED", 1000)
-    monkeypatch.setattr(neighbours, "SAMPLE", 300)
-    monkeypatch.setattr(neighbours, "TILE", 64)
+    monkeypatch.setattr(neighbors, "PAIRED", 1000)
+    monkeypatch.setattr(neighbors, "SAMPLE", 300)
+    monkeypatch.setattr(neighbors, "TILE", 64)
     longest = []
-    add = neighbours._List.add
+    add = neighbors._List.add
 
-    def add_and_look(self: neighbours._List, *pairs: neighbours.Array) -> None:
+    def add_and_look(self: neighbors._List, *pairs: neighbors.Array) -> None:
         add(self, *pairs)
         longest.append(self.n_passed)
 
-    monkeypatch.setattr(neighbours._List, "add", add_and_look)
+    monkeypatch.setattr(neighbors._List, "add", add_and_look)
     cosines, at = most_similar(x, 60)
     assert_close(cosines, torch.ones_like(cosines))
     assert (at % 3 == (torch.arange(1200) % 3)[:, None]).all()
     assert (at != torch.arange(1200)[:, None]).all()
-    assert max(longest) <= neighbours.SPARE * 60 * 64
+    assert max(longest) <= neighbors.SPARE * 60 * 64
 
 
 def test_nearly_all_rows_can_be_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(300, 6, generator=stream(0, "many"), dtype=torch.float64)
     expected = most_similar(x, 299)
     for name in ("EXACT", "PAIRED"):
-        monkeypatch.setattr(neighbours, name, 200)
-        monkeypatch.setattr(neighbours, "SAMPLE", 100)
+        monkeypatch.setattr(neighbors, name, 200)
+        monkeypatch.setattr(neighbors, "SAMPLE", 100)
         found = most_similar(x, 299)
         assert torch.equal(found[1], expected[1])

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.data.catalogue.bundled import Reader
+from fallow.data.catalog.bundled import Reader
 from fallow.data.dataset import Dataset, drop_leaks, repeat_row
 from fallow.data.own.archive import check_arrays_fit, read_header
 from fallow.data.partition.holdout import hold_out
-from fallow.data.tables import fill_missing, standardise
+from fallow.data.tables import fill_missing, standardize
 from fallow.storage.memory import describe_lack
 
 Array = npt.NDArray[Any]
@@ -110,7 +110,7 @@ def find_file(folder: Path | None, file: str) -> Path:
     )
 
 
-def normalise_images(
+def normalize_images(
     pixels: Array, scale: tuple[tuple[float, ...], tuple[float, ...]]
 ) -> Tensor:
     """uint8 (n, h, w) or (n, h, w, c) -> float32 (n, c, h, w), (pixel / 255 - mean) / std."""
@@ -141,9 +141,9 @@ def read_mnist(folder: Path | None) -> Dataset:
     n = len(z["x_train"])
     dataset = Dataset(
         name="mnist",
-        x=normalise_images(z["x_train"], MNIST_SCALE),
+        x=normalize_images(z["x_train"], MNIST_SCALE),
         y=to_labels(z["y_train"]),
-        x_test=normalise_images(z["x_test"], MNIST_SCALE),
+        x_test=normalize_images(z["x_test"], MNIST_SCALE),
         y_test=to_labels(z["y_test"]),
         classes=tuple("0123456789"),
         groups=to_labels(group[:n]),
@@ -160,7 +160,7 @@ Pictures = Callable[[list[str]], Tensor]
 def read_fashion_mnist(folder: Path | None) -> Dataset:
     def read(files: list[str]) -> Tensor:
         return torch.cat(
-            [normalise_images(read_array(folder, file), FASHION_SCALE) for file in files]
+            [normalize_images(read_array(folder, file), FASHION_SCALE) for file in files]
         )
 
     return drop_copies(_fashion_mnist(folder, read))
@@ -190,7 +190,7 @@ def read_cifar10(folder: Path | None) -> Dataset:
 
     def read(files: list[str]) -> Tensor:
         return torch.cat(
-            [normalise_images(read_array(folder, file), CIFAR10_SCALE) for file in files]
+            [normalize_images(read_array(folder, file), CIFAR10_SCALE) for file in files]
         )
 
     return drop_copies(_cifar10(folder, read))
@@ -232,7 +232,7 @@ def first_pictures(
     def read(files: list[str]) -> Tensor:
         parts = [read_first(folder, file, first) for file in files]
         total = sum(rows for _, rows in parts)
-        return repeat_rows(normalise_images(parts[0][0], scale), total)
+        return repeat_rows(normalize_images(parts[0][0], scale), total)
 
     return read
 
@@ -256,14 +256,14 @@ def read_har(folder: Path | None) -> Dataset:
         group_names=tuple(f"person {number}" for number in range(30)),
         columns=to_names(z["feature_names"]),
     )
-    return standardise(drop_copies(dataset))
+    return standardize(drop_copies(dataset))
 
 
 def read_heart(folder: Path | None) -> Dataset:
     """Heart disease, healthy or not, in 4 hospitals; missing values as in ``fill_missing``."""
     z = read_arrays(folder, "heart_disease.npz")
     sick = (z["y"] > 0).astype(np.int64)
-    return standardise(
+    return standardize(
         table_with_test_rows(
             "heart",
             z,

@@ -1,4 +1,4 @@
-"""The named data sets: a catalogue, and ``load``."""
+"""The named data sets: a catalog, and ``load``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Literal, final
 
 from fallow.core.build import nearest
-from fallow.data.catalogue import files, photos
-from fallow.data.catalogue.bundled import Reader, bundled_reader
-from fallow.data.catalogue.cinic import read_cinic10
-from fallow.data.catalogue.diamonds import read_diamonds_onehot
-from fallow.data.catalogue.digit_angle import read_digit_angle
-from fallow.data.catalogue.femnist import femnist_reader
-from fallow.data.catalogue.published import published_reader
-from fallow.data.catalogue.sources import SOURCES, TableSource
+from fallow.data.catalog import files, photos
+from fallow.data.catalog.bundled import Reader, bundled_reader
+from fallow.data.catalog.cinic import read_cinic10
+from fallow.data.catalog.diamonds import read_diamonds_onehot
+from fallow.data.catalog.digit_angle import read_digit_angle
+from fallow.data.catalog.femnist import femnist_reader
+from fallow.data.catalog.published import published_reader
+from fallow.data.catalog.sources import SOURCES, TableSource
 from fallow.data.dataset import Dataset, Task
 
 Outline = Callable[[Path | None, int], Dataset]
@@ -277,13 +277,13 @@ ENTRIES = (
     _published_entry("stock", rows=59_049, columns=9),
     _published_entry("mlr_knn_rng", rows=111_753, columns=132),
 )
-CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
+CATALOG: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
 
 
 def load(name: str, data_dir: str | Path | None = None) -> Dataset:
     """The named data set, from files in ``data_dir`` or else in the folder FALLOW_DATA names.
 
-    Images are normalised by published constants.  Classification tables are standardised,
+    Images are normalized by published constants.  Classification tables are standardized,
     regression tables are raw except that missing values are filled and marked by a column, or
     their rows left out; ``notes`` says what changed.
     Sets without official test rows have 20 % set aside, fixed by the name.
@@ -322,9 +322,9 @@ def source_files(name: str, data_dir: str | Path | None = None) -> list[Path]:
     ([], [])
     """
     folder = _folder(data_dir)
-    if name not in CATALOGUE or folder is None:
+    if name not in CATALOG or folder is None:
         return []
-    entry = CATALOGUE[name]
+    entry = CATALOG[name]
     found: set[Path] = set()
     for file in entry.files:
         path = folder / file
@@ -357,11 +357,9 @@ def missing_files(name: str, data_dir: str | Path | None = None) -> list[str]:
 
 
 def _entry(name: str) -> Entry:
-    if name not in CATALOGUE:
-        raise ValueError(
-            f"{name!r} is not a known data set{nearest(name, list(CATALOGUE))}"
-        )
-    return CATALOGUE[name]
+    if name not in CATALOG:
+        raise ValueError(f"{name!r} is not a known data set{nearest(name, list(CATALOG))}")
+    return CATALOG[name]
 
 
 def _folder(data_dir: str | Path | None) -> Path | None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from fallow.core.build import nearest
-from fallow.data.catalogue.named import CATALOGUE
-from fallow.data.catalogue.sources import TableSource
+from fallow.data.catalog.named import CATALOG
+from fallow.data.catalog.sources import TableSource
 
 TIMEOUT = 60.0  # seconds without an answer
 WEB = ("https://", "http://")
@@ -52,16 +52,14 @@ def fetch(name: str, data_dir: str | Path | None = None) -> Path:
 
 
 def _source(name: str) -> TableSource:
-    if name not in CATALOGUE:
-        raise ValueError(
-            f"{name!r} is not a known data set{nearest(name, list(CATALOGUE))}"
-        )
-    entry = CATALOGUE[name]
+    if name not in CATALOG:
+        raise ValueError(f"{name!r} is not a known data set{nearest(name, list(CATALOG))}")
+    entry = CATALOG[name]
     if entry.published is None:
         way = "put its files there by hand"
         if entry.source == "bundled":
             way = "it comes with Fallow"
-        known = ", ".join(e.name for e in CATALOGUE.values() if e.published)
+        known = ", ".join(e.name for e in CATALOG.values() if e.published)
         raise ValueError(f"{name} cannot be fetched: {way}; what can be: {known}")
     return entry.published
 

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.build import nearest
-from fallow.data.catalogue.bundled import Reader
-from fallow.data.catalogue.files import table_with_test_rows
-from fallow.data.catalogue.formats import PublishedTable, open_published
-from fallow.data.catalogue.one_hot import one_hot
-from fallow.data.catalogue.sources import SOURCES, TableSource
+from fallow.data.catalog.bundled import Reader
+from fallow.data.catalog.files import table_with_test_rows
+from fallow.data.catalog.formats import PublishedTable, open_published
+from fallow.data.catalog.one_hot import one_hot
+from fallow.data.catalog.sources import SOURCES, TableSource
 from fallow.data.dataset import Dataset
 from fallow.data.own.table import EMPTY
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fallow.data.catalogue.files import read_arrays, table_with_test_rows, to_names
-from fallow.data.catalogue.one_hot import one_hot
+from fallow.data.catalog.files import read_arrays, table_with_test_rows, to_names
+from fallow.data.catalog.one_hot import one_hot
 from fallow.data.dataset import Dataset
 
 GRADED = ("cut", "color", "clarity")  # 5, 7 and 8 levels

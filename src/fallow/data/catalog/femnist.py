@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fallow.data.catalogue.bundled import Reader
-from fallow.data.catalogue.files import Array
+from fallow.data.catalog.bundled import Reader
+from fallow.data.catalog.files import Array
 from fallow.data.dataset import Dataset
 from fallow.data.partition.holdout import hold_out
 
@@ -26,7 +26,7 @@ def femnist_reader(name: str, letters: bool = False) -> Reader:
     """A reader of the files ``femnist/*.json``; writers are the groups.
 
     ``letters``: the ten classes a to j and of each at most 4,000 images, the first of the files in
-    the order of their names.  Pixels are grey in [0, 1], as LEAF has them; the ink is dark.
+    the order of their names.  Pixels are gray in [0, 1], as LEAF has them; the ink is dark.
 
     Notes
     -----

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fallow.core.streams import stream
-from fallow.data.catalogue.bundled import DIGITS_MEAN, DIGITS_STD, bundled_reader
+from fallow.data.catalog.bundled import DIGITS_MEAN, DIGITS_STD, bundled_reader
 from fallow.data.dataset import Dataset
 
 WIDEST = 45.0  # degrees to either side; a 6 is no 9 yet
@@ -48,9 +48,9 @@ def draw_degrees(part: str, n: int) -> Tensor:
 
 
 def turn(x: Tensor, degrees: Tensor) -> Tensor:
-    """Images of ``digits`` turned about their centre, counter-clockwise.
+    """Images of ``digits`` turned about their center, counter-clockwise.
 
-    x: (n, 1, h, w) with h = w, normalised; degrees: (n,).  Pixels are interpolated; what comes in
+    x: (n, 1, h, w) with h = w, normalized; degrees: (n,).  Pixels are interpolated; what comes in
     from outside is blank.
     """
     blank = -DIGITS_MEAN / DIGITS_STD

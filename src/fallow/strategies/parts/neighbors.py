@@ -24,7 +24,7 @@ TILE = 512  # rows; the cosines of two tiles stay in the processor's cache
 SPARE = 4  # times as many pairs as are wanted are kept of a tile before the best are taken
 
 Array = npt.NDArray[Any]
-Passed = tuple[Array, Array, Array]  # rows of a tile, places of their neighbours, cosines
+Passed = tuple[Array, Array, Array]  # rows of a tile, places of their neighbors, cosines
 
 
 def most_similar(x: Tensor, k: int, more: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
-"""List what is installed here, with its version and licence as it says them itself.
+"""List what is installed here, with its version and license as it says them itself.
 
-python scripts/licences.py > build/licences.txt
+python scripts/licenses.py > build/licenses.txt
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import sys
 from importlib.metadata import Distribution, PackageMetadata, distributions
 
 UNKNOWN = "not said"
-LONGEST = 60  # characters: some packages put the whole text of their licence there
+LONGEST = 60  # characters: some packages put the whole text of their license there
 
 
 def main() -> None:
     """Print a line for each package, by name."""
     found = {each.metadata["Name"].lower(): each for each in distributions()}
     for name, package in sorted(found.items()):
-        sys.stdout.write(f"{name:32} {package.version:16} {licence(package)}\n")
+        sys.stdout.write(f"{name:32} {package.version:16} {license(package)}\n")
 
 
 def _field(about: PackageMetadata, name: str) -> str:
@@ -26,7 +26,7 @@ def _field(about: PackageMetadata, name: str) -> str:
     return about[name]
 
 
-def licence(package: Distribution) -> str:
+def license(package: Distribution) -> str:
     """The expression of newer packages, else the classifiers, else the field of older ones."""
     about = package.metadata
     classified = [

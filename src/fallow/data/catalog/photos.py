@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fallow.data.catalogue.files import (
+from fallow.data.catalog.files import (
     Array,
     drop_copies,
     find_file,
-    normalise_images,
+    normalize_images,
     to_labels,
 )
-from fallow.data.catalogue.formats import read_mat
+from fallow.data.catalog.formats import read_mat
 from fallow.data.dataset import Dataset
 
 # mean and standard deviation by channel of pixels / 255
@@ -28,9 +28,9 @@ def read_cifar100(folder: Path | None) -> Dataset:
     x_test, y_test = _records(find_file(folder, "cifar-100-binary/test.bin"))
     dataset = Dataset(
         name="cifar100",
-        x=normalise_images(x, CIFAR100_SCALE),
+        x=normalize_images(x, CIFAR100_SCALE),
         y=to_labels(y),
-        x_test=normalise_images(x_test, CIFAR100_SCALE),
+        x_test=normalize_images(x_test, CIFAR100_SCALE),
         y_test=to_labels(y_test),
         classes=_class_names(folder),
     )
@@ -79,9 +79,9 @@ def read_svhn(folder: Path | None) -> Dataset:
     x_test, y_test = _digits(find_file(folder, "test_32x32.mat"))
     dataset = Dataset(
         name="svhn",
-        x=normalise_images(x, SVHN_SCALE),
+        x=normalize_images(x, SVHN_SCALE),
         y=to_labels(y),
-        x_test=normalise_images(x_test, SVHN_SCALE),
+        x_test=normalize_images(x_test, SVHN_SCALE),
         y_test=to_labels(y_test),
         classes=tuple("0123456789"),
     )

@@ -16,7 +16,7 @@ from typing import IO, Any, final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.data.catalogue.sources import TableSource
+from fallow.data.catalog.sources import TableSource
 
 ATTRIBUTE = re.compile(
     r"""@attribute\s+(?:'([^']*)'|"([^"]*)"|(\S+))\s+(.+)""", re.IGNORECASE

@@ -1,6 +1,6 @@
 """People of several sites as one process, which may be killed.
 
-Run as ``python -m tests.federation.labeller F``.
+Run as ``python -m tests.federation.labeler F``.
 
 It answers what is open, one question after another, with what ``F/truth.json`` says of each row.
 Odd sites are answered on the ledger, as the labeling page does; the others by a CSV file that is
@@ -29,7 +29,7 @@ WHO = "Ann"
 
 
 @dataclass(frozen=True)
-class Labeller:
+class Labeler:
     """truth: the class of each row, by site."""
 
     folder: Path
@@ -82,7 +82,7 @@ class Labeller:
 def main() -> None:
     folder = Path(sys.argv[1])
     truth = json.loads((folder / TRUTH).read_text())
-    people = Labeller(folder, [SiteFolder.open(folder / name) for name in truth], truth)
+    people = Labeler(folder, [SiteFolder.open(folder / name) for name in truth], truth)
     while True:
         people.look()
         time.sleep(PAUSE)
