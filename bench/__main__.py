@@ -74,8 +74,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def entry(name: str) -> Entry:
     """The race called ``name``, e.g. ``"linear-27"``."""
-    found: Entry = import_module(f"bench.{name.replace('-', '_')}").ENTRY
-    return found
+    values: Entry = import_module(f"bench.{name.replace('-', '_')}").ENTRY
+    return values
 
 
 def table(results: Sequence[Result]) -> Table:

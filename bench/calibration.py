@@ -33,8 +33,8 @@ def calibration_error(probabilities: Tensor, y: Tensor) -> float:
     is_right = (guess == y).double()
     bins = (confidence * BINS).long().clamp_max(BINS - 1)
     error = 0.0
-    for each in sorted(set(bins.tolist())):
-        inside = bins == each
+    for item in sorted(set(bins.tolist())):
+        inside = bins == item
         gap = is_right[inside].mean() - confidence[inside].double().mean()
         error += float(gap.abs()) * float(inside.double().mean())
     return error

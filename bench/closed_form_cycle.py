@@ -35,8 +35,8 @@ def prepare(is_quick: bool) -> Race:
         alpha = float(state["penalty"]) * n
         fitted = Ridge(alpha=alpha, solver="cholesky").fit(rows.x.double().numpy(), y)
         expected = float(state["temperature"]) * torch.from_numpy(fitted.coef_).flatten()
-        found = state["w"][: CLASSES * size].double()
-        return torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
+        ridge = state["w"][: CLASSES * size].double()
+        return torch.allclose(ridge, expected, rtol=1e-4, atol=1e-5)
 
     return Race(theirs.train, ours.train, is_ridge)
 

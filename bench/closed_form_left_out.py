@@ -39,7 +39,7 @@ def prepare(is_quick: bool) -> Race:
 
     def is_refitted() -> bool:
         """The first row's outputs are those of a head that was fitted without it."""
-        found = next(leave_one_out(path, rows.x, y, s, [grid[6]])).outputs[0]
+        refitted = next(leave_one_out(path, rows.x, y, s, [grid[6]])).outputs[0]
         z = rows.x[1:].double()
         mean = z.mean(0)
         about = z - mean
@@ -48,7 +48,7 @@ def prepare(is_quick: bool) -> Race:
             about.T @ about + ridge, about.T @ (y[1:] - y[1:].mean(0))
         )
         expected = y[1:].mean(0) + (rows.x[0].double() - mean) @ weight
-        return torch.allclose(found, expected, rtol=0, atol=1e-9)
+        return torch.allclose(refitted, expected, rtol=0, atol=1e-9)
 
     return Race(solve, leave_out, is_refitted)
 

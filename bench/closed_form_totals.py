@@ -20,8 +20,8 @@ def prepare(is_quick: bool) -> Race:
 
     def is_equal() -> bool:
         total = centered(add_up(rows.x, y, s))
-        about = z - z.mean(0)
-        return torch.allclose(total.a, about.T @ about, rtol=0, atol=1e-8)
+        details = z - z.mean(0)
+        return torch.allclose(total.a, details.T @ details, rtol=0, atol=1e-8)
 
     return Race(lambda: z.T @ z, lambda: add_up(rows.x, y, s), is_equal)
 

@@ -31,17 +31,17 @@ def race(rows: int, features: int, landmarks: int, picks: int) -> Race:
     x = (places[at] + noise) / features**0.5
     means = x[:landmarks].double()
     unsure = torch.rand(rows, generator=draw)
-    found: dict[str, Tensor] = {}
+    outcome: dict[str, Tensor] = {}
 
     def similar() -> Tensor:
         blocks = [kernel(block, means, sigma=0.7) for block in torch.split(x, 1024)]
         return torch.cat(blocks)
 
     def theirs() -> None:
-        found["theirs"] = cover_plainly(similar(), 1e-6 * unsure, picks)
+        outcome["theirs"] = cover_plainly(similar(), 1e-6 * unsure, picks)
 
     def ours() -> None:
-        found["ours"] = cover_greedily(
+        outcome["ours"] = cover_greedily(
             similar(),
             covered=torch.zeros(landmarks),
             weight=torch.ones(landmarks),
@@ -52,7 +52,7 @@ def race(rows: int, features: int, landmarks: int, picks: int) -> Race:
     def are_close() -> bool:
         """What both cover, up to the rounding of sums in single precision."""
         kernels = similar()
-        covered = [float(kernels[rows].amax(0).sum()) for rows in found.values()]
+        covered = [float(kernels[rows].amax(0).sum()) for rows in outcome.values()]
         return abs(covered[0] - covered[1]) <= 1e-5 * covered[0]
 
     return Race(theirs, ours, are_close, runs=3)

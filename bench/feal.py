@@ -27,16 +27,18 @@ def race(rows: int, features: int, picks: int) -> Race:
     near = point[torch.randint(rows // 4, (rows,), generator=draw)]
     x = near + 0.3 * torch.randn(rows, features, generator=draw)
     feal = FEAL()
-    found: dict[str, Tensor] = {}
+    outcome: dict[str, Tensor] = {}
 
     def theirs() -> None:
         crowds = compare_all(x, feal.neighbors, feal.similar)
-        found["theirs"] = pass_over_crowds(crowds, picks)
+        outcome["theirs"] = pass_over_crowds(crowds, picks)
 
     def ours() -> None:
-        found["ours"] = pass_over_crowds(feal.crowds(x), picks)
+        outcome["ours"] = pass_over_crowds(feal.crowds(x), picks)
 
-    return Race(theirs, ours, lambda: torch.equal(found["theirs"], found["ours"]), runs=3)
+    return Race(
+        theirs, ours, lambda: torch.equal(outcome["theirs"], outcome["ours"]), runs=3
+    )
 
 
 def compare_all(x: Tensor, k: int, cut: float) -> list[list[int]]:

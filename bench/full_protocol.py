@@ -224,13 +224,13 @@ def _find_printed(recipe: Recipe, study: StudyRecords) -> dict[str, str]:
     """Row of the paper's table -> mean and standard deviation as they are printed."""
     if recipe.published is None:
         return {}
-    found = {}
+    printed = {}
     for cell in study.study.known.published.cells(recipe.published.table):
         if cell.setting == recipe.published.setting and cell.mean is not None:
-            found[cell.method] = f"{cell.mean:.2f}"
+            printed[cell.method] = f"{cell.mean:.2f}"
             if cell.sd is not None:
-                found[cell.method] += f" ± {cell.sd:.2f}"
-    return found
+                printed[cell.method] += f" ± {cell.sd:.2f}"
+    return printed
 
 
 def _spread(scores: Sequence[float]) -> str:

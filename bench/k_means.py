@@ -23,20 +23,20 @@ def race(rows: int, features: int, k: int) -> Race:
     places = torch.randn(40, features, generator=draw)
     at = torch.randint(40, (rows,), generator=draw)
     x = places[at] + torch.randn(rows, features, generator=draw)
-    found: dict[str, Tensor] = {}
+    outcome: dict[str, Tensor] = {}
 
     def theirs() -> None:
         method = MiniBatchKMeans(k, n_init=1, random_state=0, batch_size=4096)
         with in_one_thread():
             labels = method.fit_predict(x.numpy())
-        found["theirs"] = torch.from_numpy(labels).long()
+        outcome["theirs"] = torch.from_numpy(labels).long()
 
     def ours() -> None:
-        found["ours"] = cluster_rows(x, k, stream(0, "k-means"))
+        outcome["ours"] = cluster_rows(x, k, stream(0, "k-means"))
 
     def are_as_good() -> bool:
         """Whether rows are as close to the means of our clusters, up to 1 %."""
-        return spread(x, found["ours"]) <= 1.01 * spread(x, found["theirs"])
+        return spread(x, outcome["ours"]) <= 1.01 * spread(x, outcome["theirs"])
 
     return Race(theirs, ours, are_as_good)
 

@@ -121,10 +121,10 @@ def extra(is_quick: bool) -> float:
         f"import torch; torch.set_num_threads(1); from bench import leverage; "
         f"print(leverage.selection({size}))"
     )
-    found = subprocess.run(
+    values = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    return float(found.stdout)
+    return float(values.stdout)
 
 
 ENTRY = Entry(

@@ -97,11 +97,11 @@ def _take_turns(
             before = loopback()
             taken[name].append(time_exchange(link, SITES, number, size))
             crossed[name] += loopback() - before
-    found: dict[str, Numbers] = {}
+    turns: dict[str, Numbers] = {}
     for name, seconds in taken.items():
-        found[name] = _describe(seconds)
-        found[name]["bytes_loopback"] = crossed[name] // exchanges
-    return found
+        turns[name] = _describe(seconds)
+        turns[name]["bytes_loopback"] = crossed[name] // exchanges
+    return turns
 
 
 def grow(
@@ -115,8 +115,8 @@ def grow(
     for wanted in counts:
         count = wanted
         if rows:
-            each = float(rows[-1]["megabytes_each"]) / 1000
-            fits = int((free() - ROOM) / each) // 10 * 10
+            item = float(rows[-1]["megabytes_each"]) / 1000
+            fits = int((free() - ROOM) / item) // 10 * 10
             count = min(wanted, fits)
             if count <= rows[-1]["sites"]:
                 break

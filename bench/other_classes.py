@@ -46,7 +46,7 @@ def half_of(found: Dataset, classes: range, seed: int) -> Dataset:
         y=found.y[train] - classes.start,
         x_test=found.x_test[test],
         y_test=found.y_test[test] - classes.start,
-        classes=tuple(found.classes[each] for each in classes),
+        classes=tuple(found.classes[item] for item in classes),
     )
 
 
@@ -86,7 +86,7 @@ def score(rows: Dataset, seed: int, **settings: Any) -> list[float]:
         **settings,
     )
     last = run.records[run.records["final"]]
-    return [100 * each for each in last["accuracy"]]
+    return [100 * item for item in last["accuracy"]]
 
 
 def compare(found: Dataset, seed: int) -> dict[str, list[float]]:
@@ -120,8 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     console = Console(width=200)
     for name in options.sets:
-        found = fl.load(name)
-        scores = [compare(found, seed) for seed in range(options.seeds)]
+        result = fl.load(name)
+        scores = [compare(result, seed) for seed in range(options.seeds)]
         console.print(f"| {name} | 5 % of labels | 10 % |")
         console.print("|---|---:|---:|")
         for way in scores[0]:

@@ -59,9 +59,9 @@ def own_memory() -> float:
 def open_kept(folder: str) -> float:
     """MB that a process has of its own for the rows of a folder once it has opened them."""
     before = own_memory()
-    found = open_data(RECIPE, 0, data_dir(), kept_in=Path(folder))
+    data = open_data(RECIPE, 0, data_dir(), kept_in=Path(folder))
     taken = own_memory() - before
-    del found  # not before it was measured
+    del data  # not before it was measured
     return taken
 
 

@@ -69,14 +69,14 @@ def on_kegg(row: str, beside: str = "random [1x25]") -> TableCurve:
 
 def on_fashion(row: str) -> TableCurve:
     """Few labels of a data set on which constants of Fallow's own strategies were found."""
-    about = "Accuracy on Fashion-MNIST with a long tail, Dirichlet 0.1, three seeds"
+    details = "Accuracy on Fashion-MNIST with a long tail, Dirichlet 0.1, three seeds"
     return TableCurve(
         page="selection.md",
         heading="## Two others",
         row=row,
         beside="random",
         score="accuracy, %",
-        about=about,
+        about=details,
     )
 
 
@@ -122,9 +122,9 @@ def write_gallery(folder: Path) -> None:
     """``index.rst`` and a page for each strategy; nothing is written where it stands so already."""
     folder.mkdir(exist_ok=True)
     facts = read_facts()
-    found = dict(sorted((spell_class(cls), cls) for cls in names(strategies).values()))
-    pages = {name: strategy_page(name, found[name], facts) for name in found}
-    pages["index"] = index_page(list(found), facts)
+    gallery = dict(sorted((spell_class(cls), cls) for cls in names(strategies).values()))
+    pages = {name: strategy_page(name, gallery[name], facts) for name in gallery}
+    pages["index"] = index_page(list(gallery), facts)
     for page, text in pages.items():
         file = folder / f"{page}.rst"
         if not file.exists() or file.read_text(encoding="utf-8") != text:
@@ -180,7 +180,7 @@ def read_costs() -> dict[str, dict[str, str]]:
 
 def read_many_labels() -> dict[str, dict[str, tuple[float, float, float]]]:
     """Setting -> strategy -> difference from random rows with its interval."""
-    found: dict[str, dict[str, tuple[float, float, float]]] = {}
+    many_labels: dict[str, dict[str, tuple[float, float, float]]] = {}
     text = (STUDIES / MANY_LABELS).read_text(encoding="utf-8")
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         setting, _, rest = section.partition("\n")
@@ -192,17 +192,17 @@ def read_many_labels() -> dict[str, dict[str, tuple[float, float, float]]]:
                 high = float(interval[3])
                 rows[cells[0]] = (float(interval[1]), low, high)
         if len(rows) > 10:  # one of the four tables of all strategies
-            found[setting] = rows
-    return found
+            many_labels[setting] = rows
+    return many_labels
 
 
 def read_rows(text: str) -> list[list[str]]:
     """The cells of every row of a table in Markdown."""
-    found = []
+    rows = []
     for line in text.splitlines():
         if line.startswith("|"):
-            found.append([cell.strip() for cell in line.strip().strip("|").split("|")])
-    return found
+            rows.append([cell.strip() for cell in line.strip().strip("|").split("|")])
+    return rows
 
 
 def read_table_curve(table: TableCurve, name: str) -> list[Curve]:
@@ -211,8 +211,8 @@ def read_table_curve(table: TableCurve, name: str) -> list[Curve]:
     Raises ValueError where the page has no such table or row any more.
     """
     text = (STUDIES / table.page).read_text(encoding="utf-8")
-    _, found, rest = text.partition(f"\n{table.heading}")
-    if not found:
+    _, table_curve, rest = text.partition(f"\n{table.heading}")
+    if not table_curve:
         raise ValueError(f"{table.page} has no heading {table.heading!r}")
     section = re.split(r"\n##+ ", rest)[0]
     rows = read_rows(section)

@@ -201,9 +201,9 @@ def list_strategies(scores: pd.DataFrame, tasks: Sequence[Recipe]) -> str:
 def compare_with_best(scores: pd.DataFrame, tasks: Sequence[Recipe]) -> str:
     """Each of Fallow's own strategies against the best rival of each task."""
     rows = []
-    for task, found in areas_by_task(rows_by_task(scores, tasks)).items():
-        rivals = [strategy for strategy in found if strategy not in OURS]
-        cells = [describe(judge(task, found, strategy, rivals)) for strategy in OURS]
+    for task, values in areas_by_task(rows_by_task(scores, tasks)).items():
+        rivals = [strategy for strategy in values if strategy not in OURS]
+        cells = [describe(judge(task, values, strategy, rivals)) for strategy in OURS]
         rows.append([shorten(task), *cells])
     return write_table(["task", *OURS], rows, WORDS)
 
@@ -346,8 +346,8 @@ def count_cells(scores: pd.DataFrame) -> str:
             outcomes = judge_cells(of_task)
             counts = [str(outcomes[each]) for each in OUTCOMES]
             rows.append([trainer, shorten(task), str(sum(outcomes.values())), *counts])
-            for each in OUTCOMES:
-                total[each] += outcomes[each]
+            for item in OUTCOMES:
+                total[item] += outcomes[item]
         n = sum(total.values())
         if n:
             shares = [f"{total[each]} ({100 * total[each] / n:.0f} %)" for each in OUTCOMES]
@@ -363,10 +363,10 @@ def gain_of(of_task: Areas, strategy: str) -> str:
     Holm's correction over the short list, tells them from nothing."""
     listed = [each for each in (*SHORT_LIST[1:], JUDGED) if each in of_task]
     compared = compare_pairs(of_task, [(each, REFERENCE) for each in listed])
-    for each in compared:
-        if each.strategy == strategy:
-            star = "\\*" if each.is_distinct else ""
-            return f"{100 * each.difference:+.1f}{star}"
+    for item in compared:
+        if item.strategy == strategy:
+            star = "\\*" if item.is_distinct else ""
+            return f"{100 * item.difference:+.1f}{star}"
     return "–"
 
 
@@ -477,12 +477,12 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("join", "show", "write"))
     parser.add_argument("names", nargs="*", help="the file and the folders, or sections")
-    given = parser.parse_args()
-    if given.what == "join":
-        out, *folders = map(Path, given.names)
+    args = parser.parse_args()
+    if args.what == "join":
+        out, *folders = map(Path, args.names)
         join(out, folders)
-    elif given.what == "show":
-        show(given.names)
+    elif args.what == "show":
+        show(args.names)
     else:
         write_page()
 

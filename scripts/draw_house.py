@@ -173,8 +173,8 @@ def describe(arrows: Arrows) -> str:
 
 def described_in(picture: Path) -> str:
     """The arrows that stand in a picture."""
-    found = re.search("<desc>(.*?)</desc>", picture.read_text(encoding="utf-8"))
-    return html.unescape(found.group(1)) if found else ""
+    match = re.search("<desc>(.*?)</desc>", picture.read_text(encoding="utf-8"))
+    return html.unescape(match.group(1)) if match else ""
 
 
 def main() -> int:

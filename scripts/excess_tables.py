@@ -85,8 +85,8 @@ def read_table(page: Page, runs: Path, table: str, seeds: int) -> Cells | None:
         for strategy in page.strategies:
             by_cycle = study.excess(strategy)
             for cycle, budget in enumerate(part.budgets, 1):
-                found = by_cycle.get(cycle, {})
-                kept = {seed: value for seed, value in found.items() if seed in wanted}
+                result = by_cycle.get(cycle, {})
+                kept = {seed: value for seed, value in result.items() if seed in wanted}
                 if set(kept) != wanted:
                     return None
                 cells[table, budget, strategy] = kept
@@ -98,11 +98,11 @@ def read_cells(page: Page, runs: Path, seeds: int) -> Cells:
     cells: Cells = {}
     left_out = []
     for table in TABLES:
-        found = read_table(page, runs, table, seeds)
-        if found is None:
+        result = read_table(page, runs, table, seeds)
+        if result is None:
             left_out.append(table)
         else:
-            cells.update(found)
+            cells.update(result)
     if left_out:
         print(
             f"Left out, since not all of {seeds} seeds are there: {', '.join(left_out)}\n"
@@ -126,7 +126,7 @@ def read_sent(runs: Path, strategies: Sequence[str]) -> dict[tuple[str, str], fl
         for strategy in strategies:
             ends = []
             for cell in study.of(strategy):
-                of_first = [each for each in cell.records if each["cycle"] == 1]
+                of_first = [record for record in cell.records if record["cycle"] == 1]
                 if of_first:
                     ends.append(of_first[-1]["bytes_up"])
             sent[table, strategy] = fmean(ends) / 1e3
@@ -175,8 +175,8 @@ def count_outcomes(p: Sequence[float], middles: Sequence[float]) -> str:
 def count_row(pairs: Sequence[Sequence[float]]) -> tuple[str, ...]:
     """Outcomes of some cells by each test, not corrected and after Holm over them, and in how many the
     median difference is below 0."""
-    medians = [median(each) for each in pairs]
-    means = [fmean(each) for each in pairs]
+    medians = [median(pair) for pair in pairs]
+    means = [fmean(item) for item in pairs]
     ranks = [wilcoxon_exact(each) for each in pairs]
     t = [paired_t(each) for each in pairs]
     return (
@@ -245,10 +245,10 @@ def describe_bar(outcomes: str) -> str:
     """
     wins, ties, losses = map(int, outcomes.split("/"))
     n = wins + ties + losses
-    said = "missed"
+    output = "missed"
     if losses == 0 and wins >= BAR * n:
-        said = "reached"
-    return f"{wins} of {n} are won ({100 * wins / n:.0f} %) and {losses} lost: **{said}**"
+        output = "reached"
+    return f"{wins} of {n} are won ({100 * wins / n:.0f} %) and {losses} lost: **{output}**"
 
 
 def print_bytes(sent: Mapping[tuple[str, str], float], strategies: Sequence[str]) -> None:
@@ -267,10 +267,10 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("--seeds", type=int, default=12)
     parser.add_argument("--ten", action="store_true", help="ten budgets, without FALE")
-    given = parser.parse_args()
-    page = TEN if given.ten else FOUR
-    cells = read_cells(page, given.runs, given.seeds)
-    if given.ten:
+    args = parser.parse_args()
+    page = TEN if args.ten else FOUR
+    cells = read_cells(page, args.runs, args.seeds)
+    if args.ten:
         print_by_table(page, cells)
         print()
         print_wide_medians(page, cells)
@@ -278,9 +278,9 @@ def main() -> None:
         print_medians(page, cells)
     print()
     print_tests(page, cells)
-    if not given.ten:
+    if not args.ten:
         print()
-        print_bytes(read_sent(given.runs, page.strategies), page.strategies)
+        print_bytes(read_sent(args.runs, page.strategies), page.strategies)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ LONGEST = 60  # characters: some packages put the whole text of their license th
 
 def main() -> None:
     """Print a line for each package, by name."""
-    found = {each.metadata["Name"].lower(): each for each in distributions()}
-    for name, package in sorted(found.items()):
+    result = {item.metadata["Name"].lower(): item for item in distributions()}
+    for name, package in sorted(result.items()):
         sys.stdout.write(f"{name:32} {package.version:16} {license(package)}\n")
 
 
@@ -28,18 +28,18 @@ def _field(about: PackageMetadata, name: str) -> str:
 
 def license(package: Distribution) -> str:
     """The expression of newer packages, else the classifiers, else the field of older ones."""
-    about = package.metadata
+    details = package.metadata
     classified = [
         text.rpartition(" :: ")[2]
-        for text in about.get_all("Classifier") or []
+        for text in details.get_all("Classifier") or []
         if text.startswith("License ::") and text != "License :: OSI Approved"
     ]
-    said = (
-        _field(about, "License-Expression")
+    output = (
+        _field(details, "License-Expression")
         or ", ".join(classified)
-        or _field(about, "License")
+        or _field(details, "License")
     )
-    first = (said or UNKNOWN).strip().partition("\n")[0]
+    first = (output or UNKNOWN).strip().partition("\n")[0]
     return first if len(first) <= LONGEST else f"{first[:LONGEST]}..."
 
 

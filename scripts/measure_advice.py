@@ -82,20 +82,20 @@ def measure_task(
     here = set(rows["strategy"])  # what was not run here can be no advice to judge
     known = others.scores[others.scores["strategy"].isin(here)]
     advice = advise(AdviceTable(known, others.worlds), facts, start, RULES)
-    found = {RULES.reference: 0.0}
+    outcome = {RULES.reference: 0.0}
     curves = table.curves[task]
     first = start * facts.classes
     for strategy in curves:
         gain = gains(task, curves, strategy, RULES.reference, first, AHEAD * first)
         if gain is not None:
-            found[strategy] = gain.gain
-    best = max(found, key=lambda strategy: found[strategy])
-    taken = found[advice.strategy]
+            outcome[strategy] = gain.gain
+    best = max(outcome, key=lambda strategy: outcome[strategy])
+    taken = outcome[advice.strategy]
     return (
         advice.strategy,
         best,
-        100 * (found[best] - taken),
-        100 * (found[best] - found[RULES.usual]),
+        100 * (outcome[best] - taken),
+        100 * (outcome[best] - outcome[RULES.usual]),
     )
 
 
@@ -136,9 +136,9 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("tables", "regret"))
     parser.add_argument("runs", nargs="*", type=Path)
-    given = parser.parse_args()
-    if given.what == "tables":
-        write_tables(given.runs)
+    args = parser.parse_args()
+    if args.what == "tables":
+        write_tables(args.runs)
     else:
         print("\n".join(regret_lines()))
 

@@ -120,11 +120,11 @@ def main() -> int:
     parser.add_argument("--check", nargs="*", help="strategies to measure and compare")
     parser.add_argument("--only", nargs="*", help="strategies to measure; the others stay")
     asked = parser.parse_args()
-    found = find_strategies()
+    strategies = find_strategies()
     if asked.check is not None:
         written = read_table()
         other = [
-            name for name in asked.check if measure(name, found[name]) != written[name]
+            name for name in asked.check if measure(name, strategies[name]) != written[name]
         ]
         for name in other:
             print(f"{TABLE}: {name} costs something else: python scripts/measure_costs.py")
@@ -135,7 +135,7 @@ def main() -> int:
     with TABLE.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         table.writeheader()
-        for name, cls in found.items():
+        for name, cls in strategies.items():
             table.writerow(kept.get(name) or measure(name, cls))
             file.flush()
     return 0

@@ -249,12 +249,12 @@ def measure_audits(runs: list[dict[str, Any]]) -> None:
     print("| data | runs | audits | interval holds, % | width | mean error | by runs |")
     print("|---|---|---|---|---|---|---|")
     for data in DATA:
-        found = Audits()
+        audits = Audits()
         for run in runs:
             if run["about"][0] == data:
-                found.add(run)
-        if found.off:
-            print(f"| {data} | {found.row()} |")
+                audits.add(run)
+        if audits.off:
+            print(f"| {data} | {audits.row()} |")
 
 
 def measure_costs(runs: list[dict[str, Any]]) -> None:
@@ -282,18 +282,18 @@ def main() -> None:
     parser.add_argument("what", choices=("run", "measure", "again", "audits"))
     parser.add_argument("file", type=Path)
     parser.add_argument("more", type=Path, nargs="*", help="for audits: further files")
-    given = parser.parse_args()
-    if given.what == "run":
-        run_all(given.file)
-    elif given.what == "again":
-        run_all(given.file, AGAIN, datas=DATA[:1], audits=AUDITS[:1])
-    elif given.what == "audits":
+    args = parser.parse_args()
+    if args.what == "run":
+        run_all(args.file)
+    elif args.what == "again":
+        run_all(args.file, AGAIN, datas=DATA[:1], audits=AUDITS[:1])
+    elif args.what == "audits":
         runs = []
-        for file in (given.file, *given.more):
+        for file in (args.file, *args.more):
             runs += read_runs(file)
         measure_audits(runs)
     else:
-        measure(given.file)
+        measure(args.file)
 
 
 if __name__ == "__main__":

@@ -205,10 +205,10 @@ def find_named(faults: Sequence[Fault], only: Sequence[str]) -> list[Fault]:
             exact.append(fault)
         if any(word in str(fault) for word in only):
             partial.append(fault)
-    found = exact or partial
-    if not found:
+    named = exact or partial
+    if not named:
         raise Wrong(f"no fault has {' or '.join(map(repr, only))} in its name")
-    return found
+    return named
 
 
 def commit(root: Path) -> str:

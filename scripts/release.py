@@ -157,23 +157,23 @@ def check_descriptions(sdist: Path, wheel: Path) -> None:
 def try_wheel(wheel: Path, here: bool) -> Iterator[str]:
     """Install it into an empty environment, and use it where no source tree is."""
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        environment = place / "environment"
+        path = Path(folder)
+        environment = path / "environment"
         venv.create(environment, with_pip=True, system_site_packages=False)
         python = environment / "bin" / "python"
         install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         if here:
-            call([*install, "--no-deps", str(wheel)], folder=place)
+            call([*install, "--no-deps", str(wheel)], folder=path)
             share_packages(environment)
         else:
-            call([*install, "-c", str(CONSTRAINTS), str(wheel)], folder=place)
+            call([*install, "-c", str(CONSTRAINTS), str(wheel)], folder=path)
         yield "installed into an empty environment"
         if not here:
             (packages,) = environment.glob("lib/python*/site-packages")
             own, needed = measure_install(packages)
             yield f"Fallow has {own:.0f} MB there, what it needs beside PyTorch {needed:.0f} MB"
         fallow = str(environment / "bin" / "fallow")
-        work = place / "work"
+        work = path / "work"
         work.mkdir()
         call([fallow, "new", "begin"], folder=work)
         begin = work / "begin"
@@ -190,13 +190,13 @@ def measure_install(packages: Path) -> tuple[float, float]:
 
     packages: a folder ``site-packages``.
     """
-    found: dict[str, metadata.Distribution] = {}
-    for each in metadata.distributions(path=[str(packages)]):
-        found[canonicalize_name(each.metadata["Name"])] = each
-    of_torch = collect_needs("torch", found)
-    needed = collect_needs("fallow", found) - of_torch - {"fallow"}
-    megabytes = [count_megabytes(found[name]) for name in sorted(needed)]
-    return count_megabytes(found["fallow"]), sum(megabytes)
+    install: dict[str, metadata.Distribution] = {}
+    for item in metadata.distributions(path=[str(packages)]):
+        install[canonicalize_name(item.metadata["Name"])] = item
+    of_torch = collect_needs("torch", install)
+    needed = collect_needs("fallow", install) - of_torch - {"fallow"}
+    megabytes = [count_megabytes(install[name]) for name in sorted(needed)]
+    return count_megabytes(install["fallow"]), sum(megabytes)
 
 
 def collect_needs(name: str, found: Mapping[str, metadata.Distribution]) -> set[str]:

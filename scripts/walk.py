@@ -139,10 +139,10 @@ class Walk:
         what = "site"
         if name == LEADER:
             what = "coordinate"
-        found: dict[str, Any] = json.loads(
+        result: dict[str, Any] = json.loads(
             self.run(what, "status", self.study(name), "--json")
         )
-        return found
+        return result
 
     def n_open(self, site: str) -> int:
         return int(self.status(site)["labels"]["open"])
@@ -152,11 +152,11 @@ class Walk:
         file = self.folder / f"{site}-labels.csv"
         self.run("site", "export", self.study(site), str(file), "--labels")
         with file.open(newline="") as lines:
-            found: dict[str, str] = {}
+            result: dict[str, str] = {}
             for line in csv.DictReader(lines):
-                demand(line["id"] not in found, f"{line['id']} has two labels at {site}")
-                found[line["id"]] = line["label"]
-        return found
+                demand(line["id"] not in result, f"{line['id']} has two labels at {site}")
+                result[line["id"]] = line["label"]
+        return result
 
 
 def prepare(folder: Path, link: str) -> Walk:
@@ -209,9 +209,9 @@ def click(walk: Walk, page: Any, site: str, many: int) -> None:
         button = page.locator("button[name=value]", has_text=re.compile(rf"{outcome}$"))
         with page.expect_navigation():
             button.click()
-        given = walk.clicked.setdefault(site, {})
-        demand(person not in given, f"{site} was asked for {person} twice")
-        given[person] = outcome
+        value = walk.clicked.setdefault(site, {})
+        demand(person not in value, f"{site} was asked for {person} twice")
+        value[person] = outcome
 
 
 @contextmanager
@@ -260,8 +260,8 @@ def demand(is_so: bool, otherwise: object) -> None:
 
 def check(walk: Walk) -> None:
     """Every click is a label, and the models have them."""
-    about = walk.status(LEADER)
-    demand(about["state"] == "finished", about)
+    details = walk.status(LEADER)
+    demand(details["state"] == "finished", details)
     for site in SITES:
         clicked = walk.clicked[site]
         demand(

@@ -22,7 +22,9 @@ def check_command(words: list[str]) -> None:
         name = rest.pop(0)
         assert name in command.commands, f"fallow has no command {name!r}"
         command = command.commands[name]
-    options = {name for each in command.params for name in each.opts + each.secondary_opts}
+    options = {
+        name for param in command.params for name in param.opts + param.secondary_opts
+    }
     for word in rest:
         if re.match(r"--?[a-z]", word):
             assert word.partition("=")[0] in options | {"--help", "-h"}, f"no option {word}"

@@ -54,10 +54,10 @@ def pytest_collect_file(
     file_path: Path,
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Docstring examples are looked for where there is a prompt; few tests have one."""
-    found = yield
+    result = yield
     if ">>> " in file_path.read_text(encoding="utf-8"):
-        return found
-    return [collector for collector in found if type(collector) is pytest.Module]
+        return result
+    return [collector for collector in result if type(collector) is pytest.Module]
 
 
 @pytest.fixture(autouse=True)

@@ -60,16 +60,16 @@ def install(
     version: str = "1.0",
 ) -> None:
     """A distribution with ``files``, which Python finds until the test ends."""
-    about = f"{name.replace('-', '_')}-{version}.dist-info"
+    details = f"{name.replace('-', '_')}-{version}.dist-info"
     noted = {
-        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{about}/INSTALLER": "pip\n",
+        f"{details}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{details}/INSTALLER": "pip\n",
     }
     for path, text in {**files, **noted}.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
-    listed = "".join(f"{path},,\n" for path in (*files, *noted, f"{about}/RECORD"))
-    (folder / about / "RECORD").write_text(listed, encoding="utf-8")
+    listed = "".join(f"{path},,\n" for path in (*files, *noted, f"{details}/RECORD"))
+    (folder / details / "RECORD").write_text(listed, encoding="utf-8")
     patch.syspath_prepend(str(folder))
     for module in [m for m in sys.modules if f"{m.partition('.')[0]}" in tops(files)]:
         patch.delitem(sys.modules, module)

@@ -71,12 +71,12 @@ def test_outputs_that_differ_are_noticed() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_race_says_what_it_is_against_and_what_it_compares(name: str) -> None:
-    found = entry(name)
-    assert found.name == name
+    values = entry(name)
+    assert values.name == name
     # ours does more than what it is beside there, and may take up to twice as long
     does_more = name in ("own-table", "closed-form-totals", "closed-form-left-out")
-    assert found.bar >= 1 or does_more
-    assert found.reference and found.compared
+    assert values.bar >= 1 or does_more
+    assert values.reference and values.compared
 
 
 def test_the_sides_run_in_turn() -> None:
@@ -161,14 +161,14 @@ def test_the_calibration_error_is_zero_where_confidence_is_the_accuracy() -> Non
 
 
 def test_each_half_of_the_classes_has_rows_of_its_own_numbered_from_0() -> None:
-    found = fl.load("digits")
-    known = half_of(found, range(5), seed=0)
-    new = half_of(found, range(5, 10), seed=0)
+    result = fl.load("digits")
+    known = half_of(result, range(5), seed=0)
+    new = half_of(result, range(5, 10), seed=0)
     assert new.classes == tuple("56789")
     assert set(new.y.tolist()) == {0, 1, 2, 3, 4}
-    assert len(known.x) + len(new.x) == len(found.x)
-    at = int((found.y == 7).nonzero()[0])
-    same = (new.x == found.x[at]).flatten(1).all(1).nonzero().squeeze(1)
+    assert len(known.x) + len(new.x) == len(result.x)
+    at = int((result.y == 7).nonzero()[0])
+    same = (new.x == result.x[at]).flatten(1).all(1).nonzero().squeeze(1)
     assert new.y[same].tolist() == [2]
 
 

@@ -42,22 +42,22 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def test_the_image_is_slim_and_its_process_is_not_root() -> None:
-    found = instructions()
-    last = max(i for i, (name, _) in enumerate(found) if name == "FROM")
-    users = [rest for name, rest in found[last:] if name == "USER"]
+    outcome = instructions()
+    last = max(i for i, (name, _) in enumerate(outcome) if name == "FROM")
+    users = [rest for name, rest in outcome[last:] if name == "USER"]
     assert users == ["10001:10001"]
-    assert not [rest for name, rest in found if name == "ADD"]
-    copied = [rest for name, rest in found[last:] if name == "COPY"]
+    assert not [rest for name, rest in outcome if name == "ADD"]
+    copied = [rest for name, rest in outcome[last:] if name == "COPY"]
     assert copied == ["--from=build /opt/fallow /opt/fallow"]  # no source, no data
 
 
 def test_no_image_is_used_but_by_its_digest() -> None:
     """A base image without a default has to be given, and one without a digest is refused."""
-    found = instructions()
-    bases = [rest.split()[0] for name, rest in found if name == "FROM"]
+    result = instructions()
+    bases = [rest.split()[0] for name, rest in result if name == "FROM"]
     assert bases == ["${PYTHON_IMAGE}", "${PYTHON_IMAGE}"]
-    assert ("ARG", "PYTHON_IMAGE") in found[:1]  # before the first FROM, without a default
-    check = next(rest for name, rest in found if name == "RUN")
+    assert ("ARG", "PYTHON_IMAGE") in result[:1]  # before the first FROM, without a default
+    check = next(rest for name, rest in result if name == "RUN")
     for base, status in (("python:3.12-slim", 1), ("python:3.12-slim@sha256:0123", 0)):
         done = subprocess.run(
             ["sh", "-c", check],
@@ -110,35 +110,35 @@ def test_the_image_asks_after_itself_by_a_command_that_there_is() -> None:
 
 @pytest.fixture(scope="module")
 def services() -> dict[str, Any]:
-    found = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-    services: dict[str, Any] = found["services"]
+    result = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    services: dict[str, Any] = result["services"]
     return services
 
 
 def test_each_party_has_its_own_folder_and_no_rights(services: Mapping[str, Any]) -> None:
     parties = {name: about for name, about in services.items() if name != "prepare"}
     assert set(parties) == {"coordinator", "north", "north-page", "south", "south-page"}
-    for name, about in parties.items():
-        assert about["volumes"] == [f"{name.removesuffix('-page')}:/party"]
-        check_command(about["command"])
-    for name, about in services.items():
-        assert about["read_only"] is True
-        assert about["cap_drop"] == ["ALL"]
-        assert about["security_opt"] == ["no-new-privileges:true"]
-        assert name.endswith("-page") or "ports" not in about
-        assert not about.get("privileged")
+    for name, details in parties.items():
+        assert details["volumes"] == [f"{name.removesuffix('-page')}:/party"]
+        check_command(details["command"])
+    for name, details in services.items():
+        assert details["read_only"] is True
+        assert details["cap_drop"] == ["ALL"]
+        assert details["security_opt"] == ["no-new-privileges:true"]
+        assert name.endswith("-page") or "ports" not in details
+        assert not details.get("privileged")
 
 
 @pytest.mark.parametrize("site", ["north", "south"])
 def test_a_labeling_page_is_published_on_this_machine_alone(
     services: Mapping[str, Any], site: str
 ) -> None:
-    about = services[f"{site}-page"]
-    command = about["command"]
+    details = services[f"{site}-page"]
+    command = details["command"]
     port = command[command.index("--port") + 1]
-    assert about["ports"] == [f"127.0.0.1:{port}:{port}"]
-    assert about["networks"] == [f"{site}-page"]
-    sharing = [name for name, each in services.items() if f"{site}-page" in str(each)]
+    assert details["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert details["networks"] == [f"{site}-page"]
+    sharing = [name for name, item in services.items() if f"{site}-page" in str(item)]
     assert sharing == [f"{site}-page"]  # no other container reaches it
 
 
@@ -193,10 +193,10 @@ def test_the_preparation_says_where_fallow_is_to_be_found(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_a_unit_runs_a_command_as_nobody_in_particular(unit: Path) -> None:
-    found = ConfigParser(strict=False, interpolation=None)
-    found.optionxform = str  # type: ignore[assignment, method-assign]  # its names have capitals
-    found.read_string(unit.read_text())
-    service = found["Service"]
+    config_parser = ConfigParser(strict=False, interpolation=None)
+    config_parser.optionxform = str  # type: ignore[assignment, method-assign]  # its names have capitals
+    config_parser.read_string(unit.read_text())
+    service = config_parser["Service"]
     program, *words = shlex.split(service["ExecStart"])
     if unit.stem.startswith("fallow-nvflare"):
         assert program == f"{SERVED}/nvflare/bin/python"  # an environment of its own
@@ -255,10 +255,10 @@ EXPRESSION = re.compile(r"\{\{-?\s*(.*?)\s*-?\}\}")
 
 
 def lookup(path: str, values: Mapping[str, Any]) -> Any:
-    found: Any = values
+    outcome: Any = values
     for step in path.strip(".").split("."):
-        found = found[step]
-    return found
+        outcome = outcome[step]
+    return outcome
 
 
 def evaluate(expression: str, values: Mapping[str, Any]) -> Any:
@@ -268,25 +268,25 @@ def evaluate(expression: str, values: Mapping[str, Any]) -> Any:
     words = shlex.split(first, posix=False)
     match words:
         case ["eq", left, right]:
-            found = evaluate(left, values) == evaluate(right, values)
+            result = evaluate(left, values) == evaluate(right, values)
         case ["not", name]:
-            found = not evaluate(name, values)
+            result = not evaluate(name, values)
         case [text] if text.startswith('"'):
-            found = json.loads(text)
+            result = json.loads(text)
         case [path]:
-            found = lookup(path, values)
+            result = lookup(path, values)
         case _:
             raise AssertionError(f"the test does not know {expression!r}")
     for name in filters:
         if name == "toJson":
-            found = json.dumps(found)
+            result = json.dumps(result)
         elif name.startswith("default "):
-            found = found or evaluate(name.removeprefix("default "), values)
+            result = result or evaluate(name.removeprefix("default "), values)
         elif name.startswith("required "):
-            assert found, evaluate(name.removeprefix("required "), values)
+            assert result, evaluate(name.removeprefix("required "), values)
         else:
             raise AssertionError(f"the test does not know the filter {name!r}")
-    return found
+    return result
 
 
 def render(template: Path, values: Mapping[str, Any]) -> str:
@@ -323,29 +323,29 @@ def objects(
     values["volume"]["existingClaim"] = claim
     values["image"]["digest"] = digest
     values["network"]["coordinator"] = coordinator
-    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    details = yaml.safe_load((CHART / "Chart.yaml").read_text())
     known = {
         "Values": values,
         "Release": {"Name": "basel"},
-        "Chart": {"AppVersion": about["appVersion"]},
+        "Chart": {"AppVersion": details["appVersion"]},
     }
     for template in TEMPLATES:
-        found = yaml.safe_load(render(template, known))
-        if found is not None:
-            yield found
+        result = yaml.safe_load(render(template, known))
+        if result is not None:
+            yield result
 
 
 def image_of(found: Iterable[dict[str, Any]]) -> str:
     (image,) = [
-        each["spec"]["template"]["spec"]["containers"][0]["image"]
-        for each in found
-        if each["kind"] == "StatefulSet"
+        item["spec"]["template"]["spec"]["containers"][0]["image"]
+        for item in found
+        if item["kind"] == "StatefulSet"
     ]
     return str(image)
 
 
 def test_a_site_calls_its_coordinator_and_a_coordinator_calls_nobody() -> None:
-    site = {each["kind"]: each for each in objects("site")}["NetworkPolicy"]["spec"]
+    site = {item["kind"]: item for item in objects("site")}["NetworkPolicy"]["spec"]
     assert site["policyTypes"] == ["Ingress", "Egress"]
     assert site["ingress"] == []
     assert site["egress"][0] == {
@@ -354,8 +354,8 @@ def test_a_site_calls_its_coordinator_and_a_coordinator_calls_nobody() -> None:
     }
     assert [port["port"] for port in site["egress"][1]["ports"]] == [53, 53]
     assert len(site["egress"]) == 2
-    found = {each["kind"]: each for each in objects("coordinator", coordinator="")}
-    spec = found["NetworkPolicy"]["spec"]
+    result = {each["kind"]: each for each in objects("coordinator", coordinator="")}
+    spec = result["NetworkPolicy"]["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     assert spec["ingress"] == [{"ports": [{"protocol": "TCP", "port": 9092}]}]
     assert spec["egress"] == []
@@ -365,8 +365,8 @@ def test_a_site_calls_its_coordinator_and_a_coordinator_calls_nobody() -> None:
 
 @pytest.mark.parametrize("role", ["site", "coordinator"])
 def test_a_release_is_one_process_without_rights(role: str) -> None:
-    found = {each["kind"]: each for each in objects(role)}
-    spec = found["StatefulSet"]["spec"]
+    values = {item["kind"]: item for item in objects(role)}
+    spec = values["StatefulSet"]["spec"]
     assert spec["replicas"] == 1
     pod = spec["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"] is True
@@ -377,11 +377,11 @@ def test_a_release_is_one_process_without_rights(role: str) -> None:
     check_command(container["args"])
     assert ("coordinate" in container["args"]) == (role == "coordinator")
     check_command(container["readinessProbe"]["exec"]["command"][1:])
-    assert ("Service" in found) == (role == "coordinator")
+    assert ("Service" in values) == (role == "coordinator")
 
 
 def test_labels_and_keys_outlive_a_release_and_a_claim_may_be_there_already() -> None:
-    (claim,) = [each for each in objects("site") if each["kind"] == "PersistentVolumeClaim"]
+    (claim,) = [item for item in objects("site") if item["kind"] == "PersistentVolumeClaim"]
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     kinds = {each["kind"]: each for each in objects("site", claim="rows")}
     assert "PersistentVolumeClaim" not in kinds
@@ -390,6 +390,6 @@ def test_labels_and_keys_outlive_a_release_and_a_claim_may_be_there_already() ->
 
 
 def test_the_chart_is_of_this_version() -> None:
-    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    details = yaml.safe_load((CHART / "Chart.yaml").read_text())
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert about["appVersion"] == citation["version"]
+    assert details["appVersion"] == citation["version"]

@@ -64,8 +64,8 @@ def blocks(path: Path) -> Iterator[Block]:
 def blocks_of(language: str) -> list[Block]:
     """The blocks of a language in every document."""
     documents = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
-    found = [block for path in documents if path.exists() for block in blocks(path)]
-    return [block for block in found if block.language == language]
+    result = [block for path in documents if path.exists() for block in blocks(path)]
+    return [block for block in result if block.language == language]
 
 
 def run(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,9 +44,9 @@ def folder(
     """The same as PNG files in a folder of each class."""
     folder = tmp_path_factory.mktemp("images") / "digits"
     for row, (pixels, label) in enumerate(zip(images, labels, strict=True)):
-        place = folder / str(label)
-        place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(place / f"{row:03}.png")
+        path = folder / str(label)
+        path.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path / f"{row:03}.png")
     return folder
 
 

@@ -28,8 +28,8 @@ def test_it_waits_for_all_parts_of_the_data(
     with pytest.raises(SystemExit) as ended:
         main(["ahfal", "--data", str(tmp_path), "--device", "cpu", "--out", str(out)])
     assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert f"study ahfal needs all of cifar10; not there yet: {last}; bring all" in said
+    output = capsys.readouterr().err
+    assert f"study ahfal needs all of cifar10; not there yet: {last}; bring all" in output
     assert not out.exists()
 
 

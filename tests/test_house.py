@@ -131,11 +131,11 @@ def unsafe_names(tree: ast.Module) -> list[str]:
     """Uses of global random state and of formats that run code when they are read."""
     known, nodes = aliases(tree), list(ast.walk(tree))
     used = [full_name(node, known) for node in nodes if isinstance(node, ast.Attribute)]
-    found = {sentence for name in [*known.values(), *used] if (sentence := reason(name))}
+    outcome = {sentence for name in [*known.values(), *used] if (sentence := reason(name))}
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     draws = [call for call in calls if draws_globally(call, known)]
-    found |= {f"line {c.lineno}: {ast.unparse(c.func)} without generator=" for c in draws}
-    return sorted(found)
+    outcome |= {f"line {c.lineno}: {ast.unparse(c.func)} without generator=" for c in draws}
+    return sorted(outcome)
 
 
 def prints(tree: ast.Module) -> list[str]:

@@ -32,13 +32,13 @@ def anchor(heading: str) -> str:
 
 def anchors(page: str) -> set[str]:
     """The headings of a page; of two of one name the second one has a ``-1``."""
-    found: dict[str, int] = {}
+    outcome: dict[str, int] = {}
     for heading in re.findall(r"^#+ (.*)$", FENCED.sub("", page), re.MULTILINE):
         name = anchor(heading)
-        found[name] = found.get(name, -1) + 1
+        outcome[name] = outcome.get(name, -1) + 1
     return {
         name if number == 0 else f"{name}-{number}"
-        for name, many in found.items()
+        for name, many in outcome.items()
         for number in range(many + 1)
     }
 

@@ -71,9 +71,9 @@ def test_a_fault_that_a_test_notices_is_caught_and_the_tree_stays_as_it_was(
     tmp_path: Path,
 ) -> None:
     root = tree(tmp_path, NOTICED)
-    code, said, wrong = mutants(root, "--json", str(tmp_path / "out.json"))
+    code, output, wrong = mutants(root, "--json", str(tmp_path / "out.json"))
     assert (code, wrong) == (0, "")
-    assert "1 of 1 faults caught" in said
+    assert "1 of 1 faults caught" in output
     assert (root / FILE).read_text() == CODE
     told = json.loads((tmp_path / "out.json").read_text())
     assert (told["planted"], told["caught"]) == (1, 1)
@@ -81,10 +81,10 @@ def test_a_fault_that_a_test_notices_is_caught_and_the_tree_stays_as_it_was(
 
 
 def test_a_fault_that_no_test_notices_fails_and_is_named(tmp_path: Path) -> None:
-    code, said, _ = mutants(tree(tmp_path, NOTICED, OVERLOOKED))
+    code, output, _ = mutants(tree(tmp_path, NOTICED, OVERLOOKED))
     assert code == 1
-    assert "survived: toy: another name (src/toy_of_mutants/numbers.py)" in said
-    assert "1 of 2 faults caught" in said
+    assert "survived: toy: another name (src/toy_of_mutants/numbers.py)" in output
+    assert "1 of 2 faults caught" in output
 
 
 def test_tests_that_fail_without_a_fault_show_nothing(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_a_test_that_is_skipped_catches_nothing(tmp_path: Path) -> None:
 def test_a_fault_of_the_same_length_is_not_hidden_by_bytecode(tmp_path: Path) -> None:
     """Python takes a file of the same size and second for unchanged."""
     more = [{**NOTICED, "name": f"times {n}", "new": f"{n} * x"} for n in (3, 4, 5)]
-    code, said, _ = mutants(tree(tmp_path, *more), "--jobs", "1")
-    assert code == 0, said
+    code, output, _ = mutants(tree(tmp_path, *more), "--jobs", "1")
+    assert code == 0, output
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_a_fault_of_the_same_length_is_not_hidden_by_bytecode(tmp_path: Path) ->
 def test_a_wrong_fault_is_named_with_what_is_wrong(
     tmp_path: Path, changed: dict[str, object], why: str
 ) -> None:
-    code, said, wrong = mutants(tree(tmp_path, {**NOTICED, **changed}))
-    assert (code, said) == (2, "")
+    code, output, wrong = mutants(tree(tmp_path, {**NOTICED, **changed}))
+    assert (code, output) == (2, "")
     assert len(wrong.strip().splitlines()) == 1
     assert all(part in wrong for part in why.split("|"))
 
@@ -162,5 +162,5 @@ def test_faults_are_chosen_by_a_part_of_their_name(tmp_path: Path) -> None:
 
 
 def test_every_fault_of_this_repository_can_be_planted() -> None:
-    code, said, wrong = mutants(SCRIPT.parents[1], "--check")
-    assert (code, wrong) == (0, ""), said
+    code, output, wrong = mutants(SCRIPT.parents[1], "--check")
+    assert (code, wrong) == (0, ""), output

@@ -52,17 +52,17 @@ def fold_name(text: str) -> str:
 
 def known_names() -> set[str]:
     """Every method, class of a public code and paper, by every word for it."""
-    found = set()
+    outcome = set()
     for package in (strategies, training, personal):
         for name, cls in names(package).items():
             contract = cls.contract
-            found |= {name, spell_class(cls), contract.short, *contract.aliases}
+            outcome |= {name, spell_class(cls), contract.short, *contract.aliases}
     for paper in PAPERS:
-        found |= {code.name for code in paper.codes}
-        found |= {code.word.partition(":")[0].rpartition(".")[2] for code in paper.codes}
-    found |= {name.partition("/")[0] for name in RECIPES}
-    found |= {path.name for path in (SOURCE / "papers").iterdir() if path.is_dir()}
-    kept = {fold_name(name) for name in found} - {
+        outcome |= {code.name for code in paper.codes}
+        outcome |= {code.word.partition(":")[0].rpartition(".")[2] for code in paper.codes}
+    outcome |= {name.partition("/")[0] for name in RECIPES}
+    outcome |= {path.name for path in (SOURCE / "papers").iterdir() if path.is_dir()}
+    kept = {fold_name(name) for name in outcome} - {
         fold_name(name) for name in (*PLAIN, *WORDS)
     }
     return kept - {"", "pycache", "personalal", "strategies"}
@@ -110,13 +110,13 @@ def said(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def told(code: str) -> list[str]:
     """One sentence for each name of a method or paper in a file's code."""
-    found = {
+    result = {
         f"line {line}: {word}"
         for line, text in said(ast.parse(code))
         for word in words_of(text)
         if word in NAMES
     }
-    return sorted(found)
+    return sorted(result)
 
 
 def test_names_of_methods_and_papers_are_known() -> None:
@@ -126,12 +126,12 @@ def test_names_of_methods_and_papers_are_known() -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_shared_room_knows_no_method_and_no_paper_by_name(room: str) -> None:
-    found = [
+    result = [
         f"{path.relative_to(SOURCE)}, {what}"
         for path in sorted((SOURCE / room).rglob("*.py"))
         for what in told(path.read_text(encoding="utf-8"))
     ]
-    assert not found, "\n".join(["", *found])
+    assert not result, "\n".join(["", *result])
 
 
 @pytest.mark.parametrize(

@@ -137,26 +137,26 @@ KINDS = (
 @cache
 def names_in(path: Path) -> frozenset[str]:
     """The names that a file defines, imports, uses or exports."""
-    found = set()
+    result = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Name(id=name) | ast.alias(name=name) | ast.ClassDef(name=name):
-                found.add(name)
+                result.add(name)
             case ast.FunctionDef(name=name):
-                found.add(name)
-    return frozenset(found)
+                result.add(name)
+    return frozenset(result)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_one_of_a_kind_stands_in_the_places_that_are_named_and_in_no_other(
     kind: Kind,
 ) -> None:
-    found = {
+    result = {
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")
         if names_in(path) & {kind.example, *kind.others}
     }
-    assert found == set(kind.files)
+    assert result == set(kind.files)
     for row in kind.rows:
         text = (ROOT / row).read_text(encoding="utf-8")
         assert kind.example.lower() in text.lower().replace("-", "")

@@ -173,6 +173,6 @@ def test_what_is_typed_into_the_search_is_found_without_a_server(site: Path) -> 
         tab.locator("input[name=q]").first.fill("secure aggregation")
         tab.keyboard.press("Enter")
         tab.wait_for_url("**/search.html*")
-        found = tab.locator("#search-results li a[href*='privacy.html']").first
-        found.click()
+        result = tab.locator("#search-results li a[href*='privacy.html']").first
+        result.click()
         tab.wait_for_url("**/privacy.html*")

@@ -108,14 +108,14 @@ def test_it_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
 def test_it_says_what_it_is_as_the_project_does(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
-        about = Parser().parsestr(archive.read(name).decode())
+        details = Parser().parsestr(archive.read(name).decode())
     citation = (ROOT / "CITATION.cff").read_text()
-    assert f"\nversion: {about['Version']}\n" in citation
-    assert about["License-Expression"] == "Apache-2.0"
-    assert about["Requires-Python"] == "<3.14,>=3.11"
-    extras = set(about.get_all("Provides-Extra") or [])
+    assert f"\nversion: {details['Version']}\n" in citation
+    assert details["License-Expression"] == "Apache-2.0"
+    assert details["Requires-Python"] == "<3.14,>=3.11"
+    extras = set(details.get_all("Provides-Extra") or [])
     assert {"deploy", "flower", "privacy", "tables"} <= extras
-    assert "# Fallow" in about.get_payload()
+    assert "# Fallow" in details.get_payload()
 
 
 def test_it_runs_without_the_source_tree(installed: Path, tmp_path: Path) -> None:
@@ -125,8 +125,8 @@ def test_it_runs_without_the_source_tree(installed: Path, tmp_path: Path) -> Non
     folder = tmp_path / "begin"
     small = ("--set", "rounds=1", "--set", "cycles=1", "--set", "bounds=false")
     compared = ("compare", "study.toml", "--seeds", "1", "--jobs", "1", *small)
-    said = run(installed, folder, *compared, "--out", "compared")
-    assert "Report page: compared/report.html" in said
+    output = run(installed, folder, *compared, "--out", "compared")
+    assert "Report page: compared/report.html" in output
     assert (folder / "compared" / "report.html").stat().st_size > 50_000
     run(installed, folder, "run", "study.toml", *small, "--out", "one")
     run(installed, folder, "predict", "one", "rows.csv", "--out", "predicted.csv")
@@ -144,15 +144,15 @@ def test_what_an_installation_takes_is_counted_without_pytorch(tmp_path: Path) -
         "extra-only": [],
     }
     for name, requires in needs.items():
-        about = tmp_path / f"{name.replace('-', '_')}-1.0.dist-info"
-        about.mkdir()
+        details = tmp_path / f"{name.replace('-', '_')}-1.0.dist-info"
+        details.mkdir()
         lines = [
             f"Name: {name}",
             "Version: 1.0",
             *(f"Requires-Dist: {r}" for r in requires),
         ]
-        (about / "METADATA").write_text("\n".join(lines) + "\n")
+        (details / "METADATA").write_text("\n".join(lines) + "\n")
         (tmp_path / f"{name}.py").write_bytes(b"#" * 1_000_000)
-        (about / "RECORD").write_text(f"{name}.py,,\n")
+        (details / "RECORD").write_text(f"{name}.py,,\n")
     release = runpy.run_path(str(ROOT / "scripts" / "release.py"))
     assert release["measure_install"](tmp_path) == (1.0, 2.0)  # numbers and below

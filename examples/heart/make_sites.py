@@ -81,10 +81,10 @@ def heart(file: Path) -> tuple[list[str], dict[str, Rows]]:
 
 def breast() -> tuple[list[str], dict[str, Rows]]:
     """Ten measurements of cells; four sites of equal size."""
-    found = load_breast_cancer()
-    columns = [str(name).replace(" ", "_") for name in found.feature_names[:10]]
+    breast_cancer = load_breast_cancer()
+    columns = [str(name).replace(" ", "_") for name in breast_cancer.feature_names[:10]]
     rows = []
-    for x, is_benign in zip(found.data, found.target, strict=True):
+    for x, is_benign in zip(breast_cancer.data, breast_cancer.target, strict=True):
         cells = [f"{value:.6g}" for value in x[:10]]
         rows.append([*cells, DIAGNOSES[not is_benign]])
     sites = ("east", "north", "south", "west")

@@ -164,8 +164,8 @@ def test_an_estimator_takes_an_instance() -> None:
     x = np.random.default_rng(0).normal(size=(60, 4))
     y = (x[:, 0] > 0).astype(int)
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    found = fl.FederatedClassifier(model=net, rounds=2).fit(x, y, sites=[0, 1] * 30)
-    assert found.predict_proba(x).shape == (60, 2)
+    result = fl.FederatedClassifier(model=net, rounds=2).fit(x, y, sites=[0, 1] * 30)
+    assert result.predict_proba(x).shape == (60, 2)
 
 
 def test_select_reads_a_module_whose_last_layer_has_any_name() -> None:

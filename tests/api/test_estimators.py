@@ -88,8 +88,8 @@ def test_each_site_may_have_its_own_model(iris: Any) -> None:
 
 def test_a_regressor_predicts_in_the_units_of_the_target() -> None:
     x, y = make_regression(200, 4, n_informative=2, noise=1.0, random_state=0)
-    found = fl.FederatedRegressor(**GENTLE).fit(x, 1000 + 10 * y, sites=3)
-    assert found.score(x, 1000 + 10 * y) > 0.8
+    values = fl.FederatedRegressor(**GENTLE).fit(x, 1000 + 10 * y, sites=3)
+    assert values.score(x, 1000 + 10 * y) > 0.8
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,10 @@ def test_settings_that_cannot_be_are_refused(
 
 def test_a_site_that_was_not_there_predicts_nothing(iris: Any) -> None:
     x, y, sites = iris
-    found = fl.FederatedClassifier(**{**QUICK, "rounds": 1}).fit(x, y, sites=sites)
-    assert found.predict(x[:3], site="east").tolist() == found.predict(x[:3]).tolist()
+    result = fl.FederatedClassifier(**{**QUICK, "rounds": 1}).fit(x, y, sites=sites)
+    assert result.predict(x[:3], site="east").tolist() == result.predict(x[:3]).tolist()
     with pytest.raises(ValueError, match="there is no site 'eats'; did you mean 'east'"):
-        found.predict(x, site="eats")
+        result.predict(x, site="eats")
 
 
 # -- scikit-activeml ------------------------------------------------------------------------------
@@ -158,10 +158,10 @@ def partly(iris: Any, missing: Any = np.nan) -> tuple[Any, Any]:
 @pytest.mark.parametrize("missing", [np.nan, None, -1.0], ids=str)
 def test_query_indices_are_rows_without_a_label(iris: Any, missing: Any) -> None:
     x, y = partly(iris, missing)
-    found = fl.PoolStrategy(fl.Margin(), missing).query(x, y, GaussianNB(), batch_size=7)
-    assert found.dtype == np.int64
-    assert len(set(found.tolist())) == 7
-    assert not set(found.tolist()) & set(range(0, 150, 10))
+    result = fl.PoolStrategy(fl.Margin(), missing).query(x, y, GaussianNB(), batch_size=7)
+    assert result.dtype == np.int64
+    assert len(set(result.tolist())) == 7
+    assert not set(result.tolist()) & set(range(0, 150, 10))
 
 
 def test_picks_are_those_of_a_selection(iris: Any) -> None:
@@ -176,12 +176,12 @@ def test_picks_are_those_of_a_selection(iris: Any) -> None:
 
 def test_utilities_are_what_rows_were_ranked_by(iris: Any) -> None:
     x, y = partly(iris)
-    found, worth = fl.PoolStrategy("margin").query(
+    result, worth = fl.PoolStrategy("margin").query(
         x, y, GaussianNB(), batch_size=3, return_utilities=True
     )
     assert worth.shape == (3, 150)
     assert np.isnan(worth[0, 0])
-    assert worth[0, found[0]] >= worth[0, found[1]]
+    assert worth[0, result[0]] >= worth[0, result[1]]
 
 
 def test_candidates_limit_the_choice(iris: Any) -> None:

@@ -90,8 +90,8 @@ def test_selections_of_the_example() -> None:
     site = 'fl.Site(z, labeled=(z0, y0), outputs={"local": p, "global": q})'
     for line in SELECT.strip().splitlines():
         exec(line.replace("fl.Site(...)", site), names)
-        found = names["picks"]
-        for picks in found.values() if isinstance(found, dict) else [found]:
+        result = names["picks"]
+        for picks in result.values() if isinstance(result, dict) else [result]:
             assert len(set(picks.tolist())) == 20
 
 

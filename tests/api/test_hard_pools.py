@@ -127,10 +127,10 @@ def select_at_sites(
         model = {"local": make_model(classes), "global": make_model(classes)}
     site = fl.Site(case.pool, (case.x, y), model=model, outputs=outputs, hidden=hidden)
     sites = dict.fromkeys(SITES, site)
-    found: dict[str, np.ndarray] = fl.select(
+    values: dict[str, np.ndarray] = fl.select(
         sites, strategy, n=case.n, classes=classes, seed=seed
     )
-    return found
+    return values
 
 
 REFUSALS = (
@@ -152,14 +152,14 @@ def test_a_hard_pool_gives_examples_or_a_sentence(strategy_name: str, name: str)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                found = select_at_sites(strategy, case, form)
+                outcome = select_at_sites(strategy, case, form)
         except ValueError as error:
             text = str(error)
             assert name in UNUSUAL_SCALE or any(word in text for word in REFUSALS), text
             continue
         done += 1
-        assert sum(len(rows) for rows in found.values()) == case.n * len(SITES)
-        for rows in found.values():
+        assert sum(len(rows) for rows in outcome.values()) == case.n * len(SITES)
+        for rows in outcome.values():
             assert len(set(rows.tolist())) == len(rows)
     assert done or name in UNUSUAL_SCALE
 

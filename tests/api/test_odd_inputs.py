@@ -157,8 +157,8 @@ def test_an_empty_pool_gives_no_picks(arrays: Arrays, pool: Any) -> None:
 
 def test_each_site_has_its_own_number(arrays: Arrays) -> None:
     sites = {name: fl.Site(arrays["pool"], outputs=arrays["p"]) for name in "ab"}
-    found = fl.select(sites, fl.Entropy(), n={"a": 2})
-    assert {name: len(rows) for name, rows in found.items()} == {"a": 2, "b": 0}
+    outcome = fl.select(sites, fl.Entropy(), n={"a": 2})
+    assert {name: len(rows) for name, rows in outcome.items()} == {"a": 2, "b": 0}
     with pytest.raises(ValueError, match="n names no site 'c'"):
         fl.select(sites, fl.Entropy(), n={"c": 2})
 
@@ -296,10 +296,10 @@ def test_labels_come_in_many_forms(arrays: Arrays, form: Any) -> None:
     plain = fl.select(
         arrays["pool"], fl.KSAS(), labeled=(arrays["x"], arrays["y"]), **about
     )
-    found = fl.select(
+    result = fl.select(
         arrays["pool"], fl.KSAS(), labeled=(arrays["x"], form(arrays["y"])), **about
     )
-    assert found.tolist() == plain.tolist()
+    assert result.tolist() == plain.tolist()
 
 
 def test_one_class_and_one_label_are_enough(arrays: Arrays) -> None:
@@ -317,14 +317,14 @@ def test_classes_that_do_not_occur_are_named(arrays: Arrays) -> None:
         ValueError, match="3 outputs and the labels 2 classes; give classes="
     ):
         fl.select(arrays["pool"], fl.Entropy(), labeled=(arrays["x"], labels), **about)
-    found = fl.select(
+    values = fl.select(
         arrays["pool"],
         fl.Entropy(),
         labeled=(arrays["x"], labels),
         classes=["ant", "bee", "cow"],
         **about,
     )
-    assert len(found) == 3
+    assert len(values) == 3
 
 
 @pytest.mark.parametrize(
@@ -454,15 +454,15 @@ def test_data_comes_in_many_forms() -> None:
     plain = fl.from_arrays(x, y)
     frame = pd.DataFrame(x, index=reversed(range(20)))
     labels = pd.Series(y, index=np.random.default_rng(0).permutation(20))
-    for given in (
+    for value in (
         (np.array(x), np.array(y, dtype=np.uint8)),
         (torch.tensor(x), torch.tensor(y)),
         (frame, labels),
         (np.array(x, dtype=object), np.array(y)[:, None]),
     ):
-        found = fl.from_arrays(*given)
-        assert torch.equal(found.x, plain.x)
-        assert torch.equal(found.y, plain.y)
+        arrays = fl.from_arrays(*value)
+        assert torch.equal(arrays.x, plain.x)
+        assert torch.equal(arrays.y, plain.y)
 
 
 def test_sites_are_numbers_or_texts_or_a_column() -> None:
@@ -492,9 +492,9 @@ def test_sites_are_numbers_or_texts_or_a_column() -> None:
 def test_a_row_without_a_label_is_unlabeled(
     labels: Any, classes: tuple[str, ...], unlabeled: int
 ) -> None:
-    found = fl.from_arrays([[float(i)] for i in range(20)], labels)
-    assert found.classes == classes
-    assert int((~found.is_labeled).sum()) == unlabeled
+    arrays = fl.from_arrays([[float(i)] for i in range(20)], labels)
+    assert arrays.classes == classes
+    assert int((~arrays.is_labeled).sum()) == unlabeled
 
 
 def test_one_class_alone_is_refused_with_what_to_do() -> None:
@@ -518,11 +518,11 @@ def frame() -> pd.DataFrame:
 
 
 def test_a_frame_is_read_by_its_columns() -> None:
-    found = fl.from_frame(frame(), label="sick", site="clinic", id="name")
-    assert found.columns == ("age", "kind=cat", "kind=cow", "kind=dog", "is_old")
-    assert found.group_names == ("east", "west")
-    assert found.ids is not None and found.ids[0].startswith("row ")
-    first = found.x[0].tolist()
+    values = fl.from_frame(frame(), label="sick", site="clinic", id="name")
+    assert values.columns == ("age", "kind=cat", "kind=cow", "kind=dog", "is_old")
+    assert values.group_names == ("east", "west")
+    assert values.ids is not None and values.ids[0].startswith("row ")
+    first = values.x[0].tolist()
     assert sum(first[1:4]) == 1.0
 
 
@@ -532,12 +532,12 @@ def test_a_frame_and_its_file_are_the_same_data_set(tmp_path: Any) -> None:
     path = tmp_path / "frame.csv"
     frame().drop(columns=["name", "is_old"]).to_csv(path, index=False)
     read = from_table(path, "sick", "clinic")
-    found = fl.from_frame(
+    values = fl.from_frame(
         frame().drop(columns=["name", "is_old"]), label="sick", site="clinic", name="frame"
     )
-    assert torch.equal(read.x, found.x)
-    assert torch.equal(read.y, found.y)
-    assert read.columns == found.columns
+    assert torch.equal(read.x, values.x)
+    assert torch.equal(read.y, values.y)
+    assert read.columns == values.columns
 
 
 @pytest.mark.parametrize(

@@ -82,13 +82,13 @@ def test_picks_that_are_none_are_said_with_whose_they_are() -> None:
 
 
 def test_a_class_becomes_a_frozen_dataclass_by_itself() -> None:
-    given = Widest(power=2)
-    assert given == Widest(2)
-    assert hash(given) == hash(Widest(2))
+    widest = Widest(power=2)
+    assert widest == Widest(2)
+    assert hash(widest) == hash(Widest(2))
     with pytest.raises(FrozenInstanceError, match="cannot assign to field 'power'"):
-        given.power = 3  # type: ignore[misc]  # that is what is refused
+        widest.power = 3  # type: ignore[misc]  # that is what is refused
     with pytest.raises(FrozenInstanceError):
-        del given.power
+        del widest.power
 
 
 @pytest.mark.parametrize(
@@ -202,8 +202,8 @@ def test_a_function_on_the_command_line_is_a_strategy(
         "def first(view, n):\n    return list(range(n))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    found = find(strategies, "mine_on_path:first", OWN)
-    assert found.contract.keep == {"select": "number of selected examples"}
+    outcome = find(strategies, "mine_on_path:first", OWN)
+    assert outcome.contract.keep == {"select": "number of selected examples"}
     with pytest.raises(ValueError, match="names code that did not come with Fallow"):
         find(strategies, "mine_on_path:first", BUILT_IN)
 

@@ -25,9 +25,9 @@ PUBLIC = sorted(public.WHERE)
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
-    found = getattr(fl, name)
-    assert found.__name__ == name
-    assert inspect.getdoc(found)
+    result = getattr(fl, name)
+    assert result.__name__ == name
+    assert inspect.getdoc(result)
     assert name in vars(fl)["__all__"]
 
 
@@ -52,10 +52,10 @@ def test_a_misspelt_name_is_answered_with_the_one_that_was_meant(
 def test_a_term_of_the_field_is_answered_with_the_name_here(term: str, meant: str) -> None:
     with pytest.raises(AttributeError, match=f"; did you mean {re.escape(meant)}"):
         getattr(fl, term)
-    found: object = fl
+    result: object = fl
     for name in meant.partition("(")[0].split(".")[1:]:
-        found = getattr(found, name)
-    assert callable(found) or inspect.ismodule(found)
+        result = getattr(result, name)
+    assert callable(result) or inspect.ismodule(result)
 
 
 def test_completion_lists_functions_thirty_classes_and_the_namespaces() -> None:

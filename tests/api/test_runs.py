@@ -53,9 +53,9 @@ def test_every_label_that_was_bought_is_told_with_its_cycle(
     assert len(run.labels) == run.records["labeled"].iloc[-1]
     assert set(run.labels["cycle"]) == {-1, 0}
     held = world.rows(seed=0)
-    for site, found in run.labels.groupby("site"):
-        rows = held[str(site)][found["row"]]
-        assert world.dataset.y[rows].tolist() == found["value"].tolist()
+    for site, result in run.labels.groupby("site"):
+        rows = held[str(site)][result["row"]]
+        assert world.dataset.y[rows].tolist() == result["value"].tolist()
 
 
 def test_what_left_the_sites_is_told_in_words(run: fl.Run) -> None:
@@ -75,10 +75,10 @@ def test_nothing_is_left_on_the_disk_unless_asked(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    found = fl.run(world, **quick)
+    values = fl.run(world, **quick)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match="this run was not kept; give"):
-        found.report(tmp_path / "a.html")
+        values.report(tmp_path / "a.html")
     with pytest.raises(ValueError, match="training diverged"):
         fl.run(world, training_config={"optimizer": {"lr": 1e30}}, model="mlp", **quick)
     assert list(tmp_path.iterdir()) == []
@@ -238,8 +238,8 @@ def test_a_frame_is_predicted_in_its_own_units(quick: Settings) -> None:
         rounds=20,
         training_config={"batch_size": 8},
     )
-    found = run.predict(df.sample(frac=1, random_state=0).drop(columns=["clinic"]))
-    assert set(found) <= {"yes", "no"}
+    values = run.predict(df.sample(frac=1, random_state=0).drop(columns=["clinic"]))
+    assert set(values) <= {"yes", "no"}
     assert (run.predict(df) == df["sick"]).mean() > 0.85
     with pytest.raises(ValueError, match="'cow', none of the texts that the model"):
         run.predict(df.assign(kind="cow"))

@@ -26,13 +26,13 @@ ON_NUMBERS = [s for s in ON_NUMBERS if s.contract.regression or not s.contract.n
 
 @pytest.fixture(scope="module")
 def digits() -> fl.Dataset:
-    found = fl.load("digits")
+    values = fl.load("digits")
     return replace(
-        found,
-        x=found.x[:240].flatten(1),
-        y=found.y[:240],
-        x_test=found.x_test[:20].flatten(1),
-        y_test=found.y_test[:20],
+        values,
+        x=values.x[:240].flatten(1),
+        y=values.y[:240],
+        x_test=values.x_test[:20].flatten(1),
+        y_test=values.y_test[:20],
     )
 
 
@@ -67,8 +67,8 @@ class Begun:
 
     def picks_of_arrays(self, strategy: Any) -> dict[str, list[int]]:
         wanted = self.run.world.budget_for(self.run.recipe.share_of(0))
-        found = fl.select(self.sites, strategy, n=wanted, seed=3)
-        return {name: sorted(self.rows[name][at].tolist()) for name, at in found.items()}
+        result = fl.select(self.sites, strategy, n=wanted, seed=3)
+        return {name: sorted(self.rows[name][at].tolist()) for name, at in result.items()}
 
 
 def begun(data: fl.Dataset, strategy: Any, **settings: Any) -> Begun:
@@ -117,22 +117,22 @@ def module(state: dict[str, Tensor], layout: Layout, data: fl.Dataset) -> nn.Mod
 
 @every
 def test_a_selection_picks_what_a_run_picks(strategy: Any, digits: fl.Dataset) -> None:
-    found = begun(digits, strategy)
-    assert found.picks_of_arrays(strategy) == found.picks_of_run()
+    outcome = begun(digits, strategy)
+    assert outcome.picks_of_arrays(strategy) == outcome.picks_of_run()
 
 
 @pytest.mark.parametrize("strategy", READS_VALIDATION, ids=str)
 def test_validation_rows_are_read_as_in_a_run(strategy: Any, digits: fl.Dataset) -> None:
-    found = begun(digits, strategy, validation=0.3)
-    assert found.picks_of_arrays(strategy) == found.picks_of_run()
+    outcome = begun(digits, strategy, validation=0.3)
+    assert outcome.picks_of_arrays(strategy) == outcome.picks_of_run()
 
 
 @pytest.mark.parametrize("strategy", ON_NUMBERS, ids=str)
 def test_numbers_to_predict_give_the_picks_of_a_run(
     strategy: Any, numbers: fl.Dataset
 ) -> None:
-    found = begun(numbers, strategy)
-    assert found.picks_of_arrays(strategy) == found.picks_of_run()
+    outcome = begun(numbers, strategy)
+    assert outcome.picks_of_arrays(strategy) == outcome.picks_of_run()
 
 
 def test_every_strategy_is_compared() -> None:
@@ -158,8 +158,8 @@ def test_a_selection_picks_in_the_order_of_the_contract_tests(strategy: Any) -> 
             model=models,
             hidden=tables_[name].hidden()[: len(site.pool)],
         )
-    found = fl.select(sites, strategy, n=4, seed=5)
-    assert {name: rows.tolist() for name, rows in found.items() if len(rows)} == wanted
+    values = fl.select(sites, strategy, n=4, seed=5)
+    assert {name: rows.tolist() for name, rows in values.items() if len(rows)} == wanted
 
 
 def said(found: Begun) -> dict[str, fl.Site]:

@@ -46,10 +46,10 @@ def test_every_way_of_giving_them_is_the_same_run(way: str) -> None:
     settings: dict[str, Any] = {"model": "linear", "cycles": 0, "rounds": 1}
     usual = fl.run(world, training="fedavg", **settings)
     expected = fl.run(world, training="fedavg", training_config=WHOLE, **settings)
-    found = fl.run(world, **WAYS[way], **settings)
-    assert found.recipe.training_config == WHOLE
-    assert read_head(found).equal(read_head(expected))
-    assert not read_head(found).equal(read_head(usual))
+    result = fl.run(world, **WAYS[way], **settings)
+    assert result.recipe.training_config == WHOLE
+    assert read_head(result).equal(read_head(expected))
+    assert not read_head(result).equal(read_head(usual))
 
 
 def read_head(run: fl.Run) -> torch.Tensor:
@@ -64,13 +64,13 @@ def test_a_file_and_the_command_line_take_the_same_keywords(tmp_path: Path) -> N
     assert find_recipe(str(file)).training_config == WHOLE
     inside = ", ".join(['name = "fedprox", mu = 0.5', *lines])
     file.write_text(f"training = {{ {inside} }}")
-    found = find_recipe(str(file))
-    assert found.training_config == WHOLE
-    assert found.training == fl.Spec("fedprox", {"mu": 0.5})
+    recipe = find_recipe(str(file))
+    assert recipe.training_config == WHOLE
+    assert recipe.training == fl.Spec("fedprox", {"mu": 0.5})
 
     texts = {name: str(value) for name, value in KEYWORDS.items()}
-    given = with_settings(Recipe("a"), expand(Recipe("a"), texts))
-    assert given.training_config == WHOLE
+    settings = with_settings(Recipe("a"), expand(Recipe("a"), texts))
+    assert settings.training_config == WHOLE
     assert with_settings(Recipe("a"), texts).training_config == WHOLE
     of_one = variant(Recipe("a"), "random@training=fedprox:lr=0.2@batch_size=8")
     assert of_one.training_config.optimizer.lr == 0.2
@@ -80,9 +80,9 @@ def test_a_file_and_the_command_line_take_the_same_keywords(tmp_path: Path) -> N
 def test_an_algorithm_without_settings_leaves_those_of_the_configuration() -> None:
     base = recipe_from({"name": "a", "training": "fedavg", **KEYWORDS})
     settings: dict[str, Any] = {"model": "linear", "cycles": 0, "rounds": 1}
-    found = fl.run(recipe=base, training=fl.FedAvg(epochs=1), **settings)
-    assert found.recipe.training_config.epochs == 1
-    assert found.recipe.training_config.optimizer.lr == 0.2
+    result = fl.run(recipe=base, training=fl.FedAvg(epochs=1), **settings)
+    assert result.recipe.training_config.epochs == 1
+    assert result.recipe.training_config.optimizer.lr == 0.2
 
 
 @pytest.mark.parametrize(

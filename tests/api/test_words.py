@@ -65,9 +65,9 @@ EVERYTHING = [
 @pytest.mark.parametrize(("package", "given"), EVERYTHING, ids=lambda v: str(v)[:60])
 def test_an_object_comes_back_from_its_words(package: Any, given: Any) -> None:
     spec = fl.Spec.of(given)
-    found = _built(package, spec.name, spec.fields)
-    assert found == given
-    assert fl.Spec.of(found) == spec
+    values = _built(package, spec.name, spec.fields)
+    assert values == given
+    assert fl.Spec.of(values) == spec
 
 
 @pytest.mark.parametrize(("package", "given"), EVERYTHING, ids=lambda v: str(v)[:60])
@@ -154,4 +154,4 @@ def test_a_module_with_weights_is_no_query() -> None:
 
 
 def test_the_tables_hold_dataclasses() -> None:
-    assert all(is_dataclass(given) for _, given in EVERYTHING)
+    assert all(is_dataclass(value) for _, value in EVERYTHING)

@@ -144,10 +144,10 @@ def test_wrong_use_is_one_sentence(
 ) -> None:
     shutil.copy(Path(__file__).parent / "models.py", folder / "own.py")
     before = contents(folder)
-    said = fallow(*words)
-    assert said.code == 2, said
-    assert said.out == ""
-    assert re.search(sentence.replace("?", r"\?"), said.says()), said.err
+    output = fallow(*words)
+    assert output.code == 2, output
+    assert output.out == ""
+    assert re.search(sentence.replace("?", r"\?"), output.says()), output.err
     sys.modules.pop("own", None)
     shutil.rmtree(folder / "__pycache__", ignore_errors=True)
     assert contents(folder) == before
@@ -208,9 +208,9 @@ def test_a_table_that_cannot_be_used_is_one_sentence(
 ) -> None:
     write(folder / "bad.csv")
     before = contents(folder)
-    said = fallow(*words)
-    assert said.code == 2, said
-    assert sentence in said.says()
+    output = fallow(*words)
+    assert output.code == 2, output
+    assert sentence in output.says()
     assert contents(folder) == before
 
 
@@ -218,9 +218,9 @@ def test_features_that_are_not_finite_are_named_in_arrays_too(fallow: Command) -
     x = np.ones((30, 4))
     x[3, 2] = np.nan
     np.savez("bad.npz", x=x, y=np.arange(30) % 2)
-    said = fallow("run", "tiny.toml", "--data", "bad.npz")
-    assert said.code == 2
-    assert "column 2" in said.says()
+    output = fallow("run", "tiny.toml", "--data", "bad.npz")
+    assert output.code == 2
+    assert "column 2" in output.says()
 
 
 def test_an_empty_site_is_named(fallow: Command, folder: Path) -> None:
@@ -238,9 +238,9 @@ def test_an_existing_study_is_not_overwritten(
 ) -> None:
     shutil.copytree(done, folder / "study")
     before = contents(folder / "study")
-    said = fallow(*RUN, "--out", "study")
-    assert said.code == 2
-    assert "study holds a study already; add --resume to go on with it" in said.says()
+    output = fallow(*RUN, "--out", "study")
+    assert output.code == 2
+    assert "study holds a study already; add --resume to go on with it" in output.says()
     assert contents(folder / "study") == before
 
 
@@ -260,12 +260,12 @@ def test_a_damaged_description_is_failure(
 ) -> None:
     shutil.copytree(done, folder / "study")
     (folder / "study" / "study.json").write_text('{"name": "tiny", "recipe": {')
-    said = fallow(*RUN, "--out", "study", "--resume")
-    assert said.code == 1
-    assert "study.json is damaged" in said.says()
-    said = fallow("report", "study")
-    assert said.code == 2
-    assert "restore it, or run the study again in another folder" in said.says()
+    output = fallow(*RUN, "--out", "study", "--resume")
+    assert output.code == 1
+    assert "study.json is damaged" in output.says()
+    output = fallow("report", "study")
+    assert output.code == 2
+    assert "restore it, or run the study again in another folder" in output.says()
 
 
 @pytest.fixture(scope="module")

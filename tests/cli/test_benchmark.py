@@ -44,19 +44,19 @@ def measured(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sys, "argv", ["fallow", "benchmark", *words])
-        said = io.StringIO()
-        with redirect_stdout(said), pytest.raises(SystemExit) as left:
+        string_io = io.StringIO()
+        with redirect_stdout(string_io), pytest.raises(SystemExit) as left:
             main()
     assert left.value.code == 0
-    (folder / "one.json").write_text(said.getvalue())
+    (folder / "one.json").write_text(string_io.getvalue())
     return folder
 
 
 def test_a_method_is_told_beside_its_rivals(measured: Path) -> None:
-    about = json.loads((measured / "one.json").read_text())
-    (lines,) = about["tables"].values()
+    details = json.loads((measured / "one.json").read_text())
+    (lines,) = details["tables"].values()
     assert {line["strategy"] for line in lines} == {"random", "margin"}
-    (verdict,) = about["verdicts"]
+    (verdict,) = details["verdicts"]
     assert (verdict["strategy"], verdict["rival"], verdict["seeds"]) == (
         "margin",
         "random",
@@ -199,8 +199,8 @@ def test_a_file_that_says_it_has_one_row_is_not_believed(tmp_path: Path) -> None
     whole = file.read_bytes()
     end = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     # of the file: the first in its end; those of columns and groups come later
-    said = whole[end:].replace(write_number(n, 3), write_number(1, 3), 1)
-    file.write_bytes(whole[:end] + said)
+    output = whole[end:].replace(write_number(n, 3), write_number(1, 3), 1)
+    file.write_bytes(whole[:end] + output)
     assert parquet.read_metadata(file).num_rows == 1
     with pytest.raises(ValueError, match="has 1000001 rows of"):
         _read_scores(file)
@@ -237,12 +237,12 @@ def test_the_results_page_states_the_digest_of_the_constants_there_are(
     ended = fallow("benchmark", "--constants")
     assert ended.code == 0, ended.err
     assert "coverage: " in ended.out
-    about = json.loads(fallow("benchmark", "--constants", "--json").out)
-    assert about["constants"]["coverage"]["width"] == 0.7
-    assert about["constants"]["coverage"]["SURE"] == 0.95  # of its module
-    assert about["digest"] in " ".join(ended.out.split())
+    details = json.loads(fallow("benchmark", "--constants", "--json").out)
+    assert details["constants"]["coverage"]["width"] == 0.7
+    assert details["constants"]["coverage"]["SURE"] == 0.95  # of its module
+    assert details["digest"] in " ".join(ended.out.split())
     page = Path(__file__).parents[2] / "studies/benchmark.md"
-    assert f"`{about['digest']}`" in page.read_text()
+    assert f"`{details['digest']}`" in page.read_text()
     other = json.loads(
         fallow("benchmark", "--constants", "-m", "coverage:width=0.6", "--json").out
     )

@@ -21,9 +21,9 @@ COMPARE = ("compare", "tiny.toml", "--jobs", "1")
 
 @pytest.mark.parametrize("command", ["methods", "datasets", "recipes"])
 def test_lists_are_objects_with_names_for_programs(fallow: Command, command: str) -> None:
-    said = fallow(command, "--json")
-    rows = json.loads(said.out)
-    assert said.code == 0
+    output = fallow(command, "--json")
+    rows = json.loads(output.out)
+    assert output.code == 0
     assert all(row["name"] for row in rows)
     assert {"methods": "ahfal", "datasets": "digits", "recipes": "demo"}[command] in {
         row["name"] for row in rows
@@ -58,28 +58,28 @@ def test_names_in_lists_are_whole_at_any_width(
 def test_help_and_version_are_there_and_no_option_changes_files_of_a_shell(
     fallow: Command,
 ) -> None:
-    said = fallow("--help")
-    assert said.code == 0
-    assert "compare" in said.out
-    assert "--install-completion" not in said.out
+    output = fallow("--help")
+    assert output.code == 0
+    assert "compare" in output.out
+    assert "--install-completion" not in output.out
     assert re.fullmatch(r"fallow \S+\n", fallow("--version").out)
     assert "--label" in fallow("compare", "-h").out
 
 
 def test_the_bare_command_shows_what_there_is(fallow: Command) -> None:
-    said = fallow()
-    assert (said.code, said.err) == (0, "")
-    assert "fallow compare" in said.out
+    output = fallow()
+    assert (output.code, output.err) == (0, "")
+    assert "fallow compare" in output.out
 
 
 def test_a_comparison_ends_with_a_table_and_a_page(fallow: Command, folder: Path) -> None:
-    said = fallow(*COMPARE, "--out", "study")
-    assert (said.code, said.err) == (0, "")
-    assert "100%" in said.out
-    assert "ahfal" in said.out
-    assert said.out.splitlines()[-1] == "Report page: study/report.html"
-    assert "best final score" in said.out.splitlines()[-2]
-    assert "Hodges-Lehmann" not in said.out  # a column that the terminal does not show
+    output = fallow(*COMPARE, "--out", "study")
+    assert (output.code, output.err) == (0, "")
+    assert "100%" in output.out
+    assert "ahfal" in output.out
+    assert output.out.splitlines()[-1] == "Report page: study/report.html"
+    assert "best final score" in output.out.splitlines()[-2]
+    assert "Hodges-Lehmann" not in output.out  # a column that the terminal does not show
     assert "<svg" in (folder / "study" / "report.html").read_text()
 
 
@@ -89,10 +89,10 @@ def test_a_resumed_study_does_nothing_twice_and_takes_more(
     assert fallow(*COMPARE, "--out", "study").code == 0
     model = folder / "study" / "cells" / "random" / "seed-0" / "model.safetensors"
     before = model.stat().st_mtime_ns
-    said = fallow(
+    output = fallow(
         *COMPARE, "--out", "study", "--resume", "--strategy", "entropy", "--seeds", "2"
     )
-    assert said.code == 0
+    assert output.code == 0
     assert model.stat().st_mtime_ns == before
     study = json.loads((folder / "study" / "study.json").read_text())
     assert (study["strategies"], study["seeds"]) == (["random", "ahfal", "entropy"], [0, 1])
@@ -100,14 +100,14 @@ def test_a_resumed_study_does_nothing_twice_and_takes_more(
 
 def test_a_dry_run_writes_nothing(fallow: Command, folder: Path) -> None:
     before = sorted(folder.iterdir())
-    said = fallow(*COMPARE, "--dry-run")
-    assert said.code == 0
-    assert said.out.startswith(
+    output = fallow(*COMPARE, "--dry-run")
+    assert output.code == 0
+    assert output.out.startswith(
         "2 strategies (random and ahfal), 1 seed (0), 3 sites; trained by fedavg of linear "
     )
-    assert "\nYour data: blobs" in said.out
-    assert "\n2 runs: " in said.out
-    assert said.out.endswith("Nothing was started.\n")
+    assert "\nYour data: blobs" in output.out
+    assert "\n2 runs: " in output.out
+    assert output.out.endswith("Nothing was started.\n")
     assert sorted(folder.iterdir()) == before
 
 
@@ -122,15 +122,15 @@ def test_a_users_table_is_one_option_away(fallow: Command, folder: Path) -> None
         "--out",
         "study",
     )
-    said = fallow(*COMPARE, *words)
-    assert said.code == 0, said.err
-    assert "column 'kind' holds texts and became 2 columns" in said.out
+    output = fallow(*COMPARE, *words)
+    assert output.code == 0, output.err
+    assert "column 'kind' holds texts and became 2 columns" in output.out
     part = json.loads((folder / "study/cells/random/seed-0/partition.json").read_text())
     assert part["sites"] == ["east", "north", "south"]
     page = (folder / "study" / "report.html").read_text()
     assert all(ward in page for ward in part["sites"])
-    said = fallow("predict", "study", "patients.csv", "--out", "said.csv")
-    assert said.out == "Wrote 60 predictions to said.csv\n"
+    output = fallow("predict", "study", "patients.csv", "--out", "said.csv")
+    assert output.out == "Wrote 60 predictions to said.csv\n"
     head, first, *_ = (folder / "said.csv").read_text().splitlines()
     assert head == "row,prediction,probability,probability:n,probability:y"
     assert first.split(",")[1] in {"n", "y"}
@@ -138,10 +138,10 @@ def test_a_users_table_is_one_option_away(fallow: Command, folder: Path) -> None
 
 def test_the_same_table_may_be_named_by_settings(fallow: Command) -> None:
     pairs = ("data=patients.csv", "label=sick", "site=ward")
-    said = fallow(
+    output = fallow(
         "run", "tiny.toml", "--out", "s", *(w for p in pairs for w in ("--set", p))
     )
-    assert said.code == 0, said.err
+    assert output.code == 0, output.err
 
 
 def test_a_recipe_says_which_strategy_runs_by_itself(fallow: Command, folder: Path) -> None:
@@ -164,19 +164,19 @@ def test_a_file_without_a_training_algorithm_refuses_what_needs_a_network(
     fallow: Command, folder: Path, words: tuple[str, ...]
 ) -> None:
     (folder / "own.toml").write_text('data = "blobs.npz"\nsites = 3\ncycles = 0\n')
-    said = fallow("run", "own.toml", *words, "--out", "study")
-    assert 'add training="fedavg"' in said.says()
+    output = fallow("run", "own.toml", *words, "--out", "study")
+    assert 'add training="fedavg"' in output.says()
     words = (*words, "--set", "training=fedavg")
-    said = fallow("run", "own.toml", *words, "--out", "study")
-    assert said.code == 0, said.err
+    output = fallow("run", "own.toml", *words, "--out", "study")
+    assert output.code == 0, output.err
     kept = json.loads((folder / "study" / "study.json").read_text())
     assert kept["recipe"]["training"]["name"] == "fedavg"
 
 
 def test_a_model_in_the_current_directory_is_found(fallow: Command, folder: Path) -> None:
     (folder / "mymodel.py").write_text((Path(__file__).parent / "models.py").read_text())
-    said = fallow("run", "tiny.toml", "--set", "model=mymodel:Own", "--out", "study")
-    assert said.code == 0, said.err
+    output = fallow("run", "tiny.toml", "--set", "model=mymodel:Own", "--out", "study")
+    assert output.code == 0, output.err
 
 
 def test_regression_runs_to_its_page(fallow: Command, folder: Path) -> None:
@@ -189,9 +189,9 @@ def test_regression_runs_to_its_page(fallow: Command, folder: Path) -> None:
         "--seeds",
         "2",
     )
-    said = fallow(*COMPARE, *words, *lr, "--out", "study")
-    assert said.code == 0, said.err
-    assert "squared error" in said.out
+    output = fallow(*COMPARE, *words, *lr, "--out", "study")
+    assert output.code == 0, output.err
+    assert "squared error" in output.out
     assert "squared error" in (folder / "study" / "report.html").read_text()
     np.savez("new.npz", x=np.zeros((3, 10)))
     assert fallow("predict", "study", "new.npz").out.startswith("Wrote 3 predictions")
@@ -200,11 +200,13 @@ def test_regression_runs_to_its_page(fallow: Command, folder: Path) -> None:
 def test_reports_and_exports_are_made_from_folders(fallow: Command, folder: Path) -> None:
     for out, seed in (("a", "0"), ("b", "5")):
         assert fallow("run", "tiny.toml", "--seed", seed, "--out", out).code == 0
-    said = fallow("report", "a", "b")
+    output = fallow("report", "a", "b")
     # the last line: before it, a slow machine says what it is waiting for
-    assert said.out.splitlines()[-1] == "Report page: report.html"  # those of a and b stay
-    said = fallow("report", "a", "b", "--out", "both.html")
-    assert said.out.splitlines()[-1] == "Report page: both.html"
+    assert (
+        output.out.splitlines()[-1] == "Report page: report.html"
+    )  # those of a and b stay
+    output = fallow("report", "a", "b", "--out", "both.html")
+    assert output.out.splitlines()[-1] == "Report page: both.html"
     assert fallow("export", "a").out == "Wrote a/records.csv\n"
     assert fallow("export", "a", "--to", "latex", "--out", "t.tex").out == "Wrote t.tex\n"
     assert "tabular" in (folder / "t.tex").read_text()

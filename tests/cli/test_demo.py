@@ -17,7 +17,7 @@ DEMO = RECIPES["demo"]
 
 def test_each_query_is_there_with_both_ways_of_training() -> None:
     recipes = [variant(DEMO, strategy) for strategy in DEMO.strategies]
-    assert {(found.strategy.name, found.training.name) for found in recipes} == {
+    assert {(recipe.strategy.name, recipe.training.name) for recipe in recipes} == {
         ("random", "fedavg"),
         ("margin", "fedavg"),
         ("random", "closed-form"),
@@ -36,10 +36,10 @@ def test_the_command_ends_with_what_was_measured_and_the_page(
     fallow: Command, tmp_path: Path
 ) -> None:
     out = tmp_path / "study"
-    said = fallow("demo", "--seeds", "1", "--jobs", "1", "--out", str(out))
-    assert said.code == 0, said.err
+    output = fallow("demo", "--seeds", "1", "--jobs", "1", "--out", str(out))
+    assert output.code == 0, output.err
     study = read_study(out, KNOWN)
-    *_, sentence, where = said.out.strip().splitlines()
+    *_, sentence, where = output.out.strip().splitlines()
     table = final_table(study)
     bound = table.row("bound:all-labels")
     assert bound and bound.score
@@ -47,15 +47,15 @@ def test_the_command_ends_with_what_was_measured_and_the_page(
     best = table.rows[0]
     assert best.score
     assert f"right: {best.label} {best.score.mean:.1f} %" in sentence
-    found = re.fullmatch(r"Open file://(\S+) for the learning curves\.", where)
-    assert found
-    assert "Learning curves" in Path(found[1]).read_text(encoding="utf-8")
+    match = re.fullmatch(r"Open file://(\S+) for the learning curves\.", where)
+    assert match
+    assert "Learning curves" in Path(match[1]).read_text(encoding="utf-8")
 
 
 def test_a_fast_demo_compares_the_same_strategies(fallow: Command, tmp_path: Path) -> None:
     out = tmp_path / "study"
-    said = fallow("demo", "--fast", "--seeds", "1", "--jobs", "1", "--out", str(out))
-    assert said.code == 0, said.err
+    output = fallow("demo", "--fast", "--seeds", "1", "--jobs", "1", "--out", str(out))
+    assert output.code == 0, output.err
     study = read_study(out, KNOWN)
     assert study.study.strategies == DEMO.strategies
     assert (out / "report.html").exists()

@@ -65,9 +65,9 @@ def test_a_folder_of_a_thousand_files_gives_a_few_hints(tmp_path: Path) -> None:
 
 
 def test_a_new_folder_runs_as_it_is(fallow: Command, folder: Path) -> None:
-    said = fallow("new", "begin")
-    assert said.code == 0, said.err
-    assert "cd begin" in said.out
+    output = fallow("new", "begin")
+    assert output.code == 0, output.err
+    assert "cd begin" in output.out
     assert sorted(path.name for path in (folder / "begin").iterdir()) == [
         "README.md",
         "rows.csv",
@@ -77,8 +77,8 @@ def test_a_new_folder_runs_as_it_is(fallow: Command, folder: Path) -> None:
     assert (settings["data"], settings["label"]) == ("rows.csv", "outcome")
     assert settings["reference"] in settings["strategies"]
     quick = ("--seeds", "1", "--jobs", "1", "--set", "rounds=1", "--set", "cycles=1")
-    said = fallow("compare", "begin/study.toml", *quick, "--set", "bounds=false")
-    assert said.code == 0, said.err
+    output = fallow("compare", "begin/study.toml", *quick, "--set", "bounds=false")
+    assert output.code == 0, output.err
 
 
 def test_the_example_rows_are_the_same_each_time_and_have_holes() -> None:
@@ -98,5 +98,5 @@ def test_what_is_there_already_stays(fallow: Command, folder: Path) -> None:
     assert "tiny.toml is a file" in fallow("new", "tiny.toml").says()
     assert "is not empty" in fallow("new", ".").says()
     assert (folder / "tiny.toml").read_text() == before
-    said = fallow("new", "quiet", "--json")
-    assert json.loads(said.out)["files"] == ["README.md", "rows.csv", "study.toml"]
+    output = fallow("new", "quiet", "--json")
+    assert json.loads(output.out)["files"] == ["README.md", "rows.csv", "study.toml"]

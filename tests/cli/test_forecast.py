@@ -43,10 +43,10 @@ def test_a_forecast_in_words_as_an_object_and_as_a_picture(
     assert len(lines) == 2
     assert lines[0].startswith("random: Another 20 labels: ")
     assert "95 %" in lines[1]
-    about = json.loads(
+    details = json.loads(
         fallow("forecast", "study", "--more", "20", "--to", "95", "--json").out
     )
-    first = about["forecasts"][0]
+    first = details["forecasts"][0]
     assert (first["strategy"], first["by"]) == ("random", "test")
     assert len(first["labels"]) == 5
     assert first["gain"]["low"] <= first["gain"]["gain"] <= first["gain"]["high"]

@@ -98,8 +98,8 @@ def written(study: Path) -> dict[str, str]:
             patch.setattr(sys, "argv", ["fallow", *map(str, words)])
             with pytest.raises(SystemExit):
                 main()
-    found = {path.suffix[1:]: path.read_text() for path in study.glob("r.*")}
-    return found | {"screen": screen.getvalue()}
+    result = {path.suffix[1:]: path.read_text() for path in study.glob("r.*")}
+    return result | {"screen": screen.getvalue()}
 
 
 def test_nothing_that_is_shown_steers_a_terminal_or_turns_around(
@@ -111,7 +111,7 @@ def test_nothing_that_is_shown_steers_a_terminal_or_turns_around(
         shown = text
         if kind == "ipynb":
             cells = json.loads(text)["cells"]
-            shown = "\n".join(each["source"] for each in cells)
+            shown = "\n".join(cell["source"] for cell in cells)
         unfit = {sign for sign in shown if is_unfit(sign)} - set("\n\t\r")
         assert not unfit, kind
     assert "this should not happen" not in written["screen"]
@@ -135,7 +135,7 @@ def test_names_are_no_code_and_no_address_of_a_page(written: dict[str, str]) -> 
     parser = _Parser()
     parser.feed(written["html"])
     assert not {"script", "img"} & parser.tags
-    assert all(each.startswith(("#", "data:")) for each in parser.addresses)
+    assert all(address.startswith(("#", "data:")) for address in parser.addresses)
 
 
 def test_a_command_that_is_copied_from_a_report_is_one_line(
@@ -149,10 +149,10 @@ def test_a_command_that_is_copied_from_a_report_is_one_line(
 
 def test_no_cell_of_any_table_is_a_formula(written: dict[str, str]) -> None:
     tables = [written["csv"]]
-    for found in re.findall(
+    for result in re.findall(
         r"data:text/csv;charset=utf-8;base64,([^\"]+)", written["html"]
     ):
-        tables.append(base64.b64decode(found).decode("utf-8-sig"))
+        tables.append(base64.b64decode(result).decode("utf-8-sig"))
     assert len(tables) > 4
     for text in tables:
         for separator in ",;":
@@ -169,8 +169,8 @@ def _check_no_formula(value: str) -> None:
 def test_a_name_is_one_line_of_markdown_without_links_tags_or_formulas(
     written: dict[str, str],
 ) -> None:
-    about = json.loads(written["ipynb"])["cells"]
-    (first, *_) = [each["source"] for each in about if each["cell_type"] == "markdown"]
+    details = json.loads(written["ipynb"])["cells"]
+    (first, *_) = [item["source"] for item in details if item["cell_type"] == "markdown"]
     for text in (first, written["md"]):
         assert not re.search(r"<[a-z/!]|\]\(|(?<!\\)\$", text)
         assert not re.search(r"^# second|^\| 1 \| 2 \|", text, re.MULTILINE)
@@ -181,9 +181,9 @@ def test_a_name_is_one_line_of_markdown_without_links_tags_or_formulas(
 
 
 def test_names_are_no_code_of_a_notebook(written: dict[str, str]) -> None:
-    for each in json.loads(written["ipynb"])["cells"]:
-        if each["cell_type"] == "code":
-            assert "import os" not in each["source"]
+    for item in json.loads(written["ipynb"])["cells"]:
+        if item["cell_type"] == "code":
+            assert "import os" not in item["source"]
 
 
 def test_a_folder_whose_name_is_code_is_quoted_in_a_notebook(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_folder_whose_name_is_code_is_quoted_in_a_notebook(tmp_path: Path) -> 
 
     root = write_study(tmp_path / "a'); import os; ('", ("random",), 1, 1, None)
     out = write_notebook([root], tmp_path / "n.ipynb")
-    sources = [each["source"] for each in json.loads(out.read_text())["cells"]]
+    sources = [item["source"] for item in json.loads(out.read_text())["cells"]]
     (code,) = [source for source in sources if "read_study" in source]
     names = compile(code, "cell", "exec").co_names
     assert "os" not in names and "read_study" in names

@@ -68,5 +68,5 @@ def test_a_file_sees_its_data_and_its_base_from_where_it_stands(
     (folder / "blobs.npz").rename(folder / "sub" / "blobs.npz")
     (folder / "own.toml").write_text('base = "sub/tiny.toml"\n')
     for file in ("sub/tiny.toml", "own.toml"):
-        said = fallow("run", file, "--out", f"out-{Path(file).stem}")
-        assert said.code == 0, said.err
+        output = fallow("run", file, "--out", f"out-{Path(file).stem}")
+        assert output.code == 0, output.err

@@ -15,16 +15,16 @@ RUN = ("run", "tiny.toml", "--out", "study")
 def test_a_quiet_run_says_nothing_and_does_everything(
     fallow: Command, folder: Path
 ) -> None:
-    said = fallow(*RUN, "--quiet")
-    assert (said.code, said.out, said.err) == (0, "", "")
+    output = fallow(*RUN, "--quiet")
+    assert (output.code, output.out, output.err) == (0, "", "")
     assert (folder / "study" / "report.html").exists()
     for words in (
         ("report", "study"),
         ("export", "study"),
         ("predict", "study", "blobs.npz"),
     ):
-        said = fallow(*words, "--quiet")
-        assert (said.code, said.out, said.err) == (0, "", ""), words
+        output = fallow(*words, "--quiet")
+        assert (output.code, output.out, output.err) == (0, "", ""), words
 
 
 def test_a_quiet_command_still_says_what_is_wrong(fallow: Command) -> None:
@@ -32,10 +32,10 @@ def test_a_quiet_command_still_says_what_is_wrong(fallow: Command) -> None:
 
 
 def test_what_a_run_came_to_is_one_object(fallow: Command) -> None:
-    about = json.loads(fallow(*RUN, "--json").out)
-    assert about["study"] == "study" and about["report"] == "study/report.html"
-    assert about["table"][0]["strategy"] == "random"
-    assert "ends at" in about["summary"]
+    details = json.loads(fallow(*RUN, "--json").out)
+    assert details["study"] == "study" and details["report"] == "study/report.html"
+    assert details["table"][0]["strategy"] == "random"
+    assert "ends at" in details["summary"]
     assert json.loads(fallow("report", "study", "--json").out) == {
         "report": "study/report.html"
     }
@@ -47,8 +47,8 @@ def test_what_a_run_came_to_is_one_object(fallow: Command) -> None:
 
 
 def test_what_a_run_would_cost_is_one_object_too(fallow: Command) -> None:
-    about = json.loads(fallow(*RUN, "--dry-run", "--json").out)
-    assert about["runs"] == 1 and about["seconds"] > 0
+    details = json.loads(fallow(*RUN, "--dry-run", "--json").out)
+    assert details["runs"] == 1 and details["seconds"] > 0
 
 
 @pytest.mark.parametrize("command", ["settings", "models", "partitions", "encoders"])
@@ -63,20 +63,20 @@ def test_lists_have_names_for_people_and_for_programs(
 
 def test_a_short_name_sets_and_an_ambiguous_one_says_which(fallow: Command) -> None:
     assert fallow(*RUN, "--set", "lr=0.05", "--dry-run").code == 0
-    said = fallow(*RUN, "--set", "strategy=ifal", "--set", "lr=0.05")
+    output = fallow(*RUN, "--set", "strategy=ifal", "--set", "lr=0.05")
     assert (
-        said.says()
+        output.says()
         == "lr may be training_config.optimizer.lr or strategy.lr; write one of them"
     )
-    said = fallow("compare", "tiny.toml", "--set", "strategy=ahfal", "--set", "tau=3")
-    assert "name them with --strategy" in said.says()
+    output = fallow("compare", "tiny.toml", "--set", "strategy=ahfal", "--set", "tau=3")
+    assert "name them with --strategy" in output.says()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_gets_its_script(fallow: Command, shell: str) -> None:
-    said = fallow("completion", shell)
-    assert said.code == 0
-    assert "_FALLOW_COMPLETE" in said.out and "fallow" in said.out
+    output = fallow("completion", shell)
+    assert output.code == 0
+    assert "_FALLOW_COMPLETE" in output.out and "fallow" in output.out
 
 
 @pytest.mark.parametrize(
@@ -94,5 +94,5 @@ def test_tab_completes_commands_recipes_settings_and_strategies(
     monkeypatch.setenv("_FALLOW_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", typed)
     monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
-    said = fallow()
-    assert offered in said.out.split(), said
+    output = fallow()
+    assert offered in output.out.split(), output

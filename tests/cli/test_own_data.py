@@ -92,9 +92,9 @@ def test_numbers_to_predict_have_strategies_of_their_own(
     assert "instead of random, margin," in dry.out and "--strategy names others" in dry.out
     done = fallow(*words, "--out", "runs/a")
     assert done.code == 0, done
-    told = json.loads(Path("runs/a/study.json").read_text())
-    assert told["strategies"][:2] == ["random", "badge"]
-    assert told["reference"] == "badge@training=closed-form"
+    output = json.loads(Path("runs/a/study.json").read_text())
+    assert output["strategies"][:2] == ["random", "badge"]
+    assert output["reference"] == "badge@training=closed-form"
     one = fallow(
         "run", "scores.csv", "--label", "score", "--site", "ward", *SHORT[:4], "--dry-run"
     )
@@ -115,7 +115,7 @@ def test_a_table_with_empty_cells_runs_with_no_strategy_named(
     words = ["compare", file, "--label", label, "--site", "ward", *SHORT]
     done = fallow(*words, "--out", "runs/b")
     assert done.code == 0, done
-    told = json.loads(Path("runs/b/study.json").read_text())
+    output = json.loads(Path("runs/b/study.json").read_text())
     assert any(
-        strategy.endswith("@training=closed-form") for strategy in told["strategies"]
+        strategy.endswith("@training=closed-form") for strategy in output["strategies"]
     )

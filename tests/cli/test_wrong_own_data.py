@@ -18,8 +18,8 @@ LINES = "\n".join(f"{i * 0.5},{'ny'[i // 2 % 2]}" for i in range(40))
 
 def arrays(path: Path, **changed: object) -> None:
     draw = np.random.default_rng(1)
-    given: dict[str, Any] = {"x": draw.normal(size=(60, 6)), "y": np.arange(60) % 3}
-    np.savez(path, **{**given, **changed})
+    value: dict[str, Any] = {"x": draw.normal(size=(60, 6)), "y": np.arange(60) % 3}
+    np.savez(path, **{**value, **changed})
 
 
 @pytest.mark.parametrize(
@@ -157,10 +157,10 @@ def test_one_sentence_says_what_is_wrong(
 ) -> None:
     write(folder)
     before = contents(folder)
-    said = fallow(*words)
-    assert said.code == 2, said
-    assert said.out == ""
-    assert sentence in said.says()
+    output = fallow(*words)
+    assert output.code == 2, output
+    assert output.out == ""
+    assert sentence in output.says()
     assert contents(folder) == before
 
 
@@ -205,10 +205,10 @@ def test_a_site_of_one_row_and_rows_without_a_label_are_said(
     with (folder / "own.csv").open("a") as file:
         file.write("west,33,a,y\nnorth,34,a,\n")
     words = ("run", "tiny.toml", "--data", "own.csv", "--label", "sick", "--site", "ward")
-    told = fallow(*words, "--dry-run").out
-    assert "look at this: only one row at west" in told
-    assert "1 left out: no label" in told and "rows: 62 read, 61 kept" in told
-    assert "rows without a label left out" not in told, "said twice"
+    output = fallow(*words, "--dry-run").out
+    assert "look at this: only one row at west" in output
+    assert "1 left out: no label" in output and "rows: 62 read, 61 kept" in output
+    assert "rows without a label left out" not in output, "said twice"
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])
@@ -273,9 +273,9 @@ def test_latin_1_is_read_and_said(fallow: Command, folder: Path) -> None:
     (folder / "own.csv").write_bytes(text.encode("latin-1"))
     command = ["run", "tiny.toml", "--data", "own.csv", "--label", "sick"]
     for words in (command, [*command, "--dry-run"]):
-        said = fallow(*words)
-        assert said.code == 0, said
-        assert "was read as Latin-1" in " ".join(said.out.split())
+        output = fallow(*words)
+        assert output.code == 0, output
+        assert "was read as Latin-1" in " ".join(output.out.split())
 
 
 def test_a_thousand_classes_are_counted_before_anything_starts(
@@ -283,9 +283,9 @@ def test_a_thousand_classes_are_counted_before_anything_starts(
 ) -> None:
     lines = [f"{i * 0.5},class {i % 1000}" for i in range(2_000)]
     (folder / "own.csv").write_text("dose,sick\n" + "\n".join(lines))
-    said = fallow("run", "tiny.toml", "--data", "own.csv", "--label", "sick", "--dry-run")
-    assert said.code == 0, said
-    assert "classes: 1000" in said.out
+    output = fallow("run", "tiny.toml", "--data", "own.csv", "--label", "sick", "--dry-run")
+    assert output.code == 0, output
+    assert "classes: 1000" in output.out
 
 
 def test_half_a_million_rows_are_read_and_counted(fallow: Command, folder: Path) -> None:
@@ -293,6 +293,6 @@ def test_half_a_million_rows_are_read_and_counted(fallow: Command, folder: Path)
     with (folder / "own.csv").open("w") as file:
         file.write("dose,sick\n")
         file.writelines(f"{i % 997 * 0.5},{'ny'[i // 3 % 2]}\n" for i in range(500_000))
-    said = fallow("run", "tiny.toml", "--data", "own.csv", "--label", "sick", "--dry-run")
-    assert said.code == 0, said
-    assert "rows: 500,000 read, all kept" in said.out
+    output = fallow("run", "tiny.toml", "--data", "own.csv", "--label", "sick", "--dry-run")
+    assert output.code == 0, output
+    assert "rows: 500,000 read, all kept" in output.out

@@ -138,8 +138,8 @@ def of_fisher() -> Listed:
     """What it sends where each site buys three rows, in as many parts."""
     k = 2 * CLASSES + 1
     triangle = (k * (k + 1) // 2,)
-    told: Shapes = {"products": triangle, "labeled": triangle, "rows": ()}
-    exchanges: list[tuple[str, Shapes, Shapes]] = [("sum", told, {})]
+    fisher: Shapes = {"products": triangle, "labeled": triangle, "rows": ()}
+    exchanges: list[tuple[str, Shapes, Shapes]] = [("sum", fisher, {})]
     for _ in range(3):
         at: Shapes = {"inverse": (k, k), "drop": (k, k), "many": ()}
         exchanges.append(("keep", {"count": ()}, at))
@@ -152,11 +152,15 @@ def of_fisher() -> Listed:
 def of_chooser() -> Listed:
     """What it sends beside what its arm does, which is a count of picks."""
     k = 2 * CLASSES + 1
-    told: Shapes = {"products": (k * (k + 1) // 2,), "cross": (k, CLASSES), "squares": ()}
+    chooser: Shapes = {
+        "products": (k * (k + 1) // 2,),
+        "cross": (k, CLASSES),
+        "squares": (),
+    }
     lost: Shapes = dict.fromkeys(("loss", "loss_known", "by_chance", "known"), ())
     head: Shapes = {"inverse": (k, k), "weight": (k, CLASSES)}
     exchanges: list[tuple[str, Shapes, Shapes]] = [
-        ("sum", {**told, "rows": (), "draw": ()}, {}),
+        ("sum", {**chooser, "rows": (), "draw": ()}, {}),
         ("sum", lost, head),
         ("keep", {"count": ()}, {"arm": ()}),
         ("keep", {"count": ()}, {"n": ()}),
@@ -377,9 +381,9 @@ def test_the_exchanges_of_a_query_carry_what_is_listed_and_nothing_else(
         "a" if kind == "relay" else "abc" for kind in expected.exchanges
     ]  # a passes it on
     ups = zip((*expected.up, {"count": ()}), asked, strict=True)
-    assert up == [found for found, sites in ups for _ in sites]
+    assert up == [result for result, sites in ups for _ in sites]
     assert down == [f for f, sites in zip(expected.down, asked, strict=True) for _ in sites]
-    assert fits == [found for found in expected.fits for _ in "abc"]
+    assert fits == [fit for fit in expected.fits for _ in "abc"]
 
 
 @of_all

@@ -32,24 +32,29 @@ def test_keywords_give_the_same_configuration_as_the_whole(
 
 
 def test_a_keyword_completes_a_configuration() -> None:
-    found = FedProx(TrainingConfig(batch_size=8), lr=0.2, mu=0.5)
-    assert found.training_config == TrainingConfig(
+    fed_prox = FedProx(TrainingConfig(batch_size=8), lr=0.2, mu=0.5)
+    assert fed_prox.training_config == TrainingConfig(
         batch_size=8, optimizer=Optimizer(lr=0.2)
     )
-    assert found.mu == 0.5
+    assert fed_prox.mu == 0.5
 
 
 def test_a_keyword_may_be_an_optimizer() -> None:
-    found = FedAvg(optimizer=Optimizer("adam", eps=1e-6), lr=0.002)
-    assert found.training_config.optimizer == Optimizer("adam", 0.002, eps=1e-6)
+    fed_avg = FedAvg(optimizer=Optimizer("adam", eps=1e-6), lr=0.002)
+    assert fed_avg.training_config.optimizer == Optimizer("adam", 0.002, eps=1e-6)
 
 
 def test_what_was_given_can_be_read_and_survives_a_replacement() -> None:
-    found: Any = FedAvg(lr=0.2, epochs=3)  # the fields of InitVar are typed as absent
-    assert (found.lr, found.epochs, found.batch_size, found.momentum) == (0.2, 3, None, 0.9)
-    local = replace(found, bn="local")
-    assert local.training_config == found.training_config
-    assert "lr=0.2" in repr(found)
+    fed_avg: Any = FedAvg(lr=0.2, epochs=3)  # the fields of InitVar are typed as absent
+    assert (fed_avg.lr, fed_avg.epochs, fed_avg.batch_size, fed_avg.momentum) == (
+        0.2,
+        3,
+        None,
+        0.9,
+    )
+    local = replace(fed_avg, bn="local")
+    assert local.training_config == fed_avg.training_config
+    assert "lr=0.2" in repr(fed_avg)
 
 
 @pytest.mark.parametrize(

@@ -63,10 +63,10 @@ def test_rows_are_the_features_in_evaluation_mode_whatever_the_batch() -> None:
 
 def test_labels_sites_and_notes_stay_and_a_note_is_added() -> None:
     d = toy()
-    found = embed_rows(d, Net())
-    assert torch.equal(found.y, d.y) and torch.equal(found.y_test, d.y_test)
-    assert found.groups is d.groups and found.name == "toy"
-    assert found.notes == ("first", "rows are the 12 features of a frozen Net")
+    values = embed_rows(d, Net())
+    assert torch.equal(values.y, d.y) and torch.equal(values.y_test, d.y_test)
+    assert values.groups is d.groups and values.name == "toy"
+    assert values.notes == ("first", "rows are the 12 features of a frozen Net")
 
 
 def test_any_module_will_do_in_its_own_type_and_without_test_rows() -> None:
@@ -75,11 +75,11 @@ def test_any_module_will_do_in_its_own_type_and_without_test_rows() -> None:
         "t", x, torch.rand(3), torch.zeros(0, 2), torch.zeros(0), columns=("a", "b")
     )
     linear = nn.Linear(2, 5).double()
-    found = embed_rows(d, linear)
-    torch.testing.assert_close(found.x, linear(x.double()).float().detach())
-    assert found.x_test.shape == (0, 5) and found.columns == ()
+    result = embed_rows(d, linear)
+    torch.testing.assert_close(result.x, linear(x.double()).float().detach())
+    assert result.x_test.shape == (0, 5) and result.columns == ()
     assert torch.equal(embed_rows(d, nn.Identity()).x, x)
-    features = found.x.requires_grad_()
+    features = result.x.requires_grad_()
     # no tensor of inference mode: those have no gradient
     (gradient,) = torch.autograd.grad(features.sum(), features)
     assert torch.equal(gradient, torch.ones_like(features))

@@ -42,8 +42,12 @@ def test_letters_are_ten_classes_by_writer(tmp_path: Path) -> None:
 
 def test_all_characters_are_62_classes(tmp_path: Path) -> None:
     write(tmp_path, f1=list(range(62)) * 2)
-    found = load("femnist", tmp_path)
-    assert (found.n_classes, found.classes[36], len(found.x) + len(found.x_test)) == (
+    outcome = load("femnist", tmp_path)
+    assert (
+        outcome.n_classes,
+        outcome.classes[36],
+        len(outcome.x) + len(outcome.x_test),
+    ) == (
         62,
         "a",
         124,
@@ -55,8 +59,8 @@ def test_of_a_letter_the_first_images_are_kept(
 ) -> None:
     monkeypatch.setattr("fallow.data.catalog.femnist.MOST", 7)
     write(tmp_path, f1=[36] * 5, f2=[36] * 5 + [37] * 2)
-    found = load("femnist_letters", tmp_path)
-    assert len(found.x) + len(found.x_test) == 9
+    outcome = load("femnist_letters", tmp_path)
+    assert len(outcome.x) + len(outcome.x_test) == 9
     assert MOST == 4000
 
 
@@ -110,11 +114,11 @@ def dataset_of(users: Sequence[Sequence[int]]) -> Dataset:
 
 
 def test_images_that_the_public_generator_uses_again_are_found() -> None:
-    found = dataset_of(generate_users(lambda end: end < OF_CLASS))
+    result = dataset_of(generate_users(lambda end: end < OF_CLASS))
     with pytest.raises(ValueError, match="test rows are also training rows") as error:
-        check_leak(found)
+        check_leak(result)
     leaked = int(str(error.value).split()[1])
-    assert leaked > 0.9 * len(found.x_test)
+    assert leaked > 0.9 * len(result.x_test)
 
 
 def test_with_the_comparison_the_right_way_around_nothing_leaks() -> None:

@@ -126,13 +126,13 @@ def test_a_description_from_the_web_cannot_name_a_file_of_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "secret").write_text("@data\n")
-    said = json.dumps({"data_set_description": {"url": (tmp_path / "secret").as_uri()}})
+    output = json.dumps({"data_set_description": {"url": (tmp_path / "secret").as_uri()}})
 
     class Says(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(said.encode())
+            self.wfile.write(output.encode())
 
         def log_message(self, *_: object) -> None: ...
 

@@ -23,14 +23,14 @@ def letters(is_fixed: bool) -> Dataset:
     train: list[int] = []
     test: list[int] = []
     for user in range(USERS):
-        each = int(rng.lognormal(4, 1) + 100) // 3
+        item = int(rng.lognormal(4, 1) + 100) // 3
         own: list[int] = []
         for c in ((user + step) % CLASSES for step in range(3)):
-            is_over = place[c] + each > IMAGES
+            is_over = place[c] + item > IMAGES
             if is_over == is_fixed:
                 place[c] = 0
-            own += range(c * IMAGES + place[c], c * IMAGES + place[c] + each)
-            place[c] += each
+            own += range(c * IMAGES + place[c], c * IMAGES + place[c] + item)
+            place[c] += item
         order = rng.permutation(own).tolist()
         train = train + order[len(own) // 10 :]
         test = test + order[: len(own) // 10]
@@ -47,18 +47,18 @@ def bits(ids: torch.Tensor) -> torch.Tensor:
 def test_nearly_all_test_images_of_the_published_generator_are_trained_on_and_it_is_noticed() -> (
     None
 ):
-    found = letters(is_fixed=False)
-    _, leaks = drop_leaks(found)
-    assert leaks >= 0.9 * len(found.x_test)
+    result = letters(is_fixed=False)
+    _, leaks = drop_leaks(result)
+    assert leaks >= 0.9 * len(result.x_test)
     with pytest.raises(
         ValueError, match=f"letters: {leaks} of .* test rows are also training"
     ):
-        check_leak(found)
+        check_leak(result)
 
 
 def test_with_its_comparison_corrected_no_image_is_used_twice() -> None:
-    found = letters(is_fixed=True)
-    check_leak(found)
-    assert drop_leaks(found)[1] == 0
-    all_rows = torch.cat([found.x, found.x_test])
+    result = letters(is_fixed=True)
+    check_leak(result)
+    assert drop_leaks(result)[1] == 0
+    all_rows = torch.cat([result.x, result.x_test])
     assert len(set(row_hashes(all_rows))) == len(all_rows)

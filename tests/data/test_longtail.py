@@ -28,9 +28,9 @@ LONG_TAILS = [
 def test_long_tailed_counts_are_the_published_ones(
     largest: int, classes: int, rho: float, counts: list[int] | None, total: int
 ) -> None:
-    found = longtail_counts(largest, classes, rho)
-    assert found.sum() == total and found[-1] == largest / rho
-    assert counts is None or found.tolist() == counts
+    result = longtail_counts(largest, classes, rho)
+    assert result.sum() == total and result[-1] == largest / rho
+    assert counts is None or result.tolist() == counts
 
 
 def test_a_long_tail_keeps_exact_class_counts_whatever_splits_it() -> None:

@@ -128,8 +128,8 @@ def test_a_table_that_cannot_be_used_says_why(
 
 def test_dates_are_classes_where_that_is_said(tmp_path: Path) -> None:
     rows = [f"{i},{i},A,n,2024-01-0{1 + i % 3}" for i in range(9)]
-    found = from_table(table(tmp_path, *rows), "sick", task="classification")
-    assert found.classes == ("2024-01-01", "2024-01-02", "2024-01-03")
+    values = from_table(table(tmp_path, *rows), "sick", task="classification")
+    assert values.classes == ("2024-01-01", "2024-01-02", "2024-01-03")
 
 
 def test_the_names_of_many_columns_are_not_compared_pair_by_pair() -> None:
@@ -176,12 +176,12 @@ def test_a_second_table_is_the_test_set_with_the_same_columns(tmp_path: Path) ->
     d = from_table(train, "y", test=test)
     assert d.columns == ("x", "ward=A", "ward=B")
     assert d.x_test.tolist() == [[4, 0, 1]] and d.y_test.tolist() == [1] and len(d.x) == 3
-    for text, said in [
+    for text, output in [
         ("1,A,no", "1 of 1 test rows are also training rows"),
         ("4,A,", "1 test rows have no label"),
         ("4,A,yess", "label 'yess' is not one of the classes; did you mean 'yes'"),
     ]:
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=output):
             from_table(
                 train, "y", test=table(tmp_path, text, header="x,ward,y", name="test.csv")
             )
@@ -260,12 +260,12 @@ def folder_of_images(root: Path, mode: str = "L", **sizes: tuple[int, int]) -> P
     image = pytest.importorskip("PIL.Image")
     for i in range(12):
         kind = ("cat", "dog", "unlabeled")[i % 3]
-        place = root / ("north", "south")[i % 2] / kind
-        place.mkdir(parents=True, exist_ok=True)
+        path = root / ("north", "south")[i % 2] / kind
+        path.mkdir(parents=True, exist_ok=True)
         name = f"{i:02}"
         image.new(
             mode, sizes.get(f"i{name}", (5, 4)), i * 20 if mode == "L" else (i, 0, 255)
-        ).save(place / f"{name}.png")
+        ).save(path / f"{name}.png")
     return root
 
 
@@ -289,8 +289,8 @@ def test_an_image_of_another_size_is_resized_and_a_broken_one_named(tmp_path: Pa
     folder_of_images(tmp_path / "a", i07=(6, 4))
     d = from_folder(tmp_path / "a")
     assert d.x.shape[1:] == (1, 4, 5)
-    said = "1 of 12 images have another size than most and were resized to 5 x 4"
-    assert said in d.notes
+    output = "1 of 12 images have another size than most and were resized to 5 x 4"
+    assert output in d.notes
     folder_of_images(tmp_path / "b")
     (tmp_path / "b" / "north" / "cat" / "notes.txt").write_text("not an image")
     with pytest.raises(ValueError, match=r"notes.txt could not be read as an image"):

@@ -17,8 +17,8 @@ from fallow.data.own.archive import read_arrays
 def write_header(shape: tuple[int, ...]) -> bytes:
     """What stands before the values of an array of numbers."""
     head = io.BytesIO()
-    about = {"descr": "<f8", "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(head, about)
+    header = {"descr": "<f8", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, header)
     return head.getvalue()
 
 
@@ -37,10 +37,10 @@ def test_arrays_that_fit_are_read_as_they_are(tmp_path: Path) -> None:
     x = np.arange(6.0).reshape(2, 3)
     names = np.array(["a", "bc"])
     np.savez_compressed(path, x=x, ids=names, one=np.array(7), none=np.zeros((0, 3)))
-    found = read_arrays(path, most=x.nbytes + names.nbytes + 8)
-    assert list(found) == ["x", "ids", "one", "none"]
-    np.testing.assert_array_equal(found["x"], x)
-    np.testing.assert_array_equal(found["ids"], names)
+    arrays = read_arrays(path, most=x.nbytes + names.nbytes + 8)
+    assert list(arrays) == ["x", "ids", "one", "none"]
+    np.testing.assert_array_equal(arrays["x"], x)
+    np.testing.assert_array_equal(arrays["ids"], names)
 
 
 def test_zeros_beyond_the_memory_there_is_are_not_unpacked(tmp_path: Path) -> None:

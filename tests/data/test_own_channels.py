@@ -41,9 +41,9 @@ def test_images_are_the_same_wherever_their_channels_are(
     first = fl.from_arrays(x, digits["y"], name="scans")
     with pytest.warns(
         UserWarning, match=r"images of shape \(8, 8, \d\) were read as"
-    ) as said:
+    ) as caught:
         last = fl.from_arrays(put_last(x), digits["y"], name="scans")
-    assert len(said) == 1
+    assert len(caught) == 1
     assert [note for note in last.notes if "channels last" in note] == list(last.notes)
     assert torch.equal(first.x, last.x) and torch.equal(first.x_test, last.x_test)
     declared = fl.from_arrays(put_last(x), digits["y"], name="scans", channels="last")
@@ -128,9 +128,9 @@ def test_a_selection_reads_channels_as_a_data_set_does(digits: Arrays) -> None:
     first = fl.select(x[30:], "badge", labeled=(x[:30], y[:30]), model=model, n=9)
     moved = put_last(x)
     parts: dict[str, Any] = {"labeled": (moved[:30], y[:30]), "model": model, "n": 9}
-    with pytest.warns(UserWarning, match="give channels='last' to confirm") as said:
+    with pytest.warns(UserWarning, match="give channels='last' to confirm") as caught:
         last = fl.select(moved[30:], "badge", **parts)
-    assert len(said) == 1
+    assert len(caught) == 1
     assert last.tolist() == first.tolist()
     assert (
         fl.select(moved[30:], "badge", channels="last", **parts).tolist() == first.tolist()

@@ -156,25 +156,25 @@ def test_files_of_other_kinds_are_the_same_data_set(tmp_path: Path, ending: str)
         pytest.importorskip("pyarrow")
         getattr(df, f"to_{ending}")(path)
     read = open_dataset(path, label="sick")
-    given = fl.from_frame(df, label="sick", name="t")
+    frame = fl.from_frame(df, label="sick", name="t")
     assert (read.columns, read.missing, read.classes) == (
-        given.columns,
-        given.missing,
-        given.classes,
+        frame.columns,
+        frame.missing,
+        frame.classes,
     )
-    assert torch.equal(read.x.nan_to_num(-7), given.x.nan_to_num(-7))
-    assert torch.equal(read.y, given.y)
+    assert torch.equal(read.x.nan_to_num(-7), frame.x.nan_to_num(-7))
+    assert torch.equal(read.y, frame.y)
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:
-    for name, said in (
+    for name, output in (
         ("t.xlsx", "t.xlsx could not be read as Excel"),
         ("t.feather", "t.feather could not be read as Feather"),
         ("t.parquet", "t.parquet could not be read as Parquet"),
     ):
         pytest.importorskip("openpyxl" if name.endswith("xlsx") else "pyarrow")
         (tmp_path / name).write_text("no such thing")
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=output):
             open_dataset(tmp_path / name, label="y")
 
 
@@ -250,8 +250,8 @@ def test_arrays_of_unknown_names_are_all_named(tmp_path: Path) -> None:
 def test_the_dialect_of_a_file_is_found_in_its_head(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a;b\n1,5;2\n")
-    found = detect(path)
-    assert (found.separator, found.decimal, found.thousands) == (";", ",", "")
+    values = detect(path)
+    assert (values.separator, values.decimal, values.thousands) == (";", ",", "")
 
 
 @pytest.mark.parametrize("without_arrow", [False, True])
@@ -265,11 +265,11 @@ def test_reading_says_how_many_bytes_of_the_file_it_has_read(
     path = tmp_path / "rows.csv"
     lines = ["a,b,y", *(f"{i * 37 % 101},{i}.25,{i % 2}" for i in range(4000))]
     path.write_text("\n".join(lines) + "\n")
-    said: list[tuple[int, int]] = []
-    open_dataset(path, label="y", say=lambda done, total: said.append((done, total)))
+    output: list[tuple[int, int]] = []
+    open_dataset(path, label="y", say=lambda done, total: output.append((done, total)))
     size = path.stat().st_size
-    done = [each for each, _ in said]
-    assert {total for _, total in said} == {size}
+    done = [item for item, _ in output]
+    assert {total for _, total in output} == {size}
     assert done == sorted(done) and done[-1] == size
     middle = done[len(done) // 2]  # neither nothing nor all of it
     assert 0.2 * size < middle < 0.9 * size

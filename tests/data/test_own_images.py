@@ -58,8 +58,8 @@ def test_images_of_many_sizes_are_brought_to_the_most_frequent_one(tmp_path: Pat
         )
     d = from_folder(tmp_path)
     assert d.x.shape[1:] == (1, 8, 6)
-    said = "3 of 12 images have another size than most and were resized to 6 x 8"
-    assert said in d.notes and d.ids is not None
+    output = "3 of 12 images have another size than most and were resized to 6 x 8"
+    assert output in d.notes and d.ids is not None
     for name, x in zip(d.ids, d.x, strict=True):
         value = int(name.rpartition("/")[2][:2]) * 10 / 127.5 - 1
         assert float(x.min()) == pytest.approx(value, abs=1e-5) == float(x.max())
@@ -138,8 +138,8 @@ def test_what_a_file_manager_leaves_in_a_folder_is_passed_over(tmp_path: Path) -
         )
     (tmp_path / "cat" / "Thumbs.db").write_bytes(b"no image")
     (tmp_path / "dog" / "desktop.ini").write_text("no image")
-    found = from_folder(tmp_path)
-    assert len(found.x) + len(found.x_test) == 10
+    folder = from_folder(tmp_path)
+    assert len(folder.x) + len(folder.x_test) == 10
 
 
 def test_a_folder_of_texts_is_told_where_to_go(tmp_path: Path) -> None:

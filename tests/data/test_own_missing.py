@@ -162,8 +162,8 @@ def test_a_model_that_knows_empty_cells_predicts_rows_with_them(tmp_path: Path) 
     assert shares.shape == (60, 2) and np.isfinite(shares).all()
     # an empty cell and the number that fills it differ by the column that marks it
     at = df.index[df["age"].isna()][0]
-    given = df.assign(age=df["age"].fillna(df["age"].mean()))
-    assert not np.allclose(run.predict_proba(given)[at], shares[at])
+    value = df.assign(age=df["age"].fillna(df["age"].mean()))
+    assert not np.allclose(run.predict_proba(value)[at], shares[at])
 
 
 def test_a_table_without_empty_cells_asks_for_what_it_always_asked(tmp_path: Path) -> None:
@@ -267,5 +267,5 @@ def test_a_model_behind_an_encoder_predicts_rows_with_empty_cells(
     )
     shares = run.predict_proba(df)
     assert shares.shape == (60, 2) and np.isfinite(shares).all()
-    told = run.revealed.set_index("verb")["what"]
-    assert "of its cells that are not empty" in told["cells"]
+    output = run.revealed.set_index("verb")["what"]
+    assert "of its cells that are not empty" in output["cells"]

@@ -216,8 +216,14 @@ def test_a_missing_file_says_where_it_is_published_and_what_to_call_it(
     source = SOURCES[name]
     with pytest.raises(ValueError) as error:
         load(name, tmp_path)
-    for said in (source.file, source.page, f"--fetch {name}", str(tmp_path), "FALLOW_DATA"):
-        assert said in str(error.value)
+    for output in (
+        source.file,
+        source.page,
+        f"--fetch {name}",
+        str(tmp_path),
+        "FALLOW_DATA",
+    ):
+        assert output in str(error.value)
     monkeypatch.delenv("FALLOW_DATA", raising=False)
     with pytest.raises(ValueError, match="no data folder is given"):
         load(name)
@@ -225,7 +231,7 @@ def test_a_missing_file_says_where_it_is_published_and_what_to_call_it(
 
 def test_a_file_that_is_damaged_or_another_one_is_refused(tmp_path: Path) -> None:
     archive = tmp_path / SOURCES["ct"].file
-    for text, said in (
+    for text, output in (
         (lines(HEADER, *ct_rows(), [1, 2]), "row 21 has 2 cells and not 5"),
         (lines(HEADER, [1, 2, 3, "x", 5]), "row 1 holds a text .*'x'"),
         (lines(HEADER, [1, 2, 3, "", 5]), "no row without missing values"),
@@ -236,7 +242,7 @@ def test_a_file_that_is_damaged_or_another_one_is_refused(tmp_path: Path) -> Non
         ("", "has no column 'reference'"),
     ):
         write_zip(tmp_path, "ct", text)
-        with pytest.raises(ValueError, match=f"'ct': .*{said}"):
+        with pytest.raises(ValueError, match=f"'ct': .*{output}"):
             load("ct", tmp_path)
     whole_file = archive.read_bytes()
     archive.write_bytes(whole_file[: len(whole_file) // 2])

@@ -52,7 +52,7 @@ def long_tailed(seed: int, journal: Journal) -> tuple[World, Dataset]:
     x = torch.stack([number, y.float()], 1)
     test = torch.tensor([[-1.0, 0.0], [-2.0, 1.0]])
     names = tuple("0123456789")
-    found = Dataset("numbered", x, y, test, torch.tensor([0, 1]), classes=names)
+    dataset = Dataset("numbered", x, y, test, torch.tensor([0, 1]), classes=names)
     recipe = Recipe(
         "tiny",
         partition=Spec("long-tail", {"rho": 20, **INNER}),
@@ -65,7 +65,7 @@ def long_tailed(seed: int, journal: Journal) -> tuple[World, Dataset]:
         strategy=Spec("entropy"),
         model=Spec("linear"),
     )
-    return world_of(recipe, seed, found, journal), found
+    return world_of(recipe, seed, dataset, journal), dataset
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -74,13 +74,13 @@ def test_rows_that_a_query_scores_are_those_that_are_labeled_and_trained_on(
 ) -> None:
     """Some public code draws the long tail twice, so that a number means two different images."""
     journal = Journal()
-    made, found = long_tailed(seed, journal)
+    made, result = long_tailed(seed, journal)
     Run(made, journal).go()
     journal.close()
     for name, site in made.members.items():
         number = site.x[:, 0].long()
         held = site.x[:, 1].long()
-        assert torch.equal(found.y[number], held)
+        assert torch.equal(result.y[number], held)
         assert torch.equal(made.oracle.hidden[name], held)
         assert len(site.labeled) == 15
         assert torch.equal(site.labels, held[site.labeled])

@@ -82,10 +82,10 @@ def test_bins_keep_the_order_of_targets_and_equal_targets_together(
 ) -> None:
     y = np.array(values)
     for binning in ("quantile", "equal-width"):
-        found = target_bins(y, bins, binning)
-        assert found.min() >= 0 and found.max() < bins
-        assert (np.diff(found[np.argsort(y, kind="stable")]) >= 0).all()
-        assert all(len(np.unique(found[y == value])) == 1 for value in np.unique(y))
+        result = target_bins(y, bins, binning)
+        assert result.min() >= 0 and result.max() < bins
+        assert (np.diff(result[np.argsort(y, kind="stable")]) >= 0).all()
+        assert all(len(np.unique(result[y == value])) == 1 for value in np.unique(y))
 
 
 def test_quantile_bins_are_equal_to_a_row_and_equal_widths_are_not() -> None:

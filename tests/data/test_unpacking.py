@@ -130,9 +130,9 @@ def write_images(folder: Path, n: int, size: tuple[int, int]) -> Path:
     """A folder of gray images, which take a few bytes."""
     images = pytest.importorskip("PIL.Image")
     for number in range(n):
-        place = folder / "north" / "ill"
-        place.mkdir(parents=True, exist_ok=True)
-        images.new("L", size).save(place / f"{number}.png")
+        path = folder / "north" / "ill"
+        path.mkdir(parents=True, exist_ok=True)
+        images.new("L", size).save(path / f"{number}.png")
     return folder
 
 

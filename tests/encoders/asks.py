@@ -40,9 +40,9 @@ def make_sites(encoder: Encoder, parts: Sequence[Tensor]) -> dict[str, LocalSite
     def encoded(site: str, x: Tensor, state: State) -> tuple[Tensor, None]:
         return encode_rows(encoder, x, state), None
 
-    about = Parts(model, layout, methods, 2, 0, fresh, encode=encoded)
+    details = Parts(model, layout, methods, 2, 0, fresh, encode=encoded)
     store = MemoryStore()
-    return {f"s{i}": LocalSite(f"s{i}", x, about, store) for i, x in enumerate(parts)}
+    return {f"s{i}": LocalSite(f"s{i}", x, details, store) for i, x in enumerate(parts)}
 
 
 def open_door(

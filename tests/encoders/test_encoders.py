@@ -162,8 +162,8 @@ def test_sites_see_features_once_they_were_handed_over() -> None:
     sites = make_sites(encoder, [x[:4], x[4:]])
     assert torch.equal(torch.as_tensor(sites["s0"].seen[:]), x[:4])
     state = encoder.fit(open_door(sites, "encoder"), (3,))
-    about = sites["s0"].parts.methods["encoding"]
-    about.hand_over(open_door(sites, "encoding", "0/initial/encode"), state)
+    details = sites["s0"].parts.methods["encoding"]
+    details.hand_over(open_door(sites, "encoding", "0/initial/encode"), state)
     assert torch.equal(sites["s1"].seen[:], encode_rows(encoder, x[4:], state))
 
 
@@ -182,10 +182,10 @@ def test_names_fields_and_shapes_are_checked_when_an_encoder_is_built() -> None:
 
 @pytest.mark.parametrize("value", [0.1, -3.7, 1e-9, 12345.678, 0.0])
 def test_rounding_keeps_twelve_binary_digits(value: float) -> None:
-    found = float(round_digits(torch.tensor(value, dtype=torch.float64)))
-    assert found == pytest.approx(value, rel=2**-12)
-    again: Any = round_digits(torch.tensor(found * (1 + 1e-13), dtype=torch.float64))
-    assert float(again) == found
+    result = float(round_digits(torch.tensor(value, dtype=torch.float64)))
+    assert result == pytest.approx(value, rel=2**-12)
+    again: Any = round_digits(torch.tensor(result * (1 + 1e-13), dtype=torch.float64))
+    assert float(again) == result
 
 
 def test_a_grid_has_one_step_for_all() -> None:

@@ -96,10 +96,10 @@ def test_other_parts_than_a_length_and_units_are_refused(change: State, why: str
 
 def test_a_site_looks_before_it_encodes() -> None:
     encoding = Encoding(FOURIER, (5,))
-    about: Answer = {"digest": encoder_digest(FOURIER), **fit_encoder(FOURIER, [TABLE])}
-    encoding.check("basel", about)
+    details: Answer = {"digest": encoder_digest(FOURIER), **fit_encoder(FOURIER, [TABLE])}
+    encoding.check("basel", details)
     with pytest.raises(Refusal, match="not above 0"):
-        encoding.check("basel", {**about, "length": torch.tensor(-1.0)})
+        encoding.check("basel", {**details, "length": torch.tensor(-1.0)})
 
 
 # -- at the coordinator ---------------------------------------------------------------------------

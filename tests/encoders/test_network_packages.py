@@ -325,8 +325,8 @@ def tabular(tmp_path: Path) -> tuple[Path, Path]:
     for weights in network.parameters():
         torch.nn.init.normal_(weights, std=0.2)
     file = tmp_path / "tabpfn.safetensors"
-    about = {"architecture_name": "tabpfn_v2", "config": vars(settings)}
-    save_as_safetensors({"state_dict": network.state_dict(), **about}, file)
+    details = {"architecture_name": "tabpfn_v2", "config": vars(settings)}
+    save_as_safetensors({"state_dict": network.state_dict(), **details}, file)
 
     x = draw_pictures(40, 4)
     context = tmp_path / "public.safetensors"

@@ -263,8 +263,8 @@ def test_loaders_say_what_they_lack() -> None:
 
 def test_names_of_loaders_resolve_however_a_package_writes_them() -> None:
     for name in ("open_clip", "open-clip", "OpenCLIP"):
-        found = build(encoders, name, network="ViT-B-32")
-        assert found == OpenCLIP("ViT-B-32")
+        values = build(encoders, name, network="ViT-B-32")
+        assert values == OpenCLIP("ViT-B-32")
     assert str(Spec.of(OpenCLIP("ViT-B-32"))) == "open-clip:network=ViT-B-32"
     assert str(Spec.of(SentenceTransformers("a"))) == "sentence-transformers:network=a"
     assert str(Spec.of(TabPFN("a", context="b"))) == "tabpfn:weights=a:context=b"

@@ -121,10 +121,10 @@ def together(given: list[Job], size: int = 4, mix: float | None = None) -> list[
 
 
 def test_sites_together_take_the_steps_that_each_takes_alone() -> None:
-    given = by_rows()
+    value = by_rows()
     steps = [(b.x, b.y, b.weight) for b in joined()]
     assert [len(x) for x, _, _ in steps] == [4, 3, 1]  # sites of 11, 8, 5, 3 and 0 rows
-    for k, job in enumerate(given):
+    for k, job in enumerate(value):
         alone = batches(job, FIRST, 4)
         assert len(alone) == sum(len(x) > k for x, _, _ in steps)
         for rows, (x, y, weight) in zip(alone, steps, strict=False):
@@ -145,8 +145,8 @@ def test_a_last_batch_is_filled_with_a_row_of_the_same_site_that_weighs_nothing(
 
 
 def test_sites_together_mix_what_each_mixes_alone() -> None:
-    given = by_rows(pools=True)
-    for k, job in enumerate(given):
+    value = by_rows(pools=True)
+    for k, job in enumerate(value):
         steps = [b for b in joined(mix=2.0) if len(b.x) > k]
         parts = (
             [torch.split(part, 4) for part in mixing(job, FIRST, 4, 2.0)]

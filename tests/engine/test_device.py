@@ -101,9 +101,9 @@ def test_it_makes_the_models_of_the_loop(
     make: Callable[[], nn.Module], optimizer: Optimizer
 ) -> None:
     training_config = replace(CONFIG, optimizer=replace(optimizer, persist=True))
-    given = jobs(make, rows_of(make), weighted=True)
-    ours = over_rounds(device(make), FedAvg(), training_config, given, 3)
-    theirs = over_rounds(loop(make), FedAvg(), training_config, given, 3)
+    value = jobs(make, rows_of(make), weighted=True)
+    ours = over_rounds(device(make), FedAvg(), training_config, value, 3)
+    theirs = over_rounds(loop(make), FedAvg(), training_config, value, 3)
     for mine, others in zip(ours, theirs, strict=True):
         check_same(mine, others)
 
@@ -119,17 +119,17 @@ METHODS = {
 def test_every_method_of_training_makes_the_models_of_the_loop(name: str) -> None:
     method = METHODS[name]()
     training_config = replace(CONFIG, mix=0.4 if name == "KCFU" else None)
-    given = with_pools(jobs(norm, (12, 8, 4, 8, 16)))
-    theirs = over_rounds(loop(norm), method, training_config, given, 2)
-    check_same(over_rounds(device(norm), method, training_config, given, 2)[-1], theirs[-1])
+    pools = with_pools(jobs(norm, (12, 8, 4, 8, 16)))
+    theirs = over_rounds(loop(norm), method, training_config, pools, 2)
+    check_same(over_rounds(device(norm), method, training_config, pools, 2)[-1], theirs[-1])
 
 
 @pytest.mark.parametrize("method", [Beside(), LookAhead(), Pupil()], ids=str)
 def test_methods_of_newcomers_do_too(method: LocalTraining) -> None:
     training_config = replace(CONFIG, mix=0.4)
-    given = with_pools(jobs(mlp))
-    theirs = over_rounds(loop(mlp), method, training_config, given, 2)
-    check_same(over_rounds(device(mlp), method, training_config, given, 2)[-1], theirs[-1])
+    pools = with_pools(jobs(mlp))
+    theirs = over_rounds(loop(mlp), method, training_config, pools, 2)
+    check_same(over_rounds(device(mlp), method, training_config, pools, 2)[-1], theirs[-1])
 
 
 STOPPING = {
@@ -150,10 +150,10 @@ def test_every_kind_of_training_config_is_carried_out_as_by_the_loop(
 
 
 def test_nothing_is_changed_that_a_job_brought() -> None:
-    given = jobs(norm, NORM_ROWS)
-    before = [(job.x.clone(), job.start["w"].clone()) for job in given]
-    device(norm).fit(FedAvg(), CONFIG, 0, given)
-    for job, (x, w) in zip(given, before, strict=True):
+    value = jobs(norm, NORM_ROWS)
+    before = [(job.x.clone(), job.start["w"].clone()) for job in value]
+    device(norm).fit(FedAvg(), CONFIG, 0, value)
+    for job, (x, w) in zip(value, before, strict=True):
         assert_close(job.x, x, rtol=0, atol=0)
         assert_close(job.start["w"], w, rtol=0, atol=0)
 
@@ -208,19 +208,19 @@ COMES_BACK = "Cannot copy out of meta tensor"
 def test_no_tensor_of_a_step_stays_behind_on_the_processor(
     make: Callable[[], nn.Module],
 ) -> None:
-    given = jobs(make, rows_of(make), weighted=True)
+    value = jobs(make, rows_of(make), weighted=True)
     for training_config in (CONFIG, replace(CONFIG, optimizer=ADAM), STOPPING["parts"]):
         with pytest.raises(NotImplementedError, match=COMES_BACK):
-            device(make, placement=META).fit(FedAvg(), training_config, 0, given)
+            device(make, placement=META).fit(FedAvg(), training_config, 0, value)
 
 
 def test_crops_and_teachers_are_there_too() -> None:
     pictures = jobs(norm, NORM_ROWS)
     with pytest.raises(NotImplementedError, match=COMES_BACK):
         device(norm, placement=META).fit(FedAvg(), STOPPING["crops"], 0, pictures)
-    given = with_pools(jobs(mlp))
+    pools = with_pools(jobs(mlp))
     with pytest.raises(NotImplementedError, match=COMES_BACK):
-        device(mlp, placement=META).fit(Pupil(), replace(CONFIG, mix=0.4), 0, given)
+        device(mlp, placement=META).fit(Pupil(), replace(CONFIG, mix=0.4), 0, pools)
 
 
 @pytest.mark.parametrize("make", MODELS)
@@ -242,9 +242,9 @@ def test_a_pass_with_dropout_draws_what_it_draws_on_the_processor() -> None:
     x = torch.randn(9, 2, 5, 5, dtype=torch.float64)
     ours = Passes(model, layout, Placement.open(DEVICE))
     wanted = forward(model, layout, state, x, stream(0, "draws"))
-    found = ours.forward(state, x, stream(0, "draws"))
-    assert_close(found, wanted, rtol=0, atol=1e-10)
-    assert not torch.allclose(found, ours.forward(state, x))
+    values = ours.forward(state, x, stream(0, "draws"))
+    assert_close(values, wanted, rtol=0, atol=1e-10)
+    assert not torch.allclose(values, ours.forward(state, x))
 
 
 def test_masks_of_dropout_are_drawn_on_the_processor_wherever_the_model_is() -> None:
@@ -325,22 +325,22 @@ def greedy(*, always: bool) -> tuple[Device, list[Job], list[str]]:
 
 
 def test_where_memory_is_short_half_of_the_sites_are_trained_at_a_time() -> None:
-    ours, given, told = greedy(always=False)
-    found = ours.fit(FedAvg(), CONFIG, 0, given)
-    assert told == [
+    ours, value, output = greedy(always=False)
+    values = ours.fit(FedAvg(), CONFIG, 0, value)
+    assert output == [
         "device cpu has not enough memory for 5 sites at once: 2 at a time from here on"
     ]
-    check_same(found, ours.loop.fit(FedAvg(), CONFIG, 0, given))
+    check_same(values, ours.loop.fit(FedAvg(), CONFIG, 0, value))
 
 
 def test_where_not_one_site_fits_the_run_says_what_to_do() -> None:
-    ours, given, told = greedy(always=True)
+    ours, value, output = greedy(always=True)
     with pytest.raises(
         DeviceFailed,
         match=r"even one site \(site site-0\); lower batch_size",
     ):
-        ours.fit(FedAvg(), CONFIG, 0, given)
-    assert [sentence.partition(": ")[2] for sentence in told] == [
+        ours.fit(FedAvg(), CONFIG, 0, value)
+    assert [sentence.partition(": ")[2] for sentence in output] == [
         "2 at a time from here on",
         "1 at a time from here on",
     ]
@@ -349,7 +349,7 @@ def test_where_not_one_site_fits_the_run_says_what_to_do() -> None:
 def test_pytorchs_own_error_for_gpus_is_known_too() -> None:
     told: list[str] = []
     sizes: list[int] = []
-    given = jobs(linear, (4, 4, 4, 4))
+    value = jobs(linear, (4, 4, 4, 4))
 
     def train(some: Sequence[Job]) -> list[Fitted]:
         sizes.append(len(some))
@@ -358,10 +358,10 @@ def test_pytorchs_own_error_for_gpus_is_known_too() -> None:
         return [Fitted(job.start, {}, 0) for job in some]
 
     sites = SitesInFlight("cuda", told.append)
-    found = sites.train(given, train, free=lambda: None)
+    found = sites.train(value, train, free=lambda: None)
     assert len(found) == 4
     assert sizes == [4, 2, 1, 1, 1, 1]
-    assert sites.train(given[:1], train, free=lambda: None)  # it is remembered
+    assert sites.train(value[:1], train, free=lambda: None)  # it is remembered
     assert len(told) == 2
 
 
@@ -394,13 +394,13 @@ def test_a_device_that_fails_ends_the_run_with_the_way_to_go_on() -> None:
     error = torch.AcceleratorError("CUDA error: unspecified launch failure\nCompile with")
     model = drawn(Faulty(error))
     layout = Layout.of(model)
-    given = [replace(job, start=layout.flatten(model)) for job in jobs(linear)]
+    value = [replace(job, start=layout.flatten(model)) for job in jobs(linear)]
     ours = Device(model, layout, row_loss("classification"))
     way_out = (
         r"\(CUDA error: unspecified launch failure\); what was done is kept: go on with"
     )
     with pytest.raises(DeviceFailed, match=way_out):
-        ours.fit(FedAvg(), CONFIG, 0, given)
+        ours.fit(FedAvg(), CONFIG, 0, value)
 
 
 def test_a_mistake_of_a_model_is_left_as_it_is() -> None:
@@ -436,13 +436,13 @@ def rough(make: Callable[[], nn.Module], precision: str) -> Device:
 def test_bfloat16_is_near_to_float32_and_keeps_what_it_promises(
     make: Callable[[], nn.Module],
 ) -> None:
-    given = in_single(jobs(make, NORM_ROWS))
+    value = in_single(jobs(make, NORM_ROWS))
     training_config = replace(
         CONFIG, stages=(TrainingStage(1),), optimizer=Optimizer(lr=0.01)
     )
-    fine = rough(make, "float32").fit(FedAvg(), training_config, 0, given)
-    ours = rough(make, "bf16").fit(FedAvg(), training_config, 0, given)
-    again = rough(make, "bf16").fit(FedAvg(), training_config, 0, given)
+    fine = rough(make, "float32").fit(FedAvg(), training_config, 0, value)
+    ours = rough(make, "bf16").fit(FedAvg(), training_config, 0, value)
+    again = rough(make, "bf16").fit(FedAvg(), training_config, 0, value)
     for a, b, c in zip(ours, fine, again, strict=True):
         assert a.sent["w"].dtype == a.sent["stats"].dtype == torch.float32
         assert torch.equal(a.sent["w"], c.sent["w"])  # the same bits each time

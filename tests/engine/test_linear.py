@@ -35,9 +35,9 @@ each = pytest.mark.parametrize("training_config", [ADAM, SGD], ids=["adam", "sgd
 def test_it_is_each_site_alone_by_torch(
     training_config: TrainingConfig, rows: tuple[int, ...]
 ) -> None:
-    given = jobs(regression, rows, weighted=True)
+    value = jobs(regression, rows, weighted=True)
     for job, done in zip(
-        given, stacked(regression).fit(FedAvg(), training_config, 0, given), strict=True
+        value, stacked(regression).fit(FedAvg(), training_config, 0, value), strict=True
     ):
         agree(
             done.sent,
@@ -68,11 +68,11 @@ def test_equal_sites_are_one_site(training_config: TrainingConfig) -> None:
 def test_weights_do_not_depend_on_how_many_epochs_and_sites_are_done_together(
     training_config: TrainingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = jobs(regression, (11, 5, 0, 8, 1), weighted=True)
-    together = stacked(regression).fit(FedAvg(), training_config, 0, given)
+    value = jobs(regression, (11, 5, 0, 8, 1), weighted=True)
+    together = stacked(regression).fit(FedAvg(), training_config, 0, value)
     monkeypatch.setattr("fallow.engine.stacked.ROWS_AHEAD", 1)  # one epoch
     monkeypatch.setattr("fallow.engine.linear.CACHE", 1)  # one site
-    alone = stacked(regression).fit(FedAvg(), training_config, 0, given)
+    alone = stacked(regression).fit(FedAvg(), training_config, 0, value)
     for one, other in zip(together, alone, strict=True):
         assert torch.equal(one.sent["w"], other.sent["w"])
 
@@ -116,9 +116,9 @@ def test_a_row_that_weighs_nothing_moves_nothing() -> None:
     ],
 )
 def test_rules_and_parts_of_a_training_config_hold(change: dict[str, Any]) -> None:
-    training_config, given = replace(ADAM, **change), jobs(regression, weighted=True)
+    training_config, value = replace(ADAM, **change), jobs(regression, weighted=True)
     ours, theirs = (
-        e(regression).fit(FedAvg(), training_config, 0, given) for e in (stacked, loop)
+        e(regression).fit(FedAvg(), training_config, 0, value) for e in (stacked, loop)
     )
     for a, b in zip(ours, theirs, strict=True):
         agree(a.sent, b.sent)
@@ -129,8 +129,8 @@ def test_a_frozen_bias_stays_where_it_is() -> None:
     model = regression()
     model.get_parameter("head.bias").requires_grad_(False)
     executor = Stacked(model, Layout.of(model), row_loss("regression"))
-    given = jobs(regression)
-    for job, done in zip(given, executor.fit(FedAvg(), SGD, 0, given), strict=True):
+    value = jobs(regression)
+    for job, done in zip(value, executor.fit(FedAvg(), SGD, 0, value), strict=True):
         assert done.sent["w"][-1] == job.start["w"][-1]
 
 
@@ -172,13 +172,13 @@ def test_images_are_rows_and_float32_stays_float32() -> None:
 
 
 def test_epochs_leave_the_slot_that_they_were_given() -> None:
-    given = sorted(jobs(regression), key=lambda job: -len(job.y))
-    data = Joined.of(given)
-    ends = torch.tensor([len(job.y) for job in given]).cumsum(0).tolist()
-    seats = [Seat(job, k, ([0, *ends])[k], Patience(None)) for k, job in enumerate(given)]
+    value = sorted(jobs(regression), key=lambda job: -len(job.y))
+    data = Joined.of(value)
+    ends = torch.tensor([len(job.y) for job in value]).cumsum(0).tolist()
+    seats = [Seat(job, k, ([0, *ends])[k], Patience(None)) for k, job in enumerate(value)]
     epoch = next(iter(epochs(ADAM, 0)))
     start = {
-        name: torch.stack([job.start[name] for job in given]) for name in ("w", "stats")
+        name: torch.stack([job.start[name] for job in value]) for name in ("w", "stats")
     }
     at = slot(start, ADAM.optimizer)
     kept = [part.clone() for part in at]
@@ -222,11 +222,11 @@ OTHERS = [
 def test_a_step_that_does_more_than_descend_is_noticed_and_taken(
     method: LocalTraining,
 ) -> None:
-    given = jobs(regression)
-    at = slot(given[0].start, ADAM.optimizer)
-    batch = Batch(given[0].x, given[0].y, given[0].weight, 0.1)
+    value = jobs(regression)
+    at = slot(value[0].start, ADAM.optimizer)
+    batch = Batch(value[0].x, value[0].y, value[0].weight, 0.1)
     assert not is_plain(method, method.start(at, {}), at, batch)
-    ours, theirs = (e(regression).fit(method, ADAM, 0, given) for e in (stacked, loop))
+    ours, theirs = (e(regression).fit(method, ADAM, 0, value) for e in (stacked, loop))
     for a, b in zip(ours, theirs, strict=True):
         agree(a.sent, b.sent)
 

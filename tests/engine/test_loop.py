@@ -47,9 +47,9 @@ def test_it_is_the_loop_that_everybody_writes(
     make: Callable[[], nn.Module], optimizer: Optimizer
 ) -> None:
     training_config = config_of(optimizer)
-    given = jobs(make, NORM_ROWS if make is norm else ROWS, weighted=True)
+    value = jobs(make, NORM_ROWS if make is norm else ROWS, weighted=True)
     for job, done in zip(
-        given, loop(make).fit(FedAvg(), training_config, 0, given), strict=True
+        value, loop(make).fit(FedAvg(), training_config, 0, value), strict=True
     ):
         agree(done.sent, by_torch(make, training_config, job))
         assert done.steps == 2 * -(-len(job.y) // 4) <= 20
@@ -62,18 +62,18 @@ def test_moments_persist_over_rounds_or_begin_anew(
     optimizer: Optimizer, persist: bool
 ) -> None:
     training_config = config_of(replace(optimizer, persist=persist))
-    given = jobs(linear, ROWS)
-    last = over_rounds(loop(linear), FedAvg(), training_config, given, 3)[-1]
-    for job, done in zip(given, last, strict=True):
+    value = jobs(linear, ROWS)
+    last = over_rounds(loop(linear), FedAvg(), training_config, value, 3)[-1]
+    for job, done in zip(value, last, strict=True):
         agree(done.sent, by_torch(linear, training_config, job, rounds=3))
 
 
 @pytest.mark.parametrize("unit", ["epoch", "round"])
 def test_the_rate_follows_the_schedule(unit: str) -> None:
     training_config = config_of(SGD, schedule=Schedule((1, 3), 0.3, unit))  # type: ignore[arg-type]
-    given = jobs(linear, ROWS)
-    last = over_rounds(loop(linear), FedAvg(), training_config, given, 3)[-1]
-    for job, done in zip(given, last, strict=True):
+    value = jobs(linear, ROWS)
+    last = over_rounds(loop(linear), FedAvg(), training_config, value, 3)[-1]
+    for job, done in zip(value, last, strict=True):
         agree(done.sent, by_torch(linear, training_config, job, rounds=3))
 
 
@@ -82,24 +82,24 @@ def test_a_penalty_pulls_parameters_and_never_statistics(
     make: Callable[[], nn.Module],
 ) -> None:
     training_config = config_of(SGD)
-    given = jobs(make, NORM_ROWS)
+    value = jobs(make, NORM_ROWS)
     for job, done in zip(
-        given, loop(make).fit(FedProx(mu=0.7), training_config, 0, given), strict=True
+        value, loop(make).fit(FedProx(mu=0.7), training_config, 0, value), strict=True
     ):
         agree(done.sent, by_torch(make, training_config, job, mu=0.7))
 
 
 def test_a_model_that_stays_begins_each_round_without_moments_unless_they_persist() -> None:
-    given = jobs(linear, (8,))
+    value = jobs(linear, (8,))
     kept = {}
     for persist in (True, False):
         training_config = config_of(replace(SGD, persist=persist))
         kept[persist] = [
-            h[0] for h in over_rounds(loop(linear), Beside(0.0), training_config, given, 2)
+            h[0] for h in over_rounds(loop(linear), Beside(0.0), training_config, value, 2)
         ]
         agree(
             kept[persist][-1].own["v"].state,
-            by_torch(linear, training_config, given[0], rounds=2),
+            by_torch(linear, training_config, value[0], rounds=2),
         )
     assert set(kept[False][0].own) == {"v"}
     assert set(kept[True][0].own) == {"v", "sent"}
@@ -115,11 +115,11 @@ def test_only_moments_stay_of_the_model_that_is_sent() -> None:
 
 
 def test_a_part_trains_while_the_other_stands_still() -> None:
-    given, layout = jobs(mlp, (8,)), Layout.of(mlp())
+    value, layout = jobs(mlp, (8,)), Layout.of(mlp())
     for part in ("head", "body"):
         training_config = config_of(ADAM, stages=(TrainingStage(2, part),))
-        (done,) = loop(mlp).fit(FedAvg(), training_config, 0, given)
-        moved = done.sent["w"] != given[0].start["w"]
+        (done,) = loop(mlp).fit(FedAvg(), training_config, 0, value)
+        moved = done.sent["w"] != value[0].start["w"]
         is_in = layout.part(part)
         assert is_in is not None
         assert not moved[~is_in].any()
@@ -132,23 +132,23 @@ def test_parameters_that_the_model_has_frozen_stand_still() -> None:
         model.body.requires_grad_(False)
         return model
 
-    given = jobs(mlp, (8,))
+    value = jobs(mlp, (8,))
     is_head = Layout.of(mlp()).part("head")
     assert is_head is not None
-    (done,) = loop(frozen).fit(FedAvg(), config_of(SGD), 0, given)
+    (done,) = loop(frozen).fit(FedAvg(), config_of(SGD), 0, value)
     (part,) = loop(mlp).fit(
-        FedAvg(), config_of(SGD, stages=(TrainingStage(2, "head"),)), 0, given
+        FedAvg(), config_of(SGD, stages=(TrainingStage(2, "head"),)), 0, value
     )
     assert torch.equal(done.sent["w"], part.sent["w"])
-    assert torch.equal(done.sent["w"] == given[0].start["w"], ~is_head)
+    assert torch.equal(done.sent["w"] == value[0].start["w"], ~is_head)
 
 
 def test_training_stops_after_the_epoch_that_reaches_the_accuracy() -> None:
-    given = jobs(mlp, (8, 5, 0))
+    value = jobs(mlp, (8, 5, 0))
     training_config = config_of(Optimizer("adam", 0.05), stages=(TrainingStage(60),))
-    whole = loop(mlp).fit(FedAvg(), training_config, 0, given)
-    stopped = loop(mlp).fit(FedAvg(), replace(training_config, stop_at=0.99), 0, given)
-    for job, long, short in zip(given, whole, stopped, strict=True):
+    whole = loop(mlp).fit(FedAvg(), training_config, 0, value)
+    stopped = loop(mlp).fit(FedAvg(), replace(training_config, stop_at=0.99), 0, value)
+    for job, long, short in zip(value, whole, stopped, strict=True):
         epochs = short.steps // max(1, -(-len(job.y) // 4))
         assert short.steps < long.steps or len(job.y) == 0
         again = replace(training_config, stages=(TrainingStage(epochs),))
@@ -160,32 +160,32 @@ def test_training_stops_after_the_epoch_that_reaches_the_accuracy() -> None:
 
 
 def test_a_regression_has_no_accuracy_to_stop_at() -> None:
-    given = jobs(regression, (4,))
-    given[0].y.zero_()  # the only class of argmax is 0 too
-    (done,) = loop(regression).fit(FedAvg(), config_of(SGD, stop_at=0.5), 0, given)
+    value = jobs(regression, (4,))
+    value[0].y.zero_()  # the only class of argmax is 0 too
+    (done,) = loop(regression).fit(FedAvg(), config_of(SGD, stop_at=0.5), 0, value)
     assert done.steps == 2
 
 
 def test_a_site_without_rows_sends_what_it_was_sent() -> None:
-    given = jobs(norm, (0,))
-    (done,) = loop(norm).fit(FedAvg(), config_of(SGD), 0, given)
-    agree(done.sent, given[0].start, atol=0)
+    value = jobs(norm, (0,))
+    (done,) = loop(norm).fit(FedAvg(), config_of(SGD), 0, value)
+    agree(done.sent, value[0].start, atol=0)
     assert done.steps == 0
 
 
 def test_a_batch_in_which_nothing_weighs_asks_for_no_step() -> None:
-    given = jobs(linear, (4,))
-    given[0].weight.zero_()
+    value = jobs(linear, (4,))
+    value[0].weight.zero_()
     (done,) = loop(linear).fit(
-        FedAvg(), config_of(replace(SGD, weight_decay=0.0)), 0, given
+        FedAvg(), config_of(replace(SGD, weight_decay=0.0)), 0, value
     )
-    agree(done.sent, given[0].start, atol=0)
+    agree(done.sent, value[0].start, atol=0)
 
 
 def test_images_in_the_other_memory_layout_train_the_same_model() -> None:
-    given = jobs(norm, NORM_ROWS)
+    value = jobs(norm, NORM_ROWS)
     plain, other = (
-        loop(norm, channels_last=last).fit(FedAvg(), config_of(SGD), 0, given)
+        loop(norm, channels_last=last).fit(FedAvg(), config_of(SGD), 0, value)
         for last in (False, True)
     )
     for a, b in zip(plain, other, strict=True):
@@ -193,10 +193,10 @@ def test_images_in_the_other_memory_layout_train_the_same_model() -> None:
 
 
 def test_augmented_images_come_from_a_stream_for_each_step() -> None:
-    given, training_config = jobs(norm, (8, 4)), config_of(SGD, augment=("flip", "crop2"))
-    once, twice = (loop(norm).fit(FedAvg(), training_config, 0, given) for _ in range(2))
-    alone = loop(norm).fit(FedAvg(), training_config, 0, given[1:])
-    plain = loop(norm).fit(FedAvg(), config_of(SGD), 0, given)
+    value, training_config = jobs(norm, (8, 4)), config_of(SGD, augment=("flip", "crop2"))
+    once, twice = (loop(norm).fit(FedAvg(), training_config, 0, value) for _ in range(2))
+    alone = loop(norm).fit(FedAvg(), training_config, 0, value[1:])
+    plain = loop(norm).fit(FedAvg(), config_of(SGD), 0, value)
     for a, b, c in zip(once, twice, plain, strict=True):
         agree(a.sent, b.sent, atol=0)
         assert not torch.equal(a.sent["w"], c.sent["w"])
@@ -276,10 +276,10 @@ def forgetful() -> nn.Module:
 
 
 def test_what_a_model_draws_comes_from_the_site_s_stream() -> None:
-    given, executor = jobs(linear, (8, 5)), loop(forgetful)
+    value, executor = jobs(linear, (8, 5)), loop(forgetful)
     outside = torch.get_rng_state()
-    both = executor.fit(FedAvg(), config_of(SGD), 0, given)
-    turned = executor.fit(FedAvg(), config_of(SGD), 0, given[::-1])[::-1]
+    both = executor.fit(FedAvg(), config_of(SGD), 0, value)
+    turned = executor.fit(FedAvg(), config_of(SGD), 0, value[::-1])[::-1]
     for a, b in zip(both, turned, strict=True):
         agree(a.sent, b.sent, atol=0)
     assert torch.equal(outside, torch.get_rng_state())
@@ -310,8 +310,8 @@ def test_predictions_use_the_given_state_and_its_statistics_in_batches() -> None
     before = {name: part.clone() for name, part in state.items()}
     for batch in (3, 512):
         assert_close(predict(model, layout, state, x, batch), expected)
-        found, outputs = look(model, layout, state, x, batch)
-        assert_close(found, features)
+        result, outputs = look(model, layout, state, x, batch)
+        assert_close(result, features)
         assert torch.equal(outputs, predict(model, layout, state, x, batch))
     agree(state, before, atol=0)
 

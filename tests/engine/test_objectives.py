@@ -105,14 +105,14 @@ def test_a_batch_carries_the_counts_the_round_and_what_training_mixes_in() -> No
         seen.append(b)
         return learn.descend(w, b)
 
-    given = with_pools(jobs(norm, ROWS), (3, 0, 9))
+    pools = with_pools(jobs(norm, ROWS), (3, 0, 9))
     training_config = replace(CONFIG, mix=2.0, stages=(TrainingStage(1),))
-    mixed = loop(norm).fit(Stepping(by), training_config, 5, given)
-    plain = loop(norm).fit(FedAvg(), replace(training_config, mix=None), 5, given)
+    mixed = loop(norm).fit(Stepping(by), training_config, 5, pools)
+    plain = loop(norm).fit(FedAvg(), replace(training_config, mix=None), 5, pools)
     for a, b in zip(mixed, plain, strict=True):
         agree(a.sent, b.sent, atol=0)  # a second stream changes nothing of the first
     assert {b.round for b in seen} == {5}
-    sites = [given[k] for k in (0, 0, 0, 1, 1, 2)]  # 12, 6 and 4 rows in batches of 4
+    sites = [pools[k] for k in (0, 0, 0, 1, 1, 2)]  # 12, 6 and 4 rows in batches of 4
     assert all(
         torch.equal(b.counts, job.counts) for b, job in zip(seen, sites, strict=True)
     )
@@ -131,10 +131,10 @@ def test_rows_of_the_pool_are_augmented_by_a_stream_of_their_own() -> None:
         seen.append(b)
         return learn.descend(w, b)
 
-    given = with_pools(jobs(norm, (8,)), (8,))
+    pools = with_pools(jobs(norm, (8,)), (8,))
     training_config = replace(CONFIG, mix=2.0, stages=(TrainingStage(1),))
     for augments in ((), ("crop2",)):
-        loop(norm).fit(Stepping(by), replace(training_config, augment=augments), 0, given)
+        loop(norm).fit(Stepping(by), replace(training_config, augment=augments), 0, pools)
     plain, cropped = seen[:2], seen[2:]
     for a, b in zip(plain, cropped, strict=True):
         assert torch.equal(a.mate, b.mate) and torch.equal(a.beta, b.beta)

@@ -80,9 +80,9 @@ def test_products_are_taken_on_the_device(compute: Callable[[], Tensor]) -> None
 def test_they_come_to_the_same_there_and_come_back(compute: Callable[[], Tensor]) -> None:
     wanted = compute()
     ours = SelectionDevice(Placement.open(DEVICE), say_nothing, free=lambda: None)
-    found = ours.run(compute)
-    assert found.device == torch.device("cpu")
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+    result = ours.run(compute)
+    assert result.device == torch.device("cpu")
+    torch.testing.assert_close(result, wanted, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("compute", PRODUCTS.values(), ids=PRODUCTS)
@@ -143,9 +143,9 @@ def run(site_function: Callable[[], int]) -> tuple[SelectionDevice, list[str]]:
 
 def test_where_memory_is_short_it_is_tried_again_without_the_rows_of_training() -> None:
     wanting = Wanting(times=1)
-    ours, said = run(wanting)
+    ours, output = run(wanting)
     assert wanting.places == [True, True]
-    assert said == ["gave back"]
+    assert output == ["gave back"]
     assert ours.is_used
 
 

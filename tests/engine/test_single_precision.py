@@ -108,21 +108,21 @@ def test_models_are_near_to_those_of_double_precision(
 ) -> None:
     make = MODELS[name]
     training_config = replace(CONFIG, optimizer=replace(optimizer, persist=True))
-    given = jobs(make, rows_of(make), weighted=True)
-    assert 0 < race(make, FedAvg(), training_config, given, ROUNDS) <= APART[optimizer.name]
+    value = jobs(make, rows_of(make), weighted=True)
+    assert 0 < race(make, FedAvg(), training_config, value, ROUNDS) <= APART[optimizer.name]
 
 
 @pytest.mark.parametrize("name", some_cells(METHODS, few=("PerFedAvg",)))
 def test_so_is_what_every_method_of_training_makes(name: str) -> None:
     training_config = replace(CONFIG, mix=0.4 if name == "KCFU" else None)
-    given = with_pools(jobs(norm, (12, 8, 4, 8, 16)))
-    assert 0 < race(norm, METHODS[name](), training_config, given, 2) <= APART["sgd"]
+    pools = with_pools(jobs(norm, (12, 8, 4, 8, 16)))
+    assert 0 < race(norm, METHODS[name](), training_config, pools, 2) <= APART["sgd"]
 
 
 @pytest.mark.parametrize("name", some_cells(STOPPING, few=("crops",)))
 def test_so_is_every_kind_of_training_config(name: str) -> None:
-    given = jobs(norm, rows_of(norm))
-    assert 0 < race(norm, FedAvg(), STOPPING[name], given, 1) <= APART["sgd"]
+    value = jobs(norm, rows_of(norm))
+    assert 0 < race(norm, FedAvg(), STOPPING[name], value, 1) <= APART["sgd"]
 
 
 @pytest.mark.parametrize("name", some_cells(["resnet"], few=()))
@@ -130,8 +130,8 @@ def test_a_deep_network_stays_near_for_an_epoch(name: str) -> None:
     training_config = replace(
         CONFIG, stages=(TrainingStage(1),), optimizer=Optimizer(lr=0.01)
     )
-    given = jobs(resnet, rows_of(resnet))
-    assert 0 < race(resnet, FedAvg(), training_config, given, 1) <= DEEP
+    value = jobs(resnet, rows_of(resnet))
+    assert 0 < race(resnet, FedAvg(), training_config, value, 1) <= DEEP
 
 
 def test_products_in_fewer_digits_are_farther_away() -> None:

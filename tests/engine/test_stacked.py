@@ -100,11 +100,11 @@ def test_a_batch_holds_no_more_rows_than_the_largest_site() -> None:
 
 
 def test_jobs_may_start_where_they_were_sent_or_elsewhere() -> None:
-    given = [
+    value = [
         replace(j, sent=j.sent if at % 2 else None)
         for at, j in enumerate(with_pools(jobs(mlp)))
     ]
-    same_history(mlp, Pupil(), CONFIG, given)
+    same_history(mlp, Pupil(), CONFIG, value)
 
 
 def same_history(
@@ -168,14 +168,14 @@ def test_plans_that_augment_go_through_the_loop() -> None:
     def images() -> nn.Module:
         return drawn(Linear((2, 5, 5), 3))
 
-    given = [
+    value = [
         replace(job, x=job.x.repeat(1, 9)[:, :50].view(-1, 2, 5, 5), start=start)
         for job in jobs(linear)
         for start in [Layout.of(images()).flatten(images())]
     ]
     training_config = replace(CONFIG, augment=("flip",))
     ours, theirs = (
-        e(images).fit(FedAvg(), training_config, 0, given) for e in (stack_of, loop)
+        e(images).fit(FedAvg(), training_config, 0, value) for e in (stack_of, loop)
     )
     for a, b in zip(ours, theirs, strict=True):
         agree(a.sent, b.sent, atol=0)
@@ -183,16 +183,16 @@ def test_plans_that_augment_go_through_the_loop() -> None:
 
 def test_nothing_is_changed_in_place_and_nothing_is_shared() -> None:
     training_config = CONFIGS["persist"]
-    given = [
+    value = [
         replace(job, own=done.own)
         for job in jobs(linear)
         for (done,) in [stack_of(linear).fit(Beside(), training_config, 0, [job])]
     ]
-    inputs = [p for j in given for p in (j.x, j.y, j.weight, *j.start.values())]
-    inputs += [part for job in given for slot in job.own.values() for part in slot]
+    inputs = [p for j in value for p in (j.x, j.y, j.weight, *j.start.values())]
+    inputs += [part for job in value for slot in job.own.values() for part in slot]
     before = [part.clone() for part in inputs]
     executor = stack_of(linear)
-    done = executor.fit(Beside(), training_config, 0, given)
+    done = executor.fit(Beside(), training_config, 0, value)
     outputs = [part for d in done for part in d.sent.values()]
     outputs += [part for d in done for slot in d.own.values() for part in slot]
     places = {part.untyped_storage().data_ptr() for part in inputs if part.numel()}
@@ -200,7 +200,7 @@ def test_nothing_is_changed_in_place_and_nothing_is_shared() -> None:
     assert len(set(made)) == len(made)
     assert not places & set(made)
     kept = [part.clone() for part in outputs]
-    executor.fit(Beside(), training_config, 1, given)
+    executor.fit(Beside(), training_config, 1, value)
     assert all(torch.equal(a, b) for a, b in zip(before, inputs, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(kept, outputs, strict=True))
 

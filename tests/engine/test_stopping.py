@@ -57,30 +57,30 @@ def test_training_ends_when_the_loss_of_its_steps_is_no_longer_lower() -> None:
     training_config = replace(
         CONFIG, optimizer=Optimizer(lr=3.0, momentum=0.9)
     )  # it overshoots
-    given = jobs(linear, (11,))
-    (done,) = loop(linear).fit(FedAvg(), training_config, 0, given)
+    value = jobs(linear, (11,))
+    (done,) = loop(linear).fit(FedAvg(), training_config, 0, value)
     epochs = done.steps // 3
     assert epochs < training_config.epochs
     whole = replace(training_config, stages=(TrainingStage(epochs),), patience=None)
-    agree(done.sent, loop(linear).fit(FedAvg(), whole, 0, given)[0].sent, atol=0)
+    agree(done.sent, loop(linear).fit(FedAvg(), whole, 0, value)[0].sent, atol=0)
 
 
 def test_a_loss_that_falls_trains_every_epoch() -> None:
     training_config = replace(CONFIG, batch_size=64)
-    given = jobs(linear, (11, 8))
-    assert [d.steps for d in loop(linear).fit(FedAvg(), training_config, 0, given)] == [
+    value = jobs(linear, (11, 8))
+    assert [d.steps for d in loop(linear).fit(FedAvg(), training_config, 0, value)] == [
         12,
         12,
     ]
 
 
 def test_sites_together_end_as_each_ends_alone() -> None:
-    given = jobs(linear, (11, 5, 0, 8, 3), weighted=True)
+    value = jobs(linear, (11, 5, 0, 8, 3), weighted=True)
     training_config = replace(CONFIG, optimizer=Optimizer(lr=1.5, momentum=0.9))
     ours, theirs = (
-        e(linear).fit(FedAvg(), training_config, 0, given) for e in (stacked, loop)
+        e(linear).fit(FedAvg(), training_config, 0, value) for e in (stacked, loop)
     )
-    steps = {len(job.y): alone.steps for job, alone in zip(given, theirs, strict=True)}
+    steps = {len(job.y): alone.steps for job, alone in zip(value, theirs, strict=True)}
     assert (
         len({n // -(-rows // 4) for rows, n in steps.items() if rows}) > 1
     )  # not all at once

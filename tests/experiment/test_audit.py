@@ -49,10 +49,10 @@ RECIPE = Recipe(
 
 def built(seed: int = 0, audit: Audit | None = None) -> World:
     """Sites with an audit, which the picks of a query and both models are known of."""
-    found = world(tables(rows=POOL), Margin(), seed)
-    parts = next(iter(found.members.values())).parts
+    result = world(tables(rows=POOL), Margin(), seed)
+    parts = next(iter(result.members.values())).parts
     parts.methods["audit"] = audit or Audit(0.4)
-    return found
+    return result
 
 
 def truth(found: World) -> dict[str, torch.Tensor]:
@@ -85,8 +85,8 @@ def run_audited(
     labels = truth(found)
     for name, site in found.members.items():
         rows = site.memory["picks"]["rows"].tolist()
-        told = [row for row in rows if row not in (silent or {}).get(name, [])]
-        site.buy([Label(row, float(labels[name][row]), 0) for row in told])
+        output = [row for row in rows if row not in (silent or {}).get(name, [])]
+        site.buy([Label(row, float(labels[name][row]), 0) for row in output])
         site.forget(keep=("outlook",))
     unit = 2.5
     return describe_tallies(audit.tally_errors(found.ask("audit"), unit), unit, None)
@@ -101,7 +101,7 @@ def many() -> list[Audited]:
 def test_the_estimate_is_right_on_average_whatever_the_query_prefers(
     many: list[Audited],
 ) -> None:
-    known = [found["score"] for found in many if found["score"] is not None]
+    known = [result["score"] for result in many if result["score"] is not None]
     assert len(known) == len(many)
     spread = torch.tensor(known).std() / math.sqrt(len(known))
     expected = true_accuracy(built())
@@ -111,33 +111,33 @@ def test_the_estimate_is_right_on_average_whatever_the_query_prefers(
 
 def test_rows_of_the_query_alone_would_say_something_else() -> None:
     """The law above could fail: margin prefers rows that are more often wrong or right."""
-    found = built()
-    labels = truth(found)
+    result = built()
+    labels = truth(result)
     hits = []
-    for name, rows in found.picks(PICKS).items():
-        predicted = found.members[name].parts.hidden[name][rows]
+    for name, rows in result.picks(PICKS).items():
+        predicted = result.members[name].parts.hidden[name][rows]
         hits += (predicted == labels[name][rows]).tolist()
-    assert abs(fmean(hits) - true_accuracy(found)) > 0.03
+    assert abs(fmean(hits) - true_accuracy(result)) > 0.03
 
 
 def test_most_intervals_hold_what_is_true(many: list[Audited]) -> None:
     expected = true_accuracy(built())
     inside = []
-    for found in many:
-        assert found["low"] is not None
-        assert found["high"] is not None
-        inside.append(found["low"] <= expected <= found["high"])
+    for result in many:
+        assert result["low"] is not None
+        assert result["high"] is not None
+        inside.append(result["low"] <= expected <= result["high"])
     assert fmean(inside) >= 0.93
 
 
 def test_no_row_is_chosen_and_drawn_and_all_are_of_the_pool() -> None:
-    found = built()
+    result = built()
     audit = Audit(0.4)
     budget = dict.fromkeys(SITES, PICKS + 2)
-    found.query(dict.fromkeys(SITES, PICKS))
-    chosen = {name: site.memory["picks"]["rows"] for name, site in found.members.items()}
-    audit.draw_rows(found.ask("audit"), budget, dict.fromkeys(SITES, 2))
-    for name, site in found.members.items():
+    result.query(dict.fromkeys(SITES, PICKS))
+    chosen = {name: site.memory["picks"]["rows"] for name, site in result.members.items()}
+    audit.draw_rows(result.ask("audit"), budget, dict.fromkeys(SITES, 2))
+    for name, site in result.members.items():
         picks = site.memory["picks"]
         assert picks["rows"][:PICKS].tolist() == chosen[name].tolist()
         assert picks["beside"].tolist() == [False] * PICKS + [True] * 2
@@ -151,13 +151,13 @@ def test_no_row_is_chosen_and_drawn_and_all_are_of_the_pool() -> None:
 def test_every_row_that_is_left_is_drawn_equally_often() -> None:
     times = torch.zeros(POOL)
     for seed in range(150):
-        found = built(seed)
-        found.query({"a": PICKS})
-        Audit(0.4).draw_rows(found.ask("audit"), {"a": 5}, {"a": 2})
-        picks = found.members["a"].memory["picks"]
+        result = built(seed)
+        result.query({"a": PICKS})
+        Audit(0.4).draw_rows(result.ask("audit"), {"a": 5}, {"a": 2})
+        picks = result.members["a"].memory["picks"]
         times[picks["rows"][picks["beside"]]] += 1
-    found.query({"a": PICKS})
-    chosen = found.members["a"].memory["picks"]["rows"]
+    result.query({"a": PICKS})
+    chosen = result.members["a"].memory["picks"]["rows"]
     assert times[chosen].sum() == 0
     left = times[[row for row in range(POOL) if row not in chosen.tolist()]]
     expected = 300 / (POOL - PICKS)
@@ -184,11 +184,11 @@ def test_labels_are_compared_with_what_was_said_before_anybody_answered() -> Non
 
 
 def test_who_was_away_when_rows_were_drawn_tells_nothing() -> None:
-    found = built()
-    answers = Audit(0.4).tally_errors(found.ask("audit", cycle=1), 1.0)
+    outcome = built()
+    answers = Audit(0.4).tally_errors(outcome.ask("audit", cycle=1), 1.0)
     assert all(set(answer.values()) == {0.0} for answer in answers.values())
-    run_audited(found, Audit(0.4))
-    late = Audit(0.4).tally_errors(found.ask("audit", cycle=1), 1.0)  # of another cycle
+    run_audited(outcome, Audit(0.4))
+    late = Audit(0.4).tally_errors(outcome.ask("audit", cycle=1), 1.0)  # of another cycle
     assert all(set(answer.values()) == {0.0} for answer in late.values())
 
 
@@ -257,29 +257,29 @@ def test_an_estimate_and_its_interval_by_hand() -> None:
         beyond=sum(beyond),
         squares=sum(value**2 for value in beyond),
     )
-    found = describe_tally(tally, None)
+    outcome = describe_tally(tally, None)
     error = (6 + 8 + 8) / 100  # those of the query, doubts, and what doubts miss
-    assert found["score"] == pytest.approx(1 - error)
+    assert outcome["score"] == pytest.approx(1 - error)
     more = torch.tensor([*beyond, 8.0, 8.0, 0.0, 0.0], dtype=torch.float64)
     half = float(t.ppf(0.975, 13)) * 10 * float(more.std()) / math.sqrt(14) / 100
-    assert found["low"] == pytest.approx(1 - error - half)
-    assert found["high"] == pytest.approx(min(1 - error + half, 1))
+    assert outcome["low"] == pytest.approx(1 - error - half)
+    assert outcome["high"] == pytest.approx(min(1 - error + half, 1))
 
 
 def test_numbers_have_an_interval_from_two_rows_on() -> None:
     two = Tally(left=10, drawn=2, beyond=5.0 * (1 + 3), squares=25.0 * (1 + 9))
-    found = describe_tally(two, 0.5)
-    assert found["score"] == pytest.approx(0.5 * 2)
+    tally = describe_tally(two, 0.5)
+    assert tally["score"] == pytest.approx(0.5 * 2)
     half = float(t.ppf(0.975, 1)) * 0.5 * 2 * math.sqrt(50 / 2) / 10
-    assert found["low"] == 0.0  # an error is never below that
-    assert found["high"] == pytest.approx(1 + half)
+    assert tally["low"] == 0.0  # an error is never below that
+    assert tally["high"] == pytest.approx(1 + half)
     one = describe_tally(Tally(left=10, drawn=1, beyond=10.0, squares=100.0), 1.0)
     assert (one["score"], one["low"]) == (1.0, None)
 
 
 def test_where_every_row_has_a_label_nothing_is_estimated() -> None:
-    found = describe_tally(Tally(chosen=4, wrong=1), None)
-    assert (found["low"], found["score"], found["high"]) == (0.75, 0.75, 0.75)
+    tally = describe_tally(Tally(chosen=4, wrong=1), None)
+    assert (tally["low"], tally["score"], tally["high"]) == (0.75, 0.75, 0.75)
     assert describe_tally(Tally(), None)["score"] is None
     assert describe_tally(Tally(chosen=4, wrong=1, left=9), None)["score"] is None
 
@@ -325,15 +325,15 @@ def test_every_cycle_with_a_query_has_an_audit_and_buys_no_more_labels() -> None
     plain = records_of(replace(RECIPE, audit=0.0))
     assert [record["labeled"] for record in records] == [12, 27, 42]
     assert [record["labeled"] for record in plain] == [12, 27, 42]
-    found = [record.get("audit") for record in records]
-    assert found[2] is None
-    for audit in found[:2]:
+    result = [record.get("audit") for record in records]
+    assert result[2] is None
+    for audit in result[:2]:
         assert audit is not None
         assert audit["drawn"] == 6  # 0.4 of 5 labels at 3 sites
         assert audit["chosen"] == 9
         assert set(audit["per_site"]) == {"site-0", "site-1", "site-2"}
-    first = found[0]
-    second = found[1]
+    first = result[0]
+    second = result[1]
     assert first is not None
     assert second is not None
     assert (first["rows"], second["rows"]) == (88, 73)
@@ -349,11 +349,11 @@ def test_the_setting_is_part_of_a_digest_only_where_it_is_used() -> None:
 
 def test_errors_of_numbers_are_in_units_of_their_variance() -> None:
     recipe = replace(RECIPE, training=Spec("fedavg"), strategy=Spec("random"), rounds=8)
-    found = records_of(recipe, is_number=True)
-    audit = found[1]["audit"]
+    result = records_of(recipe, is_number=True)
+    audit = result[1]["audit"]
     assert audit["score"] is not None
-    assert found[1]["mse"] is not None
-    assert audit["score"] == pytest.approx(found[1]["mse"], rel=0.9)
+    assert result[1]["mse"] is not None
+    assert audit["score"] == pytest.approx(result[1]["mse"], rel=0.9)
     assert audit["high"] is not None
 
 

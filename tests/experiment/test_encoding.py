@@ -72,12 +72,12 @@ def seen_by_row(run: Run, found: Dataset) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", ["convolution", "fourier", "identity"])
 def test_features_are_the_same_for_every_partition(name: str) -> None:
-    found = photos()
+    result = photos()
     fields = {"convolution": {"filters": 3, "patch": 3}, "fourier": {"features": 20}}
     recipe = replace(TINY, encoder=Spec(name, fields.get(name, {})))
     kept = FeatureStore()
     runs = [
-        begin_run(replace(recipe, partition=partition, sites=sites), found, kept)
+        begin_run(replace(recipe, partition=partition, sites=sites), result, kept)
         for partition, sites in (
             (Spec("dirichlet", {"alpha": 0.01}), 3),
             (Spec("dirichlet", {"alpha": 1.0}), 5),
@@ -111,16 +111,16 @@ def test_rows_are_looked_up_once_and_not_once_for_each_site(
         return digest_of_rows(x)
 
     monkeypatch.setattr(features_room, "digest_of_rows", count)
-    found = photos()
-    run = begin_run(replace(TINY, partition=Spec("iid"), sites=12), found)
+    result = photos()
+    run = begin_run(replace(TINY, partition=Spec("iid"), sites=12), result)
     run.go()
-    assert rows_digested.count(len(found.x)) == 1
+    assert rows_digested.count(len(result.x)) == 1
 
 
 def test_features_have_mean_0_and_a_mean_square_length_of_1() -> None:
-    found = photos()
-    run = begin_run(TINY, found)
-    seen = seen_by_row(run, found).double()
+    result = photos()
+    run = begin_run(TINY, result)
+    seen = seen_by_row(run, result).double()
     assert seen.mean(0).abs().max() < 1e-6
     is_constant = seen.square().sum(0) == 0
     wanted = float((~is_constant).double().mean())
@@ -128,33 +128,33 @@ def test_features_have_mean_0_and_a_mean_square_length_of_1() -> None:
 
 
 def test_test_rows_are_seen_as_the_rows_of_sites_are() -> None:
-    found = photos()
-    twin = replace(found, x_test=found.x[:7], y_test=found.y[:7])
+    result = photos()
+    twin = replace(result, x_test=result.x[:7], y_test=result.y[:7])
     run = begin_run(TINY, twin)
     assert isinstance(run.world, World)
-    assert torch.allclose(run.world.x_test, seen_by_row(run, found)[:7], atol=1e-6)
+    assert torch.allclose(run.world.x_test, seen_by_row(run, result)[:7], atol=1e-6)
 
 
 def test_units_are_left_out_where_the_recipe_says_so() -> None:
-    found = photos()
-    run = begin_run(replace(TINY, standardize="none"), found)
+    result = photos()
+    run = begin_run(replace(TINY, standardize="none"), result)
     assert run.world.scale is None
     assert isinstance(run.world, World)
     assert run.world.features is not None
     state = run.world.encoded_by
     assert state is not None
-    z = encode_rows(run.world.features.encoder, found.x, state)
-    assert torch.allclose(seen_by_row(run, found), z, atol=1e-6)
+    z = encode_rows(run.world.features.encoder, result.x, state)
+    assert torch.allclose(seen_by_row(run, result), z, atol=1e-6)
 
 
 def test_a_study_keeps_many_features_in_its_folder_and_few_in_memory(
     tmp_path: Path,
 ) -> None:
-    found = photos()
-    small = Run(world_of(TINY, 0, found, journal := Journal()), journal)
+    result = photos()
+    small = Run(world_of(TINY, 0, result, journal := Journal()), journal)
     records = small.go()
     kept = FeatureStore(tmp_path / "features", memory=0)
-    large = Run(world_of(TINY, 0, found, journal := Journal(), kept=kept), journal)
+    large = Run(world_of(TINY, 0, result, journal := Journal(), kept=kept), journal)
     again = large.go()
     assert isinstance(large.world, World)
     some = next(iter(large.world.members.values()))
@@ -166,9 +166,9 @@ def test_a_study_keeps_many_features_in_its_folder_and_few_in_memory(
 
 
 def test_outputs_for_rows_in_a_file_are_those_for_rows_in_memory(tmp_path: Path) -> None:
-    found = photos()
+    result = photos()
     kept = FeatureStore(tmp_path, memory=0)
-    runs = [begin_run(TINY, found), begin_run(TINY, found, kept)]
+    runs = [begin_run(TINY, result), begin_run(TINY, result, kept)]
     looks = []
     for run in runs:
         assert isinstance(run.world, World)
@@ -193,26 +193,26 @@ def test_more_features_than_can_be_solved_for_are_refused_with_a_way_out() -> No
 
 
 def test_a_run_goes_on_from_its_journal_with_the_same_features(tmp_path: Path) -> None:
-    found = photos()
-    whole = Run(world_of(TINY, 0, found, journal := Journal()), journal).go()
+    result = photos()
+    whole = Run(world_of(TINY, 0, result, journal := Journal()), journal).go()
     journal = Journal(tmp_path / "journal.sqlite")
-    Run(world_of(TINY, 0, found, journal), journal).first_phase()
+    Run(world_of(TINY, 0, result, journal), journal).first_phase()
     journal.close()
     journal = Journal(tmp_path / "journal.sqlite")
-    again = Run(world_of(TINY, 0, found, journal), journal).go()
+    again = Run(world_of(TINY, 0, result, journal), journal).go()
     assert [r["accuracy"] for r in again] == [r["accuracy"] for r in whole]
     journal.close()
 
 
 def test_an_encoder_without_fitted_numbers_is_remembered_too(tmp_path: Path) -> None:
-    found = photos()
+    result = photos()
     recipe = replace(TINY, encoder=Spec("identity"))
     path = tmp_path / "journal.sqlite"
     journal = Journal(path)
-    Run(world_of(recipe, 0, found, journal), journal).initial()
+    Run(world_of(recipe, 0, result, journal), journal).initial()
     journal.close()
     journal = Journal(path)
-    run = Run(world_of(recipe, 0, found, journal), journal)
+    run = Run(world_of(recipe, 0, result, journal), journal)
     run.initial()
     assert isinstance(run.world, World)
     assert next(iter(run.world.members.values())).seen[:].shape[1] == 3 * 9 * 9
@@ -220,17 +220,17 @@ def test_an_encoder_without_fitted_numbers_is_remembered_too(tmp_path: Path) -> 
 
 
 def test_strategies_share_the_first_phase_and_its_features(tmp_path: Path) -> None:
-    found = photos()
+    result = photos()
     phases = Phases(tmp_path)
     records = []
     for strategy in ("entropy", "random", "entropy"):
         recipe = replace(TINY, strategy=Spec(strategy))
-        run = Run(world_of(recipe, 0, found, journal := Journal()), journal, phases)
+        run = Run(world_of(recipe, 0, result, journal := Journal()), journal, phases)
         records.append([r["accuracy"] for r in run.go()])
     assert records[0] == records[2]
     assert len(list(tmp_path.glob("*.safetensors"))) == 1
     other = replace(TINY, encoder=Spec("fourier", {"features": 12}))
-    Run(world_of(other, 0, found, journal := Journal()), journal, phases).go()
+    Run(world_of(other, 0, result, journal := Journal()), journal, phases).go()
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
 
 
@@ -248,9 +248,9 @@ def finish_study(recipe: Recipe, folder: Path) -> tuple[Run, Path]:
 def test_a_saved_model_encodes_new_rows_as_it_was_trained(tmp_path: Path) -> None:
     run, path = finish_study(TINY, tmp_path)
     saved = load_tree(path, tmp_path)
-    found = photos()
-    outputs = outputs_of(TINY, saved, saved["state"], found.x_test)
-    hits = float((outputs.argmax(1) == found.y_test).double().mean())
+    result = photos()
+    outputs = outputs_of(TINY, saved, saved["state"], result.x_test)
+    hits = float((outputs.argmax(1) == result.y_test).double().mean())
     records = (tmp_path / "records.jsonl").read_text().splitlines()
     assert f'"accuracy": {hits}' in records[-1]
     assert run.recipe.encoder == TINY.encoder
@@ -314,13 +314,13 @@ def test_rows_that_an_encoder_cannot_take_are_refused_before_anything_is_done() 
 
 
 def test_a_study_with_an_encoder_runs_in_several_processes(tmp_path: Path) -> None:
-    found = photos()
+    result = photos()
     np.savez(
         tmp_path / "photos.npz",
-        x=found.x.numpy(),
-        y=found.y.numpy(),
-        x_test=found.x_test.numpy(),
-        y_test=found.y_test.numpy(),
+        x=result.x.numpy(),
+        y=result.y.numpy(),
+        x_test=result.x_test.numpy(),
+        y_test=result.y_test.numpy(),
     )
     recipe = replace(TINY, data=str(tmp_path / "photos.npz"), cycles=0)
     cells = [StudyRun("random", 0), StudyRun("random", 1)]

@@ -59,11 +59,13 @@ def test_pseudo_labels_are_judged_by_the_hidden_ones() -> None:
         guess = predict(world.model, world.layout, site.memory["local"], x).argmax(1)
         hits += int((guess == world.oracle.hidden[name][site.pool]).sum())
         rows += len(x)
-    found = pseudo_labels(world)
-    assert found is not None
-    assert found["accuracy"] == pytest.approx(hits / rows) and len(found["per_class"]) == 10
+    values = pseudo_labels(world)
+    assert values is not None
+    assert (
+        values["accuracy"] == pytest.approx(hits / rows) and len(values["per_class"]) == 10
+    )
     first, last = run.go()
-    assert first["pseudo_labels"] == found
+    assert first["pseudo_labels"] == values
     assert last["pseudo_labels"] is None  # nothing is queried after the last phase
 
 

@@ -55,13 +55,13 @@ def classes_of(run: Run) -> set[int]:
 
 
 def test_typical_first_labels_find_all_places_and_random_ones_do_not() -> None:
-    found = [len(classes_of(begin_run(RECIPE, seed))) for seed in range(5)]
+    outcome = [len(classes_of(begin_run(RECIPE, seed))) for seed in range(5)]
     drawn = [
         len(classes_of(begin_run(replace(RECIPE, initial_by="random"), k)))
         for k in range(5)
     ]
-    assert min(found) >= 5
-    assert sum(found) > sum(drawn) + 3
+    assert min(outcome) >= 5
+    assert sum(outcome) > sum(drawn) + 3
 
 
 def test_each_site_has_its_own_number_of_first_labels() -> None:

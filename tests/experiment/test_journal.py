@@ -156,9 +156,9 @@ def test_bytes_overwritten_anywhere_are_noticed_or_do_not_matter(
         try:
             assert len(again.load_labels("a")) == 120
             for step in range(3):
-                found = again.load_step(f"{step}/train")
-                assert found is not None
-                assert torch.equal(found["state"], torch.full((400,), float(step)))
+                values = again.load_step(f"{step}/train")
+                assert values is not None
+                assert torch.equal(values["state"], torch.full((400,), float(step)))
         except Failed as error:
             assert "damaged" in str(error) or "cannot be written" in str(error)
             noticed += 1

@@ -286,8 +286,8 @@ def test_of_two_processes_at_once_one_reads_and_both_have_the_same_bits(
 
     def act() -> None:
         pytest.MonkeyPatch().setattr("fallow.data.open_dataset", read_slowly)
-        found = open_data(PICTURES, 0, pictures, kept_in=folder)
-        assert are_equal(found, plain)
+        data = open_data(PICTURES, 0, pictures, kept_in=folder)
+        assert are_equal(data, plain)
 
     children = [start_child(act) for _ in range(2)]
     assert [wait_for_child(child) for child in children] == [WELL, WELL]

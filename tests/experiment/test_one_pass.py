@@ -78,13 +78,13 @@ def list_bought_rows(out: Path, strategy: str, cycle: int) -> list[tuple[str, in
     journal = Journal(
         StudyRun(strategy, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite"
     )
-    found = [
+    bought_rows = [
         (site, label.row)
         for site in ("site-0", "site-1", "site-2")
         for label in journal.load_labels(site)
     ]
     journal.close()
-    return found
+    return bought_rows
 
 
 def test_a_strategy_that_chooses_once_starts_anew_for_every_budget(
@@ -124,9 +124,9 @@ def _labels(out: Path, cycle: int, by_strategy: bool = False) -> list[Any]:
     journal = Journal(
         StudyRun(strategy, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite"
     )
-    found = [label for i in range(3) for label in journal.load_labels(f"site-{i}")]
+    outcome = [label for i in range(3) for label in journal.load_labels(f"site-{i}")]
     journal.close()
-    return found
+    return outcome
 
 
 def test_a_budget_that_is_done_is_not_run_again(recipe: Recipe, tmp_path: Path) -> None:

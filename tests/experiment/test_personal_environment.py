@@ -51,11 +51,11 @@ def run_recipe(seed: int = 0, **changes: Any) -> tuple[World, list[Record]]:
 
 def scores_of_sites(row: Record) -> dict[str, float]:
     """The score of each site, which all have one."""
-    found = {}
+    result = {}
     for name, score in (row["per_site"] or {}).items():
         assert score is not None
-        found[name] = score
-    return found
+        result[name] = score
+    return result
 
 
 def error_of(row: Record) -> float:
@@ -246,17 +246,17 @@ def group_rows(y: torch.Tensor, classes: tuple[str, ...]) -> Dataset:
 def test_natural_sites_are_tested_on_the_rows_of_their_group() -> None:
     recipe = Recipe("a", partition=Spec("natural"), sites=3, test="own")
     for y, classes in ((torch.arange(10) % 2, ("no", "yes")), (torch.randn(10), ())):
-        found = group_rows(y, classes)
-        tests = split_tests(recipe, found, split_rows(recipe, found, 0), 0)
+        outcome = group_rows(y, classes)
+        tests = split_tests(recipe, outcome, split_rows(recipe, outcome, 0), 0)
         assert tests is not None
         assert [rows.tolist() for rows in tests.values()] == [[1, 3], [0, 2], []]
 
 
 def test_numbers_without_natural_sites_have_no_test_rows_of_their_own() -> None:
     recipe = Recipe("a", partition=Spec("iid"), sites=2, test="own")
-    found = group_rows(torch.randn(10), ())
+    rows = group_rows(torch.randn(10), ())
     with pytest.raises(ValueError, match="has numbers to predict; use test=common"):
-        split_tests(recipe, found, split_rows(recipe, found, 0), 0)
+        split_tests(recipe, rows, split_rows(recipe, rows, 0), 0)
 
 
 def test_scores_over_sites_by_hand() -> None:

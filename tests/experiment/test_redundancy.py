@@ -28,7 +28,7 @@ def make_world_with_picks(training: str = "dpfl:graph=full") -> World:
 
 def test_it_is_the_mean_of_the_largest_cosines_to_rows_of_collaborators() -> None:
     world = make_world_with_picks()
-    found = []
+    result = []
     for name, site in world.members.items():
         others = [other for other in world.members if other != name]
         assert collaborators(site) == others
@@ -37,8 +37,8 @@ def test_it_is_the_mean_of_the_largest_cosines_to_rows_of_collaborators() -> Non
         z = view.look(site.memory["average"], known)[0].double()
         for row in site.memory["picks"]["rows"]:
             mine = view.look(site.memory["average"], site.seen[row][None])[0].double()
-            found.append(float(cosine_similarity(mine, z).max()))
-    assert redundancy(world) == pytest.approx(sum(found) / len(found), abs=1e-6)
+            result.append(float(cosine_similarity(mine, z).max()))
+    assert redundancy(world) == pytest.approx(sum(result) / len(result), abs=1e-6)
 
 
 def test_what_a_collaborator_has_labeled_itself_is_as_redundant_as_can_be() -> None:

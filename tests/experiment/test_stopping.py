@@ -39,15 +39,15 @@ RECIPE = Recipe(
 
 
 def record(cycle: int, **more: object) -> Record:
-    found: Record = {
+    result: Record = {
         "cycle": cycle,
         "labeled": 60 + 100 * cycle,
         "accuracy": None,
         "mse": None,
         "final": True,
     }
-    found.update(more)  # type: ignore[typeddict-item]
-    return found
+    result.update(more)  # type: ignore[typeddict-item]
+    return result
 
 
 def run_of(recipe: Recipe, journal: Journal | None = None) -> Run:
@@ -56,18 +56,18 @@ def run_of(recipe: Recipe, journal: Journal | None = None) -> Run:
 
 
 def test_a_run_stops_after_the_first_scores_that_make_a_curve_and_says_why() -> None:
-    said: list[Event] = []
+    output: list[Event] = []
     run = run_of(RECIPE)
-    run.say = said.append
+    run.say = output.append
     records = run.go()
-    assert [each["cycle"] for each in records] == [0, 1, 2, 3]
+    assert [record["cycle"] for record in records] == [0, 1, 2, 3]
     assert "stopped" not in records[2]
     why = records[3]["stopped"]
     assert why.startswith(
         "another 5 labels bring less than 50 points with 100 % confidence"
     )
     assert "by 4 scores on test rows up to 24 labels; the rule asks for 90 %" in why
-    assert [event["why"] for event in said if event["event"] == "enough"] == [why]
+    assert [event["why"] for event in output if event["event"] == "enough"] == [why]
     step = run.journal.load_step("3/stop")
     assert step is not None
     assert (step["is_over"], step["why"]) == (True, why)
@@ -79,7 +79,7 @@ def test_a_run_stops_after_the_first_scores_that_make_a_curve_and_says_why() -> 
 def test_a_rule_that_never_holds_changes_nothing() -> None:
     stopped = run_of(replace(RECIPE, stop=NEVER)).go()
     usual = run_of(replace(RECIPE, stop=None)).go()
-    assert [each["accuracy"] for each in stopped] == [each["accuracy"] for each in usual]
+    assert [item["accuracy"] for item in stopped] == [each["accuracy"] for each in usual]
     assert len(usual) == 7
     assert all("stopped" not in each for each in [*stopped, *usual])
 
@@ -116,10 +116,10 @@ def test_it_stops_where_the_curve_is_flat_and_goes_on_where_it_is_steep() -> Non
     flat = [record(k, accuracy=0.95 + 0.0002 * (k % 2)) for k in range(8)]
     steep = [record(k, accuracy=1 - 30 / (60 + 100 * k)) for k in range(8)]
     assert decide_stop(rule, flat)["is_over"]
-    found = decide_stop(rule, steep)
-    assert not found["is_over"]
-    assert found["chance"] is not None
-    assert found["chance"] < 0.5
+    result = decide_stop(rule, steep)
+    assert not result["is_over"]
+    assert result["chance"] is not None
+    assert result["chance"] < 0.5
 
 
 def test_scores_of_several_rounds_and_of_several_runs_are_means() -> None:

@@ -34,8 +34,8 @@ def agreed(
     """An agreement of a tiny recipe: ``agreed("strategy=entropy", seed=3)``."""
     words = dict(pair.split("=", 1) for pair in ("cycles=1", "rounds=1", *settings))
     recipe = at_sites(with_settings(Recipe("tiny"), words), "hearts", len(sites), schema)
-    about = Agreement("hearts", recipe, schema, sites, b"k" * 32, waits=Waits(quorum=1))
-    return replace(about, **more)
+    agreement = Agreement("hearts", recipe, schema, sites, b"k" * 32, waits=Waits(quorum=1))
+    return replace(agreement, **more)
 
 
 def table(path: Path, *rows: str, head: str = HEAD) -> Path:

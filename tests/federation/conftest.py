@@ -68,9 +68,9 @@ def site(template: Path, tmp_path: Path) -> SiteFolder:
 
 @pytest.fixture
 def leader(site: SiteFolder) -> Iterator[Leader]:
-    found = Leader(site)
-    yield found
-    found.ledger.close()
+    outcome = Leader(site)
+    yield outcome
+    outcome.ledger.close()
 
 
 @pytest.fixture(scope="session")

@@ -87,8 +87,13 @@ def folder(
                 y = "abc"[row % CLASSES] if agreed.schema.classes else row % CLASSES
                 writer.writerow([*x.round(4).tolist(), y if row in known else ""])
     write_agreement(path / "study.toml", agreed)
-    about = {"name": SITE, "data": str(files["rows"]), "test": str(files["test"]), **chosen}
-    return SiteFolder.create(path / "SITE", path / "study.toml", **about)
+    details = {
+        "name": SITE,
+        "data": str(files["rows"]),
+        "test": str(files["test"]),
+        **chosen,
+    }
+    return SiteFolder.create(path / "SITE", path / "study.toml", **details)
 
 
 @dataclass
@@ -187,9 +192,9 @@ class Leader:
 
     def round(self, r: int, state: State, cycle: int = 0) -> State:
         ask = self.ask(f"{cycle}/train/{r}", "training", cycle, round=r)
-        found: State = self.host._made.methods["training"].round(state, ask)
+        values: State = self.host._made.methods["training"].round(state, ask)
         ask.flush()
-        return found
+        return values
 
     def query(self, state: State, cycle: int = 0, n: int = 3) -> None:
         ask = self.ask(f"{cycle}/query", "query", cycle)

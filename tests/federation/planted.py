@@ -115,16 +115,16 @@ def planted(
 def _site(
     folder: Path, site: SiteId, is_class: bool, first: int, **chosen: Any
 ) -> SiteFolder:
-    place = folder / (FOLDER if site == PLANTED else f"folder of {site}")
-    place.mkdir()
+    path = folder / (FOLDER if site == PLANTED else f"folder of {site}")
+    path.mkdir()
     head = ["id", *(f"x{i}" for i in range(len(NUMBERS))), "ward", "y"]
     rows = lines(site, is_class)
     pool = [r if r[0] == ROW or i < first else [*r[:-1], ""] for i, r in enumerate(rows)]
     for name, part in ((FILE, pool), (TESTS, rows[AT + 1 :])):
-        with (place / name).open("w", newline="") as file:
+        with (path / name).open("w", newline="") as file:
             csv.writer(file).writerows([head, *part])
-    chosen |= {"name": site, "data": str(place / FILE), "test": str(place / TESTS)}
-    return SiteFolder.create(place, folder / "study.toml", **chosen)
+    chosen |= {"name": site, "data": str(path / FILE), "test": str(path / TESTS)}
+    return SiteFolder.create(path, folder / "study.toml", **chosen)
 
 
 def people(world: Federation) -> Callable[[Event], None]:
@@ -160,12 +160,12 @@ def rows_of(site: SiteFolder, ledger: Ledger) -> list[Tensor]:
 
 def labels_of(ledger: Ledger) -> list[Tensor]:
     """The labels of the planted site in the order of rows: the first ones, if many, and all."""
-    found = sorted(ledger.store.load_labels(PLANTED))
+    outcome = sorted(ledger.store.load_labels(PLANTED))
     lists = (
-        [label.value for label in found if label.cycle < 0],
-        [label.value for label in found],
+        [label.value for label in outcome if label.cycle < 0],
+        [label.value for label in outcome],
     )
-    assert len(found) > 5
+    assert len(outcome) > 5
     return [
         torch.tensor(values, dtype=torch.float64) for values in lists if len(values) > 5
     ]
@@ -190,11 +190,11 @@ def decimals(value: float) -> set[str]:
 
 def in_base64(content: bytes) -> list[bytes]:
     """How ``content`` looks in base64, wherever in the encoded bytes it begins."""
-    found = []
+    outcome = []
     for shift in range(3):
         text = base64.b64encode(bytes(shift) + content)
-        found.append(text[4 if shift else 0 : -4])  # what its neighbors have no part in
-    return found
+        outcome.append(text[4 if shift else 0 : -4])  # what its neighbors have no part in
+    return outcome
 
 
 def numbers() -> list[bytes]:
@@ -247,13 +247,13 @@ def parallel(tensor: Tensor, to: Tensor, is_shifted: bool = False) -> bool:
     windows = [line.unfold(1, d, 1).reshape(-1, d) for line in lines if line.shape[1] >= d]
     if not windows:
         return False
-    found = torch.cat(windows)
+    outcome = torch.cat(windows)
     wanted = to.double()  # (n, d), (d,)
     if is_shifted:
-        found = found - found.mean(1, keepdim=True)
+        outcome = outcome - outcome.mean(1, keepdim=True)
         wanted = wanted - wanted.mean()
-    size = found.norm(dim=1) * wanted.norm()
-    return bool((((found @ wanted).abs() / size.clamp_min(1e-12)) > SAME).any())
+    size = outcome.norm(dim=1) * wanted.norm()
+    return bool((((outcome @ wanted).abs() / size.clamp_min(1e-12)) > SAME).any())
 
 
 @dataclass

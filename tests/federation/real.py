@@ -68,8 +68,8 @@ class Real:
     def start(self, *names: str) -> None:
         for name in names:
             what = "coordinate" if name == LEADER else "site"
-            place = str(self.folder / name)
-            self.running[name] = start_command(self.log(name), what, "start", place)
+            path = str(self.folder / name)
+            self.running[name] = start_command(self.log(name), what, "start", path)
 
     def kill(self, *names: str) -> None:
         """All at once, by force."""
@@ -119,12 +119,12 @@ class Real:
 
     def live(self) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = json.loads(
+            result: dict[str, Any] = json.loads(
                 (self.folder / LEADER / "live.json").read_bytes()
             )
         except FileNotFoundError:
             return {}
-        return found
+        return result
 
     def until_answered(self, key: str, site: str, seconds: float) -> None:
         """Wait until a site has answered an exchange whose key starts so."""
@@ -161,11 +161,11 @@ class Real:
                             )
 
     def labels(self) -> dict[str, list[Any]]:
-        found = {}
+        result = {}
         for name, site in sorted(self.sites.items()):
             with closing(site.open_ledger()) as ledger:
-                found[name] = ledger.store.load_labels(name)
-        return found
+                result[name] = ledger.store.load_labels(name)
+        return result
 
 
 @contextmanager
@@ -180,11 +180,11 @@ def real(
     """Folders of a coordinator and sites that were admitted; nothing runs yet but the people, and
     not even they with ``people=False``."""
     alike = federation(folder / "alike", recipe, rows(NAMES[:sites]))
-    about = Waits(**{"timeout": 600.0, "patience": 1200.0, "deadline": 3600.0, **waits})
+    details = Waits(**{"timeout": 600.0, "patience": 1200.0, "deadline": 3600.0, **waits})
     agreed = alike.agreement
     address = f"127.0.0.1:{free_port()}"
     plan = coordinator.folder.StudyPlan(
-        "hospitals", recipe, agreed.schema, agreed.sites, 0, about, 1, link=link
+        "hospitals", recipe, agreed.schema, agreed.sites, 0, details, 1, link=link
     )
     office = CoordinatorFolder.create(folder / LEADER, plan, address, ["127.0.0.1"])
     calling = dict.fromkeys(agreed.sites, address)
@@ -195,16 +195,16 @@ def real(
             parties.keep(office.path / NVFLARE_FOLDER)
             calling = {name: f"127.0.0.1:{port}" for name, port in parties.ports.items()}
         made = {name: joined(folder, name, office, calling[name]) for name in agreed.sites}
-        found = Real(folder, alike, office, made, flare=parties)
-        labeling = Thread(target=found.label, daemon=True)
+        result = Real(folder, alike, office, made, flare=parties)
+        labeling = Thread(target=result.label, daemon=True)
         if people:
             labeling.start()
         try:
-            yield found
+            yield result
         finally:
             if parties is not None:
                 parties.close()
-            found.close()
+            result.close()
             if people:
                 labeling.join()
             alike.close()
@@ -257,31 +257,31 @@ def assert_close(one: Any, other: Any, where: str) -> None:
 
 
 def records(place: Path) -> list[dict[str, Any]]:
-    found = [
+    result = [
         json.loads(line) for line in (place / "records.jsonl").read_text().splitlines()
     ]
-    return [{k: v for k, v in record.items() if k != "seconds"} for record in found]
+    return [{k: v for k, v in record.items() if k != "seconds"} for record in result]
 
 
 def asked(sites: Mapping[str, SiteFolder]) -> dict[str, list[tuple[int, int]]]:
     """Which rows each site asked its people for, in which cycle; none may come twice."""
-    found = {}
+    result = {}
     for name, site in sites.items():
         with closing(site.open_ledger()) as ledger:
-            found[name] = sorted(
+            result[name] = sorted(
                 (question.row, question.cycle) for question in ledger.questions()
             )
-        rows = [row for row, _ in found[name]]
-        assert len(set(rows)) == len(rows), f"{name} asked twice: {found[name]}"
-    return found
+        rows = [row for row, _ in result[name]]
+        assert len(set(rows)) == len(rows), f"{name} asked twice: {result[name]}"
+    return result
 
 
 def belonging(folder: Path) -> list[int]:
     """Processes of Flower that work for this folder, whoever started them."""
     home = f"FLWR_HOME={folder}/".encode()
-    found = []
-    for about in Path("/proc").glob("[0-9]*/environ"):
+    result = []
+    for details in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):  # it has ended, or is another user's
-            if home in about.read_bytes():
-                found.append(int(about.parent.name))
-    return found
+            if home in details.read_bytes():
+                result.append(int(details.parent.name))
+    return result

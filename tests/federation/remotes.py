@@ -82,14 +82,14 @@ class Signing:
                 check_proofs(order, step.masked)
         before = sum(site.spent.values())
         engine = Loop(parts.model, parts.layout, row_loss("classification"))
-        found = perform({site.id: site}, engine, {site.id: request})[site.id]
+        result = perform({site.id: site}, engine, {site.id: request})[site.id]
         if request.steps[-1].kind == "relay":
-            found = seal_letters(order, found, to)
-        about = find_shown(request)
-        if about is not None:
-            signed = sign_sum_key(self.secret, order, site.id, about, found["key"])
-            found = {**found, SIGNED: signed}
-        return {**found, EPSILON: sum(site.spent.values()) - before}
+            result = seal_letters(order, result, to)
+        shown = find_shown(request)
+        if shown is not None:
+            signed = sign_sum_key(self.secret, order, site.id, shown, result["key"])
+            result = {**result, SIGNED: signed}
+        return {**result, EPSILON: sum(site.spent.values()) - before}
 
 
 @dataclass
@@ -150,7 +150,7 @@ def federation(
         {s: verify_key(site.secret) for s, site in signing.items()},
         {s: public_half(site.sealing) for s, site in signing.items()},
     )
-    said: list[Event] = []
+    output: list[Event] = []
     journal = Journal()
     remote = Remote(
         loopback,
@@ -159,7 +159,7 @@ def federation(
         STUDY,
         RUN,
         waits or Waits(),
-        said.append,
+        output.append,
         clock=loopback.clock,
     )
-    return Federation(made, signing, remote, loopback, journal, said)
+    return Federation(made, signing, remote, loopback, journal, output)

@@ -47,8 +47,8 @@ def state(world: Federation, cycle: int = 0) -> torch.Tensor:
     from safetensors.torch import load_file
 
     tree = load_file(world.program().place / "checkpoints" / f"cycle-{cycle}.safetensors")
-    found = [value for name, value in sorted(tree.items()) if value.numel() > 3]
-    return torch.cat([value.flatten().double() for value in found])
+    result = [value for name, value in sorted(tree.items()) if value.numel() > 3]
+    return torch.cat([value.flatten().double() for value in result])
 
 
 def heard(world: Federation, site: str) -> list[str]:
@@ -101,10 +101,10 @@ def test_an_answer_on_which_the_server_half_stops_does_not_count(
     whole = FedAvg.round
 
     def stumbling(self: FedAvg, state: Any, ask: Any) -> Any:
-        found = whole(self, state, ask)
+        result = whole(self, state, ask)
         if ask.key == "0/train/1":
             raise ValueError("nothing can be computed with that")
-        return found
+        return result
 
     with monkeypatch.context() as patch:
         patch.setattr(FedAvg, "round", stumbling)
@@ -176,8 +176,8 @@ def test_a_site_that_left_stays_out_after_a_restart(tmp_path: Path) -> None:
     world.link.down = set()
     assert world.program().go()
     assert world.bought(0) == {"basel": 3, "chur": 3, "davos": 0}
-    (said,) = heard(world, "davos")
-    assert "the study goes on without this site since" in said
+    (output,) = heard(world, "davos")
+    assert "the study goes on without this site since" in output
     assert heard(world, "basel") == []
 
 
@@ -225,8 +225,8 @@ def test_any_exchange_goes_on_without_a_silent_site_when_somebody_says_so(
     (line,) = without(read_live(world.place) or {})
     assert line.lower().startswith(f"{what} goes on without davos since")
     if what != "model/finish":  # after which no order comes that could say so
-        (told,) = heard(world, "davos")
-        assert f"proceeds without this site in {what}" in told
+        (output,) = heard(world, "davos")
+        assert f"proceeds without this site in {what}" in output
     assert heard(world, "basel") == []
     if what == "round 2 of cycle 0":
         keys = [event for event in world.said("answered") if "/1/0~1" in event["key"]]
@@ -237,20 +237,20 @@ def test_any_exchange_goes_on_without_a_silent_site_when_somebody_says_so(
 
 def test_a_wait_says_who_since_when_until_when_and_what_can_be_done(tmp_path: Path) -> None:
     world = tiny(tmp_path, ROUNDS, waits=SHORT)
-    told: list[dict[str, Any]] = []
+    output: list[dict[str, Any]] = []
 
     def back(event: Event) -> None:
-        told.append(json.loads((world.place / "live.json").read_text()))
+        output.append(json.loads((world.place / "live.json").read_text()))
         world.link.down = set()
 
     assert world.program(away_after(world, "round", back, cycle=0, round=0)).go()
-    waiting = told[0]["waiting"]
+    waiting = output[0]["waiting"]
     assert (waiting["sites"], waiting["needed"], waiting["can_advance"]) == (
         ["davos"],
         3,
         True,
     )
-    line = describe_standing(told[0])
+    line = describe_standing(output[0])
     for word in (
         "Waiting for davos since",
         "until",
@@ -273,19 +273,19 @@ def test_a_study_cannot_begin_without_a_site_and_masked_sums_begin_anew_by_thems
 
 def test_people_who_are_waited_for_at_a_silent_site_are_named(tmp_path: Path) -> None:
     world = tiny(tmp_path, away={"davos"}, waits=replace(SHORT, quorum=2))
-    told: list[str] = []
+    output: list[str] = []
 
     def say(event: Event) -> None:
         world.label(event)
         if event["event"] == "labels":
-            told.append(describe_standing(read_live(world.place) or {}))
+            output.append(describe_standing(read_live(world.place) or {}))
             if "davos" in world.link.down:
                 Control(world.place / "control").tell("advance")
             world.link.down = {"davos"}
 
     assert world.program(say).go()
-    assert "No word from davos (since" in told[1]
-    assert "'fallow coordinate advance' goes on with the labels" in told[1]
+    assert "No word from davos (since" in output[1]
+    assert "'fallow coordinate advance' goes on with the labels" in output[1]
 
 
 # -- what a site that was left behind hears ------------------------------------------------------
@@ -307,8 +307,8 @@ def test_a_site_without_which_a_cycle_was_closed_hears_so_with_its_next_order(
 
     assert world.program(say).go()
     assert before == [[]]
-    (said,) = heard(world, "davos")
-    assert "closed the query of cycle 0 without this site" in said
+    (output,) = heard(world, "davos")
+    assert "closed the query of cycle 0 without this site" in output
     assert heard(world, "basel") == []
 
 
@@ -324,6 +324,6 @@ def test_people_whose_labeling_was_cut_short_hear_so_at_once(tmp_path: Path) -> 
                 Control(world.place / "control").tell("advance")
 
     assert world.program(say).go()
-    (said,) = [line for line in heard(world, "davos") if "query of cycle 0" in line]
-    assert "ended the labeling of the query of cycle 0 before its deadline" in said
+    (output,) = [line for line in heard(world, "davos") if "query of cycle 0" in line]
+    assert "ended the labeling of the query of cycle 0 before its deadline" in output
     assert [line for line in heard(world, "basel") if "query" in line] == []

@@ -45,12 +45,12 @@ def test_what_is_written_is_read_again_for_every_recipe() -> None:
         schema = NUMBERS if recipe.name.startswith("fale") else TABLE
         real = replace(recipe, flip=0, target_scale="labeled")
         sites = ("east", "north", "south")
-        about = Agreement(
+        agreement = Agreement(
             "hearts", at_sites(real, "hearts", 3, schema), schema, sites, b"k" * 32
         )
-        again = agreement_from(tomllib.loads(agreement_text(about)))
-        assert again == about
-        assert again.digest == about.digest
+        again = agreement_from(tomllib.loads(agreement_text(agreement)))
+        assert again == agreement
+        assert again.digest == agreement.digest
 
 
 def test_what_a_training_method_brings_along_is_written_where_it_is_otherwise() -> None:
@@ -58,9 +58,9 @@ def test_what_a_training_method_brings_along_is_written_where_it_is_otherwise() 
     solved = agreed("training=closed-form")
     recipe = replace(solved.recipe, encoder=Spec("identity"), score_rounds=5)
     other = replace(solved, recipe=recipe)
-    for about in (solved, other):
-        again = agreement_from(tomllib.loads(agreement_text(about)))
-        assert again.digest == about.digest
+    for details in (solved, other):
+        again = agreement_from(tomllib.loads(agreement_text(details)))
+        assert again.digest == details.digest
     without = replace(solved, recipe=replace(recipe, encoder=None))
     with pytest.raises(ValueError, match=r"encoder is None, which no line .* 'auto'"):
         agreement_text(without)
@@ -200,8 +200,8 @@ def test_both_halves_have_the_weights_of_the_simulator(tmp_path: Path) -> None:
         }
     )
     world = build_world(recipe, 3, MemoryStore())
-    about = agreed("dtype=float64", "model=mlp", seed=3)
-    ours = build_study(about)
+    details = agreed("dtype=float64", "model=mlp", seed=3)
+    ours = build_study(details)
     assert ours.layout == world.layout
     assert ours.trainer == world.executor
     for name, weights in world.model.state_dict().items():

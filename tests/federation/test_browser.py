@@ -28,11 +28,11 @@ def open_page(browser: Any, study: Real, site: str) -> Any:
     words = ("label", str(study.folder / site), "--who", "Ann", "--no-open", "--port", "0")
     study.running[name] = start_command(study.log(name), *words)
     wait_until(lambda: "/enter?token=" in study.text(name), LONG, name)
-    found = re.search(r"http://\S+", study.text(name))
-    assert found, study.told()
+    match = re.search(r"http://\S+", study.text(name))
+    assert match, study.told()
     page = browser.new_context().new_page()
     page.set_default_timeout(1000 * LONG)
-    page.goto(found[0])
+    page.goto(match[0])
     page.wait_for_url("**/")
     return page
 

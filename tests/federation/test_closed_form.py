@@ -56,18 +56,18 @@ def test_sites_may_agree_to_show_their_parts_and_are_told_what_that_means(
     name: str, tmp_path: Path
 ) -> None:
     world = hospitals(tmp_path, Spec(name, {"shown": "parts"}), Privacy())
-    told = describe_study(world.sites["basel"])
-    assert any("without secure sums the coordinator sees" in line for line in told)
-    assert any("two consecutive aggregates" in line for line in told)
+    study = describe_study(world.sites["basel"])
+    assert any("without secure sums the coordinator sees" in line for line in study)
+    assert any("two consecutive aggregates" in line for line in study)
 
 
 def test_with_secure_sums_only_the_totals_of_two_closes_are_spoken_of(
     tmp_path: Path,
 ) -> None:
     world = hospitals(tmp_path, Spec("closed-form"))
-    told = describe_study(world.sites["basel"])
-    assert not any("without secure sums" in line for line in told)
-    assert any("two consecutive aggregates" in line for line in told)
+    study = describe_study(world.sites["basel"])
+    assert not any("without secure sums" in line for line in study)
+    assert any("two consecutive aggregates" in line for line in study)
     seen_by = {verb: seen for _, verb, _, seen in list_disclosures(world.sites["basel"])}
     assert seen_by["totals"] == "coordinator, totals alone"
 
@@ -81,8 +81,8 @@ def test_what_an_exact_head_asks_is_listed(tmp_path: Path) -> None:
         if part == "exact head"
     }
     assert listed == {"columns", "spread", "totals", "left_out"}
-    told = describe_study(world.sites["basel"])
-    assert any("without secure sums the coordinator sees" in line for line in told)
+    study = describe_study(world.sites["basel"])
+    assert any("without secure sums the coordinator sees" in line for line in study)
 
 
 # -- what two aggregates tell -------------------------------------------------------------------

@@ -29,8 +29,8 @@ def export(desk: LabelQueue, path: Path) -> int:
 def export_of(*images: tuple[str, str]) -> str:
     """An export of CVAT as it writes one: the images of a task, with what people put on them."""
     inner = "".join(
-        f'<image id="{n}" name="{name}" width="8" height="8">{said}</image>'
-        for n, (name, said) in enumerate(images)
+        f'<image id="{n}" name="{name}" width="8" height="8">{output}</image>'
+        for n, (name, output) in enumerate(images)
     )
     head = '<?xml version="1.0" encoding="utf-8"?>\n<annotations><version>1.1</version>'
     task = "<meta><task><id>7</id><name>ask</name><image>no image</image></task></meta>"
@@ -79,7 +79,7 @@ def test_tags_that_are_wrong_twice_or_of_others_are_refused_in_a_sentence(
 ) -> None:
     desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path))
     first, second = DIGITS.classes[:2]
-    found = take(
+    result = take(
         desk,
         tmp_path,
         export_of(
@@ -90,7 +90,7 @@ def test_tags_that_are_wrong_twice_or_of_others_are_refused_in_a_sentence(
             ("000004-scan-4-png.png", tag(first) + tag(first)),
         ),
     )
-    assert found.recorded == 1
+    assert result.recorded == 1
     starts = (
         "tag 1: sample 'scan-3.png' is",
         "tag 2: sample 'scan-3.png' is",
@@ -98,8 +98,8 @@ def test_tags_that_are_wrong_twice_or_of_others_are_refused_in_a_sentence(
         "tag 4: sample '000003-other' is none of this site",
         "tag 5: sample 'scan-7.png' was never asked",
     )
-    assert len(found.refused) == len(starts)
-    for sentence, start in zip(found.refused, starts, strict=True):
+    assert len(result.refused) == len(starts)
+    for sentence, start in zip(result.refused, starts, strict=True):
         assert sentence.startswith(start)
 
 

@@ -65,13 +65,13 @@ def test_an_example_with_an_empty_cell_says_that_its_column_may_be_empty(
     tmp_path: Path,
 ) -> None:
     example = table(tmp_path / "e.csv", "50,male,1,no", ",female,2,yes", "60,NA,3,no")
-    found = schema_of(example, "sick")
-    assert [column.may_be_empty for column in found.columns] == [True, True, False]
-    assert found.features == (
+    outcome = schema_of(example, "sick")
+    assert [column.may_be_empty for column in outcome.columns] == [True, True, False]
+    assert outcome.features == (
         *("age", "sex=female", "sex=male", "dose"),
         *("age_missing", "sex_missing"),
     )
-    assert found.missing == Missing(
+    assert outcome.missing == Missing(
         levels=((1, 3),), marks=(("age_missing", "age"), ("sex_missing", "sex"))
     )
     whole = schema_of(example, "sick", needs_whole=True)
@@ -196,8 +196,8 @@ def test_a_model_of_the_sites_predicts_rows_with_empty_cells(
     site = world.sites["basel"]
     tests = site.tests
     assert tests is not None and bool(tests.x.isnan().any())
-    found = predict_at(site.path, tmp_path / "basel-test.csv", tmp_path / "out.csv")
-    assert (found.rows, found.lacking) == (len(tests.x), 0)
+    values = predict_at(site.path, tmp_path / "basel-test.csv", tmp_path / "out.csv")
+    assert (values.rows, values.lacking) == (len(tests.x), 0)
     words = [
         line.split(",")[1] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]
     ]
@@ -215,8 +215,8 @@ def test_test_rows_of_a_site_teach_nobody(tmp_path: Path) -> None:
     data = ward()
     other = torch.where(data.x_test.isnan(), data.x_test, 5 * data.x_test)
     found = []
-    for name, each in (("one", data), ("two", replace(data, x_test=other))):
-        world = federation(tmp_path / name, TINY, each)
+    for name, item in (("one", data), ("two", replace(data, x_test=other))):
+        world = federation(tmp_path / name, TINY, item)
         assert world.program().go()
         site = world.sites["basel"]
         found.append(load_tree(site.path / MODEL, site.path)["scale"])
@@ -298,11 +298,11 @@ LEVELS = Missing(levels=((1, 3),), marks=(("age_missing", "age"),))
 )
 def test_what_totals_of_cells_cannot_be(change: dict[str, Any], why: str | None) -> None:
     answer = {name: torch.tensor(value) for name, value in {**FIELD, **change}.items()}
-    found = find_fault_in_cells(answer, LEVELS, 4)
+    fault = find_fault_in_cells(answer, LEVELS, 4)
     if why is None:
-        assert found is None
+        assert fault is None
     else:
-        assert re.search(why, str(found))
+        assert re.search(why, str(fault))
 
 
 def put(
@@ -369,9 +369,9 @@ FIVE = Schema("table", "classification", "y", ("a", "b", "c"), COLUMNS, (5,))
 @pytest.fixture(params=["", "encoder=fourier:features=8"])
 def leader(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Leader]:
     settings = ["strategy=entropy", *filter(None, [request.param])]
-    found = Leader(folder(tmp_path, agreement(*settings, schema=FIVE)))
-    yield found
-    found.ledger.close()
+    outcome = Leader(folder(tmp_path, agreement(*settings, schema=FIVE)))
+    yield outcome
+    outcome.ledger.close()
 
 
 def send(leader: Leader, key: str, owner: str, step: Step) -> Reply:
@@ -435,15 +435,15 @@ def test_a_study_of_whole_rows_asks_nothing_of_cells(tmp_path: Path) -> None:
 def test_an_encoder_comes_with_what_fills_cells(tmp_path: Path) -> None:
     settings = ("strategy=entropy", "encoder=fourier:features=8")
     leader = Leader(folder(tmp_path, agreement(*settings, schema=FIVE)))
-    given: Answer = {
+    value: Answer = {
         "digest": encoder_digest(Fourier(features=8)),
         "length": round_digits(torch.tensor(2.5).sqrt()),  # of five columns in deviations
         "center": torch.zeros(5),
         "spread": torch.ones(5),
     }
-    without = Step("keep", "encode", given)
+    without = Step("keep", "encode", value)
     reply = send(leader, "0/initial/encode/0", "encoding", without)
     assert "was not sent what fills the empty cells" in str(reply.refused)
-    whole = Step("keep", "encode", {**given, EMPTY_CELLS: torch.zeros(5)})
+    whole = Step("keep", "encode", {**value, EMPTY_CELLS: torch.zeros(5)})
     assert send(leader, "0/initial/encode/0", "encoding", whole).refused is None
     leader.ledger.close()

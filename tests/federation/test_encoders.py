@@ -60,15 +60,15 @@ LENGTH = 1.4140625  # of four columns in units of their deviations, rounded
 
 def features_of(world: Federation, site: str) -> dict[str, tuple[int, int]]:
     """The files of features of a site, with when each was written last and its size."""
-    found = world.sites[site].path.glob(f"{FEATURES}/*/{DATA}")
-    return {str(file): (file.stat().st_mtime_ns, file.stat().st_size) for file in found}
+    result = world.sites[site].path.glob(f"{FEATURES}/*/{DATA}")
+    return {str(file): (file.stat().st_mtime_ns, file.stat().st_size) for file in result}
 
 
 @pytest.fixture
 def leader(tmp_path: Path) -> Iterator[Leader]:
-    found = Leader(folder(tmp_path, agreement("strategy=entropy", TABLE)))
-    yield found
-    found.ledger.close()
+    result = Leader(folder(tmp_path, agreement("strategy=entropy", TABLE)))
+    yield result
+    result.ledger.close()
 
 
 def next_second() -> float:
@@ -85,8 +85,8 @@ def test_pictures_are_encoded_at_their_sites(tmp_path: Path, privacy: Privacy) -
     world = federation(tmp_path, replace(PICTURES, privacy=privacy), photos())
     assert world.program().go()
     states = [
-        load_tree(found.path / MODEL, found.path)["encoder"]["state"]
-        for found in world.sites.values()
+        load_tree(result.path / MODEL, result.path)["encoder"]["state"]
+        for result in world.sites.values()
     ]
     for state in states:
         assert state["filters"].shape == (4, 27)
@@ -147,10 +147,10 @@ def test_a_site_predicts_new_rows_by_its_encoder(tmp_path: Path) -> None:
     record = world.records()[-1]
     with open(tmp_path / "basel-test.csv", encoding="utf-8") as file:
         true = [line["y"] for line in csv.DictReader(file)]
-    found = predict_at(site.path, tmp_path / "basel-test.csv", tmp_path / "out.csv")
-    with open(found.path, encoding="utf-8") as file:
-        told = [line["prediction"] for line in csv.DictReader(file)]
-    hits = np.mean([one == other for one, other in zip(true, told, strict=True)])
+    result = predict_at(site.path, tmp_path / "basel-test.csv", tmp_path / "out.csv")
+    with open(result.path, encoding="utf-8") as file:
+        output = [line["prediction"] for line in csv.DictReader(file)]
+    hits = np.mean([one == other for one, other in zip(true, output, strict=True)])
     assert hits == pytest.approx(record["per_site"]["basel"])
     world.close()
 
@@ -164,8 +164,8 @@ def test_labels_choose_a_field_at_real_sites_behind_secure_sums(tmp_path: Path) 
     world = federation(tmp_path, recipe, rows())
     assert world.program().go()
     states = [
-        load_tree(found.path / MODEL, found.path)["encoder"]["state"]
-        for found in world.sites.values()
+        load_tree(result.path / MODEL, result.path)["encoder"]["state"]
+        for result in world.sites.values()
     ]
     for state in states:
         assert set(state) == {"gamma", "length", "center", "spread"}
@@ -194,8 +194,8 @@ def test_an_agreement_names_its_encoder_and_has_another_digest(tmp_path: Path) -
 
 
 def test_a_person_reads_what_an_encoder_tells(leader: Leader) -> None:
-    told = [line for line in list_disclosures(leader.site) if line[0] == "encoder"]
-    assert told == [
+    output = [line for line in list_disclosures(leader.site) if line[0] == "encoder"]
+    assert output == [
         (
             "encoder",
             "moments",
@@ -244,10 +244,10 @@ def test_a_choice_by_labels_needs_secure_sums(tmp_path: Path) -> None:
     shown = ("training=closed-form:shown=parts", "rounds=1", "score_rounds=1")
     agreed = agreement("strategy=entropy", f"{TABLE}:gamma=auto", "model=linear", *shown)
     leader = Leader(folder(tmp_path, agreed))
-    told = {line[1]: line[2] for line in list_disclosures(leader.site)}
-    assert "as each candidate of the encoder sees them" in told["products"]
-    given: Answer = {"digest": "0" * 32}
-    step = Step("keep", "encode", given)
+    output = {line[1]: line[2] for line in list_disclosures(leader.site)}
+    assert "as each candidate of the encoder sees them" in output["products"]
+    value: Answer = {"digest": "0" * 32}
+    step = Step("keep", "encode", value)
     refused = asked(leader, "0/initial/encode/0", "encoding", step)
     assert refused is not None
     assert (
@@ -257,8 +257,8 @@ def test_a_choice_by_labels_needs_secure_sums(tmp_path: Path) -> None:
 
 
 def test_a_study_whose_fields_are_given_has_no_choice_by_labels(leader: Leader) -> None:
-    given: Answer = {"digest": encoder_digest(Fourier(features=8))}
-    step = Step("keep", "encode", given)
+    value: Answer = {"digest": encoder_digest(Fourier(features=8))}
+    step = Step("keep", "encode", value)
     refused = asked(leader, "0/tuned/encode/0", "encoding", step)
     assert refused is not None
     assert "no field of its encoder is chosen by labels" in refused
@@ -396,8 +396,8 @@ def test_a_module_of_an_allowed_distribution_encodes_at_a_site(
     leader = Leader(folder(tmp_path, frozen, allow=dict(frozen.names.allowed)))
     encoder = build_study(frozen).encoder
     assert encoder is not None
-    given: Answer = {"digest": encoder_digest(encoder)}
-    step = Step("keep", "encode", given)
+    value: Answer = {"digest": encoder_digest(encoder)}
+    step = Step("keep", "encode", value)
     assert asked(leader, "0/initial/encode/0", "encoding", step) is None
     site = leader.host._here()
     assert torch.equal(site.seen[:], encode_rows(encoder, site.x, {}))
@@ -409,8 +409,8 @@ def test_a_site_with_another_module_refuses_before_anything_is_encoded(
     frozen: Agreement, tmp_path: Path
 ) -> None:
     leader = Leader(folder(tmp_path, frozen, allow=dict(frozen.names.allowed)))
-    given: Answer = {"digest": "1" * 32}
-    step = Step("keep", "encode", given)
+    value: Answer = {"digest": "1" * 32}
+    step = Step("keep", "encode", value)
     refused = asked(leader, "0/initial/encode/0", "encoding", step)
     assert refused is not None
     assert (

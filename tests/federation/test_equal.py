@@ -262,8 +262,8 @@ def lines(labels: Any) -> list[tuple[Any, ...]]:
 
 
 def tree(file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = load_tree(file, file.parent)
-    return found
+    values: dict[str, Any] = load_tree(file, file.parent)
+    return values
 
 
 def assert_alike(one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -310,8 +310,8 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
     for site, folder in world.sites.items():
         own = theirs["sites"].get(site) or theirs["state"]
         assert_alike({"state": own}, tree(folder.path / "model.safetensors"))
-    found = [record["per_site"] for record in run_records(program.place)]
-    for at_sites, record in zip(found, records, strict=True):
+    values = [record["per_site"] for record in run_records(program.place)]
+    for at_sites, record in zip(values, records, strict=True):
         if world.data.classes and at_sites and record["per_site"]:
             assert at_sites == pytest.approx(record["per_site"], abs=1e-9)
     for real, record in zip(run_records(program.place), records, strict=True):

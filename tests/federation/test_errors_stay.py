@@ -101,9 +101,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> SiteFolder:
 
 @pytest.fixture
 def leader(place: SiteFolder, tmp_path: Path) -> Iterator[Leader]:
-    found = Leader(SiteFolder.open(shutil.copytree(place.path, tmp_path / "SITE")))
-    yield found
-    found.ledger.close()
+    values = Leader(SiteFolder.open(shutil.copytree(place.path, tmp_path / "SITE")))
+    yield values
+    values.ledger.close()
 
 
 def method_of(owner: str, name: str) -> Any:
@@ -258,9 +258,9 @@ def test_a_method_cannot_pass_words_off_as_a_refusal_of_our_own(
 def test_what_people_can_put_right_is_said_from_a_closed_list(
     error: BaseException, said: str, tmp_path: Path
 ) -> None:
-    told = word_for_outside("north", "x", error, ErrorLog(tmp_path))
-    assert said in told
-    assert not any(canary in told for canary in CANARIES)
+    output = word_for_outside("north", "x", error, ErrorLog(tmp_path))
+    assert said in output
+    assert not any(canary in output for canary in CANARIES)
 
 
 def test_the_log_is_bounded_for_its_owner_alone_and_leads_nowhere_else(
@@ -281,10 +281,10 @@ def test_the_log_is_bounded_for_its_owner_alone_and_leads_nowhere_else(
 
 
 def test_an_error_is_answered_also_where_the_log_cannot_be_written(tmp_path: Path) -> None:
-    said = word_for_outside(
+    output = word_for_outside(
         "north", "x", ValueError(QUOTED), ErrorLog(tmp_path / "nowhere")
     )
-    assert said.startswith("site north could not do x (error ")
+    assert output.startswith("site north could not do x (error ")
 
 
 # -- how much is said ---------------------------------------------------------------------------
@@ -294,9 +294,9 @@ def test_a_refusal_that_leaves_is_short_and_steers_no_terminal(leader: Leader) -
     order = leader.order(about("hello", "0/hello"))
     long = "\x1b]0;title\x07\u202e<script>" * 100_000
     for wrong in (replace(order, version=long), replace(order, study=long)):
-        told = str(leader.send(wrong).refused)
-        assert len(told) <= SENTENCE
-        assert not any(c in told for c in "\x1b\x07\u202e\n")
+        output = str(leader.send(wrong).refused)
+        assert len(output) <= SENTENCE
+        assert not any(c in output for c in "\x1b\x07\u202e\n")
 
 
 def test_a_coordinator_takes_no_longer_or_wilder_words_from_a_site(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> Non
         sealed = encrypt_for(public_half(secret), content, _name_letter(order, "a", "b"))
         told = replace(order, body=delivery_body("model", {"a": bytes_to_tensor(sealed)}))
         with pytest.raises(Refusal) as error:
-            found = read_delivery(told, secret, {"w": 3})
-            raise Refusal("; ".join(found.refused.values()))
+            delivery = read_delivery(told, secret, {"w": 3})
+            raise Refusal("; ".join(delivery.refused.values()))
         assert "site b refuses what site a passed on" in str(error.value)
         assert not any(canary in str(error.value) for canary in CANARIES)

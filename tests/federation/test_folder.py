@@ -35,17 +35,21 @@ def site(folder: Path, about: Agreement | None = None, **chosen: Any) -> SiteFol
 
 def test_a_folder_is_opened_as_it_was_made(tmp_path: Path) -> None:
     made = site(tmp_path, limit=3, annotators=2, epsilon=0.5)
-    found = SiteFolder.open(tmp_path / "SITE")
-    assert found.settings == made.settings
-    assert (found.settings.limit, found.settings.annotators, found.settings.epsilon) == (
+    outcome = SiteFolder.open(tmp_path / "SITE")
+    assert outcome.settings == made.settings
+    assert (
+        outcome.settings.limit,
+        outcome.settings.annotators,
+        outcome.settings.epsilon,
+    ) == (
         3,
         2,
         0.5,
     )
-    assert found.agreement == agreed()
-    assert found.rows.labels == (1.0, 0.0, None, None)
-    assert found.tests is None
-    assert found.keys == made.keys
+    assert outcome.agreement == agreed()
+    assert outcome.rows.labels == (1.0, 0.0, None, None)
+    assert outcome.tests is None
+    assert outcome.keys == made.keys
 
 
 def test_secrets_are_for_their_owner_alone_and_what_is_sent_is_public(
@@ -159,10 +163,10 @@ def test_a_damaged_key_is_said(tmp_path: Path) -> None:
 
 
 def test_terms_say_what_is_asked_spent_and_hidden(tmp_path: Path) -> None:
-    about = agreed(
+    details = agreed(
         "privacy.epsilon=0.5", "cycles=4", "initial=2", "per_cycle=3", "strategy=ahfal"
     )
-    lines = "\n".join(describe_study(site(tmp_path, about, limit=9, epsilon=1.0)))
+    lines = "\n".join(describe_study(site(tmp_path, details, limit=9, epsilon=1.0)))
     for words in (
         "study hearts",
         "first 2 labels a site, then in each of 4 cycles 3 labels a site",
@@ -213,9 +217,11 @@ def test_who_sees_what_leaves_follows_from_how_it_is_asked(
         "strategy=ahfal", f"training={training}", sites=("north", "south", "west")
     )
     recipe = replace(about.recipe, privacy=Privacy(secure_sum=is_secure))
-    found = list_disclosures(site(tmp_path, replace(about, recipe=recipe, waits=Waits())))
-    assert len({(part, verb) for part, verb, *_ in found}) == len(found)
-    assert seen.items() <= {verb: who for _, verb, _, who in found}.items()
+    disclosures = list_disclosures(
+        site(tmp_path, replace(about, recipe=recipe, waits=Waits()))
+    )
+    assert len({(part, verb) for part, verb, *_ in disclosures}) == len(disclosures)
+    assert seen.items() <= {verb: who for _, verb, _, who in disclosures}.items()
 
 
 def test_rows_are_told_with_their_labels_and_notes(tmp_path: Path) -> None:

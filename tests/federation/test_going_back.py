@@ -19,9 +19,9 @@ pytest.importorskip("cryptography")
 
 @pytest.fixture
 def leader(tmp_path: Path) -> Iterator[Leader]:
-    found = Leader(folder(tmp_path, brought=range(6)))
-    yield found
-    found.ledger.close()
+    values = Leader(folder(tmp_path, brought=range(6)))
+    yield values
+    values.ledger.close()
 
 
 def anew(leader: Leader, request: Request, times: int) -> Order:
@@ -132,8 +132,8 @@ def test_going_back_gives_no_score_back(tmp_path: Path) -> None:
 def test_a_step_that_is_asked_anew_shows_nobody_more_questions(leader: Leader) -> None:
     state = train_cycle(leader)
     select = Request("0/query/0", "query", 0, 0, (Step("keep", "select", {"n": 3}),))
-    given: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3}
-    ask = Request("0/query/ask/0", "people", 0, 0, (Step("each", "ask", given),))
+    value: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3}
+    ask = Request("0/query/ask/0", "people", 0, 0, (Step("each", "ask", value),))
     model = Step("fit", "global", dict(state))
     select = replace(select, steps=(model, *select.steps))
     send_and_count(leader, leader.order(select))

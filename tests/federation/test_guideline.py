@@ -24,10 +24,10 @@ def test_an_agreement_without_a_guideline_keeps_its_digest_and_its_file() -> Non
 
 
 def test_a_guideline_is_agreed_on_and_comes_back_from_its_file(tmp_path: Path) -> None:
-    about = agreed(guideline=TEXT)
-    write_agreement(tmp_path / "study.toml", about)
+    details = agreed(guideline=TEXT)
+    write_agreement(tmp_path / "study.toml", details)
     again = read_agreement(tmp_path / "study.toml")
-    assert again == about and again.guideline == TEXT
+    assert again == details and again.guideline == TEXT
     digests = {agreed(guideline=text).digest for text in (TEXT, TEXT + "!", None)}
     assert len(digests) == 3
 

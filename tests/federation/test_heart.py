@@ -70,10 +70,10 @@ def test_without_their_data_four_sites_share_what_comes_along(
     tests = [read_tests(tmp_path / f"{site}-test.csv", schema) for site in sites]
     assert [len(part.x) for part in tests] == [35, 35, 35, 35]
     recipe = at_sites(find_recipe(str(HEART / "settings.toml")), "heart", 4, schema)
-    about = build_study(Agreement("heart", recipe, schema, tuple(sites), b"k" * 32))
+    study = build_study(Agreement("heart", recipe, schema, tuple(sites), b"k" * 32))
     assert recipe.privacy.secure_sum  # without it a head in closed form is refused
     assert recipe.rounds == 1
-    weights = about.fresh(stream(0, "init", 0))["w"]
+    weights = study.fresh(stream(0, "init", 0))["w"]
     assert weights.shape == (2 * (128 + 1),)  # of features, and a bias
 
 

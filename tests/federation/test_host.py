@@ -38,16 +38,16 @@ pytest.importorskip("cryptography")
 
 
 def test_a_site_says_what_it_has(leader: Leader) -> None:
-    told = leader.people("hello", "0/hello")
-    assert (told["rows"], told["test"], told["labeled"], told["pool"]) == (
+    output = leader.people("hello", "0/hello")
+    assert (output["rows"], output["test"], output["labeled"], output["pool"]) == (
         ROWS,
         12,
         6,
         ROWS - 6,
     )
-    assert told["schema"] == leader.site.agreement.schema.digest
-    assert isinstance(told["seal"], torch.Tensor)
-    assert told["seal"].tolist() == list(leader.site.keys.seal_public)
+    assert output["schema"] == leader.site.agreement.schema.digest
+    assert isinstance(output["seal"], torch.Tensor)
+    assert output["seal"].tolist() == list(leader.site.keys.seal_public)
 
 
 def test_orders_that_another_key_signed_are_refused(leader: Leader) -> None:
@@ -264,7 +264,7 @@ def test_a_close_that_comes_twice_enters_each_label_once(leader: Leader) -> None
 
 
 def test_work_that_came_too_late_leaves_no_trace_in_what_comes_next(tmp_path: Path) -> None:
-    found = []
+    result = []
     for name in ("undisturbed", "late"):
         (tmp_path / name).mkdir()
         leader = Leader(folder(tmp_path / name, brought=range(6)))
@@ -284,9 +284,9 @@ def test_work_that_came_too_late_leaves_no_trace_in_what_comes_next(tmp_path: Pa
         leader.query(state)
         leader.people("ask", "0/query", **ASK)
         memory = leader.ledger.store.load_states("north")
-        found.append((memory, [question.row for question in leader.ledger.questions()]))
+        result.append((memory, [question.row for question in leader.ledger.questions()]))
         leader.ledger.close()
-    (one, rows), (other, others) = found
+    (one, rows), (other, others) = result
     assert rows == others and one.keys() == other.keys()
     for name in one:
         assert all(torch.equal(one[name][part], other[name][part]) for part in one[name]), (

@@ -55,10 +55,10 @@ def life(site: SiteFolder, deadly: int | None = None) -> int:
         leader = Leader(site, journal=Journal(site.path / "journal.sqlite"))
         state = leader.round(0, leader.first_model())
         leader.query(state)
-        about: dict[str, Value] = {"step": "0/query", "cycle": 0}
-        leader.people("ask", "0/query", **about, allowed=3)
+        details: dict[str, Value] = {"step": "0/query", "cycle": 0}
+        leader.people("ask", "0/query", **details, allowed=3)
         leader.label()
-        leader.people("close", "0/query", **about)
+        leader.people("close", "0/query", **details)
         leader.round(0, state, cycle=1)
         (site.path / "points").write_text(str(points.seen))
 

@@ -131,14 +131,14 @@ def score(leader: Leader, **more: Any) -> Any:
 
 
 def test_a_score_counts_rows_and_hits_in_all_and_by_class(leader: Leader) -> None:
-    told = score(leader)
-    assert told["rows"] == 12 and 0 <= told["hits"] <= 12
-    assert told["class_rows"].tolist() == [
+    output = score(leader)
+    assert output["rows"] == 12 and 0 <= output["hits"] <= 12
+    assert output["class_rows"].tolist() == [
         0.0,
         0.0,
         0.0,
     ]  # 4 rows of each class are too few
-    assert told["class_hits"].tolist() == [0.0, 0.0, 0.0]
+    assert output["class_hits"].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_a_score_over_too_few_rows_leaves_no_site(tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ def test_at_a_real_site_no_label_says_which_labels_are_held_back_behind_noise(
 
 def test_without_noise_labels_are_held_back_by_class(tmp_path: Path) -> None:
     plain = split(tmp_path / "plain", {})
-    found = [split(tmp_path / f"other-{at}", other) for at, other in enumerate(OTHERS)]
-    assert any(other != plain for other in found)
+    values = [split(tmp_path / f"other-{at}", other) for at, other in enumerate(OTHERS)]
+    assert any(other != plain for other in values)
 
 
 def count_held_of_brought(path: Path, *settings: str) -> list[int]:

@@ -54,9 +54,9 @@ def test_one_finite_number_of_a_site_neither_ends_nor_steers_a_round(size: float
     honest = train_round(federation(AHFAL(), FOUR, QUORUM, link={"down": {"d"}}))
     there = federation(AHFAL(), FOUR, QUORUM)
     says(there, "d", w=model_of(there, size))
-    found = train_round(there)
-    assert found["w"].float().square().sum().isfinite()
-    torch.testing.assert_close(found, honest)
+    values = train_round(there)
+    assert values["w"].float().square().sum().isfinite()
+    torch.testing.assert_close(values, honest)
     assert there.refusals.keys() == {"d"}
     assert "w has the norm" in there.refusals["d"]
 
@@ -118,12 +118,12 @@ def test_a_column_whose_square_no_number_holds_is_refused_before_sites_compute_w
 
 
 def test_where_two_sites_differ_too_much_the_larger_one_does_not_count() -> None:
-    about = {site: of_sum(w=torch.ones(4)) for site in "ab"}
+    details = {site: of_sum(w=torch.ones(4)) for site in "ab"}
     answers: dict[str, Answer] = {
         "a": {"w": torch.ones(4)},
         "b": {"w": torch.ones(4) * 1e9},
     }
-    assert find_too_far(answers, about, torch.float32, Bounds()).keys() == {"b"}
+    assert find_too_far(answers, details, torch.float32, Bounds()).keys() == {"b"}
 
 
 def test_large_numbers_that_all_sites_have_are_no_reason_to_refuse() -> None:
@@ -161,8 +161,8 @@ def of_sum(verb: str = "upload", **args: Any) -> Request:
 def test_no_site_weighs_more_than_its_share(
     weights: list[float], bounds: Bounds, counted: list[float]
 ) -> None:
-    found = cap_weights(weights, bounds.largest_share, bounds.largest_ratio)
-    assert found == pytest.approx(counted)
+    outcome = cap_weights(weights, bounds.largest_share, bounds.largest_ratio)
+    assert outcome == pytest.approx(counted)
 
 
 def test_a_site_that_weighs_too_much_is_cut_and_its_model_stays_what_it_is() -> None:
@@ -213,13 +213,13 @@ def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
     owner: str, verb: str, fields: tuple[str, ...]
 ) -> None:
     step = Step("sum", verb, {})
-    about = {site: Request("0", owner, 0, 0, (step,)) for site in "abc"}
+    details = {site: Request("0", owner, 0, 0, (step,)) for site in "abc"}
     many = {"a": 10, "b": 10, "c": 10_000}
     border = ResponseCheck(dict(many), labels=dict(many))
     answers: dict[str, Any] = {
         site: {name: torch.tensor(float(n)) for name in fields} for site, n in many.items()
     }
-    found, words = border.limit_weights(about, answers)
+    found, words = border.limit_weights(details, answers)
     counted = {name: float(torch.as_tensor(value)) for name, value in found["c"].items()}
     assert counted == dict.fromkeys(fields, pytest.approx(20.0))
     assert found["a"] is answers["a"]
@@ -370,10 +370,10 @@ def test_a_shared_budget_is_never_asked_for_twice() -> None:
 
 
 def test_an_error_far_beyond_the_others_is_no_score() -> None:
-    about = dict.fromkeys("abc", people("score"))
+    details = dict.fromkeys("abc", people("score"))
     answers: dict[str, Any] = {site: {"rows": 4.0, "squares": 2.0} for site in "abc"}
     answers["c"] = {"rows": 4.0, "squares": 1e300}
-    assert KNOWN.refusals(about, answers).keys() == {"c"}
+    assert KNOWN.refusals(details, answers).keys() == {"c"}
 
 
 # -- the agreement -------------------------------------------------------------------------------

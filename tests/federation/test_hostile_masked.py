@@ -95,8 +95,8 @@ def test_a_key_that_is_not_signed_is_held_against_its_site_and_the_sum_goes_on(
             return answer
         if wrong == "none":
             return {"key": answer["key"]}
-        about = Masked("0/train/9", 0, None)
-        signed = sign_sum_key(hostile.secret, order, "c", about, answer["key"])
+        masked = Masked("0/train/9", 0, None)
+        signed = sign_sum_key(hostile.secret, order, "c", masked, answer["key"])
         if wrong == "longer":
             # signed as it is read, with a byte before it
             shown = find_shown(read_request(order)[0])
@@ -164,10 +164,10 @@ def test_what_totals_cannot_be(total: dict[str, Any], why: str) -> None:
     border = ResponseCheck(labels={"a": 4, "b": 4}, last={"w": 2.0})
     sums = PlausibleSums(SecureSum(), border, lambda event: None)
     bound = 3.0 if "x" in total else None
-    found = sums._find_fault(total, ["a", "b"], bound)
-    assert found is not None
+    fault = sums._find_fault(total, ["a", "b"], bound)
+    assert fault is not None
     with pytest.raises(ValueError, match=why):
-        raise ValueError(found)
+        raise ValueError(fault)
 
 
 def test_a_study_with_secure_sums_goes_on_after_one_bad_part(tmp_path: Path) -> None:

@@ -41,12 +41,12 @@ def init(folder: Path, *more: object, link: str = "https") -> tuple[object, ...]
     if not example.exists():
         folder.mkdir(parents=True, exist_ok=True)
         example.write_text("age,ill\n1,no\n2,yes\n3,no\n4,yes\n")
-    about = ("--recipe", "demo", "--sites", "north,south", "--example", example)
+    details = ("--recipe", "demo", "--sites", "north,south", "--example", example)
     return (
         "coordinate",
         "init",
         folder / "office",
-        *about,
+        *details,
         "--label",
         "ill",
         "--link",
@@ -60,8 +60,8 @@ def join(folder: Path, *more: object) -> tuple[object, ...]:
     data = folder / "rows.csv"
     data.write_text("age,ill\n" + "".join(f"{n},\n" for n in range(20)))
     digest = read_agreement(study).digest
-    about = ("--study", study, "--name", "north", "--data", data, "--digest", digest)
-    return ("site", "init", folder / "north", *about, *more)
+    details = ("--study", study, "--name", "north", "--data", data, "--digest", digest)
+    return ("site", "init", folder / "north", *details, *more)
 
 
 def made(folder: Path) -> Tls:
@@ -109,15 +109,15 @@ def test_the_link_is_part_of_the_digest_and_a_file_without_one_is_refused(
 def test_a_link_that_is_unknown_is_refused_with_those_that_are_known(
     tmp_path: Path,
 ) -> None:
-    said = refuse(*init(tmp_path, link="htps"))
-    assert "federation.link is 'htps'" in said
-    assert "flower, https" in said
+    output = refuse(*init(tmp_path, link="htps"))
+    assert "federation.link is 'htps'" in output
+    assert "flower, https" in output
 
 
 def test_a_site_that_gives_the_address_of_another_link_is_told(tmp_path: Path) -> None:
     run(*init(tmp_path))
-    said = refuse(*join(tmp_path, "--superlink", "a:1"))
-    assert "goes over HTTPS: give --address instead of --superlink" in said
+    output = refuse(*join(tmp_path, "--superlink", "a:1"))
+    assert "goes over HTTPS: give --address instead of --superlink" in output
     assert not (tmp_path / "north").exists()
 
 
@@ -161,15 +161,15 @@ def test_a_coordinator_with_a_certificate_of_its_own_pins_its_authority(
 def test_behind_a_proxy_the_coordinator_listens_on_this_machine_alone(
     tmp_path: Path,
 ) -> None:
-    said = refuse(*init(tmp_path, "--behind-proxy"))
-    assert "0.0.0.0:9092 is open to others" in said
+    output = refuse(*init(tmp_path, "--behind-proxy"))
+    assert "0.0.0.0:9092 is open to others" in output
     run(*init(tmp_path, "--behind-proxy", "--address", "127.0.0.1:9092"))
-    about = json.loads((tmp_path / "office" / "coordinator.json").read_text())
-    assert about["behind_proxy"] is True
+    details = json.loads((tmp_path / "office" / "coordinator.json").read_text())
+    assert details["behind_proxy"] is True
     office = CoordinatorFolder.open(tmp_path / "office")
     assert office.agreement.authority is None
-    about["address"] = "0.0.0.0:9092"  # by hand, later
-    (tmp_path / "office" / "coordinator.json").write_text(json.dumps(about))
+    details["address"] = "0.0.0.0:9092"  # by hand, later
+    (tmp_path / "office" / "coordinator.json").write_text(json.dumps(details))
     from fallow.federation.links.table import open_link
 
     with pytest.raises(ValueError, match="without a certificate nothing is served"):
@@ -206,12 +206,12 @@ def test_a_certificate_with_another_key_is_refused(tmp_path: Path) -> None:
 
 
 def test_over_nvflare_a_job_is_written_and_no_address_need_be_known(tmp_path: Path) -> None:
-    said = run(*init(tmp_path, link="nvflare"))
+    output = run(*init(tmp_path, link="nvflare"))
     office = CoordinatorFolder.open(tmp_path / "office")
     assert office.address == "127.0.0.1:9092"
-    assert "keep.py" in said
-    assert "--address" not in said
-    assert "No --host was given" not in said
+    assert "keep.py" in output
+    assert "--address" not in output
+    assert "No --host was given" not in output
     meta = json.loads((office.path / "nvflare" / "job" / "meta.json").read_bytes())
     assert meta["name"] == f"fallow-{office.agreement.digest[:12]}"
     assert meta["deploy_map"] == {"app": ["server", "north", "south"]}

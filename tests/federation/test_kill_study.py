@@ -102,7 +102,7 @@ class Told:
 def timetable(exchanges: int, kills: int, seed: int) -> list[Kill]:
     """Kills anywhere in a study of so many exchanges, in their order."""
     draw = np.random.default_rng(seed)
-    found = []
+    result = []
     for after in sorted(draw.integers(0, exchanges - 1, kills).tolist()):
         who = str(draw.choice(list(WHO), p=list(WHO.values())))
         sites = draw.permutation(SITES).tolist()
@@ -115,17 +115,17 @@ def timetable(exchanges: int, kills: int, seed: int) -> list[Kill]:
         }[who]
         late = float(draw.uniform(0, 2))
         away = float(draw.uniform(0, 2))
-        found.append(Kill(after, late, away, who, victims))
-    return found
+        result.append(Kill(after, late, away, who, victims))
+    return result
 
 
 def answered(study: Real) -> list[str]:
     """The exchanges that some site has answered, in their order, each once."""
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     for site in SITES:
         keys = re.findall(r"^answered (\S+) ", study.text(site), re.MULTILINE)
-        found |= dict.fromkeys(keys)
-    return list(found)
+        result |= dict.fromkeys(keys)
+    return list(result)
 
 
 def phase(key: str) -> str:
@@ -156,8 +156,8 @@ def hospitals(folder: Path) -> Iterator[Real]:
     """Everybody is there, and people know what to answer; nothing runs yet."""
     with real(folder, STUDY, len(SITES), people=False) as study:
         truth = {
-            site: [int(study.alike.truth(site, row)) for row in range(len(about.rows.x))]
-            for site, about in study.sites.items()
+            site: [int(study.alike.truth(site, row)) for row in range(len(details.rows.x))]
+            for site, details in study.sites.items()
         }
         (folder / TRUTH).write_text(json.dumps(truth))
         yield study
@@ -168,7 +168,7 @@ def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
 
     order: the exchanges of an undisturbed run, by which a moment is known.
     """
-    told = Told()
+    output = Told()
     place = {key: at for at, key in enumerate(order)}
     for name in (LEADER, *SITES, PEOPLE):
         start(study, name)
@@ -188,9 +188,9 @@ def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
         )
         time.sleep(kill.late)
         going_on = phase(order[min(reached(), len(order) - 1)])
-        told.phases[going_on] += 1
-        told.who[kill.who] += 1
-        told.processes += len(kill.victims)
+        output.phases[going_on] += 1
+        output.who[kill.who] += 1
+        output.processes += len(kill.victims)
         for name in kill.victims:
             assert study.running[name].poll() is None, f"{name} has ended: {study.told()}"
         study.kill(*kill.victims)
@@ -201,7 +201,7 @@ def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
         for name in kill.victims:
             start(study, name)
     study.finish(PATIENCE)
-    return told
+    return output
 
 
 # -- what a study leaves --------------------------------------------------------------------------
@@ -267,8 +267,8 @@ def different(one: Any, other: Any, where: str) -> Iterator[str]:
 def acknowledged(study: Real) -> list[tuple[str, int, float]]:
     """Answers of which somebody was told that they are safe: site, row, label."""
     lines = (study.folder / GIVEN).read_text().splitlines()
-    found = [line.split() for line in lines]
-    return [(site, int(row), float(value)) for site, row, value in found]
+    result = [line.split() for line in lines]
+    return [(site, int(row), float(value)) for site, row, value in result]
 
 
 def missing(study: Real) -> list[tuple[str, int, float]]:
@@ -277,8 +277,8 @@ def missing(study: Real) -> list[tuple[str, int, float]]:
     for name, site in study.sites.items():
         with closing(site.open_ledger()) as ledger:
             for owner, row, value in acknowledged(study):
-                said = [given.value for given in ledger.history(row)]
-                if owner == name and value not in said:
+                output = [given.value for given in ledger.history(row)]
+                if owner == name and value not in output:
                     lost.append((owner, row, value))
     return lost
 
@@ -297,30 +297,30 @@ def test_a_study_killed_at_forty_moments_ends_bit_for_bit_as_one_that_nobody_dis
 
     begun = time.monotonic()
     with hospitals(tmp_path / "killed") as killed:
-        told = run_through(killed, timetable(len(order), KILLS, SEED), order)
-        found = left(killed)
+        through = run_through(killed, timetable(len(order), KILLS, SEED), order)
+        result = left(killed)
         lost = missing(killed)
-        given = len(acknowledged(killed))
+        value = len(acknowledged(killed))
     seconds = time.monotonic() - begun
 
     print(
-        f"killed: {sum(told.who.values())} times, {told.processes} processes, {seconds:.0f} s"
+        f"killed: {sum(through.who.values())} times, {through.processes} processes, {seconds:.0f} s"
     )
-    print(f"who: {dict(told.who)}")
-    print(f"while: {dict(told.phases)}")
-    print(f"models compared: {len(found.models)}; records: {len(found.records)}")
-    print(f"answers acknowledged: {given}; lost: {len(lost)}", flush=True)
+    print(f"who: {dict(through.who)}")
+    print(f"while: {dict(through.phases)}")
+    print(f"models compared: {len(result.models)}; records: {len(result.records)}")
+    print(f"answers acknowledged: {value}; lost: {len(lost)}", flush=True)
 
     assert not lost
-    assert sum(told.who.values()) == KILLS
-    assert list(different(expected.models, found.models, "models")) == []
-    assert list(different(expected.records, found.records, "records")) == []
-    assert found.questions == expected.questions
-    assert found.labels == expected.labels
+    assert sum(through.who.values()) == KILLS
+    assert list(different(expected.models, result.models, "models")) == []
+    assert list(different(expected.records, result.records, "records")) == []
+    assert result.questions == expected.questions
+    assert result.labels == expected.labels
     allowed = INITIAL + CYCLES * PER_CYCLE
-    assert found.bought == expected.bought == dict.fromkeys(SITES, allowed)
+    assert result.bought == expected.bought == dict.fromkeys(SITES, allowed)
     agreed = pytest.approx(CYCLES * EPSILON)
-    assert found.spent == expected.spent == dict.fromkeys(SITES, agreed)
+    assert result.spent == expected.spent == dict.fromkeys(SITES, agreed)
 
 
 def test_a_timetable_is_the_same_for_the_same_seed_and_stays_within_the_study() -> None:

@@ -196,8 +196,8 @@ def test_a_stopped_site_is_not_waited_for_beyond_the_timeout_and_takes_part_agai
 
 def is_awaited(study: Real) -> bool:
     """Whether the coordinator waits for an answer of the site just now."""
-    about = study.live().get("sites", {}).get(SITE, {})
-    return study.live().get("state") == "running" and bool(about.get("awaited"))
+    value = study.live().get("sites", {}).get(SITE, {})
+    return study.live().get("state") == "running" and bool(value.get("awaited"))
 
 
 def has(pid: int, name: str) -> bool:

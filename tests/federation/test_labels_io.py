@@ -83,8 +83,8 @@ def test_labels_are_exported_with_who_gave_them(tmp_path: Path) -> None:
     desk.ledger.answer(1, None, "Ann")
     assert export_labels(*about(desk), path) == 3
     lines = json.loads(path.read_text(encoding="utf-8"))
-    found = [(line["id"], line["label"], line["who"], line["state"]) for line in lines]
-    assert found == [
+    result = [(line["id"], line["label"], line["who"], line["state"]) for line in lines]
+    assert result == [
         ("patient-3", repr(1 / 3), "Ann", "conflict"),
         ("patient-3", "2", "Bo", "conflict"),
         ("patient-1", "cannot tell", "Ann", "declined"),
@@ -119,8 +119,8 @@ def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(
     desk = make_desk(tmp_path, asked=(3, 1, 4, 0, 5))
     desk.ledger.answer(1, 1.0, "Bo")
     desk.ledger.withdraw(5, "Bo", "consent")
-    said = "3,ill 44,ill 4,iII 1,healthy 7,ill 0,ill 0,healthy 5,ill 4,"
-    lines = ["id,label", *(f"patient-{line}" for line in said.split())]
+    output = "3,ill 44,ill 4,iII 1,healthy 7,ill 0,ill 0,healthy 5,ill 4,"
+    lines = ["id,label", *(f"patient-{line}" for line in output.split())]
     found = take(desk, tmp_path / "in.csv", lines)
     assert (found.recorded, found.same, found.empty) == (0, 0, 1)
     why = [
@@ -190,7 +190,7 @@ def test_a_file_of_many_wrong_lines_is_not_compared_with_all_names_for_each(
     lines = ["id,row,label", *([line] * 100)]
     refused = take(desk, tmp_path / "labels.csv", lines).refused
     assert len(refused) == 100
-    hinted = ["did you mean" in each or "known:" in each for each in refused]
+    hinted = ["did you mean" in item or "known:" in item for item in refused]
     assert hinted == [True] * 20 + [False] * 80
 
 
@@ -228,8 +228,8 @@ def test_a_dry_run_says_the_same_and_keeps_nothing(tmp_path: Path) -> None:
 def test_labels_for_a_cycle_that_was_closed_are_refused(tmp_path: Path) -> None:
     desk = make_desk(tmp_path)
     close(desk.ledger)
-    found = take(desk, tmp_path / "in.csv", ["id,label", "patient-3,ill"])
-    assert "expired when cycle 0 closed" in found.refused[0]
+    values = take(desk, tmp_path / "in.csv", ["id,label", "patient-3,ill"])
+    assert "expired when cycle 0 closed" in values.refused[0]
 
 
 def test_a_tool_that_numbers_samples_anew_is_found_out_and_has_a_way(
@@ -241,10 +241,10 @@ def test_a_tool_that_numbers_samples_anew_is_found_out_and_has_a_way(
     desk = make_desk(tmp_path, rows=table_rows(ids))
     path = tmp_path / "tool.json"
     path.write_text(json.dumps([{"id": 2, "row": 3, "label": "ill", "annotator": 1}]))
-    found = import_labels(*about(desk), path, "Ann")
+    values = import_labels(*about(desk), path, "Ann")
     assert (
         "entry 1: sample '2' is row 1 of this site, and the line says row 3"
-        in found.refused[0]
+        in values.refused[0]
     )
     assert import_labels(*about(desk), path, "Ann", by="row").recorded == 1
     assert desk.ledger.history(3)[0].value == 1.0
@@ -311,8 +311,8 @@ def test_the_full_json_of_label_studio_is_taken(tmp_path: Path) -> None:
         )
     )
     assert import_labels(*about(desk), path, "Cy") == Imported(3, 0, 2, ())
-    found = [(g.who, g.value) for row in (3, 1, 4) for g in desk.ledger.history(row)]
-    assert found == [("ann@h.example", 1.0), ("annotator 7", 0.0), ("Bo", None)]
+    outcome = [(g.who, g.value) for row in (3, 1, 4) for g in desk.ledger.history(row)]
+    assert outcome == [("ann@h.example", 1.0), ("annotator 7", 0.0), ("Bo", None)]
 
 
 @pytest.mark.parametrize("value", [{"number": 2.5}, {"text": ["2.5"]}, {"text": "2,5"}])
@@ -376,8 +376,8 @@ def test_tasks_of_label_studio_go_out_with_features_and_come_back_with_labels(
     first.ledger.answer(1, None, "Bo")
     assert export_labels(*about(first), path, as_tasks=True) == 2
     assert import_labels(*about(second), path, "Cy") == Imported(2, 0, 0, ())
-    found = [(g.who, g.value) for row in (3, 1) for g in second.ledger.history(row)]
-    assert found == [("Bo", 1.0), ("Bo", None)]
+    values = [(g.who, g.value) for row in (3, 1) for g in second.ledger.history(row)]
+    assert values == [("Bo", 1.0), ("Bo", None)]
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ def test_questions_stand_in_the_order_in_which_rows_were_chosen(open_ledger: Ope
 
 
 def test_the_first_answer_settles_a_question(open_ledger: Open) -> None:
-    found = open_ledger().answer(2, 1, "ann")
-    assert (found.state, found.value, found.answers[0].who) == ("answered", 1.0, "ann")
+    values = open_ledger().answer(2, 1, "ann")
+    assert (values.state, values.value, values.answers[0].who) == ("answered", 1.0, "ann")
 
 
 def test_an_answer_enters_training_when_its_step_is_closed_and_no_earlier(
@@ -120,9 +120,9 @@ def test_two_people_who_disagree_are_a_conflict_until_somebody_decides(
 ) -> None:
     ledger = open_ledger()
     ledger.answer(2, 1, "ann")
-    found = ledger.answer(2, 0, "bob")
-    assert found.state == "conflict" and found.value is None
-    assert [(given.who, given.value) for given in found.answers] == [
+    outcome = ledger.answer(2, 0, "bob")
+    assert outcome.state == "conflict" and outcome.value is None
+    assert [(given.who, given.value) for given in outcome.answers] == [
         ("ann", 1.0),
         ("bob", 0.0),
     ]

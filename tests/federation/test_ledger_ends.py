@@ -164,7 +164,7 @@ def test_progress_counts_each_kind_of_the_newest_cycle(open_ledger: Open) -> Non
     ledger.answer(2, None, "ann")
     ledger.answer(3, 1, "ann")
     ledger.answer(3, 2, "bob")
-    found = ledger.progress()
-    assert (found.asked, found.answered, found.declined) == (4, 1, 1)
-    assert (found.conflicts, found.open) == (1, 1)
+    values = ledger.progress()
+    assert (values.asked, values.answered, values.declined) == (4, 1, 1)
+    assert (values.conflicts, values.open) == (1, 1)
     assert ledger.cycles() == [0] and ledger.progress(7).asked == 0

@@ -128,9 +128,9 @@ def test_where_nobody_knows_what_was_released_all_that_was_left_is_spent(
         book.write_bytes(book.read_bytes().replace(b'"epsilon": 0.5', b'"epsilon": 0.1'))
     put_in_place(leader, file)
     assert leader.ledger.store.sum_spent() == LIMIT
-    said = str(leader.ledger.store.describe_put_back())
-    assert "ε 2.5, all that was left up to its limit of 3, counts as spent" in said
-    assert "raise the limit under [privacy] in site.toml" in said
+    output = str(leader.ledger.store.describe_put_back())
+    assert "ε 2.5, all that was left up to its limit of 3, counts as spent" in output
+    assert "raise the limit under [privacy] in site.toml" in output
     second = Leader(leader.site, run=SECOND)
     refused = str(second.send(second.order(share(0))).refused)
     assert "(2.5 of it because its ledger was put back from a copy)" in refused

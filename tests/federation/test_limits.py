@@ -33,9 +33,9 @@ LATER = tuple(f"{at:010x}-" + 16 * "c" for at in range(3, 10))
 
 @pytest.fixture
 def leader(tmp_path: Path) -> Iterator[Leader]:
-    found = Leader(folder(tmp_path, brought=range(6)))
-    yield found
-    found.ledger.close()
+    result = Leader(folder(tmp_path, brought=range(6)))
+    yield result
+    result.ledger.close()
 
 
 def expect_refusal(leader: Leader, request: Request) -> str:
@@ -116,9 +116,9 @@ def test_a_part_of_a_cycle_has_its_part_of_the_budget(tmp_path: Path) -> None:
 def test_questions_are_asked_for_the_step_that_the_key_names(leader: Leader) -> None:
     """Else each key would open a budget of its own."""
     order_picks(leader)
-    for said in ({"step": "1/query"}, {"cycle": 1}, {"step": "anything"}):
+    for output in ({"step": "1/query"}, {"cycle": 1}, {"step": "anything"}):
         assert "is for step" in expect_refusal(
-            leader, about("ask", "0/query", **{**ASK, **said})
+            leader, about("ask", "0/query", **{**ASK, **output})
         )
     assert leader.ledger.questions() == []
 
@@ -200,16 +200,16 @@ def test_a_share_of_all_rows_is_a_number_of_the_site_from_the_first_order_on(
     more = about("ask", "0/query", step="0/query", cycle=0, allowed=3)
     assert "for 3 labels and the agreement allows 2" in expect_refusal(leader, more)
     leader.query(leader.first_model(), n=share)
-    told: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": share}
-    assert leader.people("ask", "0/query", **told) == {"asked": share}
+    output: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": share}
+    assert leader.people("ask", "0/query", **output) == {"asked": share}
     leader.ledger.close()
 
 
 def test_one_budget_of_all_sites_is_that_of_the_agreement(tmp_path: Path) -> None:
     agreed = agreement("strategy=fale", "initial_by=query", "protocol=one_pass", "cycles=1")
     leader = Leader(folder(tmp_path, agreed))
-    told: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3 * (4 + 3) + 1}
-    why = expect_refusal(leader, about("ask", "0/query", **told))
+    output: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3 * (4 + 3) + 1}
+    why = expect_refusal(leader, about("ask", "0/query", **output))
     assert "for 22 labels and the agreement allows 21 in 0/query" in why
     leader.ledger.close()
 
@@ -383,9 +383,9 @@ def test_letters_of_a_verb_that_nobody_relays_are_refused(leader: Leader) -> Non
 def test_a_model_of_a_round_is_scored_once(leader: Leader) -> None:
     state = leader.first_model()
     order = leader.order(score(leader, state))
-    told = leader.send(order)
+    output = leader.send(order)
     again = leader.send(order)
-    assert told.refused is None and told.answer["hits"] == again.answer["hits"]
+    assert output.refused is None and output.answer["hits"] == again.answer["hits"]
     other = {**state, "w": state["w"] + 1}
     assert "with other contents" in str(
         leader.send(leader.order(score(leader, other))).refused
@@ -407,20 +407,20 @@ def test_a_common_model_without_one_of_its_parts_is_refused_by_that_part(
 ) -> None:
     state = leader.first_model()
     rest = {name: part for name, part in state.items() if name != missing}
-    said = f"brings site north a model without {missing!r}"
+    output = f"brings site north a model without {missing!r}"
     training_config = leader.site.agreement.recipe.training_config
     upload = Step("sum", "upload", {})
-    assert said in expect_refusal(
+    assert output in expect_refusal(
         leader, training(fit("local", rest, training_config), upload)
     )
-    assert said in expect_refusal(
+    assert output in expect_refusal(
         leader, training(fit("local", rest, training_config), upload, r=1)
     )
-    assert said in expect_refusal(leader, score(leader, rest))
+    assert output in expect_refusal(leader, score(leader, rest))
     handed = (fit("global", rest), Step("keep", "select", {"n": 3}))
-    assert said in expect_refusal(leader, Request("0/query/0", "query", 0, 0, handed))
+    assert output in expect_refusal(leader, Request("0/query/0", "query", 0, 0, handed))
     left = Step("keep", "finish", dict(rest))
-    assert said in expect_refusal(
+    assert output in expect_refusal(
         leader, Request("model/finish/0", "people", 2, 0, (left,))
     )
 
@@ -451,18 +451,18 @@ def test_where_models_validate_the_retained_one_is_scored(tmp_path: Path) -> Non
 def test_scores_are_counted_over_all_runs(tmp_path: Path) -> None:
     """A run has 3 cycles with 2 rounds each; as many again are for a run that begins anew."""
     site = folder(tmp_path)
-    told: list[str | None] = []
+    output: list[str | None] = []
     for run in (RUN, SECOND, *LATER):
         leader = Leader(site, run=run)
         state = leader.first_model()
         for cycle in range(3):
             for r in range(2):
-                crafted = {**state, "w": state["w"] + len(told)}
+                crafted = {**state, "w": state["w"] + len(output)}
                 reply = leader.send(leader.order(score(leader, crafted, r, cycle)))
-                told.append(reply.refused)
+                output.append(reply.refused)
         leader.ledger.close()
-    assert told[:12] == [None] * 12 and None not in told[12:]
-    assert "has scored 12 models and allows 12 over all runs" in str(told[12])
+    assert output[:12] == [None] * 12 and None not in output[12:]
+    assert "has scored 12 models and allows 12 over all runs" in str(output[12])
 
 
 def test_a_site_says_itself_how_often_models_are_scored(tmp_path: Path) -> None:
@@ -591,10 +591,10 @@ def test_a_run_from_a_day_that_has_not_come_is_refused_at_once(leader: Leader) -
 
 def test_a_study_begins_only_so_often(tmp_path: Path) -> None:
     """Each run can ask all its verbs anew."""
-    site, told = folder(tmp_path, runs=2), []
+    site, output = folder(tmp_path, runs=2), []
     for run in (RUN, SECOND, LATER[0]):
         leader = Leader(site, run=run)
-        told.append(leader.send(leader.order(about("hello", "0/hello"))).refused)
+        output.append(leader.send(leader.order(about("hello", "0/hello"))).refused)
         leader.ledger.close()
-    assert told[:2] == [None, None]
-    assert "has taken part in 2 runs of this study and allows 2" in str(told[2])
+    assert output[:2] == [None, None]
+    assert "has taken part in 2 runs of this study and allows 2" in str(output[2])

@@ -57,8 +57,8 @@ def flatten(tree: Any) -> Any:
 
 def tensors_alike(study: Real) -> dict[str, Any]:
     """The same tensors of the study in one process."""
-    place = study.alike.place / study.alike.program().cell.folder(Path())
-    files = {str(file.relative_to(place)): file for file in place.rglob("*.safetensors")}
+    path = study.alike.place / study.alike.program().cell.folder(Path())
+    files = {str(file.relative_to(path)): file for file in path.rglob("*.safetensors")}
     sites = study.alike.sites
     files |= {name: study.alike.folder / name / "model.safetensors" for name in sites}
     return {name: flatten(load_tree(files[name], files[name].parent)) for name in files}

@@ -140,8 +140,12 @@ def test_an_attempt_that_failed_halfway_makes_certificates_for_the_hosts_of_the_
     assert command(*INIT, "--host", "right.example")[0] == 0
     assert Path("new/keys/coordinator.key").read_bytes() == key
     x509 = pytest.importorskip("cryptography.x509")
-    found = x509.load_pem_x509_certificate(Path("new/keys/server.pem").read_bytes())
-    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    pem_x509_certificate = x509.load_pem_x509_certificate(
+        Path("new/keys/server.pem").read_bytes()
+    )
+    names = pem_x509_certificate.extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    ).value
     assert "right.example" in names.get_values_for_type(x509.DNSName)
 
 
@@ -181,14 +185,14 @@ def test_a_folder_that_is_none_or_of_the_other_kind_is_named(
 
 
 def test_what_is_no_join_file_is_said(command: Said) -> None:
-    for file, said in (
+    for file, output in (
         ("nowhere.json", "cannot be read (No such"),
         ("north", "(Is a directory"),
         ("rows.csv", "it is not JSON"),
         ("list.json", "it is another file"),
         ("empty.json", "it lacks 'name'"),
     ):
-        refused(command(*ADMIT, file), said)
+        refused(command(*ADMIT, file), output)
     refused(command(*ADMIT, "elsewhere/join.json"), "is for another version of the study")
     assert CoordinatorFolder.open("study").admitted == {}
 

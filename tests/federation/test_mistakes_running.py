@@ -38,7 +38,7 @@ def open_once() -> Ledger:
 def labels() -> dict[int, list[float | None]]:
     """What was said about the rows that were asked for."""
     with closing(open_once()) as ledger:
-        return {q.row: [given.value for given in q.answers] for q in ledger.questions()}
+        return {q.row: [answer.value for answer in q.answers] for q in ledger.questions()}
 
 
 # -- labels from files ------------------------------------------------------------------------

@@ -34,21 +34,21 @@ def parse(text: bytes) -> Samples:
     """What the parser of Prometheus' own client reads."""
     from prometheus_client.parser import text_string_to_metric_families
 
-    found = {}
+    values = {}
     for family in text_string_to_metric_families(text.decode()):
         for sample in family.samples:
-            found[sample.name, frozenset(sample.labels.items())] = sample.value
-    return found
+            values[sample.name, frozenset(sample.labels.items())] = sample.value
+    return values
 
 
 def value(samples: Samples, name: str, **labels: str) -> float:
     """The one sample of a name that has these labels."""
-    (found,) = [
+    (outcome,) = [
         number
-        for (each, has), number in samples.items()
-        if each == name and set(labels.items()) <= has
+        for (item, has), number in samples.items()
+        if item == name and set(labels.items()) <= has
     ]
-    return found
+    return outcome
 
 
 @pytest.fixture
@@ -57,13 +57,13 @@ def site(begun: Said, tmp_path: Path) -> Path:
 
 
 def test_the_metrics_of_a_site_are_the_numbers_of_its_status(site: Path) -> None:
-    about = read_standing(SiteFolder.open(site))
+    standing = read_standing(SiteFolder.open(site))
     samples = parse(metrics_text(watch(site)))
     assert value(samples, "fallow_healthy", site="north") == 0
-    assert value(samples, "fallow_labels_asked_total") == about["asked"]
-    assert value(samples, "fallow_epsilon_spent") == about["epsilon"]
+    assert value(samples, "fallow_labels_asked_total") == standing["asked"]
+    assert value(samples, "fallow_epsilon_spent") == standing["epsilon"]
     for state in ("asked", "answered", "declined", "conflicts", "open"):
-        assert value(samples, "fallow_labels", state=state) == about["labels"][state]
+        assert value(samples, "fallow_labels", state=state) == standing["labels"][state]
 
 
 def test_a_site_is_well_while_a_process_serves_it(site: Path, fallow: Said) -> None:

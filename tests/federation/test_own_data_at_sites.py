@@ -100,9 +100,9 @@ def test_status_shows_the_box_and_why_where_there_is_none(
     world = federation(tmp_path, TINY, ward())
     world.close()
     folder = str(world.sites["chur"].path)
-    said = status(folder)
-    assert "Your data: chur-rows.csv and chur-test.csv" in said
-    assert "missing cells: " in said
+    output = status(folder)
+    assert "Your data: chur-rows.csv and chur-test.csv" in output
+    assert "missing cells: " in output
     told = json.loads(status(folder, "--json"))
     assert told["data"]["read"] == 32
     (tmp_path / "chur-rows.csv").unlink()

@@ -85,12 +85,12 @@ def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> 
     )
     try:
         assert process.stdout is not None
-        said = process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+/enter\?token=\S+", said)
-        assert found, said
+        output = process.stdout.readline()
+        match = re.search(r"http://127\.0\.0\.1:\d+/enter\?token=\S+", output)
+        assert match, output
         with httpx.Client(timeout=WAIT, trust_env=False) as client:
-            client.get(found[0])
-            assert "Sample p3" in client.get(found[0].split("/enter")[0]).text
+            client.get(match[0])
+            assert "Sample p3" in client.get(match[0].split("/enter")[0]).text
 
         started_with = wait_for(tmp_path / "browser.sh.saw")
         assert started_with.startswith("file://")
@@ -98,7 +98,7 @@ def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> 
         way = Path(unquote(urlsplit(started_with).path))
         assert stat.S_IMODE(way.stat().st_mode) == 0o600
         assert stat.S_IMODE(way.parent.stat().st_mode) == 0o700
-        assert f'content="0; url={found[0]}"' in way.read_text()
+        assert f'content="0; url={match[0]}"' in way.read_text()
 
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=WAIT)

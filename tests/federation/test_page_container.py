@@ -32,9 +32,9 @@ OTHER = "127.0.0.2"
 def page_command(site: SiteFolder, port: int) -> list[str]:
     """The command of the service `north-page`, for a folder of this machine and a free port."""
     services: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())["services"]
-    about = services["north-page"]
+    details = services["north-page"]
     places = {"/party/study": str(site.path), "8601": str(port)}
-    return [places.get(word, word) for word in about["command"]]
+    return [places.get(word, word) for word in details["command"]]
 
 
 def find_free_port() -> int:

@@ -70,8 +70,8 @@ def test_the_cookie_is_of_no_use_elsewhere(tmp_path: Path) -> None:
 def test_another_name_that_leads_here_is_refused(tmp_path: Path, host: str) -> None:
     browser = enter(make_desk(tmp_path))
     for path in ("/", browser.door.address):
-        found = browser.request("GET", path, headers={"host": host})
-        assert found.status_code == 421 and "patient" not in browser.text
+        outcome = browser.request("GET", path, headers={"host": host})
+        assert outcome.status_code == 421 and "patient" not in browser.text
 
 
 @pytest.mark.parametrize(

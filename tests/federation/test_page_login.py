@@ -90,7 +90,7 @@ def proxy(tmp_path: Path) -> Proxy:
 
 def heard(proxy: Proxy) -> list[str]:
     """Who labeled row 3, as the ledger has it."""
-    return [given.who for given in proxy.desk.ledger.history(3)]
+    return [value.who for value in proxy.desk.ledger.history(3)]
 
 
 @pytest.mark.parametrize("name", ["ann", "Zoë Lee"])

@@ -109,9 +109,9 @@ def test_an_answer_counts_among_similar_rows_and_what_is_undecided_or_left_does_
     desk.ledger.answer(second.row, 0.0, "Bea")
     assert desk.question(second.row).state == "conflict"  # type: ignore[union-attr]
     assert second.row not in desk._settled_labels()
-    gone = next(iter(before))
-    desk.ledger.withdraw(gone, "Ann")
-    assert gone not in {row for row, _ in desk.list_similar(first.row)}
+    removed = next(iter(before))
+    desk.ledger.withdraw(removed, "Ann")
+    assert removed not in {row for row, _ in desk.list_similar(first.row)}
 
 
 def test_the_guess_of_the_model_is_made_when_somebody_asks_for_it(desk: LabelQueue) -> None:

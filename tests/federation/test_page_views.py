@@ -169,8 +169,8 @@ def disagree(folder: Path, rows: SiteRows, schema: Schema) -> Any:
     for row in (3, 1):
         for who, value in (("Ann", 0.0), ("Bo", 1.0)):
             desk.ledger.answer(row, value, who)
-    found: list[Question] = desk.ledger.questions(state="conflict")
-    assert [asked.row for asked in found] == [3, 1]
+    result: list[Question] = desk.ledger.questions(state="conflict")
+    assert [asked.row for asked in result] == [3, 1]
     return desk
 
 

@@ -52,10 +52,10 @@ def origin(browser: Browser) -> dict[str, str]:
 def desk_of(kind: str, folder: Path) -> LabelQueue:
     if kind == "images":
         return make_desk(folder, DIGITS, picture_rows(folder))
-    found = make_desk(folder) if kind == "table" else make_desk(folder, DOSE)
-    found.ledger.withdraw(4, "Bob", "consent")
-    found.ledger.answer(1, 1, "Bob")
-    return found
+    result = make_desk(folder) if kind == "table" else make_desk(folder, DOSE)
+    result.ledger.withdraw(4, "Bob", "consent")
+    result.ledger.answer(1, 1, "Bob")
+    return result
 
 
 @pytest.mark.parametrize("kind", ["table", "numbers", "images"])
@@ -64,15 +64,15 @@ def test_no_address_fails_whatever_row_it_names(tmp_path: Path, kind: str) -> No
     browser = enter(desk)
     for path in (*GETS, *TOLD):
         for row in ODD:
-            found = browser.request("GET", path.format(row))
-            assert found.status_code in (200, 303, 307, 400, 404, 405), (path, row[:40])
-            assert "Traceback" not in found.text
+            result = browser.request("GET", path.format(row))
+            assert result.status_code in (200, 303, 307, 400, 404, 405), (path, row[:40])
+            assert "Traceback" not in result.text
     for path in POSTS:
         for row in ODD:
             for change in ({}, {"value": row}, {"said": row}, {"sure": ""}):
                 fields = {**FIELDS, "row": row, **change}
-                found = browser.request("POST", path, data=fields, headers=origin(browser))
-                assert found.status_code in (200, 303, 400, 409), (path, row[:40], change)
+                result = browser.request("POST", path, data=fields, headers=origin(browser))
+                assert result.status_code in (200, 303, 400, 409), (path, row[:40], change)
     desk.ledger.close()
 
 
@@ -86,10 +86,10 @@ def test_no_address_fails_whatever_method_asks_for_it(tmp_path: Path) -> None:
         path = route.path.replace("{row}", "3").replace("{file}", "label.css")
         for method in METHODS:
             for headers in ({}, origin(browser)):
-                found = browser.request(method, path, headers=headers, follow=False)
-                assert found.status_code < 500, (method, path)
+                result = browser.request(method, path, headers=headers, follow=False)
+                assert result.status_code < 500, (method, path)
                 if (method, route.path) not in known:
-                    assert found.status_code in (403, 405), (method, path)
+                    assert result.status_code in (403, 405), (method, path)
     question = desk.question(3)
     assert question is not None and question.state == "open" and not question.answers
     desk.ledger.close()
@@ -98,8 +98,8 @@ def test_no_address_fails_whatever_method_asks_for_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("row", [0, 3])
 def test_a_sample_that_is_no_picture_is_said_to_be_none(tmp_path: Path, row: int) -> None:
     browser = enter(make_desk(tmp_path))
-    found = browser.request("GET", f"/picture/{row}")
-    assert found.status_code == 404 and "This sample is no picture" in browser.text
+    values = browser.request("GET", f"/picture/{row}")
+    assert values.status_code == 404 and "This sample is no picture" in browser.text
 
 
 # -- who may speak --------------------------------------------------------------------------
@@ -117,10 +117,10 @@ def test_the_origin_of_a_form_is_asked_even_with_the_cookie(tmp_path: Path) -> N
     desk = make_desk(tmp_path)
     browser = enter(desk)
     fields = {**FIELDS, "row": "3"}
-    found = browser.request(
+    result = browser.request(
         "POST", "/answer", data=fields, headers={"origin": "http://evil.example"}
     )
-    assert found.status_code == 403 and not desk.ledger.history(3)
+    assert result.status_code == 403 and not desk.ledger.history(3)
     assert browser.request(
         "POST", "/answer", data=fields, headers=origin(browser)
     ).is_success
@@ -132,8 +132,8 @@ def test_the_cookie_is_asked_even_with_the_right_host_and_origin(tmp_path: Path)
     browser = outside(desk, "Ann")
     fields = {**FIELDS, "row": "3"}
     assert browser.request("GET", "/state").status_code == 403
-    found = browser.request("POST", "/answer", data=fields, headers=origin(browser))
-    assert found.status_code == 403 and not desk.ledger.history(3)
+    result = browser.request("POST", "/answer", data=fields, headers=origin(browser))
+    assert result.status_code == 403 and not desk.ledger.history(3)
     browser.cookies.set(browser.door.cookie, "guessed")
     assert browser.request("GET", "/state").status_code == 403
 
@@ -168,8 +168,8 @@ def test_an_image_swapped_for_a_link_to_outside_is_not_shown(
         (tmp_path / "elsewhere").mkdir()
         (tmp_path / "elsewhere" / "scan-3.png").write_bytes(secret.read_bytes())
         inside.symlink_to(tmp_path / "elsewhere")
-    found = browser.request("GET", "/picture/3")
-    assert found.status_code == 400 and b"secret" not in found.content.replace(
+    result = browser.request("GET", "/picture/3")
+    assert result.status_code == 400 and b"secret" not in result.content.replace(
         b"secret.png", b""
     )
     assert browser.request("GET", "/sample/3").status_code == 200
@@ -180,8 +180,8 @@ def test_an_image_with_other_contents_than_at_the_start_is_not_shown(
 ) -> None:
     browser, secret = images(tmp_path)
     (tmp_path / "rows" / "scan-3.png").write_bytes(secret.read_bytes())
-    found = browser.request("GET", "/picture/3")
-    assert found.status_code == 400
+    result = browser.request("GET", "/picture/3")
+    assert result.status_code == 400
     assert "is not the one that this site began with" in browser.text
 
 
@@ -201,5 +201,5 @@ def test_an_image_that_is_a_link_within_its_folder_is_shown(tmp_path: Path) -> N
     inside.mkdir()
     (inside / "a.png").write_bytes(b"content")
     (inside / "b.png").symlink_to("a.png")
-    found = Originals.of(inside, [inside / "a.png", inside / "b.png"])
-    assert found.read(1) == b"content"
+    result = Originals.of(inside, [inside / "a.png", inside / "b.png"])
+    assert result.read(1) == b"content"

@@ -50,12 +50,12 @@ def others_may_read_by_default() -> Iterator[None]:
 
 def open_to_others(folder: Path) -> dict[str, str]:
     """What of a folder, itself included, others than its owner may read, write or run."""
-    found = {}
+    values = {}
     for path in (folder, *folder.rglob("*")):
         mode = stat.S_IMODE(path.lstat().st_mode)
         if mode & 0o077 and not path.is_symlink():
-            found[str(path.relative_to(folder))] = oct(mode)
-    return found
+            values[str(path.relative_to(folder))] = oct(mode)
+    return values
 
 
 def loosen(folder: Path) -> None:
@@ -121,9 +121,9 @@ def test_tightening_says_how_many_were_open_and_keeps_the_owners_own_rights(
     script.chmod(0o755)
     notes.chmod(0o640)
     tmp_path.chmod(0o700)
-    said = tighten(tmp_path)
-    assert said is not None
-    assert said == (
+    output = tighten(tmp_path)
+    assert output is not None
+    assert output == (
         f"{tmp_path}: others had rights to 3 files and folders in it, and have none any more"
     )
     assert stat.S_IMODE(script.stat().st_mode) == 0o700

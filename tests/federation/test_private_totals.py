@@ -54,11 +54,11 @@ def hospitals(folder: Path, **changed: Any) -> Federation:
 
 def test_sites_agree_to_noise_without_secure_sums_and_are_told(tmp_path: Path) -> None:
     world = hospitals(tmp_path)
-    told = describe_study(world.sites["basel"])
-    privacy = next(line for line in told if line.startswith("privacy:"))
+    study = describe_study(world.sites["basel"])
+    privacy = next(line for line in study if line.startswith("privacy:"))
     assert "noise on counts and totals (δ 1e-05), ε 1 for each release" in privacy
-    assert not any("without secure sums" in line for line in told)
-    assert not any("two closes" in line for line in told)
+    assert not any("without secure sums" in line for line in study)
+    assert not any("two closes" in line for line in study)
     training = [
         verb for part, verb, *_ in list_disclosures(world.sites["basel"]) if "train" in part
     ]

@@ -127,9 +127,9 @@ def test_a_file_that_says_no_to_secure_sums_is_followed(
     (tmp_path / "plain.toml").write_text(
         'training = "fedavg"\nstrategy = "margin"\n[privacy]\nsecure_sum = false\n'
     )
-    about = ["--recipe", "plain.toml", "--example", "example.csv", "--label", "disease"]
+    details = ["--recipe", "plain.toml", "--example", "example.csv", "--label", "disease"]
     code, _, err = fallow(
-        "coordinate", "init", "study", *about, "--sites", "east,north,south"
+        "coordinate", "init", "study", *details, "--sites", "east,north,south"
     )
     assert (code, err) == (0, "")
     assert not read_agreement(tmp_path / "study" / "study.toml").recipe.privacy.secure_sum
@@ -139,9 +139,9 @@ def test_a_quorum_that_is_too_small_for_secure_sums_is_told_the_switch(
     fallow: Said, tmp_path: Path
 ) -> None:
     table(tmp_path / "example.csv")
-    about = ["--recipe", "demo", "--example", "example.csv", "--label", "disease"]
+    details = ["--recipe", "demo", "--example", "example.csv", "--label", "disease"]
     sites = ["--sites", "east,north,south", "--quorum", "2"]
-    code, _, err = fallow("coordinate", "init", "study", *about, *sites)
+    code, _, err = fallow("coordinate", "init", "study", *details, *sites)
     assert code == 2
     assert (
         "secure sums need 3 sites; set privacy.secure_sum=false to go without them" in err
@@ -163,8 +163,8 @@ def test_init_writes_an_agreement_that_names_this_coordinator(
 
 def test_init_says_what_to_send_and_what_to_do_next(fallow: Said, tmp_path: Path) -> None:
     table(tmp_path / "example.csv")
-    about = ("--example", "example.csv", "--host", "hub.example", *INIT)
-    _, out, _ = fallow("coordinate", "init", "study", *about)
+    details = ("--example", "example.csv", "--host", "hub.example", *INIT)
+    _, out, _ = fallow("coordinate", "init", "study", *details)
     for said in (
         "study.toml",
         "--address hub.example:9092",
@@ -191,8 +191,8 @@ def test_a_study_that_cannot_be_leaves_no_folder(
     words: tuple[str, ...], said: str, fallow: Said, tmp_path: Path
 ) -> None:
     table(tmp_path / "example.csv")
-    about = ("--recipe", "demo", "--example", "example.csv", "--label", "disease", *words)
-    code, _, err = fallow("coordinate", "init", "study", *about)
+    details = ("--recipe", "demo", "--example", "example.csv", "--label", "disease", *words)
+    code, _, err = fallow("coordinate", "init", "study", *details)
     assert code == 2
     assert said in err
     assert not (tmp_path / "study").exists()
@@ -269,8 +269,8 @@ def test_a_coordinator_that_waited_too_long_says_so_and_nothing_else(
     pytest.importorskip("uvicorn")
     table(tmp_path / "example.csv")
     waits = ("--timeout", "1s", "--patience", "2s", "--address", f"127.0.0.1:{free_port()}")
-    about = ("--example", "example.csv", "--link", "https", *waits, *INIT)
-    assert fallow("coordinate", "init", "study", *about)[0] == 0
+    details = ("--example", "example.csv", "--link", "https", *waits, *INIT)
+    assert fallow("coordinate", "init", "study", *details)[0] == 0
     for site in ("north", "south"):
         SiteFolder.create(
             tmp_path / site,
@@ -320,8 +320,8 @@ def test_the_status_of_a_study_that_runs(begun: Said, tmp_path: Path) -> None:
     with only_one(tmp_path / "study" / "coordinator.lock"):
         _, out, _ = begun("coordinate", "status", "study")
         _, raw, _ = begun("coordinate", "status", "study", "--json")
-    for said in ("people label", "1 Jan 2030", "north", "its clock strikes thirteen"):
-        assert said in out
+    for output in ("people label", "1 Jan 2030", "north", "its clock strikes thirteen"):
+        assert output in out
     assert json.loads(raw)["sites"]["north"]["labels"]["open"] == 2
 
 
@@ -339,13 +339,13 @@ def test_the_status_says_what_more_labels_would_bring_and_why_a_run_has_ended(
     _, out, _ = begun("coordinate", "status", "study")
     _, raw, _ = begun("coordinate", "status", "study", "--json")
     _, forecast, _ = begun("forecast", "study")
-    said = json.loads(raw)["forecast"]
-    assert said[0].endswith(
+    output = json.loads(raw)["forecast"]
+    assert output[0].endswith(
         "seed 0 stopped after cycle 5: another 100 labels bring less than 0.3 points."
     )
-    assert "another 200 labels" in said[1].lower()
-    assert said[1] == " ".join(forecast.split())
-    for line in said:
+    assert "another 200 labels" in output[1].lower()
+    assert output[1] == " ".join(forecast.split())
+    for line in output:
         assert line in " ".join(out.split())
 
 
@@ -460,20 +460,20 @@ def test_a_copied_agreement_of_another_coordinator_is_refused(
 
 def test_init_tells_a_program_what_it_made(fallow: Said, tmp_path: Path) -> None:
     table(tmp_path / "example.csv")
-    about = ("--example", "example.csv", *INIT)
-    code, out, _ = fallow("coordinate", "init", "study", *about, "--json")
-    told = json.loads(out)
+    details = ("--example", "example.csv", *INIT)
+    code, out, _ = fallow("coordinate", "init", "study", *details, "--json")
+    output = json.loads(out)
     assert code == 0
-    assert told["sites"] == ["north", "south"]
-    assert told["digest"] == read_agreement(Path(told["study"])).digest
-    assert fallow("coordinate", "init", "other", *about, "--quiet") == (0, "", "")
+    assert output["sites"] == ["north", "south"]
+    assert output["digest"] == read_agreement(Path(output["study"])).digest
+    assert fallow("coordinate", "init", "other", *details, "--quiet") == (0, "", "")
 
 
 def test_who_is_admitted_is_told_to_a_program(begun: Said) -> None:
     code, out, _ = begun("coordinate", "admit", "study", "north/join.json", "--json")
     told = json.loads(out)
     assert code == 0
-    assert [each["site"] for each in told["admitted"]] == ["north"]
+    assert [item["site"] for item in told["admitted"]] == ["north"]
     assert told["missing"] == ["south"] and not told["restart"]
     assert begun("coordinate", "admit", "study", "south/join.json", "--quiet") == (
         0,
@@ -499,9 +499,9 @@ def test_a_site_that_joins_by_a_script_gives_the_digest(
     assert not (tmp_path / "again").exists()
     digest = read_agreement(tmp_path / "study" / "study.toml").digest
     code, out, _ = begun(*words, "--digest", digest, "--json")
-    told = json.loads(out)
-    assert code == 0 and told["site"] == "north" and told["digest"] == digest
-    assert Path(told["join"]).exists() and told["rows"] > 0
+    output = json.loads(out)
+    assert code == 0 and output["site"] == "north" and output["digest"] == digest
+    assert Path(output["join"]).exists() and output["rows"] > 0
     words[2] = "quiet"
     assert begun(*words, "--digest", digest, "--quiet") == (0, "", "")
 
@@ -534,9 +534,9 @@ def test_a_site_tells_a_program_what_it_wrote_and_took(begun: Said, tmp_path: Pa
     assert json.loads(out) == {"file": "open.csv", "kind": "questions", "count": 0}
     (tmp_path / "answers.csv").write_text("id,label\n1,yes\n")
     code, out, err = begun("site", "import", "north", "answers.csv", "--json")
-    told = json.loads(out)
+    output = json.loads(out)
     assert code == 2 and "1 line of answers.csv cannot be taken" in err
-    assert not told["taken"] and len(told["refused"]) == 1
+    assert not output["taken"] and len(output["refused"]) == 1
 
 
 # -- the guideline --------------------------------------------------------------------------------
@@ -548,8 +548,8 @@ def test_a_guideline_is_agreed_on_and_shown_before_a_site_joins(
     table(tmp_path / "example.csv")
     long = "Where two readings differ, choose “Cannot tell”. " * 40
     (tmp_path / "guide.txt").write_text(f"\nIll: half a vessel or more.\n{long}\n", "utf-8")
-    about = ("--example", "example.csv", *INIT, "--guideline", "guide.txt")
-    assert fallow("coordinate", "init", "study", *about)[0] == 0
+    details = ("--example", "example.csv", *INIT, "--guideline", "guide.txt")
+    assert fallow("coordinate", "init", "study", *details)[0] == 0
     agreed = read_agreement(tmp_path / "study" / "study.toml")
     assert agreed.guideline == f"Ill: half a vessel or more.\n{long.strip()}"
     words = ["site", "init", "north", "--study", "study/study.toml", "--name", "north"]

@@ -200,10 +200,10 @@ def test_the_card_of_a_site_says_how_the_model_does_on_its_own_rows(
 ) -> None:
     rows_file = next(finished.folder.glob("basel-test.csv"))
     path, n, _ = predict_at(finished.folder / "basel", rows_file, tmp_path / "said.csv")
-    said = [line.split(",")[1] for line in path.read_text().splitlines()[1:]]
+    output = [line.split(",")[1] for line in path.read_text().splitlines()[1:]]
     lines = [line.split(",") for line in rows_file.read_text().splitlines()]
     at = lines[0].index(finished.agreement.schema.label)
-    right = sum(a == line[at] for a, line in zip(said, lines[1:], strict=True)) / n
+    right = sum(a == line[at] for a, line in zip(output, lines[1:], strict=True)) / n
     card = (finished.folder / "basel" / CARD).read_text()
     assert f"- accuracy on the {n} test rows of basel: {right:.4g}" in card
 

@@ -82,8 +82,8 @@ def read_left(world: Federation) -> Left:
     place = world.program().place
     files = [*world.place.rglob("*.safetensors"), *world.folder.glob("*/model.safetensors")]
     weights = {str(p.relative_to(world.folder)): p.read_bytes() for p in sorted(files)}
-    found = [json.loads(row) for row in (place / "records.jsonl").read_text().splitlines()]
-    kept = [{k: v for k, v in row.items() if k != "seconds"} for row in found]
+    left = [json.loads(row) for row in (place / "records.jsonl").read_text().splitlines()]
+    kept = [{k: v for k, v in row.items() if k != "seconds"} for row in left]
     assert (world.place / CARD).exists()
     assert not list(world.place.rglob("*.part"))
     with sqlite3.connect(place / "journal.sqlite") as db:

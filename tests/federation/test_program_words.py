@@ -28,22 +28,22 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
         world.label(event)
 
     assert world.program(say).go()
-    told = [line.partition("  ")[2] for line in paper.getvalue().splitlines()]
+    output = [line.partition("  ")[2] for line in paper.getvalue().splitlines()]
     waiting = "waiting for basel, chur, davos: they connect by themselves, usually within a minute"
-    assert told[0] == waiting
-    assert told[1:5] == [
+    assert output[0] == waiting
+    assert output[1:5] == [
         "basel is there; not yet: chur, davos",
         "chur is there; not yet: davos",
         "davos is there",
         "all sites are there: basel, chur, davos",
     ]
-    assert "cycle 1: round 1 of 1" in told
-    assert any(line.startswith("people label until") for line in told)
-    assert any(line.startswith("cycle 0: 12 labels, accuracy 0.") for line in told)
-    assert "first labels: every question is answered" in told
-    assert "labels of cycle 0: every question is answered" in told
-    assert told[-1] == "finished"
-    assert len(told) == len(set(told))
+    assert "cycle 1: round 1 of 1" in output
+    assert any(line.startswith("people label until") for line in output)
+    assert any(line.startswith("cycle 0: 12 labels, accuracy 0.") for line in output)
+    assert "first labels: every question is answered" in output
+    assert "labels of cycle 0: every question is answered" in output
+    assert output[-1] == "finished"
+    assert len(output) == len(set(output))
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,10 @@ def test_sites_that_go_while_a_run_ends_are_no_news(tmp_path: Path) -> None:
 def test_a_site_that_tells_no_count_has_no_score() -> None:
     silent = {"rows": 0.0, "hits": 0.0, "class_rows": [0.0, 0.0], "class_hits": [0.0, 0.0]}
     loud = {"rows": 8.0, "hits": 6.0, "class_rows": [8.0, 0.0], "class_hits": [6.0, 0.0]}
-    found = score_counts({"a": silent, "b": loud})  # type: ignore[dict-item]
-    assert found["per_site"] == {"a": None, "b": 0.75}
-    assert found["accuracy"] == found["balanced_accuracy"] == 0.75
-    assert found["per_class"] == [0.75, None]
+    counts = score_counts({"a": silent, "b": loud})  # type: ignore[dict-item]
+    assert counts["per_site"] == {"a": None, "b": 0.75}
+    assert counts["accuracy"] == counts["balanced_accuracy"] == 0.75
+    assert counts["per_class"] == [0.75, None]
     nothing = score_counts({"a": silent})  # type: ignore[dict-item]
     assert nothing == UNSCORED | {"per_site": {"a": None}}
 
@@ -131,10 +131,10 @@ def test_a_narrow_terminal_has_the_names_of_sites_and_fewer_columns(
     sites = {"va_long_beach": {"rows": 200, "test": 60, "online": True, "labels": counts}}
     paper = StringIO()
     show_sites(Console(file=paper, width=width), {"sites": sites, "step": "0/query"})
-    told = paper.getvalue()
-    assert "va_long_beach" in told and "5 of 8" in told
-    assert [head in told for head in ("Rows", "Conflicts")] == [is_whole, is_whole]
-    assert max(map(len, told.splitlines())) <= width
+    output = paper.getvalue()
+    assert "va_long_beach" in output and "5 of 8" in output
+    assert [head in output for head in ("Rows", "Conflicts")] == [is_whole, is_whole]
+    assert max(map(len, output.splitlines())) <= width
 
 
 def test_events_are_objects_for_a_program(

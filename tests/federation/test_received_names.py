@@ -52,10 +52,10 @@ def policy() -> NamePolicy:
 
 def write_sent(folder: Path, **specs: Spec) -> Path:
     """A study.toml with these classes, which somebody who allows everything wrote."""
-    about = agreed()
-    recipe = replace(about.recipe, **specs)  # type: ignore[arg-type]
+    details = agreed()
+    recipe = replace(details.recipe, **specs)  # type: ignore[arg-type]
     file = folder / "study.toml"
-    write_agreement(file, replace(about, recipe=recipe, names=OWN))
+    write_agreement(file, replace(details, recipe=recipe, names=OWN))
     if "partition" in specs:
         line = f'partition = {{name = "{specs["partition"].name}"}}\n'
         file.write_text(line + file.read_text())
@@ -146,8 +146,8 @@ def test_an_allowed_query_is_used_and_other_code_under_its_name_is_not(
     assert "a count" in made_folder.output, "what leaves is shown, from its contract"
     text = (tmp_path / "SITE" / "site.toml").read_text()
     assert f'sent-methods = "{policy().allowed["sent-methods"]}"' in text
-    found = SiteFolder.open(tmp_path / "SITE")
-    host = Host(found, found.open_ledger())
+    result = SiteFolder.open(tmp_path / "SITE")
+    host = Host(result, result.open_ledger())
     assert host._made.methods["query"].contract.title == "Fancy"
     host._ledger.close()
     forget(MODULE)
@@ -185,12 +185,12 @@ def test_a_folder_without_the_confirmed_digest_builds_nothing(tmp_path: Path) ->
     digest = read_agreement(write_sent(tmp_path)).digest
     init(tmp_path, "--digest", digest)
     joined = tmp_path / "SITE" / "join.json"
-    told = json.loads(joined.read_text())
-    for content in ("", "[]", json.dumps({**told, "study": 3})):
+    output = json.loads(joined.read_text())
+    for content in ("", "[]", json.dumps({**output, "study": 3})):
         joined.write_text(content)
         with pytest.raises(Failed, match="restore it from a backup"):
             _ = SiteFolder.open(tmp_path / "SITE").agreement
-    joined.write_text(json.dumps({**told, "study": "0" * 32}))
+    joined.write_text(json.dumps({**output, "study": "0" * 32}))
     with pytest.raises(ValueError, match="has changed since"):
         _ = SiteFolder.open(tmp_path / "SITE").rows
 
@@ -285,9 +285,9 @@ def test_a_file_that_is_too_much_is_one_sentence(
     if "arrays" in new:
         text = text[: text.index("# features; one with values")]
     file.write_text(text.replace(old, new, 1), encoding="utf-8")
-    with pytest.raises(ValueError, match=reason) as told:
+    with pytest.raises(ValueError, match=reason) as error:
         read_agreement(file)
-    assert "\x1b" not in str(told.value) and len(str(told.value)) < 2000
+    assert "\x1b" not in str(error.value) and len(str(error.value)) < 2000
 
 
 def test_a_device_is_no_agreement() -> None:
@@ -296,10 +296,10 @@ def test_a_device_is_no_agreement() -> None:
 
 
 def test_an_agreement_cannot_be_made_with_a_name_that_is_not_allowed() -> None:
-    about: Agreement = agreed()
-    recipe = replace(about.recipe, model=Spec("subprocess:Popen"))
+    details: Agreement = agreed()
+    recipe = replace(details.recipe, model=Spec("subprocess:Popen"))
     with pytest.raises(ValueError, match="model: 'subprocess:Popen' names code"):
-        replace(about, recipe=recipe)
+        replace(details, recipe=recipe)
 
 
 def test_no_name_reaches_pythons_import_but_through_the_gate(

@@ -45,9 +45,9 @@ def test_training_over_a_link_ends_at_the_weights_of_the_simulator() -> None:
     here = world(FOUR, Asker())
     training = here.members["a"].parts.methods["training"]
     state = here.members["a"].memory["global"]
-    found = training.round(state, there.ask("0/train/0", "training"))
+    result = training.round(state, there.ask("0/train/0", "training"))
     expected = training.round(state, here.ask("training"))
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(result, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -149,7 +149,7 @@ def test_fifty_rounds_with_a_third_of_the_sites_away_end_and_none_waits_longer_t
     counted = []
     for r in range(50):
         away = (torch.rand(4, generator=draw) < 0.3).tolist()
-        there.link.down = {s for s, gone in zip(FOUR, away, strict=True) if gone}
+        there.link.down = {s for s, removed in zip(FOUR, away, strict=True) if removed}
         before = there.link.seconds
         counted.append(int(there.ask(f"0/train/{r}").sum("plain")["sites"]))
         assert there.link.seconds - before < 20.0
@@ -303,8 +303,8 @@ def test_an_order_names_the_exchange_that_counted_last_and_a_place_that_grows() 
 
 def test_progress_is_told_by_the_sites_that_are_there_and_changes_nothing() -> None:
     there = federation(Asker(), FOUR, Waits(600.0), link={"down": {"c"}})
-    found = there.remote.progress()
-    assert found == {site: {"asked": 3, "open": 1} for site in "abd"}
+    values = there.remote.progress()
+    assert values == {site: {"asked": 3, "open": 1} for site in "abd"}
     assert GLANCE <= there.link.seconds < GLANCE + 5.0
     assert there.journal.read_note("place") is None
     there.remote.progress()

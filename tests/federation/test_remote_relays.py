@@ -183,16 +183,16 @@ GOOD = torch.tensor([1.0, 2.0, 3.0])
 def test_a_bad_letter_is_refused_by_name_and_no_average_uses_what_stands_for_it(
     bad: Any, why: str
 ) -> None:
-    found = read_delivery(
+    delivery = read_delivery(
         order_to_b(a=bad, c=letter("c", w=GOOD, labels=4.0)), SECRET, SIZES
     )
-    assert found.refused.keys() == {"a"}
+    assert delivery.refused.keys() == {"a"}
     with pytest.raises(
         ValueError, match=f"site b refuses what site a passed on in 'model': {why}"
     ):
-        raise ValueError(found.refused["a"])
-    assert torch.equal(found.letters["c"].state["w"], GOOD)
-    stands_for_it = found.letters["a"].state
+        raise ValueError(delivery.refused["a"])
+    assert torch.equal(delivery.letters["c"].state["w"], GOOD)
+    stands_for_it = delivery.letters["a"].state
     assert stands_for_it["w"].shape == (3,)
     assert bool(stands_for_it["w"].isnan().all())
     assert not float(stands_for_it["labels"]) > 0
@@ -235,9 +235,9 @@ def pass_on(content: dict[str, torch.Tensor]) -> Delivery:
     """What a receiver makes of one letter."""
     secret = new_secret()
     order = Order("study", RUN, "b", "0/query/0/deliver", 1, "deliver")
-    about = {"b": public_half(secret)}
+    details = {"b": public_half(secret)}
     sent = replace(order, site="a", key="0/query/0")
-    letters = seal_letters(sent, dict(content), about)
+    letters = seal_letters(sent, dict(content), details)
     body = delivery_body("model", {"a": letters["letter/b"]})
     return read_delivery(replace(order, body=body), secret, {"w": 3})
 
@@ -245,13 +245,15 @@ def pass_on(content: dict[str, torch.Tensor]) -> Delivery:
 @pytest.mark.parametrize("size", [1e300, 5e40, 1e20])
 def test_a_model_that_no_average_can_hold_is_kept_out(size: float) -> None:
     w = torch.full((3,), size, dtype=torch.float64)
-    found = pass_on({"w": w, "labels": torch.tensor(4.0)})
-    assert "w has the norm" in found.refused["a"] or "NaN or infinite" in found.refused["a"]
+    result = pass_on({"w": w, "labels": torch.tensor(4.0)})
+    assert (
+        "w has the norm" in result.refused["a"] or "NaN or infinite" in result.refused["a"]
+    )
 
 
 def test_a_model_with_less_than_no_labels_is_kept_out() -> None:
-    found = pass_on({"w": torch.ones(3), "labels": torch.tensor(-4.0)})
-    assert "labels is below 0" in found.refused["a"]
+    result = pass_on({"w": torch.ones(3), "labels": torch.tensor(-4.0)})
+    assert "labels is below 0" in result.refused["a"]
 
 
 def test_a_model_that_is_passed_on_weighs_ten_times_the_usual_one_at_most() -> None:

@@ -31,7 +31,7 @@ def about(**more: Any) -> dict[str, Any]:
         "counted": THEN,
     }
     sites = {name: dict(site) for name in SITES}
-    said = {
+    output = {
         "state": "running",
         "phase": "people label",
         "step": "0/query",
@@ -39,7 +39,7 @@ def about(**more: Any) -> dict[str, Any]:
         "cycles": 1,
     }
     return {
-        **said,
+        **output,
         "deadline": THEN,
         "updated": THEN,
         "sites": sites,
@@ -218,7 +218,7 @@ def test_a_state_of_another_version_and_all_that_one_may_say_are_read(
         "can_advance": True,
         "is_of_all": False,
     }
-    found = about(
+    result = about(
         more={"of": ["another", "version"]},
         refusals=[COUNTED],
         absent=[{"site": "bern", "what": "round 1 of cycle 0", "at": THEN}],
@@ -227,6 +227,6 @@ def test_a_state_of_another_version_and_all_that_one_may_say_are_read(
         ended={"step": "0/query-1", "why": "advance", "open": 2},
         waiting=waiting,
     )
-    (tmp_path / "live.json").write_text(json.dumps(found))
-    assert read_live(tmp_path) == found
+    (tmp_path / "live.json").write_text(json.dumps(result))
+    assert read_live(tmp_path) == result
     assert read_live(tmp_path / "elsewhere") is None

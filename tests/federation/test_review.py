@@ -74,8 +74,8 @@ def test_picks_of_a_cycle_that_a_site_missed_are_not_asked_in_a_later_one(
 ) -> None:
     """The site picked, then was away for ask, close and training, and is chosen nothing from."""
     order_picks(leader)
-    told: Answer = {"step": "1/query", "cycle": 1, "allowed": 3}
-    assert leader.people("ask", "1/query", 1, **told) == {"asked": 0}
+    output: Answer = {"step": "1/query", "cycle": 1, "allowed": 3}
+    assert leader.people("ask", "1/query", 1, **output) == {"asked": 0}
 
 
 @pytest.mark.parametrize("restart", ["fresh", "continue"])
@@ -145,15 +145,15 @@ def test_progress_in_words_is_refused() -> None:
 
 
 def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None:
-    found = federation(AHFAL())
-    answers: dict[str, Answer] = dict.fromkeys(found.remote.sites, TOLD)
-    first = found.remote.sites[0]
+    result = federation(AHFAL())
+    answers: dict[str, Answer] = dict.fromkeys(result.remote.sites, TOLD)
+    first = result.remote.sites[0]
     answers[first] = {**TOLD, "class_rows": torch.ones(3).double()}
-    for site, signing in found.signing.items():
+    for site, signing in result.signing.items():
         signing.told["0/query/score/0"] = answers[site]
-    found.remote.waits = Waits(found.remote.waits.timeout, quorum=2)
-    asked = {site: about("score", "0/query") for site in found.remote.sites}
-    assert set(found.remote.exchange(asked).answers) == set(found.remote.sites) - {first}
+    result.remote.waits = Waits(result.remote.waits.timeout, quorum=2)
+    asked = {site: about("score", "0/query") for site in result.remote.sites}
+    assert set(result.remote.exchange(asked).answers) == set(result.remote.sites) - {first}
 
 
 # -- spending -------------------------------------------------------------------------------
@@ -202,8 +202,8 @@ def test_nobody_else_reads_what_sites_answered_in_a_coordinators_journal(
     with open_journal(tmp_path, agreement("strategy=entropy")) as journal:
         journal.note("a", "1")
         files = sorted(tmp_path.glob("journal*"))
-        assert {found.name for found in files} >= {file.name, f"{file.name}-wal"}
-        assert [found.name for found in files if found.stat().st_mode & 0o077] == []
+        assert {result.name for result in files} >= {file.name, f"{file.name}-wal"}
+        assert [values.name for values in files if values.stat().st_mode & 0o077] == []
 
 
 def test_rows_that_are_trained_and_tested_on_are_told(tmp_path: Path) -> None:

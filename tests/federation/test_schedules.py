@@ -135,9 +135,9 @@ class Coordinator:
 
     def _life(self, journal: Journal) -> Any:
         agreed = self.world.agreement
-        about = (agreed.digest, RUN, agreed.waits, self.tell)
+        details = (agreed.digest, RUN, agreed.waits, self.tell)
         link = Mortal(self.link, self.fate)
-        remote = Remote(link, journal, self.world.keys, *about, clock=self.link.clock)
+        remote = Remote(link, journal, self.world.keys, *details, clock=self.link.clock)
         greeted = greet_sites(self.parts, remote, journal)
         clock, control = self.link.clock, Control(self.path.parent / "control")
         label_wait = LabelWait(remote, journal, control, 1e9, self.tell, clock, 0.0)
@@ -240,9 +240,9 @@ class Weather:
 
 @pytest.fixture(scope="module", params=STUDIES)
 def weather(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weather]:
-    found = Weather(tmp_path_factory.mktemp(request.param), STUDIES[request.param][0])
-    yield found
-    found.world.close()
+    values = Weather(tmp_path_factory.mktemp(request.param), STUDIES[request.param][0])
+    yield values
+    values.world.close()
 
 
 def check_same(found: Left, expected: Left, schedule: int) -> None:

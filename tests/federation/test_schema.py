@@ -33,10 +33,10 @@ def gray(
 
 
 def test_an_example_table_says_columns_texts_and_classes(tmp_path: Path) -> None:
-    found = schema_of(table(tmp_path / "example.csv"), "disease")
+    result = schema_of(table(tmp_path / "example.csv"), "disease")
     plain = (Column("age"), Column("sex", values=("female", "male")), Column("chol"))
-    assert found == replace(TABLE, columns=plain)
-    assert found.features == ("age", "sex=female", "sex=male", "chol")
+    assert result == replace(TABLE, columns=plain)
+    assert result.features == ("age", "sex=female", "sex=male", "chol")
 
 
 def test_the_names_of_many_columns_are_not_compared_pair_by_pair(tmp_path: Path) -> None:
@@ -53,9 +53,9 @@ def test_the_names_of_many_columns_are_not_compared_pair_by_pair(tmp_path: Path)
 
 def test_an_example_may_lack_cells_and_classes(tmp_path: Path) -> None:
     example = table(tmp_path / "example.csv", "1,,male,?,yes", "2,3,,1,")
-    found = schema_of(example, "disease", classes=("no", "yes"))
-    assert [column.name for column in found.columns] == ["age", "sex", "chol"]
-    assert found.columns[1].values == ("male",)
+    result = schema_of(example, "disease", classes=("no", "yes"))
+    assert [column.name for column in result.columns] == ["age", "sex", "chol"]
+    assert result.columns[1].values == ("male",)
 
 
 def test_real_labels_are_numbers_to_predict(tmp_path: Path) -> None:
@@ -65,11 +65,11 @@ def test_real_labels_are_numbers_to_predict(tmp_path: Path) -> None:
 
 def test_a_column_of_names_is_no_feature(tmp_path: Path) -> None:
     rows = [f"{i},{60 + i},name {i},200,{'ny'[i % 2]}" for i in range(60)]
-    said: list[str] = []
-    found = schema_of(table(tmp_path / "example.csv", *rows), "disease", say=said.append)
-    assert found.features == ("age", "chol")
+    output: list[str] = []
+    result = schema_of(table(tmp_path / "example.csv", *rows), "disease", say=output.append)
+    assert result.features == ("age", "chol")
     why = "it names rows (60 different texts in 60 rows)"
-    assert said == [f"example.csv: column 'sex' was left out: {why}"]
+    assert output == [f"example.csv: column 'sex' was left out: {why}"]
 
 
 DATED = "id,age,sex,chol,seen,disease"
@@ -82,13 +82,13 @@ def test_a_column_of_dates_is_left_out_of_the_agreement_and_passed_over_at_sites
         f"{i},{60 + i % 9},{'fm'[i % 2]},{200 + i},2024-01-0{1 + i % 9},{'ny'[i % 2]}"
         for i in range(30)
     ]
-    said: list[str] = []
+    output: list[str] = []
     example = table(tmp_path / "example.csv", *rows, head=DATED)
-    found = schema_of(example, "disease", say=said.append)
-    assert [column.name for column in found.columns] == ["age", "sex", "chol"]
-    (sentence,) = said
+    result = schema_of(example, "disease", say=output.append)
+    assert [column.name for column in result.columns] == ["age", "sex", "chol"]
+    (sentence,) = output
     assert "'seen' was left out: it holds dates or times ('2024-01-01', ...)" in sentence
-    at_site = read_rows(table(tmp_path / "rows.csv", *rows[:4], head=DATED), found)
+    at_site = read_rows(table(tmp_path / "rows.csv", *rows[:4], head=DATED), result)
     assert at_site.x.shape == (4, 4)
     assert at_site.columns[-1].why == "it holds dates or times ('2024-01-01', ...)"
 
@@ -107,8 +107,12 @@ def test_an_example_of_arrays_or_images_says_shape_and_classes(tmp_path: Path) -
     assert schema_of(tmp_path / "example.npz") == ARRAYS
     gray(tmp_path / "example" / "cat" / "1.png")
     gray(tmp_path / "example" / "dog" / "2.png", mode="RGB")
-    found = schema_of(tmp_path / "example")
-    assert (found.kind, found.classes, found.shape) == ("images", ("cat", "dog"), (3, 4, 4))
+    result = schema_of(tmp_path / "example")
+    assert (result.kind, result.classes, result.shape) == (
+        "images",
+        ("cat", "dog"),
+        (3, 4, 4),
+    )
 
 
 def test_a_schema_from_settings_counts_the_features_of_a_table() -> None:
@@ -117,8 +121,8 @@ def test_a_schema_from_settings_counts_the_features_of_a_table() -> None:
         {"name": "sex", "values": ["female", "male"]},
         {"name": "chol", "unit": "mg/dl"},
     ]
-    about = {"kind": "table", "task": "classification", "label": "disease"}
-    assert schema_from({**about, "classes": ["no", "yes"], "columns": columns}) == TABLE
+    details = {"kind": "table", "task": "classification", "label": "disease"}
+    assert schema_from({**details, "classes": ["no", "yes"], "columns": columns}) == TABLE
 
 
 @pytest.mark.parametrize(
@@ -133,10 +137,10 @@ def test_a_schema_from_settings_counts_the_features_of_a_table() -> None:
 def test_a_number_of_a_schema_is_neither_a_truth_nor_a_text(
     part: dict[str, Any], said: str
 ) -> None:
-    about = {"kind": "arrays", "task": "regression", "shape": [3]}
-    assert schema_from(about).shape == (3,)
+    details = {"kind": "arrays", "task": "regression", "shape": [3]}
+    assert schema_from(details).shape == (3,)
     with pytest.raises(ValueError, match=said):
-        schema_from({**about, **part})
+        schema_from({**details, **part})
 
 
 @pytest.mark.parametrize(
@@ -153,9 +157,9 @@ def test_a_number_of_a_schema_is_neither_a_truth_nor_a_text(
 def test_a_column_of_a_schema_is_taken_as_it_is_declared(
     part: dict[str, Any], said: str
 ) -> None:
-    about = {"kind": "table", "task": "regression", "label": "disease"}
+    details = {"kind": "table", "task": "regression", "label": "disease"}
     with pytest.raises(ValueError, match=said):
-        schema_from({**about, "columns": [{"name": "age", **part}]})
+        schema_from({**details, "columns": [{"name": "age", **part}]})
 
 
 def test_limits_of_columns_are_no_part_of_the_digest_and_units_are() -> None:
@@ -350,10 +354,10 @@ def test_an_image_that_was_not_agreed_on_is_refused(
 
 
 def test_arrays_are_rows_that_may_come_with_pictures_for_people(tmp_path: Path) -> None:
-    about = {"ids": np.array(["a", "b"]), "files": np.array(["a.png", "b.png"])}
+    details = {"ids": np.array(["a", "b"]), "files": np.array(["a.png", "b.png"])}
     x = np.eye(2, 3)
     y = np.array(["dog", ""])
-    np.savez(tmp_path / "rows.npz", x=x, y=y, ids=about["ids"], files=about["files"])
+    np.savez(tmp_path / "rows.npz", x=x, y=y, ids=details["ids"], files=details["files"])
     rows = read_rows(tmp_path / "rows.npz", ARRAYS)
     assert (rows.labels, rows.ids) == ((1.0, None), ("a", "b"))
     assert rows.describe(1) == tmp_path / "b.png"

@@ -31,9 +31,9 @@ SOLVED = recipe_from({"name": "trial", "training": "closed-form", "strategy": "m
     ids=["closed form", "FedAvg", "with a bound", "with noise", "not ours"],
 )
 def test_three_sites_have_it_and_all_else_stays(recipe: Recipe, privacy: Privacy) -> None:
-    found = with_secure_sums(recipe, 3)
-    assert found.privacy == privacy
-    assert replace(found, privacy=recipe.privacy) == recipe
+    secure_sums = with_secure_sums(recipe, 3)
+    assert secure_sums.privacy == privacy
+    assert replace(secure_sums, privacy=recipe.privacy) == recipe
 
 
 def test_who_agreed_to_show_parts_has_none() -> None:

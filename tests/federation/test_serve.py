@@ -315,9 +315,9 @@ def test_status_tells_what_waits_what_was_sent_and_what_runs(tmp_path: Path) -> 
     shown = run_site_command("status", folder.path)
     assert "does not run; start it with: fallow site start" in shown
     assert "0 asked" in shown
-    about = json.loads(run_site_command("status", folder.path, "--json"))
-    assert (about["pid"], about["labels"]["open"], about["sent"]) == (None, 0, [])
-    assert about["problem"].startswith("the coordinator at 127.0.0.1:1 is not reached")
+    details = json.loads(run_site_command("status", folder.path, "--json"))
+    assert (details["pid"], details["labels"]["open"], details["sent"]) == (None, 0, [])
+    assert details["problem"].startswith("the coordinator at 127.0.0.1:1 is not reached")
 
 
 def test_labels_go_out_and_come_in_by_files(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def test_of_many_lines_that_are_refused_the_first_are_shown(tmp_path: Path) -> N
 def test_after_the_end_it_is_no_news_that_the_coordinator_has_gone(tmp_path: Path) -> None:
     heard = io.StringIO()
     lines = SiteLines(Console(file=heard), tmp_path)
-    gone: events.Event = {
+    removed: events.Event = {
         "event": "coordinator",
         "problem": "the coordinator is not reached",
     }
@@ -364,7 +364,7 @@ def test_after_the_end_it_is_no_news_that_the_coordinator_has_gone(tmp_path: Pat
         "refused": None,
         "bytes": 9,
     }
-    for event in (gone, end, gone):
+    for event in (removed, end, removed):
         lines(event)
     assert heard.getvalue().count("is not reached") == 1
     assert "The study is over" in heard.getvalue()

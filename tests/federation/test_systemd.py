@@ -41,10 +41,12 @@ def allowed_of(drop_in: str) -> list[str]:
 
 
 def test_a_site_is_allowed_its_coordinator_by_ip_address(tmp_path: Path) -> None:
-    found = find_allowed_addresses(settings(address="203.0.113.7:443"))
-    assert allowed_of(found.to_drop_in()) == ["203.0.113.7"]  # nothing is looked up
-    found = find_allowed_addresses(settings(superlink="[2001:db8::7]:9092"))
-    assert allowed_of(found.to_drop_in()) == ["2001:db8::7"]
+    allowed_addresses = find_allowed_addresses(settings(address="203.0.113.7:443"))
+    assert allowed_of(allowed_addresses.to_drop_in()) == [
+        "203.0.113.7"
+    ]  # nothing is looked up
+    allowed_addresses = find_allowed_addresses(settings(superlink="[2001:db8::7]:9092"))
+    assert allowed_of(allowed_addresses.to_drop_in()) == ["2001:db8::7"]
 
 
 def test_a_name_is_looked_up_and_name_servers_are_allowed(
@@ -58,19 +60,21 @@ def test_a_name_is_looked_up_and_name_servers_are_allowed(
         return [(0, 0, 0, "", (address, 0)) for address in ("203.0.113.7", "fe80::7%eth0")]
 
     monkeypatch.setattr(socket, "getaddrinfo", answer)
-    found = find_allowed_addresses(settings(address="fallow.example.org:443"), resolver)
+    allowed_addresses = find_allowed_addresses(
+        settings(address="fallow.example.org:443"), resolver
+    )
     allowed = ["203.0.113.7", "10.0.0.53", "2001:db8::53"]
-    assert allowed_of(found.to_drop_in()) == allowed
-    assert str(found) == (
+    assert allowed_of(allowed_addresses.to_drop_in()) == allowed
+    assert str(allowed_addresses) == (
         "fallow.example.org (203.0.113.7) and name servers 10.0.0.53, 2001:db8::53"
     )
 
 
 def test_a_proxy_is_allowed_and_what_is_behind_it_is_not() -> None:
-    found = settings(
+    values = settings(
         address="fallow.example.org:443", proxy="http://ann:secret@10.0.0.9:3128"
     )
-    drop_in = find_allowed_addresses(found).to_drop_in()
+    drop_in = find_allowed_addresses(values).to_drop_in()
     assert allowed_of(drop_in) == ["10.0.0.9"]
     assert "secret" not in drop_in
 
@@ -82,11 +86,16 @@ def test_a_name_that_nobody_knows_is_named_and_allows_nothing(
         raise socket.gaierror(socket.EAI_NONAME, "unknown")
 
     monkeypatch.setattr(socket, "getaddrinfo", answer)
-    found = find_allowed_addresses(settings(address="nowhere.invalid:443"), tmp_path / "no")
-    assert found.addresses == ()
-    assert "nowhere.invalid could not be looked up; write its IP" in found.to_drop_in()
-    assert allowed_of(found.to_drop_in()) == []
-    assert "write its IP addresses there" in str(found)
+    allowed_addresses = find_allowed_addresses(
+        settings(address="nowhere.invalid:443"), tmp_path / "no"
+    )
+    assert allowed_addresses.addresses == ()
+    assert (
+        "nowhere.invalid could not be looked up; write its IP"
+        in allowed_addresses.to_drop_in()
+    )
+    assert allowed_of(allowed_addresses.to_drop_in()) == []
+    assert "write its IP addresses there" in str(allowed_addresses)
 
 
 def test_a_lookup_without_an_answer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,9 +111,9 @@ def test_a_lookup_without_an_answer_ends(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9093", "localhost:9093", "[::1]:9093"])
 def test_where_only_this_machine_is_called_no_other_is_allowed(address: str) -> None:
-    found = find_allowed_addresses(settings(address=address))
-    assert found == AllowedAddresses(None)
-    assert allowed_of(found.to_drop_in()) == []
+    allowed_addresses = find_allowed_addresses(settings(address=address))
+    assert allowed_addresses == AllowedAddresses(None)
+    assert allowed_of(allowed_addresses.to_drop_in()) == []
 
 
 def test_a_site_without_an_address_and_a_machine_without_name_servers(
@@ -130,13 +139,15 @@ def test_init_writes_the_drop_in_for_its_owner_and_tells_what_is_allowed(
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 def test_systemd_understands_the_drop_in(tmp_path: Path) -> None:
-    found = AllowedAddresses("a.example", ("203.0.113.7", "2001:db8::7"), ("10.0.0.53",))
+    allowed_addresses = AllowedAddresses(
+        "a.example", ("203.0.113.7", "2001:db8::7"), ("10.0.0.53",)
+    )
     unit = tmp_path / UNIT.name
     program = shlex.quote(shutil.which("true") or "/bin/true")
     unit.write_text(UNIT.read_text().replace("/srv/fallow/venv/bin/fallow", program))
     beside = tmp_path / "fallow-site@.service.d"
     beside.mkdir()
-    write_drop_in(beside, found).rename(beside / "network.conf")
+    write_drop_in(beside, allowed_addresses).rename(beside / "network.conf")
     assert verify(unit) == ""
     wrong = AllowedAddresses("a.example", ("not-an-address",)).to_drop_in()
     (beside / "network.conf").write_text(wrong)

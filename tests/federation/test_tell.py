@@ -51,12 +51,12 @@ def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(
     now[0] = 3600.0
     tell(asking("0/query", south=NORTH | {"answered": 2, "open": 2}))
     assert events[-1]["earlier"] == {"north": (NORTH, utc(0.0))}
-    found = read_columns(tmp_path)
-    assert (found["north"]["Answered"], found["north"]["Counted, UTC"]) == (
+    columns = read_columns(tmp_path)
+    assert (columns["north"]["Answered"], columns["north"]["Counted, UTC"]) == (
         "1 of 4",
         "1 Jan 00:00",
     )
-    assert (found["south"]["Answered"], found["south"]["Counted, UTC"]) == (
+    assert (columns["south"]["Answered"], columns["south"]["Counted, UTC"]) == (
         "2 of 4",
         "1 Jan 01:00",
     )
@@ -83,9 +83,9 @@ def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> Non
     again = teller(tmp_path, [0.0], [])  # started anew, and told the same
     again({"event": "labeled", "step": "0/query", "why": "advance"})
     assert said in describe_standing(read_live(tmp_path) or {})
-    found = read_columns(tmp_path)
-    assert [found[site]["Open"] for site in ("north", "south")] == ["0", "0"]
-    assert found["south"]["Conflicts"] == "1"  # these can still be decided
+    columns = read_columns(tmp_path)
+    assert [columns[site]["Open"] for site in ("north", "south")] == ["0", "0"]
+    assert columns["south"]["Conflicts"] == "1"  # these can still be decided
     again(asking("1/query", north=NORTH))
     assert "closed" not in describe_standing(read_live(tmp_path) or {})
     assert read_columns(tmp_path)["north"]["Open"] == "3"
@@ -174,7 +174,7 @@ def test_a_refusal_that_comes_again_is_one_line_with_its_newest_time(
     live = Live(tmp_path / "live.json", lambda: next(times))
     for site in ("a", "b", "a"):
         live.note_refusal(site, "its ledger is older")
-    assert [(told["site"], told["at"][14:16]) for told in live.refusals] == [
+    assert [(refusal["site"], refusal["at"][14:16]) for refusal in live.refusals] == [
         ("b", "01"),
         ("a", "02"),
     ]

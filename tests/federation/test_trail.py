@@ -75,18 +75,18 @@ def test_the_trail_of_a_site_has_every_label_with_its_person_and_every_answer(
     world: Federation, audit: Path
 ) -> None:
     site = world.sites["basel"]
-    found = entries(audit)
-    assert tuple(found[0]) == FIELDS
+    values = entries(audit)
+    assert tuple(values[0]) == FIELDS
     with closing(site.open_ledger()) as ledger:
         asked = {question.row for question in ledger.questions()}
         traffic = ledger.traffic()
-    labeled = [line for line in found if line["what"] == "answer"]
+    labeled = [line for line in values if line["what"] == "answer"]
     assert {int(line["row"]) for line in labeled} == asked
     assert {line["who"] for line in labeled} != {""}
-    sent = [line for line in found if line["what"] == "sent"]
+    sent = [line for line in values if line["what"] == "sent"]
     assert len(sent) == sum(line.exchanges for line in traffic)
     assert sum(int(line["bytes"]) for line in sent) == sum(line.bytes for line in traffic)
-    times = [line["time"] for line in found]
+    times = [line["time"] for line in values]
     assert times == sorted(times)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", at) for at in times)
 
@@ -232,9 +232,9 @@ def test_openssl_alone_checks_the_signature(world: Federation, audit: Path) -> N
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("no openssl here")
-    about = json.loads((audit / "manifest.json").read_bytes())
+    details = json.loads((audit / "manifest.json").read_bytes())
     head = bytes.fromhex("302a300506032b6570032100")
-    text = b64encode(head + b64decode(about["key"])).decode()
+    text = b64encode(head + b64decode(details["key"])).decode()
     pem = audit / "key.pem"
     pem.write_text(f"-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
     words = ["pkeyutl", "-verify", "-pubin", "-inkey", str(pem), "-rawin"]
@@ -302,9 +302,9 @@ def test_the_trail_of_a_coordinator_has_who_was_let_in_and_what_arrived(
     code, out, err = begun("audit", "write", "study", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["entries"] == 3
-    found = entries(tmp_path / "study" / "audit")
-    assert [line["what"] for line in found] == ["admitted", "admitted", "received"]
-    assert (found[2]["who"], found[2]["bytes"], found[2]["epsilon"]) == (
+    result = entries(tmp_path / "study" / "audit")
+    assert [line["what"] for line in result] == ["admitted", "admitted", "received"]
+    assert (result[2]["who"], result[2]["bytes"], result[2]["epsilon"]) == (
         "north",
         "70",
         "0.5",

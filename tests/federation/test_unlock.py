@@ -44,11 +44,11 @@ def test_a_run_that_people_leave_makes_room_for_another_and_labels_stay(
     tmp_path: Path,
 ) -> None:
     leader = lock_out(tmp_path)
-    code, said = unlock(leader, "y\n")
+    code, output = unlock(leader, "y\n")
     assert code == 0
-    assert f"Newest run: {FAR}; began at 2106-02-07" in said
-    assert "Kept: 4 labels" in said and "Lost: " in said
-    assert "Leave run" in said and "is left" in said
+    assert f"Newest run: {FAR}; began at 2106-02-07" in output
+    assert "Kept: 4 labels" in output and "Lost: " in output
+    assert "Leave run" in output and "is left" in output
     assert hello(leader) is None
     assert len(leader.ledger.store.load_labels("north")) == 4
     leader.run = FAR
@@ -59,8 +59,8 @@ def test_a_run_that_people_leave_makes_room_for_another_and_labels_stay(
 @pytest.mark.parametrize("answer", ["n\n", "\n"])
 def test_nothing_is_left_without_a_yes(tmp_path: Path, answer: str) -> None:
     leader = lock_out(tmp_path)
-    code, said = unlock(leader, answer)
-    assert code == 0 and "Nothing was changed." in said
+    code, output = unlock(leader, answer)
+    assert code == 0 and "Nothing was changed." in output
     assert not leader.ledger.orders.is_left(FAR) and hello(leader) is not None
     leader.ledger.close()
 

@@ -59,10 +59,10 @@ def test_an_answer_of_a_version_with_corrections_counts_and_is_told_once() -> No
     of_version(there, "b", FIX)
     ask = there.ask()
     assert [float(ask.sum("plain")["sites"]) for _ in range(2)] == [4, 4]
-    (told,) = [event for event in there.said if event["event"] == "version"]
+    (output,) = [event for event in there.said if event["event"] == "version"]
     assert (
-        told["site"] == "b"
-        and f"site b has Fallow {FIX} and the coordinator" in told["why"]
+        output["site"] == "b"
+        and f"site b has Fallow {FIX} and the coordinator" in output["why"]
     )
 
 

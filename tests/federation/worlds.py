@@ -217,14 +217,14 @@ class Federation:
         return self.who(site, row) if self.who else self.truth(site, row)
 
     def program(self, say: Say | None = None, **more: Any) -> Program:
-        about: dict[str, Any] = {
+        details: dict[str, Any] = {
             "poll": 0.0,
             "ticks": self.link.clock,
             "pages": False,
             **more,
         }
         return Program(
-            self.place, self.agreement, self.link, self.keys, say or self.label, **about
+            self.place, self.agreement, self.link, self.keys, say or self.label, **details
         )
 
     def labels(self) -> dict[str, list[Any]]:
@@ -254,7 +254,7 @@ class Federation:
         return Federation(folder, self.agreement, self.data, self.secret, sites)
 
     def said(self, event: str) -> list[Event]:
-        return [found for found in self.events if found["event"] == event]
+        return [result for result in self.events if result["event"] == event]
 
 
 def at_once(recipe: Recipe) -> Recipe:
@@ -338,8 +338,8 @@ def _site(folder: Path, data: Dataset, name: str, labeled: int) -> SiteFolder:
         if not data.columns:
             files.append(folder / f"{name}-{part}.npz")
             words = [data.classes[int(y[row])] for row in at]
-            told = [word if i < known else "" for i, word in enumerate(words)]
-            np.savez(files[-1], x=x[at].numpy(), y=np.array(told))
+            output = [word if i < known else "" for i, word in enumerate(words)]
+            np.savez(files[-1], x=x[at].numpy(), y=np.array(output))
             continue
         files.append(folder / f"{name}-{part}.csv")
         with files[-1].open("w", newline="") as file:

@@ -117,9 +117,9 @@ def test_a_callback_that_fails_is_one_warning_and_the_run_goes_on(
 ) -> None:
     broken = Broken()
     counter = Counter()
-    with pytest.warns(RuntimeWarning) as said:
+    with pytest.warns(RuntimeWarning) as caught:
         run = fl.run(world, "random", callbacks=[broken, counter], **QUICK)
-    assert [str(each.message) for each in said] == [
+    assert [str(item.message) for item in caught] == [
         "Broken is told nothing more of this study, which goes on: "
         "the server of the tracker is away"
     ]
@@ -132,10 +132,10 @@ def test_callbacks_hear_that_an_error_or_a_stop_has_ended_a_run() -> None:
     notes = Notes()
 
     def stop() -> None:
-        with CallbackList([notes], Recipe("mine"), cells, print) as told:
-            told({"event": "query", "cycle": 0, "strategy": "random", "seed": 0})
-            told({"event": "failed", "why": "no rows", "strategy": "random", "seed": 0})
-            told({"event": "query", "cycle": 0, "strategy": "random", "seed": 1})
+        with CallbackList([notes], Recipe("mine"), cells, print) as output:
+            output({"event": "query", "cycle": 0, "strategy": "random", "seed": 0})
+            output({"event": "failed", "why": "no rows", "strategy": "random", "seed": 0})
+            output({"event": "query", "cycle": 0, "strategy": "random", "seed": 1})
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -152,8 +152,8 @@ def test_callbacks_hear_that_an_error_or_a_stop_has_ended_a_run() -> None:
 def test_a_run_that_was_finished_before_is_not_told_again() -> None:
     notes = Notes()
     done: Event = {"event": "done", "cached": True, "strategy": "random", "seed": 0}
-    with CallbackList([notes], Recipe("mine"), [StudyRun("random", 0)], print) as told:
-        told(done)
+    with CallbackList([notes], Recipe("mine"), [StudyRun("random", 0)], print) as output:
+        output(done)
     assert notes.heard == ["over"]
 
 
@@ -161,19 +161,19 @@ def test_the_folder_of_a_persons_data_is_no_parameter(tmp_path: Path) -> None:
     table = tmp_path / "ward of jane" / "patients.csv"
     table.parent.mkdir()
     table.write_text("age,sick\n1,no\n")
-    found = list_parameters(recipe_from({"data": str(table)}, Recipe("mine")))
-    assert found["data"] == "patients.csv"
-    assert not any("jane" in str(value) for value in found.values())
+    parameters = list_parameters(recipe_from({"data": str(table)}, Recipe("mine")))
+    assert parameters["data"] == "patients.csv"
+    assert not any("jane" in str(value) for value in parameters.values())
 
 
 def test_a_parameter_is_a_number_or_a_text_whatever_the_setting() -> None:
     given = {"per_cycle": [0.1, 0.2], "cycles": 2, "drop": ["a", "b"]}
     recipe = recipe_from(given, Recipe("mine"))
-    found = list_parameters(recipe)
-    assert all(isinstance(value, str | int | float) for value in found.values())
-    assert found["per_cycle"] == "[0.1, 0.2]"
-    assert found["drop"] == '["a", "b"]'
-    assert "seeds" not in found
+    parameters = list_parameters(recipe)
+    assert all(isinstance(value, str | int | float) for value in parameters.values())
+    assert parameters["per_cycle"] == "[0.1, 0.2]"
+    assert parameters["drop"] == '["a", "b"]'
+    assert "seeds" not in parameters
 
 
 def test_the_command_names_the_trackers_that_there_are(

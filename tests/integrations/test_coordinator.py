@@ -20,8 +20,8 @@ def test_the_coordinators_tracker_hears_scores_and_costs_and_nothing_of_a_site(
     world = tiny(tmp_path)
     notes = Notes()
     run = world.program().cell
-    with CallbackList([notes], world.agreement.recipe, [run], print, "heart") as told:
-        track = told.follow(run)
+    with CallbackList([notes], world.agreement.recipe, [run], print, "heart") as output:
+        track = output.follow(run)
 
         def say(event: Event) -> None:
             world.label(event)

@@ -251,10 +251,10 @@ def hub() -> Iterator[tuple[str, dict[str, bytes], list[Any]]]:
                 }
             elif "/commit/" in self.path:
                 for line in body.splitlines():
-                    each = json.loads(line)
-                    if each["key"] == "file":
-                        content = base64.b64decode(each["value"]["content"])
-                        files[each["value"]["path"]] = content
+                    item = json.loads(line)
+                    if item["key"] == "file":
+                        content = base64.b64decode(item["value"]["content"])
+                        files[item["value"]["path"]] = content
                 answer = {
                     "success": True,
                     "commitUrl": f"{address}/commit/{'0' * 40}",
@@ -385,11 +385,11 @@ def test_images_and_embeddings_of_the_hub_are_rows() -> None:
 
 def test_labels_of_a_run_are_a_data_set_with_names(run: fl.Run) -> None:
     datasets = pytest.importorskip("datasets")
-    found = labels_to_datasets(run)
-    assert found.features["label"] == datasets.ClassLabel(names=list(run.classes))
-    assert len(found) == len(run.labels) == run.records["labeled"].iloc[-1]
-    assert found["row"][:] == run.labels["row"].tolist()
-    assert found["label"][:] == [int(value) for value in run.labels["value"]]
+    result = labels_to_datasets(run)
+    assert result.features["label"] == datasets.ClassLabel(names=list(run.classes))
+    assert len(result) == len(run.labels) == run.records["labeled"].iloc[-1]
+    assert result["row"][:] == run.labels["row"].tolist()
+    assert result["label"][:] == [int(value) for value in run.labels["value"]]
 
 
 def test_postscript_in_a_column_of_images_runs_no_program(

@@ -123,8 +123,8 @@ def site(desk: LabelQueue, path: Path, studio: Studio) -> Folder:
 
 
 def sync(folder: Folder, desk: LabelQueue) -> Synced:
-    found: Any = folder
-    return sync_label_studio(found, desk.ledger, lambda row: picture(desk.rows, row))
+    result: Any = folder
+    return sync_label_studio(result, desk.ledger, lambda row: picture(desk.rows, row))
 
 
 def annotate(
@@ -144,8 +144,8 @@ def annotate(
 
 def tasks_of(studio: Studio, project: int) -> list[Any]:
     path = f"/api/projects/{project}/export?exportType=JSON&download_all_tasks=true"
-    found: list[Any] = call(studio, "GET", path)
-    return found
+    result: list[Any] = call(studio, "GET", path)
+    return result
 
 
 def call(studio: Studio, method: str, path: str, body: Any = None) -> Any:
@@ -281,8 +281,8 @@ def test_the_command_says_what_went_both_ways(
     file.chmod(0o600)
     ended = fallow("site", "label-studio", str(place), "--json")
     assert ended.code == 0, ended.err
-    about = json.loads(ended.out)
-    assert (about["sent"], about["recorded"], about["refused"]) == (0, 0, [])
+    details = json.loads(ended.out)
+    assert (details["sent"], details["recorded"], details["refused"]) == (0, 0, [])
     assert (place / TAKEN).stat().st_mode & 0o077 == 0
 
 

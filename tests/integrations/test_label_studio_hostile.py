@@ -181,12 +181,12 @@ def test_annotations_of_other_sites_and_studies_and_of_rows_never_asked_are_no_l
     people = [{"id": 1, "email": "eve@example.org"}]
 
     def answer(to: BaseHTTPRequestHandler) -> None:
-        found: object = {"results": [], "id": 1}
+        result: object = {"results": [], "id": 1}
         if "/export" in to.path:
-            found = tasks
+            result = tasks
         if "/users/" in to.path:
-            found = people
-        send(to, found)
+            result = people
+        send(to, result)
 
     with studio(answer) as (there, _):
         (tmp_path / SERVER).write_text(f'address = "{there.address}"\ntoken = "{TOKEN}"\n')

@@ -78,8 +78,8 @@ def test_a_notebook_is_valid_and_a_kernel_runs_it(study: fl.Study) -> None:
     file = write_notebook([study.folder], study.folder.parent / "b.ipynb", papers=PAPERS)
     notebook = nbformat.read(file, as_version=4)
     nbformat.validate(notebook)
-    place = {"metadata": {"path": str(file.parent)}}
-    nbclient.NotebookClient(notebook, timeout=300, resources=place).execute()
+    path = {"metadata": {"path": str(file.parent)}}
+    nbclient.NotebookClient(notebook, timeout=300, resources=path).execute()
     kinds = [
         set(output["data"])
         for cell in notebook.cells

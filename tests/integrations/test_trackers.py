@@ -90,7 +90,7 @@ def mlflow_client(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:  # no t
 
 
 def mlflow_runs(client: Any) -> list[Any]:
-    (experiment,) = [each for each in client.search_experiments() if each.name != "Default"]
+    (experiment,) = [item for item in client.search_experiments() if item.name != "Default"]
     return list(client.search_runs([experiment.experiment_id]))
 
 
@@ -130,8 +130,8 @@ def test_the_command_writes_for_tensorboard_into_the_studys_folder(
     pytest.importorskip("tensorboard")
     ended = fallow("run", "tiny.toml", "--out", "a", "--track", "tensorboard")
     assert ended.code == 0, ended.err
-    found = tensorboard_events(folder / "a/tensorboard/random/seed-0")
-    assert len(found.Scalars("labeled")) == 2
+    values = tensorboard_events(folder / "a/tensorboard/random/seed-0")
+    assert len(values.Scalars("labeled")) == 2
 
 
 # -- Weights & Biases -----------------------------------------------------------------------

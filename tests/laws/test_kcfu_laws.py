@@ -70,11 +70,13 @@ def test_with_a_pool_the_second_round_is_not(
 def test_where_a_site_has_as_many_labels_of_each_class_the_first_round_is_fedavg(
     make: Callable[[], nn.Module],
 ) -> None:
-    found = []
+    outcome = []
     for method in (KCFU(CONFIG), FedAvg(CONFIG)):
         carrier = sites(make, method, {"a": 0}, pool=12)
         site = carrier.members["a"]
         site.buy([Label(row, float(row % 3), cycle=0) for row in range(12)])
-        found.append(trained(carrier, method, Layout.of(make()).flatten(make()), rounds=1))
-    first, second = found
+        outcome.append(
+            trained(carrier, method, Layout.of(make()).flatten(make()), rounds=1)
+        )
+    first, second = outcome
     agree(first, second)

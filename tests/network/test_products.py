@@ -81,9 +81,9 @@ def test_a_masked_total_that_is_none_of_rows_does_not_count(
 ) -> None:
     sums = PlausibleSums(SecureSum(), BORDER, lambda event: None)
     assert sums._find_fault(products(is_class), ["a", "b"], None) is None
-    found = sums._find_fault(spoiled(is_class, name, factor), ["a", "b"], None)
-    assert found is not None
-    assert "negative eigenvalue" in found
+    fault = sums._find_fault(spoiled(is_class, name, factor), ["a", "b"], None)
+    assert fault is not None
+    assert "negative eigenvalue" in fault
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_behind_masks_right_answers_weigh_no_more_than_all_rows() -> None:
     sums = PlausibleSums(SecureSum(), border, lambda event: None)
     assert sums._find_fault(products(weight=1.0), ["a", "b"], None) is None
     assert sums._find_fault(losses(7.0), ["a", "b"], None) is None
-    found = sums._find_fault(losses(8.0), ["a", "b"], None)
-    assert found == "right is 8, and the labeled rows weigh 7 together"
+    fault = sums._find_fault(losses(8.0), ["a", "b"], None)
+    assert fault == "right is 8, and the labeled rows weigh 7 together"
 
 
 # -- how much one site can say ------------------------------------------------------------------
@@ -184,9 +184,9 @@ def test_where_no_row_weighs_more_than_another_a_site_weighs_as_much_as_its_labe
         border.check("a", TOTALS, products(weight=1.5))
     sums = PlausibleSums(SecureSum(), border, lambda event: None)
     assert sums._find_fault(products(weight=1.0), ["a", "b"], None) is None
-    found = sums._find_fault(products(weight=0.5), ["a", "b"], None)
-    assert found is not None
-    assert "they weigh 7" in found
+    fault = sums._find_fault(products(weight=0.5), ["a", "b"], None)
+    assert fault is not None
+    assert "they weigh 7" in fault
 
 
 def test_labeled_rows_are_no_longer_together_than_all_rows_of_the_study() -> None:
@@ -241,10 +241,10 @@ def test_a_contract_says_whether_rows_have_weights(
 )
 def test_honest_sites_are_within_what_units_say(encoder: Encoder) -> None:
     """All rows labeled, at sites of very unequal size: nobody is refused."""
-    found = load("digits")
+    result = load("digits")
     cuts = (0, 5, 40, 300, 1400)
-    state = fit_encoder(encoder, [found.x[:1400]])
-    z = encode_rows(encoder, found.x[:1400], state).double()
+    state = fit_encoder(encoder, [result.x[:1400]])
+    z = encode_rows(encoder, result.x[:1400], state).double()
     spread = z.std(0, correction=0)
     z = torch.where(spread > 0, (z - z.mean(0)) / spread.clamp_min(1e-300), 0.0)
     z = z / z.shape[1] ** 0.5
@@ -252,7 +252,7 @@ def test_honest_sites_are_within_what_units_say(encoder: Encoder) -> None:
         site: end - start for site, (start, end) in zip("abcd", pairwise(cuts), strict=True)
     }
     border = ResponseCheck(rows, labels=rows, sites=4, has_units=True, has_weights=False)
-    y = torch.eye(10, dtype=torch.float64)[found.y[:1400].long()]
+    y = torch.eye(10, dtype=torch.float64)[result.y[:1400].long()]
     for site, (start, end) in zip("abcd", pairwise(cuts), strict=True):
         s = torch.ones(end - start, dtype=torch.float64)
         answer = totals_of(Labeled(z[start:end], y[start:end], s))

@@ -86,9 +86,9 @@ def journal(path: Path) -> Iterator[Journal]:
 
 def letters(path: Path) -> int:
     with sqlite3.connect(path) as db:
-        found: int = db.execute("SELECT count(*) FROM letter").fetchone()[0]
+        result: int = db.execute("SELECT count(*) FROM letter").fetchone()[0]
     db.close()
-    return found
+    return result
 
 
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
@@ -113,8 +113,8 @@ def test_receivers_share_the_memory_of_what_they_received(
     made = members(store() if store else journal)
     door(made, journal).relay("model", ALL)
     reopened = members(made["a"].store)
-    for found in (made, reopened):
-        of_d = {found[to].memory["model/d"]["w"].data_ptr() for to in "abc"}
+    for result in (made, reopened):
+        of_d = {result[to].memory["model/d"]["w"].data_ptr() for to in "abc"}
         assert len(of_d) == 1
 
 
@@ -126,10 +126,14 @@ def test_a_later_relay_of_the_verb_replaces_it_where_it_goes_and_nowhere_else(
     ask.relay("row", {"a": ["b"]})
     ask.relay("model", ALL)
     ask.relay("model", {"a": ["b"], "c": []}, plus=10.0)
-    for found in (made, members(journal)):
-        assert brought(found["a"]) == {"row/b": [1.0], "model/b": [11.0]}
-        assert brought(found["b"]) == {"model/a": [0.0], "model/c": [2.0], "model/d": [3.0]}
-        assert brought(found["c"]) == {}
+    for result in (made, members(journal)):
+        assert brought(result["a"]) == {"row/b": [1.0], "model/b": [11.0]}
+        assert brought(result["b"]) == {
+            "model/a": [0.0],
+            "model/c": [2.0],
+            "model/d": [3.0],
+        }
+        assert brought(result["c"]) == {}
     assert (
         letters(path) == 1 + 1 + 4
     )  # row/b, the new b, and all old ones, which b and d hold
@@ -232,10 +236,10 @@ def test_a_shared_phase_holds_each_model_once_and_brings_all_back(
     phases = Phases(tmp_path)
     done: Any = {"seconds": 1.0}  # of a phase, as far as is looked at here
     phases.save("key", done, memory)
-    found = phases.load("key")
-    assert found is not None
+    result = phases.load("key")
+    assert result is not None
     fresh = build_world(dpfl, 0, Journal()).members
-    restore(fresh, found["memory"])
+    restore(fresh, result["memory"])
     for name, site in fresh.items():
         assert site.memory.keys() == memory[name].keys()
         for what, kept in site.memory.items():

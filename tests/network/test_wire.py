@@ -107,13 +107,13 @@ def test_a_request_comes_back_as_it_was() -> None:
 @pytest.mark.parametrize("bound", [None, 2, 0.5])
 def test_a_masked_step_comes_back_with_its_keys(bound: float | None) -> None:
     keys = {site: torch.arange(32, dtype=torch.uint8) + i for i, site in enumerate("abc")}
-    about = Masked("0/query/0", 1, bound, keys)
-    step = Step("sum", "v", {"n": 1}, masked=about)
+    details = Masked("0/query/0", 1, bound, keys)
+    step = Step("sum", "v", {"n": 1}, masked=details)
     (back,) = unpack_request(
         pack_request(Request("0/query/3", "query", 0, 0, (step,)))
     ).steps
     assert back.masked is not None
-    assert replace(back.masked, keys={}) == replace(about, keys={})
+    assert replace(back.masked, keys={}) == replace(details, keys={})
     assert same(dict(back.masked.keys), keys)
 
 

@@ -99,9 +99,9 @@ def test_the_index_names_every_file_once_and_says_where_it_comes_from() -> None:
     files = [f for paper in PAPERS if paper.published for f in paper.published.iterdir()]
     held = {file.name.removesuffix(".csv") for file in files} - {"index"}
     assert held == set(tables()) and len(held) == len(tables()) == 19
-    for found in map(source, tables()):
-        assert found.paper and found.title and found.protocol and found.unit
-        assert found.origin in ("paper", "reading notes")
+    for values in map(source, tables()):
+        assert values.paper and values.title and values.protocol and values.unit
+        assert values.origin in ("paper", "reading notes")
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_table_2_of_fale_has_a_small_and_a_full_recipe_for_each_of_its_data_sets
 def test_a_full_protocol_of_dpfl_is_the_papers(name: str) -> None:
     r = RECIPES[name]
     sgd = r.training_config.optimizer
-    found = (
+    result = (
         r.data,
         r.sites,
         r.rounds,
@@ -182,7 +182,7 @@ def test_a_full_protocol_of_dpfl_is_the_papers(name: str) -> None:
         r.training_config.batch_size,
         r.seeds,
     )
-    assert found == PERSONAL[name]
+    assert result == PERSONAL[name]
     assert (sgd.momentum, r.validation, r.test) == (0.9, 0.2, "own")
 
 
@@ -216,7 +216,7 @@ def test_tables_2_and_3_of_dpfl_have_a_strategy_for_every_number() -> None:
 def test_who_sends_and_never_averages_are_the_sites_with_flipped_labels() -> None:
     recipe = RECIPES["dpfl/flip-one-way-mini"]
     one_way = variant(recipe, recipe.strategies[-1])
-    found = Dataset(
+    dataset = Dataset(
         "ten",
         torch.zeros(40, 1),
         torch.arange(40) % 10,
@@ -225,7 +225,9 @@ def test_who_sends_and_never_averages_are_the_sites_with_flipped_labels() -> Non
         classes=tuple("0123456789"),
     )
     sites = [f"site-{k:02d}" for k in range(recipe.sites)]
-    drawn = {draw_flipped_sites(recipe, found, sites, seed) for seed in range(recipe.seeds)}
+    drawn = {
+        draw_flipped_sites(recipe, dataset, sites, seed) for seed in range(recipe.seeds)
+    }
     assert len(drawn) == recipe.seeds == 5
     for wrong in drawn:
         training = methods_of(one_way, wrong)["training"]

@@ -87,9 +87,9 @@ class Losing:
 
     def exchange(self, requests: Mapping[str, Request], routes: Any = None) -> Delivered:
         done = self.carrier.exchange(requests, routes)
-        gone = self.lost.get(len(self.seen), ())
-        arrived = {site: a for site, a in done.answers.items() if site not in gone}
-        late = {site: a for site, a in done.answers.items() if site in gone}
+        value = self.lost.get(len(self.seen), ())
+        arrived = {site: a for site, a in done.answers.items() if site not in value}
+        late = {site: a for site, a in done.answers.items() if site in value}
         self.late.append(late)
         self.seen.append((next(iter(requests.values())), arrived))
         return replace(done, answers=arrived)

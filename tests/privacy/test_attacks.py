@@ -96,11 +96,11 @@ def test_a_relay_without_receivers_brings_nothing_to_the_server_under_secure_sum
 
 def make_keys(site: Any, others: dict[str, bytes]) -> Masked:
     """What a site is told of a sum with ``others``, who have these public halves."""
-    about = Masked("0/query/0", 0, None)
+    masked = Masked("0/query/0", 0, None)
     keys = {
         name: torch.tensor(list(half), dtype=torch.uint8) for name, half in others.items()
     }
-    return replace(about, keys={site.id: site.guard.public_key(about)["key"], **keys})
+    return replace(masked, keys={site.id: site.guard.public_key(masked)["key"], **keys})
 
 
 def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
@@ -108,10 +108,10 @@ def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
     to sign as the others: `tests/federation/test_sum_keys.py`."""
     site = protected(SECURE).members["a"]
     secrets = {s: new_secret() for s in "bc"}
-    about = make_keys(site, {s: public_half(secret) for s, secret in secrets.items()})
-    sent = request("sum", "share", masked=about)
+    details = make_keys(site, {s: public_half(secret) for s, secret in secrets.items()})
+    sent = request("sum", "share", masked=details)
     part = torch.as_tensor(answer_step(site, sent.steps[0], sent)["counts"])
-    publics = {s: bytes(torch.as_tensor(key).tolist()) for s, key in about.keys.items()}
+    publics = {s: bytes(torch.as_tensor(key).tolist()) for s, key in details.keys.items()}
     purpose = "fallow secure sum|0/query/0|0|share"
     for s, secret in secrets.items():
         to_a = {"a": publics["a"], s: publics[s]}

@@ -96,30 +96,30 @@ def test_a_run_may_spend_exactly_what_its_closes_cost() -> None:
 
 def test_seeded_noise_has_the_scale_that_the_cost_says() -> None:
     draw = stream(0, "gauss")
-    found = draw_gaussian_seeded(torch.ones(40_000), 3.0, draw)
-    assert float(found.mean()) == pytest.approx(1.0, abs=0.08)
-    assert float(found.std()) == pytest.approx(3.0, rel=0.02)
+    gaussian_seeded = draw_gaussian_seeded(torch.ones(40_000), 3.0, draw)
+    assert float(gaussian_seeded.mean()) == pytest.approx(1.0, abs=0.08)
+    assert float(gaussian_seeded.std()) == pytest.approx(3.0, rel=0.02)
 
 
 def test_noise_at_a_real_site_is_drawn_by_opendp_with_that_scale() -> None:
     pytest.importorskip("opendp")
     rho = rho_of(1.0, DELTA)
-    found = draw_gaussian_from_os(torch.full((3000,), 5.0), sensitivity=2.0, rho=rho)
+    gaussian = draw_gaussian_from_os(torch.full((3000,), 5.0), sensitivity=2.0, rho=rho)
     scale = scale_of(2.0, rho)
-    assert float(found.mean()) == pytest.approx(5.0, abs=4 * scale / 3000**0.5)
-    assert float(found.std()) == pytest.approx(scale, rel=0.08)
+    assert float(gaussian.mean()) == pytest.approx(5.0, abs=4 * scale / 3000**0.5)
+    assert float(gaussian.std()) == pytest.approx(scale, rel=0.08)
     again = draw_gaussian_from_os(torch.full((3000,), 5.0), sensitivity=2.0, rho=rho)
-    assert not bool((found == again).any())
+    assert not bool((gaussian == again).any())
 
 
 @EPSILONS
 def test_opendp_proves_the_cost(epsilon: float) -> None:
     """Else it raises."""
     pytest.importorskip("opendp")
-    found = draw_gaussian_from_os(
+    gaussian = draw_gaussian_from_os(
         torch.zeros(1), sensitivity=4.5**0.5, rho=rho_of(epsilon, DELTA)
     )
-    assert bool(found.isfinite().all())
+    assert bool(gaussian.isfinite().all())
 
 
 # -- at a site ------------------------------------------------------------------------------------

@@ -264,17 +264,17 @@ def test_a_site_masks_nothing_without_its_own_key_or_for_two_sites() -> None:
     federation = protected(SECURE)
     ask = asking(federation)
     site = federation.members["a"]
-    about = Masked("0/query/0", 0, None)
+    masked = Masked("0/query/0", 0, None)
     with pytest.raises(ValueError, match="site a has no key for attempt 0"):
-        request(ask, replace(about, keys={}))
-    own = torch.as_tensor(site.guard.public_key(about)["key"])
+        request(ask, replace(masked, keys={}))
+    own = torch.as_tensor(site.guard.public_key(masked)["key"])
     keys: dict[str, Tensor] = {}
     for other in "bc":
         public = public_half(new_secret())
         keys[other] = torch.tensor(list(public), dtype=torch.uint8)
     for bad in ({"a": keys["b"], **keys}, {"a": own, "b": keys["b"]}, keys):
         with pytest.raises(ValueError, match="site a adds nothing to a secure sum"):
-            request(ask, replace(about, keys=bad))
+            request(ask, replace(masked, keys=bad))
 
 
 def test_the_secret_is_gone_once_it_was_used() -> None:
@@ -343,15 +343,15 @@ def test_the_same_keys_give_other_masks_in_another_exchange_or_attempt(
     keys: dict[str, Tensor] = {}
     for name, secret in secrets.items():
         keys[name] = torch.tensor(list(public_half(secret)), dtype=torch.uint8)
-    about = Masked("0/query/0", 0, None, keys)
+    masked = Masked("0/query/0", 0, None, keys)
     parts = []
-    for each in (about, replace(about, **changed)):
+    for item in (masked, replace(masked, **changed)):
         part = mask_answer(
             {"x": torch.arange(8.0)},
             site="a",
             secret=secrets["a"],
             verb="plain",
-            about=each,
+            about=item,
             bound=None,
         )
         parts.append(torch.as_tensor(part["x"]))

@@ -58,7 +58,7 @@ def distance(one: Release, other: Release) -> float:
 def methods() -> list[type]:
     """All methods that a study can name."""
     found = [getattr(room, name) for room in ROOMS for name in room.__all__]
-    return [each for each in found if isinstance(getattr(each, "contract", None), Contract)]
+    return [item for item in found if isinstance(getattr(item, "contract", None), Contract)]
 
 
 def releasing() -> list[tuple[type, str]]:
@@ -72,8 +72,8 @@ def releasing() -> list[tuple[type, str]]:
 
 
 def _types_returned(verb: Callable[..., Any]) -> tuple[Any, ...]:
-    found = get_type_hints(verb).get("return")
-    return (found, *getattr(found, "__args__", ()))
+    value = get_type_hints(verb).get("return")
+    return (value, *getattr(value, "__args__", ()))
 
 
 RELEASING = releasing()
@@ -199,7 +199,7 @@ def test_the_methods_that_release_counts_are_found() -> None:
 def test_nothing_builds_a_release_but_a_verb_that_says_so() -> None:
     """A verb without the annotation would not be found here."""
     known = {f"{method.__name__}.{verb}" for method, verb in RELEASING}
-    found = set()
+    outcome = set()
     for path in sorted(SOURCE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if "Release(" not in text:
@@ -217,8 +217,8 @@ def test_nothing_builds_a_release_but_a_verb_that_says_so() -> None:
             for verb in outer.body:
                 if isinstance(verb, ast.FunctionDef):
                     inside |= {id(e): f"{outer.name}.{verb.name}" for e in ast.walk(verb)}
-        found |= {inside.get(id(call), f"{path}:{call.lineno}") for call in calls}
-    assert found == known
+        outcome |= {inside.get(id(call), f"{path}:{call.lineno}") for call in calls}
+    assert outcome == known
 
 
 def _builds_release(call: ast.Call) -> bool:
@@ -253,14 +253,14 @@ def test_one_label_changes_counts_by_no_more_than_is_declared(
 @pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
 def test_one_row_changes_counts_by_no_more_than_is_declared(method: Any, verb: str) -> None:
     """Its features and its label, among other rows with labels and in the pool."""
-    about: dict[str, Any] = {"validation": 0.5}
+    details: dict[str, Any] = {"validation": 0.5}
     for (labels,) in list_labelings((3,)):
-        one = released(small_site(build_noisy(method), [labels], **about), verb)
+        one = released(small_site(build_noisy(method), [labels], **details), verb)
         for at, value in itertools.product(range(3), range(CLASSES)):
             changed = [(*labels[:at], float(value), *labels[at + 1 :])]
             features = {at: 9.0}
             other = released(
-                small_site(build_noisy(method), changed, features=features, **about), verb
+                small_site(build_noisy(method), changed, features=features, **details), verb
             )
             assert distance(one, other) <= one.sensitivity + SLACK
 

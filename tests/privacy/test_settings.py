@@ -45,8 +45,8 @@ def test_the_total_is_that_of_all_queries_unless_it_is_given() -> None:
 
 
 def test_a_strategy_of_a_study_can_have_its_own_privacy() -> None:
-    found = variant(Recipe("a"), "ahfal@privacy.epsilon=1@privacy.secure_sum=true").privacy
-    assert found == Privacy(epsilon=1.0, secure_sum=True)
+    result = variant(Recipe("a"), "ahfal@privacy.epsilon=1@privacy.secure_sum=true").privacy
+    assert result == Privacy(epsilon=1.0, secure_sum=True)
     with pytest.raises(ValueError, match=r"privacy\.epsilon is -1"):
         with_settings(Recipe("a"), {"privacy.epsilon": "-1"})
     with pytest.raises(ValueError, match="did you mean 'epsilon'"):

@@ -75,8 +75,8 @@ def mini(alpha: float) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
     """`counts_of` on the partitions of ahfal/mnist-mini at another alpha, seed by seed."""
     recipe = find_recipe("ahfal/mnist-mini")
     recipe = replace(recipe, partition=replace(recipe.partition, fields={"alpha": alpha}))
-    found = labels_only("mnist", "mnist.npz")
-    return tuple(counts_of(recipe, found, seed) for seed in SEEDS)
+    result = labels_only("mnist", "mnist.npz")
+    return tuple(counts_of(recipe, result, seed) for seed in SEEDS)
 
 
 def mean_low(strategy: AHFAL, alpha: float) -> float:
@@ -122,8 +122,8 @@ def test_the_three_thresholds_of_the_sensitivity_study_route_differently() -> No
 def test_of_a_hundred_classes_all_are_below_twelve_points(alpha: float) -> None:
     partition = Spec("exact-dirichlet", {"alpha": alpha})
     recipe = replace(find_recipe("ahfal/mnist-mini"), partition=partition)
-    found = labels_only("fashion_mnist", "fashion_mnist_labels.npz", classes=100)
-    bought, _ = counts_of(recipe, found, 0)
+    result = labels_only("fashion_mnist", "fashion_mnist_labels.npz", classes=100)
+    bought, _ = counts_of(recipe, result, 0)
     assert bought.shape == (10, 100)
     assert low(AHFAL(), bought) == 100
 
@@ -132,7 +132,7 @@ def test_a_run_with_a_hundred_classes_mixes_both_models_for_all_of_them() -> Non
     draw = stream(0, "hundred")
     y = torch.arange(500) % 100
     x = torch.randn(500, 8, generator=draw) + y[:, None] / 50
-    found = Dataset(
+    dataset = Dataset(
         "hundred", x, y, x[:50] + 1, y[:50], classes=tuple(map(str, range(100)))
     )
     recipe = Recipe(
@@ -147,7 +147,7 @@ def test_a_run_with_a_hundred_classes_mixes_both_models_for_all_of_them() -> Non
         per_cycle=0.1,
     )
     journal = Journal()
-    records = Run(world_of(recipe, 0, found, journal), journal).go()
+    records = Run(world_of(recipe, 0, dataset, journal), journal).go()
     journal.close()
     assert [row["labeled"] for row in records] == [50, 100]
     assert sum(low for row in records for low in row["notes"].get("low", ())) == 100

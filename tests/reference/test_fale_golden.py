@@ -105,10 +105,10 @@ def test_weights_repair_what_leverage_alone_does_to_published_tables(
 ) -> None:
     # measured before over 200 draws of 20 r labels: protein 1.046 and 1.068, pol 1.047 and 1.25
     try:
-        found = load(name)
+        outcome = load(name)
     except ValueError as error:
         pytest.skip(str(error))
-    x, y = found.x.double(), found.y.double()
+    x, y = outcome.x.double(), outcome.y.double()
     std = x.std(0, correction=0)
     x = with_ones((x - x.mean(0)) / torch.where(std > 0, std, 1.0))
     score, ours, _ = svd_leverage(x)

@@ -24,8 +24,8 @@ def _shares(gen: np.random.Generator, total: int) -> list[list[int]]:
 
 
 def _exchange(kind: str, verb: str, what: str, size: int, exchanges: int) -> dict[str, Any]:
-    told = {"kind": kind, "verb": verb, "what": what, "bytes": size * exchanges}
-    return told | {"sites": SITES, "exchanges": exchanges}
+    output = {"kind": kind, "verb": verb, "what": what, "bytes": size * exchanges}
+    return output | {"sites": SITES, "exchanges": exchanges}
 
 
 def _note_query(strategy: str, cycle: int) -> dict[str, Any]:

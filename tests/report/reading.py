@@ -43,10 +43,10 @@ def findings(study: StudyRecords, key: str, without: Collection[str] = ()) -> li
 
 
 def across(studies: Sequence[StudyRecords], key: str) -> str | None:
-    found = over_all.across(studies, key, OF_PAPERS.of_several)
-    if not found:
+    result = over_all.across(studies, key, OF_PAPERS.of_several)
+    if not result:
         return None
-    return html(found)
+    return html(result)
 
 
 def html(article: Article) -> str:

@@ -39,12 +39,12 @@ def test_excess_is_the_part_above_the_fit_with_all_labels_of_the_same_seed(
     tmp_path: Path,
 ) -> None:
     study = write_scores(tmp_path / "a", HAND)
-    found = study.excess("random")
-    assert found[0] == pytest.approx({0: 0.2, 1: 0.125, 2: 0.25})
-    assert found[1] == pytest.approx(
+    result = study.excess("random")
+    assert result[0] == pytest.approx({0: 0.2, 1: 0.125, 2: 0.25})
+    assert result[1] == pytest.approx(
         {0: 0.1, 1: 0.1, 2: 0.1}
     )  # errors differ, excess does not
-    assert found[2] == pytest.approx({0: 0.02, 1: 0.0125, 2: 0.01})
+    assert result[2] == pytest.approx({0: 0.02, 1: 0.0125, 2: 0.01})
     assert study.excess("lcmd")[2] == pytest.approx({0: 0.0, 1: 0.0, 2: 0.0})
 
 

@@ -25,8 +25,8 @@ def write_solved(root: Path, penalty: dict[str, float], **study: Any) -> Path:
         if record["cycle"] == 2:  # the last
             chosen = penalty[record["strategy"]]
         left_out = 0.5 + 0.1 * record["cycle"] + 0.01 * record["seed"]
-        found = {"features": 1024, "penalty": chosen, "temperature": 8.0}
-        return {**found, "left_out": left_out}
+        result = {"features": 1024, "penalty": chosen, "temperature": 8.0}
+        return {**result, "left_out": left_out}
 
     rewrite(root, choose)
     return root

@@ -48,10 +48,10 @@ def files(page: str) -> dict[str, list[list[str]]]:
 
 
 def test_every_table_is_a_file_one_click_away(page: str) -> None:
-    found = files(page)
-    assert len(found) == page.count("<table>") > 5
-    assert found["labels-at-the-end.csv"][0][0] == "Query"
-    assert [row[0] for row in found["labels-at-the-end.csv"][1:]] == [
+    result = files(page)
+    assert len(result) == page.count("<table>") > 5
+    assert result["labels-at-the-end.csv"][0][0] == "Query"
+    assert [row[0] for row in result["labels-at-the-end.csv"][1:]] == [
         "ahfal",
         "entropy",
         "random",
@@ -103,9 +103,11 @@ def test_what_scrolls_has_an_edge_that_shows_it(page: str) -> None:
 
 
 def test_marks_say_their_values(page: str, errors: str) -> None:
-    said = [unescape(text) for text in re.findall(r"<title>(.*?)</title>", page)]
-    assert any(re.fullmatch(r"ahfal, 30 % labeled: \d+\.\d\d ± \d+\.\d\d", s) for s in said)
-    assert any(re.fullmatch(r"random: -\d\.\d\d \[.*\], 6 seeds", s) for s in said)
+    output = [unescape(text) for text in re.findall(r"<title>(.*?)</title>", page)]
+    assert any(
+        re.fullmatch(r"ahfal, 30 % labeled: \d+\.\d\d ± \d+\.\d\d", s) for s in output
+    )
+    assert any(re.fullmatch(r"random: -\d\.\d\d \[.*\], 6 seeds", s) for s in output)
     assert "labels: 0." in errors
     assert "tip%3A" not in page and 'id="tip' not in page
 
@@ -154,8 +156,8 @@ def test_in_a_browser_nothing_is_wider_than_the_page_and_files_are_saved(
             viewport={"width": width, "height": 900}, accept_downloads=True
         )
         tab = context.new_page()
-        said: list[str] = []
-        tab.on("console", lambda message: said.append(message.text))
+        output: list[str] = []
+        tab.on("console", lambda message: output.append(message.text))
         tab.goto(path.as_uri())
         assert tab.evaluate("document.documentElement.scrollWidth") == width
         for name in ("ahfal", "all labels"):  # at the ends of lines, not behind an edge
@@ -168,7 +170,7 @@ def test_in_a_browser_nothing_is_wider_than_the_page_and_files_are_saved(
         assert text.startswith("strategy,kind,seeds,mean")
         tab.locator("summary").click()
         assert tab.evaluate("document.querySelector('details').open")
-        assert said == []  # nothing is against the page's own policy
+        assert output == []  # nothing is against the page's own policy
 
 
 def test_figures_are_written_in_the_type_of_the_page(
@@ -220,9 +222,9 @@ def test_colors_do_not_depend_on_the_order_and_differ() -> None:
         "fairfal",
         "ahfal",
     ]
-    found = colors_of(strategies)
-    assert colors_of(strategies[::-1]) == found
-    assert len(set(found.values())) == len(strategies)
+    outcome = colors_of(strategies)
+    assert colors_of(strategies[::-1]) == outcome
+    assert len(set(outcome.values())) == len(strategies)
     assert colors_of(["core-set"])["core-set"] == colors_of(["core_set"])["core_set"]
 
 

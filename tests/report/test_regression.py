@@ -69,8 +69,8 @@ def test_a_page_about_errors_is_valid_and_says_nothing_of_classes(text: str) -> 
 
 def test_lower_is_better_in_words_and_order(study: StudyRecords) -> None:
     table = tables.final_table(study)
-    said = summary(study, table)
-    assert said.startswith(
+    output = summary(study, table)
+    assert output.startswith(
         "FALE has the best final score: a mean squared error of 0.7369 ± 0.0010"
     )
     assert [r.label for r in table.rows][-1] == "FALE-local"

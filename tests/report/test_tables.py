@@ -75,13 +75,14 @@ def test_runs_that_stopped_early_are_left_out_and_said_with_their_labels(
     assert row.score.seeds == 4
     scores = [100 * study.curve("entropy")[1][seed] for seed in (1, 4)]
     mean, sd = mean_sd(scores)
-    (said,) = table.stopped
+    (output,) = table.stopped
     assert (
-        "2 runs stopped before the last cycle and are not in its row, by seed 1, 4" in said
+        "2 runs stopped before the last cycle and are not in its row, by seed 1, 4"
+        in output
     )
-    assert f"with 80 labels on average, score {mean:.2f} ± {sd:.2f}." in said
-    assert said in footnotes(table)
-    assert said in tables.to_markdown(table)
+    assert f"with 80 labels on average, score {mean:.2f} ± {sd:.2f}." in output
+    assert output in footnotes(table)
+    assert output in tables.to_markdown(table)
 
 
 def test_areas_are_tested_in_the_same_pairs(study: StudyRecords) -> None:

@@ -97,9 +97,9 @@ def test_a_study_that_names_code_of_others_is_refused_without_importing_it(
     setup = Setup(tiny(tmp_path), tmp_path / "study")
     open_study(setup, [CELL], "fallow compare", resume=False)
     page = tmp_path / "study" / "study.json"
-    about = json.loads(page.read_text())
-    about["recipe"]["training"]["name"] = "code_of_others:Method"
-    page.write_text(json.dumps(about))
+    details = json.loads(page.read_text())
+    details["recipe"]["training"]["name"] = "code_of_others:Method"
+    page.write_text(json.dumps(details))
     with pytest.raises(ValueError, match=r"other settings \(training differ\)"):
         check_same(page, setup.recipe, resume=True)
     assert "code_of_others" not in sys.modules
@@ -121,17 +121,17 @@ def test_a_study_of_an_earlier_version_is_refused_before_anything_runs(
     setup = Setup(tiny(tmp_path), tmp_path / "study")
     open_study(setup, [CELL], "fallow compare", resume=False)
     page = tmp_path / "study" / "study.json"
-    about = json.loads(page.read_text())
-    about["digest"] = "0123456789abcdef"
-    about["versions"]["fallow"] = "0.0.9"
-    page.write_text(json.dumps(about))
-    said = (
+    details = json.loads(page.read_text())
+    details["digest"] = "0123456789abcdef"
+    details["versions"]["fallow"] = "0.0.9"
+    page.write_text(json.dumps(details))
+    output = (
         f"{tmp_path / 'study'} was started by Fallow 0.0.9, some of whose settings had other "
         "defaults or another form: resume it with that version, or choose another folder with --out"
     )
     with pytest.raises(ValueError) as refused:
         check_same(page, setup.recipe, resume=True)
-    assert str(refused.value) == said
+    assert str(refused.value) == output
 
 
 def test_a_journal_of_an_earlier_version_is_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -49,28 +49,28 @@ def test_a_short_name_leads_to_the_training_config() -> None:
 def test_a_field_leads_to_the_class_that_has_it_also_when_it_is_named_just_before() -> None:
     recipe = Recipe("a")
     assert expand(recipe, {"alpha": "1.0"}) == {"partition.alpha": "1.0"}
-    given = {"training": "fedprox", "mu": "0.1", "partition": "iid", "hidden": "[8]"}
-    assert list(expand(recipe, given)) == ["training", "training.mu", "partition", "hidden"]
+    value = {"training": "fedprox", "mu": "0.1", "partition": "iid", "hidden": "[8]"}
+    assert list(expand(recipe, value)) == ["training", "training.mu", "partition", "hidden"]
     named = {"model": "mlp:hidden=[4]", "hidden": "[8]"}
     assert list(expand(recipe, named)) == ["model", "model.hidden"]
 
 
 def test_a_name_of_several_settings_is_refused_with_all_of_them() -> None:
-    given = {"strategy": "ifal", "lr": "0.1"}
+    value = {"strategy": "ifal", "lr": "0.1"}
     with pytest.raises(
         ValueError, match=r"^lr may be training_config.optimizer.lr or strategy.lr; write"
     ):
-        expand(Recipe("a"), given)
+        expand(Recipe("a"), value)
 
 
 def test_full_and_unknown_names_stay_as_they_are() -> None:
-    given = {
+    value = {
         "rounds": "3",
         "training_config.optimizer.lr": "1",
         "round": "3",
         "training_config.x": "1",
     }
-    assert expand(Recipe("a"), given) == given
+    assert expand(Recipe("a"), value) == value
 
 
 def test_a_class_of_others_is_not_imported_for_its_fields() -> None:

@@ -30,8 +30,8 @@ WORLD = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.3), sites=4)
 
 def config_of(recipe: fl.Recipe) -> TrainingConfig:
     """The training configuration that sites are sent."""
-    found: Any = methods_of(recipe, policy=BUILT_IN)["training"]
-    config: TrainingConfig = found.training_config
+    values: Any = methods_of(recipe, policy=BUILT_IN)["training"]
+    config: TrainingConfig = values.training_config
     return config
 
 
@@ -71,8 +71,8 @@ def test_regression_has_a_default_of_its_own() -> None:
 def test_adam_has_a_rate_of_its_own() -> None:
     config = complete_training(TrainingConfig(optimizer=Optimizer("adam")), "mlp")
     assert (config.optimizer.lr, config.epochs) == (0.001, 5)
-    given = TrainingConfig(optimizer=Optimizer("adam", lr=0.1))
-    assert complete_from(given, REGRESSION).optimizer.lr == 0.1
+    training_config = TrainingConfig(optimizer=Optimizer("adam", lr=0.1))
+    assert complete_from(training_config, REGRESSION).optimizer.lr == 0.1
 
 
 def test_experiment_configurations_keep_their_explicit_values() -> None:

@@ -286,8 +286,8 @@ def test_the_step_and_the_slots_of_a_training_method_are_for_its_local_model_alo
     carrier, plain = doubling(), world(Choosing())
     order_fit(carrier, "local", CONFIG, "training", **initial_model())
     before = {name: dict(site.memory) for name, site in carrier.members.items()}
-    for each in (carrier, plain):
-        order_fit(each, "tuned", CONFIG, "training", **initial_model())
+    for item in (carrier, plain):
+        order_fit(item, "tuned", CONFIG, "training", **initial_model())
     for name, site in carrier.members.items():
         agree(site.memory["tuned"], plain.members[name].memory["tuned"], atol=0)
         assert set(site.memory) == {"local", "own/kept", "tuned"}

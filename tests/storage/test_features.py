@@ -43,29 +43,29 @@ def store(folder: Path, **more: Any) -> FeatureStore:
 
 
 def place_of(folder: Path) -> Path:
-    (found,) = [path for path in folder.iterdir() if path.is_dir()]
-    return found
+    (result,) = [path for path in folder.iterdir() if path.is_dir()]
+    return result
 
 
 def test_features_in_a_file_are_those_of_the_encoder(tmp_path: Path) -> None:
     x = rows(2 * BLOCK + 5)
     encode = Doubled()
-    found = store(tmp_path).features(KEY, x, 4, encode)
-    assert isinstance(found, FeatureFile)
+    result = store(tmp_path).features(KEY, x, 4, encode)
+    assert isinstance(result, FeatureFile)
     assert encode.rows == [BLOCK, BLOCK, 5]
     at = torch.tensor([2 * BLOCK + 4, 0, BLOCK, 0])
-    assert torch.equal(found.take(at), Doubled()(x[at]))
-    assert torch.equal(found.whole(), Doubled()(x))
-    assert found.take(at[:0]).shape == (0, 4)
+    assert torch.equal(result.take(at), Doubled()(x[at]))
+    assert torch.equal(result.whole(), Doubled()(x))
+    assert result.take(at[:0]).shape == (0, 4)
 
 
 def test_what_is_kept_is_not_computed_again(tmp_path: Path) -> None:
     x = rows(BLOCK + 7)
     again = Doubled()
     store(tmp_path).features(KEY, x, 4, Doubled())
-    found = store(tmp_path).features(KEY, x, 4, again)
+    result = store(tmp_path).features(KEY, x, 4, again)
     assert again.rows == []
-    assert len(found) == BLOCK + 7
+    assert len(result) == BLOCK + 7
 
 
 def test_other_rows_and_other_encoders_have_files_of_their_own(tmp_path: Path) -> None:
@@ -90,18 +90,18 @@ def test_a_site_keeps_few_features_in_a_file_too(tmp_path: Path) -> None:
     x = rows(50)
     again = Doubled()
     FeatureStore(tmp_path, always=True).features(KEY, x, 4, Doubled())
-    found = FeatureStore(tmp_path, always=True).features(KEY, x, 4, again)
-    assert isinstance(found, Tensor)
-    assert torch.equal(found, Doubled()(x))
+    result = FeatureStore(tmp_path, always=True).features(KEY, x, 4, again)
+    assert isinstance(result, Tensor)
+    assert torch.equal(result, Doubled()(x))
     assert again.rows == []
 
 
 def test_half_features_take_half_the_space(tmp_path: Path) -> None:
     x = rows(100).half().float()
-    found = store(tmp_path).features(KEY, x, 4, Doubled(), is_half=True)
-    assert isinstance(found, FeatureFile)
-    assert found.path.stat().st_size == 100 * 4 * 2
-    assert torch.equal(found.whole(), Doubled()(x))
+    result = store(tmp_path).features(KEY, x, 4, Doubled(), is_half=True)
+    assert isinstance(result, FeatureFile)
+    assert result.path.stat().st_size == 100 * 4 * 2
+    assert torch.equal(result.whole(), Doubled()(x))
 
 
 @pytest.mark.parametrize("block", [0, 1])
@@ -115,10 +115,10 @@ def test_a_damaged_block_is_made_again_with_what_follows(
     content = bytearray(data.read_bytes())
     content[block * BLOCK * 16 + 3] ^= 1
     data.write_bytes(bytes(content))
-    found = store(tmp_path).features(KEY, x, 4, again)
+    result = store(tmp_path).features(KEY, x, 4, again)
     assert again.rows == [BLOCK] * (2 - block)
-    assert isinstance(found, FeatureFile)
-    assert torch.equal(found.whole(), Doubled()(x))
+    assert isinstance(result, FeatureFile)
+    assert torch.equal(result.whole(), Doubled()(x))
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_a_damaged_journal_costs_time_and_no_bit(tmp_path: Path, harm: Any) -> N
     journal = place_of(tmp_path) / JOURNAL
     whole = journal.read_text()
     journal.write_text(harm(whole))
-    found = store(tmp_path).features(KEY, x, 4, Doubled())
-    assert isinstance(found, FeatureFile)
-    assert torch.equal(found.whole(), Doubled()(x))
+    result = store(tmp_path).features(KEY, x, 4, Doubled())
+    assert isinstance(result, FeatureFile)
+    assert torch.equal(result.whole(), Doubled()(x))
     assert journal.read_text() == whole
 
 
@@ -174,12 +174,12 @@ def test_an_encoder_of_another_width_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_was_cut_while_it_was_in_use_is_no_row_of_zeros(
     tmp_path: Path,
 ) -> None:
-    found = store(tmp_path).features(KEY, rows(40), 4, Doubled())
-    assert isinstance(found, FeatureFile)
-    os.truncate(found.path, 39 * 16)
-    assert torch.equal(found.take(torch.tensor([38])), Doubled()(rows(40)[38:39]))
+    result = store(tmp_path).features(KEY, rows(40), 4, Doubled())
+    assert isinstance(result, FeatureFile)
+    os.truncate(result.path, 39 * 16)
+    assert torch.equal(result.take(torch.tensor([38])), Doubled()(rows(40)[38:39]))
     with pytest.raises(Damaged, match="ends before row 39"):
-        found.take(torch.tensor([3, 39]))
+        result.take(torch.tensor([3, 39]))
 
 
 def test_files_in_a_private_folder_are_private(tmp_path: Path) -> None:

@@ -51,9 +51,9 @@ def test_sizes_that_the_end_of_a_file_makes_up_are_not_looked_at(tmp_path: Path)
     whole = file.read_bytes()
     of_group = parquet.read_metadata(file).row_group(0).total_byte_size
     twice = 2 * of_group
-    said = bytes([twice & 127 | 128, twice >> 7 & 127 | 128, twice >> 14])
-    assert whole.count(said) == 1
-    file.write_bytes(whole.replace(said, bytes([130, 128, 0])))
+    output = bytes([twice & 127 | 128, twice >> 7 & 127 | 128, twice >> 14])
+    assert whole.count(output) == 1
+    file.write_bytes(whole.replace(output, bytes([130, 128, 0])))
     assert parquet.read_metadata(file).row_group(0).total_byte_size == 1
     assert measure(file, "a", "b") == before
 

@@ -139,8 +139,8 @@ class Overheard:
 
     def answered(self, verb: str, at: int = -1) -> dict[str, dict[str, Tensor]]:
         """What each site answered."""
-        found = self._of(verb, at)[1].items()
-        return {s: {k: torch.as_tensor(v) for k, v in a.items()} for s, a in found}
+        result = self._of(verb, at)[1].items()
+        return {s: {k: torch.as_tensor(v) for k, v in a.items()} for s, a in result}
 
     def _of(self, verb: str, at: int) -> tuple[Mapping[str, Request], Mapping[str, Answer]]:
         of = [s for s in self.sent if next(iter(s[0].values())).steps[-1].verb == verb]

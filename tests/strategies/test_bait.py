@@ -55,16 +55,16 @@ def test_picks_are_those_of_the_definition(
         BAIT("local", forward_only, sigma),
     )
     site = made.members["a"]
-    found = LastLayer(
+    last_layer = LastLayer(
         with_one(site.x[site.pool]), with_one(site.x[site.labeled]), site.pool
     )
-    assert made.picks(6)["a"] == plain(found, 6, 6 if forward_only else 12, sigma)
+    assert made.picks(6)["a"] == plain(last_layer, 6, 6 if forward_only else 12, sigma)
 
 
 def test_without_labels_the_pool_gives_the_scale() -> None:
-    found = rows(25, 0, 3)
-    picks = forward_backward(Reduction.of(found, 0.1), 4, 8)
-    assert picks.tolist() == plain(found, 4, 8, 0.1)
+    result = rows(25, 0, 3)
+    picks = forward_backward(Reduction.of(result, 0.1), 4, 8)
+    assert picks.tolist() == plain(result, 4, 8, 0.1)
 
 
 def test_taking_back_changes_what_is_picked() -> None:
@@ -107,11 +107,11 @@ def test_a_pick_without_which_nothing_is_known_is_not_taken_back() -> None:
     m = torch.diag(
         torch.tensor([1 - 1e-13, 0.5, 0.9], dtype=torch.float64)
     )  # 1 - φ'Mφ = 1e-13
-    found = Reduction(
+    reduction = Reduction(
         x, x @ m, 1e-9 * x
     )  # row 0: 1e-18 / 1e-13 is the smallest of all quotients
-    assert found.loss().isinf().tolist() == [True, False, False]
-    assert int(found.loss().argmin()) == 1
+    assert reduction.loss().isinf().tolist() == [True, False, False]
+    assert int(reduction.loss().argmin()) == 1
     sure = Reduction(x, x, x)  # none may be taken back
     assert bool(sure.loss().isinf().all())
 
@@ -151,8 +151,8 @@ def test_matrices_that_lag_behind_change_no_pick(
 
 def test_rows_that_occur_often_are_picked_as_one_by_one() -> None:
     x = draws(12, 4).repeat(30, 1)
-    found = LastLayer(with_one(x), with_one(x[:2]), torch.arange(len(x)))
-    before = Reduction.of(found, 1e-3)
+    last_layer = LastLayer(with_one(x), with_one(x[:2]), torch.arange(len(x)))
+    before = Reduction.of(last_layer, 1e-3)
     assert forward_backward(before, 50, 50).tolist() == one_by_one(before, 50)
 
 
@@ -171,11 +171,11 @@ def test_what_is_read_after_picks_is_what_each_pick_leaves() -> None:
 
 
 def test_more_than_there_is_takes_all_in_the_order_of_picking() -> None:
-    found = Reduction.of(rows(5, 2, 3), 0.1)
-    order = forward_backward(found, 5, 5).tolist()
+    values = Reduction.of(rows(5, 2, 3), 0.1)
+    order = forward_backward(values, 5, 5).tolist()
     assert sorted(order) == list(range(5))
-    assert forward_backward(found, 9, 18).tolist() == order
-    assert set(forward_backward(found, 3, 6).tolist()) < set(order)
+    assert forward_backward(values, 9, 18).tolist() == order
+    assert set(forward_backward(values, 3, 6).tolist()) < set(order)
 
 
 def test_copies_of_one_row_are_different_picks() -> None:

@@ -58,9 +58,9 @@ def test_members_that_agree_say_nothing_however_unsure_they_are() -> None:
 
 
 def test_half_of_the_features_are_dropped_and_the_mean_stays() -> None:
-    found = drop_features(torch.ones(200, 50), stream(0, "drop"))
-    assert set(found.flatten().tolist()) == {0.0, 2.0}
-    assert float(found.mean()) == pytest.approx(1, abs=0.03)
+    values = drop_features(torch.ones(200, 50), stream(0, "drop"))
+    assert set(values.flatten().tolist()) == {0.0, 2.0}
+    assert float(values.mean()) == pytest.approx(1, abs=0.03)
 
 
 def test_a_model_without_dropout_gets_half_of_its_features() -> None:

@@ -82,12 +82,12 @@ def test_the_arm_that_labels_speak_for_is_drawn_more() -> None:
     sites = tables(rows=40)
     federation = world(sites, Chooser(("margin", "entropy")))
     memo: dict[str, Any] = {}
-    found = []
+    outcome = []
     for cycle in range(3):
         before = memo
         budget = dict.fromkeys(sites, 3)
         memo = federation.strategy.query(federation.ask(cycle=cycle), budget, memo)
-        found.append(memo["notes"])
+        outcome.append(memo["notes"])
         assert sum(memo["notes"]["chances"].values()) == pytest.approx(1)
         if before:
             arm = before["notes"]["arm"]
@@ -100,7 +100,7 @@ def test_the_arm_that_labels_speak_for_is_drawn_more() -> None:
             label=1,
             cycle=cycle,
         )
-    assert {each["arm"] for each in found} <= {"margin", "entropy"}
+    assert {each["arm"] for each in outcome} <= {"margin", "entropy"}
 
 
 # -- the loss --------------------------------------------------------------------------------------

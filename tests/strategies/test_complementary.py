@@ -80,11 +80,13 @@ CHOSEN = {"b": True, "c": False, "d": True}
 def test_the_committee_is_the_site_and_its_collaborators_weighted_by_labels() -> None:
     made = among_peers(Complementary())
     models, shares = members(made.members["a"], CHOSEN)
-    found = gather_committee(view_of(made))
+    committee = gather_committee(view_of(made))
     assert shares == [8 / 14, 2 / 14, 4 / 14]
-    assert_close(found.shares, torch.tensor(shares, dtype=F64))
-    assert all(torch.equal(a["w"], b) for a, b in zip(found.models, models, strict=True))
-    assert_close(found.collaborators["w"], (2 * models[1] + 4 * models[2]) / 6)
+    assert_close(committee.shares, torch.tensor(shares, dtype=F64))
+    assert all(
+        torch.equal(a["w"], b) for a, b in zip(committee.models, models, strict=True)
+    )
+    assert_close(committee.collaborators["w"], (2 * models[1] + 4 * models[2]) / 6)
 
 
 def naive_scores(view: SiteView, gamma: float) -> Tensor:
@@ -195,8 +197,8 @@ def test_the_prior_of_the_labels_is_divided_out_of_the_class_shares() -> None:
     logits = torch.tensor([[0.8, 0.2], [0.8, 0.2]]).double().log()
     found = class_shares(logits, torch.tensor([3.0, 0.0]))
     assert_close(found, torch.tensor([0.5, 0.5], dtype=F64))  # 0.8 / 4 and 0.2 / 1
-    gone = torch.cat([logits, torch.full((1, 2), torch.nan).double()])
-    assert_close(class_shares(gone, torch.tensor([3.0, 0.0])), found)
+    removed = torch.cat([logits, torch.full((1, 2), torch.nan).double()])
+    assert_close(class_shares(removed, torch.tensor([3.0, 0.0])), found)
 
 
 def test_members_that_agree_do_not_disagree() -> None:

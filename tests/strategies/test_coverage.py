@@ -48,17 +48,17 @@ def test_the_lazy_greedy_choice_is_the_plain_one(seed: int) -> None:
     weight = numbers(30, seed=seed + 90).abs()
     covered = 0.3 * numbers(30, seed=seed + 70).abs().clamp_max(1)
     besides = 0.1 * numbers(200, seed=seed + 30).abs()
-    found = cover_greedily(kernels, covered=covered, weight=weight, besides=besides, n=25)
-    assert found.tolist() == plain_greedy(kernels, covered, weight, besides, 25)
+    values = cover_greedily(kernels, covered=covered, weight=weight, besides=besides, n=25)
+    assert values.tolist() == plain_greedy(kernels, covered, weight, besides, 25)
 
 
 def test_where_all_is_covered_rows_go_by_what_they_have_besides() -> None:
     besides = torch.tensor([1.0, 3.0, 2.0])
     nothing = torch.zeros(3, 2)
-    found = cover_greedily(
+    result = cover_greedily(
         nothing, covered=torch.zeros(2), weight=torch.ones(2), besides=besides, n=9
     )
-    assert found.tolist() == [1, 2, 0]
+    assert result.tolist() == [1, 2, 0]
 
 
 def test_kernels_are_those_of_distances() -> None:
@@ -128,11 +128,11 @@ def test_one_site_covers_each_place_once() -> None:
 
 def test_sites_that_are_alike_do_not_cover_the_same_place_twice() -> None:
     sites = {name: far_apart(seed) for seed, name in enumerate("abcd")}
-    found = []
+    result = []
     for seed in range(6):
         picks = world(sites, Coverage(least=3), seed).picks(1)
-        found.append(len({places(sites[name], rows)[0] for name, rows in picks.items()}))
-    assert sum(found) / len(found) > 2.6  # four at random are 2.7 of four
+        result.append(len({places(sites[name], rows)[0] for name, rows in picks.items()}))
+    assert sum(result) / len(result) > 2.6  # four at random are 2.7 of four
 
 
 def test_what_another_site_has_labeled_is_covered() -> None:

@@ -126,16 +126,16 @@ def test_constant_columns_change_nothing() -> None:
 
 def test_a_budget_below_the_rank_is_a_note_for_the_reader() -> None:
     assert federation(table(), AT_SITES).query(2)["notes"]["warnings"] == []
-    (said,) = federation(table(), AT_SITES).query(1)["notes"]["warnings"]
-    assert said.startswith("4 labels for 6 directions") and "ridge" in said
+    (output,) = federation(table(), AT_SITES).query(1)["notes"]["warnings"]
+    assert output.startswith("4 labels for 6 directions") and "ridge" in output
 
 
 def test_a_direction_that_is_rounding_is_a_note_for_the_reader() -> None:
     sites = table()
     for x in sites.values():
         x[:, 4] = x[:, 3] + 1e-11 * x[:, 4]
-    (said,) = federation(sites, AT_SITES).query(4)["notes"]["warnings"]
-    assert "collinear" in said and "leave out a column" in said
+    (output,) = federation(sites, AT_SITES).query(4)["notes"]["warnings"]
+    assert "collinear" in output and "leave out a column" in output
     assert federation(sites, FALE(ridge=0.1)).query(4)["notes"]["warnings"] == []
 
 

@@ -104,9 +104,9 @@ def test_scores_and_rank_are_those_of_all_rows_in_one_place(
 def test_without_an_intercept_nothing_is_centered(strategy: FALE) -> None:
     sites = table()
     expected, rank, _ = svd_leverage(stacked(sites))
-    found, ours = scored(sites, replace(strategy, intercept=False))
+    outcome, ours = scored(sites, replace(strategy, intercept=False))
     assert ours == rank
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(outcome, expected, rtol=0, atol=1e-12)
 
 
 @each_mode
@@ -205,10 +205,10 @@ def test_masked_rows_decompose_into_those_of_all_sites_without_loss() -> None:
 def test_a_site_alone_with_a_row_is_a_warning() -> None:
     x = draws(20, 3)
     for strategy in (FEDSVD, TSQR):
-        (said,) = federation({"a": x[:19], "b": x[19:]}, strategy).query(4)["notes"][
+        (output,) = federation({"a": x[:19], "b": x[19:]}, strategy).query(4)["notes"][
             "warnings"
         ]
-        assert said.startswith("site b has one row") and "fale:mode=gram" in said
+        assert output.startswith("site b has one row") and "fale:mode=gram" in output
     assert federation({"a": x[:19], "b": x[19:]}, GRAM).query(4)["notes"]["warnings"] == []
 
 

@@ -133,7 +133,7 @@ def test_first_labels_at_weight_1_and_what_is_drawn_beside_them_stand_for_all_ro
     None
 ):
     values = table()["a"].square().sum(1).sqrt() + draws(30, name="values").abs()
-    found = torch.tensor([total(values, seed) for seed in range(60)]).double()
-    error = float(found.std()) / len(found) ** 0.5
-    assert abs(float(found.mean()) - float(values.sum())) < 4 * error
+    outcome = torch.tensor([total(values, seed) for seed in range(60)]).double()
+    error = float(outcome.std()) / len(outcome) ** 0.5
+    assert abs(float(outcome.mean()) - float(values.sum())) < 4 * error
     assert 4 * error < float(values[:6].sum())

@@ -82,9 +82,9 @@ def test_without_a_rotation_too() -> None:
     pytest.importorskip("cryptography")
     still = FALE(allot="site", rotate=False)
     plain = picked(federation(CASES[case], still), dict.fromkeys(CASES[case], 2))
-    found = masked(still, CASES[case], 2)
+    values = masked(still, CASES[case], 2)
     assert {n: k["rows"].tolist() for n, k in plain.items()} == {
-        n: k["rows"].tolist() for n, k in found.items()
+        n: k["rows"].tolist() for n, k in values.items()
     }
 
 

@@ -46,8 +46,8 @@ def test_the_greedy_choice_is_the_plain_one(seed: int) -> None:
     wanted = add_products(x, u) / 30
     known = 0.05 * torch.eye(4).double() + add_products(x[:2], u[:2])
     inverse = torch.linalg.inv(known)
-    found = lower_trace(x, u, inverse, inverse @ wanted @ inverse, n=12)
-    assert found.tolist() == plain_greedy(x, u, known, wanted, 12)
+    outcome = lower_trace(x, u, inverse, inverse @ wanted @ inverse, n=12)
+    assert outcome.tolist() == plain_greedy(x, u, known, wanted, 12)
 
 
 def test_products_pass_as_triangles() -> None:

@@ -108,9 +108,9 @@ def test_chances_are_half_leverage_of_all_rows_and_add_up_to_the_budget(n: int) 
     world = federation(sites, ANYWHERE)
     picked(world, {"a": n, "b": 0, "c": 0, "d": 0})
     plain = plain_chances(stacked(plain_sizes(sites)), n)
-    found = torch.cat([chance for _, chance in sorted(chances_of(world).items())])
-    torch.testing.assert_close(found, plain, rtol=1e-7, atol=1e-9)
-    assert float(found.sum()) == pytest.approx(n, abs=1e-9)
+    values = torch.cat([chance for _, chance in sorted(chances_of(world).items())])
+    torch.testing.assert_close(values, plain, rtol=1e-7, atol=1e-9)
+    assert float(values.sum()) == pytest.approx(n, abs=1e-9)
 
 
 @pytest.mark.parametrize("n", [1, 2, 10, 30, 59, 60, 100])
@@ -169,20 +169,20 @@ def test_over_sites_too_a_row_is_taken_as_often_as_its_chance_says() -> None:
     plain = plain_chances(stacked(plain_sizes(sites)), 20)
     by_site = shared(plain, [len(sites[name]) for name in sorted(sites)])
     for name, chance in by_site.items():
-        found = torch.tensor([times[name, row] / repeats for row in range(len(chance))])
+        values = torch.tensor([times[name, row] / repeats for row in range(len(chance))])
         error = (chance * (1 - chance) / repeats).sqrt()
-        assert bool(((found - chance).abs() <= 4.5 * error + 1e-9).all()), name
+        assert bool(((values - chance).abs() <= 4.5 * error + 1e-9).all()), name
 
 
 def test_weighted_totals_are_those_of_all_rows_in_the_mean() -> None:
     sites = table()
     values = {name: x.square().sum(1) + 3 for name, x in sites.items()}
-    found = []
+    result = []
     for seed in range(200):
         kept = picked(federation(sites, ANYWHERE, seed=seed), PER_SITE)
         parts = [k["weight"] @ values[name][k["rows"]] for name, k in kept.items()]
-        found.append(sum(map(float, parts)))
-    totals = torch.tensor(found).double()
+        result.append(sum(map(float, parts)))
+    totals = torch.tensor(result).double()
     error = float(totals.std()) / len(totals) ** 0.5
     whole = float(stacked(values).sum())
     assert abs(float(totals.mean()) - whole) < 4 * error
@@ -230,12 +230,12 @@ def test_neighbors_that_compete_give_steadier_totals_of_what_is_smooth() -> None
     values = {name: rows.squeeze(1).exp() for name, rows in sites.items()}
     spreads = []
     for strategy in (Pivotal(), Pivotal(tree=False)):
-        found = []
+        outcome = []
         for seed in range(60):
             kept = picked(federation(sites, strategy, seed=seed), 10)
             parts = [k["weight"] @ values[name][k["rows"]] for name, k in kept.items()]
-            found.append(sum(map(float, parts)))
-        spreads.append(float(torch.tensor(found).std()))
+            outcome.append(sum(map(float, parts)))
+        spreads.append(float(torch.tensor(outcome).std()))
     assert spreads[0] < 0.5 * spreads[1]
 
 
@@ -316,9 +316,9 @@ class Lying:
         if requests["a"].steps[-1].verb != self.verb:
             return done
         answers = {site: dict(answer) for site, answer in done.answers.items()}
-        told = torch.as_tensor(answers["b"][self.name]).double().clone()
-        told.view(-1)[0] = self.value
-        answers["b"][self.name] = told
+        output = torch.as_tensor(answers["b"][self.name]).double().clone()
+        output.view(-1)[0] = self.value
+        answers["b"][self.name] = output
         return replace(done, answers=answers)
 
 

@@ -104,16 +104,16 @@ def test_sites_that_are_alike_share_the_labels_of_a_place() -> None:
     for name in tables:
         label_at(federation, name, torch.cat([PLACES[0], SURE]))
     picks = federation.picks(3)
-    found: Counter[int] = Counter()
+    counter: Counter[int] = Counter()
     masses = torch.zeros(4)
     for name, table in tables.items():
-        found.update(place_of(table, row) for row in picks[name])
+        counter.update(place_of(table, row) for row in picks[name])
         places = torch.tensor([place_of(table, row) for row in range(len(table.local))])
         masses.index_add_(0, places, unsure(table).float())
     wanted = share_plainly(masses, torch.tensor([3.0, 0.0, 0.0, 0.0]), n=9)
     # a place has several clusters, whose labels are shared one by one
-    assert all(abs(found[place] - wanted[place]) <= 1 for place in range(4))
-    assert found[1] > found[2] > found[0]
+    assert all(abs(counter[place] - wanted[place]) <= 1 for place in range(4))
+    assert counter[1] > counter[2] > counter[0]
 
 
 def test_a_site_with_the_best_rows_takes_no_more_than_it_may() -> None:

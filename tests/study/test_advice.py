@@ -56,13 +56,13 @@ def test_the_strategy_that_gained_on_tasks_like_the_study_is_advised() -> None:
         dict.fromkeys("abcd", near) | dict.fromkeys("efgh", far),
         dict.fromkeys("abcd", ALIKE) | dict.fromkeys("efgh", apart),
     )
-    found = advise(table, ALIKE, 2, PLAIN)
-    assert (found.strategy, found.is_known, found.trainer) == ("mine", True, "solver")
+    outcome = advise(table, ALIKE, 2, PLAIN)
+    assert (outcome.strategy, outcome.is_known, outcome.trainer) == ("mine", True, "solver")
     assert advise(table, apart, 2, PLAIN).strategy == "other"
-    first = found.of("mine")
+    first = outcome.of("mine")
     assert first is not None and [task for task, _ in first.tasks[:2]] == ["a", "b"]
     assert first.gain == pytest.approx(0.05, abs=0.002)
-    said = found.sentences()
+    said = outcome.sentences()
     assert said[0] == "From 2 to 8 labels a class: mine, trained by solver."
     assert said[1].startswith("mine over chance: +5.0 points [")
 
@@ -72,9 +72,9 @@ def test_where_tasks_do_not_agree_the_usual_strategy_is_advised_and_that_is_said
         {"a": {"plain": 0.0, "mine": 0.3}, "b": {"plain": 0.0, "mine": -0.1}},
         {"a": ALIKE, "b": ALIKE},
     )
-    found = advise(table, ALIKE, 2, PLAIN)
-    assert (found.strategy, found.is_known) == ("plain", False)
-    assert found.sentences()[0] == (
+    result = advise(table, ALIKE, 2, PLAIN)
+    assert (result.strategy, result.is_known) == ("plain", False)
+    assert result.sentences()[0] == (
         "From 2 to 8 labels a class the table cannot tell: plain, trained by solver."
     )
 
@@ -117,10 +117,10 @@ def test_a_gain_is_the_mean_over_the_logarithm_of_labels_of_seeds_that_have_both
         rows.append(("a", "mine", 1, labels, 0.9))
     scores = pd.DataFrame(rows, columns=list(COLUMNS))
     curves = AdviceTable(scores, {"a": ALIKE}).curves["a"]
-    found = gains("a", curves, "mine", "chance", 10, 100)
-    assert found is not None
-    assert found.seeds == 1
-    assert found.gain == pytest.approx(0.2)  # from 0.1 to 0.3
+    outcome = gains("a", curves, "mine", "chance", 10, 100)
+    assert outcome is not None
+    assert outcome.seeds == 1
+    assert outcome.gain == pytest.approx(0.2)  # from 0.1 to 0.3
     assert gains("a", curves, "mine", "chance", 2000, 4000) is None
 
 

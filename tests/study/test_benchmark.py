@@ -27,8 +27,8 @@ from tests.report.conftest import write_study
 def frame_of(scores: dict[str, dict[int, list[float]]], labels: list[int]) -> pd.DataFrame:
     rows: list[tuple[Any, ...]] = []
     for strategy, seeds in scores.items():
-        for seed, found in seeds.items():
-            for cycle, (n, score) in enumerate(zip(labels, found, strict=False), 1):
+        for seed, values in seeds.items():
+            for cycle, (n, score) in enumerate(zip(labels, values, strict=False), 1):
                 rows.append(
                     ("t", "d", strategy, seed, cycle, n, score, score, score / 2, 7)
                 )
@@ -94,8 +94,8 @@ def worlds(lift: float) -> dict[str, dict[int, list[float]]]:
     [(0.01, "better"), (-0.02, "worse"), (0.0, "not worse")],
 )
 def test_the_verdict_is_against_the_best_rival(lift: float, outcome: str) -> None:
-    found = areas(frame_of(worlds(lift), [10, 1000]))
-    verdict = judge("t", found, "mine", ["random", "margin"])
+    result = areas(frame_of(worlds(lift), [10, 1000]))
+    verdict = judge("t", result, "mine", ["random", "margin"])
     assert verdict is not None
     assert verdict.rival == "margin"
     assert verdict.outcome == outcome

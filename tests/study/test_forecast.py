@@ -15,12 +15,12 @@ from fallow.study.forecast import Forecast, Gain, forecast_runs
 
 def run_of(scores: list[float], name: str = "accuracy", **more: object) -> list[Record]:
     """A run whose cycles have these scores, with 100 labels more in each."""
-    found = []
+    values = []
     for cycle, score in enumerate(scores):
         record: Record = {"cycle": cycle, "labeled": 100 * (cycle + 1)}
         record.update({"accuracy": None, "mse": None, **more, name: score})  # type: ignore[typeddict-item]
-        found.append(record)
-    return found
+        values.append(record)
+    return values
 
 
 def certain(higher_is_better: bool = True) -> Forecast:
@@ -60,9 +60,9 @@ def test_an_end_beyond_what_anybody_labels_is_no_number() -> None:
     forecast = forecast_runs("random", [run_of([0.6, 0.75, 0.79, 0.84, 0.86, 0.885])])
     (_, reach) = forecast.sentences(200, 0.93)
     assert "not within 5,000]" in reach
-    found = forecast.reach(0.93)
-    assert found is not None
-    assert found.high == math.inf
+    result = forecast.reach(0.93)
+    assert result is not None
+    assert result.high == math.inf
 
 
 def test_too_few_cycles_are_said_to_be_too_few() -> None:

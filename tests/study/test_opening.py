@@ -83,10 +83,10 @@ def test_what_is_named_for_numbers_is_what_works_with_them() -> None:
     made = {spell_class(c): c.contract for c in names(strategies).values()}
     works = {name for name, contract in made.items() if contract.regression} | {"random"}
     assert set(re.split(", | or ", strategies_for("regression"))) == works
-    found = open_data(NUMBERS, 0)
+    data = open_data(NUMBERS, 0)
     for name in works:
-        check_task(variant(NUMBERS, name), found)
-    check_task(with_settings(NUMBERS, {"training": "masked-solve"}), found)
+        check_task(variant(NUMBERS, name), data)
+    check_task(with_settings(NUMBERS, {"training": "masked-solve"}), data)
 
 
 FRESH = with_settings(CLASSES, {"validation": "0.2", "fresh_first": "true"})

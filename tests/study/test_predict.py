@@ -135,15 +135,15 @@ def test_predictions_are_written_as_parquet_too(trained: Path, tmp_path: Path) -
     as_parquet = predict_file(trained, rows, out=tmp_path / "said.parquet")
     assert as_csv[1:] == as_parquet[1:] == (2, 1)
     said = list(csv.DictReader(as_csv.path.read_text().splitlines()))
-    found = pd.read_parquet(as_parquet.path)
-    assert found["id"].tolist() == ["=1+1", "NA", "last"]
-    assert found["prediction"].tolist()[:2] == [row["prediction"] for row in said[:2]]
-    assert found["probability"].tolist()[:2] == [
+    parquet = pd.read_parquet(as_parquet.path)
+    assert parquet["id"].tolist() == ["=1+1", "NA", "last"]
+    assert parquet["prediction"].tolist()[:2] == [row["prediction"] for row in said[:2]]
+    assert parquet["probability"].tolist()[:2] == [
         float(row["probability"]) for row in said[:2]
     ]
     for column in ("probability:no", "probability:yes"):
-        assert found[column].tolist()[:2] == [float(row[column]) for row in said[:2]]
-    assert found.iloc[2, 1:].isna().all()
+        assert parquet[column].tolist()[:2] == [float(row[column]) for row in said[:2]]
+    assert parquet.iloc[2, 1:].isna().all()
 
 
 def test_no_file_is_written_that_is_not_what_its_ending_says(
@@ -257,8 +257,8 @@ def test_images_are_predicted_by_their_names_wherever_they_lie_in_a_folder(
     path, rows, _ = predict_file(done, tmp_path / "new")
     predict_rows = csv.DictReader(path.read_text().splitlines())
     assert path == tmp_path / "new-predictions.csv" and rows == 2
-    found = {line["file"]: line["prediction"] for line in predict_rows}
-    assert found == {"a.png": "light", "more/b.png": "dark"}
+    outcome = {line["file"]: line["prediction"] for line in predict_rows}
+    assert outcome == {"a.png": "light", "more/b.png": "dark"}
     (tmp_path / "none").mkdir()
     with pytest.raises(ValueError, match="holds no images"):
         predict_file(done, tmp_path / "none")
@@ -377,8 +377,8 @@ def test_sites_with_their_own_statistics_have_no_one_model(tmp_path: Path) -> No
         ValueError, match="deploys a model of its own; say whose with --site"
     ):
         predict_file(done, tmp_path / "new.npz", policy=OWN)
-    found = predict_file(done, tmp_path / "new.npz", site="site-2", policy=OWN)
-    assert found[1] == 3
+    file = predict_file(done, tmp_path / "new.npz", site="site-2", policy=OWN)
+    assert file[1] == 3
     with pytest.raises(ValueError, match="did not come with Fallow"):
         predict_file(done, tmp_path / "new.npz", site="site-2")
 
@@ -392,9 +392,9 @@ def test_a_folder_that_names_code_of_others_predicts_nothing_and_imports_nothing
     monkeypatch.syspath_prepend(tmp_path)
     sent = shutil.copytree(trained, tmp_path / "sent")
     page = sent / "study.json"
-    about = json.loads(page.read_text())
-    about["recipe"][part] = {"name": "code_of_a_sender:Sent", "fields": {}}
-    page.write_text(json.dumps(about))
+    details = json.loads(page.read_text())
+    details["recipe"][part] = {"name": "code_of_a_sender:Sent", "fields": {}}
+    page.write_text(json.dumps(details))
     new = table(tmp_path / "new.csv", label=False)
     if part == "strategy":  # the strategy stands in the name of a run, and predicts nothing
         predict_file(sent, new)

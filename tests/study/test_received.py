@@ -245,8 +245,8 @@ def test_a_record_may_have_what_runs_write(part: dict[str, Any], sent: Path) -> 
     first, *rest = file.read_text().splitlines()
     record = json.loads(first) | {"labeled_per_site": SITES}
     file.write_text("\n".join([json.dumps(record | part), *rest]))
-    found = read_study(sent)
-    assert (found.damaged, len(found.cells[0].records)) == (0, 1 + len(rest))
+    study = read_study(sent)
+    assert (study.damaged, len(study.cells[0].records)) == (0, 1 + len(rest))
 
 
 @pytest.mark.parametrize(
@@ -273,9 +273,9 @@ def test_a_line_that_is_no_record_is_left_out_and_counted(
     good = file.read_text()
     odd = line(json.loads(good.splitlines()[0]))
     file.write_text(f"{good}{odd}\n")
-    found = read_study(sent)
-    assert found.damaged == 1
-    assert len(found.cells[0].records) == len(good.splitlines())
+    study = read_study(sent)
+    assert study.damaged == 1
+    assert len(study.cells[0].records) == len(good.splitlines())
 
 
 def _change_records(sent: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
@@ -341,8 +341,8 @@ def test_accuracies_of_another_number_of_classes_are_refused(sent: Path) -> None
 def test_counts_of_rows_that_no_run_wrote_are_refused(
     matrix: object, sentence: str, sent: Path
 ) -> None:
-    about = {"sites": ["a", "b"], "classes": ["no", "yes"], "matrix": matrix}
-    (sent / RUN / "partition.json").write_text(json.dumps(about))
+    details = {"sites": ["a", "b"], "classes": ["no", "yes"], "matrix": matrix}
+    (sent / RUN / "partition.json").write_text(json.dumps(details))
     with pytest.raises(
         ValueError, match=rf"partition\.json: {sentence}.*; restore the file"
     ):

@@ -110,12 +110,12 @@ def scores(**shift: float) -> dict[str, dict[int, float]]:
 def test_compare_pairs_over_common_seeds_only() -> None:
     given_scores = scores(a=0.1, b=0.0)
     given_scores["a"][99] = 0.0
-    (found,) = stats.compare(given_scores, reference="b")
-    assert found.pairs == 8
-    assert (found.wins, found.ties, found.losses) == (8, 0, 0)
-    assert found.difference == pytest.approx(0.1 + 0.035 * 0.1)
-    assert found.is_distinct
-    assert not found.note
+    (outcome,) = stats.compare(given_scores, reference="b")
+    assert outcome.pairs == 8
+    assert (outcome.wins, outcome.ties, outcome.losses) == (8, 0, 0)
+    assert outcome.difference == pytest.approx(0.1 + 0.035 * 0.1)
+    assert outcome.is_distinct
+    assert not outcome.note
 
 
 def test_holm_runs_over_all_queries_of_the_table() -> None:
@@ -130,9 +130,9 @@ def test_rounding_is_a_tie_and_not_a_win() -> None:
 
 
 def test_a_lower_error_is_a_win() -> None:
-    (found,) = stats.compare(scores(a=-0.1, b=0.0), "b", higher_is_better=False)
-    assert (found.wins, found.losses) == (8, 0)
-    assert found.difference < 0
+    (values,) = stats.compare(scores(a=-0.1, b=0.0), "b", higher_is_better=False)
+    assert (values.wins, values.losses) == (8, 0)
+    assert values.difference < 0
 
 
 def test_too_few_seeds_are_named_with_the_number_that_would_do() -> None:
@@ -140,10 +140,10 @@ def test_too_few_seeds_are_named_with_the_number_that_would_do() -> None:
         q: dict(itertools.islice(s.items(), 6))
         for q, s in scores(a=0.1, b=0.2, c=0.0).items()
     }
-    found = stats.compare(few, "c")
-    assert not any(c.can_tell or c.is_distinct for c in found)
-    assert "6 pairs are too few" in found[0].note
-    assert "with 7 seeds it could reach 0.05" in found[0].note
+    outcome = stats.compare(few, "c")
+    assert not any(c.can_tell or c.is_distinct for c in outcome)
+    assert "6 pairs are too few" in outcome[0].note
+    assert "with 7 seeds it could reach 0.05" in outcome[0].note
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ class Overheard:
 
     def of(self, verb: str) -> Mapping[SiteId, Answer]:
         """The last answers to a verb."""
-        return next(found for asked, found in reversed(self.answers) if asked == verb)
+        return next(outcome for asked, outcome in reversed(self.answers) if asked == verb)
 
 
 @dataclass(frozen=True)

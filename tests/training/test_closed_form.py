@@ -210,7 +210,7 @@ def test_leaving_a_row_out_is_fitting_without_it(is_class: bool) -> None:
     rows = weighed(rows_with_classes() if is_class else rows_with_numbers())
     y = targets(rows, is_class)
     grid = [0.003, PENALTY]
-    found = {
+    outcome = {
         block.penalty: block.outputs
         for block in leave_one_out(path_of(rows, y), rows.z, y, rows.s, grid)
     }
@@ -224,7 +224,7 @@ def test_leaving_a_row_out_is_fitting_without_it(is_class: bool) -> None:
             )
             expected = np.atleast_2d(fitted.predict(rows.z[row : row + 1].numpy()))
             assert_close(
-                found[index][row], torch.from_numpy(expected)[0], rtol=0, atol=1e-12
+                outcome[index][row], torch.from_numpy(expected)[0], rtol=0, atol=1e-12
             )
 
 
@@ -312,8 +312,8 @@ def test_generalized_cross_validation_is_the_formula_on_all_rows() -> None:
     hat = about @ d_inverse @ (about.T * rows.s) + rows.s / n
     error = (rows.s * (y[:, 0] - hat @ y[:, 0]) ** 2).sum() / n
     expected = error / (1 - hat.trace() / 60) ** 2
-    found = validation_score(path, PENALTY, squares, rows=60)
-    assert found == pytest.approx(float(expected), rel=1e-9)
+    outcome = validation_score(path, PENALTY, squares, rows=60)
+    assert outcome == pytest.approx(float(expected), rel=1e-9)
 
 
 def test_the_unit_of_weights_changes_nothing_that_is_chosen() -> None:

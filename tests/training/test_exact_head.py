@@ -74,8 +74,8 @@ def test_it_is_scikit_learns_ridge_on_the_features_of_the_body() -> None:
     fitted = Ridge(alpha=float(after["penalty"]) * 50, solver="svd")
     fitted.fit(z[:50].numpy(), targets(rows)[:50].numpy())
     Layout.of(model).load(model, after)
-    found = model(rows.z).detach() / after["temperature"]
-    assert_close(found, torch.from_numpy(fitted.predict(z.numpy())), rtol=0, atol=1e-9)
+    result = model(rows.z).detach() / after["temperature"]
+    assert_close(result, torch.from_numpy(fitted.predict(z.numpy())), rtol=0, atol=1e-9)
 
 
 def test_the_body_stays_as_it_was_trained() -> None:

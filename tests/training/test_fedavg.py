@@ -29,7 +29,7 @@ VIEWS = {"a": view(1, [1.0, 2.0], [0.0]), "b": view(3, [3.0, 4.0], [1.0])}
 
 def totals(method: FedAvg | FedProx, views: dict[str, Any] = VIEWS) -> dict[str, Tensor]:
     answers: dict[str, Answer] = {
-        site: method.upload(found) for site, found in views.items()
+        site: method.upload(values) for site, values in views.items()
     }
     return {
         name: torch.as_tensor(value)
@@ -48,9 +48,9 @@ def test_the_mean_is_weighted_by_labels(method: type[FedAvg] | type[FedProx]) ->
 def test_with_local_statistics_they_are_not_sent(
     method: type[FedAvg] | type[FedProx],
 ) -> None:
-    found = totals(method(bn="local"))
-    assert found.keys() == {"n", "w", "sites"}
-    assert_close(average(found, START)["stats"], START["stats"])
+    values = totals(method(bn="local"))
+    assert values.keys() == {"n", "w", "sites"}
+    assert_close(average(values, START)["stats"], START["stats"])
 
 
 def test_without_any_label_the_model_stays() -> None:

@@ -121,11 +121,11 @@ def test_weights_of_rows_change_nothing() -> None:
 def test_what_is_read_back_are_the_products() -> None:
     rows = rows_with_classes()
     y = targets(rows)
-    found = read_products(sum_products(rows.z, y), weights=(FEATURES + 1) * CLASSES)
+    products = read_products(sum_products(rows.z, y), weights=(FEATURES + 1) * CLASSES)
     x = cut_rows(rows.z)
-    assert_close(found.a, x.T @ x)
-    assert_close(found.b, x.T @ y)
-    assert found.scale == 0
+    assert_close(products.a, x.T @ x)
+    assert_close(products.b, x.T @ y)
+    assert products.scale == 0
 
 
 def test_totals_of_another_length_are_refused_in_words() -> None:
@@ -387,5 +387,5 @@ def test_numbers_to_predict_are_refused() -> None:
 
 def test_delta_is_part_of_the_digest() -> None:
     plain = fl.Recipe("a", training=fl.Spec("closed-form"))
-    given = fl.Recipe("a", training=fl.Spec("closed-form", {"delta": 1e-5}))
-    assert plain.digest != given.digest
+    recipe = fl.Recipe("a", training=fl.Spec("closed-form", {"delta": 1e-5}))
+    assert plain.digest != recipe.digest

@@ -43,10 +43,10 @@ def rows_of(site: LocalSite) -> Tensor:
 def test_the_units_are_those_of_the_pooled_rows(runtime: Any) -> None:
     sites = table()
     world, ask = agreeing(sites, runtime)
-    found = SCALING.of_features(ask)
+    features = SCALING.of_features(ask)
     x = stacked(sites)
-    torch.testing.assert_close(found["mean"], x.mean(0))
-    torch.testing.assert_close(found["std"], x.std(0, correction=0), rtol=1e-6, atol=0)
+    torch.testing.assert_close(features["mean"], x.mean(0))
+    torch.testing.assert_close(features["std"], x.std(0, correction=0), rtol=1e-6, atol=0)
     seen = torch.cat([rows_of(site) for site in world.members.values()])
     torch.testing.assert_close(seen.std(0, correction=0), torch.ones(3, dtype=seen.dtype))
 
@@ -55,8 +55,8 @@ def test_a_constant_column_is_0_everywhere_and_a_narrow_one_is_not() -> None:
     x = draws(20, 2)
     x = torch.stack([torch.full((20,), 0.1, dtype=x.dtype), 1e-9 * x[:, 0] + 1.0], 1)
     world, ask = agreeing(shared(x, (11, 8, 1)))
-    found = SCALING.of_features(ask)
-    assert found["std"][0] == 0 and found["std"][1] > 0
+    features = SCALING.of_features(ask)
+    assert features["std"][0] == 0 and features["std"][1] > 0
     for site in world.members.values():
         assert bool((rows_of(site)[:, 0] == 0).all())
 
@@ -66,9 +66,9 @@ def test_labeled_rows_count_and_keep_their_labels() -> None:
     world, ask = agreeing(sites)
     world.members["a"].buy([Label(3, 5.0, 0), Label(9, 11.0, 0)])
     torch.testing.assert_close(SCALING.of_features(ask)["mean"], stacked(sites).mean(0))
-    found = SCALING.of_targets(ask)
-    assert found is not None
-    assert (float(found["mean"]), float(found["std"])) == (8.0, 3.0)
+    targets = SCALING.of_targets(ask)
+    assert targets is not None
+    assert (float(targets["mean"]), float(targets["std"])) == (8.0, 3.0)
     assert world.members["a"].labels.tolist() == [-1.0, 1.0]
     world.members["a"].forget()  # units outlive a cycle
     assert world.members["a"].labels.tolist() == [-1.0, 1.0]
@@ -77,9 +77,9 @@ def test_labeled_rows_count_and_keep_their_labels() -> None:
 def test_equal_numbers_have_a_unit() -> None:
     world, ask = agreeing(table())
     world.members["b"].buy([Label(0, 4.0, 0), Label(1, 4.0, 0)])
-    found = SCALING.of_targets(ask)
-    assert found is not None
-    assert float(found["std"]) == 1.0
+    targets = SCALING.of_targets(ask)
+    assert targets is not None
+    assert float(targets["std"]) == 1.0
 
 
 def test_numbers_have_no_unit_before_a_site_contributes_any() -> None:

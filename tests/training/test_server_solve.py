@@ -53,10 +53,10 @@ def weigh(world: World, w: Tensor) -> World:
 def clear(x: Tensor, y: Tensor, w: Tensor | None = None) -> Tensor:
     """Weighted least squares in one place; the shortest solution."""
     s = (torch.ones_like(y) if w is None else w).sqrt()[:, None]
-    found: Tensor = torch.linalg.lstsq(
+    result: Tensor = torch.linalg.lstsq(
         s * with_ones(x), s * y[:, None], driver="gelsd"
     ).solution.squeeze(1)
-    return found
+    return result
 
 
 # -- the solution ---------------------------------------------------------------------------------
@@ -65,8 +65,8 @@ def clear(x: Tensor, y: Tensor, w: Tensor | None = None) -> Tensor:
 def test_it_is_least_squares_over_all_sites() -> None:
     x, y = data()
     for passes in (1, 2):
-        found = solve(world_with_labels(x, y, ServerSolve(passes=passes)))
-        assert_close(found, clear(x, y), rtol=0, atol=1e-11)
+        result = solve(world_with_labels(x, y, ServerSolve(passes=passes)))
+        assert_close(result, clear(x, y), rtol=0, atol=1e-11)
 
 
 def test_weights_of_labels_count_unless_it_is_told_otherwise() -> None:
@@ -92,17 +92,17 @@ def test_targets_without_noise_give_the_true_model_whatever_the_weights() -> Non
     x = draws(50, 6)
     truth = draws(7, name="truth")
     w = (3 * draws(50, name="weight")).exp()
-    found = solve(weigh(world_with_labels(x, with_ones(x) @ truth), w))
-    assert_close(found, truth, rtol=0, atol=1e-8)
+    result = solve(weigh(world_with_labels(x, with_ones(x) @ truth), w))
+    assert_close(result, truth, rtol=0, atol=1e-8)
 
 
 def test_without_an_intercept_the_line_goes_through_zero() -> None:
     x, y = data()
     plain = torch.linalg.lstsq(x, y[:, None]).solution.squeeze(1)
     for bias in (True, False):
-        found = solve(world_with_labels(x, y, ServerSolve(intercept=False), bias=bias))
-        assert_close(found[:5], plain, rtol=0, atol=1e-11)
-        assert found[5:].tolist() == [0.0] * bias
+        result = solve(world_with_labels(x, y, ServerSolve(intercept=False), bias=bias))
+        assert_close(result[:5], plain, rtol=0, atol=1e-11)
+        assert result[5:].tolist() == [0.0] * bias
 
 
 @pytest.mark.parametrize("power", [4, 6, 8])
@@ -132,10 +132,10 @@ def test_one_exchange_is_wrong_where_two_are_right() -> None:
 def test_columns_of_all_scales_and_far_from_zero_are_no_trouble() -> None:
     x, y = data()
     x = x * 10.0 ** torch.arange(-6, 9, 3) + torch.tensor([0, 10, 1e4, 1e6, 1e8])
-    found = with_ones(x) @ solve(world_with_labels(x, y))
+    result = with_ones(x) @ solve(world_with_labels(x, y))
     near = x - x.mean(0)
     unit = near / near.norm(dim=0)
-    assert_close(found, with_ones(unit) @ clear(unit, y), rtol=0, atol=1e-9)
+    assert_close(result, with_ones(unit) @ clear(unit, y), rtol=0, atol=1e-9)
 
 
 def test_columns_that_depend_on_others_get_the_shortest_coefficients() -> None:
@@ -143,23 +143,23 @@ def test_columns_that_depend_on_others_get_the_shortest_coefficients() -> None:
         [draws(50, 3), draws(50, 3) @ draws(3, 2, name="mix"), torch.ones(50, 1)], 1
     )
     y = x[:, 0] + draws(50, name="noise")
-    found = solve(world_with_labels(x, y))
+    result = solve(world_with_labels(x, y))
     standard = (x[:, :5] - x[:, :5].mean(0)) / x[:, :5].std(0, correction=0)
     shortest = clear(standard, y)  # in columns of unit variance
     assert_close(
-        found[:5] * x[:, :5].std(0, correction=0), shortest[:5], rtol=0, atol=1e-10
+        result[:5] * x[:, :5].std(0, correction=0), shortest[:5], rtol=0, atol=1e-10
     )
-    assert found[5] == 0  # the constant column
-    assert_close(with_ones(x) @ found, with_ones(standard) @ shortest, rtol=0, atol=1e-10)
+    assert result[5] == 0  # the constant column
+    assert_close(with_ones(x) @ result, with_ones(standard) @ shortest, rtol=0, atol=1e-10)
 
 
 def test_fewer_labels_than_columns_are_fitted_exactly_by_the_shortest_model() -> None:
     x, y = data(80)
-    found = solve(world_with_labels(x, y))
-    assert_close(with_ones(x) @ found, y, rtol=0, atol=1e-9)
+    result = solve(world_with_labels(x, y))
+    assert_close(with_ones(x) @ result, y, rtol=0, atol=1e-9)
     std = x.std(0, correction=0)
     shortest = clear((x - x.mean(0)) / std, y)
-    assert_close(found[:80] * std, shortest[:80], rtol=0, atol=1e-9)
+    assert_close(result[:80] * std, shortest[:80], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("passes", [1, 2])
@@ -175,8 +175,8 @@ def test_a_ridge_is_for_columns_of_unit_variance_and_not_for_the_intercept(
     theta = torch.linalg.solve(
         z.T @ (w[:, None] * z) + 0.3 * w.sum() * spared, z.T @ (w * y)
     )
-    found = solve(weigh(world_with_labels(x, y, ServerSolve(ridge=0.3, passes=passes)), w))
-    assert_close(with_ones(x) @ found, z @ theta, rtol=0, atol=1e-11)
+    result = solve(weigh(world_with_labels(x, y, ServerSolve(ridge=0.3, passes=passes)), w))
+    assert_close(with_ones(x) @ result, z @ theta, rtol=0, atol=1e-11)
 
 
 # -- the federation -------------------------------------------------------------------------------
@@ -200,8 +200,10 @@ def test_it_is_the_same_as_bytes_and_behind_masks() -> None:
     world = world_with_labels(x, y, privacy=SECURE)
     ask = asking(world)
     ask.owner = "training"
-    found = ServerSolve().round(world.members["a"].parts.fresh(torch.Generator()), ask)["w"]
-    assert_close(found, plain, rtol=0, atol=1e-9)
+    result = ServerSolve().round(world.members["a"].parts.fresh(torch.Generator()), ask)[
+        "w"
+    ]
+    assert_close(result, plain, rtol=0, atol=1e-9)
 
 
 def test_a_site_without_labels_changes_nothing() -> None:
@@ -235,10 +237,10 @@ def test_every_site_has_the_model_and_rounds_agree() -> None:
 def test_the_model_has_the_precision_of_the_recipe_and_is_solved_in_doubles() -> None:
     x, y = data()
     x[:, 0] += 1000
-    found = solve(world_with_labels(x.float(), y.float()))
-    assert found.dtype == torch.float32
+    result = solve(world_with_labels(x.float(), y.float()))
+    assert result.dtype == torch.float32
     expected = clear(x.float().double(), y.float().double())
-    assert_close(found.double(), expected, rtol=1e-6, atol=0)
+    assert_close(result.double(), expected, rtol=1e-6, atol=0)
 
 
 # -- what it cannot do ----------------------------------------------------------------------------

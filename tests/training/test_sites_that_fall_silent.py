@@ -67,12 +67,12 @@ def test_a_solution_is_that_of_all_sites_or_there_is_none(
     stopped = 0
     for n in sums:
         try:
-            found, _ = train_round(world_with_labels(solver, privacy), n)
+            result, _ = train_round(world_with_labels(solver, privacy), n)
         except RuntimeError as error:
             assert "3 of 4 sites answered" in str(error)
             stopped += 1
         else:
-            torch.testing.assert_close(found, whole)
+            torch.testing.assert_close(result, whole)
     assert (
         stopped >= len(sums) - 1
     )  # a rotation that arrived and was not confirmed did arrive

@@ -107,11 +107,14 @@ def lose_by_refitting(
 
 @pytest.mark.parametrize("is_class", [False, True])
 def test_it_takes_the_gamma_that_refitted_heads_lose_least_with(is_class: bool) -> None:
-    found = draw_waves(3.0, is_class=is_class)
-    run = begin_run(RECIPE, found)
+    waves = draw_waves(3.0, is_class=is_class)
+    run = begin_run(RECIPE, waves)
     encoder = Fourier(features=40, gamma="auto")
     candidates = encoder.candidates(fit_state(run))
-    lost = [lose_by_refitting(run, encoder, each, PENALTIES[2::4]) for each in candidates]
+    lost = [
+        lose_by_refitting(run, encoder, candidate, PENALTIES[2::4])
+        for candidate in candidates
+    ]
     best = GAMMAS[int(np.argmin(lost))]
     order = sorted(lost)
     assert order[1] > 1.02 * order[0], "two gammas are as good: nothing was compared"
@@ -126,10 +129,10 @@ def test_rough_answers_take_a_short_length_and_smooth_ones_a_long_one() -> None:
 
 
 def test_the_choice_does_not_depend_on_who_holds_a_row() -> None:
-    found = draw_waves(3.0)
+    waves = draw_waves(3.0)
     states = []
     for sites in (1, 4):
-        run = begin_run(replace(RECIPE, initial=1.0, sites=sites), found)
+        run = begin_run(replace(RECIPE, initial=1.0, sites=sites), waves)
         states.append(run.world.encoded_by)
     assert states[0] is not None and states[1] is not None
     for name in states[0]:
@@ -158,16 +161,16 @@ def test_without_labels_it_takes_the_usual_one() -> None:
 def test_what_leaves_the_sites_is_said() -> None:
     run = begin_run(RECIPE, draw_waves(3.0))
     done = run.initial()
-    said = [row["verb"] for row in done["revealed"]]
-    assert {"moments", "products", "left_out", "encode"} <= set(said)
+    output = [row["verb"] for row in done["revealed"]]
+    assert {"moments", "products", "left_out", "encode"} <= set(output)
     assert set(done["encoder"]) == {"gamma", "length", "center", "spread"}
 
 
 def test_a_resumed_run_takes_the_choice_from_its_journal() -> None:
-    found = draw_waves(3.0)
+    waves = draw_waves(3.0)
     journal = Journal()
-    begun = begin_run(RECIPE, found, journal)
-    again = Run(world_of(RECIPE, 0, found, journal), journal)
+    begun = begin_run(RECIPE, waves, journal)
+    again = Run(world_of(RECIPE, 0, waves, journal), journal)
     again.initial()
     assert chosen_gamma(again) == chosen_gamma(begun)
     assert again.go()[-1]["mse"] == Run(begun.world, journal).go()[-1]["mse"]
@@ -194,13 +197,13 @@ def test_records_say_of_how_many_features_a_head_is() -> None:
 
 def test_a_run_is_the_one_with_that_gamma_given() -> None:
     """Units of the numbers to predict among them, which are agreed on once."""
-    found = draw_waves(2.0)
+    waves = draw_waves(2.0)
     for penalty in ({}, {"penalty": 0.001}):
         recipe = replace(RECIPE, training=Spec("closed-form", penalty), cycles=1)
-        tuned = begin_run(recipe, found)
+        tuned = begin_run(recipe, waves)
         fields = {"features": 40, "gamma": chosen_gamma(tuned)}
-        given = begin_run(replace(recipe, encoder=Spec("fourier", fields)), found)
-        for one, other in zip(tuned.go(), given.go(), strict=True):
+        value = begin_run(replace(recipe, encoder=Spec("fourier", fields)), waves)
+        for one, other in zip(tuned.go(), value.go(), strict=True):
             assert one["mse"] == pytest.approx(other["mse"], rel=0.02)
             assert one["left_out"] == pytest.approx(other["left_out"], rel=0.02)
             assert one["penalty"] == other["penalty"]
@@ -208,13 +211,13 @@ def test_a_run_is_the_one_with_that_gamma_given() -> None:
 
 def test_empty_cells_are_filled_in_before_candidates_are_compared() -> None:
     recipe = replace(RECIPE, partition=Spec("natural"), sites=0)
-    found = ward()
-    begun = begin_run(recipe, found)
+    result = ward()
+    begun = begin_run(recipe, result)
     fill = begun.initial()["encoder"]["empty_cells"]
     whole = replace(
-        found,
-        x=filled(found.x, fill),
-        x_test=filled(found.x_test, fill),
+        result,
+        x=filled(result.x, fill),
+        x_test=filled(result.x_test, fill),
         missing=None,
     )
     again = begin_run(recipe, whole)

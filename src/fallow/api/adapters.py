@@ -96,7 +96,7 @@ class PoolStrategy:
             outputs=outputs,
             outputs_are="probabilities",  # of `predict_proba`
         )
-        found: Selection = select(
+        result: Selection = select(
             {"site-0": site},
             self.strategy,
             n=int(plain(batch_size)),
@@ -106,10 +106,10 @@ class PoolStrategy:
             details=True,
         )["site-0"]
         self.calls += 1
-        chosen: npt.NDArray[np.int64] = rows[found.rows]
+        chosen: npt.NDArray[np.int64] = rows[result.rows]
         if not return_utilities:
             return chosen
-        return chosen, _utilities(found, rows, chosen, len(x))
+        return chosen, _utilities(result, rows, chosen, len(x))
 
 
 def is_missing(y: npt.NDArray[Any], missing: Any) -> npt.NDArray[np.bool_]:
@@ -125,13 +125,13 @@ def is_missing(y: npt.NDArray[Any], missing: Any) -> npt.NDArray[np.bool_]:
 
 
 def _rows(candidates: Any, x: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    found = np.asarray(candidates)
-    if found.size == 0:
+    result = np.asarray(candidates)
+    if result.size == 0:
         return np.empty(0, dtype=np.int64)
-    is_index = found.ndim == 1 and found.dtype.kind in "iu"
-    if not is_index or not 0 <= found.min() <= found.max() < len(x):
+    is_index = result.ndim == 1 and result.dtype.kind in "iu"
+    if not is_index or not 0 <= result.min() <= result.max() < len(x):
         raise ValueError(f"candidates must be row numbers of X, 0 to {len(x) - 1}")
-    return found.astype(np.int64)
+    return result.astype(np.int64)
 
 
 def _utilities(

@@ -30,24 +30,24 @@ def as_rows(given: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
     >>> as_rows(x, "pool").data_ptr() == x.ctypes.data
     True
     """
-    found = _tensor(given, what)
-    if found.ndim < 2:
+    rows = _tensor(given, what)
+    if rows.ndim < 2:
         hint = ""
-        if found.ndim == 1:
+        if rows.ndim == 1:
             hint = "; one feature a row is [[1.0], [2.0]]"
         raise ValueError(
-            f"{what} has shape {tuple(found.shape)}; give rows of shape (n, features){hint}"
+            f"{what} has shape {tuple(rows.shape)}; give rows of shape (n, features){hint}"
         )
-    if dtype is None and found.dtype in (torch.float32, torch.float64):
-        dtype = found.dtype
-    found = found.to(dtype or torch.float32)
-    bad = ~found.isfinite().flatten(1).all(1)
+    if dtype is None and rows.dtype in (torch.float32, torch.float64):
+        dtype = rows.dtype
+    rows = rows.to(dtype or torch.float32)
+    bad = ~rows.isfinite().flatten(1).all(1)
     if bool(bad.any()):
         raise ValueError(
-            f"{what}: {int(bad.sum())} of {len(found)} rows have a feature that is NaN or infinite "
+            f"{what}: {int(bad.sum())} of {len(rows)} rows have a feature that is NaN or infinite "
             f"(the first is row {int(bad.nonzero()[0])}); fill them in or leave them out"
         )
-    return found
+    return rows
 
 
 def as_outputs(values: Any, what: str, kind: OutputKind | None = None) -> Tensor:
@@ -133,16 +133,16 @@ def as_array(given: Any, what: str) -> npt.NDArray[Any]:
         given = given.numpy()
     if hasattr(given, "to_numpy"):
         given = given.to_numpy()
-    found = np.asarray(given)
+    result = np.asarray(given)
     is_list = isinstance(given, list | tuple)
-    if is_list and found.dtype.kind == "U" and not all(isinstance(v, str) for v in given):
+    if is_list and result.dtype.kind == "U" and not all(isinstance(v, str) for v in given):
         # beside a text NumPy makes a text of everything, of NaN too
-        found = np.array(given, dtype=object)
-    if found.ndim == 2 and found.shape[1] == 1:
-        found = found[:, 0]
-    if found.ndim != 1:
-        raise ValueError(f"{what} has shape {found.shape}; give one value a row")
-    return found
+        result = np.array(given, dtype=object)
+    if result.ndim == 2 and result.shape[1] == 1:
+        result = result[:, 0]
+    if result.ndim != 1:
+        raise ValueError(f"{what} has shape {result.shape}; give one value a row")
+    return result
 
 
 def _tensor(given: Any, what: str) -> Tensor:
@@ -155,25 +155,27 @@ def _tensor(given: Any, what: str) -> Tensor:
     if hasattr(given, "to_numpy"):  # a DataFrame
         given = given.to_numpy()
     try:
-        found = np.asarray(given)
+        result = np.asarray(given)
     except ValueError as error:
         raise ValueError(f"{what} is no array: {error}") from error
-    if found.dtype == object:
+    if result.dtype == object:
         try:
-            found = found.astype(np.float64)
+            result = result.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{what} holds values that are no numbers: {error}") from error
-    if found.dtype.kind not in "biuf":
-        raise ValueError(f"{what} holds {found.dtype} values; give numbers")
-    if found.dtype.kind == "f" and found.dtype.itemsize > 8:  # longer than torch's longest
-        found = found.astype(np.float64)
-    is_plain = found.dtype.isnative and all(step >= 0 for step in found.strides)
+    if result.dtype.kind not in "biuf":
+        raise ValueError(f"{what} holds {result.dtype} values; give numbers")
+    if (
+        result.dtype.kind == "f" and result.dtype.itemsize > 8
+    ):  # longer than torch's longest
+        result = result.astype(np.float64)
+    is_plain = result.dtype.isnative and all(step >= 0 for step in result.strides)
     if not is_plain:  # torch has no other byte order and no steps backwards
-        found = np.ascontiguousarray(found.astype(found.dtype.newbyteorder("=")))
+        result = np.ascontiguousarray(result.astype(result.dtype.newbyteorder("=")))
     with warnings.catch_warnings():
         # Nothing here writes into rows, so read-only memory (pandas hands it out) needs no copy.
         warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
-        return torch.as_tensor(found)
+        return torch.as_tensor(result)
 
 
 class JoinedRows:
@@ -199,16 +201,16 @@ class JoinedRows:
         for part, start in zip(self.parts, self.starts, strict=False):
             if len(part) == len(rows) and _counts_from(rows, start):
                 return part.detach()
-        found = []
+        result = []
         for part, start in zip(self.parts, self.starts, strict=False):
             inside = (rows >= start) & (rows < start + len(part))
             if bool(inside.any()):
-                found.append(part[rows[inside] - start])
-        if not found:
+                result.append(part[rows[inside] - start])
+        if not result:
             return self.parts[0][:0]
-        if len(found) == 1:
-            return found[0]  # without a copy
-        return torch.cat(found)
+        if len(result) == 1:
+            return result[0]  # without a copy
+        return torch.cat(result)
 
     def new_zeros(self, *shape: int) -> Tensor:
         return torch.zeros(*shape, dtype=self.dtype)

@@ -160,11 +160,11 @@ def as_labels(given: Any, what: str) -> npt.NDArray[Any]:
     >>> as_labels(["no", None], "labels").tolist()
     ['no', '']
     """
-    found = as_array(given, what)
-    if found.dtype.kind in "iufU":
-        return found
-    values = found.tolist()
-    if found.dtype.kind == "b":
+    labels = as_array(given, what)
+    if labels.dtype.kind in "iufU":
+        return labels
+    values = labels.tolist()
+    if labels.dtype.kind == "b":
         return np.array([str(value) for value in values], dtype=np.str_)
     known = [value for value in values if not is_absent(value)]
     if known and all(_is_number(value) for value in known):
@@ -185,10 +185,10 @@ def _is_number(value: object) -> bool:
 
 def as_sites(given: Any, what: str) -> npt.NDArray[Any]:
     """The site of each row, (n,) whole numbers or texts; ValueError where a row has none."""
-    found = as_array(given, what)
-    if found.dtype.kind in "iuU":
-        return found
-    values = found.tolist()
+    sites = as_array(given, what)
+    if sites.dtype.kind in "iuU":
+        return sites
+    values = sites.tolist()
     if missing := sum(is_absent(value) for value in values):
         raise ValueError(f"{what}: {missing} rows have none; fill them in")
     return np.array([_site_name(value) for value in values], dtype=np.str_)

@@ -191,44 +191,44 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
 
 
 def _check_whole(given: object, name: str) -> None:
-    found = plain(given)
-    if isinstance(found, bool) or not isinstance(found, int):
+    result = plain(given)
+    if isinstance(result, bool) or not isinstance(result, int):
         raise ValueError(f"{name} is {given!r}; give a whole number")
 
 
 def _seed(random_state: object) -> int:
-    found = plain(random_state)
-    if found is None:
+    result = plain(random_state)
+    if result is None:
         return 0
-    if isinstance(found, bool) or not isinstance(found, int):
+    if isinstance(result, bool) or not isinstance(result, int):
         raise ValueError(f"random_state is {random_state!r}; give a whole number, or None")
-    return found
+    return result
 
 
 def _groups(sites: object, rows: int) -> tuple[torch.Tensor, tuple[str, ...]]:
     """The site of each row, (n,), and the names of sites."""
-    found = plain(sites)
-    if found is None:
-        found = 1
-    if isinstance(found, str | float):
+    result = plain(sites)
+    if result is None:
+        result = 1
+    if isinstance(result, str | float):
         raise ValueError(
-            f"sites is {found!r}; give a whole number of sites, or the site of each row"
+            f"sites is {result!r}; give a whole number of sites, or the site of each row"
         )
-    if isinstance(found, int) and not isinstance(found, bool):
-        if not 1 <= found <= rows:
+    if isinstance(result, int) and not isinstance(result, bool):
+        if not 1 <= result <= rows:
             raise ValueError(
-                f"sites is {found}; give 1 to {rows}, as many as there are rows"
+                f"sites is {result}; give 1 to {rows}, as many as there are rows"
             )
-        width = len(str(found - 1))
-        names = tuple(f"site-{i:0{width}d}" for i in range(found))
-        return torch.arange(rows) % found, names
-    given = as_array(found, "sites").tolist()
-    if len(given) != rows:
+        width = len(str(result - 1))
+        names = tuple(f"site-{i:0{width}d}" for i in range(result))
+        return torch.arange(rows) % result, names
+    value = as_array(result, "sites").tolist()
+    if len(value) != rows:
         raise ValueError(
-            f"sites names {len(given)} rows and there are {rows}; give one a row"
+            f"sites names {len(value)} rows and there are {rows}; give one a row"
         )
-    for row, name in enumerate(given):
+    for row, name in enumerate(value):
         if is_absent(name):
             raise ValueError(f"sites names none for row {row}; give one a row")
-    levels, ids = np.unique([str(name) for name in given], return_inverse=True)
+    levels, ids = np.unique([str(name) for name in value], return_inverse=True)
     return torch.from_numpy(ids.astype(np.int64)), tuple(str(name) for name in levels)

@@ -55,17 +55,17 @@ class Federation:
         **unknown: Any,
     ) -> None:
         refuse_keywords("fl.Federation", unknown, list_keywords(Federation))
-        found = dataset
-        if isinstance(found, str | Path):
-            found = open_path(Path(found))
-        if not isinstance(found, Dataset):
+        path = dataset
+        if isinstance(path, str | Path):
+            path = open_path(Path(path))
+        if not isinstance(path, Dataset):
             raise ValueError(
-                f"a federation is made from a data set, not from {type(found).__name__}; make one "
+                f"a federation is made from a data set, not from {type(path).__name__}; make one "
                 "with fl.load, fl.from_arrays or fl.from_frame"
             )
         rule = partition
         if rule is None:
-            rule = "iid" if found.groups is None else "natural"
+            rule = "iid" if path.groups is None else "natural"
         collected = Collected()
         spec = collected.spec(rule, "partition")
         count = plain(sites)
@@ -74,7 +74,7 @@ class Federation:
             count = 0 if spec.name == "natural" else 10
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise ValueError(f"sites is {sites!r}; give a whole number of sites")
-        object.__setattr__(self, "dataset", found)
+        object.__setattr__(self, "dataset", path)
         object.__setattr__(self, "partition", spec)
         object.__setattr__(self, "sites", count)
         object.__setattr__(self, "collected", collected)

@@ -39,10 +39,10 @@ class Said:
     @property
     def names(self) -> set[str]:
         """The models of which something is known."""
-        found = {*self.outputs, *self.features}
-        if "" in found:
-            found = (found - {""}) | {"local", "global"}
-        return found
+        result = {*self.outputs, *self.features}
+        if "" in result:
+            result = (result - {""}) | {"local", "global"}
+        return result
 
 
 @final
@@ -136,9 +136,9 @@ class GivenView:
     # -- what models say --------------------------------------------------------------------
 
     def logits(self, model: str, which: Rows = "pool") -> Tensor:
-        found = self._look_up(self._said.outputs, model, which)
-        if found is not None:
-            return found
+        result = self._look_up(self._said.outputs, model, which)
+        if result is not None:
+            return result
         if not self._said.has_model or self._lacks_local(model):
             self._lack(
                 f"reads what the {model} model says of the {which} rows",
@@ -147,9 +147,9 @@ class GivenView:
         return self._inner.logits(model, which)
 
     def embed(self, model: str, which: Rows = "pool") -> Tensor:
-        found = self._look_up(self._said.features, model, which)
-        if found is not None:
-            return found
+        result = self._look_up(self._said.features, model, which)
+        if result is not None:
+            return result
         if not self._said.has_model:
             if which == "labeled" and self._said.features:
                 self._lack("reads features of the labeled rows", "features=(pool, labeled)")

@@ -210,11 +210,11 @@ def read_seed(given: object, what: str = "seed") -> int:
     >>> read_seed(np.int64(3))
     3
     """
-    found = plain(given)
-    is_whole = isinstance(found, int) and not isinstance(found, bool)
-    if not is_whole or not 0 <= found <= LARGEST:
+    seed = plain(given)
+    is_whole = isinstance(seed, int) and not isinstance(seed, bool)
+    if not is_whole or not 0 <= seed <= LARGEST:
         raise ValueError(f"{what} is {given!r}; give a whole number, 0 or more")
-    return int(found)
+    return int(seed)
 
 
 def plain(value: Any) -> Any:

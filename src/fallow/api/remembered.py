@@ -68,8 +68,8 @@ def _read(path: Path) -> MadeFrom:
     if not path.exists():
         return {"data": None, "classes": {}}
     try:
-        found = json.loads(path.read_bytes())
-        return {"data": found["data"], "classes": dict(found["classes"])}
+        result = json.loads(path.read_bytes())
+        return {"data": result["data"], "classes": dict(result["classes"])}
     except (ValueError, KeyError, TypeError) as error:
         raise Failed(f"{path} is damaged ({error}): choose another folder") from error
 

@@ -113,7 +113,7 @@ def run(
     4
     """
     check_order(federation, strategy, "fl.run(federation, strategy, ...)", "federation")
-    given = {
+    value = {
         "training": training,
         "model": model,
         "budget": budget,
@@ -123,7 +123,7 @@ def run(
     }
     strategies = [strategy for strategy in [strategy] if strategy is not None]
     request = read_request(
-        federation, recipe, {"bounds": (), **given, **settings}, strategies
+        federation, recipe, {"bounds": (), **value, **settings}, strategies
     )
     classes = request.collected.classes
     seed = read_seed(seed)
@@ -148,16 +148,16 @@ def run(
             keep_facts(setup.out, first.dataset)
             with (
                 Progress(setup.recipe, [cell], progress) as watch,
-                CallbackList(callbacks, setup.recipe, [cell], warn_of_callback) as told,
+                CallbackList(callbacks, setup.recipe, [cell], warn_of_callback) as output,
             ):
                 watch.tell(describe_prepared(setup, first, [cell]))
-                say = told.beside(watch)
+                say = output.beside(watch)
                 run_cell(
                     setup,
                     cell,
                     lambda event: say(name_run(event, cell.strategy, cell.seed)),
                 )
-                told.end_with_page(lambda: write_report([setup.out], papers=PAPERS))
+                output.end_with_page(lambda: write_report([setup.out], papers=PAPERS))
             return read_run(setup, cell, is_kept=is_kept)
     finally:
         if not is_kept:
@@ -180,11 +180,11 @@ def read_run(setup: Setup, cell: StudyRun, *, is_kept: bool) -> Run:
     """A finished run of a study, with all that it left on the disk.  is_kept: its folder stays."""
     import pandas as pd
 
-    place = cell.folder(setup.out)
-    partition = json.loads((place / "partition.json").read_text(encoding="utf-8"))
+    path = cell.folder(setup.out)
+    partition = json.loads((path / "partition.json").read_text(encoding="utf-8"))
     sites = tuple(partition["sites"])
     cells = read_study(setup.out, KNOWN).of(cell.strategy)
-    by_seed = {found.seed: found for found in cells}
+    by_seed = {result.seed: result for result in cells}
     records = [dict(record) for record in by_seed[cell.seed].records]
     folder = None
     if is_kept:
@@ -193,10 +193,10 @@ def read_run(setup: Setup, cell: StudyRun, *, is_kept: bool) -> Run:
         recipe=variant(setup.recipe, cell.strategy),
         seed=cell.seed,
         records=pd.DataFrame(records),
-        labels=_load_labels(place, sites),
+        labels=_load_labels(path, sites),
         sites=sites,
         folder=folder,
-        saved=load_tree(place / "model.safetensors", place),
+        saved=load_tree(path / "model.safetensors", path),
         _classes=setup.classes,
     )
 
@@ -288,10 +288,10 @@ class Run:
         return {site: self._load(state) for site, state in sites.items()}
 
     def _load(self, state: State) -> nn.Module:
-        about = self.saved["about"]
-        outputs = len(about["classes"]) or 1
+        details = self.saved["about"]
+        outputs = len(details["classes"]) or 1
         with lend(self._classes):
-            shape = shape_seen(self.recipe, tuple(about["shape"]))
+            shape = shape_seen(self.recipe, tuple(details["shape"]))
             maker = ModelMaker(self.recipe, shape, outputs)
             module = maker.build(stream(0, "template"))  # its weights are replaced
         return unwrap_model(Layout.of(module).load(module, state)).eval()
@@ -327,8 +327,8 @@ class Run:
         return shares
 
     def _outputs(self, rows: Any, site: str | None) -> Tensor:
-        about = self.saved["about"]
-        x = read_rows_for(about, rows)
+        details = self.saved["about"]
+        x = read_rows_for(details, rows)
         state = self.state_of(site)
         with lend(self._classes):
             return outputs_of(self.recipe, self.saved, state, x)
@@ -350,9 +350,9 @@ class Run:
         None: none is given.  title: of the card, by default the name of the data.
         Raises ValueError for a license that is no name of one, and a model that `predict` cannot use.
         """
-        place = Path(folder)
-        save_run(self, place, site, license, title)
-        return place
+        path = Path(folder)
+        save_run(self, path, site, license, title)
+        return path
 
     def export(
         self, file: str | Path, *, site: str | None = None, with_encoder: bool = True

@@ -207,12 +207,12 @@ def _list_extras(saved: TrainedModel) -> dict[str, Tensor]:
 
 def _write_card(run: TrainedRun, title: str, license: str | None) -> str:
     """The model card: a header that the hub reads, and words."""
-    about = run.saved["about"]
+    details = run.saved["about"]
     # names of data and classes are others' words
     lines = [one_line(line) for line in _describe_model(run, title)]
     body = markdown_text("\n".join(lines))
-    kind = "image" if len(about["shape"]) == 3 else "tabular"
-    task = "classification" if about["classes"] else "regression"
+    kind = "image" if len(details["shape"]) == 3 else "tabular"
+    task = "classification" if details["classes"] else "regression"
     header = ["---", "library_name: fallow"]
     if license is not None:
         header.append(f"license: {license}")
@@ -224,7 +224,7 @@ def _write_card(run: TrainedRun, title: str, license: str | None) -> str:
 
 def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
     recipe = run.recipe
-    about = run.saved["about"]
+    details = run.saved["about"]
     last = run.records.iloc[-1]
     yield f"# {title or Path(recipe.data).name}"
     yield ""
@@ -235,12 +235,12 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
     yield "## Trained on"
     yield ""
     what = "a number"
-    if about["classes"]:
-        what = f"one of the classes {', '.join(about['classes'])}"
+    if details["classes"]:
+        what = f"one of the classes {', '.join(details['classes'])}"
     yield f"- To predict: {what}"
-    yield f"- A row: {' x '.join(str(n) for n in about['shape'])} numbers"
-    if about["columns"]:
-        yield f"- Columns: {', '.join(about['columns'])}"
+    yield f"- A row: {' x '.join(str(n) for n in details['shape'])} numbers"
+    if details["columns"]:
+        yield f"- Columns: {', '.join(details['columns'])}"
     yield f"- Labels bought: {last['labeled']} of {last['pool']} rows"
     yield ""
     yield "## How"
@@ -380,40 +380,40 @@ def load_model(
     >>> (model.predict(digits.x_test) == run.predict(digits.x_test)).all()
     np.True_
     """
-    place = Path(folder)
-    if not (place / CONFIG).exists():
-        trained = _read_trained(place, strategy, seed, site)
+    path = Path(folder)
+    if not (path / CONFIG).exists():
+        trained = _read_trained(path, strategy, seed, site)
         if trained is not None:
             one: TrainedModel = {**trained.saved, "state": trained.state}
             return LoadedModel(trained.recipe, one, trained.policy)
     if strategy is not None or seed is not None or site is not None:
         raise ValueError(
-            f"{place} has one model; leave out strategy, seed and site, or give the folder of a study"
+            f"{path} has one model; leave out strategy, seed and site, or give the folder of a study"
         )
-    config = _read_config(place / CONFIG)
+    config = _read_config(path / CONFIG)
     try:
-        about = _read_about(config["rows"])
+        details = _read_about(config["rows"])
         settings = {name: config["recipe"][name] for name in SETTINGS}
         if len(json.dumps(settings)) > LONGEST:
             raise ValueError(f"its settings have more than {LONGEST} letters")
         recipe = recipe_from(settings, Recipe("shared"))
         _check_encoder(recipe)
-        expected = _find_shapes(recipe, about)
+        expected = _find_shapes(recipe, details)
     except (LookupError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{place / CONFIG} describes no model that can be built: {sentence(error)}"
+            f"{path / CONFIG} describes no model that can be built: {sentence(error)}"
         ) from error
-    tensors = _read_tensors(place / WEIGHTS)
+    tensors = _read_tensors(path / WEIGHTS)
     extras: dict[str, State] = {"scale": {}, "targets": {}, "encoder": {}}
     for name in [name for name in tensors if name.startswith(OWN)]:
         group, _, part = name.removeprefix(OWN).partition(".")
         extras.setdefault(group, {})[part] = tensors.pop(name)
-    _check_tensors(place / WEIGHTS, tensors, expected)
-    module = _build_module(recipe, about)  # no larger than the file of its weights
+    _check_tensors(path / WEIGHTS, tensors, expected)
+    module = _build_module(recipe, details)  # no larger than the file of its weights
     module.load_state_dict(tensors)
     saved: TrainedModel = {
         "state": Layout.of(module).flatten(module),
-        "about": about,
+        "about": details,
         "scale": extras["scale"] or None,
         "targets": extras["targets"] or None,
     }
@@ -422,7 +422,7 @@ def load_model(
             state=extras["encoder"], digest=str(config.get("encoder_digest"))
         )
     shared = LoadedModel(recipe, saved)
-    _try_a_row(place, shared)
+    _try_a_row(path, shared)
     return shared
 
 
@@ -448,16 +448,16 @@ def _read_trained(
 def _try_a_row(place: Path, shared: LoadedModel) -> None:
     """Raise ValueError unless one row has one prediction: what a model has beside its weights is
     others' word too."""
-    about = shared.saved["about"]
-    outputs = len(about["classes"]) or 1
-    row = torch.zeros(1, *about["shape"])
+    details = shared.saved["about"]
+    outputs = len(details["classes"]) or 1
+    row = torch.zeros(1, *details["shape"])
     try:
-        found = outputs_of(shared.recipe, shared.saved, shared.state, row, BUILT_IN)
+        result = outputs_of(shared.recipe, shared.saved, shared.state, row, BUILT_IN)
     except (LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{place / WEIGHTS} has what its network cannot use: {sentence(error)}"
         ) from error
-    if tuple(found.shape) != (1, outputs) or not bool(found.isfinite().all()):
+    if tuple(result.shape) != (1, outputs) or not bool(result.isfinite().all()):
         raise ValueError(
             f"{place / WEIGHTS} has numbers by which one row has no prediction of its own"
         )
@@ -486,16 +486,16 @@ def _read_about(given: Mapping[str, Any]) -> RowsAbout:
     shape = [int(n) for n in given["shape"]]
     if not shape or min(shape) < 1 or math.prod(shape) > WIDEST:
         raise ValueError(f"a row has the shape {shape}")
-    about: RowsAbout = {
+    details: RowsAbout = {
         "classes": [str(name) for name in given["classes"]],
         "columns": [str(name) for name in given["columns"]],
         "shape": shape,
     }
     if given.get("marks") is not None:
-        about["marks"] = [(str(mark), str(column)) for mark, column in given["marks"]]
+        details["marks"] = [(str(mark), str(column)) for mark, column in given["marks"]]
     if given.get("ids") is not None:
-        about["ids"] = str(given["ids"])
-    return about
+        details["ids"] = str(given["ids"])
+    return details
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

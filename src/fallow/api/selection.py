@@ -93,13 +93,13 @@ class Site:
     channels: Channels = "auto"
 
     def __repr__(self) -> str:
-        said = [f"pool of {len(self.pool)}"]
+        output = [f"pool of {len(self.pool)}"]
         if self.labeled is not None:
-            said.append(f"{len(self.labeled[1])} labeled")
+            output.append(f"{len(self.labeled[1])} labeled")
         for name in ("model", "outputs", "features"):
             if getattr(self, name) is not None:
-                said.append(name)
-        return f"Site({', '.join(said)})"
+                output.append(name)
+        return f"Site({', '.join(output)})"
 
 
 @final
@@ -260,10 +260,10 @@ def _check_pool_and_strategy(pool: object, strategy: object) -> None:
 
 
 def _whole(given: object, what: str) -> int:
-    found = plain(given)
-    if isinstance(found, bool) or not isinstance(found, int):
+    result = plain(given)
+    if isinstance(result, bool) or not isinstance(result, int):
         raise ValueError(f"{what} is {given!r}; give a whole number")
-    return found
+    return result
 
 
 def _choose(
@@ -348,10 +348,10 @@ def _check_sites(strategy: Any, sites: Mapping[str, Site]) -> None:
 
 def _budget(n: Any, sites: Mapping[str, Site]) -> dict[SiteId, int]:
     """How many rows each site is to choose: 0 where a mapping leaves a site out."""
-    found = plain(n)
-    shares = dict.fromkeys(sites, found)
-    if isinstance(found, Mapping):
-        shares = dict(found)
+    result = plain(n)
+    shares = dict.fromkeys(sites, result)
+    if isinstance(result, Mapping):
+        shares = dict(result)
     for name, share in shares.items():
         if name not in sites:
             hint = nearest(str(name), [str(site) for site in sites])
@@ -402,8 +402,8 @@ def _read_picks(site: LocalSite) -> Selection:
     def numbers(name: str) -> npt.NDArray[np.float64] | None:
         if name not in kept:
             return None
-        found: npt.NDArray[np.float64] = kept[name].double().numpy()
-        return found
+        result: npt.NDArray[np.float64] = kept[name].double().numpy()
+        return result
 
     # Pool rows come first at the site, so that its row numbers are positions in the pool.
     return Selection(
@@ -527,8 +527,8 @@ def _check_needs(strategy: Any, read: Mapping[SiteId, _Read]) -> None:
     if not {"local", "global"} <= set(strategy.contract.needs):
         return
     for name, one in read.items():
-        for what, given in (("model", one.models), ("outputs", one.said.outputs)):
-            if "" in given:
+        for what, value in (("model", one.models), ("outputs", one.said.outputs)):
+            if "" in value:
                 raise ValueError(
                     f"{type(strategy).__name__} compares the local with the global model, and site "
                     f"{name} has one {what} for both; give {what}={{'local': ..., 'global': ...}}"
@@ -701,7 +701,7 @@ def _read_outputs(
     rows: Mapping[Rows, int],
     kind: OutputKind | None = None,
 ) -> dict[str, Parts]:
-    found: dict[str, Parts] = {}
+    outputs: dict[str, Parts] = {}
     for model, value in _by_name(given).items():
         pair = value
         if not isinstance(value, tuple):
@@ -715,21 +715,21 @@ def _read_outputs(
             tensor = _read_part(part, what, words, kind)
             _check_length(tensor, rows[which], words, which)
             parts[which] = tensor
-        found[model] = parts
-    return found
+        outputs[model] = parts
+    return outputs
 
 
 def _read_part(given: Any, what: str, words: str, kind: OutputKind | None) -> Tensor:
     """Outputs as logits, (n, classes), or features, (n, h)."""
     if what != "outputs":
         return as_rows(given, words).flatten(1)
-    found = as_outputs(given, words, kind)
-    is_known = found.isfinite().any(1)
-    if len(found) and not bool(is_known.any()):
+    outputs = as_outputs(given, words, kind)
+    is_known = outputs.isfinite().any(1)
+    if len(outputs) and not bool(is_known.any()):
         raise ValueError(
             f"{words}: no row is finite; the model that gave them has diverged"
         )
-    return found
+    return outputs
 
 
 def _module(given: Any, name: str) -> nn.Module:
@@ -795,15 +795,15 @@ class _Classes:
         width = next(iter(widths), None)
         labels = [one.y for one in read.values() if len(one.y)]
         if given is None:
-            found = _occurring(labels, width, strategy)
+            classes = _occurring(labels, width, strategy)
         else:
-            found = _read_classes(given)
-        if width is not None and found and len(found) != width:
+            classes = _read_classes(given)
+        if width is not None and classes and len(classes) != width:
             raise ValueError(
-                f"the models have {width} outputs and the labels {len(found)} classes; give "
+                f"the models have {width} outputs and the labels {len(classes)} classes; give "
                 "classes= with the label of each output, in order"
             )
-        return _Classes(found)
+        return _Classes(classes)
 
     def ids(self, y: npt.NDArray[Any], what: str) -> Tensor:
         """(n,) int64 class ids, or float64 numbers to predict."""
@@ -821,7 +821,7 @@ class _Classes:
                 )
             return numbers
         known = {name: i for i, name in enumerate(self.names)}
-        found: list[float] = []
+        result: list[float] = []
         for value in y.tolist():
             if isinstance(value, float) and value.is_integer():
                 value = int(value)
@@ -830,8 +830,8 @@ class _Classes:
                     f"{what} hold {value!r}, which is no class; there are {_some(self.names)} "
                     "(classes= gives others; leave out rows without a label)"
                 )
-            found.append(known[value])
-        return found
+            result.append(known[value])
+        return result
 
 
 def _read_classes(given: object) -> tuple[Any, ...]:
@@ -843,11 +843,11 @@ def _read_classes(given: object) -> tuple[Any, ...]:
         raise ValueError(
             f"classes is {given!r}; give a number of classes, or a list of their labels"
         )
-    found = tuple(plain(name) for name in names)
-    for name in found:
-        if found.count(name) > 1:
+    classes = tuple(plain(name) for name in names)
+    for name in classes:
+        if classes.count(name) > 1:
             raise ValueError(f"classes names {name!r} twice; give each label once")
-    return found
+    return classes
 
 
 def _some(names: Sequence[Any]) -> str:
@@ -874,14 +874,14 @@ def _occurring(
         return ()
     numbers = y.astype(np.float64)
     numbers = numbers[~np.isnan(numbers)]  # refused later, as a label that is none
-    found: tuple[int, ...] = ()
+    result: tuple[int, ...] = ()
     is_whole = bool((numbers == np.floor(numbers)).all())
     if is_whole:
-        found = tuple(sorted({int(value) for value in numbers}))
+        result = tuple(sorted({int(value) for value in numbers}))
     if width is None:
-        return found
+        return result
     # Labels 1, 2, 3 of three outputs are these in order; else labels count the outputs from 0.
-    is_in_order = len(found) == width == found[-1] - found[0] + 1
+    is_in_order = len(result) == width == result[-1] - result[0] + 1
     if is_in_order:
-        return found
+        return result
     return tuple(range(width))

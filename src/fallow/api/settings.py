@@ -48,13 +48,13 @@ def read_request(
     unknown setting, and with the setting for a bad value.
     """
     collected = Collected()
-    found = _read_federation(federation)
+    request = _read_federation(federation)
     words: dict[str, Any] = {}
     dataset = None
-    if found is not None:
-        collected.classes.update(found.collected.classes)
-        words |= found.settings
-        dataset = found.dataset
+    if request is not None:
+        collected.classes.update(request.collected.classes)
+        words |= request.settings
+        dataset = request.dataset
     elif _is_table(settings.get("data")):
         raise ValueError(OF_A_TABLE)
     elif recipe is None:
@@ -67,8 +67,8 @@ def read_request(
             continue
         name = RENAMED.get(name, name)
         words[name] = collected.setting(name, value)
-    if found is not None and recipe is None:
-        words.setdefault("name", found.dataset.name)
+    if request is not None and recipe is None:
+        words.setdefault("name", request.dataset.name)
     texts = [collected.text(strategy) for strategy in strategies]
     with lend(collected.classes):
         start = None

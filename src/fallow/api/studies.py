@@ -108,12 +108,12 @@ def compare(
     defaults: dict[str, object] = {}
     if recipe is None:
         defaults["bounds"] = ()  # upper bounds are for those who ask for them
-    given: list[object] = []
+    value: list[object] = []
     if strategies is not None:
-        given = _list_strategies(strategies)
-    request = read_request(federation, recipe, {**defaults, **settings}, given)
+        value = _list_strategies(strategies)
+    request = read_request(federation, recipe, {**defaults, **settings}, value)
     collected = request.collected
-    asked = given or request.recipe.strategies
+    asked = value or request.recipe.strategies
     texts = list(dict.fromkeys(collected.text(strategy) for strategy in asked))
     wanted = _seeds(seeds)
     chosen = request.recipe
@@ -142,12 +142,12 @@ def compare(
             keep_facts(setup.out, first.dataset)
             with (
                 Progress(setup.recipe, cells, progress) as watch,
-                CallbackList(callbacks, setup.recipe, cells, warn_of_callback) as told,
+                CallbackList(callbacks, setup.recipe, cells, warn_of_callback) as output,
             ):
                 watch.tell(describe_prepared(setup, first, cells))
                 watch.tell(describe_power(len(texts), len(wanted)))
-                failures = run_study(setup, cells, _jobs(jobs), told.beside(watch))
-                told.end_with_page(lambda: write_page([setup.out], papers=PAPERS))
+                failures = run_study(setup, cells, _jobs(jobs), output.beside(watch))
+                output.end_with_page(lambda: write_page([setup.out], papers=PAPERS))
         _say(failures, cells)
     except BaseException:
         if not is_kept:
@@ -161,50 +161,50 @@ def compare(
 
 def _list_strategies(strategies: object) -> list[object]:
     """One strategy is a list of one."""
-    found = [strategies]
+    result = [strategies]
     if isinstance(strategies, Iterable) and not isinstance(strategies, str):
-        found = list(strategies)
-    if not found:
+        result = list(strategies)
+    if not result:
         raise ValueError(
             "there is no strategy to compare; give some, such as [fl.Random()]"
         )
-    return found
+    return result
 
 
 def _seeds(seeds: Any) -> list[int]:
-    given = plain(seeds)
-    if isinstance(given, int) and not isinstance(given, bool):
-        if given < 1:
-            raise ValueError(f"seeds is {given}; it must be at least 1")
-        return list(range(given))
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    value = plain(seeds)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 1:
+            raise ValueError(f"seeds is {value}; it must be at least 1")
+        return list(range(value))
+    if isinstance(value, str) or not isinstance(value, Iterable):
         raise ValueError(f"seeds is {seeds!r}; give a number of seeds, or whole numbers")
-    found = list(given)
-    if not found:
+    result = list(value)
+    if not result:
         raise ValueError(f"seeds is {seeds!r}; give a number of seeds, or whole numbers")
-    return [read_seed(seed, "one of seeds") for seed in found]
+    return [read_seed(seed, "one of seeds") for seed in result]
 
 
 def _jobs(jobs: object) -> int:
-    found = plain(jobs)
-    if not isinstance(found, int) or found < 1:
+    result = plain(jobs)
+    if not isinstance(result, int) or result < 1:
         raise ValueError(f"jobs is {jobs!r}; give a whole number of runs at the same time")
-    return found
+    return result
 
 
 def _say(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> None:
     if not failures:
         return
     first = failures[0]
-    said = (
+    output = (
         f"{len(failures)} of {len(cells)} runs failed; the first was {first.cell.strategy} with seed "
         f"{first.cell.seed}: {first.why}"
     )
     if len(failures) == len(cells):
-        error = Failed(said)
+        error = Failed(output)
         error.add_note(first.trace)
         raise error
-    warnings.warn(said, RuntimeWarning, stacklevel=3)
+    warnings.warn(output, RuntimeWarning, stacklevel=3)
 
 
 @final
@@ -261,10 +261,10 @@ class Study:
         return f"Study({text})"
 
     def _repr_html_(self) -> str:
-        found = self.found
-        said = escape_text(summary(found, final_table(found)))
+        values = self.found
+        output = escape_text(summary(values, final_table(values)))
         table: str = self.table().to_html(index=False, float_format="%.4g", na_rep="")
-        return f"<p>{said}</p>{table}"
+        return f"<p>{output}</p>{table}"
 
     @property
     def records(self) -> pd.DataFrame:
@@ -313,8 +313,8 @@ class Study:
         from fallow.api.objects import Collected
 
         cell = StudyRun(Collected().text(strategy), int(seed))
-        place = cell.folder(self.setup.out)
-        if not (place / "model.safetensors").exists():
+        path = cell.folder(self.setup.out)
+        if not (path / "model.safetensors").exists():
             study = self.found.study
             raise ValueError(
                 f"the study has no finished run of {cell.strategy} with seed {cell.seed}; its "
@@ -352,19 +352,19 @@ class Study:
         """
         from fallow.api.objects import Collected
 
-        found = {each.strategy: each for each in forecast_study(self.found, by)}
-        known = ", ".join(found) or "none with a score yet"
-        if strategy is None and len(found) == 1:
-            (only,) = found.values()
+        result = {item.strategy: item for item in forecast_study(self.found, by)}
+        known = ", ".join(result) or "none with a score yet"
+        if strategy is None and len(result) == 1:
+            (only,) = result.values()
             return only
         if strategy is None:
             raise ValueError(
                 f"say which strategy to forecast, such as forecast(strategy=...): {known}"
             )
         name = Collected().text(strategy)
-        if name not in found:
+        if name not in result:
             raise ValueError(f"the study has no scores of {name}; it has {known}")
-        return found[name]
+        return result[name]
 
     def advise(self) -> Advice:
         """Which strategy and training suit a study like this one, by tasks that were run.
@@ -414,7 +414,7 @@ class Study:
 
 def _cells(row: Row) -> dict[str, str | float | None]:
     """A row of the final table as plain numbers."""
-    found: dict[str, str | float | None] = {
+    result: dict[str, str | float | None] = {
         "strategy": row.strategy,
         "label": row.label,
         "mean": None,
@@ -425,20 +425,20 @@ def _cells(row: Row) -> dict[str, str | float | None]:
         "saved": row.saved,
     }
     if row.score:
-        found |= {"mean": row.score.mean, "sd": row.score.sd, "seeds": row.score.seeds}
+        result |= {"mean": row.score.mean, "sd": row.score.sd, "seeds": row.score.seeds}
     if row.area:
-        found["area"] = row.area.mean
+        result["area"] = row.area.mean
     test = row.comparison
     if test is not None:
-        found["difference"] = test.difference
-        found["low"] = test.interval.low
-        found["high"] = test.interval.high
-        found["p"] = test.wilcoxon
-        found["p_holm"] = test.holm
-        found["wins"] = test.wins
-        found["ties"] = test.ties
-        found["losses"] = test.losses
-    return found
+        result["difference"] = test.difference
+        result["low"] = test.interval.low
+        result["high"] = test.interval.high
+        result["p"] = test.wilcoxon
+        result["p_holm"] = test.holm
+        result["wins"] = test.wins
+        result["ties"] = test.ties
+        result["losses"] = test.losses
+    return result
 
 
 def read_study(folder: str | Path) -> Study:
@@ -453,8 +453,8 @@ def read_study(folder: str | Path) -> Study:
         ...
     ValueError: nowhere is no study: ...
     """
-    found = read_records(folder, KNOWN)
-    return Study(Setup(recipe_from(dict(found.study.recipe)), Path(folder)))
+    records = read_records(folder, KNOWN)
+    return Study(Setup(recipe_from(dict(records.study.recipe)), Path(folder)))
 
 
 def write_report(
@@ -474,12 +474,12 @@ def write_report(
     ValueError: there is no study to report on; give one, or a list of them
     """
     if isinstance(studies, Study | str | Path):
-        given = [studies]
+        report = [studies]
     else:
-        given = list(studies)
-    if not given:
+        report = list(studies)
+    if not report:
         raise ValueError("there is no study to report on; give one, or a list of them")
-    return write_page([_find_folder(study) for study in given], out, papers=PAPERS)
+    return write_page([_find_folder(study) for study in report], out, papers=PAPERS)
 
 
 def _find_folder(study: Study | str | Path) -> Path:

@@ -32,5 +32,5 @@ def advise(
     facts, labels = read_facts(read_study(study))
     advice = advise_world(read_table(), facts, labels, RULES)
     sentences = advice.sentences()
-    about = {**asdict(advice), "sentences": list(sentences)}
-    opt.tell(list(sentences), about, quiet=quiet, as_json=as_json)
+    details = {**asdict(advice), "sentences": list(sentences)}
+    opt.tell(list(sentences), details, quiet=quiet, as_json=as_json)

@@ -146,12 +146,12 @@ def main() -> None:
 
 def _usage(error: Any) -> str:
     """What was typed wrongly, and where the right words are."""
-    said = REPEATED.sub(r"\1", error.format_message().rstrip("."))
-    said = said.replace(". Did you mean", "; did you mean")
+    output = REPEATED.sub(r"\1", error.format_message().rstrip("."))
+    output = output.replace(". Did you mean", "; did you mean")
     where = "fallow"
     if error.ctx is not None:
         where = error.ctx.command_path
-    return f"{said}; '{where} --help' shows what there is"
+    return f"{output}; '{where} --help' shows what there is"
 
 
 def _leave(code: int, why: str) -> None:

@@ -48,16 +48,16 @@ def write(
     from fallow.federation.trail.signed import write_audit
 
     opt.for_a_real_site()
-    place = out or folder / "audit"
-    trail = write_audit(folder, place)
+    path = out or folder / "audit"
+    trail = write_audit(folder, path)
     key = b64encode(trail.key).decode()
     entries = count_noun(len(trail.entries), "line")
     lines = [
-        f"wrote {entries} of {trail.title}: {place / PAGE}",
-        f"To check it, send all of {place}; there: fallow audit verify {place.name} --key {key}",
+        f"wrote {entries} of {trail.title}: {path / PAGE}",
+        f"To check it, send all of {path}; there: fallow audit verify {path.name} --key {key}",
     ]
     about = {
-        "folder": str(place),
+        "folder": str(path),
         "role": trail.role,
         "party": trail.party,
         "study": trail.study,
@@ -100,10 +100,10 @@ def verify(
         raise Failed(
             f"{folder} was changed after it was signed: {'; '.join(checked.faults)}"
         )
-    about = checked.about
-    whose = name_party(about["role"], about["party"])
+    details = checked.about
+    whose = name_party(details["role"], details["party"])
     line = (
-        f"{folder} is as {whose} signed it on {about['made']}, for study "
-        f"{about['study']} (digest {about['digest']})"
+        f"{folder} is as {whose} signed it on {details['made']}, for study "
+        f"{details['study']} (digest {details['digest']})"
     )
-    opt.tell([line], dict(about), quiet=quiet, as_json=as_json)
+    opt.tell([line], dict(details), quiet=quiet, as_json=as_json)

@@ -120,12 +120,12 @@ def benchmark(
     console = opt.console(quiet=quiet or as_json)
     studies: list[tuple[Recipe, Path]] = []
     failures: list[Failure] = []
-    for each in tasks:
-        strategies = _find_missing(each, [*others, *wanted], known, order.seeds)
-        folder = order.out / each.name.rpartition("/")[2]
+    for item in tasks:
+        strategies = _find_missing(item, [*others, *wanted], known, order.seeds)
+        folder = order.out / item.name.rpartition("/")[2]
         if strategies:
-            failures += _run_task(console, each, strategies, folder, order)
-            studies.append((each, folder))
+            failures += _run_task(console, item, strategies, folder, order)
+            studies.append((item, folder))
     scores = _join_scores(studies, known, tasks, order.seeds)
     _show(console, tasks, scores, [*others, *wanted], wanted, order.out, as_json=as_json)
     if failures:
@@ -149,13 +149,13 @@ def _show_constants(names: Sequence[str], *, as_json: bool) -> None:
         spec = Spec.parse(name.partition("@")[0])
         methods[str(spec)] = build(strategies, spec.name, OWN, **spec.fields)
     lines = []
-    for name, each in methods.items():
-        said = [f"{key} = {value!r}" for key, value in constants_of(each).items()]
-        lines.append(f"{name}: {', '.join(said)}")
+    for name, item in methods.items():
+        output = [f"{key} = {value!r}" for key, value in constants_of(item).items()]
+        lines.append(f"{name}: {', '.join(output)}")
     digest = digest_constants(methods)
     lines.append(f"digest {digest}")
-    about = {name: constants_of(each) for name, each in methods.items()}
-    opt.tell(lines, {"constants": about, "digest": digest}, quiet=False, as_json=as_json)
+    details = {name: constants_of(each) for name, each in methods.items()}
+    opt.tell(lines, {"constants": details, "digest": digest}, quiet=False, as_json=as_json)
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
     from fallow.core.build import nearest
     from fallow.papers.own.few_labels import FEDAVG, SOLVED, TRAINED
 
-    tasks = {each.name.removeprefix("benchmark/"): each for each in SOLVED}
+    tasks = {item.name.removeprefix("benchmark/"): item for item in SOLVED}
     if fedavg:
         names = [
             each.name.removeprefix("benchmark/").removesuffix(FEDAVG) for each in TRAINED
@@ -225,13 +225,13 @@ def _read_scores(file: Path | None) -> pd.DataFrame | None:
         with parquet.ParquetFile(file, read_dictionary=list(NAMED)) as opened:
             table = opened.read(columns=list(COLUMNS))
         _check_cells(file, table)
-        found = table.to_pandas(ignore_metadata=True)
+        pandas = table.to_pandas(ignore_metadata=True)
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{file} is no readable Parquet file: {error}") from error
     for name in NAMED:
-        found[name] = found[name].astype(object)
-    _check_scores(file, found)
-    return found
+        pandas[name] = pandas[name].astype(object)
+    _check_scores(file, pandas)
+    return pandas
 
 
 def _check_size(file: Path, metadata: FileMetaData) -> None:
@@ -241,14 +241,14 @@ def _check_size(file: Path, metadata: FileMetaData) -> None:
     from fallow.study.benchmark import COLUMNS
 
     try:
-        found = measure_columns(file, metadata, COLUMNS)
+        columns = measure_columns(file, metadata, COLUMNS)
     except ValueError as error:
         raise ValueError(
             f"{file} is not read: {error}; give the scores.parquet of a benchmark"
         ) from error
-    if found.rows > MOST_ROWS or found.n_bytes > MOST_BYTES:
+    if columns.rows > MOST_ROWS or columns.n_bytes > MOST_BYTES:
         raise ValueError(
-            f"{file} has {found.rows} rows of {found.n_bytes} bytes, more than a benchmark; give "
+            f"{file} has {columns.rows} rows of {columns.n_bytes} bytes, more than a benchmark; give "
             "the scores.parquet of one"
         )
 
@@ -371,17 +371,17 @@ def _join_scores(
 
     from fallow.study.benchmark import read_scores
 
-    found = read_scores(studies)
+    scores = read_scores(studies)
     if known is None:
-        return found
+        return scores
     names = [task.name for task in tasks]
     old = known[known["task"].isin(names) & known["seed"].isin(list(seeds))]
-    run = set(zip(found["task"], found["strategy"], strict=True))
+    run = set(zip(scores["task"], scores["strategy"], strict=True))
     again = [pair in run for pair in zip(old["task"], old["strategy"], strict=True)]
     old = old[[not is_again for is_again in again]]
-    if found.empty:
+    if scores.empty:
         return old
-    return pd.concat([old, found], ignore_index=True)
+    return pd.concat([old, scores], ignore_index=True)
 
 
 def _show(
@@ -416,9 +416,9 @@ def _show(
             widest=WIDEST,
         )
         console.print()
-        found = areas(of_task)
+        result = areas(of_task)
         for strategy in wanted:
-            verdict = judge(task.name, found, strategy, rivals)
+            verdict = judge(task.name, result, strategy, rivals)
             if verdict is not None:
                 verdicts.append(verdict)
     print_lines(console, map(describe_verdict, verdicts))
@@ -433,8 +433,8 @@ def _show(
         )
     print_lines(console, [f"Tables: {page}"])
     if as_json:
-        about = {
+        details = {
             "tables": {title: [asdict(line) for line in lines] for title, lines in tables},
             "verdicts": [asdict(verdict) for verdict in verdicts],
         }
-        opt.print_json(about)
+        opt.print_json(details)

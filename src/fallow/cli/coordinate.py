@@ -129,7 +129,7 @@ def init(
         behind_proxy=behind_proxy,
     )
     made = CoordinatorFolder.create(folder, plan, address, host or (), server)
-    about = {
+    details = {
         "folder": str(folder),
         "study": str(folder / "study.toml"),
         "name": made.agreement.name,
@@ -146,7 +146,7 @@ def init(
         lines.append(SECURE_SUMS)
     lines += describe_small_budgets(made.agreement)
     lines += after_init(made, called)
-    opt.tell(lines, about, quiet=quiet, as_json=as_json)
+    opt.tell(lines, details, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()
@@ -252,8 +252,10 @@ def start(
 
     say = CoordinatorLines(console, agreement, as_json=as_json, log=log)
     run = StudyRun(str(agreement.recipe.strategy), agreement.seed)
-    told = CallbackList(trackers, agreement.recipe, [run], opt.warn, agreement.name)
-    track_event = told.follow(run)
+    callback_list = CallbackList(
+        trackers, agreement.recipe, [run], opt.warn, agreement.name
+    )
+    track_event = callback_list.follow(run)
 
     def say_and_track(event: Event) -> None:
         say(event)
@@ -262,13 +264,13 @@ def start(
     begun: AbstractContextManager[None] = nullcontext()
     if log is not None:
         begun = log.around()
-    with begun, _stopped_by_signals(folder, say), told:
+    with begun, _stopped_by_signals(folder, say), callback_list:
         link = open_link(office, say)
         program = Program(folder, agreement, link, keys, say_and_track, limit=link.limit)
         try:
             is_finished = program.go(link.start)
             if is_finished:
-                told.end(folder / "report.html")
+                callback_list.end(folder / "report.html")
         except KeyboardInterrupt as error:  # a second Ctrl-C
             raise Stopped(
                 "stopped at once; every answer that counted is kept: fallow coordinate start "
@@ -292,26 +294,26 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
 
     office = CoordinatorFolder.open(folder)
     agreed = {"name": office.agreement.name, "digest": office.agreement.digest}
-    about: dict[str, object] = {**agreed}
-    found = read_live(folder)
-    if found is not None:
-        about |= {**found, **agreed}
+    details: dict[str, object] = {**agreed}
+    result = read_live(folder)
+    if result is not None:
+        details |= {**result, **agreed}
     elif is_running(folder):
-        about |= {"state": "running", "sites": {}, "refusals": []}
+        details |= {"state": "running", "sites": {}, "refusals": []}
     else:
-        about |= {"state": "not started", "sites": {}, "refusals": []}
-    if about["state"] == "running" and not is_running(folder):
-        about["state"] = "stopped"
-        about["why"] = "its process has ended"
-    about["missing"] = office.missing
-    about["forecast"] = _forecast(folder)
+        details |= {"state": "not started", "sites": {}, "refusals": []}
+    if details["state"] == "running" and not is_running(folder):
+        details["state"] = "stopped"
+        details["why"] = "its process has ended"
+    details["missing"] = office.missing
+    details["forecast"] = _forecast(folder)
     is_told = (Control(folder / "control").folder / "advance").exists()
-    is_labeling = about["state"] == "running" and about.get("phase") == LABELING
-    about["closing"] = is_told and is_labeling
+    is_labeling = details["state"] == "running" and details.get("phase") == LABELING
+    details["closing"] = is_told and is_labeling
     if as_json:
-        typer.echo(json.dumps(about, indent=1))
+        typer.echo(json.dumps(details, indent=1))
         return
-    show(opt.console(), about)
+    show(opt.console(), details)
 
 
 def _forecast(folder: Path) -> list[str]:
@@ -359,14 +361,14 @@ def advance(
     from fallow.report.live import read_live
 
     _running(folder)
-    found = read_live(folder) or {}
+    result = read_live(folder) or {}
     control = Control(folder / "control")
-    if found.get("phase") == LABELING:
+    if result.get("phase") == LABELING:
         control.tell("advance")
         line = "open questions are given back, and the run goes on within two minutes"
         opt.tell([line], {"without": "open questions"}, quiet=quiet, as_json=as_json)
         return
-    waiting = found.get("waiting")
+    waiting = result.get("waiting")
     if not waiting:
         raise ValueError(
             f"{folder} does not wait for people now, nor longer than usual for a site, so there "
@@ -374,7 +376,7 @@ def advance(
         )
     names = ", ".join(waiting["sites"])
     if not waiting["can_advance"]:
-        raise ValueError(why_not_advanced(folder, found))
+        raise ValueError(why_not_advanced(folder, result))
     control.tell("advance")
     line = f"the study goes on without {names}, within seconds"
     opt.tell([line], {"without": list(waiting["sites"])}, quiet=quiet, as_json=as_json)

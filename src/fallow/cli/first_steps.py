@@ -70,9 +70,9 @@ def print_first_steps(folder: Path) -> None:
     """What `fallow` alone answers."""
     typer.echo("Fallow decides which rows each site labels, and trains one model for all")
     typer.echo("sites or one for each; the rows stay where they are.")
-    found = suggest_steps(folder)
-    if found:
-        _print_steps("In this folder:", found)
+    first_steps = suggest_steps(folder)
+    if first_steps:
+        _print_steps("In this folder:", first_steps)
     _print_steps("To begin:", BEGINNINGS)
     typer.echo("\nAll commands: fallow --help")
 
@@ -118,15 +118,15 @@ def _steps_of_folders(folder: Path, names: list[str]) -> Iterator[Suggestion]:
     """Folders of sites and of coordinators that lie in this one."""
     shown = 0
     for name in names:
-        place = folder / name
-        if shown == FEW or not place.is_dir():
+        path = folder / name
+        if shown == FEW or not path.is_dir():
             continue
         quoted = shlex.quote(name)
-        if (place / "coordinator.json").exists():
+        if (path / "coordinator.json").exists():
             yield Suggestion(
                 f"fallow coordinate status {quoted}", "a study that you coordinate"
             )
-        elif (place / "site.toml").exists():
+        elif (path / "site.toml").exists():
             yield Suggestion(
                 f"fallow site status {quoted}", "a study that you take part in"
             )

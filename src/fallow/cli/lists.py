@@ -117,7 +117,7 @@ def _join_fields(fields: Mapping[str, str]) -> str:
 def _describe_method(name: str, kind: str, cls: type[Any]) -> MethodRow:
     """What the contract of a method says.  cls: any class with one, whichever package it is of."""
     contract: Contract = cls.contract
-    defaults = {each.name: str(each.default) for each in fields(cls)}
+    defaults = {item.name: str(item.default) for item in fields(cls)}
     defaults.pop("training_config", None)  # a setting of the recipe
     return {
         "name": name,
@@ -212,11 +212,11 @@ def settings(name: Name = None, as_json: opt.Json = False) -> None:
 
     columns = ["name", "type", "default", "meaning"]
     if name is None:
-        found = list_settings()
+        result = list_settings()
     else:
-        found = find_all(name)
+        result = find_all(name)
         columns.append("source")
-    rows = [asdict(setting) for setting in found]
+    rows = [asdict(setting) for setting in result]
     _print(rows, rows, as_json, columns)
     if not as_json and name is None:
         opt.console().print(

@@ -67,10 +67,10 @@ class LogLines:
     def write(self, level: Level, event: str, text: str) -> None:
         """One line: when (UTC), how urgent, of what, by whom, what kind of thing, in words."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        said = plain(text, LONGEST)
+        output = plain(text, LONGEST)
         if self.form == "text":
             study = plain(self.study)
-            typer.echo(f"{now} {level:7} {study} {self.party} {event}: {said}")
+            typer.echo(f"{now} {level:7} {study} {self.party} {event}: {output}")
             return
         line = {
             "time": now,
@@ -78,7 +78,7 @@ class LogLines:
             "study": self.study,
             "party": self.party,
             "event": event,
-            "text": said,
+            "text": output,
         }
         typer.echo(json.dumps(line))
 

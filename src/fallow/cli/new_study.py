@@ -48,9 +48,9 @@ def init(
         raise ValueError(f"{file} is there already; give another name, or delete it first")
     source = data or "digits"
     console = opt.console(quiet=quiet or as_json)
-    found, notes = _write_study(console, file, source, label, site, data_dir)
+    result, notes = _write_study(console, file, source, label, site, data_dir)
     if as_json:
-        opt.print_json({"file": str(file), "rows": found.rows, "classes": found.classes})
+        opt.print_json({"file": str(file), "rows": result.rows, "classes": result.classes})
         return
     for note in notes:
         console.print(f"{source}: {note}", markup=False, soft_wrap=True)
@@ -114,7 +114,7 @@ def _write_study(
     sites: tuple[str, ...] = ()
     if site:
         sites = dataset.group_names
-    found = Found(
+    result = Found(
         data=source,
         label=label,
         site=site,
@@ -127,8 +127,8 @@ def _write_study(
         seeds=seeds_needed(len(strategies) - 1),
     )
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, starter_text(found, file).encode())
-    return found, tuple(dataset.notes)
+    write_whole(file, starter_text(result, file).encode())
+    return result, tuple(dataset.notes)
 
 
 def _strategies(task: str) -> tuple[str, ...]:

@@ -158,10 +158,10 @@ class Screen(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:  # as the class of rich has it
         shown = []
-        for each in objects:
-            if isinstance(each, str):
-                each = printable(each)
-            shown.append(each)
+        for item in objects:
+            if isinstance(item, str):
+                item = printable(item)
+            shown.append(item)
         super().print(*shown, **options)
 
 
@@ -206,8 +206,8 @@ def read_recipe(
     from fallow.settings.shortcuts import expand
 
     changes = expand(find_recipe(name, settings), settings)  # in full
-    found = find_recipe(name, changes, strategies)
-    return found, expand(found, settings)
+    recipe = find_recipe(name, changes, strategies)
+    return recipe, expand(recipe, settings)
 
 
 def named_strategies(text: str | None) -> list[str] | None:
@@ -218,13 +218,13 @@ def named_strategies(text: str | None) -> list[str] | None:
     """
     if text is None:
         return None
-    found = [name.strip() for name in text.split(",") if name.strip()]
-    if not found:
+    result = [name.strip() for name in text.split(",") if name.strip()]
+    if not result:
         raise ValueError(
             "--strategy names no strategy; leave it out for those of the recipe, or name some of "
             "'fallow methods'"
         )
-    return found
+    return result
 
 
 def console(*, quiet: bool = False) -> Console:
@@ -288,12 +288,12 @@ def settings(
         if not equals:
             raise ValueError(f"--set {pair!r} is not of the form key=value")
         words[key] = value
-    about = {}
+    details = {}
     options = {"data": data, "label": label, "site": site} | columns
     for key, option in options.items():
         if option is not None:
-            about[key] = option
-    given = about | words  # what --set says counts more
+            details[key] = option
+    given = details | words  # what --set says counts more
     if "site" not in given:
         return given
     return {"partition": "natural", "sites": "0"} | given

@@ -41,17 +41,17 @@ def report(
     from fallow.report.page import write_report
 
     keep_private(*studies)
-    about: dict[str, object] = {}
-    said = []
+    details: dict[str, object] = {}
+    output = []
     with Waiting(opt.console(quiet=quiet or as_json), "drawing the report page"):
         if notebook is not None:  # first: its name may be refused
             write_notebook(studies, notebook, papers=PAPERS)
-            about["notebook"] = str(notebook)
-            said.append(f"Notebook: {notebook}")
+            details["notebook"] = str(notebook)
+            output.append(f"Notebook: {notebook}")
         page = write_report(studies, out, papers=PAPERS)
-    about["report"] = str(page)
-    said.append(f"Report page: {page}")
-    _say("\n".join(said), about, quiet=quiet, as_json=as_json)
+    details["report"] = str(page)
+    output.append(f"Report page: {page}")
+    _say("\n".join(output), details, quiet=quiet, as_json=as_json)
 
 
 def export(
@@ -121,17 +121,17 @@ def forecast(
     if not more > 0:
         raise ValueError(f"--more is {more:g}; ask about 1 label or more")
     keep_private(study)
-    found = read_study(study, KNOWN)
-    forecasts = forecast_study(found, by)
+    values = read_study(study, KNOWN)
+    forecasts = forecast_study(values, by)
     if strategy is not None:
         forecasts = [each for each in forecasts if each.strategy == strategy]
     if not forecasts:
-        known = ", ".join(found.strategies)
+        known = ", ".join(values.strategies)
         raise ValueError(
             f"{study} has no scores of {strategy or 'any strategy'} yet; it has {known}"
         )
     target = to
-    if to is not None and found.higher_is_better:
+    if to is not None and values.higher_is_better:
         target = to / 100
     if picture is not None and len(forecasts) > 1:
         names = ", ".join(each.strategy for each in forecasts)
@@ -140,7 +140,7 @@ def forecast(
     objects: list[dict[str, object]] = []
     for each in forecasts:
         sentences = each.sentences(more, target)
-        lines.append(f"{label_of(each.strategy, found.study)}: {' '.join(sentences)}")
+        lines.append(f"{label_of(each.strategy, values.study)}: {' '.join(sentences)}")
         objects.append(_describe_forecast(each, sentences, more, target))
     if picture is not None:
         figure = draw_forecast(forecasts[0], more, target)
@@ -158,7 +158,7 @@ def _describe_forecast(
     forecast: Forecast, sentences: tuple[str, ...], more: float, target: float | None
 ) -> dict[str, object]:
     """A forecast as plain values; what is infinite is null."""
-    about: dict[str, object] = {
+    details: dict[str, object] = {
         "strategy": forecast.strategy,
         "by": forecast.by,
         "labels": [point.labels for point in forecast.points],
@@ -168,13 +168,13 @@ def _describe_forecast(
     }
     gain = forecast.gain(more)
     if gain is not None:
-        about["gain"] = asdict(gain)
+        details["gain"] = asdict(gain)
     if target is not None:
         reach = forecast.reach(target)
         if reach is not None:
             ends = asdict(reach).items()
-            about["reach"] = {k: v if math.isfinite(v) else None for k, v in ends}
-    return about
+            details["reach"] = {k: v if math.isfinite(v) else None for k, v in ends}
+    return details
 
 
 def predict(
@@ -205,7 +205,7 @@ def predict(
     keep_private(study)
     with Waiting(opt.console(quiet=quiet or as_json), f"predicting rows of {data}"):
         if (study / SETTINGS).exists() and not (strategy or seed or site):
-            found = predict_at(study, data, out)
+            file = predict_at(study, data, out)
         else:
             if own_code:
                 from fallow.cli.paths import use_current_folder
@@ -214,12 +214,12 @@ def predict(
                 policy = OWN
             else:
                 policy = find_policy(study)
-            found = predict_file(study, data, strategy, seed, out, site, policy)
-    said = f"Wrote {count_noun(found.rows, 'prediction')} to {found.path}"
-    if found.lacking:
-        said += f"; without one, because a feature is missing: {count_noun(found.lacking, 'row')}"
-    about = {"file": str(found.path), "rows": found.rows, "lacking": found.lacking}
-    _say(said, about, quiet=quiet, as_json=as_json)
+            file = predict_file(study, data, strategy, seed, out, site, policy)
+    output = f"Wrote {count_noun(file.rows, 'prediction')} to {file.path}"
+    if file.lacking:
+        output += f"; without one, because a feature is missing: {count_noun(file.lacking, 'row')}"
+    details = {"file": str(file.path), "rows": file.rows, "lacking": file.lacking}
+    _say(output, details, quiet=quiet, as_json=as_json)
 
 
 def _say(text: str, about: dict[str, object], *, quiet: bool, as_json: bool) -> None:

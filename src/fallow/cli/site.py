@@ -251,18 +251,18 @@ def start(
     from fallow.network.links import check_packages
 
     opt.check_log(log_format, as_json=as_json)
-    found = SiteFolder.open(folder)
-    check_packages(found.agreement.link)
-    log = open_log(log_format, found.agreement.name, found.name)
+    result = SiteFolder.open(folder)
+    check_packages(result.agreement.link)
+    log = open_log(log_format, result.agreement.name, result.name)
     console = opt.console(quiet=quiet or as_json or log is not None)
     stop = Event()
-    with only_server(found):  # said before anything else
-        found.check_machine()
+    with only_server(result):  # said before anything else
+        result.check_machine()
         tightened = tighten(folder)
         if tightened is not None:
             print_lines(console, [tightened])
-    _introduce(console, found)
-    with closing(found.open_ledger()) as ledger:
+    _introduce(console, result)
+    with closing(result.open_ledger()) as ledger:
         copied = ledger.store.find_copy_time()
         noise = ledger.store.describe_put_back()
     print_lines(console, describe_restored(copied, noise))
@@ -276,7 +276,7 @@ def start(
         begun = log.around()
     try:
         with begun:
-            serve(found, stop, SiteLines(console, folder, as_json=as_json, log=log))
+            serve(result, stop, SiteLines(console, folder, as_json=as_json, log=log))
     finally:
         for which, handler in zip(ENDINGS, before, strict=True):
             signal.signal(which, handler)
@@ -299,12 +299,12 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     from fallow.federation.site.folder import SiteFolder
     from fallow.report.live import format_moment
 
-    found = SiteFolder.open(folder)
-    about = read_standing(found)
+    result = SiteFolder.open(folder)
+    standing = read_standing(result)
     if as_json:
-        typer.echo(json.dumps(about, indent=1))
+        typer.echo(json.dumps(standing, indent=1))
         return
-    labels = about["labels"]
+    labels = standing["labels"]
     newest = (
         f"labels of the newest cycle: {labels['asked']} asked, {labels['answered']} answered, "
         f"{labels['declined']} cannot tell, {labels['conflicts']} in conflict, "
@@ -312,28 +312,28 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     )
     if labels["open"] and labels["deadline"]:
         newest += f", until {format_moment(labels['deadline'])}"
-    noise = f"ε spent on noise: {about['epsilon']:g}"
-    if about["epsilon_limit"] is not None:
-        noise += f" of {about['epsilon_limit']:g}"
-    if about["delta_limit"] is not None:
-        noise += f"; δ: {about['delta']:g} of {about['delta_limit']:g}"
+    noise = f"ε spent on noise: {standing['epsilon']:g}"
+    if standing["epsilon_limit"] is not None:
+        noise += f" of {standing['epsilon_limit']:g}"
+    if standing["delta_limit"] is not None:
+        noise += f"; δ: {standing['delta']:g} of {standing['delta_limit']:g}"
 
     console = opt.console()
     lines = [
-        f"site {about['site']} of study {about['study']} (digest {about['digest'][:12]})",
-        f"process: {describe_process(about, folder)}",
-        f"coordinator: {about['problem'] or 'its machine is reached'}",
+        f"site {standing['site']} of study {standing['study']} (digest {standing['digest'][:12]})",
+        f"process: {describe_process(standing, folder)}",
+        f"coordinator: {standing['problem'] or 'its machine is reached'}",
     ]
-    lines += describe_restored(about["copied"], about["put_back"])
+    lines += describe_restored(standing["copied"], standing["put_back"])
     lines += [
         newest,
-        f"labels in all: {about['asked']} asked{describe_limit(about)}",
+        f"labels in all: {standing['asked']} asked{describe_limit(standing)}",
         noise,
     ]
-    lines += [f"note: {line}" for line in about["news"]]
+    lines += [f"note: {line}" for line in standing["news"]]
     print_lines(console, lines)
-    print_lines(console, describe_status_of_data(about["data"]))
-    sent = [[str(value) for value in line.values()] for line in about["sent"]]
+    print_lines(console, describe_status_of_data(standing["data"]))
+    sent = [[str(value) for value in line.values()] for line in standing["sent"]]
     heads = ("run", "verb", "exchanges", "bytes")
     show_table(console, "What left this site", heads, sent, whole=2, words=2)
 
@@ -354,24 +354,24 @@ def unlock(
     from fallow.cli.site_words import describe_leaving
     from fallow.federation.site.folder import SiteFolder
 
-    found = SiteFolder.open(folder)
+    values = SiteFolder.open(folder)
     console = opt.console()
-    with closing(found.open_ledger()) as ledger:
+    with closing(values.open_ledger()) as ledger:
         newest = ledger.orders.latest_run()
         if newest is None:
-            raise ValueError(f"site {found.name} is in no run: there is nothing to leave")
+            raise ValueError(f"site {values.name} is in no run: there is nothing to leave")
         if run not in (None, newest):
             raise ValueError(
-                f"site {found.name} is in run {newest} and not in {run}: nothing was changed"
+                f"site {values.name} is in run {newest} and not in {run}: nothing was changed"
             )
-        labels = len(ledger.store.load_labels(found.name))
+        labels = len(ledger.store.load_labels(values.name))
         print_lines(console, describe_leaving(newest, labels, time.time()))
         if not typer.confirm(f"Leave run {newest} for good?", default=False):
             print_lines(console, ["Nothing was changed."])
             return
         ledger.orders.leave(newest)
     print_lines(
-        console, [f"Run {newest} is left: site {found.name} waits for another one."]
+        console, [f"Run {newest} is left: site {values.name} waits for another one."]
     )
 
 
@@ -466,12 +466,12 @@ def import_(
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.labels_io import import_labels
 
-    found = SiteFolder.open(folder)
-    with closing(found.open_ledger()) as ledger:
+    result = SiteFolder.open(folder)
+    with closing(result.open_ledger()) as ledger:
         taken = import_labels(
             ledger,
-            found.agreement.schema,
-            found.rows,
+            result.agreement.schema,
+            result.rows,
             file,
             who,
             partial=partial,
@@ -545,25 +545,25 @@ def export(
     from fallow.federation.site.labels_io import export_labels, export_questions
     from fallow.federation.site.serve import has_ended
 
-    found = SiteFolder.open(folder)
+    result = SiteFolder.open(folder)
     if cvat:
         if labels or guess or tasks:
             raise ValueError(
                 "--cvat is of open questions alone; leave the other options out"
             )
-        lines, about = _export_images(found, file)
-        opt.tell(lines, about, quiet=quiet, as_json=as_json)
+        lines, details = _export_images(result, file)
+        opt.tell(lines, details, quiet=quiet, as_json=as_json)
         return
-    with closing(found.open_ledger()) as ledger:
+    with closing(result.open_ledger()) as ledger:
         write = export_questions
         noun = "question"
         if labels or has_ended(ledger):
             write = export_labels
             noun = "label"
-        count = write(ledger, found.agreement.schema, found.rows, file, guess, tasks)
+        count = write(ledger, result.agreement.schema, result.rows, file, guess, tasks)
     line = f"wrote {count_noun(count, noun)} to {file}"
-    told = {"file": str(file), "kind": f"{noun}s", "count": count}
-    opt.tell([line], told, quiet=quiet, as_json=as_json)
+    output = {"file": str(file), "kind": f"{noun}s", "count": count}
+    opt.tell([line], output, quiet=quiet, as_json=as_json)
 
 
 def _export_images(found: SiteFolder, file: Path) -> tuple[list[str], dict[str, object]]:
@@ -590,13 +590,13 @@ def _export_images(found: SiteFolder, file: Path) -> tuple[list[str], dict[str, 
         f"wrote {count_noun(count, 'image')} to {file}, and their labels to {beside}: make a task "
         "in CVAT with these as its raw labels, and import what it exports as 'CVAT for images 1.1'"
     ]
-    about: dict[str, object] = {
+    details: dict[str, object] = {
         "file": str(file),
         "kind": "questions",
         "count": count,
         "labels": str(beside),
     }
-    return lines, about
+    return lines, details
 
 
 @site.command("label-studio")
@@ -616,11 +616,11 @@ def label_studio(
     import_optional("fastapi", "fallow[deploy]", "Label Studio over its interface")
     from fallow.federation.page.pictures import picture
 
-    found = SiteFolder.open(folder)
-    with closing(found.open_ledger()) as ledger:
-        done = sync_label_studio(found, ledger, lambda row: picture(found.rows, row))
+    result = SiteFolder.open(folder)
+    with closing(result.open_ledger()) as ledger:
+        done = sync_label_studio(result, ledger, lambda row: picture(result.rows, row))
     taken = done.taken
-    about = {
+    details = {
         "project": done.project,
         "sent": done.sent,
         "recorded": taken.recorded,
@@ -639,7 +639,7 @@ def label_studio(
             f"{count_noun(len(taken.refused), 'annotation')} not taken: correct them there, or "
             f"on the labeling page; entries are those of {folder / TAKEN}"
         )
-    opt.tell(lines, about, quiet=quiet, as_json=as_json)
+    opt.tell(lines, details, quiet=quiet, as_json=as_json)
 
 
 def _read_allowed(pairs: list[str]) -> dict[str, str]:

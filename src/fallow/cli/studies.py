@@ -255,8 +255,8 @@ def _study(
         open_study(setup, cells, command, options.resume)
         kept = keep_facts(setup.out, world.dataset)
         if kept is not None:
-            for said in kept["warnings"]:
-                console.print(f"look at this: {said}", markup=False, soft_wrap=True)
+            for output in kept["warnings"]:
+                console.print(f"look at this: {output}", markup=False, soft_wrap=True)
         _print_notes(console, setup.recipe.data, world.dataset.notes)
         with CallbackList(trackers, setup.recipe, cells, opt.warn) as told:
             with Watch(setup.recipe, cells, console) as watch:
@@ -279,8 +279,8 @@ def _print_notes(console: Console, name: str, notes: Sequence[str]) -> None:
     """What reading the data took for granted, such as its encoding, or did to it."""
     file = Path(name).name
     for note in notes:
-        said = note if note.startswith(file) else f"{name}: {note}"
-        console.print(said, markup=False, soft_wrap=True)
+        output = note if note.startswith(file) else f"{name}: {note}"
+        console.print(output, markup=False, soft_wrap=True)
 
 
 def _say_failures(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> None:
@@ -339,6 +339,6 @@ def _show(console: Console, out: Path, as_json: bool) -> Path | None:
     console.print(f"Report page: {page}", markup=False, soft_wrap=True)
     if as_json:
         table = json.loads(to_frame(final).to_json(orient="records"))
-        about = {"study": str(out), "report": str(page), "summary": text, "table": table}
-        opt.print_json(about)
+        details = {"study": str(out), "report": str(page), "summary": text, "table": table}
+        opt.print_json(details)
     return page

@@ -55,16 +55,16 @@ def export_model(
 
     files: dict[Format, Path | None] = {"onnx": onnx, "torch": torch}
     keep_private(study)
-    about: dict[str, object] = {}
+    details: dict[str, object] = {}
     lines = []
     with Waiting(opt.console(quiet=quiet or as_json), "exporting the model"):
         model = read_model(study, strategy, seed, site, own_code=own_code)
         for format, path in files.items():
             if path is not None:
                 write_model(model, path, format=format, with_encoder=not without_encoder)
-                about[format] = str(path)
+                details[format] = str(path)
                 lines.append(f"Wrote {path}")
-    opt.tell(lines, about, quiet=quiet, as_json=as_json)
+    opt.tell(lines, details, quiet=quiet, as_json=as_json)
 
 
 def cite(

@@ -24,13 +24,13 @@ Packages = ModuleType | tuple[ModuleType, ...]
 
 def names(package: Packages) -> dict[str, type[Any]]:
     """The concrete classes a package exports, by class name."""
-    found: dict[str, type[Any]] = {}
-    for each in _listed(package):
-        for name in each.__all__:
-            exported = getattr(each, name)
+    result: dict[str, type[Any]] = {}
+    for item in _listed(package):
+        for name in item.__all__:
+            exported = getattr(item, name)
             if _is_concrete(exported):
-                found[exported.__name__] = exported
-    return found
+                result[exported.__name__] = exported
+    return result
 
 
 def _listed(package: Packages) -> tuple[ModuleType, ...]:
@@ -102,8 +102,8 @@ def find(package: Packages, name: str, policy: NamePolicy = BUILT_IN, /) -> type
         kind_of_class = None
         if packages:  # nothing else is looked up, so nobody has to name a package
             kind_of_class = CLASS_KINDS.get(packages[0].__name__)
-        found: type[Any] = load_class(name, policy, kind_of_class)
-        return found
+        result: type[Any] = load_class(name, policy, kind_of_class)
+        return result
     first = packages[0]
     known = _words(package)
     if _plain(name) not in known:

@@ -91,10 +91,10 @@ class Contract:
 
     def __post_init__(self) -> None:
         for name in ("needs", "at_server", "models", "waits"):
-            given = getattr(self, name)
-            if isinstance(given, str):  # one name alone
-                given = [given]
-            object.__setattr__(self, name, tuple(given))
+            value = getattr(self, name)
+            if isinstance(value, str):  # one name alone
+                value = [value]
+            object.__setattr__(self, name, tuple(value))
         known_models = (*PREDICTING, *self.models)
         for model in self.needs:
             if model not in known_models:

@@ -63,7 +63,7 @@ def _ask_for_selection(self: Any, ask: Any, budget: Mapping[str, int], memo: Any
 
 def _call(function: Callable[..., Any]) -> Callable[..., Any]:
     def select(self: Any, view: Any, n: int) -> Any:
-        settings = {each.name: getattr(self, each.name) for each in fields(self)}
+        settings = {item.name: getattr(self, item.name) for item in fields(self)}
         return function(view, n, **settings)
 
     return select

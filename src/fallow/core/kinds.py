@@ -83,7 +83,7 @@ def is_of_kind(value: object, hint: Any) -> bool:
         is_fixed = origin is tuple and parts[-1] is not Ellipsis
         if is_fixed:
             return True
-        return all(is_of_kind(each, parts[0]) for each in value)
+        return all(is_of_kind(item, parts[0]) for item in value)
     if hint is bool:
         return isinstance(value, bool)
     if hint is int:
@@ -116,8 +116,8 @@ def refuse_truth(value: object, hint: Any, place: str) -> None:
         if is_dataclass(part):
             _refuse_truth_in_parts(value, get_type_hints(part), place)
     elif isinstance(value, list | tuple):
-        for at, each in enumerate(value):
-            refuse_truth(each, _element_at(hint, at), f"{place}.{at}")
+        for at, item in enumerate(value):
+            refuse_truth(item, _element_at(hint, at), f"{place}.{at}")
 
 
 def _refuse_truth_in_parts(
@@ -191,14 +191,14 @@ def describe_wrong_value(kind: type, found: Sequence[Found], whole: str = "") ->
         return f"{place}: {said}"
     if is_absent and (not names or first["loc"][-1] == names[-1]):
         return f"{place or first['loc'][-1]} is missing; it must be {describe_kind(hint)}"
-    given = show_value(first["input"])
+    value = show_value(first["input"])
     if is_dataclass(hint) and getattr(hint, "__name__", "") not in PLAIN:
         parts = [field.name for field in fields(hint)]
         return (
-            f"{place} is {given}; it has parts, which are set one by one: "
+            f"{place} is {value}; it has parts, which are set one by one: "
             f"{join_words([f'{place}.{part}' for part in parts])}"
         )
-    return f"{place} is {given}; it must be {describe_kind(hint)}"
+    return f"{place} is {value}; it must be {describe_kind(hint)}"
 
 
 def _follow(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], Any]:

@@ -280,10 +280,10 @@ class Methods(TypedDict):
 
 def server_parts(methods: Methods) -> tuple[str, ...]:
     """The parts of a state that no site is sent: what training and the head keep at the server."""
-    found = tuple(methods["training"].contract.at_server)
+    result = tuple(methods["training"].contract.at_server)
     if "head" in methods:
-        found += tuple(methods["head"].contract.at_server)
-    return found
+        result += tuple(methods["head"].contract.at_server)
+    return result
 
 
 def methods_by_owner(methods: Methods) -> dict[str, Method]:

@@ -73,14 +73,14 @@ def total_cells(blocks: Iterable[Tensor]) -> dict[str, Tensor | float]:
     """
     n_rows = 0
     total: Tensor | float = 0.0
-    given: Tensor | float = 0.0
+    value: Tensor | float = 0.0
     for rows in blocks:
         if bool(rows.isinf().any()):
             raise ValueError("a feature is infinite; correct it, or leave such rows out")
         n_rows += len(rows)
         total = total + rows.nansum(0)
-        given = given + (~rows.isnan()).sum(0).double()
-    return {"rows": float(n_rows), "columns": total, "given": given}
+        value = value + (~rows.isnan()).sum(0).double()
+    return {"rows": float(n_rows), "columns": total, "given": value}
 
 
 def filled(x: Tensor, fill: Tensor | None) -> Tensor:

@@ -142,7 +142,7 @@ def installed_files(distribution: str) -> dict[str, Path]:
         raise ValueError(
             f"{distribution!r} is not installed here; ask whoever named it where it comes from"
         ) from error
-    found: dict[str, Path] = {}
+    result: dict[str, Path] = {}
     for file in listed or ():
         path = Path(str(file.locate()))
         parts = PurePosixPath(file).parts
@@ -152,13 +152,13 @@ def installed_files(distribution: str) -> dict[str, Path]:
         if "__pycache__" in parts:
             _check_compiled(distribution, path)
         elif path.is_file():
-            found[PurePosixPath(file).as_posix()] = path
-    if not found:
+            result[PurePosixPath(file).as_posix()] = path
+    if not result:
         raise ValueError(
             f"the files of {distribution!r} are not known here; install it from a wheel, not as "
             "'editable'"
         )
-    return found
+    return result
 
 
 def _check_compiled(distribution: str, path: Path) -> None:
@@ -199,15 +199,15 @@ def distribution_of(module: str) -> str | None:
 def _file_of(module: str, files: Mapping[str, Path]) -> Path | None:
     """The file of a module among those of a distribution, with all packages that it lies in."""
     steps = module.split(".")
-    found = None
+    value = None
     for depth in range(1, len(steps) + 1):
         place = "/".join(steps[:depth])
-        found = files.get(f"{place}/__init__.py")
-        if found is None and depth == len(steps):
-            found = files.get(f"{place}.py")
-        if found is None:
+        value = files.get(f"{place}/__init__.py")
+        if value is None and depth == len(steps):
+            value = files.get(f"{place}.py")
+        if value is None:
             return None
-    return found
+    return value
 
 
 def _allowing(module: str, policy: NamePolicy) -> Path | None:
@@ -275,16 +275,16 @@ def check_name(name: str, policy: NamePolicy) -> None:
 
 def _way_out(module: str) -> str:
     """What a person can do about a module that is not allowed."""
-    found = distribution_of(module)
-    if found is None:
+    result = distribution_of(module)
+    if result is None:
         return (
             "no installed distribution has it; ask whoever wrote it for one (a wheel), install "
             "that, and look at its code"
         )
     return (
-        f"it is of the installed distribution {found}; look at its code, and where you trust it "
-        f'write {found} = "{distribution_digest(found)}" under [allow] in site.toml (when a '
-        f"site's folder is made: --allow {found}={distribution_digest(found)})"
+        f"it is of the installed distribution {result}; look at its code, and where you trust it "
+        f'write {result} = "{distribution_digest(result)}" under [allow] in site.toml (when a '
+        f"site's folder is made: --allow {result}={distribution_digest(result)})"
     )
 
 
@@ -299,13 +299,13 @@ def pin_names(names: list[str]) -> NamePolicy:
         module = name.partition(":")[0]
         if ":" not in name or OWN_MODULE.fullmatch(module):
             continue
-        found = distribution_of(module)
-        if found is None:
+        result = distribution_of(module)
+        if result is None:
             raise ValueError(
                 f"{name!r} is a class of no installed distribution, so sites could not have it; "
                 "make a package of its module and install that (pip install .)"
             )
-        allowed[found] = distribution_digest(found)
+        allowed[result] = distribution_digest(result)
     return NamePolicy(allowed=allowed)
 
 
@@ -322,7 +322,7 @@ def load_class(name: str, policy: NamePolicy, kind: ClassKind | None) -> Any:
         expected = _allowing(module, policy)
     try:
         loaded = importlib.import_module(module)
-        found = getattr(loaded, attribute)
+        result = getattr(loaded, attribute)
     except (ImportError, AttributeError) as error:
         hint = ""
         if isinstance(error, ModuleNotFoundError) and error.name == module:
@@ -333,20 +333,20 @@ def load_class(name: str, policy: NamePolicy, kind: ClassKind | None) -> Any:
         raise ValueError(f"{name!r} could not be loaded: {error}{hint}") from error
     if policy.any_module:
         # Never for a received name: a function declares nothing of what it is for.
-        if kind is not None and kind.is_function and inspect.isfunction(found):
-            return strategy_class(found)
-        return found
+        if kind is not None and kind.is_function and inspect.isfunction(result):
+            return strategy_class(result)
+        return result
     is_own = OWN_MODULE.fullmatch(module) is not None
     if is_own and attribute not in getattr(loaded, "__all__", ()):
         raise ValueError(f"{name!r} is no class of {module}; 'fallow methods' lists them")
     if kind is None and is_own:
-        return found
+        return result
     if kind is None:
         raise ValueError(f"{name!r} stands where only a name of Fallow's own can stand")
-    kind.check(repr(name), found)
-    if found.__module__.partition(".")[0] != module.partition(".")[0]:
-        raise ValueError(f"{name!r} is a class of {found.__module__}; name it by that")
+    kind.check(repr(name), result)
+    if result.__module__.partition(".")[0] != module.partition(".")[0]:
+        raise ValueError(f"{name!r} is a class of {result.__module__}; name it by that")
     at = getattr(loaded, "__file__", None)
     if expected is not None and (at is None or Path(at).resolve() != expected.resolve()):
         raise ValueError(f"{name!r} was loaded from {at} and not from {expected}")
-    return found
+    return result

@@ -80,8 +80,8 @@ class StepTraining:
     @property
     def explicit(self) -> Mapping[str, Any]:
         """The settings of the training configuration that the caller gave, nested as in TOML."""
-        found: Mapping[str, Any] = self._explicit  # type: ignore[attr-defined]  # set above
-        return found
+        result: Mapping[str, Any] = self._explicit  # type: ignore[attr-defined]  # set above
+        return result
 
 
 def _complete(explicit: Mapping[str, Any]) -> dict[str, Any]:

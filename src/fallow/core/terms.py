@@ -73,4 +73,8 @@ def refuse_keywords(call: str, unknown: Collection[str], known: Collection[str])
 def list_keywords(call: Callable[..., Any]) -> list[str]:
     """Return the names of the arguments of a call, without those that take all others."""
     parameters = inspect.signature(call).parameters.values()
-    return [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]

@@ -64,7 +64,7 @@ class Optimizer:
     def _find_unused(self) -> str | None:
         """A field that was set and that this optimizer does not use."""
         names = ("momentum",) if self.name == "adam" else ("betas", "eps")
-        defaults = {each.name: each.default for each in fields(self)}
+        defaults = {item.name: item.default for item in fields(self)}
         for name in names:
             if getattr(self, name) != defaults[name]:
                 return name

@@ -15,10 +15,10 @@ def lower_median(values: Iterable[float]) -> float:
     >>> lower_median([0.0, 9.0, 1.0]), lower_median([])
     (1.0, 0.0)
     """
-    found = sorted(value for value in values if value > 0)
-    if not found:
+    result = sorted(value for value in values if value > 0)
+    if not result:
         return 0.0
-    return found[(len(found) - 1) // 2]
+    return result[(len(result) - 1) // 2]
 
 
 def cap_weights(weights: Sequence[float], share: float, ratio: float) -> list[float]:

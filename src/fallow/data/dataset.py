@@ -133,8 +133,8 @@ def take_rows(x: Tensor, at: Tensor) -> Tensor:
 
 def repeat_row(row: Tensor, n: int) -> Tensor:
     """One row n times, without a copy: (1, ...) -> (n, ...)."""
-    each = row.shape[1:]
-    return row.expand(n, *each)
+    item = row.shape[1:]
+    return row.expand(n, *item)
 
 
 def row_hashes(x: Tensor) -> list[bytes]:

@@ -86,7 +86,7 @@ def describe_data(found: Dataset, *, comes_labeled: bool = True) -> DataFacts | 
         kept=len(found.x) + len(found.x_test),
         sites=[site for site in sites if site["kept"]],
         lost=lost,
-        left_out=[_describe_left_out(each) for each in reading.left_out],
+        left_out=[_describe_left_out(item) for item in reading.left_out],
         columns=[_describe_column(column) for column in reading.columns],
         classes={name: classes[name] for name in found.classes},
         duplicates=together - len(np.unique(np.concatenate([sums, sums_test]))),
@@ -151,32 +151,32 @@ def _count_site(found: Dataset, name: str, read: int, group: int | None) -> Site
 
 def _warn_of_sites(sites: Sequence[SiteFacts], lost: Sequence[str]) -> list[str]:
     """What should be looked at before anything starts, in sentences: sites with too few rows."""
-    said: list[str] = []
+    output: list[str] = []
     single = [s["site"] for s in sites if s["kept"] == 1 and s["site"] != ALL]
     if single:
-        said.append(f"only one row at {join_some(single)}: nothing can be chosen there")
+        output.append(f"only one row at {join_some(single)}: nothing can be chosen there")
     if lost:
-        said.append(
+        output.append(
             f"{join_some(list(lost))}: no row is left, so no site of that name takes part"
         )
     bare = [s["site"] for s in sites if s["kept"] > 1 and not s["train"]]
     if bare:
-        said.append(f"{join_some(bare)}: test rows alone, and none to train on")
-    return said
+        output.append(f"{join_some(bare)}: test rows alone, and none to train on")
+    return output
 
 
 def _warn_of_labels(names: Sequence[str], classes: Mapping[str, int]) -> list[str]:
     """Classes with too few labels.  names: of all; classes: how many rows have each."""
-    said: list[str] = []
+    output: list[str] = []
     once = [name for name in names if classes[name] == 1]
     if once:
-        said.append(
+        output.append(
             f"one label in all of {join_some(once)}: it can be learned or tested, not both"
         )
     never = [name for name in names if classes[name] == 0]
     if never:
-        said.append(f"no row is labeled {join_some(never)}")
-    return said
+        output.append(f"no row is labeled {join_some(never)}")
+    return output
 
 
 def format_facts(facts: DataFacts) -> list[str]:
@@ -201,7 +201,7 @@ def format_facts(facts: DataFacts) -> list[str]:
     if facts["duplicates"] == 1:
         noun = "row"
     lines.append(f"  duplicates: {facts['duplicates']:,} {noun}, {across}")
-    lines += [f"  look at this: {said}" for said in facts["warnings"]]
+    lines += [f"  look at this: {output}" for output in facts["warnings"]]
     return lines
 
 
@@ -211,8 +211,8 @@ def notes_beside_facts(found: Dataset) -> list[str]:
     reading = found.reading
     if reading is None:
         return list(found.notes)
-    told = describe_columns(reading.columns)
-    return [note for note in found.notes if note not in told and LEFT_OUT not in note]
+    output = describe_columns(reading.columns)
+    return [note for note in found.notes if note not in output and LEFT_OUT not in note]
 
 
 LEFT_OUT = "left out: "

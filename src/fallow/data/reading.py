@@ -64,10 +64,10 @@ class Reading:
     @property
     def kept(self) -> dict[str, int]:
         """Rows of each site that a study sees."""
-        gone: Counter[str] = Counter()
-        for each in self.left_out:
-            gone.update(each.rows)
-        return {site: rows - gone[site] for site, rows in self.rows.items()}
+        counter: Counter[str] = Counter()
+        for item in self.left_out:
+            counter.update(item.rows)
+        return {site: rows - counter[site] for site, rows in self.rows.items()}
 
     def without(self, why: str, rows: Mapping[str, int]) -> Reading:
         """The reading once further rows were left out."""

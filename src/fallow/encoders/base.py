@@ -120,14 +120,14 @@ def encoder_digest(encoder: Encoder, state: State | None = None) -> str:
     weights and what was fitted.  Without ``state``: what is known before anything is fitted.
     """
     cls = type(encoder)
-    about: dict[str, object] = {
+    details: dict[str, object] = {
         "class": cls.__qualname__,
         "version": getattr(cls, "version", 1),  # an encoder of a person's own may have none
         "fields": _plain_fields(encoder),
     }
     if isinstance(encoder, HasWeights):
-        about["weights"] = encoder.weights_digest()
-    h = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+        details["weights"] = encoder.weights_digest()
+    h = hashlib.sha256(json.dumps(details, sort_keys=True).encode())
     for name, value in sorted((state or {}).items()):
         h.update(repr((name, str(value.dtype), tuple(value.shape))).encode())
         h.update(value.detach().contiguous().numpy().tobytes())
@@ -138,12 +138,12 @@ def _plain_fields(encoder: Encoder) -> dict[str, object]:
     """The fields of an encoder that can be written down; others are weights."""
     if not dataclasses.is_dataclass(encoder):
         raise ValueError(f"{encoder!r} is no encoder: make its class a frozen dataclass")
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for field in dataclasses.fields(encoder):
         value = getattr(encoder, field.name)
         if value is None or isinstance(value, bool | int | float | str | list | tuple):
-            found[field.name] = value
-    return found
+            values[field.name] = value
+    return values
 
 
 def round_digits(value: Tensor, digits: int = FINE) -> Tensor:

@@ -42,8 +42,8 @@ class Encoding:
 
     def hand_over(self, ask: Ask, state: State) -> None:
         """Give the sites what was fitted; those that have another encoder refuse."""
-        about: Answer = {"digest": encoder_digest(self.encoder), **state}
-        ask.keep("encode", None, **about)
+        details: Answer = {"digest": encoder_digest(self.encoder), **state}
+        ask.keep("encode", None, **details)
 
     def encode(self, view: View, digest: str, **state: Tensor) -> Answer:
         """What the site remembers."""

@@ -85,10 +85,10 @@ def load_tower(
         find_cached=partial(_find_cached, package, name, tag, purpose),
         prefix=TOWER,
     )
-    about: dict[str, Any] = {"mean": module.image_mean, "std": module.image_std}
+    tower: dict[str, Any] = {"mean": module.image_mean, "std": module.image_std}
     if tag is not None:
-        about |= package.get_pretrained_cfg(name, tag)
-    return PhotoNetwork(module, tuple(about["mean"]), tuple(about["std"]))
+        tower |= package.get_pretrained_cfg(name, tag)
+    return PhotoNetwork(module, tuple(tower["mean"]), tuple(tower["std"]))
 
 
 def _build_tower(package: ModuleType, name: str) -> nn.Module:
@@ -108,8 +108,8 @@ def _find_cached(package: ModuleType, name: str, tag: str | None, purpose: str) 
     """The weights in the hub's cache; ValueError where they are not there."""
     repository = ""
     if tag is not None:
-        about = package.get_pretrained_cfg(name, tag)
-        repository = str(about.get("hf_hub", "")).strip("/")
+        pretrained_cfg = package.get_pretrained_cfg(name, tag)
+        repository = str(pretrained_cfg.get("hf_hub", "")).strip("/")
     file = find_cached_file(repository, CACHED)
     if file is None:
         raise ValueError(

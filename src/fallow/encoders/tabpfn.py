@@ -145,9 +145,9 @@ def read_context(file: Path) -> tuple[Tensor, Tensor]:
 
     Raises ValueError for a file without them.
     """
-    found = read_weights(file)
-    x = found.get("x")
-    y = found.get("y")
+    weights = read_weights(file)
+    x = weights.get("x")
+    y = weights.get("y")
     if x is None or y is None or x.ndim != 2 or y.shape != x.shape[:1] or not len(x):
         raise ValueError(
             f"{file} holds no context: it needs rows x (n, columns) and what they are, y (n,)"

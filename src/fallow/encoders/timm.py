@@ -69,14 +69,14 @@ def load_timm(name: str, weights: str | None, sha256: str | None) -> PhotoNetwor
         sha256=sha256,
         find_cached=partial(_find_cached, package, name, purpose),
     )
-    about: Any = module.pretrained_cfg  # of the package
-    return PhotoNetwork(module, tuple(about["mean"]), tuple(about["std"]))
+    details: Any = module.pretrained_cfg  # of the package
+    return PhotoNetwork(module, tuple(details["mean"]), tuple(details["std"]))
 
 
 def _find_cached(package: ModuleType, name: str, purpose: str) -> Path:
     """The weights in the hub's cache; ValueError where they are not there."""
-    about = package.get_pretrained_cfg(name)
-    file = find_cached_file(getattr(about, "hf_hub_id", None), CACHED)
+    pretrained_cfg = package.get_pretrained_cfg(name)
+    file = find_cached_file(getattr(pretrained_cfg, "hf_hub_id", None), CACHED)
     if file is None:
         raise ValueError(
             f"{purpose}: this machine's cache has no safetensors of it, and a study fetches nothing; "

@@ -62,12 +62,12 @@ def digest_of_folder(folder: Path) -> str:
 
 def list_files(folder: Path) -> list[Path]:
     """All files in a folder and in those below it, in the order of their paths."""
-    found = []
+    files = []
     for file in folder.rglob("*"):
         is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
         if file.is_file() and not is_hidden:
-            found.append(file)
-    return sorted(found, key=lambda file: file.relative_to(folder).as_posix())
+            files.append(file)
+    return sorted(files, key=lambda file: file.relative_to(folder).as_posix())
 
 
 def digest_of_module(network: nn.Module) -> str:
@@ -163,10 +163,10 @@ def find_cached_file(repository: str | None, names: Sequence[str]) -> Path | Non
     except ImportError:
         return None
     for name in names:
-        found = hub.try_to_load_from_cache(repository, name)
+        cached_file = hub.try_to_load_from_cache(repository, name)
         # else None, or a mark that the repository has no such file
-        if isinstance(found, str):
-            return Path(found)
+        if isinstance(cached_file, str):
+            return Path(cached_file)
     return None
 
 

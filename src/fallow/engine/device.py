@@ -160,8 +160,8 @@ def is_device_error(error: RuntimeError) -> bool:
     accelerator = getattr(torch, "AcceleratorError", None)  # PyTorch 2.8
     if accelerator is not None and isinstance(error, accelerator):
         return True
-    said = str(error)
-    return any(words in said for words in ("CUDA error", "cuDNN error", "CUBLAS_STATUS"))
+    output = str(error)
+    return any(words in output for words in ("CUDA error", "cuDNN error", "CUBLAS_STATUS"))
 
 
 def describe_failure(

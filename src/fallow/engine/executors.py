@@ -75,8 +75,8 @@ def find_executor(name: str, policy: NamePolicy = BUILT_IN) -> type[Executor]:
     >>> find_executor("stacked").__name__
     'Stacked'
     """
-    found: type[Executor] = own_class(name) or find(sys.modules[__name__], name, policy)
-    return found
+    executor: type[Executor] = own_class(name) or find(sys.modules[__name__], name, policy)
+    return executor
 
 
 def check_executor(name: str) -> None:

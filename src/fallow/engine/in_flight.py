@@ -28,8 +28,8 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     """
     if isinstance(error, torch.OutOfMemoryError):
         return True
-    said = str(error)
-    return any(words in said for words in WORDS)
+    output = str(error)
+    return any(words in output for words in WORDS)
 
 
 @final
@@ -55,9 +55,9 @@ class SitesInFlight:
 
         Raises `DeviceFailed`, in a sentence, where not even one site fits.
         """
-        found: list[Fitted] = []
-        while len(found) < len(jobs):
-            group = jobs[len(found) :]
+        result: list[Fitted] = []
+        while len(result) < len(jobs):
+            group = jobs[len(result) :]
             if self.most is not None:
                 group = group[: self.most]
             done = self._try(group, train)
@@ -65,8 +65,8 @@ class SitesInFlight:
                 free()  # here, where no traceback keeps the tensors of the try
                 self._halve(group)
             else:
-                found += done
-        return found
+                result += done
+        return result
 
     def _try(
         self, group: Sequence[Job], train: Callable[[Sequence[Job]], list[Fitted]]

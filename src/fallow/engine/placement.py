@@ -69,13 +69,13 @@ class Placement:
 
     def describe(self) -> Mapping[str, str]:
         """What a result depends on here, for records: the device and its libraries."""
-        found = {"device": self.device.type, "precision": self.precision}
+        result = {"device": self.device.type, "precision": self.precision}
         if self.device.type == "cuda":
-            found["gpu"] = torch.cuda.get_device_name(self.device)
-            found["cuda"] = str(torch.version.cuda)
+            result["gpu"] = torch.cuda.get_device_name(self.device)
+            result["cuda"] = str(torch.version.cuda)
             cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]  # torch's
-            found["cudnn"] = str(cudnn)
-        return found
+            result["cudnn"] = str(cudnn)
+        return result
 
 
 def check_machine(device: str, precision: str) -> None:

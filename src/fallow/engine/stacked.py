@@ -120,7 +120,7 @@ class Stacked:
             together = 1  # epochs
             if is_whole and learn.moves is None:
                 together = self._count_together(training_config, ahead, rows=len(data.y))
-                others = [data.lines(frame, each) for each in ahead[1:together]]
+                others = [data.lines(frame, item) for item in ahead[1:together]]
                 s = {"w": descend(training_config.optimizer, s["w"], [lines, *others])}
             else:
                 s = _steps(method, learn, s, w_t, data.batches(lines, training_config.mix))
@@ -129,8 +129,8 @@ class Stacked:
             over = self._find_over(method, training_config, s, seats, learn.heard or [])
             if over:
                 on = [k for k in range(len(seats)) if k not in over]
-                gone = [seats[k] for k in over]
-                results |= _results(method, training_config, _take(s, over), gone, done)
+                removed = [seats[k] for k in over]
+                results |= _results(method, training_config, _take(s, over), removed, done)
                 s = _take(s, on)
                 w_t = take(w_t, on)
                 seats = [seats[k] for k in on]
@@ -230,8 +230,8 @@ def _steps(
     left.reverse()  # who left last stands next to those that stayed
     whole: dict[str, TrainState] = {}
     for name, at in s.items():
-        gone = [slots[name] for slots in left]
-        whole[name] = join([at, *gone])
+        removed = [slots[name] for slots in left]
+        whole[name] = join([at, *removed])
     return whole
 
 
@@ -248,9 +248,9 @@ def _results(
 ) -> dict[int, Fitted]:
     """What the sites made in ``done`` epochs, by place."""
     sent, stays = finish(method, training_config, s)
-    found: dict[int, Fitted] = {}
+    result: dict[int, Fitted] = {}
     for k, seat in enumerate(seats):
         own = {name: take(at, k) for name, at in stays.items()}
         steps = done * math.ceil(len(seat.job.y) / training_config.examples_per_step)
-        found[seat.place] = copy_result(take(sent, k), own, steps)
-    return found
+        result[seat.place] = copy_result(take(sent, k), own, steps)
+    return result

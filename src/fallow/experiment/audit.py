@@ -96,8 +96,8 @@ class Audit:
             )
         if self.secure_sum:
             what = Audit.contract.each["tally"]
-            told = {"tally": f"totals over sites of {what}"}
-            contract = replace(Audit.contract, verbs={}, each={}, sum=told)
+            output = {"tally": f"totals over sites of {what}"}
+            contract = replace(Audit.contract, verbs={}, each={}, sum=output)
             object.__setattr__(self, "contract", contract)
 
     # -- server half ------------------------------------------------------------------------
@@ -210,11 +210,11 @@ def find_picked(view: View) -> tuple[Tensor, Tensor]:
     if picks is None:
         return none, none
     at = {int(row): i for i, row in enumerate(view.places.tolist())}
-    found = torch.tensor([at[row] for row in picks["rows"].tolist()], dtype=torch.int64)
+    picked = torch.tensor([at[row] for row in picks["rows"].tolist()], dtype=torch.int64)
     if "beside" not in picks:
-        return found, none
+        return picked, none
     is_beside = picks["beside"]
-    return found[~is_beside], found[is_beside]
+    return picked[~is_beside], picked[is_beside]
 
 
 def find_left(view: View) -> Tensor:
@@ -344,7 +344,7 @@ def describe_tally(tally: Tally, scale: float | None) -> Audited:
     >>> found["score"]
     0.8
     """
-    found: Audited = {
+    result: Audited = {
         "score": None,
         "low": None,
         "high": None,
@@ -354,19 +354,19 @@ def describe_tally(tally: Tally, scale: float | None) -> Audited:
     }
     error = tally.error()
     if error is None:
-        return found
+        return result
     half = tally.half(is_share=scale is None)
     if scale is None:
-        found["score"] = 1 - error
+        result["score"] = 1 - error
         if half is not None:
-            found["low"] = max(1 - error - half, 0.0)
-            found["high"] = min(1 - error + half, 1.0)
-        return found
-    found["score"] = scale * error
+            result["low"] = max(1 - error - half, 0.0)
+            result["high"] = min(1 - error + half, 1.0)
+        return result
+    result["score"] = scale * error
     if half is not None:
-        found["low"] = max(scale * (error - half), 0.0)
-        found["high"] = scale * (error + half)
-    return found
+        result["low"] = max(scale * (error - half), 0.0)
+        result["high"] = scale * (error + half)
+    return result
 
 
 def describe_tallies(
@@ -377,12 +377,12 @@ def describe_tallies(
     total = Tally(unit=unit)
     for tally in tallies.values():
         total = total.plus(tally)
-    found = describe_tally(total, scale)
+    result = describe_tally(total, scale)
     if "" not in tallies:
-        found["per_site"] = {
+        result["per_site"] = {
             site: describe_tally(tally, scale) for site, tally in tallies.items()
         }
-    return found
+    return result
 
 
 def deviation_of(audit: Audited, *, is_share: bool) -> float | None:

@@ -88,9 +88,9 @@ def with_min_new_labels(methods: Methods, privacy: Privacy, *, classes: bool) ->
             waiting.append(method.contract)
     if not waiting:
         return methods
-    found = methods.copy()
-    found["contribution"] = MinNewLabels(
+    min_new_labels = methods.copy()
+    min_new_labels["contribution"] = MinNewLabels(
         counts_all=privacy.secure_sum,
         needs_all=any(contract.missing.startswith("stops") for contract in waiting),
     )
-    return found
+    return min_new_labels

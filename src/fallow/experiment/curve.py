@@ -89,20 +89,20 @@ class Curve:
     def error_at(self, labels: float) -> Array:
         """The error after so many labels on each curve, (draws,)."""
         ratio = labels / self.points[0].labels
-        found: Array = self.floor + self.scale * ratio ** (-self.exponent)
-        return found
+        result: Array = self.floor + self.scale * ratio ** (-self.exponent)
+        return result
 
     @cached_property
     def _off(self) -> Array:
         """How far a later model lies off its curve, (draws,)."""
         draw = np.random.default_rng(seed_of(0, "off the curve"))
-        found: Array = draw.standard_normal(len(self.floor))
-        return self.scatter * found
+        result: Array = draw.standard_normal(len(self.floor))
+        return self.scatter * result
 
     def gain_on_curve(self, more: float) -> Array:
         """By how much ``more`` labels lower the error on each curve, (draws,)."""
-        found: Array = self.error_at(self.labels) - self.error_at(self.labels + more)
-        return found
+        result: Array = self.error_at(self.labels) - self.error_at(self.labels + more)
+        return result
 
     def gain(self, more: float, level: float = 0.95) -> Interval:
         """By how much ``more`` labels lower the error of this model, with what chance adds."""
@@ -189,8 +189,8 @@ def _log_normal(x: Array) -> Array:
     """The logarithm of how much of a normal distribution lies below x deviations."""
     from scipy.special import log_ndtr
 
-    found: Array = log_ndtr(x)
-    return found
+    result: Array = log_ndtr(x)
+    return result
 
 
 def _draw_above_0(mean: Array, spread: Array, draw: np.random.Generator) -> Array:
@@ -199,8 +199,8 @@ def _draw_above_0(mean: Array, spread: Array, draw: np.random.Generator) -> Arra
 
     below = ndtr(-mean / spread)
     at = below + (1 - below) * draw.random(len(mean))
-    found: Array = mean + spread * ndtri(np.clip(at, 1e-300, 1 - 1e-16))
-    return np.maximum(found, 0.0)
+    above_0: Array = mean + spread * ndtri(np.clip(at, 1e-300, 1 - 1e-16))
+    return np.maximum(above_0, 0.0)
 
 
 def _interval(values: Array, level: float) -> Interval:

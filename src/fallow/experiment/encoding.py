@@ -56,16 +56,16 @@ def with_encoder(
 ) -> Methods:
     """The methods of a run with what its encoder asks of sites: what fills empty cells, where rows
     have some, sums, and the hand-over."""
-    found = methods.copy()
+    result = methods.copy()
     if encoder is None:
-        return found
+        return result
     if missing is not None:
-        found["filling"] = Filling(missing)
-    found["encoder"] = encoder
-    found["encoding"] = Encoding(encoder, shape, fills=missing is not None)
+        result["filling"] = Filling(missing)
+    result["encoder"] = encoder
+    result["encoding"] = Encoding(encoder, shape, fills=missing is not None)
     if isinstance(encoder, Tunable) and encoder.is_tuned:
-        found["tuning"] = Tuning(encoder)
-    return found
+        result["tuning"] = Tuning(encoder)
+    return result
 
 
 def check_tuning(recipe: Recipe, methods: Methods) -> None:
@@ -131,10 +131,10 @@ class CommonFeatures:
 
     def of_tests(self, x: Tensor, state: State) -> Tensor:
         """Features of rows to test on, (m, d)."""
-        found = kept_features(self.store, self.encoder, x, state)
-        if isinstance(found, Tensor):
-            return found
-        return found.take(torch.arange(len(x)))
+        tests = kept_features(self.store, self.encoder, x, state)
+        if isinstance(tests, Tensor):
+            return tests
+        return tests.take(torch.arange(len(x)))
 
 
 def encode_as_trained(

@@ -134,10 +134,10 @@ def pseudo_labels(world: Simulation) -> PseudoLabels | None:
         return None
     hidden = [world.oracle.hidden[name][site.pool] for name, site in sites.items()]
     true = torch.cat(hidden).long()
-    found = torch.cat(guess)
+    result = torch.cat(guess)
     return {
-        "accuracy": accuracy(found, true),
-        "per_class": per_class_accuracy(found, true, world.dataset.n_classes),
+        "accuracy": accuracy(result, true),
+        "per_class": per_class_accuracy(result, true, world.dataset.n_classes),
         "redundancy": redundancy(world),
     }
 

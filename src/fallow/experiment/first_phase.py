@@ -45,24 +45,26 @@ def describe_training(recipe: Recipe) -> dict[str, object]:
     7
     """
     settings = asdict(recipe)
-    about = {name: settings[name] for name in INPUTS}
+    details = {name: settings[name] for name in INPUTS}
 
     if recipe.privacy.secure_sum:  # totals are rounded, and keys cross
-        about["masked"] = recipe.privacy.bound or True
-    return about
+        details["masked"] = recipe.privacy.bound or True
+    return details
 
 
 def phase_key(world: Simulation) -> str:
     """A digest of all that the first phase depends on: data, partition, labels, settings."""
-    about = describe_training(world.recipe)
-    about["seed"] = world.seed
-    about["executor"] = world.executor
-    about["threads"] = threads()
-    about["runtime"] = type(world.carrier).__name__  # bytes are counted differently
+    training = describe_training(world.recipe)
+    training["seed"] = world.seed
+    training["executor"] = world.executor
+    training["threads"] = threads()
+    training["runtime"] = type(world.carrier).__name__  # bytes are counted differently
 
     h = hashlib.sha256(world.fingerprint.encode())
     h.update(
-        json.dumps([about, versions_of(world.recipe)], sort_keys=True, default=str).encode()
+        json.dumps(
+            [training, versions_of(world.recipe)], sort_keys=True, default=str
+        ).encode()
     )
     for site in world.members.values():
         h.update(site.labeled.numpy().tobytes())
@@ -82,9 +84,9 @@ def first_phase(
     if world.recipe.delta is not None or "contribution" in world.methods:
         return train(), None
     key = phase_key(world)
-    found = phases.load(key)
-    if found:
-        return found["done"], found["memory"]
+    result = phases.load(key)
+    if result:
+        return result["done"], result["memory"]
     done = train()
     memory = {name: site.memory for name, site in world.members.items()}
     phases.save(key, done, memory)
@@ -106,5 +108,5 @@ def restore(members: Mapping[SiteId, LocalSite], memory: Memory) -> None:
                 brought.setdefault(verb, {})[sender] = letter
             else:
                 members[name].remember(what, state)
-        for verb, found in brought.items():
-            members[name].receive(verb, found)
+        for verb, result in brought.items():
+            members[name].receive(verb, result)

@@ -63,10 +63,10 @@ class HeldRows:
         if key in self._known:
             return self._known[key]
         self._known.clear()
-        found = read()
-        if found.x.nbytes + found.x_test.nbytes <= MOST_HELD:
-            self._known[key] = found
-        return found
+        values = read()
+        if values.x.nbytes + values.x_test.nbytes <= MOST_HELD:
+            self._known[key] = values
+        return values
 
 
 class KeptRows(TypedDict):
@@ -106,14 +106,14 @@ def read_once(
         return read()
     name = f"rows-{_digest(files, recipe)}"
     with only_one(folder / "rows.lock"):
-        found = _load(folder, name)
-        if found is not None:
-            return found
+        once = _load(folder, name)
+        if once is not None:
+            return once
         # other drafts may be another process's, which is writing them
         sweep(folder, "rows-*")
-        found = read()
-        _save(folder, name, found)
-        return _load(folder, name) or found  # which all processes share
+        once = read()
+        _save(folder, name, once)
+        return _load(folder, name) or once  # which all processes share
 
 
 def _find_sources(recipe: Recipe, data_dir: Path | None) -> Sequence[Path]:
@@ -137,8 +137,8 @@ def _digest(files: Sequence[Path], recipe: Recipe) -> str:
         with path.open("rb") as file:
             for block in iter(lambda: file.read(1 << 20), b""):
                 h.update(block)
-    about = [{name: getattr(recipe, name) for name in SETTINGS}, versions()]
-    h.update(json.dumps(about, sort_keys=True, default=str).encode())
+    details = [{name: getattr(recipe, name) for name in SETTINGS}, versions()]
+    h.update(json.dumps(details, sort_keys=True, default=str).encode())
     return h.hexdigest()
 
 

@@ -91,7 +91,7 @@ def methods_of(
         audit = Audit(recipe.audit, privacy.secure_sum, privacy.waits_for)
         contracts[f"audit={recipe.audit:g}"] = audit.contract
     check_fit(recipe.privacy, contracts, cohort)
-    found: Methods = {
+    values: Methods = {
         "initial": first,
         "query": strategy,
         "training": method,
@@ -100,17 +100,17 @@ def methods_of(
         "retention": Retention(method),
     }
     if recipe.head == "exact":
-        found["head"] = ExactHead()
+        values["head"] = ExactHead()
     if audit is not None:
-        found["audit"] = audit
-    return found
+        values["audit"] = audit
+    return values
 
 
 def _takes_training_config(trainer: type) -> bool:
     """Whether sites train by steps under it; other algorithms solve for their model."""
     if not is_dataclass(trainer):
         return "training_config" in inspect.signature(trainer).parameters
-    return any(each.name == "training_config" and each.init for each in fields_of(trainer))
+    return any(item.name == "training_config" and item.init for item in fields_of(trainer))
 
 
 def _check_head(recipe: Recipe, method: Method) -> None:

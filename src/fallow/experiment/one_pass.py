@@ -47,12 +47,12 @@ def each_budget(recipe: Recipe, folder: Path, run: Callable[[Path, int], None]) 
     and the last model go to ``folder``.  A budget that is finished is not run again."""
     lines: list[bytes] = []
     for cycle in range(1, recipe.cycles + 1):
-        place = folder / f"budget-{cycle}"
+        path = folder / f"budget-{cycle}"
         if not all(
-            (place / name).exists() for name in ("records.jsonl", "model.safetensors")
+            (path / name).exists() for name in ("records.jsonl", "model.safetensors")
         ):
-            make_folder(place)
-            run(place, cycle)
-        lines.append((place / "records.jsonl").read_bytes())
+            make_folder(path)
+            run(path, cycle)
+        lines.append((path / "records.jsonl").read_bytes())
         write_whole(folder / "records.jsonl", b"".join(lines))
-    write_whole(folder / "model.safetensors", (place / "model.safetensors").read_bytes())
+    write_whole(folder / "model.safetensors", (path / "model.safetensors").read_bytes())

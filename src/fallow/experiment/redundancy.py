@@ -22,13 +22,13 @@ def redundancy(world: Simulation) -> float | None:
     It looks into several sites at once, so only a simulation has it.  None where no site that
     picked has a collaborator with labels.
     """
-    found = torch.zeros(0)
+    outcome = torch.zeros(0)
     for site in world.members.values():
         if "picks" in site.memory:
-            found = torch.cat([found, _nearest(site, world)])
-    if not len(found):
+            outcome = torch.cat([outcome, _nearest(site, world)])
+    if not len(outcome):
         return None
-    return float(found.mean())
+    return float(outcome.mean())
 
 
 def _nearest(site: LocalSite, world: Simulation) -> Tensor:
@@ -58,8 +58,8 @@ def collaborators(site: LocalSite) -> list[SiteId]:
         return []
     brought = sorted(name for name in site.memory if name.startswith(BROUGHT))
     is_in = site.memory["average"]["peers"].tolist()
-    found = []
+    result = []
     for name, is_in_average in zip(brought, is_in, strict=True):
         if is_in_average:
-            found.append(name.removeprefix(BROUGHT))
-    return found
+            result.append(name.removeprefix(BROUGHT))
+    return result

@@ -71,25 +71,25 @@ def open_data(
         return read_source()
 
     if given is not None:
-        found = given
+        result = given
     elif held is not None:
-        found = held.read(recipe, read)
+        result = held.read(recipe, read)
     else:
-        found = read()
-    if not bool(found.is_labeled.all()):
+        result = read()
+    if not bool(result.is_labeled.all()):
         # a simulated oracle can only answer what is known
-        found = _labeled_alone(found)
-    if len(found.x_test) == 0:
-        raise ValueError(f"{found.name} leaves no row to test on; give more labeled rows")
+        result = _labeled_alone(result)
+    if len(result.x_test) == 0:
+        raise ValueError(f"{result.name} leaves no row to test on; give more labeled rows")
     if recipe.resplit:
-        found = resplit(found, stream(seed, "test split", recipe.data))
+        result = resplit(result, stream(seed, "test split", recipe.data))
     if recipe.features is not None:
-        found = embed_rows(found, features(recipe.features, tuple(found.x.shape[1:])))
+        result = embed_rows(result, features(recipe.features, tuple(result.x.shape[1:])))
     if recipe.rows is not None:
-        found = found.rows(recipe.rows, stream(seed, "rows", recipe.data))
+        result = result.rows(recipe.rows, stream(seed, "rows", recipe.data))
     if recipe.test_rows is not None:
-        found = found.test_rows(recipe.test_rows, stream(seed, "test rows", recipe.data))
-    return found
+        result = result.test_rows(recipe.test_rows, stream(seed, "test rows", recipe.data))
+    return result
 
 
 def _labeled_alone(found: Dataset) -> Dataset:

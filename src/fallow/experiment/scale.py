@@ -28,10 +28,10 @@ class Scale:
     @property
     def state(self) -> State:
         """As a file keeps it."""
-        found = {"mean": self.mean, "std": self.std}
+        result = {"mean": self.mean, "std": self.std}
         if self.fill is not None:
-            found["fill"] = self.fill
-        return found
+            result["fill"] = self.fill
+        return result
 
     def __call__(self, x: Tensor) -> Tensor:
         """Features in these units, in their own type: (n, d) -> (n, d)."""

@@ -37,16 +37,16 @@ def score_round(
     known: Evaluation | None = journal.recall(key, "scores")
     if known is not None:
         return known
-    found = describe_round(
+    result = describe_round(
         world, cycle, r, state, lambda retained: evaluate(world, state, retained)
     )
-    found["training_loss"] = measure_training_loss(world, state)
-    found["majority"] = score_of_majority(world)
-    if found["point"] == "retained":
-        found["retained"] = retained_rounds(world)
+    result["training_loss"] = measure_training_loss(world, state)
+    result["majority"] = score_of_majority(world)
+    if result["point"] == "retained":
+        result["retained"] = retained_rounds(world)
     with journal.transaction():
-        journal.record(key, "scores", found)
-    return found
+        journal.record(key, "scores", result)
+    return result
 
 
 def describe_round(
@@ -92,14 +92,14 @@ def describe_choice(state: State, layout: Layout) -> Chosen:
     """What leave-one-out chose for a head in closed form, of how many features, and its own estimate
     of how good it is: the share of right classes, or the mean squared error; nothing where a model
     was trained."""
-    found: Chosen = {}
+    choice: Chosen = {}
     for name in CHOSEN:
         if name in state:
-            found[name] = float(state[name])
+            choice[name] = float(state[name])
     shapes = dict(layout.params)
-    if found and HEAD in shapes:
-        found["features"] = shapes[HEAD][1]
-    return found
+    if choice and HEAD in shapes:
+        choice["features"] = shapes[HEAD][1]
+    return choice
 
 
 def retained_rounds(world: Simulation) -> dict[SiteId, int]:

@@ -193,18 +193,18 @@ def describe_collaboration(
     graph = state.get("graph")
     if graph is None or graph.shape != (len(sites), len(sites)):
         return {}
-    found: Collaboration = {"graph": peers(graph, sites)}
+    collaboration: Collaboration = {"graph": peers(graph, sites)}
     for name in TRACED:
         if name in state:
-            found[name] = int(state[name].sum())
-    found["refused"] = []
+            collaboration[name] = int(state[name].sum())
+    collaboration["refused"] = []
     if "refused" in state:
         for site, is_refused in zip(sites, state["refused"].tolist(), strict=True):
             if is_refused:
-                found["refused"].append(site)
+                collaboration["refused"].append(site)
     if is_last and "omega" in state:
-        found["omega"] = peers(state["omega"], sites)
-    return found
+        collaboration["omega"] = peers(state["omega"], sites)
+    return collaboration
 
 
 def count_relayed(revealed: Sequence[DisclosureEntry]) -> Relayed | None:

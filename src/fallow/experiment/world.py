@@ -106,13 +106,13 @@ class World:
 
     def budget_for(self, share: float | int) -> dict[SiteId, int]:
         """Labels per site in one cycle, whatever a site has."""
-        found = budgets(self.recipe.budget, share, self.sizes)
-        if share and not any(found.values()):
+        result = budgets(self.recipe.budget, share, self.sizes)
+        if share and not any(result.values()):
             raise ValueError(
                 f"a budget of {share} of {sum(self.sizes.values())} rows gives no site a whole "
                 f"label under the policy {self.recipe.budget!r}; raise it, or use 'equal'"
             )
-        return found
+        return result
 
     def cap_budget(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
         """A budget without what sites cannot buy: nobody has more than its pool."""
@@ -172,14 +172,14 @@ class World:
     def about(self) -> RowsAbout:
         """What predicting needs to know of rows."""
         rows = self.dataset
-        about: RowsAbout = {
+        details: RowsAbout = {
             "classes": rows.classes,
             "columns": rows.columns,
             "shape": tuple(rows.x.shape[1:]),
         }
         if rows.missing is not None:
-            about["marks"] = [list(mark) for mark in rows.missing.marks]
-        return about
+            details["marks"] = [list(mark) for mark in rows.missing.marks]
+        return details
 
     @cached_property
     def variance(self) -> float:
@@ -191,13 +191,13 @@ class World:
     def counts(self) -> dict[SiteId, list[int]]:
         """Labels bought so far per site and class (regression: all together)."""
         n_classes = self.dataset.n_classes
-        found = {}
+        result = {}
         for name, site in self.members.items():
-            found[name] = [len(site.labels)]
+            result[name] = [len(site.labels)]
             if n_classes:
                 by_class = torch.bincount(site.labels.long(), minlength=n_classes)
-                found[name] = by_class.tolist()
-        return found
+                result[name] = by_class.tolist()
+        return result
 
     @property
     def held(self) -> int:
@@ -264,8 +264,8 @@ def build_world(
     runtime: Runtime = "inprocess",
 ) -> World:
     """The sites, the oracle and the model of ``recipe`` under ``seed``."""
-    found = open_data(recipe, seed, data_dir)
-    return world_of(recipe, seed, found, store, runtime=runtime)
+    data = open_data(recipe, seed, data_dir)
+    return world_of(recipe, seed, data, store, runtime=runtime)
 
 
 def world_of(
@@ -410,7 +410,7 @@ def _build_oracle(
 
 def partition_of(world: World) -> dict[str, object]:
     """Who held what at the start, for reports: sites x classes and how uneven it is."""
-    about: dict[str, object] = {
+    details: dict[str, object] = {
         "sites": list(world.members),
         "classes": list(world.dataset.classes),
         "flipped": list(world.flipped),
@@ -421,5 +421,5 @@ def partition_of(world: World) -> dict[str, object]:
         hidden = [world.oracle.hidden[name].numpy() for name in world.members]
         ends = np.cumsum([0, *map(len, hidden)])
         parts = [np.arange(first, end) for first, end in pairwise(ends.tolist())]
-        about |= data.partition_report(np.concatenate(hidden), parts, n_classes)
-    return about
+        details |= data.partition_report(np.concatenate(hidden), parts, n_classes)
+    return details

@@ -87,11 +87,11 @@ def find_bind_problem(host: str, port: int, patience: float = 0.0) -> str | None
 
 def _try_to_bind(host: str, port: int) -> OSError | None:
     try:
-        about = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        family, kind, protocol, _, place = about
-        with socket.socket(family, kind, protocol) as found:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind(place)
+        details = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, place = details
+        with socket.socket(family, kind, protocol) as values:
+            values.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            values.bind(place)
     except OSError as error:
         return error
     return None

@@ -150,7 +150,7 @@ def _check_weights(agreement: Agreement) -> None:
     if spec is None or ":" in spec.name:
         return
     cls = find(encoders, spec.name, agreement.names)
-    known = [each.name for each in fields(cls)]
+    known = [item.name for item in fields(cls)]
     if "sha256" not in known:
         return
     lacking: list[str] = []

@@ -58,19 +58,19 @@ def tighten(folder: Path) -> str | None:
             left += 1
         else:
             changed += 1
-    said: list[str] = []
+    output: list[str] = []
     if changed:
         files = _count_files(changed)
-        said.append(f"others had rights to {files} in it, and have none any more")
+        output.append(f"others had rights to {files} in it, and have none any more")
     if left:
         files = _count_files(left)
-        said.append(
+        output.append(
             f"others have rights to {files} in it that this account cannot change: have "
             f"the owner run 'chmod -R go= {folder}'"
         )
-    if not said:
+    if not output:
         return None
-    return f"{folder}: {'; '.join(said)}"
+    return f"{folder}: {'; '.join(output)}"
 
 
 def _count_files(count: int) -> str:

@@ -27,45 +27,45 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
     wrong with it."""
     what = f"{file} is no join.json of a site, which 'fallow site init' writes"
     try:
-        found = json.loads(read_bytes(file, "check the path"))
+        joining = json.loads(read_bytes(file, "check the path"))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{what}: it is not JSON; {ASK}") from error
-    if not isinstance(found, dict):
+    if not isinstance(joining, dict):
         raise ValueError(f"{what}: it is another file; {ASK}")
-    lacks = [name for name in JOINING if name not in found]
+    lacks = [name for name in JOINING if name not in joining]
     if lacks:
         raise ValueError(f"{what}: it lacks {lacks[0]!r}; {ASK}")
-    about = {name: found[name] for name in JOINING}
-    if any(not isinstance(value, str) for value in about.values()):
+    details = {name: joining[name] for name in JOINING}
+    if any(not isinstance(value, str) for value in details.values()):
         raise ValueError(f"{what}: not all of it is text; {ASK}")
     try:
-        check_texts(about)
+        check_texts(details)
     except ValueError as error:
         raise ValueError(f"{what}: {error}") from error
-    site = about["name"]
+    site = details["name"]
     if site not in agreement.sites:
         hint = nearest(site, list(agreement.sites))
         raise ValueError(f"{file} is of {site!r}, which is no site of this study{hint}")
-    if about["study"] != agreement.digest:
+    if details["study"] != agreement.digest:
         raise ValueError(
             f"{file} is for another version of the study: send {site} this study.toml, "
             f"{agreement.digest}, to make its folder with"
         )
     for name in ("verify", "seal"):
-        _check_key(file, name, about[name])
-    if is_forgeable(b64decode(about["verify"])):
+        _check_key(file, name, details[name])
+    if is_forgeable(b64decode(details["verify"])):
         raise ValueError(f"{file}: verify is a key with which anybody can sign; {ASK}")
-    if not is_usable(b64decode(about["seal"])):
+    if not is_usable(b64decode(details["seal"])):
         raise ValueError(f"{file}: seal is a key for which nothing can be sealed; {ASK}")
-    if not NODE.fullmatch(about["node"].strip()):
+    if not NODE.fullmatch(details["node"].strip()):
         raise ValueError(f"{file}: node is no public key of a Flower node; {ASK}")
-    return about
+    return details
 
 
 def fingerprint(about: Mapping[str, str]) -> str:
     """32 hexadecimal digits of a site's name, study and public keys, for people to compare."""
-    said = json.dumps([about[name] for name in JOINING])
-    return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
+    output = json.dumps([about[name] for name in JOINING])
+    return hashlib.blake2b(output.encode(), digest_size=16).hexdigest()
 
 
 def check_own(

@@ -138,11 +138,11 @@ class WatchedSite:
         for state in COUNTS:
             labels.add_metric([*values, state], getattr(progress, state))
         yield labels
-        given = CounterMetricFamily(
+        counter_metric_family = CounterMetricFamily(
             "fallow_labels_asked", "Labels asked for since the site joined.", labels=names
         )
-        given.add_metric(values, asked)
-        yield given
+        counter_metric_family.add_metric(values, asked)
+        yield counter_metric_family
         yield gauge("fallow_epsilon_spent", "Epsilon spent on noise.", spent)
         if self.folder.settings.epsilon is not None:
             yield gauge(
@@ -167,15 +167,15 @@ class WatchedCoordinator:
         """Well while a process works on the run, or after the run is finished."""
         name = self.folder.agreement.name
         try:
-            found = read_live(self.folder.path) or {}
+            result = read_live(self.folder.path) or {}
         except ValueError as error:
             return Health(False, str(error))
-        if found.get("state") == "finished":
+        if result.get("state") == "finished":
             return Health(True, f"study {name} is finished")
         if not is_running(self.folder.path):
             return Health(False, f"no coordinator works on study {name}")
-        if found.get("state") == OPEN and found.get("updated"):
-            silence = time.time() - seconds_of(found["updated"])
+        if result.get("state") == OPEN and result.get("updated"):
+            silence = time.time() - seconds_of(result["updated"])
             if silence < -SILENT:
                 return Health(
                     False,
@@ -193,8 +193,8 @@ class WatchedCoordinator:
         from prometheus_client.core import GaugeMetricFamily
 
         study = self.folder.agreement.name
-        found = read_last(self.folder.path) or {}  # `check` says what is wrong
-        sites: Mapping[str, Tree] = found.get("sites") or {}
+        result = read_last(self.folder.path) or {}  # `check` says what is wrong
+        sites: Mapping[str, Tree] = result.get("sites") or {}
         waiting = sum(bool(about.get("awaited")) for about in sites.values())
         yield GaugeMetricFamily(
             "fallow_healthy",
@@ -204,17 +204,17 @@ class WatchedCoordinator:
         place = GaugeMetricFamily(
             "fallow_phase", "1 for the phase that the run is in.", labels=["study", "phase"]
         )
-        place.add_metric([study, str(found.get("phase", found.get("state", "new")))], 1)
+        place.add_metric([study, str(result.get("phase", result.get("state", "new")))], 1)
         yield place
         for key in ("cycle", "round"):
-            if found.get(key) is not None:
+            if result.get(key) is not None:
                 yield GaugeMetricFamily(
-                    f"fallow_{key}", f"The {key} that the run is in.", value=found[key]
+                    f"fallow_{key}", f"The {key} that the run is in.", value=result[key]
                 )
         yield GaugeMetricFamily(
             "fallow_waiting_sites", "Sites whose answer is awaited.", value=waiting
         )
-        refusals = found.get("refusals") or []
+        refusals = result.get("refusals") or []
         yield GaugeMetricFamily(
             "fallow_refusals",
             "Answers that did not count, of the newest that are kept.",
@@ -240,11 +240,11 @@ def _describe_sites(study: str, sites: Mapping[str, Tree]) -> Iterator[Metric]:
         "Questions of the newest cycle, by what became of them.",
         labels=["study", "site", "state"],
     )
-    for name, about in sites.items():
-        online.add_metric([study, name], float(bool(about.get("online"))))
-        if about.get("seen"):
-            seen.add_metric([study, name], seconds_of(about["seen"]))
-        counts: Mapping[str, float] = about.get("labels") or {}
+    for name, details in sites.items():
+        online.add_metric([study, name], float(bool(details.get("online"))))
+        if details.get("seen"):
+            seen.add_metric([study, name], seconds_of(details["seen"]))
+        counts: Mapping[str, float] = details.get("labels") or {}
         for state in COUNTS:
             if state in counts:
                 labels.add_metric([study, name, state], counts[state])

@@ -102,14 +102,14 @@ class People:
     """Verbs that are one transaction with their answer."""
 
     def __post_init__(self) -> None:
-        told = SCORES[self.classes]
-        each = dict(People.contract.each)
+        output = SCORES[self.classes]
+        item = dict(People.contract.each)
         total: dict[str, str] = {}
         if self.secure_sum:
-            total["score"] = f"totals over sites of {told}"
+            total["score"] = f"totals over sites of {output}"
         else:
-            each["score"] = told
-        says = replace(People.contract, verbs={}, each=each, sum=total)
+            item["score"] = output
+        says = replace(People.contract, verbs={}, each=item, sum=total)
         object.__setattr__(self, "contract", says)
 
     def hello(self, at: Office) -> Answer:

@@ -22,7 +22,7 @@ def count_hits(guess: Tensor, true: Tensor, classes: int, least: int) -> Answer:
     """
     rows = torch.bincount(true, minlength=classes).double()
     hits = torch.bincount(true[guess == true], minlength=classes).double()
-    told = choose_classes(rows, least)
+    output = choose_classes(rows, least)
     n_rows = 0.0
     n_hits = 0.0
     if len(true) >= least:
@@ -31,14 +31,14 @@ def count_hits(guess: Tensor, true: Tensor, classes: int, least: int) -> Answer:
     return {
         "rows": n_rows,
         "hits": n_hits,
-        "class_rows": torch.where(told, rows, 0.0),
-        "class_hits": torch.where(told, hits, 0.0),
+        "class_rows": torch.where(output, rows, 0.0),
+        "class_hits": torch.where(output, hits, 0.0),
     }
 
 
 def choose_classes(rows: Tensor, least: int) -> Tensor:
     """The classes of which counts may be told, (C,) booleans.  rows: (C,)"""
-    told = rows >= least
-    while bool(told.any()) and 0 < float(rows[~told].sum()) < least:
-        told[rows.masked_fill(~told, torch.inf).argmin()] = False
-    return told
+    output = rows >= least
+    while bool(output.any()) and 0 < float(rows[~output].sum()) < least:
+        output[rows.masked_fill(~output, torch.inf).argmin()] = False
+    return output

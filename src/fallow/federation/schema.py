@@ -152,17 +152,17 @@ class Schema:
     @property
     def about(self) -> RowsAbout:
         """What predicting needs to know of rows, as it is stored beside a model."""
-        about: RowsAbout = {
+        details: RowsAbout = {
             "classes": list(self.classes),
             "columns": [],
             "shape": list(self.shape),
             "ids": self.ids,
         }
         if self.kind == "table":
-            about["columns"] = list(self.features)
+            details["columns"] = list(self.features)
         if self.missing is not None:
-            about["marks"] = [list(mark) for mark in self.missing.marks]
-        return about
+            details["marks"] = [list(mark) for mark in self.missing.marks]
+        return details
 
     @property
     def outputs(self) -> int:
@@ -252,18 +252,18 @@ def schema_from(settings: Mapping[str, object]) -> Schema:
     """A schema from plain settings, such as the section of a TOML file; the shape of a table may
     be left out.  Raises ValueError naming the setting."""
     try:
-        found = dict(settings)
-        if found.get("kind") == "table" and "shape" not in found:
-            columns = _read_columns(found.get("columns", ()))
-            found["shape"] = (len(features_of(columns)),)
+        result = dict(settings)
+        if result.get("kind") == "table" and "shape" not in result:
+            columns = _read_columns(result.get("columns", ()))
+            result["shape"] = (len(features_of(columns)),)
         known = list(Schema.__dataclass_fields__)
-        for key in found:
+        for key in result:
             if key not in known:
                 raise ValueError(f"schema.{key} is not a setting{nearest(key, known)}")
-        schema: Schema = TypeAdapter(Schema).validate_json(_as_json(found), strict=True)
+        schema: Schema = TypeAdapter(Schema).validate_json(_as_json(result), strict=True)
     except ValidationError as error:
-        said = describe_wrong_value(Schema, error.errors(), whole="schema")
-        raise ValueError(said) from error
+        wrong_value = describe_wrong_value(Schema, error.errors(), whole="schema")
+        raise ValueError(wrong_value) from error
     return schema
 
 
@@ -322,12 +322,12 @@ def schema_of(
         )
     if file.is_dir():
         pictures = read_pictures(file)
-        found = classes or tuple(sorted(set(pictures.labels) - {""}))
+        values = classes or tuple(sorted(set(pictures.labels) - {""}))
         return Schema(
             kind="images",
             task="classification",
             label=label,
-            classes=found,
+            classes=values,
             shape=pictures.x.shape[1:],
             ids=ids,
         )
@@ -335,12 +335,12 @@ def schema_of(
         arrays = read_arrays(file)
         if "x" not in arrays or "y" not in arrays or arrays["x"].ndim < 2:
             raise ValueError(f"{file.name} needs the arrays x (rows, ...) and y (rows,)")
-        _, found = encode_labels(arrays["y"], task, file.name, classes)
+        _, values = encode_labels(arrays["y"], task, file.name, classes)
         return Schema(
             kind="arrays",
-            task=_choose_task(found),
+            task=_choose_task(values),
             label=label,
-            classes=found,
+            classes=values,
             shape=arrays["x"].shape[1:],
             ids=ids,
         )
@@ -373,7 +373,7 @@ def _schema_of_table(
         raise ValueError(
             f"{file.name} has no column {label!r}{nearest(label, list(cells))}"
         )
-    _, found = encode_labels(
+    _, result = encode_labels(
         np.array(cells.pop(label), dtype=np.str_), task, file.name, classes
     )
     cells.pop(ids, None)
@@ -396,9 +396,9 @@ def _schema_of_table(
         say(f"{file.name}: {reason}")
     return Schema(
         kind="table",
-        task=_choose_task(found),
+        task=_choose_task(result),
         label=label,
-        classes=found,
+        classes=result,
         columns=tuple(columns),
         shape=(len(features_of(columns)),),
         ids=ids,
@@ -430,15 +430,15 @@ def holds_dates(cells: Sequence[str]) -> bool:
 def _describe_column(
     file: Path, name: str, cells: list[str], *, needs_whole: bool
 ) -> Column:
-    given = [cell for cell in cells if cell.lower() not in EMPTY]
-    if not given:
+    value = [cell for cell in cells if cell.lower() not in EMPTY]
+    if not value:
         raise ValueError(
             f"{file.name}: column {name!r} is empty; give an example, or leave it out"
         )
-    may_be_empty = len(given) < len(cells) and not needs_whole
-    if all(number_in(cell) is not None for cell in given):
+    may_be_empty = len(value) < len(cells) and not needs_whole
+    if all(number_in(cell) is not None for cell in value):
         return Column(name, may_be_empty=may_be_empty)
-    values = tuple(sorted(set(given)))
+    values = tuple(sorted(set(value)))
     return Column(name, values=values, may_be_empty=may_be_empty)
 
 

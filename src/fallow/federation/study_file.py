@@ -75,14 +75,14 @@ def agreement_from(
     settings: Mapping[str, object], names: NamePolicy = BUILT_IN
 ) -> Agreement:
     """An agreement from the settings of its file; ``names`` as in `read_agreement`."""
-    about = _find_section(settings, "federation")
+    section = _find_section(settings, "federation")
     schema = schema_from(_find_section(settings, "schema"))
-    _check_settings(about)
-    listed = _check_list(about["sites"])
-    name = _check_text(about["name"])
-    coordinator = _check_text(about["coordinator"])
-    authority = _read_lines(about, "authority")
-    guideline = _read_lines(about, "guideline")
+    _check_settings(section)
+    listed = _check_list(section["sites"])
+    name = _check_text(section["name"])
+    coordinator = _check_text(section["coordinator"])
+    authority = _read_lines(section, "authority")
+    guideline = _read_lines(section, "guideline")
     sites = sorted(_check_text(site) for site in listed)
     recipe = _read_recipe(settings, name)
     return Agreement(
@@ -91,13 +91,13 @@ def agreement_from(
         schema=schema,
         sites=tuple(sites),
         coordinator=_parse_key(coordinator),
-        seed=_read_whole(about, "seed", 0),
-        waits=_read_waits(about),
-        smallest=_read_whole(about, "smallest", 5),
+        seed=_read_whole(section, "seed", 0),
+        waits=_read_waits(section),
+        smallest=_read_whole(section, "smallest", 5),
         authority=authority,
-        bounds=_read_bounds(about),
+        bounds=_read_bounds(section),
         guideline=guideline,
-        link=_check_text(about["link"]),
+        link=_check_text(section["link"]),
         names=names,
     )
 

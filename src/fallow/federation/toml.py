@@ -80,12 +80,12 @@ def seconds_of(text: object, what: str) -> float:
     >>> seconds_of("1.5h", "timeout"), seconds_of(90, "timeout")
     (5400.0, 90.0)
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])?\s*", str(text))
-    if found is None or isinstance(text, bool):
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])?\s*", str(text))
+    if match is None or isinstance(text, bool):
         raise ValueError(
             f"{what} is {str(text)!r}; give a length of time such as '10m', '36h' or '7d'"
         )
-    return float(found[1]) * UNITS[found[2] or "s"]
+    return float(match[1]) * UNITS[match[2] or "s"]
 
 
 def duration(seconds: float) -> str:
@@ -127,8 +127,8 @@ def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
         shown = TypeAdapter(hints[field.name]).dump_python(
             value, mode="json", exclude_defaults=briefly
         )
-        about = (SAID | WHERE_USED).get(field.name, "")
-        add_setting(document, field.name, shown, about=about)
+        details = (SAID | WHERE_USED).get(field.name, "")
+        add_setting(document, field.name, shown, about=details)
 
 
 EMPTY_CELLS = (
@@ -149,10 +149,10 @@ def schema_section(schema: Schema) -> Table:
     if schema.classes:
         add_setting(section, "classes", schema.classes)
     if schema.columns:
-        about = (
+        details = (
             "features; one with values holds these texts, others hold numbers in the unit"
         )
-        section.add(tomlkit.comment(about))
+        section.add(tomlkit.comment(details))
         if schema.missing is not None:
             section.add(tomlkit.comment(EMPTY_CELLS))
         columns = tomlkit.array()
@@ -165,10 +165,10 @@ def schema_section(schema: Schema) -> Table:
 
 def _leave_out_unset(column: Mapping[str, object]) -> dict[str, object]:
     """A column without what does not concern it; an empty unit of a number waits to be filled."""
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
     for name, value in column.items():
         is_unset = value == () or value is False  # a limit of 0 is set
         is_of_texts = name == "unit" and column["values"]
         if not is_unset and not is_of_texts:
-            found[name] = value
-    return found
+            result[name] = value
+    return result

@@ -60,10 +60,10 @@ def from_datasets(
     import_optional("datasets", EXTRA, "a data set of Hugging Face")
     import datasets
 
-    for given in (dataset, test):
-        if given is not None and not isinstance(given, datasets.Dataset):
+    for value in (dataset, test):
+        if value is not None and not isinstance(value, datasets.Dataset):
             raise ValueError(
-                f"a {type(given).__name__} was given; give one split as a datasets.Dataset, such "
+                f"a {type(value).__name__} was given; give one split as a datasets.Dataset, such "
                 "as splits['train'], and another as test="
             )
     for column in filter(None, (label, site, id, rows)):
@@ -188,14 +188,14 @@ def _stack_rows(values: Sequence[Any], name: str) -> npt.NDArray[Any]:
 
     values: what ``datasets`` decodes: images of Pillow, or lists.
     """
-    found = [np.asarray(value) for value in values]
-    shapes = sorted({each.shape for each in found})
+    result = [np.asarray(value) for value in values]
+    shapes = sorted({item.shape for item in result})
     if len(shapes) > 1:
         raise ValueError(
             f"column {name!r} has rows of the shapes {shapes[0]} and {shapes[1]}; give rows of one "
             "shape: images are resized by dataset.map"
         )
-    stacked = np.stack(found)
+    stacked = np.stack(result)
     if stacked.ndim == 3 and stacked.dtype == np.uint8:  # gray images
         return stacked[:, None]
     if stacked.ndim == 4:  # colors come last

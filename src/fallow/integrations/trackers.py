@@ -186,8 +186,8 @@ class TensorBoard(Callback):
         self._writers: dict[TrackedRun, SummaryWriter] = {}
 
     def begin_run(self, run: TrackedRun) -> None:
-        place = self._folder / run.strategy.replace("/", "_") / f"seed-{run.seed}"
-        writer = self._open_writer(place)
+        path = self._folder / run.strategy.replace("/", "_") / f"seed-{run.seed}"
+        writer = self._open_writer(path)
         self._writers[run] = writer
         rows = [f"| {name} | {value} |" for name, value in run.parameters.items()]
         table = "\n".join(["| setting | value |", "|---|---|", *rows])

@@ -62,10 +62,10 @@ def image(net: str, shape: Sequence[int], smallest: int) -> Image:
             f"{net} needs rows of shape (channels, height, width), but the data has"
             f" rows of shape {sizes}; Linear and MLP take any shape"
         )
-    found = Image(*sizes)
-    if min(found.height, found.width) < smallest:
+    values = Image(*sizes)
+    if min(values.height, values.width) < smallest:
         raise ValueError(
             f"{net} needs images of at least {smallest}x{smallest}, but the data has"
-            f" {found.height}x{found.width}; Linear, MLP and DigitsCNN take less"
+            f" {values.height}x{values.width}; Linear, MLP and DigitsCNN take less"
         )
-    return found
+    return values

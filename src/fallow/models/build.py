@@ -76,9 +76,9 @@ def outline_model(
 
 def _check_free(name: str, fields: dict[str, Any]) -> None:
     """Raise ValueError for a field that the data decide."""
-    for given in ("shape", "outputs"):
-        if given in fields:
-            raise ValueError(f"{name}: the data decide its {given}; leave that field out")
+    for value in ("shape", "outputs"):
+        if value in fields:
+            raise ValueError(f"{name}: the data decide its {value}; leave that field out")
 
 
 def _users_own(

@@ -65,12 +65,12 @@ def _check_pass(module: nn.Module, head: nn.Linear, shape: Shape) -> None:
 
 
 def _check_shape(what: str, answer: object, expected: Shape) -> None:
-    found: Shape | str = type(answer).__name__
+    outcome: Shape | str = type(answer).__name__
     if isinstance(answer, Tensor):
-        found = tuple(answer.shape)
-    if found != expected:
+        outcome = tuple(answer.shape)
+    if outcome != expected:
         raise ValueError(
-            f"{what} must give a tensor of shape {expected} for 2 rows, not {found}"
+            f"{what} must give a tensor of shape {expected} for 2 rows, not {outcome}"
         )
 
 

@@ -23,8 +23,8 @@ def haar(n: int, generator: torch.Generator) -> Tensor:
     """
     normal = torch.randn(n, n, generator=generator, dtype=torch.float64)
     q, r = torch.linalg.qr(normal)
-    found: Tensor = q * torch.where(r.diagonal() < 0, -1.0, 1.0)
-    return found.contiguous()
+    result: Tensor = q * torch.where(r.diagonal() < 0, -1.0, 1.0)
+    return result.contiguous()
 
 
 def mix(rows: Tensor, generator: torch.Generator, width: int) -> Tensor:

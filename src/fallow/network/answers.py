@@ -12,10 +12,10 @@ Answers = Queue[tuple[SiteId, bytes]]
 
 def collect_answers(waiting: Answers, seconds: float) -> list[tuple[SiteId, bytes]]:
     """All answers that are there, after waiting at most so many seconds for the first one."""
-    found: list[tuple[SiteId, bytes]] = []
+    answers: list[tuple[SiteId, bytes]] = []
     try:
-        found.append(waiting.get(timeout=max(seconds, 0.0)))
+        answers.append(waiting.get(timeout=max(seconds, 0.0)))
         while True:
-            found.append(waiting.get_nowait())
+            answers.append(waiting.get_nowait())
     except Empty:
-        return found
+        return answers

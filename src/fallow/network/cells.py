@@ -29,24 +29,24 @@ def find_fault_in_cells(
     """
     rows = torch.as_tensor(answer["rows"], dtype=torch.float64)
     totals = torch.as_tensor(answer["columns"], dtype=torch.float64)
-    given = torch.as_tensor(answer["given"], dtype=torch.float64)
-    for name, value in (("columns", totals), ("given", given)):
+    tensor = torch.as_tensor(answer["given"], dtype=torch.float64)
+    for name, value in (("columns", totals), ("given", tensor)):
         if value.shape != (width,):
             return f"{name} has the shape {tuple(value.shape)}, and a row has {width} cells"
     if rows.ndim:
         return "rows is no single number"
-    if bool((given < -room).any()):
-        return f"given is {float(given.min()):g}, and no count is below 0"
-    if bool((given > rows + room).any()):
-        return f"given is {float(given.max()):g}, more cells than the {float(rows):g} rows have"
-    if not room and bool((given != given.round()).any()):
+    if bool((tensor < -room).any()):
+        return f"given is {float(tensor.min()):g}, and no count is below 0"
+    if bool((tensor > rows + room).any()):
+        return f"given is {float(tensor.max()):g}, more cells than the {float(rows):g} rows have"
+    if not room and bool((tensor != tensor.round()).any()):
         return "given has a part of a cell, and cells are counted"
-    without = given <= room
+    without = tensor <= room
     if bool((totals[without].abs() > room).any()):
         return "columns is not 0 where no cell is given"
     if missing is None:
         return None
-    return _find_fault_in_levels(totals, given, missing, room)
+    return _find_fault_in_levels(totals, tensor, missing, room)
 
 
 def _find_fault_in_levels(

@@ -325,10 +325,10 @@ class ResponseCheck:
         """The answer, if it says how labeling goes."""
         _check_whole(answer, tuple(answer))
         checked = self.check_plain(site, answer)
-        told = sum(int(answer.get(name, 0)) for name in DONE)
-        if told > int(answer.get("asked", told)):
+        output = sum(int(answer.get(name, 0)) for name in DONE)
+        if output > int(answer.get("asked", output)):
             raise ValueError(
-                f"{', '.join(DONE)} are {told} together, and asked is {answer['asked']}"
+                f"{', '.join(DONE)} are {output} together, and asked is {answer['asked']}"
             )
         return checked
 

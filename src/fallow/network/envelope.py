@@ -109,10 +109,10 @@ def open_reply(public: bytes, blob: bytes, site: SiteId) -> Reply:
     fields = _open_message(REPLY, public, blob, whose)
     if not isinstance(fields["answer"], dict):
         raise Refusal(f"a message from {whose} answers with no fields")
-    found = Reply(**fields)
-    if found.site != site:
-        raise Refusal(f"a message signed by site {site} says that it is from {found.site}")
-    return found
+    reply = Reply(**fields)
+    if reply.site != site:
+        raise Refusal(f"a message signed by site {site} says that it is from {reply.site}")
+    return reply
 
 
 def _open_message(form: Form, public: bytes, blob: bytes, whose: str) -> Tree:

@@ -138,25 +138,25 @@ class ReplyCollector:
 
     def _is_over(self, waited: float) -> bool:
         """Enough sites answered and nobody else is waited for; what is odd was refused then."""
-        gone = self.remote.absent - self.remote.link.online()
-        is_time = waited >= self.timeout or not self.missing - gone
+        removed = self.remote.absent - self.remote.link.online()
+        is_time = waited >= self.timeout or not self.missing - removed
         return is_time and len(self.found) >= self.need and not self._refuse_odd()
 
     def _check_hope(self, waited: float) -> None:
         """Raise Halted where too few sites can answer, or did for too long."""
         reasons = [f"site {site}: {why}" for site, why in sorted(self.refused.items())]
-        said = "; ".join(reasons)
+        output = "; ".join(reasons)
         if len(self.found) + len(self.missing) < self.need:
             raise Halted(
                 f"{self.key} needs the answers of {self.need} of {len(self.orders)} sites, and "
-                f"{len(self.refused)} refuse or are refused: {said}; put that right and start "
+                f"{len(self.refused)} refuse or are refused: {output}; put that right and start "
                 "again: the run goes on from here"
             )
         if waited >= self.remote.waits.patience:
             raise Halted(
                 f"{len(self.found)} of {len(self.orders)} sites answered {self.key} in "
                 f"{waited:.0f} seconds, and {self.need} are needed; missing: "
-                f"{', '.join(sorted(self.missing))}; refused: {said or 'nobody'}; start again when "
+                f"{', '.join(sorted(self.missing))}; refused: {output or 'nobody'}; start again when "
                 "they are there: the run goes on from here"
             )
 

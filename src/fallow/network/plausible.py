@@ -100,10 +100,10 @@ def find_too_far(
                 sizes.setdefault(name, {})[site] = measured
         except ValueError as error:
             refused[site] = str(error)
-    for name, found in sizes.items():
-        last_norms = [_find_last_norm(requests[site], name) for site in found]
+    for name, too_far in sizes.items():
+        last_norms = [_find_last_norm(requests[site], name) for site in too_far]
         last = max(last_norms, default=0.0)
-        for site, why in _find_beyond(name, found, last, bounds).items():
+        for site, why in _find_beyond(name, too_far, last, bounds).items():
             refused.setdefault(site, why)
     return refused
 
@@ -418,7 +418,7 @@ def cut_weights(
             weights[site] = n
     limits = cap_weights(list(weights.values()), bounds.largest_share, bounds.largest_ratio)
 
-    found: dict[SiteId, Answer] = dict(answers)
+    result: dict[SiteId, Answer] = dict(answers)
     words: dict[SiteId, str] = {}
     for (site, n), most in zip(weights.items(), limits, strict=True):
         if most >= n:
@@ -426,9 +426,9 @@ def cut_weights(
         names = {ROWS}
         if requests[site].steps[-1].kind == "sum":
             names = set(answers[site])
-        found[site] = _scale(answers[site], names, most / n)
+        result[site] = _scale(answers[site], names, most / n)
         words[site] = _describe_cut(site, n, most, bounds)
-    return found, words
+    return result, words
 
 
 def cut_sums(
@@ -442,14 +442,14 @@ def cut_sums(
     weights = {site: float(registered[site]) for site in answers}
     limits = cap_weights(list(weights.values()), bounds.largest_share, bounds.largest_ratio)
 
-    found: dict[SiteId, Answer] = dict(answers)
+    result: dict[SiteId, Answer] = dict(answers)
     words: dict[SiteId, str] = {}
     for (site, n), most in zip(weights.items(), limits, strict=True):
         if most >= n:
             continue
-        found[site] = _scale(answers[site], set(answers[site]), most / n)
+        result[site] = _scale(answers[site], set(answers[site]), most / n)
         words[site] = _describe_cut(site, n, most, bounds)
-    return found, words
+    return result, words
 
 
 def _scale(answer: Answer, names: set[str], factor: float) -> Answer:

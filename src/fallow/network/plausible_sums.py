@@ -72,21 +72,21 @@ class PlausibleSums:
     ) -> Answer:
         """The totals.  Raises Implausible for those that cannot be, and Halted where that
         does not end."""
-        found = self.inner.total(answers, verb, bound)
-        why = self._find_fault(found, sorted(answers), bound)
+        result = self.inner.total(answers, verb, bound)
+        why = self._find_fault(result, sorted(answers), bound)
         if why is None:
-            return found
+            return result
         self.failed.append(why)
         who = ", ".join(sorted(answers))
-        said = f"the secure sum of {verb!r} over {who} cannot be: {why}"
+        output = f"the secure sum of {verb!r} over {who} cannot be: {why}"
         if len(self.failed) >= ATTEMPTS:
             raise Halted(
-                f"{said}; this happened {len(self.failed)} times, and masks hide whose part it "
+                f"{output}; this happened {len(self.failed)} times, and masks hide whose part it "
                 "is: ask the sites to check their rows and processes, and start again, or agree "
                 "on a study without secure sums or with other sites"
             )
-        self.say({"event": "implausible", "why": f"{said}; it is asked for again"})
-        raise Implausible(said)
+        self.say({"event": "implausible", "why": f"{output}; it is asked for again"})
+        raise Implausible(output)
 
     def _find_fault(
         self, total: Answer, sites: Sequence[SiteId], bound: float | None

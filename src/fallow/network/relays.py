@@ -134,8 +134,8 @@ def seal_letters(order: Order, answer: Answer, to: Mapping[SiteId, bytes]) -> An
     content = pack(state)
     letters: Answer = {}
     for site in sorted(to):
-        about = _name_letter(order, order.site, site)
-        sealed = encrypt_for(to[site], content, about)
+        letter = _name_letter(order, order.site, site)
+        sealed = encrypt_for(to[site], content, letter)
         letters[f"{LETTER}{site}"] = bytes_to_tensor(sealed)
     return {**letters, BYTES: payload(answer) * len(to)}
 
@@ -154,9 +154,9 @@ def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
         if size < HALF + TAG:
             raise ValueError(f"{name} has {size} bytes and is no sealed letter")
         length += size
-    told = answer[BYTES]
-    if type(told) is not int or not 0 <= told <= length:
-        raise ValueError(f"{BYTES} is {told!r:.40}, and its letters have {length}")
+    output = answer[BYTES]
+    if type(output) is not int or not 0 <= output <= length:
+        raise ValueError(f"{BYTES} is {output!r:.40}, and its letters have {length}")
     return answer
 
 
@@ -187,26 +187,26 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Deli
             opened[sender] = _open_letter(order, sender, letter, secret)
             _check_letter(opened[sender] or {}, sizes)
         except Refusal as error:
-            about = f"site {order.site} refuses what site {sender} passed on in"
-            refused[sender] = plain(f"{about} {body['verb']!r}: {error}")
+            details = f"site {order.site} refuses what site {sender} passed on in"
+            refused[sender] = plain(f"{details} {body['verb']!r}: {error}")
 
     readable = [state for state in opened.values() if state is not None]
     if refused and not readable:
         raise Refusal("; ".join(refused.values()))
     letters: dict[SiteId, RelayedMessage] = {}
-    for sender, found in opened.items():
-        state = found or {}
+    for sender, delivery in opened.items():
+        state = delivery or {}
         if sender in refused:  # its form, or that of another letter, without what it says
-            state = _make_blank(found or readable[0], sizes)
+            state = _make_blank(delivery or readable[0], sizes)
         letters[sender] = RelayedMessage(state)
     return Delivery(body["verb"], letters, refused, body["cycle"])
 
 
 def _open_letter(order: Order, sender: SiteId, letter: object, secret: bytes) -> State:
     """The state in a letter.  Raises Refusal, which quotes nothing of what was under the seal."""
-    about = _name_letter(order, sender, order.site)
+    details = _name_letter(order, sender, order.site)
     try:
-        content = decrypt(secret, tensor_to_bytes(letter, "its letter"), about)
+        content = decrypt(secret, tensor_to_bytes(letter, "its letter"), details)
     except ValueError as error:
         raise Refusal(
             "its seal does not open: it was changed on its way, or is for another site or another "
@@ -219,8 +219,8 @@ def _open_letter(order: Order, sender: SiteId, letter: object, secret: bytes) ->
     is_flat = isinstance(state, dict) and all(isinstance(v, Tensor) for v in state.values())
     if not is_flat:
         raise Refusal("it is no flat list of tensors")
-    found: State = state
-    return found
+    result: State = state
+    return result
 
 
 def _check_letter(state: State, sizes: Mapping[str, int]) -> None:

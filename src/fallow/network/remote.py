@@ -137,13 +137,13 @@ class Remote:
         self._note_norms(requests)
         down = sum(payload_of(request) for request in requests.values())
         if routes is not None:
-            found = self._relay(requests, routes, down)
+            result = self._relay(requests, routes, down)
         else:
-            found = self._exchange_plain(requests, down)
+            result = self._exchange_plain(requests, down)
         # an error does not come here: then the exchange is still the one that is asked
         self.newest = self.asking
         self.asking = None
-        return found
+        return result
 
     def _exchange_plain(self, requests: Mapping[SiteId, Request], down: int) -> Delivered:
         bodies: dict[SiteId, OrderBody] = {}
@@ -153,19 +153,19 @@ class Remote:
         signatures: dict[SiteId, str] = {}  # of public keys for a sum
 
         def accept(site: SiteId, answer: Answer) -> Answer:
-            about = find_shown(requests[site])
-            if about is None:
+            shown = find_shown(requests[site])
+            if shown is None:
                 return self.border.check(site, requests[site], answer)
             signature = answer.pop(SIGNED, None)
             checked = self.border.check(site, requests[site], answer)
-            signatures[site] = self._check_signature(site, about, checked, signature)
+            signatures[site] = self._check_signature(site, shown, checked, signature)
             return checked
 
         def find_strange(found: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
             return self.border.refusals(requests, found)
 
         needs_all = any(request.needs_all for request in requests.values())
-        found = self._gather(
+        result = self._gather(
             keys=self._wire_keys(requests),
             bodies=bodies,
             accept=accept,
@@ -173,13 +173,13 @@ class Remote:
             find_odd=find_strange,
         )
         if signatures:
-            counted = {site: signatures[site] for site in found.answers}
+            counted = {site: signatures[site] for site in result.answers}
             self.book.note(SIGNATURES, json.dumps(counted))
-        up = sum(payload(answer) for answer in found.answers.values())
-        answers, cut = self.border.limit_weights(requests, found.answers)
+        up = sum(payload(answer) for answer in result.answers.values())
+        answers, cut = self.border.limit_weights(requests, result.answers)
         for site, why in cut.items():
-            self.say({"event": "weighed", "site": site, "key": found.key, "why": why})
-        return Delivered(answers, up, down, found.dearest)
+            self.say({"event": "weighed", "site": site, "key": result.key, "why": why})
+        return Delivered(answers, up, down, result.dearest)
 
     # -- keys of secure sums ----------------------------------------------------------------
 
@@ -202,11 +202,11 @@ class Remote:
 
     def _find_proofs(self, request: Request) -> dict[SiteId, Tensor]:
         """Of the sites whose public keys a request has, what shows that these are theirs."""
-        about = request.steps[-1].masked
-        if about is None or not about.keys:
+        details = request.steps[-1].masked
+        if details is None or not details.keys:
             return {}
         noted = json.loads(self.book.read_note(SIGNATURES) or "{}")
-        signatures = {site: noted[site] for site in about.keys if site in noted}
+        signatures = {site: noted[site] for site in details.keys if site in noted}
         return join_proofs(self.keys.sites, signatures)
 
     def progress(self) -> dict[SiteId, Answer]:
@@ -245,16 +245,16 @@ class Remote:
                 return check_letters(answer, receivers[site])
             return self.border.check(site, requests[site], answer)
 
-        found = self._gather(
+        result = self._gather(
             keys=self._wire_keys(requests), bodies=bodies, accept=accept, needs_all=True
         )
         if receivers:
-            self._deliver(requests[min(receivers)], found.answers, routes)
+            self._deliver(requests[min(receivers)], result.answers, routes)
         sizes: dict[SiteId, Answer] = {
-            sender: {BYTES: found.answers[sender][BYTES]} for sender in receivers
+            sender: {BYTES: result.answers[sender][BYTES]} for sender in receivers
         }
         passed = sum_whole(sizes, BYTES)  # from site to site: up and down
-        return Delivered(sizes, passed, down + passed, found.dearest)
+        return Delivered(sizes, passed, down + passed, result.dearest)
 
     def _deliver(
         self, request: Request, answers: Mapping[SiteId, Answer], routes: Routes
@@ -326,15 +326,15 @@ class Remote:
             timeout=self.waits.timeout,
             find_odd=find_odd,
         )
-        found = collector.gather()
+        result = collector.gather()
         self.book.note("place", str(self._find_place() + 1))
         if errand == "request":
-            self._note_before(found.answers)
-        for site in found.answers:
+            self._note_before(result.answers)
+        for site in result.answers:
             self.book.note(f"counted/{site}", keys[site])
             if errand == "request":
                 self._note_told(site)
-        return found
+        return result
 
     # -- news -------------------------------------------------------------------------------
 
@@ -351,11 +351,11 @@ class Remote:
 
     def _choose_news(self, site: SiteId) -> list[str]:
         """The first news that a site has not heard, as many as an order holds."""
-        told = self._load_told(site)
+        output = self._load_told(site)
         chosen: list[str] = []
         length = 0
         for sentence in self.news(site):
-            if sentence in told:
+            if sentence in output:
                 continue
             length += len(sentence) + len(BETWEEN)
             if chosen and length > LONGEST:
@@ -364,8 +364,8 @@ class Remote:
         return chosen
 
     def _load_told(self, site: SiteId) -> list[str]:
-        found: list[str] = json.loads(self.book.read_note(f"{TOLD}{site}") or "[]")
-        return found
+        result: list[str] = json.loads(self.book.read_note(f"{TOLD}{site}") or "[]")
+        return result
 
     def _note_told(self, site: SiteId) -> None:
         fresh = self._choose_news(site)

@@ -207,10 +207,10 @@ def _make_title(text: str) -> Name:
 def _make_host(host: str) -> GeneralName:
     x509 = need("cryptography.x509", PURPOSE)
     try:
-        found: GeneralName = x509.IPAddress(ip_address(host))
+        ipaddress: GeneralName = x509.IPAddress(ip_address(host))
     except ValueError:
-        found = x509.DNSName(host)
-    return found
+        ipaddress = x509.DNSName(host)
+    return ipaddress
 
 
 def _encode_certificate(certificate: Certificate) -> bytes:

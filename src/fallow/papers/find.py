@@ -76,17 +76,17 @@ def find_recipe(
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from error
     base = settings.pop("base", None)
-    said = {**settings, **(changes or {})}
+    output = {**settings, **(changes or {})}
     named = list(strategies)
     if base:
-        found = _beside(path, base, is_file=base.endswith(".toml"))
-        start = find_recipe(found, said, named)
+        recipe = _beside(path, base, is_file=base.endswith(".toml"))
+        start = find_recipe(recipe, output, named)
         usual: dict[str, object] = {"name": path.stem}
     else:
         start = None
         usual = {"name": path.stem, "strategies": STRATEGIES}
-        if "training" not in said:
-            usual["training"] = default_training(said, named)
+        if "training" not in output:
+            usual["training"] = default_training(output, named)
         usual["training_config"] = {}  # of the model family
     data = settings.get("data")
     if isinstance(data, str):

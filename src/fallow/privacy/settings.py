@@ -123,10 +123,10 @@ def noise_refusal(name: str, contract: Contract) -> str | None:
             f"{contract.delta_field}, such as {name.partition(':')[0]}:{contract.delta_field}=1e-5, "
             "and they leave with noise; or leave privacy.epsilon out"
         )
-    told = "; ".join(dict.fromkeys(contract.verbs.values()))
+    output = "; ".join(dict.fromkeys(contract.verbs.values()))
     return (
         f"{name} does not work under local privacy (privacy.epsilon), because noise would change "
-        f"or miss what its sites send: {told}; choose another method or leave privacy.epsilon out"
+        f"or miss what its sites send: {output}; choose another method or leave privacy.epsilon out"
     )
 
 

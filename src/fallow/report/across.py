@@ -18,10 +18,10 @@ def across(
     studies: Sequence[StudyRecords], key: str, sections: Sequence[Across] = ()
 ) -> Article | None:
     """The article over all studies; nothing when no two of them belong together."""
-    found: list[tuple[str, Blocks]] = []
+    outcome: list[tuple[str, Blocks]] = []
     for section in (*GENERAL, *sections):
-        found += section.render(studies, key)
-    parts = parts_of(key, found)
+        outcome += section.render(studies, key)
+    parts = parts_of(key, outcome)
     if not parts:
         return None
     return Article(key, "Across studies", parts=parts)

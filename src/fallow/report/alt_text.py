@@ -39,16 +39,18 @@ def curves(study: StudyRecords) -> str:
     what = "error"
     if study.measure == "accuracy":
         what = "accuracy"
-    about = f"Learning curves: test {what} over the labels bought."
+    details = f"Learning curves: test {what} over the labels bought."
     if not ended:
-        return f"{about} No strategy has ended yet."
+        return f"{details} No strategy has ended yet."
 
     unit, points = _unit(study)
     digits = digits_of(study)
     best = ended[0]
     rest = ended[1:]
     top = _value(study, best)
-    text = f"{about} {label_of(best, study.study)} ends best at {number(top, digits)}{unit}"
+    text = (
+        f"{details} {label_of(best, study.study)} ends best at {number(top, digits)}{unit}"
+    )
 
     gaps = []
     for strategy in rest[:MOST]:

@@ -82,7 +82,7 @@ def _count_sites(sites: object) -> int:
 
 def exchanges(study: StudyRecords) -> list[Exchange]:
     """What left the sites, by query and verb: in a whole run, mean over seeds."""
-    found = []
+    result = []
     for strategy in study.study.strategies:
         cells = study.of(strategy)
         by_name: dict[tuple[str, str, str], list[DisclosureEntry]] = {}
@@ -102,8 +102,8 @@ def exchanges(study: StudyRecords) -> list[Exchange]:
                 epsilon=max(float(entry.get("epsilon") or 0) for entry in entries),
                 masked=any(entry.get("masked") for entry in entries),
             )
-            found.append(exchange)
-    return found
+            result.append(exchange)
+    return result
 
 
 def _total(entries: Iterable[DisclosureEntry], key: Literal["exchanges", "bytes"]) -> int:
@@ -119,8 +119,8 @@ def _entries(cell: RunRecords) -> Iterable[DisclosureEntry]:
 
 def disclosure(study: StudyRecords, key: str) -> Blocks:
     """What left each site."""
-    found = exchanges(study)
-    if not found:
+    outcome = exchanges(study)
+    if not outcome:
         return [Note("The records name no exchange.")]
     header = [
         heading(study.study),
@@ -132,18 +132,18 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
         "Exchanges",
         "Bytes",
     ]
-    rows = [_exchange_row(study, exchange) for exchange in found]
+    rows = [_exchange_row(study, exchange) for exchange in outcome]
     notes = []
-    if any(exchange.epsilon for exchange in found):
+    if any(exchange.epsilon for exchange in outcome):
         header.append("ε per site")
-        for row, exchange in zip(rows, found, strict=True):
+        for row, exchange in zip(rows, outcome, strict=True):
             spent = NOTHING
             if exchange.epsilon:
                 spent = f"{exchange.epsilon:g}"
             row.append(spent)
         is_real = read_live(study.path) is not None
         notes.append(Note(NOISE + SOURCE[is_real]))
-    if any(exchange.masked for exchange in found):
+    if any(exchange.masked for exchange in outcome):
         notes.append(Note(MASKS))
     waiting = describe_waiting(study)
     if waiting is not None:
@@ -153,7 +153,7 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
         header=header,
         rows=rows,
         words=5,
-        classes=_lines_between_strategies([exchange.strategy for exchange in found]),
+        classes=_lines_between_strategies([exchange.strategy for exchange in outcome]),
     )
     return [table, *notes]
 

@@ -57,8 +57,8 @@ def excess(study: StudyRecords, key: str) -> Blocks:
 
     rows = []
     for strategy in shown:
-        found = study.excess(strategy)
-        cells = [percent(found.get(cycle, {})) for cycle in cycles]
+        result = study.excess(strategy)
+        cells = [percent(result.get(cycle, {})) for cycle in cycles]
         row = [label_of(strategy, study.study), *cells]
         if tallies:
             row.append(str(tallies.get(strategy, NOTHING)))
@@ -107,25 +107,25 @@ def tally(excesses: Mapping[str, Excesses], reference: str) -> dict[str, Tally]:
                 strategies.append(strategy)
                 pairs.append(d)
     adjusted = holm([wilcoxon_exact(d) for d in pairs])
-    found: dict[str, Tally] = {}
+    result: dict[str, Tally] = {}
     for strategy, d, p in zip(strategies, pairs, adjusted, strict=True):
-        before = found.get(strategy, Tally())
+        before = result.get(strategy, Tally())
         if p > LEVEL:
-            found[strategy] = Tally(before.better, before.same + 1, before.worse)
+            result[strategy] = Tally(before.better, before.same + 1, before.worse)
         elif median(d) < 0:
-            found[strategy] = Tally(before.better + 1, before.same, before.worse)
+            result[strategy] = Tally(before.better + 1, before.same, before.worse)
         else:
-            found[strategy] = Tally(before.better, before.same, before.worse + 1)
-    return found
+            result[strategy] = Tally(before.better, before.same, before.worse + 1)
+    return result
 
 
 def number_cycles(studies: Sequence[StudyRecords], strategy: str) -> Excesses:
     """The excesses of a strategy over several studies."""
-    found: dict[tuple[int, int], Mapping[int, float]] = {}
+    result: dict[tuple[int, int], Mapping[int, float]] = {}
     for number, study in enumerate(studies):
         for cycle, by_seed in study.excess(strategy).items():
-            found[number, cycle] = by_seed
-    return found
+            result[number, cycle] = by_seed
+    return result
 
 
 def excess_across(
@@ -154,9 +154,9 @@ def excess_across(
         bought = study.labels(common[0])
         seeds = study.excess(common[0])
         for cycle in checkpoints(study, MOST):
-            found = [study.excess(strategy).get(cycle, {}) for strategy in common]
+            result = [study.excess(strategy).get(cycle, {}) for strategy in common]
             place = [study.study.name, f"{bought[cycle]:,.0f}", str(len(seeds[cycle]))]
-            rows.append([*place, *map(percent, found)])
+            rows.append([*place, *map(percent, result)])
     excesses = {strategy: number_cycles(with_excess, strategy) for strategy in common}
     against = []
     for strategy, name in zip(common, names, strict=True):

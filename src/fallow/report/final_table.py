@@ -147,14 +147,14 @@ def label_of(strategy: str, study: StudyManifest) -> str:
     """The name a reader knows: the published one, or the query's own."""
     printed = (study.published or {}).get("names") or {}
     nothing_is_chosen = study.recipe.get("cycles") == 0  # all labels are bought
-    found = names.labels(
+    result = names.labels(
         dict.fromkeys((*study.strategies, strategy)),
         printed,
         names.training_of_recipe(study),
         known=study.known,
         by_training=nothing_is_chosen,
     )
-    words = found[strategy]
+    words = result[strategy]
     trainings_differ = names.heading(study) != "Query" and not nothing_is_chosen
     if is_bound(strategy) and trainings_differ and not Strategy.parse(strategy).settings:
         # whose bound it is: strategies with another training may well lie above it
@@ -193,11 +193,11 @@ def mean_curve(study: StudyRecords, strategy: str) -> dict[float, float]:
     if study.higher_is_better:
         sign = 1
     fractions = study.fractions(strategy)
-    found = {}
+    result = {}
     for cycle, scores in study.curve(strategy).items():
         if cycle in fractions:
-            found[fractions[cycle]] = sign * fmean(scores.values())
-    return found
+            result[fractions[cycle]] = sign * fmean(scores.values())
+    return result
 
 
 def rank_strategies(study: StudyRecords) -> tuple[str, ...]:
@@ -322,7 +322,7 @@ def list_left_out(study: StudyRecords) -> list[str]:
         labels = []
         scores = []
         for cell in study.of(strategy):
-            if not cell.records or not any("stopped" in each for each in cell.records):
+            if not cell.records or not any("stopped" in record for record in cell.records):
                 continue
             cycle = max(cell.cycles)
             score = curve.get(cycle, {}).get(cell.seed)
@@ -422,7 +422,7 @@ def signs(table: FinalTable) -> list[Sign]:
     reference = table.row(table.reference or "")
     if reference is None or reference.published is None or reference.score is None:
         return []
-    found = []
+    values = []
     for row in table.rows:
         if row.strategy == table.reference or row.is_bound:
             continue
@@ -430,5 +430,5 @@ def signs(table: FinalTable) -> list[Sign]:
             continue
         measured = row.score.mean - reference.score.mean
         printed = row.published.mean - reference.published.mean
-        found.append(Sign(row.label, round(measured, 9), round(printed, 9)))
-    return found
+        values.append(Sign(row.label, round(measured, 9), round(printed, 9)))
+    return values

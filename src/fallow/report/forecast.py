@@ -34,21 +34,21 @@ def has_forecast(study: StudyRecords) -> bool:
 
 def forecast(study: StudyRecords, key: str) -> Blocks:
     """What another `MORE` labels would bring, audits, and runs that have ended early."""
-    found = [each for each in forecast_study(study) if each.curve is not None]
+    values = [each for each in forecast_study(study) if each.curve is not None]
     ranks = {strategy: at for at, strategy in enumerate(rank_strategies(study))}
-    found.sort(key=lambda each: ranks[each.strategy])
+    values.sort(key=lambda each: ranks[each.strategy])
     blocks: list[Block] = []
-    if found:
-        blocks.append(_table(study, found))
-        for each in found[:FIGURES]:
+    if values:
+        blocks.append(_table(study, values))
+        for each in values[:FIGURES]:
             figure = draw_forecast(each)
             name = label_of(each.strategy, study.study)
             if figure is not None:
-                said = " ".join(each.sentences())
+                output = " ".join(each.sentences())
                 caption = f"{name}: scores, and the curves that they are likely on"
                 blocks.append(
                     show_figure(
-                        figure, f"{key}-forecast", caption, alt=f"{caption}. {said}"
+                        figure, f"{key}-forecast", caption, alt=f"{caption}. {output}"
                     )
                 )
         blocks.append(Note(HOW))
@@ -77,13 +77,13 @@ def list_stops(study: StudyRecords) -> list[str]:
 
 def _table(study: StudyRecords, found: list[Forecast]) -> Table:
     rows = []
-    for each in found:
-        gain = each.gain(MORE)
+    for item in found:
+        gain = item.gain(MORE)
         if gain is None:
             continue
-        name = label_of(each.strategy, study.study)
-        said = " ".join(each.sentences(MORE))
-        rows.append([name, said.removeprefix(f"Another {MORE:,.0f} labels: ")])
+        name = label_of(item.strategy, study.study)
+        output = " ".join(item.sentences(MORE))
+        rows.append([name, output.removeprefix(f"Another {MORE:,.0f} labels: ")])
     return Table(
         f"What another {MORE:.0f} labels would bring",
         header=[heading(study.study), "Forecast"],
@@ -107,10 +107,10 @@ def _audits(study: StudyRecords) -> Table | None:
         return None
     cycles = sorted(set().union(*by_strategy.values()))
     rows = []
-    for strategy, found in by_strategy.items():
+    for strategy, result in by_strategy.items():
         row = [label_of(strategy, study.study)]
         for cycle in cycles:
-            row.append(_describe_audits(study, found.get(cycle, [])))
+            row.append(_describe_audits(study, result.get(cycle, [])))
         rows.append(row)
     names = [f"Cycle {cycle}" for cycle in cycles]
     caption = "Audits: accuracy on rows without a label, %"
@@ -124,20 +124,20 @@ def _describe_audits(study: StudyRecords, found: list[Ends]) -> str:
     if not found:
         return NOTHING
     digits = 1 if study.higher_is_better else 3
-    told = []
+    audits = []
     for values in zip(*found, strict=True):
         known = [study.scale * value for value in values if value is not None]
         text = NOTHING
         if len(known) == len(found):
             text = f"{fmean(known):.{digits}f}"
-        told.append(text)
-    return f"{told[0]} [{told[1]}, {told[2]}]"
+        audits.append(text)
+    return f"{audits[0]} [{audits[1]}, {audits[2]}]"
 
 
 def describe_forecasts(study: StudyRecords) -> list[str]:
     """Every forecast in a line, for a terminal."""
     lines = []
-    for each in forecast_study(study):
-        name = label_of(each.strategy, study.study)
-        lines.append(f"{name}: {' '.join(each.sentences())}")
+    for item in forecast_study(study):
+        name = label_of(item.strategy, study.study)
+        lines.append(f"{name}: {' '.join(item.sentences())}")
     return lines

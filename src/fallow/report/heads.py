@@ -95,12 +95,12 @@ def _range(study: StudyRecords, strategy: str, name: str, digits: int = 2) -> st
 
 def _at_ends(study: StudyRecords) -> list[str]:
     """A warning where λ is at an end of its grid: the best one may lie beyond."""
-    found = find_at_end(study)
-    if not found:
+    outcome = find_at_end(study)
+    if not outcome:
         return []
     named = [
         f"{label_of(strategy, study.study)} ({_ends(ends)})"
-        for strategy, ends in found.items()
+        for strategy, ends in outcome.items()
     ]
     return [
         f"λ is at an end of its grid of {PENALTIES[0]:g} to {PENALTIES[-1]:g}: "
@@ -111,28 +111,28 @@ def _at_ends(study: StudyRecords) -> list[str]:
 
 def _ends(ends: AtEnd) -> str:
     """``the low end in 2 of 9 heads``."""
-    said = []
+    output = []
     if ends.lowest:
-        said.append(f"the low end in {ends.lowest}")
+        output.append(f"the low end in {ends.lowest}")
     if ends.highest:
-        said.append(f"the high end in {ends.highest}")
-    return f"{join_words(said)} of {ends.heads} heads"
+        output.append(f"the high end in {ends.highest}")
+    return f"{join_words(output)} of {ends.heads} heads"
 
 
 def _about_unlabeled(study: StudyRecords) -> list[str]:
     """Which classes have no label, so that no head predicts them."""
-    said = []
+    output = []
     for strategy, by_seed in find_unlabeled(study).items():
         cases = []
         for seed, absent in sorted(by_seed.items()):
             names = join_words(_class_names(study, seed, absent))
             cases.append(f"{names} under seed {seed}")
-        said.append(f"{label_of(strategy, study.study)} ({', '.join(cases)})")
-    if not said:
+        output.append(f"{label_of(strategy, study.study)} ({', '.join(cases)})")
+    if not output:
         return []
     return [
         "Classes without a label at the end, which a head that is solved for never predicts: "
-        f"{join_words(said)}."
+        f"{join_words(output)}."
     ]
 
 

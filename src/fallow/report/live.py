@@ -50,8 +50,8 @@ def read_live(folder: Path) -> Live | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        found = parse_json(content)
-        wrong = find_wrong(found, LiveState)
+        json = parse_json(content)
+        wrong = find_wrong(json, LiveState)
     except ValueError as error:
         wrong = str(error)
     if wrong is not None:
@@ -59,25 +59,25 @@ def read_live(folder: Path) -> Live | None:
             f"{path} is not the state of a run ({wrong}): a coordinator that is started writes it "
             "anew; of a study that was sent, ask for the one that was written, or delete it"
         )
-    return cast(Live, found)
+    return cast(Live, json)
 
 
 def live(study: StudyRecords, key: str) -> Blocks:
     """A section about the run; nothing for a simulation."""
-    found = read_live(study.path)
-    if found is None:
+    outcome = read_live(study.path)
+    if outcome is None:
         return []
-    blocks: list[Block] = [Text(describe_standing(found))]
-    blocks += [Text(line) for line in without(found)]
-    if found["sites"]:
+    blocks: list[Block] = [Text(describe_standing(outcome))]
+    blocks += [Text(line) for line in without(outcome)]
+    if outcome["sites"]:
         scores = _scores(study)
-        columns = site_columns(found, scores)
+        columns = site_columns(outcome, scores)
         rows = list(zip(*columns.values(), strict=True))
-        blocks.append(Table(caption(found), header=list(columns), rows=rows, words=WORDS))
+        blocks.append(Table(caption(outcome), header=list(columns), rows=rows, words=WORDS))
         if scores:
             blocks.append(Note(SCORED))
     refusals = []
-    for line in reversed(found.get("refusals") or []):
+    for line in reversed(outcome.get("refusals") or []):
         refusals.append([line["site"], format_moment(line["at"]), line["why"]])
     if refusals:
         header = ["Site", "When", "Why"]
@@ -104,8 +104,8 @@ def _scores(study: StudyRecords) -> dict[str, dict[str, str]]:
 def refresh(folders: Sequence[Path]) -> int | None:
     """Seconds after which a page about these folders looks again; None where no run is open."""
     for folder in folders:
-        found = read_live(folder)
-        if found and found.get("state") == OPEN:
+        live = read_live(folder)
+        if live and live.get("state") == OPEN:
             return REFRESH
     return None
 

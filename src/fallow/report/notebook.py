@@ -58,9 +58,9 @@ def write_notebook(
     if out.suffix.lower() != ".ipynb":
         raise ValueError(f"{out.name} does not end in .ipynb, as notebooks do")
     known = known_of(papers)
-    found = [read_study(path, known) for path in studies]
+    notebook = [read_study(path, known) for path in studies]
     cells = [_code(FIRST)]
-    for name, study in zip(names_of(found), found, strict=True):
+    for name, study in zip(names_of(notebook), notebook, strict=True):
         cells += _describe_study(study, name, out)
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"

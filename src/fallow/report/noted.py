@@ -19,9 +19,9 @@ def read_number(row: Record, name: str) -> float | None:
     >>> read_number({"notes": {"nan_sites": "three"}}, "nan_sites") is None
     True
     """
-    found = (row.get("notes") or {}).get(name)
-    if isinstance(found, (bool, int, float)) and math.isfinite(found):
-        return float(found)
+    value = (row.get("notes") or {}).get(name)
+    if isinstance(value, (bool, int, float)) and math.isfinite(value):
+        return float(value)
     return None
 
 
@@ -33,11 +33,11 @@ def read_numbers(row: Record, name: str) -> list[float] | None:
     >>> read_numbers({"notes": {"sigma": [1, 2]}, "per_class": [0.5]}, "sigma") is None
     True
     """
-    found = (row.get("notes") or {}).get(name)
+    value = (row.get("notes") or {}).get(name)
     of_classes = row.get("per_class") or ()
-    if not isinstance(found, list) or not found or len(found) != len(of_classes):
+    if not isinstance(value, list) or not value or len(value) != len(of_classes):
         return None
-    for each in found:
+    for each in value:
         if not isinstance(each, (bool, int, float)) or not math.isfinite(each):
             return None
-    return list(map(float, found))
+    return list(map(float, value))

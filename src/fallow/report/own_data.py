@@ -16,13 +16,13 @@ def read_facts(study: StudyRecords) -> DataFacts | None:
     """What the study wrote about its data; None where it wrote nothing that can be read."""
     path = study.path / FACTS
     try:
-        found = parse_json(read_regular(path))
+        json = parse_json(read_regular(path))
     except (OSError, ValueError):
         return None
-    is_whole = isinstance(found, dict) and DataFacts.__required_keys__ <= found.keys()
+    is_whole = isinstance(json, dict) and DataFacts.__required_keys__ <= json.keys()
     if not is_whole:
         return None
-    return cast(DataFacts, found)
+    return cast(DataFacts, json)
 
 
 def has_facts(study: StudyRecords) -> bool:
@@ -53,17 +53,17 @@ def summarize_data(facts: DataFacts) -> str:
         verb = "hold"
     parts = [f"{facts['source']} {verb} {facts['read']:,} rows"]
     parts.append(f"{facts['kept']:,} of them are in this study")
-    for each in facts["left_out"]:
-        n = sum(each["rows"].values())
-        parts.append(f"{n:,} were left out: {each['why']}")
+    for item in facts["left_out"]:
+        n = sum(item["rows"].values())
+        parts.append(f"{n:,} were left out: {item['why']}")
     sentences = [f"{'; '.join(parts)}."]
     if facts["lost"]:
         sentences.append(f"No row is left of {join_some(facts['lost'])}.")
     if facts["crossing"]:
-        said = f"{facts['crossing']:,} test rows are also training rows."
+        output = f"{facts['crossing']:,} test rows are also training rows."
         if facts["crossing"] == 1:
-            said = "1 test row is also a training row."
-        sentences.append(said)
+            output = "1 test row is also a training row."
+        sentences.append(output)
     else:
         sentences.append(
             f"{facts['duplicates']:,} rows equal one above them, and none of those is both a "
@@ -74,15 +74,15 @@ def summarize_data(facts: DataFacts) -> str:
 
 def _sites(facts: DataFacts) -> Table:
     classes = list(facts["classes"])
-    reasons = [each["why"] for each in facts["left_out"]]
+    reasons = [item["why"] for item in facts["left_out"]]
     header = ["Site", "Read", "Kept", "Training", "Test", *reasons, *classes]
     rows = []
     for site in facts["sites"]:
-        gone = [f"{each['rows'].get(site['site'], 0):,}" for each in facts["left_out"]]
+        removed = [f"{each['rows'].get(site['site'], 0):,}" for each in facts["left_out"]]
         counts = [f"{site['classes'].get(name, 0):,}" for name in classes]
         numbers = [site["read"], site["kept"], site["train"], site["test"]]
         shown = [f"{number:,}" for number in numbers]
-        rows.append([site["site"] or "all rows", *shown, *gone, *counts])
+        rows.append([site["site"] or "all rows", *shown, *removed, *counts])
     return Table("Rows of each site, and of each class among those kept", header, rows)
 
 

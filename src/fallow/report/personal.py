@@ -46,9 +46,9 @@ def _describe_rounds(study: StudyRecords) -> str:
 
 def sites(study: StudyRecords, key: str) -> Blocks:
     """How sites fared, and what they received."""
-    found = find.outcomes(study)
+    result = find.outcomes(study)
     rows = []
-    for outcome in found:
+    for outcome in result:
         below_local = NOTHING
         if outcome.below_local is not None:
             below_local = f"{outcome.below_local:.0f}"
@@ -95,9 +95,9 @@ def sites(study: StudyRecords, key: str) -> Blocks:
         Table("Each site's model on its own test rows", header, rows),
         Note(text),
     ]
-    if len(found) > 1:  # one dot alone compares nothing
-        figure = draw.trade(study, found)
-        words = _describe_trade(study, found)
+    if len(result) > 1:  # one dot alone compares nothing
+        figure = draw.trade(study, result)
+        words = _describe_trade(study, result)
         blocks.append(show_figure(figure, f"{key}-trade", caption, alt=words))
     return blocks
 
@@ -133,12 +133,12 @@ def _left_out(sites: list[str], is_flipped: bool) -> str:
 
 def pairs(study: StudyRecords, key: str) -> Blocks:
     """Every method against the reference, site by site."""
-    found = find.compare_sites(study)
-    if not found:
+    outcome = find.compare_sites(study)
+    if not outcome:
         return []
     name = label_of(study.study.reference or "", study.study)
     rows = []
-    for pair in found:
+    for pair in outcome:
         row = [
             label_of(pair.strategy, study.study),
             with_interval(pair.difference, pair.interval, 2),
@@ -165,7 +165,7 @@ def pairs(study: StudyRecords, key: str) -> Blocks:
         "percentiles of means over seeds and, within them, sites drawn again with replacement "
         f"({find.DRAWS:,} draws)."
     )
-    if min(pair.seeds for pair in found) < ENOUGH_SEEDS:
+    if min(pair.seeds for pair in outcome) < ENOUGH_SEEDS:
         text += (
             " So few seeds leave the spread between seeds badly known: the intervals are too "
             "narrow."

@@ -25,12 +25,16 @@ MARK = " †"
 
 def warnings(study: StudyRecords) -> list[str]:
     """Which runs diverged, and what to do about it; nothing when none did."""
-    found = find_diverged(study)
-    solved = {strategy: found[strategy] for strategy in found if is_solved(study, strategy)}
-    steps = {strategy: found[strategy] for strategy in found if strategy not in solved}
-    said = []
+    diverged = find_diverged(study)
+    solved = {
+        strategy: diverged[strategy] for strategy in diverged if is_solved(study, strategy)
+    }
+    steps = {
+        strategy: diverged[strategy] for strategy in diverged if strategy not in solved
+    }
+    output = []
     if steps:
-        said.append(
+        output.append(
             f"Diverged: {_who(study, steps)}. Their error is more than {FAR:g} times that of "
             "predicting the mean, or not a number. Scale the features, or lower the learning rate "
             "(lr)."
@@ -38,11 +42,11 @@ def warnings(study: StudyRecords) -> list[str]:
     if solved:
         penalized = {penalized_training(study.study, strategy) for strategy in solved}
         cures = join_words([f"training={cure}" for cure in sorted(penalized)], last="or")
-        said.append(
+        output.append(
             f"Diverged: {_who(study, solved)}. Least squares on few labels leave directions of the "
             f"features to chance. Buy more labels, or use {cures}."
         )
-    return said
+    return output
 
 
 def is_solved(study: StudyRecords, strategy: str) -> bool:
@@ -52,7 +56,7 @@ def is_solved(study: StudyRecords, strategy: str) -> bool:
 
 def _who(study: StudyRecords, found: Mapping[str, Mapping[int, int]]) -> str:
     """``random (seeds 0 and 2, first in cycle 1)``, for each strategy."""
-    said = []
+    output = []
     for strategy, cycle_of_seed in found.items():
         word = "seeds"
         if len(cycle_of_seed) == 1:
@@ -60,8 +64,8 @@ def _who(study: StudyRecords, found: Mapping[str, Mapping[int, int]]) -> str:
         seeds = join_words([str(seed) for seed in sorted(cycle_of_seed)])
         first = min(cycle_of_seed.values())
         name = label_of(strategy, study.study)
-        said.append(f"{name} ({word} {seeds}, first in cycle {first})")
-    return join_words(said)
+        output.append(f"{name} ({word} {seeds}, first in cycle {first})")
+    return join_words(output)
 
 
 # -- errors -----------------------------------------------------------------------------------

@@ -80,17 +80,17 @@ def render_blocks(blocks: Iterable[Block]) -> str:
 
 @cache
 def _environment() -> Environment:
-    found = Environment(
+    environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    found.filters["minus"] = minus
-    found.globals["is_long"] = is_long
-    found.globals["style"] = (TEMPLATES / "page.css").read_text(encoding="utf-8")
-    return found
+    environment.filters["minus"] = minus
+    environment.globals["is_long"] = is_long
+    environment.globals["style"] = (TEMPLATES / "page.css").read_text(encoding="utf-8")
+    return environment
 
 
 def is_long(cell: str) -> bool:

@@ -84,7 +84,7 @@ def _whose_bands(study: StudyRecords) -> str:
 
 def _mark(row: Row, final: FinalTable) -> str:
     """The CSS class of a row: the reference stands out, bounds stand apart."""
-    bounds = [each.strategy for each in final.rows if each.is_bound]
+    bounds = [item.strategy for item in final.rows if item.is_bound]
     if row.strategy in bounds[:1]:
         return "bound first"
     if row.is_bound:
@@ -162,28 +162,28 @@ def _tests(study: StudyRecords, final: FinalTable) -> Table | None:
 
 def _signs(final: FinalTable) -> list[Block]:
     """Who is ahead here and in print; nothing without printed numbers."""
-    found = signs(final)
-    if not found:
+    result = signs(final)
+    if not result:
         return []
     name = "reference"
     reference = final.row(final.reference or "")
     if reference is not None:
         name = reference.label
     rows = []
-    for sign in found:
+    for sign in result:
         agreement = "opposite"
         if sign.agrees:
             agreement = "same"
         row = [sign.label, f"{sign.measured:+.2f}", f"{sign.printed:+.2f}", agreement]
         rows.append(row)
-    agreeing = sum(sign.agrees for sign in found)
+    agreeing = sum(sign.agrees for sign in result)
     table = Table(
         f"Minus {name}, measured and published (points)",
         header=[final.heading, "Measured", "Published", "Sign"],
         rows=rows,
     )
     text = (
-        f"{agreeing} of {len(found)} published signs hold here. A sign says nothing about "
+        f"{agreeing} of {len(result)} published signs hold here. A sign says nothing about "
         "size, and a difference within chance has no reliable sign."
     )
     return [table, Note(text)]
@@ -305,15 +305,15 @@ def _last_balance(study: StudyRecords, strategy: str) -> list[str]:
 
 def _goes_with(study: StudyRecords) -> str:
     """Whether strategies that bought more of the rarer classes ended better, in a sentence."""
-    found = labels.minority_and_score(study)
-    if found is None:
+    result = labels.minority_and_score(study)
+    if result is None:
         return ""
     within = ""
-    if len(found.by_seed) > 1:
-        within = f"; within a seed {spread_of(found.by_seed).text()}"
+    if len(result.by_seed) > 1:
+        within = f"; within a seed {spread_of(result.by_seed).text()}"
     return (
-        f"Over the {found.strategies} strategies the share of the rarer classes and the final "
-        f"score correlate by r = {found.pearson:.2f} (ranks: {found.spearman:.2f}{within})."
+        f"Over the {result.strategies} strategies the share of the rarer classes and the final "
+        f"score correlate by r = {result.pearson:.2f} (ranks: {result.spearman:.2f}{within})."
     ).replace("-", "−")
 
 

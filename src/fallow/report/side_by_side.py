@@ -85,7 +85,7 @@ def _shared_labels(columns: Sequence[StudyColumn]) -> list[str]:
             ranks.setdefault(label, []).append(rank)
             if row.is_bound:
                 bounds.add(label)
-    shared = [label for label, found in ranks.items() if len(found) > 1]
+    shared = [label for label, outcome in ranks.items() if len(outcome) > 1]
 
     def place(label: str) -> tuple[bool, float]:
         return label in bounds, fmean(ranks[label])

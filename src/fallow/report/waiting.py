@@ -80,8 +80,8 @@ def _compare_phases(cell: RunRecords, least: int, *, together: bool) -> Iterator
 
 def _count_labels(cell: RunRecords) -> dict[int, dict[SiteId, int]]:
     """Labels that train by cycle and site."""
-    found: dict[int, dict[SiteId, int]] = {}
+    labels: dict[int, dict[SiteId, int]] = {}
     for record in cell.records:
         counts = record.get("labeled_per_site") or {}
-        found[int(record["cycle"])] = {site: sum(each) for site, each in counts.items()}
-    return found
+        labels[int(record["cycle"])] = {site: sum(each) for site, each in counts.items()}
+    return labels

@@ -74,7 +74,7 @@ def _verdicts(table: FinalTable, tests: Sequence[Comparison]) -> list[str]:
     for c in tests:
         groups[_side(table, c)].append(names[c.strategy])
     undecided = groups.pop("not told apart from")
-    decided = [f"{side} {join_some(found)}" for side, found in groups.items() if found]
+    decided = [f"{side} {join_some(result)}" for side, result in groups.items() if result]
     sentences = []
     if decided:
         sentences.append(
@@ -147,10 +147,10 @@ def _why_no_score(study: StudyRecords) -> str:
 
 def summary(study: StudyRecords, table: FinalTable) -> str:
     """The study in a few honest sentences."""
-    found = leader(table)
-    if found is None:
+    result = leader(table)
+    if result is None:
         return _why_no_score(study)
-    top, score = found
+    top, score = result
     tests = [row.comparison for row in table.rows if row.comparison]
     sentences = [
         *_degenerate(study, table),

@@ -37,12 +37,12 @@ DECIDED = ("shape", "outputs")
 
 def classes_of(part: str) -> dict[str, type[Any]]:
     """Class name -> class, for a setting that names one, in the order of the alphabet."""
-    found: dict[str, type[Any]] = {}
+    result: dict[str, type[Any]] = {}
     for package in PARTS[part]:
         for name, cls in names(package).items():
             if is_dataclass(cls) or "shape" in inspect.signature(cls).parameters:
-                found[name] = cls
-    return dict(sorted(found.items()))
+                result[name] = cls
+    return dict(sorted(result.items()))
 
 
 def fields_of(part: str, name: str) -> dict[str, object]:
@@ -66,20 +66,20 @@ def defaults_of(cls: type[Any]) -> dict[str, object]:
 
     The training configuration of a training method is left out: it is a setting of the recipe.
     """
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
     if is_dataclass(cls):
         for field in fields(cls):
             value = _default(field)
             if field.init and not _is_training_config(field.name, value):
-                found[field.name] = value
-        return found
+                result[field.name] = value
+        return result
     for name, parameter in inspect.signature(cls).parameters.items():
         if name in DECIDED:
             continue
-        found[name] = parameter.default
+        result[name] = parameter.default
         if parameter.default is inspect.Parameter.empty:
-            found[name] = ...
-    return found
+            result[name] = ...
+    return result
 
 
 def _is_training_config(name: str, value: object) -> bool:
@@ -109,15 +109,15 @@ def comments_of(cls: type[Any]) -> Mapping[str, str]:
             comments[token.start[0]] = token.string.lstrip("# ")
     (tree,) = ast.parse("".join(lines)).body
     assert isinstance(tree, ast.ClassDef)  # noqa: S101 - the source of a class is one
-    found = {}
+    result = {}
     for node in tree.body:
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue  # no field
         lines_of_field = range(node.lineno, (node.end_lineno or node.lineno) + 1)
         beside = [comments[line] for line in lines_of_field if line in comments]
         if beside:
-            found[node.target.id] = " ".join(beside)
-    return found
+            result[node.target.id] = " ".join(beside)
+    return result
 
 
 def first_line(cls: type[Any]) -> str:

@@ -41,11 +41,11 @@ def describe_classes(part: str) -> list[NamedClass]:
     >>> [partition.name for partition in describe_classes("partition")][:3]
     ['class-windows', 'counts', 'dirichlet']
     """
-    found = []
+    classes = []
     for cls in classes_of(part).values():
         fields = {name: describe_default(value) for name, value in defaults_of(cls).items()}
-        found.append(NamedClass(spell_class(cls), first_line(cls), fields))
-    return sorted(found, key=lambda one: one.name)
+        classes.append(NamedClass(spell_class(cls), first_line(cls), fields))
+    return sorted(classes, key=lambda one: one.name)
 
 
 def describe_default(value: object) -> str:
@@ -57,13 +57,13 @@ def describe_default(value: object) -> str:
 
 def class_fields() -> list[Setting]:
     """Every field of every class that a recipe may name."""
-    found = []
+    outcome = []
     for part in PARTS:
         if part == "features":  # the same classes as those of model
             continue
         for cls in classes_of(part).values():
-            found += _fields_of_class(part, cls)
-    return found
+            outcome += _fields_of_class(part, cls)
+    return outcome
 
 
 def _fields_of_class(part: str, cls: type[Any]) -> list[Setting]:
@@ -92,7 +92,11 @@ def find_all(name: str) -> list[Setting]:
     Raises ValueError, with the nearest name, where there are none.
     """
     all_fields = class_fields()
-    of_classes = [each for each in all_fields if name in (each.name, each.last_part)]
+    of_classes = [
+        all_field
+        for all_field in all_fields
+        if name in (all_field.name, all_field.last_part)
+    ]
     try:
         return find_settings(name) + of_classes
     except ValueError:

@@ -74,9 +74,9 @@ def find_settings(name: str) -> list[Setting]:
     """
     settings = list_settings()
     for is_meant in (_is_named, _is_within, _ends_with):
-        found = [setting for setting in settings if is_meant(setting, name)]
-        if found:
-            return found
+        result = [setting for setting in settings if is_meant(setting, name)]
+        if result:
+            return result
     raise ValueError(f"{name} is not a setting")
 
 

@@ -193,10 +193,10 @@ class Recipe:
         contract = contract_of_training(self.training.name)
         if self.privacy.epsilon is None or contract is None or not contract.delta_field:
             return None
-        given = self.training.fields.get(contract.delta_field)
-        if given is None:
+        value = self.training.fields.get(contract.delta_field)
+        if value is None:
             return None
-        return float(given)
+        return float(value)
 
     def __post_init__(self) -> None:
         for name in ONE_OR_MORE:
@@ -370,19 +370,19 @@ class Recipe:
 
 def named_classes(recipe: Recipe) -> dict[str, str]:
     """Every class that a recipe names, by the setting that names it."""
-    found = {
+    result = {
         "model": recipe.model.name,
         "training": recipe.training.name,
         "strategy": recipe.strategy.name,
         "partition": recipe.partition.name,
     }
     if recipe.features is not None:
-        found["features"] = recipe.features.name
+        result["features"] = recipe.features.name
     if ":" in recipe.executor:
-        found["executor"] = recipe.executor
+        result["executor"] = recipe.executor
     if recipe.encoder is not None:
-        found["encoder"] = recipe.encoder.name
-    return found
+        result["encoder"] = recipe.encoder.name
+    return result
 
 
 def _check_executor(name: str) -> None:
@@ -474,7 +474,7 @@ def gather_training_config(settings: Mapping[str, object]) -> Settings:
         "training": of_algorithm,
         "the settings": expand_keywords(keywords),
     }
-    found: Mapping[str, object] = {}
+    training_config: Mapping[str, object] = {}
     before = ""
     for source, config in sources.items():
         if config is None or (source != "training_config" and config == {}):
@@ -483,10 +483,12 @@ def gather_training_config(settings: Mapping[str, object]) -> Settings:
             config, Mapping
         ):  # of another kind: refused where kinds are checked
             return {**gathered, "training_config": config}
-        found = merge_explicit(found, config, (before, source)) if before else config
+        training_config = (
+            merge_explicit(training_config, config, (before, source)) if before else config
+        )
         before = source
     if before:
-        gathered["training_config"] = found
+        gathered["training_config"] = training_config
     return gathered
 
 
@@ -511,12 +513,12 @@ def _split_training(training: object) -> tuple[object, Mapping[str, object]]:
             f"training_config of {training.get('name')} is {config!r}; write it as a table beside "
             "training"
         )
-    found = merge_explicit(
+    explicit = merge_explicit(
         config, expand_keywords(keywords), ("its training_config", "training")
     )
     if "fields" in training:
-        return {**training, "fields": others}, found
-    return others or None, found
+        return {**training, "fields": others}, explicit
+    return others or None, explicit
 
 
 def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
@@ -717,7 +719,7 @@ def _merge_spec(old: object, value: object) -> object:
     if not isinstance(value, Mapping) or "fields" in value:
         return value
     if "name" in value:  # TOML: partition = {name = ..., alpha = ...}
-        others = {key: each for key, each in value.items() if key != "name"}
+        others = {key: item for key, item in value.items() if key != "name"}
         return {"name": value["name"], "fields": others}
     if not isinstance(old, Mapping):
         raise ValueError(f"{dict(value)} names no class; give name beside its fields")

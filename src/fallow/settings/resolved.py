@@ -36,7 +36,7 @@ def _plain(value: object, policy: NamePolicy, part: str = "") -> object:
     if is_dataclass(value) and not isinstance(value, type):
         return {"class": type(value).__qualname__, **resolve_settings(value, policy)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(each, policy) for key, each in value.items()}
+        return {str(key): _plain(item, policy) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(each, policy) for each in value]
     if value is None or isinstance(value, bool | int | float | str):
@@ -82,15 +82,15 @@ def _packages(part: str) -> Packages:
 
 def _defaults(cls: type, policy: NamePolicy) -> dict[str, object]:
     """Field -> default of a class, as JSON can hold it; fields that must be given are left out."""
-    found: dict[str, object] = {}
+    outcome: dict[str, object] = {}
     if not is_dataclass(cls):  # a network: the parameters of its constructor
         for parameter in inspect.signature(cls).parameters.values():
             if parameter.default is not inspect.Parameter.empty:
-                found[parameter.name] = _plain(parameter.default, policy)
-        return found
+                outcome[parameter.name] = _plain(parameter.default, policy)
+        return outcome
     for field in fields(cls):
         if field.default is not MISSING:
-            found[field.name] = _plain(field.default, policy)
+            outcome[field.name] = _plain(field.default, policy)
         elif field.default_factory is not MISSING:
-            found[field.name] = _plain(field.default_factory(), policy)
-    return found
+            outcome[field.name] = _plain(field.default_factory(), policy)
+    return outcome

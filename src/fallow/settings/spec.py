@@ -115,7 +115,7 @@ def _list_chosen(given: object) -> dict[str, object]:
     assert is_dataclass(given)  # noqa: S101 - `Spec.of` has looked
     hints = get_type_hints(type(given))
     settable = [each for each in fields(given) if each.init]
-    found = {}
+    chosen = {}
     for at, each in enumerate(settable):
         value = getattr(given, each.name)
         default = each.default
@@ -125,8 +125,8 @@ def _list_chosen(given: object) -> dict[str, object]:
             continue
         is_written = at == 0 and each.name == WRITTEN
         if is_written or default is MISSING or value != default:
-            found[each.name] = _plain(value, hints[each.name])
-    return found
+            chosen[each.name] = _plain(value, hints[each.name])
+    return chosen
 
 
 def _plain(value: object, hint: object) -> object:

@@ -41,13 +41,13 @@ class Found:
 def starter_text(found: Found, file: Path) -> str:
     """The text of the file.  ``file``: where it will stand; its paths are relative to that folder."""
     usual = Recipe("")
-    about = {"data": _relative(found.data, file)}
+    details = {"data": _relative(found.data, file)}
     if found.label:
-        about["label"] = found.label
+        details["label"] = found.label
     if found.site:
-        about["site"] = found.site
+        details["site"] = found.site
     parts: dict[str, dict[str, Value]] = {
-        "Data": {**about},
+        "Data": {**details},
         "Who holds what": _choose_partition(found, usual),
         "Training": {"training": found.training},
         "Labels": {

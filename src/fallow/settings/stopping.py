@@ -54,14 +54,14 @@ def parse_stop(text: str) -> StopRule:
     shown = f"{text!r:.{SHOWN}}"
     left = " ".join(text.split())
     for pattern, what in PARTS:
-        found = re.match(rf"{pattern.replace(' ', ' ?')}(?= |$|%)", left, re.IGNORECASE)
-        if found is None:
+        stop = re.match(rf"{pattern.replace(' ', ' ?')}(?= |$|%)", left, re.IGNORECASE)
+        if stop is None:
             there = f"where {left[:40]!r} stands" if left else "at its end"
             raise ValueError(
                 f"stop is {shown}, and {what} is missing {there}; write it so: {EXAMPLE!r}"
             )
-        numbers += found.groups()
-        left = left[found.end() :].lstrip()
+        numbers += stop.groups()
+        left = left[stop.end() :].lstrip()
     if left:
         raise ValueError(
             f"stop is {shown}, and ends with {left[:40]!r}; write it so: {EXAMPLE!r}"

@@ -54,9 +54,9 @@ class SiteView:
 
     def answers(self, places: Tensor) -> Tensor:
         """Labels of rows by where they stand, (k,) float64; NaN where none was bought."""
-        found = self._site.targets(places).double()
+        outcome = self._site.targets(places).double()
         is_known = self._site.bought[places] & ~self._site.gone[places]
-        return found.masked_fill(~is_known, float("nan"))
+        return outcome.masked_fill(~is_known, float("nan"))
 
     @property
     def labels(self) -> Tensor:

@@ -71,9 +71,9 @@ class Database:
                 OPEN[self._place] += 1
             self._db.execute(f"PRAGMA synchronous={durability}")
             self._db.execute("PRAGMA foreign_keys=ON")
-            found = self._db.execute("PRAGMA integrity_check").fetchone()[0]
-            if found != "ok":
-                raise sqlite3.DatabaseError(found)
+            result = self._db.execute("PRAGMA integrity_check").fetchone()[0]
+            if result != "ok":
+                raise sqlite3.DatabaseError(result)
 
     @contextmanager
     def _plain(self) -> Iterator[None]:
@@ -141,8 +141,8 @@ class Database:
     def read(self, sql: str, *values: Any) -> list[Any]:
         """All lines of an answer, each a tuple whose types the statement decides."""
         with self._turn, self._plain():
-            found: list[Any] = self._db.execute(sql, values).fetchall()
-            return found
+            outcome: list[Any] = self._db.execute(sql, values).fetchall()
+            return outcome
 
     def copy_to(self, path: Path) -> None:
         """All that is committed, into another file: by SQLite's backup API, which waits for no writer
@@ -198,9 +198,9 @@ def put_strange_log_aside(path: Path) -> None:
     """
     log = path.with_name(f"{path.name}-wal")
     index = path.with_name(f"{path.name}-shm")
-    with suppress(OSError), log.open("rb") as found:  # which SQLite says better
-        fcntl.flock(found, fcntl.LOCK_EX)
-        is_there = os.path.samestat(os.fstat(found.fileno()), log.stat())
+    with suppress(OSError), log.open("rb") as file:  # which SQLite says better
+        fcntl.flock(file, fcntl.LOCK_EX)
+        is_there = os.path.samestat(os.fstat(file.fileno()), log.stat())
         if is_there and _has_no_log(path):
             log.replace(path.with_name(f"{path.name}-wal-of-another"))
             index.unlink(missing_ok=True)
@@ -209,8 +209,8 @@ def put_strange_log_aside(path: Path) -> None:
 def _place(path: Path | None) -> tuple[int, int]:
     if path is None:
         return NOWHERE
-    about = path.stat()
-    return about.st_dev, about.st_ino
+    details = path.stat()
+    return details.st_dev, details.st_ino
 
 
 def _has_no_log(path: Path) -> bool:

@@ -77,13 +77,13 @@ class FeatureFile:
 
     def take(self, at: Tensor) -> Tensor:
         """The features of rows by their positions, (k,) -> (k, width) float32."""
-        found = torch.empty(len(at), self.width)
+        values = torch.empty(len(at), self.width)
         with open(self.path, "rb", buffering=0, opener=_open_no_link) as file:
             for start in range(0, len(at), BLOCK):
                 some = at[start : start + BLOCK].numpy()
                 kept = self._read(file.fileno(), some)
-                found[start : start + BLOCK] = torch.from_numpy(kept)
-        return found
+                values[start : start + BLOCK] = torch.from_numpy(kept)
+        return values
 
     def _read(self, file: int, at: Array) -> Array:
         """Features (k, width) float32, by one read for all rows that stand behind one another."""
@@ -263,17 +263,17 @@ class _Keeping:
         digests: dict[
             int, str
         ] = {}  # of so many first rows; several folders may have as many
-        found = []
+        earlier = []
         for place, n in sizes.items():
             if n >= len(self.x):
                 continue
             if n not in digests:
                 digests[n] = digest_of_rows(self.x[:n])
             if place.name.rpartition("-")[2] == digests[n]:
-                found.append((n, place))
-        if not found:
+                earlier.append((n, place))
+        if not earlier:
             return None
-        _, place = max(found)
+        _, place = max(earlier)
         return place
 
     def _sizes(self) -> Iterator[tuple[Path, int]]:
@@ -360,13 +360,13 @@ def check_own(path: Path) -> None:
     """Raise Failed for a link and for what belongs to another owner: whoever put it there decides
     what features are read, and where they are written.  What is not there is made."""
     try:
-        about = path.lstat()
+        details = path.lstat()
     except OSError:
         return  # missing, or nothing that can be looked at: said where it is opened
     why = ""
-    if stat.S_ISLNK(about.st_mode):
+    if stat.S_ISLNK(details.st_mode):
         why = "is a link"
-    elif hasattr(os, "geteuid") and about.st_uid != os.geteuid():
+    elif hasattr(os, "geteuid") and details.st_uid != os.geteuid():
         why = "belongs to another owner"
     if why:
         raise Failed(

@@ -16,12 +16,12 @@ UNKNOWN = 2**34
 def count_available_bytes() -> int:
     """Bytes that can be filled without putting others out of memory: those that Linux calls
     available, elsewhere all of the machine's; no more than a container may have."""
-    found = _read_available() or _count_physical() or UNKNOWN
+    available_bytes = _read_available() or _count_physical() or UNKNOWN
     try:
         most = int(CONTAINER.read_text())
     except (OSError, ValueError):  # no container, or one without a limit
-        return found
-    return min(found, most)
+        return available_bytes
+    return min(available_bytes, most)
 
 
 def describe_lack(n_bytes: int, most: int | None = None) -> str | None:

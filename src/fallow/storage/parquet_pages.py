@@ -104,9 +104,9 @@ def _check_encoding(kind: object, head: Fields) -> None:
     """Raise ValueError for a page that may unpack to more than its size."""
     if not isinstance(kind, int) or kind not in KINDS:
         raise ValueError("it has a page of an unknown kind")
-    about, at = KINDS[kind]
-    told = head.get(about)
-    if not isinstance(told, dict) or told.get(at) not in ENCODINGS:
+    details, at = KINDS[kind]
+    value = head.get(details)
+    if not isinstance(value, dict) or value.get(at) not in ENCODINGS:
         raise ValueError("a page of it is encoded in another way than Fallow writes")
 
 
@@ -138,14 +138,14 @@ def _read_part(head: bytes, at: int, deepest: int) -> tuple[Fields, int]:
     """The fields of a part from a place on, and the place behind them."""
     if not deepest:
         raise ValueError("the head of a page has parts in parts in parts")
-    found: Fields = {}
+    part: Fields = {}
     seen: set[int] = set()
     field = 0
     while True:
         first = head[at]
         at += 1
         if first == 0:
-            return found, at
+            return part, at
         kind = first & 15
         step = first >> 4
         if step:
@@ -157,11 +157,11 @@ def _read_part(head: bytes, at: int, deepest: int) -> tuple[Fields, int]:
             raise ValueError("a field stands twice in the head of a page")
         seen.add(field)
         if kind == PART:
-            found[field], at = _read_part(head, at, deepest - 1)
+            part[field], at = _read_part(head, at, deepest - 1)
         elif kind in NUMBERS:
             value, at = _read_number(head, at)
             if kind == NUMBER:
-                found[field] = value
+                part[field] = value
         elif kind == TEXT:
             length, at = _read_varint(head, at)
             at += length

@@ -22,11 +22,11 @@ def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
     check_no_link(path)
-    found = os.open(path, flags)
-    if not stat.S_ISREG(os.fstat(found).st_mode):
-        os.close(found)
+    regular = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(regular).st_mode):
+        os.close(regular)
         raise ValueError(f"{path} is no file: ask whoever sent it for the file itself")
-    with open(found, "rb") as file:
+    with open(regular, "rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise ValueError(f"{path} has more than {most:,} bytes: it is not read")
@@ -53,11 +53,11 @@ def check_no_links_below(folder: Path) -> None:
 def parse_json(content: bytes) -> object:
     """A value of JSON; ValueError for anything else, also for lists in lists in lists."""
     try:
-        found: object = json.loads(content)
+        result: object = json.loads(content)
     except RecursionError as error:
         raise ValueError(NESTED) from error
-    check_depth(found)
-    return found
+    check_depth(result)
+    return result
 
 
 def check_depth(value: object) -> None:
@@ -65,11 +65,11 @@ def check_depth(value: object) -> None:
     level = [value]
     for _ in range(DEEPEST):
         below: list[object] = []
-        for each in level:
-            if isinstance(each, dict):
-                below += each.values()
-            elif isinstance(each, list):
-                below += each
+        for item in level:
+            if isinstance(item, dict):
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
         level = below
         if not level:
             return

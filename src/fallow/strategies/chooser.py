@@ -264,11 +264,11 @@ def join_contracts(arms: Sequence[str]) -> Contract:
         sums |= contract.sum
         eachs |= contract.each
         keeps |= contract.keep
-        needs += [each for each in contract.needs if each not in needs]
+        needs += [need for need in contract.needs if need not in needs]
         for verb, times in contract.often.items():
             often[verb] = max(times, often.get(verb, 0))
     shown = [own.parts_show]
-    shown += [each.parts_show for each in contracts.values() if each.parts_show]
+    shown += [item.parts_show for item in contracts.values() if item.parts_show]
     return replace(
         own,
         verbs={},

@@ -258,9 +258,9 @@ class Coverage:
                 best = kernel(x[some], landmarks, sigma).amax(0)
                 covered = torch.maximum(covered, best)
         level = (covered * LEVELS).long().clamp(0, LEVELS - 1)
-        found = torch.zeros(len(landmarks), LEVELS)
-        found[torch.arange(len(landmarks)), level] = 1
-        return {"reach": found}
+        outcome = torch.zeros(len(landmarks), LEVELS)
+        outcome[torch.arange(len(landmarks)), level] = 1
+        return {"reach": outcome}
 
     def cover(
         self,

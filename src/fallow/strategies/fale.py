@@ -168,7 +168,7 @@ class FALE:
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:  # line 4 on
         n = sum(budget.values())
         columns = leverage.find_columns(ask, intercept=self.intercept)
-        found, warnings = self.score_rows(ask, columns)
+        result, warnings = self.score_rows(ask, columns)
         total = sum_of_all(ask, "mass")
         mass = float(total["mass"])
         reachable = int(total["reachable"])  # rows that can be drawn at all
@@ -178,8 +178,8 @@ class FALE:
                 "large, so there is no variance to select on; check the data, or choose random"
             )
         common: Draw = {"mass": mass, "rows": columns.rows}
-        warnings += leverage.describe_doubts(n, found)
-        notes: Memo = {"rank": found.rank, "mass": mass, "warnings": warnings}
+        warnings += leverage.describe_doubts(n, result)
+        notes: Memo = {"rank": result.rank, "mass": mass, "warnings": warnings}
         if self.allot == "site":
             ask.keep("select", to=orders(budget), **common)
         elif n > 0:
@@ -201,9 +201,9 @@ class FALE:
             at["lead"] = ask.cohort[0]
             ask.relay("rotation", dict.fromkeys(ask.cohort, ask.cohort[:1]), size=k)
         if self.mode == "gram":
-            found = self.from_totals(ask, columns, at)
-            ask.keep("score", basis=found.basis, **at)
-            return found, []
+            totals = self.from_totals(ask, columns, at)
+            ask.keep("score", basis=totals.basis, **at)
+            return totals, []
 
         function = "triangle"
         if self.mode == "fedsvd":
@@ -211,19 +211,19 @@ class FALE:
         sent = each_of_all(ask, function, **at)
         rows = {site: torch.as_tensor(answer["rows"]) for site, answer in sent.items()}
         stack = torch.cat(list(rows.values()))  # (m, k), site below site
-        left, found = leverage.decompose(stack, columns.rows, self.ridge / columns.rows)
+        left, totals = leverage.decompose(stack, columns.rows, self.ridge / columns.rows)
         warnings = []
         for site, x in rows.items():
             if len(x) == 1:
                 warnings.append(leverage.ALONE.format(site))
         if self.mode == "tsqr":
-            ask.keep("score", basis=found.basis, **at)
-            return found, warnings
+            ask.keep("score", basis=totals.basis, **at)
+            return totals, warnings
 
         sizes = [len(x) for x in rows.values()]
         parts = zip(rows, torch.split(left, sizes), strict=True)
         ask.keep("unmask", to={site: {"left": part} for site, part in parts}, width=k)
-        return found, warnings
+        return totals, warnings
 
     def from_totals(self, ask: Ask, columns: Columns, at: Coordinates) -> Directions:
         """Two passes over the rows: a basis in which they are orthonormal."""

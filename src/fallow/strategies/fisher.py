@@ -82,8 +82,8 @@ class Fisher:
     # -- server half ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        told = sum_of_all(ask, "told")
-        wanted = fold(told["products"]) / told["rows"].clamp_min(1)  # F, (k, k)
+        output = sum_of_all(ask, "told")
+        wanted = fold(output["products"]) / output["rows"].clamp_min(1)  # F, (k, k)
         k = len(wanted)
         usual = float(wanted.trace()) / k
         if not usual > 0:
@@ -92,7 +92,7 @@ class Fisher:
                 "check the data, or choose random"
             )
         floor = self.ridge * usual * torch.eye(k, dtype=wanted.dtype)
-        known = fold(told["labeled"]) + floor
+        known = fold(output["labeled"]) + floor
         now = known
         n_parts = min(SUB_ROUNDS, max(budget.values(), default=0))
         for part in range(n_parts):
@@ -240,7 +240,7 @@ def lower_trace(
 
 def quadratic(x: Tensor, matrix: Tensor) -> Tensor:
     """The form xᵀBx of each row.  x: (m, k), matrix: (k, k) -> (m,)"""
-    found = torch.zeros(len(x), dtype=x.dtype)
+    values = torch.zeros(len(x), dtype=x.dtype)
     for some in torch.split(torch.arange(len(x)), CHUNK):
-        found[some] = ((x[some] @ matrix) * x[some]).sum(1)
-    return found
+        values[some] = ((x[some] @ matrix) * x[some]).sum(1)
+    return values

@@ -100,8 +100,8 @@ def nearest(pool: Features, centers: Features) -> tuple[Tensor, Tensor]:
     places = []
     for x in torch.split(pool.x, block_rows(CHUNK, len(centers.half))):
         # half squared distances without |x|² / 2, which is alike for all centers
-        found = torch.addmm(centers.half, x, centers.x.T, alpha=-1).min(1)
-        distances.append(found.values)
-        places.append(found.indices)
+        outcome = torch.addmm(centers.half, x, centers.x.T, alpha=-1).min(1)
+        distances.append(outcome.values)
+        places.append(outcome.indices)
     left = torch.cat(distances) + pool.half
     return left.clamp_min(0).cpu(), torch.cat(places).cpu()

@@ -206,9 +206,9 @@ class Pivotal:
         """Leverage of each row, (m,), NaN for one that is not finite, and the order in which rows
         meet, (r,) positions of finite rows."""
         x, good = features(view)
-        found = leverage.leverages(x, mean, unit[:, None] * basis)
-        score = torch.full((len(good),), torch.nan, dtype=found.dtype)
-        score[good] = found
+        values = leverage.leverages(x, mean, unit[:, None] * basis)
+        score = torch.full((len(good),), torch.nan, dtype=values.dtype)
+        score[good] = values
         order = torch.randperm(len(x), generator=view.stream("order"))
         if self.tree:
             order = order_by_neighbors(x.flatten(1), unit[: len(mean)], self.split)

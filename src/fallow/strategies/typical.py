@@ -120,10 +120,12 @@ class Typical:
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         centers = cluster_sites(ask, budget, self.least, one_a_label=True).centers
-        found = sum_of_all(ask, "found", centers=centers)
+        outcome = sum_of_all(ask, "found", centers=centers)
         bought = sum(budget.values())
-        order = order_clusters(found["rows"], found["labels"], found["holders"], bought)
-        labels = found["labels"][order].round()  # (K,); masked sums are not quite whole
+        order = order_clusters(
+            outcome["rows"], outcome["labels"], outcome["holders"], bought
+        )
+        labels = outcome["labels"][order].round()  # (K,); masked sums are not quite whole
         ask.keep("group", to=orders(budget), centers=centers[order])
 
         # site by site and turn by turn, who has the most typical row of a cluster labels it

@@ -130,10 +130,10 @@ class TypicalUnsure:
         clusters = cluster_sites(ask, budget, self.least, one_a_label=True)
         is_trained = float(clusters.totals["labels"]) > 0.5
         centers = clusters.centers  # (K, D)
-        found = sum_of_all(ask, "found", centers=centers, is_trained=is_trained)
-        rows = found["rows"].round().clamp_min(0)
-        masses = found["masses"].clamp_min(0)
-        labels = found["labels"].round().clamp_min(0)
+        result = sum_of_all(ask, "found", centers=centers, is_trained=is_trained)
+        rows = result["rows"].round().clamp_min(0)
+        masses = result["masses"].clamp_min(0)
+        labels = result["labels"].round().clamp_min(0)
         wanted = (rows > 0).double()  # of the first labels one for each cluster
         if is_trained:
             wanted = share_labels(masses, labels, rows=rows, n=sum(budget.values()))

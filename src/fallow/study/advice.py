@@ -52,14 +52,14 @@ class WorldFacts:
         >>> WorldFacts(10, 10, 0.5, 0.0).distance(WorldFacts(10, 20, 0.5, 0.0))
         0.25
         """
-        found = (math.log2(self.classes / other.classes) / ALIKE["classes"]) ** 2
-        found += (math.log2(self.sites / other.sites) / ALIKE["sites"]) ** 2
+        result = (math.log2(self.classes / other.classes) / ALIKE["classes"]) ** 2
+        result += (math.log2(self.sites / other.sites) / ALIKE["sites"]) ** 2
         for name in ("apart", "uneven"):
             mine = getattr(self, name)
             theirs = getattr(other, name)
             if mine is not None and theirs is not None:
-                found += ((mine - theirs) / ALIKE[name]) ** 2
-        return float(found)
+                result += ((mine - theirs) / ALIKE[name]) ** 2
+        return float(result)
 
 
 def facts_of_counts(counts: Sequence[Sequence[float]]) -> WorldFacts:
@@ -156,18 +156,18 @@ class AdviceTable:
     @cached_property
     def curves(self) -> Mapping[str, Curves]:
         """The curves of each task."""
-        found: dict[str, dict[str, dict[int, Curve]]] = {}
+        result: dict[str, dict[str, dict[int, Curve]]] = {}
         ordered = self.scores.sort_values("labels", kind="stable")
         for (task, strategy, seed), rows in ordered.groupby(
             ["task", "strategy", "seed"], sort=False
         ):
             x = np.log(rows["labels"].to_numpy(dtype=float))
             y = rows["accuracy"].to_numpy(dtype=float)
-            found.setdefault(str(task), {}).setdefault(str(strategy), {})[int(seed)] = (
+            result.setdefault(str(task), {}).setdefault(str(strategy), {})[int(seed)] = (
                 x,
                 y,
             )
-        return found
+        return result
 
     def without(self, task: str) -> AdviceTable:
         """The table as if a task had never been run."""
@@ -194,7 +194,7 @@ def gains(
     """
     ours = curves.get(strategy, {})
     theirs = curves.get(reference, {})
-    found = []
+    result = []
     for seed in ours:
         if seed not in theirs:
             continue
@@ -206,10 +206,10 @@ def gains(
             continue
         at = np.linspace(low, high, POINTS)
         apart = np.interp(at, x, y) - np.interp(at, x_other, y_other)
-        found.append(float(apart.mean()))
-    if not found:
+        result.append(float(apart.mean()))
+    if not result:
         return None
-    return TaskGain(task, float(np.mean(found)), len(found))
+    return TaskGain(task, float(np.mean(result)), len(result))
 
 
 @dataclass(frozen=True)
@@ -232,10 +232,10 @@ class Expected:
         >>> Expected("mine", 0.012, -0.01, 0.034, ()).sentence("theirs")
         'mine over theirs: +1.2 points [-1.0, +3.4].'
         """
-        said = f"{self.strategy} over {reference}: {100 * self.gain:+.1f} points"
+        output = f"{self.strategy} over {reference}: {100 * self.gain:+.1f} points"
         if self.low is None or self.high is None:
-            return f"{said}, of hardly more than one task, so no interval."
-        return f"{said} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]."
+            return f"{output}, of hardly more than one task, so no interval."
+        return f"{output} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]."
 
     def list_tasks(self) -> str:
         """The tasks that count most, with their weights.
@@ -246,10 +246,10 @@ class Expected:
         named = []
         for task, weight in self.tasks[:SHOWN]:
             named.append(f"{task.rpartition('/')[2]} ({100 * weight:.0f} %)")
-        said = ", ".join(named)
+        output = ", ".join(named)
         if len(self.tasks) > SHOWN:
-            said += f" and {len(self.tasks) - SHOWN} more"
-        return said
+            output += f" and {len(self.tasks) - SHOWN} more"
+        return output
 
 
 @dataclass(frozen=True)
@@ -273,21 +273,21 @@ class Advice:
 
     def of(self, strategy: str) -> Expected | None:
         """What a strategy is expected to gain; None where the table has too little of it."""
-        return next((each for each in self.expected if each.strategy == strategy), None)
+        return next((item for item in self.expected if item.strategy == strategy), None)
 
     def sentences(self) -> tuple[str, ...]:
         """What is advised, what that rests on, and what is not known."""
-        about = f"From {self.start:.3g} to {self.end:.3g} labels a class"
+        details = f"From {self.start:.3g} to {self.end:.3g} labels a class"
         if self.is_known:
-            lines = [f"{about}: {self.strategy}, trained by {self.trainer}."]
+            lines = [f"{details}: {self.strategy}, trained by {self.trainer}."]
         else:
             lines = [
-                f"{about} the table cannot tell: {self.strategy}, trained by {self.trainer}."
+                f"{details} the table cannot tell: {self.strategy}, trained by {self.trainer}."
             ]
-        found = self.of(self.strategy)
-        if found is not None:
-            lines.append(found.sentence(self.reference))
-            lines.append(f"That rests on {found.list_tasks()}.")
+        result = self.of(self.strategy)
+        if result is not None:
+            lines.append(result.sentence(self.reference))
+            lines.append(f"That rests on {result.list_tasks()}.")
         other = self.of(self.usual)
         if self.is_known and other is not None:
             lines.append(other.sentence(self.reference))
@@ -318,7 +318,7 @@ def weigh_tasks(
     from scipy import special  # 0.3 s, which nobody else need spend
 
     w = np.array([weights[task] for task in found])
-    g = np.array([each.gain for each in found.values()])
+    g = np.array([item.gain for item in found.values()])
     mean = float(w @ g / w.sum())
     effective = float(w.sum() ** 2 / (w @ w))  # so many tasks of one weight
     if effective < 1.5:
@@ -343,18 +343,18 @@ def advise(table: AdviceTable, facts: WorldFacts, labels: float, rules: Rules) -
     for task, curves in table.curves.items():
         classes = table.worlds[task].classes
         for strategy in curves:
-            found = gains(
+            result = gains(
                 task, curves, strategy, rules.reference, start * classes, end * classes
             )
-            if found is not None and weights[task] > LEAST_WEIGHT:
-                by_strategy.setdefault(strategy, {})[task] = found
+            if result is not None and weights[task] > LEAST_WEIGHT:
+                by_strategy.setdefault(strategy, {})[task] = result
     expected = [
-        _expect(strategy, found, weights)
-        for strategy, found in by_strategy.items()
+        _expect(strategy, values, weights)
+        for strategy, values in by_strategy.items()
         if strategy != rules.reference
     ]
     expected.sort(key=lambda each: -each.gain)
-    best = next((each for each in expected if each.low is not None), None)
+    best = next((item for item in expected if item.low is not None), None)
     strategy = rules.usual
     is_known = False
     if best is not None and _is_above(

@@ -58,8 +58,8 @@ def constants_of(method: Method) -> dict[str, object]:
     it takes from parts, by name."""
     found: dict[str, object] = {}
     if is_dataclass(method):
-        for each in fields(method):
-            found[each.name] = getattr(method, each.name)
+        for item in fields(method):
+            found[item.name] = getattr(method, item.name)
     module = sys.modules[type(method).__module__]
     for name, value in vars(module).items():
         if name.isupper() and isinstance(value, int | float | str | tuple):
@@ -146,7 +146,7 @@ def _row(
     cell: RunRecords, last: Record, score: float
 ) -> tuple[str, int, int, int, float, float, float, int]:
     """What a record says of a budget; a score is the mean over the rounds that count."""
-    of_classes = [found for found in last.get("per_class") or () if found is not None]
+    of_classes = [outcome for outcome in last.get("per_class") or () if outcome is not None]
     return (
         cell.strategy,
         cell.seed,
@@ -162,16 +162,16 @@ def _row(
 def areas(frame: pd.DataFrame) -> dict[str, dict[int, float]]:
     """Strategy -> seed -> area, of the rows of one task; seeds without the last cycle are left
     out."""
-    found: dict[str, dict[int, float]] = {}
+    outcome: dict[str, dict[int, float]] = {}
     last = frame["cycle"].max()
     for (strategy, seed), rows in frame.groupby(["strategy", "seed"], sort=False):
         ordered = rows.sort_values("cycle")
         if ordered["cycle"].iloc[-1] == last:
-            of_strategy = found.setdefault(str(strategy), {})
+            of_strategy = outcome.setdefault(str(strategy), {})
             of_strategy[int(seed)] = area(
                 ordered["labels"].tolist(), ordered["accuracy"].tolist()
             )
-    return found
+    return outcome
 
 
 @dataclass(frozen=True)
@@ -192,19 +192,19 @@ class TaskLine:
 
 def task_lines(frame: pd.DataFrame, reference: str, classes: int) -> list[TaskLine]:
     """The strategies of one task, best first.  reference: what each is tested against."""
-    found = areas(frame)
-    others = [strategy for strategy in found if strategy != reference]
+    result = areas(frame)
+    others = [strategy for strategy in result if strategy != reference]
     tested: dict[str, Comparison] = {}
-    if reference in found and others:
+    if reference in result and others:
         pairs = [
             (strategy, reference)
             for strategy in others
-            if len(set(found[strategy]) & set(found[reference])) > 1
+            if len(set(result[strategy]) & set(result[reference])) > 1
         ]
         if pairs:
-            tested = {each.strategy: each for each in compare_pairs(found, pairs)}
+            tested = {item.strategy: item for item in compare_pairs(result, pairs)}
     lines = []
-    for strategy, of_seeds in found.items():
+    for strategy, of_seeds in result.items():
         rows = frame[(frame["strategy"] == strategy) & frame["seed"].isin(list(of_seeds))]
         mean, sd = mean_sd(list(of_seeds.values()))
         few = _cycle_nearest(rows, 10 * classes)
@@ -272,7 +272,7 @@ def judge(task: str, found: Areas, strategy: str, rivals: Sequence[str]) -> Verd
     ]
     if not pairs:
         return None
-    compared = {each.reference: each for each in compare_pairs(found, pairs)}
+    compared = {item.reference: item for item in compare_pairs(found, pairs)}
     best = max(compared, key=lambda rival: mean_sd(list(found[rival].values()))[0])
     chosen = compared[best]
     d = differences(found[strategy], found[best])

@@ -56,7 +56,7 @@ def class_accuracies(study: StudyRecords, strategy: str) -> dict[int, Accuracies
 
 def class_scores(study: StudyRecords) -> list[ClassScores]:
     """Per-class accuracy in the last cycle (over its rounds that count, then over seeds)."""
-    found = []
+    outcome = []
     for strategy in study.strategies:
         by_seed = class_accuracies(study, strategy)
         if not by_seed:
@@ -69,8 +69,8 @@ def class_scores(study: StudyRecords) -> list[ClassScores]:
             if split is not None:
                 halves.append(split)
         mean = class_means(list(by_seed.values()))
-        found.append(ClassScores(strategy, tuple(mean), tuple(halves)))
-    return found
+        outcome.append(ClassScores(strategy, tuple(mean), tuple(halves)))
+    return outcome
 
 
 def class_names(study: StudyRecords) -> tuple[str, ...]:

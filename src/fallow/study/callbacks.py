@@ -173,7 +173,7 @@ class CallbackList:
         """The study has ended; ``write`` draws its report, which nobody needs but callbacks."""
         page = None
         # one that leaves the method of its base as it is takes no page
-        is_wanted = any(type(each).end is not Callback.end for each in self._active)
+        is_wanted = any(type(item).end is not Callback.end for item in self._active)
         if is_wanted:
             try:
                 page = write()
@@ -240,14 +240,14 @@ def list_parameters(recipe: Recipe) -> dict[str, Parameter]:
     >>> found["training"], found["training_config.batch_size"], found["privacy.secure_sum"]
     ('fedavg', 16, False)
     """
-    found: dict[str, Parameter] = {}
-    for each in fields(recipe):
-        if each.name not in OUTSIDE:
-            found |= _flatten(each.name, getattr(recipe, each.name))
+    parameters: dict[str, Parameter] = {}
+    for item in fields(recipe):
+        if item.name not in OUTSIDE:
+            parameters |= _flatten(item.name, getattr(recipe, item.name))
     place = Path(recipe.data)
     if place.exists():  # a folder's name may say who somebody is
-        found["data"] = place.name
-    return found
+        parameters["data"] = place.name
+    return parameters
 
 
 def _flatten(name: str, value: object) -> dict[str, Parameter]:
@@ -258,10 +258,10 @@ def _flatten(name: str, value: object) -> dict[str, Parameter]:
     if isinstance(value, str | int | float):
         return {name: value}
     if is_dataclass(value) and not isinstance(value, type):
-        found: dict[str, Parameter] = {}
+        result: dict[str, Parameter] = {}
         for each in fields(value):
-            found |= _flatten(f"{name}.{each.name}", getattr(value, each.name))
-        return found
+            result |= _flatten(f"{name}.{each.name}", getattr(value, each.name))
+        return result
     return {name: json.dumps(value, default=_as_plain)}
 
 

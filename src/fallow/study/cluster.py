@@ -91,8 +91,8 @@ def _check_workers(client: Client, out: Path) -> int:
     token = secrets.token_hex(8)
     (out / SEEN).write_text(token, encoding="utf-8")
     seen = client.run(read_token, str(out.absolute()))
-    for worker, found in seen.items():
-        if found != token:
+    for worker, workers in seen.items():
+        if workers != token:
             raise ValueError(
                 f"worker {worker} does not see {out.absolute()}; give with --out a folder that all "
                 "machines have under the same name"
@@ -129,7 +129,7 @@ def _write_task(setup: Setup, cells: Sequence[StudyRun]) -> str:
     data_dir = None
     if setup.data_dir is not None:
         data_dir = str(setup.data_dir.absolute())
-    about = {
+    task = {
         "recipe": setup.recipe.to_dict(),
         "folder": str(Path.cwd()),
         "out": str(setup.out.absolute()),
@@ -138,7 +138,7 @@ def _write_task(setup: Setup, cells: Sequence[StudyRun]) -> str:
         "runtime": setup.runtime,
         "cells": [(cell.strategy, cell.seed) for cell in cells],
     }
-    return json.dumps(about)
+    return json.dumps(task)
 
 
 def run_task(text: str) -> Report:
@@ -167,10 +167,10 @@ def run_task(text: str) -> Report:
         place = chdir(folder)
     with place, limit_threads(setup.threads):
         failures = run_cells(setup, cells, note)
-    told = []
+    task = []
     for failure in failures:
-        told.append((failure.cell.strategy, failure.cell.seed, failure.why, failure.trace))
-    return {"events": noted, "failures": told}
+        task.append((failure.cell.strategy, failure.cell.seed, failure.why, failure.trace))
+    return {"events": noted, "failures": task}
 
 
 def _collect(

@@ -173,12 +173,12 @@ def _name_first_phase(recipe: Recipe, seed: int) -> str:
 
     The settings that all strategies of a study have in common do not matter here.
     """
-    about = describe_training(recipe)
-    about["seed"] = seed
-    about["executor"] = recipe.executor
-    about["initial"] = recipe.initial
-    about["budget"] = recipe.budget  # says how the first labels are shared out, too
-    return json.dumps(about, sort_keys=True, default=str)
+    training = describe_training(recipe)
+    training["seed"] = seed
+    training["executor"] = recipe.executor
+    training["initial"] = recipe.initial
+    training["budget"] = recipe.budget  # says how the first labels are shared out, too
+    return json.dumps(training, sort_keys=True, default=str)
 
 
 @contextmanager

@@ -97,10 +97,10 @@ def build_whole_model(
     Raises ValueError for an encoder that cannot be part of the file.
     """
     recipe = model.recipe
-    about = model.saved["about"]
-    shape = tuple(about["shape"])
+    details = model.saved["about"]
+    shape = tuple(details["shape"])
     seen = shape_seen(recipe, shape, model.policy)
-    maker = ModelMaker(recipe, seen, len(about["classes"]) or 1, model.policy)
+    maker = ModelMaker(recipe, seen, len(details["classes"]) or 1, model.policy)
     network = maker.build(stream(0, "template"))  # its weights are replaced
     Layout.of(network).load(network, model.state)
 
@@ -122,7 +122,7 @@ def build_whole_model(
         scale=scale,
         fill=fill,
         targets=model.saved.get("targets"),
-        has_classes=bool(about["classes"]),
+        has_classes=bool(details["classes"]),
         is_rounded=encoder is not None and is_half(encoder),
     )
     draw = stream(0, "export")
@@ -159,10 +159,10 @@ def export_model(
             f"{path.name} ends in neither .onnx nor .pt2, which tell the format; rename it"
         )
     whole, examples = build_whole_model(model, with_encoder=with_encoder)
-    about = model.saved["about"]
+    details = model.saved["about"]
     metadata = {
-        "classes": json.dumps(list(about["classes"])),
-        "columns": json.dumps(list(about["columns"])),
+        "classes": json.dumps(list(details["classes"])),
+        "columns": json.dumps(list(details["columns"])),
     }
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of PyTorch, about its own exporters

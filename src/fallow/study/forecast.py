@@ -87,8 +87,8 @@ class Forecast:
         """What so many labels more would bring; None where no curve is known."""
         if self.curve is None:
             return None
-        found = self.curve.gain(more)
-        return Gain(more, found.middle, found.low, found.high)
+        outcome = self.curve.gain(more)
+        return Gain(more, outcome.middle, outcome.low, outcome.high)
 
     def reach(self, target: float) -> Reach | None:
         """How many labels more bring the score to ``target``, an accuracy in [0, 1] or an error;
@@ -107,8 +107,8 @@ class Forecast:
             raise ValueError(f"the score to reach is {target:g}; an error is at least 0")
         if self.curve is None:
             return None
-        found = self.curve.labels_to(error)
-        return Reach(target, found.middle, found.low, found.high)
+        result = self.curve.labels_to(error)
+        return Reach(target, result.middle, result.low, result.high)
 
     def sentences(self, more: float = MORE, target: float | None = None) -> tuple[str, ...]:
         """The forecast in words."""
@@ -193,9 +193,9 @@ def forecast_runs(
     higher_is_better: bool = True,
 ) -> Forecast:
     """The forecast of a strategy from the records of its runs, of which the means are taken."""
-    found = {source: mean_scores(runs, source) for source in SOURCES}
-    source = choose_source(found) if by == "auto" else by
-    points = found[source]
+    values = {source: mean_scores(runs, source) for source in SOURCES}
+    source = choose_source(values) if by == "auto" else by
+    points = values[source]
     curve = None
     if len({point.labels for point in points}) >= FEWEST:
         curve = fit_curve(points)
@@ -204,7 +204,7 @@ def forecast_runs(
 
 def forecast_study(study: StudyRecords, by: By = "auto") -> list[Forecast]:
     """The forecast of every strategy of a study that has a record."""
-    found = []
+    values = []
     for strategy in study.strategies:
         runs = [cell.records for cell in study.of(strategy) if cell.records]
         if not runs:
@@ -212,5 +212,5 @@ def forecast_study(study: StudyRecords, by: By = "auto") -> list[Forecast]:
         forecast = forecast_runs(
             strategy, runs, by, higher_is_better=study.higher_is_better
         )
-        found.append(forecast)
-    return found
+        values.append(forecast)
+    return values

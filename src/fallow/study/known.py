@@ -86,9 +86,9 @@ class Known:
         for labels in self.labels:
             if labels.strategy is None:
                 continue
-            said = labels.strategy(strategy, training, brief=brief)
-            if said is not None:
-                return said
+            output = labels.strategy(strategy, training, brief=brief)
+            if output is not None:
+                return output
         return None
 
     def field_words(self, method: str, name: str, value: object) -> str | None:
@@ -96,7 +96,7 @@ class Known:
         for labels in self.labels:
             if labels.field is None:
                 continue
-            said = labels.field(method, name, value)
-            if said is not None:
-                return said
+            output = labels.field(method, name, value)
+            if output is not None:
+                return output
         return None

@@ -76,9 +76,9 @@ def label(
     if strategy in names:
         return names[strategy]
     parsed = Strategy.parse(strategy)
-    said = known.strategy_words(parsed, fold_name(training), brief=brief)
-    if said is not None:
-        return said
+    output = known.strategy_words(parsed, fold_name(training), brief=brief)
+    if output is not None:
+        return output
     name, settings = _base(strategy, [*names, strategy.partition("@")[0]])
     shown = names.get(name, name)
     if is_bound(name):
@@ -222,8 +222,8 @@ WORDS = {
 def setting_words(setting: str) -> str:
     """A setting of one strategy alone, in a few words."""
     key, _, value = setting.partition("=")
-    if key == "trainer" and (found := re.fullmatch(r"(\d+)x(\d+)", value)):
-        rounds, epochs = found.groups()
+    if key == "trainer" and (match := re.fullmatch(r"(\d+)x(\d+)", value)):
+        rounds, epochs = match.groups()
         return f"{count_noun(int(rounds), 'round')} x {count_noun(int(epochs), 'epoch')}"
     if key == "training" and value:
         return value

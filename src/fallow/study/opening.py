@@ -109,7 +109,7 @@ def prepare_study(
     pictures: int | None = None  # all of them
     if outline:
         pictures = _count_pictures(setup.recipe, strategies)
-    found = open_data(
+    data = open_data(
         setup.recipe,
         seed,
         setup.data_dir,
@@ -117,15 +117,15 @@ def prepare_study(
         outline=pictures,
         say=say,
     )
-    recipe = settle_recipe(setup.recipe, found)
+    recipe = settle_recipe(setup.recipe, data)
     if suited is not None:
-        recipe = with_strategies(recipe, strategies, suited(strategies, recipe, found))
+        recipe = with_strategies(recipe, strategies, suited(strategies, recipe, data))
         strategies = recipe.strategies
     for strategy in strategies:
-        check_task(variant(recipe, strategy), found)
+        check_task(variant(recipe, strategy), data)
         is_one_pass(variant(recipe, strategy))  # raises where the protocol does not fit
     check_options(recipe, strategies)
-    world = world_of(variant(recipe, strategies[0]), seed, found, MemoryStore())
+    world = world_of(variant(recipe, strategies[0]), seed, data, MemoryStore())
     return replace(setup, recipe=recipe), world
 
 
@@ -160,7 +160,7 @@ def with_strategies(
 def _count_pictures(recipe: Recipe, strategies: Sequence[str]) -> int:
     """Pictures that stand for all of them: one, unless something is fitted to them as a whole."""
     chosen = [variant(recipe, strategy) for strategy in strategies]
-    if any(each.encoder is not None or each.features is not None for each in chosen):
+    if any(item.encoder is not None or item.features is not None for item in chosen):
         return FITTED
     return 1
 
@@ -239,11 +239,11 @@ def check_options(recipe: Recipe, strategies: Sequence[str]) -> None:
 
 def options_of_methods() -> dict[str, list[str]]:
     """Setting -> the training methods that it was made for, as one types them."""
-    found: dict[str, list[str]] = {}
+    outcome: dict[str, list[str]] = {}
     for cls in names((training, personal)).values():
         for option in cls.contract.options:
-            found.setdefault(option, []).append(spell_class(cls))
-    return found
+            outcome.setdefault(option, []).append(spell_class(cls))
+    return outcome
 
 
 def settle_recipe(recipe: Recipe, found: Dataset) -> Recipe:
@@ -329,7 +329,7 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
     try:
         old: Any = parse_json(read_regular(path))  # Any: looked at below
         before = recipe_from(old["recipe"])
-        found: BegunRuns = {
+        same: BegunRuns = {
             "strategies": list(old["strategies"]),
             "seeds": list(old["seeds"]),
         }
@@ -354,4 +354,4 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
             "defaults or another form: resume it with that version, or choose another folder with "
             "--out"
         )
-    return found
+    return same

@@ -180,10 +180,10 @@ def _turn_into_parquet(
         if kind == "str":
             table[name] = table[name].map(cell_text, na_action="ignore")
     try:
-        found: bytes = table.to_parquet(engine="pyarrow", index=False)
+        parquet: bytes = table.to_parquet(engine="pyarrow", index=False)
     except ImportError as error:
         raise ValueError("Parquet needs pyarrow: pip install 'fallow[tables]'") from error
-    return found
+    return parquet
 
 
 def _write_csv(rows: NewRows, columns: dict[str, list[str]]) -> bytes:
@@ -197,7 +197,7 @@ def _write_csv(rows: NewRows, columns: dict[str, list[str]]) -> bytes:
     for name, is_whole in zip(rows.names, rows.whole.tolist(), strict=True):
         cells = [""] * len(columns)
         if is_whole:
-            cells = [said[n_before] for said in columns.values()]
+            cells = [output[n_before] for output in columns.values()]
             n_before += 1
         lines.append([name, *cells])
     return csv_content([rows.named_by, *columns], lines)

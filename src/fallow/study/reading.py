@@ -294,7 +294,7 @@ def _study(path: Path, known: Known) -> StudyManifest:
         ) from error
     try:
         _check_parts(raw)
-        found = StudyManifest(
+        study_manifest = StudyManifest(
             name=raw["name"],
             recipe=raw.get("recipe") or {},
             reference=raw.get("reference"),
@@ -306,13 +306,13 @@ def _study(path: Path, known: Known) -> StudyManifest:
             classes=tuple(raw.get("classes") or ()),
             known=known,
         )
-        _check_manifest(found)
+        _check_manifest(study_manifest)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{file} is not a study's description (wrong or missing: {error}); "
             "give the directory that 'fallow compare --out' wrote"
         ) from error
-    return found
+    return study_manifest
 
 
 def _check_parts(raw: object) -> None:

@@ -158,8 +158,8 @@ def _find_unequal(row: Mapping[str, Any]) -> str | None:
     counts = row.get("labeled_per_site") or {}
     lengths = {len(of_site) for of_site in counts.values()}
     if len(lengths) > 1:
-        said = join_words([str(length) for length in sorted(lengths)])
-        return f"labeled_per_site has lists of {said} numbers; all sites have as many"
+        words = join_words([str(length) for length in sorted(lengths)])
+        return f"labeled_per_site has lists of {words} numbers; all sites have as many"
     return None
 
 

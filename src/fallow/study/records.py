@@ -95,12 +95,12 @@ class RunRecords:
 
     def scores(self, measure: Measure) -> dict[int, list[float]]:
         """Cycle -> values of ``measure`` over its records that count (``final``) and are finite."""
-        found: dict[int, list[float]] = {}
+        result: dict[int, list[float]] = {}
         for record in self.records:
             score = record.get(measure)
             if record.get("final") and score is not None and math.isfinite(score):
-                found.setdefault(int(record["cycle"]), []).append(float(score))
-        return found
+                result.setdefault(int(record["cycle"]), []).append(float(score))
+        return result
 
 
 @dataclass(frozen=True)
@@ -196,19 +196,19 @@ class StudyRecords:
 
     @cached_property
     def _of(self) -> dict[str, tuple[RunRecords, ...]]:
-        found: dict[str, list[RunRecords]] = {}
+        result: dict[str, list[RunRecords]] = {}
         for cell in self.cells:
-            found.setdefault(cell.strategy, []).append(cell)
-        return {strategy: tuple(cells) for strategy, cells in found.items()}
+            result.setdefault(cell.strategy, []).append(cell)
+        return {strategy: tuple(cells) for strategy, cells in result.items()}
 
     @cached_property
     def partitions(self) -> dict[int, ClassCounts]:
         """Seed -> its partition, which all strategies share; an upper bound may have another."""
-        found = {}
+        result = {}
         for cell in self.cells:
             if cell.partition and not is_bound(cell.strategy):
-                found[cell.seed] = cell.partition
-        return found
+                result[cell.seed] = cell.partition
+        return result
 
     @cached_property
     def _rounds(self) -> dict[tuple[str, int], int]:
@@ -235,12 +235,12 @@ class StudyRecords:
         return {strategy: self._curve(strategy) for strategy in self.study.strategies}
 
     def _curve(self, strategy: str) -> dict[int, dict[int, float]]:
-        found: dict[int, dict[int, float]] = {}
+        result: dict[int, dict[int, float]] = {}
         for cell in self.of(strategy):
             for cycle, values in cell.scores(self.measure).items():
                 if len(values) == self._rounds[strategy, cycle]:
-                    found.setdefault(cycle, {})[cell.seed] = fmean(values)
-        return dict(sorted(found.items()))
+                    result.setdefault(cycle, {})[cell.seed] = fmean(values)
+        return dict(sorted(result.items()))
 
     def last_cycle(self, strategy: str) -> int | None:
         """The last cycle: of all strategies together, or of this upper bound alone."""
@@ -267,8 +267,8 @@ class StudyRecords:
         the study has none."""
         trainer = Strategy.parse(strategy).trainer
         for bound in self.bounds:
-            found = Strategy.parse(bound)
-            if bound.partition("@")[0] == ALL_LABELS and found.trainer == trainer:
+            values = Strategy.parse(bound)
+            if bound.partition("@")[0] == ALL_LABELS and values.trainer == trainer:
                 return bound
         return None
 
@@ -282,12 +282,12 @@ class StudyRecords:
         if bound is None or self.higher_is_better:
             return {}
         full = self.final(bound)
-        found: dict[int, dict[int, float]] = {}
+        result: dict[int, dict[int, float]] = {}
         for cycle, scores in self.curve(strategy).items():
             for seed, score in scores.items():
                 if full.get(seed, 0.0) > 0:
-                    found.setdefault(cycle, {})[seed] = score / full[seed] - 1
-        return found
+                    result.setdefault(cycle, {})[seed] = score / full[seed] - 1
+        return result
 
     def labels(self, strategy: str) -> dict[int, float]:
         """Cycle -> labels bought so far, first labels among them; mean over seeds."""
@@ -306,7 +306,7 @@ class StudyRecords:
         return {strategy: self._labeled(strategy) for strategy in self.study.strategies}
 
     def _labeled(self, strategy: str) -> dict[int, tuple[float, float]]:
-        found: dict[int, list[tuple[float, float]]] = {}
+        result: dict[int, list[tuple[float, float]]] = {}
         for cell in self.of(strategy):
             for cycle in cell.cycles:
                 row = cell.last_of(cycle)
@@ -315,9 +315,9 @@ class StudyRecords:
                 bought = row.get("labeled")
                 pool = row.get("pool")
                 if bought is not None and pool:
-                    found.setdefault(cycle, []).append((bought, bought / pool))
+                    result.setdefault(cycle, []).append((bought, bought / pool))
         means: dict[int, tuple[float, float]] = {}
-        for cycle, rows in sorted(found.items()):  # one (labels, share) for each seed
+        for cycle, rows in sorted(result.items()):  # one (labels, share) for each seed
             labels, shares = zip(*rows, strict=True)
             means[cycle] = (fmean(labels), fmean(shares))
         return means
@@ -351,7 +351,7 @@ class StudyRecords:
     @cached_property
     def _spans(self) -> dict[str, tuple[float, float]]:
         """The first and the last labeled share of each query whose curve is whole."""
-        found = {}
+        values = {}
         for strategy in self.study.strategies:
             curve = self.curve(strategy)
             share_of = self.fractions(strategy)
@@ -361,5 +361,5 @@ class StudyRecords:
                 continue
             shares = [share_of[cycle] for cycle in curve]
             if all(before < after for before, after in pairwise(shares)):
-                found[strategy] = (shares[0], shares[-1])
-        return found
+                values[strategy] = (shares[0], shares[-1])
+        return values

@@ -302,7 +302,7 @@ def compare_pairs(
     >>> [c.shift > 0 for c in compare_pairs({"a": a, "b": b}, [("a", "b"), ("b", "a")])]
     [True, False]
     """
-    found = []
+    result = []
     for strategy, reference in pairs:
         d = differences(scores[strategy], scores[reference])
         if len(d) < 2:
@@ -310,10 +310,10 @@ def compare_pairs(
                 f"{strategy!r} and {reference!r} share {len(d)} seed(s), and a paired "
                 "test needs 2; run more seeds"
             )
-        found.append(_compare(strategy, reference, d, len(pairs), higher_is_better))
-    t_adjusted = holm([comparison.t for comparison in found])
-    rank_adjusted = holm([comparison.wilcoxon for comparison in found])
+        result.append(_compare(strategy, reference, d, len(pairs), higher_is_better))
+    t_adjusted = holm([comparison.t for comparison in result])
+    rank_adjusted = holm([comparison.wilcoxon for comparison in result])
     return [
         replace(comparison, t_holm=t, holm=rank)
-        for comparison, t, rank in zip(found, t_adjusted, rank_adjusted, strict=True)
+        for comparison, t, rank in zip(result, t_adjusted, rank_adjusted, strict=True)
     ]

@@ -41,12 +41,12 @@ class Strategy:
     @property
     def trainer(self) -> tuple[str, ...]:
         """The settings that say how its models are trained."""
-        found = []
+        result = []
         for setting in self.settings:
             key = setting.partition("=")[0]
             if key.partition(".")[0] in TRAINING:
-                found.append(setting)
-        return tuple(found)
+                result.append(setting)
+        return tuple(result)
 
     @property
     def training(self) -> str:

@@ -277,10 +277,10 @@ def _run_unfinished(setup: Setup, cell: StudyRun, say: Say, shared: Shared) -> N
     folder = cell.folder(setup.out)
     recipe = variant(setup.recipe, cell.strategy)
     kept = shared.features
-    found = shared.of_seed
-    if cell.seed not in found:
-        found.clear()
-        found[cell.seed] = open_data(
+    unfinished = shared.of_seed
+    if cell.seed not in unfinished:
+        unfinished.clear()
+        unfinished[cell.seed] = open_data(
             recipe,
             cell.seed,
             setup.data_dir,
@@ -290,13 +290,13 @@ def _run_unfinished(setup: Setup, cell: StudyRun, say: Say, shared: Shared) -> N
         )
 
     def budget(place: Path, cycle: int) -> None:
-        with _open_run(setup, cell, recipe, found[cell.seed], place, say, kept) as run:
+        with _open_run(setup, cell, recipe, unfinished[cell.seed], place, say, kept) as run:
             run.one_pass(cycle)
 
     if is_one_pass(recipe):
         each_budget(recipe, folder, budget)
         return
-    with _open_run(setup, cell, recipe, found[cell.seed], folder, say, kept) as run:
+    with _open_run(setup, cell, recipe, unfinished[cell.seed], folder, say, kept) as run:
         with only_one(setup.out / "phases" / f"seed-{cell.seed}.lock"):
             run.first_phase()
         run.go()

@@ -62,7 +62,7 @@ def read_trained(
         cell = StudyRun(cell.strategy, seed)
     path = cell.folder(folder) / "model.safetensors"
     if not path.exists():
-        seeds = ", ".join(str(each) for each in study.seeds)
+        seeds = ", ".join(str(item) for item in study.seeds)
         raise ValueError(
             f"{folder} has no finished run of {cell.strategy} with seed {cell.seed}; its "
             f"strategies are {', '.join(study.strategies)}, its seeds {seeds}"

@@ -254,10 +254,10 @@ class ClosedForm:
 
     def private_round(self, state: State, ask: Ask) -> State:
         """One exchange of totals with noise, and a head that reads nothing else."""
-        found = sum_of_all(ask, "noisy_totals")
-        rows = int(found["rows"])
+        result = sum_of_all(ask, "noisy_totals")
+        rows = int(result["rows"])
         if rows:
-            noisy = read_products(found["noisy"], weights=len(state["w"]))
+            noisy = read_products(result["noisy"], weights=len(state["w"]))
             choice = solve(noisy, rows, self.penalty)
             w = flatten_head(choice.head, choice.temperature).to(state["w"].dtype)
             state = {
@@ -297,7 +297,7 @@ class ClosedForm:
         if total.rows < FEW:
             return choose_without_rows(penalties)
         squares = total.squares - float(path.mass * path.y.square().sum())
-        scores = [validation_score(path, each, squares, total.rows) for each in penalties]
+        scores = [validation_score(path, item, squares, total.rows) for item in penalties]
         penalty = penalties[scores.index(min(scores))]
 
         head = head_of(path, penalty)

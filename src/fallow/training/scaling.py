@@ -92,18 +92,18 @@ class Scaling:
         if missing is None:
             total = sum_of_all(ask, "columns")
             mean = total["columns"] / total["rows"]
-            found = self._spread(ask, total["rows"], {"mean": mean})
+            features = self._spread(ask, total["rows"], {"mean": mean})
         else:
             total = sum_of_all(ask, "cells")
             fill = missing.fill(total["columns"], total["given"])
             empty = total["rows"] - total["given"]  # (d,) cells
             mean = (total["columns"] + empty * fill) / total["rows"]
-            found = {"mean": torch.zeros_like(mean), "std": torch.ones_like(mean)}
-            found["fill"] = fill
+            features = {"mean": torch.zeros_like(mean), "std": torch.ones_like(mean)}
+            features["fill"] = fill
             if is_scaled:
-                found = self._spread(ask, total["rows"], {"mean": mean, "fill": fill})
-        ask.keep("features", None, **found)
-        return found
+                features = self._spread(ask, total["rows"], {"mean": mean, "fill": fill})
+        ask.keep("features", None, **features)
+        return features
 
     def _spread(self, ask: Ask, rows: Tensor, about: State) -> State:
         """``about``, the means and perhaps what fills empty cells, with the deviations."""

@@ -214,5 +214,5 @@ def solve_equations(gram: Tensor, target: Tensor, basis: Tensor) -> Tensor:
     # of all solutions the smallest: what lies along the lost directions is taken away
     lost = basis @ vectors[:, ~keep]
     lost = lost / lost.norm(dim=0).clamp_min(EPS)
-    found: Tensor = theta - lost @ (torch.linalg.pinv(lost, rtol=1e-8) @ theta)
-    return found
+    outcome: Tensor = theta - lost @ (torch.linalg.pinv(lost, rtol=1e-8) @ theta)
+    return outcome

@@ -120,7 +120,7 @@ class Tuning:
             rows = self._encode(view, candidate)
             lost = losses_of(rows, path, PENALTIES, is_class=view.classes > 0)
             squared.append(lost["squared"])
-        return {"squared": torch.stack([torch.as_tensor(each) for each in squared])}
+        return {"squared": torch.stack([torch.as_tensor(item) for item in squared])}
 
     def _candidates(self, state: State) -> list[State]:
         """Those of the encoder; Refusal where it cannot read what it was sent."""

@@ -39,7 +39,7 @@ class Tap:
         return [bytes(sent) for sent, _ in self.plain]
 
     def down(self) -> list[bytes]:
-        return [bytes(given) for _, given in self.plain]
+        return [bytes(value) for _, value in self.plain]
 
     def outside(self) -> bytes:
         """What a machine on the way sees, in both directions."""
@@ -185,8 +185,8 @@ def everything(streams: list[bytes]) -> bytes:
 
 def _unpressed(blob: bytes) -> Iterator[bytes]:
     for start, head in STARTS.items():
-        for found in re.finditer(start, blob, re.DOTALL):
-            at = found.start() + head(blob[found.start() : found.start() + 30])
+        for values in re.finditer(start, blob, re.DOTALL):
+            at = values.start() + head(blob[values.start() : values.start() + 30])
             with suppress(zlib.error):
                 yield zlib.decompressobj(-15 if start.startswith(b"PK") else 47).decompress(
                     blob[at:]
@@ -196,16 +196,17 @@ def _unpressed(blob: bytes) -> Iterator[bytes]:
 def messages(blob: bytes) -> Iterator[bytes]:
     """Signed and packed messages, wherever they stand; those that stand twice come once."""
     seen = set[bytes]()
-    for found in re.finditer(rb'\{"__metadata__":', blob):
-        begin = found.start() - SIZE
-        head = int.from_bytes(blob[begin : found.start()], "little")
+    for values in re.finditer(rb'\{"__metadata__":', blob):
+        begin = values.start() - SIZE
+        head = int.from_bytes(blob[begin : values.start()], "little")
         ends = [
             int(end)
             for end in re.findall(
-                rb'"data_offsets":\[\d+,(\d+)\]', blob[found.start() : found.start() + head]
+                rb'"data_offsets":\[\d+,(\d+)\]',
+                blob[values.start() : values.start() + head],
             )
         ]
-        message = blob[begin - SIGNATURE : found.start() + head + max(ends, default=0)]
+        message = blob[begin - SIGNATURE : values.start() + head + max(ends, default=0)]
         if begin >= SIGNATURE and message not in seen:
             seen.add(message)
             yield message

@@ -76,14 +76,14 @@ def federation(
     port = free_port()
     lines = {name: new_node_key(root / name / "node") for name in (*sites, *strangers)}
     address = f"127.0.0.1:{port}"
-    said = list[Event]()
+    output = list[Event]()
     nodes = {name: lines[name] for name in sites}
     made = Federation(
         root,
         address,
         tls,
-        FlowerLink(root / "link", address, tls, nodes, said.append),
-        said,
+        FlowerLink(root / "link", address, tls, nodes, output.append),
+        output,
     )
     try:
         made.link.start()

@@ -216,14 +216,14 @@ def test_every_answer_of_the_site_was_on_the_wire_and_nobody_outside_reads_it(
     quiet: Captured,
 ) -> None:
     tap = quiet.taps[PLANTED]
-    told = quiet.told()
+    output = quiet.told()
     with closing(quiet.site.open_ledger()) as ledger:
         answered = sum(line.exchanges for line in ledger.traffic())
     lasting = {key for key in quiet.answered() if not key.startswith("progress/")}
     assert (
         answered - 1 <= len(lasting) <= answered
     )  # the last one may not have been sent yet
-    assert all(reply.refused is None for reply in told)
+    assert all(reply.refused is None for reply in output)
     assert PLANTED.encode() in everything(tap.up())
     assert PLANTED.encode() not in tap.outside()
     assert len(tap.outside()) > sum(map(len, (*tap.up(), *tap.down())))
@@ -247,9 +247,9 @@ def test_flower_itself_says_of_a_site_what_the_documents_name(quiet: Captured) -
 @pytest.mark.processes
 @pytest.mark.soak
 def test_nothing_of_it_leaves_in_a_study_to_its_end(tmp_path: Path) -> None:
-    with captured(tmp_path, STUDY) as found:
-        assert found.found() == []
-        assert "model/finish/0" in found.answered()
+    with captured(tmp_path, STUDY) as outcome:
+        assert outcome.found() == []
+        assert "model/finish/0" in outcome.answered()
 
 
 @pytest.mark.processes
@@ -263,5 +263,5 @@ def test_a_site_that_does_send_a_row_or_labels_is_found(
     places = [str(installed), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
     leaky = Spec(f"{LEAKY}:Leaky", {"what": what})
-    with captured(tmp_path, replace(STUDY, strategy=leaky), policy=policy) as found:
-        assert any(line.startswith(what.removesuffix("s")) for line in found.found())
+    with captured(tmp_path, replace(STUDY, strategy=leaky), policy=policy) as values:
+        assert any(line.startswith(what.removesuffix("s")) for line in values.found())

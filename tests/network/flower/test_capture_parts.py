@@ -77,8 +77,8 @@ def test_a_row_is_found_in_a_signed_answer_in_whatever_units(form: Tensor) -> No
     sent = sign_message(SECRET, Reply("run", PLANTED, "0/train/0/0", {"w": hidden, "n": 3}))
     stream = posted(b"before" + sent + sent + b"after", 7)
     (message,) = messages(everything([stream]))
-    told = open_reply(verify_key(SECRET), message, PLANTED)
-    tree = {"key": told.key, "answer": told.answer}
+    reply = open_reply(verify_key(SECRET), message, PLANTED)
+    tree = {"key": reply.key, "answer": reply.answer}
     assert found_in(b"", [tree], [ROW_OF], []) == ["row in (15,) of 0/train/0/0"]
 
 
@@ -113,14 +113,14 @@ def test_a_tap_keeps_what_passes_plain_and_as_it_goes_over_the_wire(tmp_path: Pa
 def test_why_an_app_of_flower_failed_names_no_folder_of_the_site(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path / FOLDER
+    path = tmp_path / FOLDER
     client = importlib.import_module(CLIENT)
     monkeypatch.setattr(client, "Error", client.Error)  # puts back what is replaced now
     _guard(CLIENT, "Error", _without_words)
-    full = OSError(28, "No space left on device", str(place / "flower" / "home" / "apps"))
-    told = client.Error(code=3, reason=str(full))
-    assert (told.code, told.reason) == (3, REASON)
-    assert not hidden_in(told.reason.encode())
+    full = OSError(28, "No space left on device", str(path / "flower" / "home" / "apps"))
+    error = client.Error(code=3, reason=str(full))
+    assert (error.code, error.reason) == (3, REASON)
+    assert not hidden_in(error.reason.encode())
     assert client.Error(code=3).reason is None
 
 

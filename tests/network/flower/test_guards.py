@@ -161,20 +161,20 @@ def test_flower_finds_the_given_commands_and_nothing_of_the_users(
 
 def test_a_child_that_ends_is_started_again_and_says_why(tmp_path: Path) -> None:
     code = f"open({str(tmp_path / 'runs')!r}, 'a').write('x'); print('out of paper')"
-    said: list[Event] = []
+    output: list[Event] = []
     child = Child(
         "printer",
         lambda: [sys.executable, "-c", code],
         dict(os.environ),
         tmp_path / "log",
         lambda text: "load paper" if "out of paper" in text else None,
-        said.append,
+        output.append,
     )
     child.start()
-    wait_until(lambda: (tmp_path / "runs").exists() and len(said) > 1, 30, "two runs")
+    wait_until(lambda: (tmp_path / "runs").exists() and len(output) > 1, 30, "two runs")
     child.stop()
     assert child.problem == "load paper"
-    assert said[0] == {"event": "process", "name": "printer", "why": "load paper"}
+    assert output[0] == {"event": "process", "name": "printer", "why": "load paper"}
     assert child.last() == "out of paper"
     assert child.pid is None
 
@@ -298,7 +298,7 @@ def test_an_address_without_a_port_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="write host:port"):
         Superlink(tmp_path, "coordinator", Tls.in_folder(tmp_path), tmp_path / "s")
     local = {"0.0.0.0:9": "127.0.0.1:9", "[::]:9": "127.0.0.1:9", "[::1]:9": "[::1]:9"}
-    for address, found in local.items():
+    for address, result in local.items():
         made = Superlink(tmp_path, address, Tls.in_folder(tmp_path), tmp_path / "s")
-        assert made.local == found
+        assert made.local == result
     assert 0 < free_port() < 65536

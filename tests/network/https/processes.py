@@ -48,10 +48,10 @@ def running_sites(
         for name, address in addresses.items():
             key = root / f"{name}.key"
             key.write_bytes(world.secrets[name])
-            about = (name, address, str(world.tls.authority), STUDY, str(key))
+            details = (name, address, str(world.tls.authority), STUDY, str(key))
             with (root / f"{name}.out").open("ab") as out:
                 running[name] = subprocess.Popen(
-                    [sys.executable, "-m", "tests.network.https.echo_site", *about],
+                    [sys.executable, "-m", "tests.network.https.echo_site", *details],
                     cwd=REPOSITORY,
                     stdout=out,
                     stderr=out,

@@ -99,14 +99,14 @@ class Served:
         return self.answers(set(messages), seconds)
 
     def answers(self, sites: set[str], seconds: float = SOON) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
+        result: dict[str, bytes] = {}
         end = time.monotonic() + seconds
-        while set(found) != sites:
+        while set(result) != sites:
             left = end - time.monotonic()
             problems = {name: node.problem for name, node in self.nodes.items()}
-            assert left > 0, f"only {sorted(found)} answered; {problems}; {self.said}"
-            found |= self.link.receive(min(left, 1.0))
-        return found
+            assert left > 0, f"only {sorted(result)} answered; {problems}; {self.said}"
+            result |= self.link.receive(min(left, 1.0))
+        return result
 
     # -- strangers --------------------------------------------------------------------------
 
@@ -136,8 +136,8 @@ class Served:
 
     def challenge(self) -> str:
         """What anybody is told who asks without one."""
-        said = self.request("/fallow/1/poll", sign(b"7" * 32, "anna", "0" * 32)).decode()
-        lines = [line for line in said.split("\r\n") if line.startswith(CHALLENGE_HEADER)]
+        output = self.request("/fallow/1/poll", sign(b"7" * 32, "anna", "0" * 32)).decode()
+        lines = [line for line in output.split("\r\n") if line.startswith(CHALLENGE_HEADER)]
         return lines[0].partition(": ")[2]
 
 
@@ -209,15 +209,15 @@ def served(
     keys = {name: verify_key(secret) for name, secret in secrets.items()}
     listening = Listening("127.0.0.1:0", tls, clients)
     link = HttpsLink(listening, STUDY, keys, said.append).start()
-    found = Served(tls, link, secrets, said)
+    outcome = Served(tls, link, secrets, said)
     with ExitStack() as stack:
         stack.callback(link.close)
         assert link.wait_until_there(SOON)
         try:
-            yield found
+            yield outcome
         finally:
-            for name in list(found.nodes):
-                found.stop_site(name)
+            for name in list(outcome.nodes):
+                outcome.stop_site(name)
 
 
 @contextmanager

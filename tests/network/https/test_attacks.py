@@ -330,8 +330,8 @@ def test_many_connections_of_strangers_keep_nobody_out(world: Served) -> None:
         assert world.ask({"bert": b"hello"}) == {"bert": b"echo:hello"}
         assert not all(is_closed(each) for each in silent)
     finally:
-        for each in silent:
-            each.close()
+        for item in silent:
+            item.close()
 
 
 def test_who_opens_many_connections_closes_none_of_another_network(world: Served) -> None:
@@ -345,8 +345,8 @@ def test_who_opens_many_connections_closes_none_of_another_network(world: Served
             assert not is_closed(slow)
         assert not all(is_closed(each) for each in many)
     finally:
-        for each in many:
-            each.close()
+        for item in many:
+            item.close()
 
 
 def connect_from(address: str, port: int) -> socket.socket:
@@ -366,9 +366,9 @@ def test_a_connection_belongs_to_the_site_that_spoke_on_it_last(world: Served) -
         open_ones.append(shared)
         shared.sendall(raw(POLL, sign(world.secrets["anna"], "anna", challenge)))
         shared.settimeout(SOON)
-        said = b""
-        while MESSAGE not in said:
-            said += shared.recv(1000)
+        output = b""
+        while MESSAGE not in output:
+            output += shared.recv(1000)
         shared.sendall(raw(POLL, sign(world.secrets["bert"], "bert", challenge)))
         until(lambda: "bert" in world.link.online())
         for count in range(2, 3 + connections.EACH):
@@ -378,11 +378,11 @@ def test_a_connection_belongs_to_the_site_that_spoke_on_it_last(world: Served) -
             mine.sendall(raw(POLL, signed))
             assert status(mine.recv(1000)) == 200
         world.link.send({"bert": b"for bert"})
-        said = b""
-        while b"for bert" not in said:
+        output = b""
+        while b"for bert" not in output:
             part = shared.recv(1000)
             assert part, "anna's connections closed the one that bert waits on"
-            said += part
+            output += part
     finally:
         for connection in open_ones:
             connection.close()
@@ -412,10 +412,10 @@ def test_many_polls_of_one_site_leave_one_of_them_and_few_connections(
         newest = open_ones[-1]
         world.link.send({"bert": b"for the newest"})
         newest.settimeout(SOON)
-        said = newest.recv(1000)
-        while b"for the newest" not in said:
-            said += newest.recv(1000)
-        assert status(said) == 200
+        output = newest.recv(1000)
+        while b"for the newest" not in output:
+            output += newest.recv(1000)
+        assert status(output) == 200
         for older in open_ones[:-1]:  # closed, or told that there is nothing
             older.settimeout(SOON)
             assert b"for the newest" not in older.recv(1000)

@@ -189,18 +189,18 @@ def test_a_site_that_has_gone_counts_as_gone_after_a_while(
 
 def test_a_port_that_is_in_use_is_said_and_tried_again(tmp_path: Path) -> None:
     tls = new_tls(tmp_path / "tls")
-    said: list[object] = []
+    output: list[object] = []
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        link = HttpsLink(Listening(address, tls), STUDY, {}, said.append).start()
+        link = HttpsLink(Listening(address, tls), STUDY, {}, output.append).start()
         until(lambda: link.problem is not None)
         assert address in str(link.problem)
     try:
         assert link.wait_until_there(SOON)
         assert link.problem is None
-        assert said
+        assert output
     finally:
         link.close()
 

@@ -66,11 +66,11 @@ class Flare:
         for name in names:
             if name == SERVER:
                 module = "nvflare.private.fed.app.server.server_train"
-                about = ["-s", "fed_server.json"]
+                details = ["-s", "fed_server.json"]
                 more = []
             else:
                 module = "nvflare.private.fed.app.client.client_train"
-                about = ["-s", "fed_client.json"]
+                details = ["-s", "fed_client.json"]
                 more = [f"uid={name}"]
             settings = ["secure_train=true", *more, "org=fallow", "config_folder=config"]
             environment = {**self.environment}
@@ -78,7 +78,7 @@ class Flare:
                 environment["FALLOW_NVFLARE_PORT"] = str(self.ports[name])
             kit = self.kit(name)
             (kit / "transfer").mkdir(exist_ok=True)
-            line = [self.python, "-u", "-m", module, "-m", str(kit), *about]
+            line = [self.python, "-u", "-m", module, "-m", str(kit), *details]
             with (self.root / f"{name}.log").open("ab") as out:
                 self.running[name] = subprocess.Popen(
                     [*line, "--set", *settings],
@@ -100,9 +100,9 @@ class Flare:
 
     def kill_job_of(self, name: str) -> None:
         """By force the process of the job at a site, or at the server, and nothing else."""
-        found = [pid for pid in self.processes_of(name) if pid != self.running[name].pid]
-        assert found, f"{name} runs no job"
-        for pid in found:
+        values = [pid for pid in self.processes_of(name) if pid != self.running[name].pid]
+        assert values, f"{name} runs no job"
+        for pid in values:
             kill_process(pid)
 
     def processes_of(self, name: str) -> list[int]:
@@ -133,8 +133,8 @@ class Flare:
 
     def status(self, job: str) -> str:
         """What the server says of a job."""
-        found: str = self.command("job", "meta", job)["data"]["status"]
-        return found
+        values: str = self.command("job", "meta", job)["data"]["status"]
+        return values
 
     def command(self, *words: str) -> dict[str, Any]:
         """What a command of NVFlare says, as an object."""
@@ -154,8 +154,8 @@ class Flare:
         except ValueError as error:
             raise AssertionError(done.stdout + done.stderr) from error
         assert done.returncode == 0, said
-        found: dict[str, Any] = said
-        return found
+        outcome: dict[str, Any] = said
+        return outcome
 
     def kit(self, name: str) -> Path:
         return self.root / "ws" / PROJECT / "prod_00" / name
@@ -166,8 +166,8 @@ class Flare:
     @property
     def environment(self) -> dict[str, str]:
         """NVFlare keeps notes in the home of whoever calls it: here they have a folder."""
-        found = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-        return {**found, "HOME": str(self.root), "PYTHONUNBUFFERED": "1"}
+        outcome = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+        return {**outcome, "HOME": str(self.root), "PYTHONUNBUFFERED": "1"}
 
     def provision(self) -> None:
         """Keys, certificates and settings of all parties, as NVFlare's own tool makes them."""
@@ -180,8 +180,8 @@ class Flare:
             "description": "sites of this machine",
             "participants": [{**server, "fed_learn_port": free_port()}, *sites, admin],
             "builders": [
-                {"path": f"nvflare.lighter.impl.{name}", "args": about}
-                for name, about in BUILDERS.items()
+                {"path": f"nvflare.lighter.impl.{name}", "args": details}
+                for name, details in BUILDERS.items()
             ],
         }
         # JSON is YAML

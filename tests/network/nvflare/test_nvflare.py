@@ -60,9 +60,9 @@ def carried(folder: Path) -> Iterator[Carried]:
             node = HttpsNode(calling, name, STUDY, world.secrets[name], echo)
             world.nodes[name] = node
             node.start()
-        found = Carried(world, parties)
-        found.ask(seconds=SOON)
-        yield found
+        outcome = Carried(world, parties)
+        outcome.ask(seconds=SOON)
+        yield outcome
 
 
 def test_whatever_of_nvflare_is_killed_messages_arrive_again(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ BIG = 3 * PIECE + 5
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Served]:
-    with tunnelled(tmp_path) as found:
-        yield found
+    with tunnelled(tmp_path) as values:
+        yield values
 
 
 # -- what is promised -----------------------------------------------------------------------
@@ -137,8 +137,8 @@ class Hearing:
 
 @pytest.fixture
 def hearing() -> Iterator[Hearing]:
-    with closing(Hearing()) as found:
-        yield found
+    with closing(Hearing()) as outcome:
+        yield outcome
 
 
 def piece(place: object = 0, content: object = b"abc", name: object = NAME) -> Fields:

@@ -77,11 +77,11 @@ def test_k_means_finds_groups_and_their_middles() -> None:
 def test_the_middles_are_the_same_to_the_last_bit_whatever_the_number_of_threads() -> None:
     x = torch.randn(3000, 4, generator=stream(0, "x"))
     k_means(x[:2], 1, stream(0, "x"))  # loads the libraries that are limited
-    found = []
+    values = []
     for threads in (1, 3):
         with threadpool_limits(threads):
-            found.append(k_means(x, 5, stream(0, "x"))[1])
-    assert torch.equal(*found)
+            values.append(k_means(x, 5, stream(0, "x"))[1])
+    assert torch.equal(*values)
 
 
 def test_pixel_badge_picks_the_row_nearest_to_each_center(view: Any) -> None:
@@ -101,9 +101,9 @@ def test_pixel_badge_is_not_badge(view: Any) -> None:
 
 @pytest.mark.skipif(not DATA, reason="FALLOW_DATA names no folder of data files")
 def test_pixel_badge_picks_other_rows_of_mnist_than_badge() -> None:
-    found = load("mnist", DATA)
+    outcome = load("mnist", DATA)
     model = build_model("lenet", (1, 28, 28), 10, stream(0, "init"))
-    view: Any = SiteView(site_of(model, found.x[:200].clone()), cycle=0)
+    view: Any = SiteView(site_of(model, outcome.x[:200].clone()), cycle=0)
     pixel = PixelBADGE().select(view, 20).rows
     real = BADGE().select(view, 20).rows
     assert len(set(pixel.tolist())) == 20

@@ -34,9 +34,9 @@ def records(strategy: str, model: str = "mlp") -> list[Record]:
         strategy=Spec.parse(f"fallow.compat:{strategy}"),
     )
     journal = Journal()
-    found = Run(build_world(recipe, 0, journal), journal).go()
+    values = Run(build_world(recipe, 0, journal), journal).go()
     journal.close()
-    return found
+    return values
 
 
 @pytest.mark.parametrize("model", ["mlp", "digits-cnn"])

@@ -55,8 +55,8 @@ def test_members_leave_out_what_is_tested_and_variants_of_what_is_there(
         "logo@training=kcfu",
         "ahfal:toggle=never",
     )
-    found = members([read_study(make_study(strategies=strategies, seeds=1, cycles=1))])
-    assert found == {
+    outcome = members([read_study(make_study(strategies=strategies, seeds=1, cycles=1))])
+    assert outcome == {
         "local": ("entropy",),
         "global": ("entropy:model=global",),
         "both": ("ksas",),

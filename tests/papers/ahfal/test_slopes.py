@@ -94,6 +94,6 @@ def test_a_seed_that_one_family_lacks_is_in_no_line(
 ) -> None:
     study = falling(6)
     cells = tuple(c for c in study.cells if (c.strategy, c.seed) != ("logo", 2))
-    found = slopes([type(study)(study.path, study.study, cells)])
-    assert found is not None and found.runs == 5
-    assert found.lines["local"].points == 5 * 4
+    outcome = slopes([type(study)(study.path, study.study, cells)])
+    assert outcome is not None and outcome.runs == 5
+    assert outcome.lines["local"].points == 5 * 4

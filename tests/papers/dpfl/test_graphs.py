@@ -37,13 +37,13 @@ def record(
 ) -> Record:
     """A record of a round in which sites chose ``graph`` among ``omega``."""
     scores = {"a": 0.5, "b": 0.5, "d": None}  # c has flipped labels
-    found = row(scores, round_)
-    found["graph"] = graph
-    found["evaluations"] = evaluations
-    found["conflicts"] = 1
+    outcome = row(scores, round_)
+    outcome["graph"] = graph
+    outcome["evaluations"] = evaluations
+    outcome["conflicts"] = 1
     if omega is not None:
-        found["omega"] = omega
-    return found
+        outcome["omega"] = omega
+    return outcome
 
 
 def cell() -> RunRecords:
@@ -87,10 +87,10 @@ def test_a_graph_of_four_sites_by_hand(run: Graphs) -> None:
 
 
 def test_distance_is_between_the_classes_of_receivers_and_senders(run: Graphs) -> None:
-    found = study({(DPFL, 0): []})
-    found = replace(found, cells=(cell(),))
+    outcome = study({(DPFL, 0): []})
+    outcome = replace(outcome, cells=(cell(),))
     # a: class 0 alone, b: class 1 alone, c and d: half and half
-    assert at(found, [run], lambda r: r.last).distance == pytest.approx((1 + 1 + 0) / 3)
+    assert at(outcome, [run], lambda r: r.last).distance == pytest.approx((1 + 1 + 0) / 3)
 
 
 def test_decisions_by_a_coin_are_counted_among_all_visits(run: Graphs) -> None:
@@ -127,8 +127,8 @@ def test_means_over_runs_leave_out_what_is_not_defined(run: Graphs) -> None:
 
 
 def test_a_method_without_a_graph_has_none() -> None:
-    found = study({(LOCAL, 0): [row({"a": 0.5})], (DPFL, 0): [record(FIRST, 0)]})
-    assert list(all_graphs(found)) == [DPFL]
+    values = study({(LOCAL, 0): [row({"a": 0.5})], (DPFL, 0): [record(FIRST, 0)]})
+    assert list(all_graphs(values)) == [DPFL]
 
 
 def test_snapshots_are_the_first_and_the_last_and_some_between(run: Graphs) -> None:

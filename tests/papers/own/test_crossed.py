@@ -56,8 +56,8 @@ def test_the_interaction_is_the_gain_beyond_the_gain_under_local_training(
 
 
 def test_it_may_be_over_areas_under_the_curve(study_of: Any) -> None:
-    (found,) = interactions(study_of(), over="area")
-    assert found.test.difference == pytest.approx(3.1)  # every cycle scores alike here
+    (outcome,) = interactions(study_of(), over="area")
+    assert outcome.test.difference == pytest.approx(3.1)  # every cycle scores alike here
 
 
 def test_one_seed_or_one_way_to_train_has_none(study_of: Any) -> None:

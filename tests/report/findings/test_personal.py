@@ -27,7 +27,7 @@ def row(scores: dict[str, float | None], round_: int = 1, final: bool = True) ->
     """What a record says of sites; the rest of it is left out."""
     known = [s for s in scores.values() if s is not None]
     relayed = {"kind": "relay", "bytes": 600, "received": {"a": 2, "c": 1}}
-    said = {
+    output = {
         "cycle": 0,
         "round": round_,
         "final": final,
@@ -43,7 +43,7 @@ def row(scores: dict[str, float | None], round_: int = 1, final: bool = True) ->
         "labeled": 4,
         "pool": 4,
     }
-    return cast(Record, said)
+    return cast(Record, output)
 
 
 def study(
@@ -52,12 +52,14 @@ def study(
     strategies = tuple(dict.fromkeys(strategy for strategy, _ in cells))
     seeds = tuple(sorted({seed for _, seed in cells}))
     recipe = {"training": {"name": "fedavg", "fields": {}}, "cycles": 0}
-    about = StudyManifest("tiny", recipe, reference, strategies, seeds, "", None, {})
+    study_manifest = StudyManifest(
+        "tiny", recipe, reference, strategies, seeds, "", None, {}
+    )
     made = tuple(
         RunRecords(strategy, seed, tuple(rows), None, 0)
         for (strategy, seed), rows in cells.items()
     )
-    return StudyRecords(Path(), about, made)
+    return StudyRecords(Path(), study_manifest, made)
 
 
 @pytest.fixture
@@ -98,17 +100,17 @@ def test_what_a_site_receives_comes_from_the_server_and_from_others() -> None:
 
 
 def test_pairs_are_the_same_site_under_the_same_seed(four: StudyRecords) -> None:
-    (found,) = compare_sites(four)
-    assert found.strategy == LOCAL
-    assert found.difference == pytest.approx((-5.0 - 10.0) / 2)
-    assert (found.better, found.level, found.worse, found.seeds) == (1, 1, 2, 2)
-    assert found.interval.low < found.difference < found.interval.high
+    (outcome,) = compare_sites(four)
+    assert outcome.strategy == LOCAL
+    assert outcome.difference == pytest.approx((-5.0 - 10.0) / 2)
+    assert (outcome.better, outcome.level, outcome.worse, outcome.seeds) == (1, 1, 2, 2)
+    assert outcome.interval.low < outcome.difference < outcome.interval.high
 
 
 def test_an_interval_over_one_seed_is_over_its_sites_alone() -> None:
-    found = bootstrap_interval([np.array([0.0, 1.0])])
-    assert (found.low, found.high) == (0.0, 1.0)
-    assert bootstrap_interval([np.array([0.0, 1.0])]) == found  # drawn from a fixed stream
+    values = bootstrap_interval([np.array([0.0, 1.0])])
+    assert (values.low, values.high) == (0.0, 1.0)
+    assert bootstrap_interval([np.array([0.0, 1.0])]) == values  # drawn from a fixed stream
 
 
 def test_seeds_that_differ_widen_the_interval_beyond_that_of_their_sites() -> None:
@@ -120,8 +122,8 @@ def test_seeds_that_differ_widen_the_interval_beyond_that_of_their_sites() -> No
 
 
 def test_seeds_of_other_sizes_count_the_same() -> None:
-    found = bootstrap_interval([np.full(1, 4.0), np.full(30, 4.0)])
-    assert (found.low, found.high) == (4.0, 4.0)
+    result = bootstrap_interval([np.full(1, 4.0), np.full(30, 4.0)])
+    assert (result.low, result.high) == (4.0, 4.0)
 
 
 def test_rounds_are_those_that_were_scored(four: StudyRecords) -> None:

@@ -62,10 +62,10 @@ def test_studies_without_alpha_are_no_sweep(study: MakeStudy) -> None:
 
 def test_the_tradeoff_is_the_paired_mean_of_families(study: MakeStudy) -> None:
     sweep = (study("a", 0.1), study("b", 1.0))
-    found = tradeoff(sweep)
-    assert found is not None
-    assert found.members["local"] == ("entropy", "margin")
-    (low, high) = found.points["both"]
+    result = tradeoff(sweep)
+    assert result is not None
+    assert result.members["local"] == ("entropy", "margin")
+    (low, high) = result.points["both"]
     assert (low.alpha, high.alpha, low.seeds) == (0.1, 1.0, 3)
     final = {q: sweep[0].final(q) for q in STRATEGIES}
     gaps = [
@@ -75,7 +75,7 @@ def test_the_tradeoff_is_the_paired_mean_of_families(study: MakeStudy) -> None:
     assert low.difference == pytest.approx(fmean(gaps))
     assert low.interval is not None
     assert low.interval.low == pytest.approx(t_interval(gaps).low)
-    assert set(found.points) == {"global", "both"}
+    assert set(result.points) == {"global", "both"}
 
 
 def test_one_family_has_no_tradeoff(make_study: Callable[..., Path]) -> None:

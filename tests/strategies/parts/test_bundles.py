@@ -112,7 +112,7 @@ def test_centers_are_those_of_all_bundles_in_one_place() -> None:
     federation = world(sites, Clustering(wanted=3, least=3))
     centers = federation.query(1)["centers"]
     kept = [site.memory["bundle"] for site in federation.members.values()]
-    means = torch.cat([each["means"] for each in kept])
+    means = torch.cat([item["means"] for item in kept])
     rows = torch.cat([each["rows"] for each in kept])
     assert rows.sum() == 180
     for _ in range(20):  # Lloyd in one place, from where the federation stopped
@@ -124,8 +124,8 @@ def test_centers_are_those_of_all_bundles_in_one_place() -> None:
             ]
         )
     spread = (rows * (means - centers[at]).square().sum(1)).sum()
-    found = federation.query(1)["centers"]
-    own = (rows * torch.cdist(means, found).amin(1).square()).sum()
+    outcome = federation.query(1)["centers"]
+    own = (rows * torch.cdist(means, outcome).amin(1).square()).sum()
     assert own <= 1.1 * spread
 
 
@@ -137,9 +137,9 @@ def test_places_that_are_far_apart_are_clusters_wherever_their_rows_are() -> Non
             [places[(2 * k + j) % 8] + rows_of(12, 5 * k + j, 8) for j in range(4)]
         )
         sites[name] = Table(x[:, :4], x[:, 4:])
-    found = world(sites, Clustering(wanted=8, least=3)).query(1)["centers"]
-    assert len(found) == 8
-    assert torch.cdist(found, places).amin(1).max() < 3
+    outcome = world(sites, Clustering(wanted=8, least=3)).query(1)["centers"]
+    assert len(outcome) == 8
+    assert torch.cdist(outcome, places).amin(1).max() < 3
 
 
 def test_no_total_of_a_site_is_of_fewer_rows_than_a_bundle() -> None:
@@ -222,8 +222,8 @@ def test_centers_of_the_askers_choice_tell_whether_a_row_is_there(is_there: bool
     if not is_there:
         guess = rows_of(1, seed=1)[0]
     around = 1e-3 * torch.cat([torch.eye(4), -torch.eye(4)]).double()
-    found = count_nearest(x, torch.cat([guess[None], guess + around]))
-    assert found[0] == is_there
+    nearest = count_nearest(x, torch.cat([guess[None], guess + around]))
+    assert nearest[0] == is_there
 
 
 def test_two_exchanges_never_differ_by_fewer_rows_than_a_bundle() -> None:
@@ -278,12 +278,12 @@ class Liar(Clustering):
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
-        found = total_bundles(read_bundles(view), centers, planes)
+        bundles = total_bundles(read_bundles(view), centers, planes)
         if view.cycle == 1:
-            return {**found, "rows": -torch.as_tensor(found["rows"])}
+            return {**bundles, "rows": -torch.as_tensor(bundles["rows"])}
         if view.cycle == 2:
-            return {**found, "rows": torch.as_tensor(found["rows"])[:0]}
-        return {**found, "features": torch.as_tensor(found["features"]) * torch.nan}
+            return {**bundles, "rows": torch.as_tensor(bundles["rows"])[:0]}
+        return {**bundles, "features": torch.as_tensor(bundles["features"]) * torch.nan}
 
 
 @pytest.mark.parametrize(

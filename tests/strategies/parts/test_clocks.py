@@ -58,7 +58,7 @@ def test_rows_come_as_often_as_when_they_are_drawn_one_by_one(different: int) ->
     ours = [by_clocks(seed, different) for seed in range(500)]
     plain = [one_by_one(seed, different) for seed in range(500)]
     for of in (lambda found: found[1], lambda found: torch.tensor([found[0] ** 2.0])):
-        a, b = (torch.stack([of(found) for found in many]) for many in (ours, plain))
+        a, b = (torch.stack([of(values) for values in many]) for many in (ours, plain))
         error = ((a.var(0) + b.var(0)) / 500).sqrt()
         assert bool(((a.mean(0) - b.mean(0)).abs() < 4.5 * error).all())
 

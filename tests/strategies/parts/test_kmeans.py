@@ -23,8 +23,8 @@ def test_it_runs_in_one_thread_and_leaves_the_others_as_they_were() -> None:
 
 def test_well_separated_groups_are_the_clusters() -> None:
     x = torch.tensor([[0.0], [0.1], [10.0], [10.1], [20.0]])
-    found = cluster_rows(x, 3, stream(0, "x")).tolist()
-    assert found[0] == found[1] and found[2] == found[3] and len(set(found)) == 3
+    values = cluster_rows(x, 3, stream(0, "x")).tolist()
+    assert values[0] == values[1] and values[2] == values[3] and len(set(values)) == 3
 
 
 def test_rows_too_close_for_k_means_are_no_warning() -> None:
@@ -75,5 +75,5 @@ def test_a_sample_of_equal_rows_is_enough_of_a_start(
     monkeypatch.setattr("fallow.strategies.parts.kmeans.LARGE", 1)
     x = torch.zeros(400, 2)
     x[:3] = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]])
-    found = cluster_rows(x, 9, stream(0, "x"))  # four different rows
-    assert len(torch.unique(found)) == 4
+    values = cluster_rows(x, 9, stream(0, "x"))  # four different rows
+    assert len(torch.unique(values)) == 4

@@ -44,8 +44,8 @@ def test_drawing_what_is_unsure_biases_the_plain_mean_and_not_the_weighted_one()
         rows, chance = draw_by_softmax(-loss, 12, 4.0, stream(seed, "draws"))
         weighted.append((level_weights(chance, 60) * loss[rows]).mean())
         plain.append(loss[rows].mean())
-    found, error = torch.stack(weighted), torch.stack(weighted).std() / 300**0.5
-    assert abs(found.mean() - loss.mean()) < 3 * error
+    outcome, error = torch.stack(weighted), torch.stack(weighted).std() / 300**0.5
+    assert abs(outcome.mean() - loss.mean()) < 3 * error
     assert torch.stack(plain).mean() < loss.mean() - 10 * error
 
 

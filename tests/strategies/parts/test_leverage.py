@@ -119,8 +119,8 @@ def test_columns_that_are_almost_the_same_cost_only_what_doubles_cost(apart: flo
     x = draws(500, 8)
     x[:, 5] = x[:, 4] + apart * x[:, 5]
     expected, rank, condition = svd_leverage(centered(x))
-    score, found = federated(list(torch.split(x, 100)))
-    assert found.rank == rank == 9
+    score, outcome = federated(list(torch.split(x, 100)))
+    assert outcome.rank == rank == 9
     torch.testing.assert_close(
         score, expected, rtol=0, atol=max(1e-10, 100 * EPS * condition)
     )

@@ -53,8 +53,8 @@ def test_places_along_a_direction_are_those_of_the_first_principal_component() -
     first = torch.linalg.svd(x - x.mean(dim=0)).Vh[0]
     is_row = torch.ones(1, 400, dtype=torch.bool)
     places = places_along_direction(x[None], is_row, unit=torch.ones(6))[0]
-    found = torch.stack([places, x @ first])
-    assert abs(float(torch.corrcoef(found)[0, 1])) > 0.99
+    result = torch.stack([places, x @ first])
+    assert abs(float(torch.corrcoef(result)[0, 1])) > 0.99
 
 
 @pytest.mark.parametrize("split", ["direction", "column"])

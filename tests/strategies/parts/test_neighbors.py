@@ -61,9 +61,9 @@ def test_many_of_very_many_are_those_of_the_plain_search(
     monkeypatch.setattr(neighbors, "EXACT", 1000)
     monkeypatch.setattr(neighbors, "SAMPLE", sample)
     monkeypatch.setattr(neighbors, "ROOM", 0.5)  # some rows fall short
-    found = most_similar(x, 60)
-    assert torch.equal(found[1], expected[1])
-    assert_close(found[0], expected[0])
+    result = most_similar(x, 60)
+    assert torch.equal(result[1], expected[1])
+    assert_close(result[0], expected[0])
 
 
 @pytest.mark.parametrize("sample", [40, 400])
@@ -79,9 +79,9 @@ def test_multiplying_each_pair_once_finds_the_same(
     monkeypatch.setattr(neighbors, "SAMPLE", sample)
     monkeypatch.setattr(neighbors, "SPARE", spare)
     monkeypatch.setattr(neighbors, "ROOM", 0.5)  # some rows fall short
-    found = most_similar(x, 60, more)
-    assert torch.equal(found[1], expected[1])
-    assert_close(found[0], expected[0])
+    values = most_similar(x, 60, more)
+    assert torch.equal(values[1], expected[1])
+    assert_close(values[0], expected[0])
 
 
 def test_lists_of_rows_that_are_all_alike_stay_short(
@@ -113,5 +113,5 @@ def test_nearly_all_rows_can_be_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("EXACT", "PAIRED"):
         monkeypatch.setattr(neighbors, name, 200)
         monkeypatch.setattr(neighbors, "SAMPLE", 100)
-        found = most_similar(x, 299)
-        assert torch.equal(found[1], expected[1])
+        result = most_similar(x, 299)
+        assert torch.equal(result[1], expected[1])

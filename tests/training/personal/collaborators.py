@@ -52,7 +52,7 @@ class Watch:
         requests: Mapping[str, Request],
         routes: Mapping[str, Sequence[str]] | None = None,
     ) -> Delivered:
-        found = self.inner.exchange(requests, routes)
+        values = self.inner.exchange(requests, routes)
         for to, senders in (routes or {}).items():
             self.received[to] = self.received.get(to, 0) + len(senders)
         if routes is not None:
@@ -60,7 +60,7 @@ class Watch:
         for name, site in self.inner.members.items():
             held = sum(kept.startswith("model/") for kept in site.memory)
             self.most[name] = max(self.most.get(name, 0), held)
-        return found
+        return values
 
 
 @dataclass

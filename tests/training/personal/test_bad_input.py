@@ -182,18 +182,18 @@ def test_parts_of_epochs_are_refused() -> None:
 
 
 def test_a_site_that_diverges_is_refused_in_every_round_and_the_others_train_on() -> None:
-    found = federation(dpfl(tau_init=0))
-    wild = found.members["b"]
+    values = federation(dpfl(tau_init=0))
+    wild = values.members["b"]
     enlarge_rows(wild)  # its loss overflows in the first step
     for r in range(3):
-        found.rounds(r)
-        assert found.state["refused"].tolist() == [
-            name == "b" for name in found.watch.sites
+        values.rounds(r)
+        assert values.state["refused"].tolist() == [
+            name == "b" for name in values.watch.sites
         ]
-        assert not found.state["graph"][:, 1].any() and found.state["graph"].any()
-    assert not bool(found.stack_models("local")[1].isfinite().all())
+        assert not values.state["graph"][:, 1].any() and values.state["graph"].any()
+    assert not bool(values.stack_models("local")[1].isfinite().all())
     others = [0, 2, 3, 4]
-    assert bool(found.stack_models("average")[others].isfinite().all())
+    assert bool(values.stack_models("average")[others].isfinite().all())
 
 
 @pytest.mark.parametrize("graph", ["static", "resampled", "full"])

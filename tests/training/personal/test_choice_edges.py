@@ -31,10 +31,10 @@ def near(w: Tensor) -> float:
 def test_the_reward_is_minus_the_mean_over_all_validation_rows_however_they_are_batched() -> (
     None
 ):
-    found = federation(dpfl(), rows=(6, 6), held=700).rounds(
+    result = federation(dpfl(), rows=(6, 6), held=700).rounds(
         0
     )  # forward passes take 512 rows
-    site = found.members["a"]
+    site = result.members["a"]
     rows = site.validation
     w = site.memory["local"]["w"]
     outputs = predict(
@@ -47,8 +47,8 @@ def test_the_reward_is_minus_the_mean_over_all_validation_rows_however_they_are_
 
 
 def test_the_reward_reads_no_row_that_trains_and_no_row_of_the_pool() -> None:
-    found = federation(dpfl(), rows=(6, 6), held=5).rounds(0)
-    site = found.members["a"]
+    outcome = federation(dpfl(), rows=(6, 6), held=5).rounds(0)
+    site = outcome.members["a"]
     w = site.memory["local"]["w"]
     before = float(reward(SiteView(site, 0))(w))
     assert isinstance(site.seen, torch.Tensor)
@@ -64,9 +64,9 @@ def test_of_rivals_the_first_is_taken_with_a_chance_of_exactly_nine_in_ten() -> 
     rivals = [at(-2), at(-2)]
     order = torch.tensor([0, 1])
     for coin, taken in ((0.9 - 1e-9, [True, False]), (0.9 + 1e-9, [False, True])):
-        found = ggc(own, rivals, near, order, torch.tensor([coin, 0.5], dtype=F64))
-        assert found.chosen.tolist() == taken
-        assert_close(found.gains[0], torch.tensor([4, 4 / 9], dtype=F64))
+        outcome = ggc(own, rivals, near, order, torch.tensor([coin, 0.5], dtype=F64))
+        assert outcome.chosen.tolist() == taken
+        assert_close(outcome.gains[0], torch.tensor([4, 4 / 9], dtype=F64))
 
 
 def test_with_the_rule_that_turns_away_who_gains_nothing_the_group_would_never_be_found(
@@ -92,10 +92,10 @@ def test_where_both_choices_lead_from_no_number_to_one_a_coin_decides() -> None:
 
     for coin, joins in ((0.49, True), (0.51, False)):
         values = iter([torch.nan, torch.nan, -1.0, -1.0])
-        found = ggc(
+        result = ggc(
             own, peers, reward_of, torch.tensor([0]), torch.tensor([coin], dtype=F64)
         )
-        assert found.chosen.tolist() == [joins]
+        assert result.chosen.tolist() == [joins]
 
 
 @pytest.mark.parametrize("gate", [0.0, 0.5])
@@ -112,5 +112,7 @@ def test_a_model_whose_loss_is_not_a_number_stays_outside(gate: float, bad: floa
 
     for order in ([0, 1], [1, 0]):
         coins = torch.tensor([0.5, 0.5], dtype=F64)
-        found = ggc(at(0.0), [wild, tame], reward_of, torch.tensor(order), coins, gate=gate)
-        assert found.chosen.tolist() == [False, True]
+        result = ggc(
+            at(0.0), [wild, tame], reward_of, torch.tensor(order), coins, gate=gate
+        )
+        assert result.chosen.tolist() == [False, True]

@@ -34,7 +34,7 @@ OWN, OTHERS = range(20), range(20, 60)
 
 
 def part(rows: Rows, at: range) -> Rows:
-    return Rows(*(each[list(at)] for each in rows))
+    return Rows(*(row[list(at)] for row in rows))
 
 
 def fitted(rows: Rows, copies: float, without: int | None = None) -> Ridge:
@@ -70,13 +70,13 @@ def test_a_row_is_left_out_with_all_its_copies(copies: float) -> None:
     own_y = targets(own)
     everybody = centered(add_up(rows.z, y, rows.s))
     total = mixed(everybody, centered(add_up(own.z, own_y, own.s)), copies)
-    found = squared_loss(solve_one(total, PENALTY), Labeled(own.z, own_y, own.s), copies)
+    result = squared_loss(solve_one(total, PENALTY), Labeled(own.z, own_y, own.s), copies)
     expected = 0.0
     for row in OWN:
         without = fitted(rows, copies, without=row)
         predicted = torch.from_numpy(without.predict(rows.z[row : row + 1].numpy()))[0]
         expected += float((y[row] - predicted).square().sum())
-    assert found == pytest.approx(expected, rel=1e-9)
+    assert result == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_site_like_all_others_keeps_close_to_the_common_head() -> None:
@@ -134,7 +134,7 @@ def test_without_a_label_anywhere_the_model_stays() -> None:
 def test_nothing_but_the_sums_of_the_common_head_leaves_a_site() -> None:
     world = hospitals(rows_with_classes(), ClosedFormHeads(), [OWN, OTHERS])
     world.solve()
-    kept = [set(found["a"]) for verb, found in world.carrier.answers if verb == "head"]
+    kept = [set(result["a"]) for verb, result in world.carrier.answers if verb == "head"]
     assert kept == [{"count"}]
     assert {verb for verb, _ in world.carrier.answers} == {"totals", "left_out", "head"}
 
@@ -148,8 +148,8 @@ def test_one_penalty_is_solved_as_on_the_path_of_all(penalty: float) -> None:
     )  # columns twice: no Cholesky root
     path = decompose(total)
     expected = head_of(path, max(penalty, 1e-6))
-    found = solve_one(total, max(penalty, 1e-6)).head()
-    assert_close(found.weight, expected.weight, atol=1e-6, rtol=1e-6)
+    result = solve_one(total, max(penalty, 1e-6)).head()
+    assert_close(result.weight, expected.weight, atol=1e-6, rtol=1e-6)
 
     singular = solve_one(total, penalty)
     assert bool(singular.half.isfinite().all())

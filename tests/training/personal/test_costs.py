@@ -64,20 +64,20 @@ EXACT = ("full", "static", "resampled")
     ids=str,
 )
 def test_no_run_of_dpfl_costs_more_than_it_says(fields: dict[str, Any]) -> None:
-    found = ran(ROUNDS, **fields)
-    told = found.method.load(N, ROUNDS)
-    received = sum(found.watch.received.values())
+    result = ran(ROUNDS, **fields)
+    output = result.method.load(N, ROUNDS)
+    received = sum(result.watch.received.values())
     tried = [
         s["evaluations"].sum()
-        for s, t in zip(found.history, found.history[1:], strict=False)
+        for s, t in zip(result.history, result.history[1:], strict=False)
         if "evaluations" in s and s["evaluations"] is not t.get("evaluations")
     ]
-    assert 0 < received <= told.models
-    assert int(sum(tried)) <= told.evaluations
+    assert 0 < received <= output.models
+    assert int(sum(tried)) <= output.evaluations
     if fields.get("graph") in EXACT:
-        assert (received, told.evaluations) == (told.models, 0)
+        assert (received, output.evaluations) == (output.models, 0)
     else:
-        assert told.models < 3 * received
+        assert output.models < 3 * received
 
 
 def test_the_published_bounds_are_reached_where_nothing_is_spared() -> None:
@@ -89,8 +89,8 @@ def test_the_published_bounds_are_reached_where_nothing_is_spared() -> None:
         5: 590,
     }  # 100 sites, 98 rounds after preprocessing
     for budget, models in per_site.items():
-        told = DPFL(training_config, budget=budget).load(100, 100)
-        assert told.models == 100 * models
+        output = DPFL(training_config, budget=budget).load(100, 100)
+        assert output.models == 100 * models
     assert DPFL(training_config).load(100, 100).evaluations == 100 * (200 + 98 * 200)
     assert DPFL(training_config, budget=10).load(100, 100).evaluations == 100 * (
         200 + 98 * 20

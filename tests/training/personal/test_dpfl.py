@@ -62,12 +62,12 @@ def test_models_that_come_in_batches_are_chosen_as_if_they_came_at_once(
     budget: int,
 ) -> None:
     """Theorem 1 through the door: sites that never hold more than a batch, and Algorithm 2."""
-    found = federation(dpfl(budget=budget)).rounds(0)
+    result = federation(dpfl(budget=budget)).rounds(0)
     members = [
         Member(site.memory["local"]["w"], len(site.labels))
-        for site in found.members.values()
+        for site in result.members.values()
     ]
-    for k, site in enumerate(found.members.values()):
+    for k, site in enumerate(result.members.values()):
         order = torch.randperm(N - 1, generator=site.streams("ggc order 0", 0))
         coins = torch.rand(
             N - 1, dtype=torch.float64, generator=site.streams("ggc coins 0", 0)
@@ -103,80 +103,82 @@ def test_models_that_come_in_batches_are_chosen_as_if_they_came_at_once(
     ],
 )
 def test_budgets_and_reach_are_never_violated(fields: dict[str, Any]) -> None:
-    found = ran(4, **fields)
+    result = ran(4, **fields)
     least = int(fields.get("counts_self", True))
-    given = fields["budget"]
-    budgets = torch.tensor(given if isinstance(given, list) else [given] * N)
-    for state in found.history:
+    value = fields["budget"]
+    budgets = torch.tensor(value if isinstance(value, list) else [value] * N)
+    for state in result.history:
         graph = state["graph"]
         assert not graph.diagonal().any()
         assert bool((graph.sum(1) <= budgets - least).all())
         assert not bool((graph & ~state["reach"]).any())
         if fields.get("graph", "ggc") in ("ggc", "symmetric-and", "static"):
             assert not bool((graph & ~state["omega"]).any())
-    assert any(bool(state["graph"].any()) for state in found.history)
-    sizes = dict(zip(found.watch.sites, budgets.tolist(), strict=True))
-    assert all(most <= sizes[name] for name, most in found.watch.most.items())
+    assert any(bool(state["graph"].any()) for state in result.history)
+    sizes = dict(zip(result.watch.sites, budgets.tolist(), strict=True))
+    assert all(most <= sizes[name] for name, most in result.watch.most.items())
 
 
 def test_the_average_of_a_round_is_the_matrix_product_of_its_graph() -> None:
-    found = ran(5, budget=3)
-    m = (found.state["graph"] + torch.eye(N)).double() * found.labels
-    product = (m / m.sum(1, keepdim=True)) @ found.stack_models("local")
-    assert_close(found.stack_models("average"), product, rtol=0, atol=1e-12)
+    result = ran(5, budget=3)
+    m = (result.state["graph"] + torch.eye(N)).double() * result.labels
+    product = (m / m.sum(1, keepdim=True)) @ result.stack_models("local")
+    assert_close(result.stack_models("average"), product, rtol=0, atol=1e-12)
 
 
 def test_the_break_fires_in_preprocessing_alone() -> None:
-    found = ran(5, budget=2)
-    assert found.history[0]["broke"].any()
-    assert not any(state["broke"].any() for state in found.history[2:])
+    result = ran(5, budget=2)
+    assert result.history[0]["broke"].any()
+    assert not any(state["broke"].any() for state in result.history[2:])
 
 
 def test_each_choice_costs_two_evaluations_and_two_for_every_candidate() -> None:
-    found = ran(3)
-    sizes = found.state["omega"].sum(1)
-    assert torch.equal(found.history[0]["evaluations"], torch.full((N,), 2 * N))
-    assert torch.equal(found.state["evaluations"], torch.where(sizes > 0, 2 + 2 * sizes, 0))
+    result = ran(3)
+    sizes = result.state["omega"].sum(1)
+    assert torch.equal(result.history[0]["evaluations"], torch.full((N,), 2 * N))
+    assert torch.equal(
+        result.state["evaluations"], torch.where(sizes > 0, 2 + 2 * sizes, 0)
+    )
 
 
 def test_sites_with_mirrored_labels_are_avoided_by_the_others() -> None:
     rows = (12,) * 6
     flipped = (0, 1)
-    found = ran(5, {"rows": rows, "flipped": flipped, "held": 12})
+    result = ran(5, {"rows": rows, "flipped": flipped, "held": 12})
     marked = torch.zeros(6, dtype=torch.bool)
     marked[list(flipped)] = True
-    assert share_from(found.state["graph"], marked) < share_from(everyone(6), marked) / 2
+    assert share_from(result.state["graph"], marked) < share_from(everyone(6), marked) / 2
 
 
 def test_the_model_of_a_site_is_the_one_it_trained_before_averaging() -> None:
-    found = ran(3)
-    memory = found.members["a"].memory
-    used = found.method.deploy(found.state, memory)
+    result = ran(3)
+    memory = result.members["a"].memory
+    used = result.method.deploy(result.state, memory)
     assert torch.equal(used["w"], memory["local"]["w"])
     assert not torch.equal(used["w"], memory["average"]["w"])
-    assert torch.equal(found.method.deploy(found.state, {})["w"], found.start["w"])
+    assert torch.equal(result.method.deploy(result.state, {})["w"], result.start["w"])
 
 
 # -- rounds -------------------------------------------------------------------------------------
 
 
 def test_preprocessing_stands_for_as_many_rounds_as_its_epochs_would_take() -> None:
-    found = federation(dpfl(tau_init=5)).rounds(0)  # 5 epochs, 2 a round: 3 rounds
-    trained = found.stack_models("local")
-    exchanges = len(found.watch.routes)
-    found.rounds(1, 2)
+    values = federation(dpfl(tau_init=5)).rounds(0)  # 5 epochs, 2 a round: 3 rounds
+    trained = values.stack_models("local")
+    exchanges = len(values.watch.routes)
+    values.rounds(1, 2)
     assert (
-        torch.equal(found.stack_models("local"), trained)
-        and len(found.watch.routes) == exchanges
+        torch.equal(values.stack_models("local"), trained)
+        and len(values.watch.routes) == exchanges
     )
-    found.rounds(3)
-    assert not torch.equal(found.stack_models("local"), trained)
+    values.rounds(3)
+    assert not torch.equal(values.stack_models("local"), trained)
 
 
 @pytest.mark.parametrize("between", ["reuse", "local"])
 def test_between_two_choices_the_last_one_is_used_again_or_none(between: Any) -> None:
-    found = ran(6, period=3, between=between)  # rounds 2 and 5 choose
-    chosen, *later = [state["graph"] for state in found.history[2:5]]
+    result = ran(6, period=3, between=between)  # rounds 2 and 5 choose
+    chosen, *later = [state["graph"] for state in result.history[2:5]]
     assert chosen.any()
     for graph in later:
         assert torch.equal(
@@ -184,8 +186,8 @@ def test_between_two_choices_the_last_one_is_used_again_or_none(between: Any) ->
         )
     again = 2 * int(chosen.sum()) if between == "reuse" else 0
     preprocessing = N * (N - 1)
-    choices = 2 * int(found.state["omega"].sum())
-    assert sum(found.watch.received.values()) == preprocessing + choices + again
+    choices = 2 * int(result.state["omega"].sum())
+    assert sum(result.watch.received.values()) == preprocessing + choices + again
 
 
 # -- controls -----------------------------------------------------------------------------------
@@ -220,11 +222,11 @@ def test_symmetric_graphs_keep_links_with_a_reverse_or_add_it() -> None:
 
 
 def test_the_guard_leaves_sites_alone_in_the_main_loop_only() -> None:
-    found = ran(5, {"flipped": (0, 1)}, budget=3, guard="loop")
-    assert not found.history[0]["guarded"].any()
-    for state in found.history[2:]:
+    result = ran(5, {"flipped": (0, 1)}, budget=3, guard="loop")
+    assert not result.history[0]["guarded"].any()
+    for state in result.history[2:]:
         assert not state["graph"][state["guarded"].bool()].any()
-    own = found.stack_models("local")
-    average = found.stack_models("average")
-    for k, graph in enumerate(found.state["graph"]):
+    own = result.stack_models("local")
+    average = result.stack_models("average")
+    for k, graph in enumerate(result.state["graph"]):
         assert graph.any() or torch.equal(own[k], average[k])

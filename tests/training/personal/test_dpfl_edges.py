@@ -31,8 +31,8 @@ def most(sites: int, budget: int, rounds: int) -> int:
 
 def test_batches_are_paid_whole_and_what_is_received_is_bounded() -> None:
     assert most(100, 10, 98) == 1080
-    found = ran(4, budget=3)
-    assert max(found.watch.received.values()) <= most(N, 3, 2)
+    result = ran(4, budget=3)
+    assert max(result.watch.received.values()) <= most(N, 3, 2)
     at_once = ran(
         4, {"held": [4, 0, 0, 0, 0]}, budget=3
     )  # two of a batch of three are taken
@@ -41,10 +41,10 @@ def test_batches_are_paid_whole_and_what_is_received_is_bounded() -> None:
 
 
 def test_all_that_is_received_was_sent_and_counted() -> None:
-    found = ran(4, budget=3)
-    size = 8 * found.start["w"].numel() + 8  # weights, and how many labels they weigh
-    (relayed,) = [row for row in found.shown.rows() if row["kind"] == "relay"]
-    assert relayed["bytes"] == sum(found.watch.received.values()) * size
+    result = ran(4, budget=3)
+    size = 8 * result.start["w"].numel() + 8  # weights, and how many labels they weigh
+    (relayed,) = [row for row in result.shown.rows() if row["kind"] == "relay"]
+    assert relayed["bytes"] == sum(result.watch.received.values()) * size
 
 
 @pytest.mark.parametrize("graph", ["ggc", "symmetric-or", "degree"])
@@ -61,10 +61,10 @@ def test_nothing_relies_on_shared_objects(graph: str) -> None:
 
 
 def test_without_validation_rows_peers_join_until_the_budget_is_full() -> None:
-    found = ran(3, {"held": [0, 4, 0, 4, 4]}, budget=3)
+    result = ran(3, {"held": [0, 4, 0, 4, 4]}, budget=3)
     for k in (0, 2):
-        assert found.state["omega"][k].sum() == found.state["graph"][k].sum() == 2
-    assert found.stack_models("average").isfinite().all()
+        assert result.state["omega"][k].sum() == result.state["graph"][k].sum() == 2
+    assert result.stack_models("average").isfinite().all()
 
 
 def test_a_federation_without_any_validation_rows_is_refused() -> None:
@@ -73,45 +73,45 @@ def test_a_federation_without_any_validation_rows_is_refused() -> None:
 
 
 def test_a_site_without_labels_is_nobodys_collaborator_and_takes_its_peers() -> None:
-    found = ran(3, {"rows": (8, 0, 12, 5)})
-    assert not found.state["graph"][:, 1].any()
-    assert found.history[0]["refused"].tolist() == [False, True, False, False]
-    assert found.stack_models("average").isfinite().all()
-    assert found.state["graph"][1].any()
+    result = ran(3, {"rows": (8, 0, 12, 5)})
+    assert not result.state["graph"][:, 1].any()
+    assert result.history[0]["refused"].tolist() == [False, True, False, False]
+    assert result.stack_models("average").isfinite().all()
+    assert result.state["graph"][1].any()
 
 
 @pytest.mark.parametrize("rows", [(1, 1), (3,), (1, 9, 2)])
 def test_sites_of_one_row_and_federations_of_one_site_run(rows: tuple[int, ...]) -> None:
-    found = ran(4, {"rows": rows, "held": 1})
-    assert found.stack_models("average").isfinite().all()
+    result = ran(4, {"rows": rows, "held": 1})
+    assert result.stack_models("average").isfinite().all()
 
 
 def test_a_model_that_is_not_finite_is_refused_and_named_and_the_round_goes_on() -> None:
-    found = ran(2)
-    kept = found.members["c"].memory["average"]
-    found.members["c"].remember(
+    result = ran(2)
+    kept = result.members["c"].memory["average"]
+    result.members["c"].remember(
         "average", {**kept, "w": torch.full_like(kept["w"], torch.inf)}
     )
-    found.rounds(2)
-    assert found.state["refused"].tolist() == [name == "c" for name in found.watch.sites]
-    assert not found.state["graph"][:, 2].any()
+    result.rounds(2)
+    assert result.state["refused"].tolist() == [name == "c" for name in result.watch.sites]
+    assert not result.state["graph"][:, 2].any()
     others = [i for i in range(N) if i != 2]
-    assert found.stack_models("average")[others].isfinite().all()
+    assert result.stack_models("average")[others].isfinite().all()
 
 
 def test_networks_with_batch_norm_are_refused() -> None:
-    found = federation(dpfl(), make=norm, shape=(2, 5, 5))
+    result = federation(dpfl(), make=norm, shape=(2, 5, 5))
     with pytest.raises(
         ValueError, match=r"running statistics of batch norm .* such as lenet"
     ):
-        found.rounds(0)
+        result.rounds(0)
 
 
 def test_a_cohort_that_is_not_everybody_is_refused() -> None:
-    found = ran(2)
-    found.watch.inner.members.pop("a")
+    result = ran(2)
+    result.watch.inner.members.pop("a")
     with pytest.raises(ValueError, match="over 5 sites and 4 take part in round 2"):
-        found.rounds(2)
+        result.rounds(2)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +138,14 @@ def test_wrong_fields_are_named(fields: dict[str, Any], said: str) -> None:
 
 
 def test_beyond_a_budget_the_added_links_that_earn_most_are_kept() -> None:
-    found = ran(3, budget=3)
-    ask = Ask(found.watch, Forgetful(), Disclosure(), "more", "training")
+    result = ran(3, budget=3)
+    ask = Ask(result.watch, Forgetful(), Disclosure(), "more", "training")
     chosen = graph_of({"b": ["a"], "c": ["a"], "d": ["a"], "e": ["d"]}, ask.cohort)
-    either = server_half.link_both_ways(ask, chosen, everyone(N), found.method.limits(ask))
-    view = SiteView(found.members["a"], 0)
-    local = [found.members[name] for name in "bcd"]
+    either = server_half.link_both_ways(ask, chosen, everyone(N), result.method.limits(ask))
+    view = SiteView(result.members["a"], 0)
+    local = [result.members[name] for name in "bcd"]
     peers = [Member(site.memory["local"]["w"], len(site.labels)) for site in local]
-    earned = with_each(found.method.choice(view), own_model(view), peers, reward(view))
+    earned = with_each(result.method.choice(view), own_model(view), peers, reward(view))
     kept = either[0, 1:4]
     assert kept.sum() == 2 and not kept[earned.argmin()]
     assert either[3].tolist() == [True, False, False, False, True]  # d has room for e
@@ -184,11 +184,11 @@ def test_a_site_that_stays_alone_is_one_of_the_federation() -> None:
 
 @pytest.mark.parametrize(("smooth", "kept"), [(1, 0), (2, 1), (3, 2)])
 def test_gains_are_remembered_for_as_many_choices_as_asked(smooth: int, kept: int) -> None:
-    found = ran(6, smooth=smooth)
-    for site in found.members.values():
+    outcome = ran(6, smooth=smooth)
+    for site in outcome.members.values():
         assert len(site.memory["search"]["past"]) == kept
     assert (
         len(ran(3, smooth=smooth).members["a"].memory["search"]["past"]) == 0
     )  # the first choice
     packed = ran(6, {"runtime": Bytes}, smooth=smooth)
-    assert torch.equal(found.stack_models("average"), packed.stack_models("average"))
+    assert torch.equal(outcome.stack_models("average"), packed.stack_models("average"))

@@ -41,8 +41,8 @@ def test_a_wider_kernel_counts_points_more_alike() -> None:
 
 def test_the_softmax_of_sums_by_hand() -> None:
     sums = torch.tensor([[1 + exp(-4), exp(-1), exp(-9)]], dtype=torch.float64)
-    found = KNNPer(k=4, kernel="softmax_of_sums").neighbors(HERE, STORED, VOTES)
-    assert_close(found, sums.softmax(1), rtol=0, atol=1e-15)
+    values = KNNPer(k=4, kernel="softmax_of_sums").neighbors(HERE, STORED, VOTES)
+    assert_close(values, sums.softmax(1), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("far", [1e3, 1e8])
@@ -97,9 +97,9 @@ def test_without_labels_a_site_asks_the_model_alone() -> None:
     carrier = federation(mlp, method, {"a": 0})
     seen = SiteView(carrier.members["a"], 0)
     rows = seen.rows("pool")
-    found = seen.outputs(first_state(mlp), rows)
+    outcome = seen.outputs(first_state(mlp), rows)
     plain = seen.forward(first_state(mlp), rows)
-    assert_close(found, plain.log_softmax(1), rtol=0, atol=1e-14)
+    assert_close(outcome, plain.log_softmax(1), rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize(

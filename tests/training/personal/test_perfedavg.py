@@ -122,8 +122,10 @@ def test_after_local_training_a_site_may_deploy_what_it_sent() -> None:
     method = PerFedAvg(CONFIG, eval_adapt="after_local")
     carrier = federation(mlp, method)
     state = rounds(carrier, method, first_state(mlp), 2)
-    found = deploy_to_sites(carrier, method, state)
-    assert all(found[s]["w"].equal(carrier.members[s].memory["local"]["w"]) for s in found)
+    values = deploy_to_sites(carrier, method, state)
+    assert all(
+        values[s]["w"].equal(carrier.members[s].memory["local"]["w"]) for s in values
+    )
 
 
 @pytest.mark.parametrize(("adapt", "models"), [("one_epoch", 4), ("after_local", 3)])

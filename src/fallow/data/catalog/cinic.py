@@ -62,9 +62,9 @@ def _part(folder: Path | None, parts: tuple[str, ...]) -> tuple[Array, Array]:
 def _files(folder: Path | None, inside: str) -> list[Path]:
     where = "no data folder is given"
     if folder is not None:
-        found = sorted((folder / FOLDER / inside).glob("*.png"))
-        if found:
-            return found
+        result = sorted((folder / FOLDER / inside).glob("*.png"))
+        if result:
+            return result
         where = f"{folder / FOLDER / inside} has none"
     raise ValueError(
         f"the .png files of CINIC-10 are needed, and {where}; set --data-dir or FALLOW_DATA to "

@@ -32,11 +32,11 @@ def read_diamonds_onehot(folder: Path | None) -> Dataset:
         blocks.append(block)
         names += columns
     table = {"X": np.hstack(blocks), "feature_names": np.array(names)}
-    found = table_with_test_rows(
+    diamonds_onehot = table_with_test_rows(
         "diamonds_onehot", table, z["y"], classes=(), group_names=()
     )
     note = (
         f"{', '.join(GRADED)} became {len(names) - len(numbers)} columns of 0 and 1, of which the "
         "3 for missing values are all 0; the 29 columns have rank 24, also with an intercept"
     )
-    return dataclasses.replace(found, notes=(*found.notes, note))
+    return dataclasses.replace(diamonds_onehot, notes=(*diamonds_onehot.notes, note))

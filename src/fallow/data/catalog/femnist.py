@@ -92,9 +92,9 @@ def _first(y: Array, left: Array) -> Array:
 def _files(folder: Path | None) -> list[Path]:
     where = "no data folder is given"
     if folder is not None:
-        found = sorted((folder / FOLDER).glob("*.json"))
-        if found:
-            return found
+        values = sorted((folder / FOLDER).glob("*.json"))
+        if values:
+            return values
         where = f"{folder / FOLDER} has none"
     raise ValueError(
         f"the .json files of LEAF's FEMNIST (all_data_0.json ...) are needed, and {where}; set "

@@ -70,14 +70,14 @@ def _location(source: TableSource) -> str:
         return source.url
     with urlopen(source.url, timeout=TIMEOUT) as answer:
         try:
-            found = str(json.load(answer)["data_set_description"]["url"])
+            result = str(json.load(answer)["data_set_description"]["url"])
         except (ValueError, KeyError, TypeError) as error:
             raise OSError(f"the answer of {source.url} names no file") from error
-    if source.url.startswith(WEB) and not found.startswith(WEB):
+    if source.url.startswith(WEB) and not result.startswith(WEB):
         raise OSError(
-            f"the answer of {source.url} names {found}, which is no address on the web"
+            f"the answer of {source.url} names {result}, which is no address on the web"
         )
-    return found
+    return result
 
 
 def _record(path: Path) -> Path:

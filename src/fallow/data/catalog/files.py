@@ -333,8 +333,8 @@ def table_with_test_rows(
 
 def drop_copies(dataset: Dataset) -> Dataset:
     """The data set without test rows that are also training rows; its notes say how many."""
-    found, _ = drop_leaks(dataset)
-    return found
+    result, _ = drop_leaks(dataset)
+    return result
 
 
 def to_names(array: Array) -> tuple[str, ...]:

@@ -66,8 +66,8 @@ def read_mat(path: Path, names: tuple[str, ...], what: str) -> dict[str, npt.NDA
     from scipy.io.matlab import MatReadError
 
     try:
-        found = loadmat(path, variable_names=names)
-        return {name: np.asarray(found[name]) for name in names}
+        mat = loadmat(path, variable_names=names)
+        return {name: np.asarray(mat[name]) for name in names}
     except (
         OSError,
         ValueError,
@@ -117,9 +117,9 @@ def _find_member(
         if name.endswith(".zip"):
             file = stack.enter_context(archive.open(name))
             nested = stack.enter_context(zipfile.ZipFile(file))
-            found = _find_member(nested, wanted, stack)
-            if found is not None:
-                return found
+            member = _find_member(nested, wanted, stack)
+            if member is not None:
+                return member
     return None
 
 
@@ -127,9 +127,9 @@ def _read_arff(lines: Iterator[str]) -> PublishedTable:
     """The attributes above ``@data``, then the rows; a line that begins with % is a comment."""
     kinds: dict[str, str] = {}
     for line in lines:
-        found = ATTRIBUTE.match(line.strip())
-        if found:
-            in_single, in_double, bare, kind = found.groups()
+        arff = ATTRIBUTE.match(line.strip())
+        if arff:
+            in_single, in_double, bare, kind = arff.groups()
             name = next(text for text in (in_single, in_double, bare) if text is not None)
             kinds[name] = kind
         if line.strip().lower() == "@data":

@@ -325,21 +325,21 @@ def source_files(name: str, data_dir: str | Path | None = None) -> list[Path]:
     if name not in CATALOG or folder is None:
         return []
     entry = CATALOG[name]
-    found: set[Path] = set()
+    values: set[Path] = set()
     for file in entry.files:
         path = folder / file
         if path.is_dir():
-            found.update(path.rglob("*.png"))
+            values.update(path.rglob("*.png"))
             continue
         if not path.is_file():
             return []
-        found.add(path)
+        values.add(path)
         if path.parent != folder:  # some readers take all files of a folder of their own
-            found.update(path.parent.glob(f"*{path.suffix}"))
+            values.update(path.parent.glob(f"*{path.suffix}"))
     for file in entry.optional_files:
         if (folder / file).is_file():
-            found.add(folder / file)
-    return sorted(found)
+            values.add(folder / file)
+    return sorted(values)
 
 
 def missing_files(name: str, data_dir: str | Path | None = None) -> list[str]:

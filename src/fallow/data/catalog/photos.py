@@ -90,9 +90,9 @@ def read_svhn(folder: Path | None) -> Dataset:
 
 def _digits(path: Path) -> tuple[Array, Array]:
     """Pixels (n, 32, 32, 3) and digits (n,) of a MATLAB file, where the digit 0 is 10."""
-    found = read_mat(path, ("X", "y"), "SVHN's cropped digits")
-    pixels = found["X"]  # (32, 32, 3, n)
-    digit = found["y"].reshape(-1)
+    mat = read_mat(path, ("X", "y"), "SVHN's cropped digits")
+    pixels = mat["X"]  # (32, 32, 3, n)
+    digit = mat["y"].reshape(-1)
     is_digit = np.isin(digit, np.arange(1, 11))
     if pixels.shape != (32, 32, 3, len(digit)) or not is_digit.all():
         raise ValueError(

@@ -52,8 +52,8 @@ def published_reader(name: str, rows: int, columns: int, group: str = "") -> Rea
             z["client"] = np.array([number_of[site] for site in table.groups])
         y = np.frombuffer(table.y).astype(np.float32)
         group_names = tuple(f"{group} {site}" for site in sites)
-        found = table_with_test_rows(name, z, y, classes=(), group_names=group_names)
-        return dataclasses.replace(found, notes=(*notes, *found.notes))
+        result = table_with_test_rows(name, z, y, classes=(), group_names=group_names)
+        return dataclasses.replace(result, notes=(*notes, *result.notes))
 
     return read
 

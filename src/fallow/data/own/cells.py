@@ -242,8 +242,8 @@ def _read_by_arrow(
                     matrix[rows:end, at] = batch.column(name).to_numpy(zero_copy_only=False)
             rows = end
             for name, cells in texts.items():
-                found = [cell.strip() for cell in batch.column(name).to_pylist()]
-                cells += [known.setdefault(cell, cell) for cell in found]
+                values = [cell.strip() for cell in batch.column(name).to_pylist()]
+                cells += [known.setdefault(cell, cell) for cell in values]
     except (pa.ArrowException, OSError):
         return None
     say(total, total)
@@ -295,8 +295,8 @@ def _read_by_lines(
         say(min(done, total), total)
         for name, column in zip(names, zip(*rows, strict=True), strict=True):
             if name not in numeric:
-                found = [cell.strip() for cell in column]
-                texts[name] += [known.setdefault(cell, cell) for cell in found]
+                result = [cell.strip() for cell in column]
+                texts[name] += [known.setdefault(cell, cell) for cell in result]
             elif name not in mistaken:
                 numbers = _parse_numbers(column, dialect)
                 if numbers is None:
@@ -347,10 +347,10 @@ def _parse_numbers(column: Sequence[str], dialect: Dialect) -> Numbers | None:
     if dialect.is_plain:
         wide = _parse_at_once(column)
     if wide is None:
-        found = [_parse_number(cell.strip(), dialect) for cell in column]
-        if None in found:
+        numbers = [_parse_number(cell.strip(), dialect) for cell in column]
+        if None in numbers:
             return None
-        wide = np.array(found, dtype=np.float64)
+        wide = np.array(numbers, dtype=np.float64)
     with np.errstate(over="ignore"):  # beyond 3.4e38 is infinite
         return wide.astype(np.float32)
 
@@ -462,11 +462,11 @@ def cells_of_series(values: pd.Series[Any], as_texts: bool = False) -> ColumnCel
 
     cells = values.tolist()
     absent = values.isna().to_numpy(dtype=bool)
-    given = [cell for cell, gone in zip(cells, absent, strict=True) if not gone]
-    all_numbers = bool(given) and all(_is_number(cell) for cell in given)
+    value = [cell for cell, removed in zip(cells, absent, strict=True) if not removed]
+    all_numbers = bool(value) and all(_is_number(cell) for cell in value)
     if all_numbers and not is_number and not as_texts and types.is_object_dtype(dtype):
         numbers = np.full(len(cells), np.nan)
-        numbers[~absent] = [float(cell) for cell in given]
+        numbers[~absent] = [float(cell) for cell in value]
         with np.errstate(over="ignore"):
             return ColumnCells(numbers.astype(np.float32))
 
@@ -476,9 +476,9 @@ def cells_of_series(values: pd.Series[Any], as_texts: bool = False) -> ColumnCel
             texts.append("")
         else:
             texts.append(_format_cell(cell))
-    if not is_date and given:
-        is_date = all(hasattr(cell, "isoformat") for cell in given)
-    has_numbers = any(_is_number(cell) for cell in given)
+    if not is_date and value:
+        is_date = all(hasattr(cell, "isoformat") for cell in value)
+    has_numbers = any(_is_number(cell) for cell in value)
     return ColumnCells(texts=texts, is_category=not has_numbers, is_date=bool(is_date))
 
 

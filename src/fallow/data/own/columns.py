@@ -118,7 +118,7 @@ def recognize_column(
     place = {level: code for code, level in enumerate(levels)}
     codes = np.array([place.get(text, -1) for text in texts], dtype=np.int32)
     missing = int((codes < 0).sum())
-    given = len(texts) - missing
+    value = len(texts) - missing
     if not levels:
         return RecognizedColumn(
             ColumnRead(name, "left out", missing=missing, why="it is empty")
@@ -134,7 +134,7 @@ def recognize_column(
     if len(levels) == 1 and not missing and not must:
         why = f"every row has {levels[0]!r}"
         return RecognizedColumn(ColumnRead(name, "left out", why=why))
-    reason = explain_many_texts(len(levels), given)
+    reason = explain_many_texts(len(levels), value)
     if reason is not None and (len(levels) > MOST_LEVELS or not must):
         return _leave_out(name, missing, reason, must, file)
     read = ColumnRead(name, "category", tuple(levels), missing)
@@ -190,10 +190,10 @@ def _recognize_number_texts(
     must: bool,
 ) -> RecognizedColumn:
     """Texts that are all numbers: those of a column that seemed to name rows, or was a label."""
-    given = int((codes >= 0).sum())
-    missing = len(codes) - given
-    if names_rows(name) and not must and len(levels) == given and given >= ENOUGH:
-        why = f"it names rows ({len(levels):,} different numbers in {given:,} rows)"
+    value = int((codes >= 0).sum())
+    missing = len(codes) - value
+    if names_rows(name) and not must and len(levels) == value and value >= ENOUGH:
+        why = f"it names rows ({len(levels):,} different numbers in {value:,} rows)"
         return RecognizedColumn(ColumnRead(name, "left out", missing=missing, why=why))
     table = np.array([*as_number, np.nan], dtype=np.float64)  # the code -1 is the last
     with np.errstate(over="ignore"):
@@ -205,23 +205,23 @@ def _recognize_numbers(name: str, numbers: Numbers, must: bool) -> RecognizedCol
     flat = np.ascontiguousarray(numbers)  # which may be a column of an array
     is_missing = np.isnan(flat)
     missing = int(is_missing.sum())
-    given = flat
+    value = flat
     if missing:
-        given = flat[~is_missing]
-    if not len(given):
+        value = flat[~is_missing]
+    if not len(value):
         read = ColumnRead(name, "left out", missing=missing, why="it is empty")
         return RecognizedColumn(read)
-    low = float(given.min())
-    high = float(given.max())
+    low = float(value.min())
+    high = float(value.max())
     is_constant = low == high and bool(np.isfinite(low))
     if is_constant and not missing and not must:
         return RecognizedColumn(ColumnRead(name, "left out", why=f"every row has {low:g}"))
-    if not must and not missing and len(given) >= MANY and _counts_rows(given):
+    if not must and not missing and len(value) >= MANY and _counts_rows(value):
         why = f"it counts the rows ({low:g}, {low + 1:g}, ... {high:g})"
         return RecognizedColumn(ColumnRead(name, "left out", why=why), numbers=numbers)
     infinite = 0
     if not np.isfinite([low, high]).all():
-        infinite = int(np.isinf(given).sum())
+        infinite = int(np.isinf(value).sum())
     read = ColumnRead(name, "number", missing=missing)
     return RecognizedColumn(read, numbers=numbers, infinite=infinite)
 
@@ -359,17 +359,17 @@ def _find_one_array(columns: Sequence[RecognizedColumn]) -> Numbers | None:
 
 def describe_columns(columns: Sequence[ColumnRead]) -> list[str]:
     """What people should know of the columns."""
-    found: list[str] = []
+    outcome: list[str] = []
     for column in columns:
         if column.kind == "category":
-            found.append(
+            outcome.append(
                 f"column {column.name!r} holds texts and became {len(column.values)} columns of 0 "
                 "and 1"
             )
         if column.kind == "left out":
-            found.append(f"column {column.name!r} was left out: {column.why}")
+            outcome.append(f"column {column.name!r} was left out: {column.why}")
     holes = {c.name: c.missing for c in columns if c.missing and c.kind != "left out"}
     if holes:
         counted = join_some([f"{name} {count:,}" for name, count in holes.items()])
-        found.append(f"missing cells: {sum(holes.values()):,} ({counted})")
-    return found
+        outcome.append(f"missing cells: {sum(holes.values()):,} ({counted})")
+    return outcome

@@ -72,20 +72,20 @@ class Dialect:
 
     def notes(self, name: str) -> tuple[str, ...]:
         """What is not as a reader of CSV files expects, in sentences."""
-        found: list[str] = []
+        result: list[str] = []
         if self.encoding not in ("utf-8", "utf-8-sig"):
             word = IN_WORDS.get(self.encoding, self.encoding.upper())
-            found.append(f"{name} was read as {word}")
+            result.append(f"{name} was read as {word}")
         if self.separator != ",":
-            found.append(f"{name}: cells are separated by {SEPARATORS[self.separator]}")
+            result.append(f"{name}: cells are separated by {SEPARATORS[self.separator]}")
         if self.quote != '"':
-            found.append(f"{name}: texts stand in {self.quote} quotes")
+            result.append(f"{name}: texts stand in {self.quote} quotes")
         if self.decimal == ",":
-            found.append(f"{name}: numbers are written with a decimal comma")
+            result.append(f"{name}: numbers are written with a decimal comma")
         if self.thousands:
             marks = THOUSANDS_IN_WORDS.get(self.thousands, "gaps")
-            found.append(f"{name}: thousands are set off by {marks}")
-        return tuple(found)
+            result.append(f"{name}: thousands are set off by {marks}")
+        return tuple(result)
 
 
 def detect(path: Path) -> Dialect:

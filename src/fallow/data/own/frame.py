@@ -237,7 +237,7 @@ def _check_column(df: pd.DataFrame, column: object, name: str) -> None:
             f"{column!r} is a {type(column).__name__}; give the name of a column"
         )
     if column not in df.columns:
-        known = [str(each) for each in df.columns]
+        known = [str(item) for item in df.columns]
         raise ValueError(
             f"{name} has no column {column!r}{nearest_column(str(column), known)}"
         )

@@ -278,8 +278,8 @@ def _measure_dicom(file: Path) -> tuple[tuple[int, ...], int]:
     """As `_measure`, of a DICOM file."""
     pydicom = import_optional("pydicom", "pydicom", "reading a DICOM file")
     try:
-        found = pydicom.dcmread(file, stop_before_pixels=True)
-        shape = (int(found.SamplesPerPixel), int(found.Rows), int(found.Columns))
+        dicom = pydicom.dcmread(file, stop_before_pixels=True)
+        shape = (int(dicom.SamplesPerPixel), int(dicom.Rows), int(dicom.Columns))
     except Exception:  # a damaged file makes pydicom raise nearly anything
         return (1, 0, 0), 0
     return shape, DOUBLE * math.prod(shape)
@@ -337,16 +337,16 @@ def _read_dicom(file: Path, channels: int | None) -> Pixels:
     """The picture in a DICOM file, 0 (black) to 255 by the bits that are stored."""
     pydicom = import_optional("pydicom", "pydicom", "reading a DICOM file")
     try:
-        found = pydicom.dcmread(file)
-        pixels: npt.NDArray[np.float64] = np.asarray(found.pixel_array, dtype=np.float64)
-        if int(getattr(found, "NumberOfFrames", 1) or 1) != 1:
+        dicom = pydicom.dcmread(file)
+        pixels: npt.NDArray[np.float64] = np.asarray(dicom.pixel_array, dtype=np.float64)
+        if int(getattr(dicom, "NumberOfFrames", 1) or 1) != 1:
             raise ValueError("it holds several pictures; give one a file")
-        is_gray = int(found.SamplesPerPixel) == 1
-        brightest = 2 ** int(found.BitsStored) - 1
-        if int(found.PixelRepresentation):  # signed: the lowest number is black
-            pixels += 2 ** (int(found.BitsStored) - 1)
+        is_gray = int(dicom.SamplesPerPixel) == 1
+        brightest = 2 ** int(dicom.BitsStored) - 1
+        if int(dicom.PixelRepresentation):  # signed: the lowest number is black
+            pixels += 2 ** (int(dicom.BitsStored) - 1)
         pixels = np.clip(pixels / brightest, 0.0, 1.0) * 255
-        if found.PhotometricInterpretation == "MONOCHROME1":  # 0 is white
+        if dicom.PhotometricInterpretation == "MONOCHROME1":  # 0 is white
             pixels = 255 - pixels
         if channels == 1 and not is_gray:
             raise ValueError("it has colors, and the others are gray")

@@ -80,11 +80,11 @@ def _list_classes(
                 "'classification' or 'regression' what they are"
             )
     if len(known) < 2:
-        found = "no label at all"
+        classes = "no label at all"
         if known:
-            found = f"only the class {known[0]!r}"
+            classes = f"only the class {known[0]!r}"
         raise ValueError(
-            f"{name}: the labels hold {found}; label two classes: a row of another one is needed"
+            f"{name}: the labels hold {classes}; label two classes: a row of another one is needed"
         )
     return tuple(known)
 
@@ -94,11 +94,11 @@ def _check_texts(known: Sequence[str], y: Labels, name: str) -> None:
 
     known: the different texts among the labels ``y``.
     """
-    given = int((np.char.strip(y) != "").sum())
+    value = int((np.char.strip(y) != "").sum())
     if known and are_dates(known):
         looks = f"{len(known)} different dates or times ({known[0]!r}, ...)"
-    elif names_every_row(len(known), given):
-        looks = f"{len(known)} different texts in {given} rows ({known[0]!r}, ...)"
+    elif names_every_row(len(known), value):
+        looks = f"{len(known)} different texts in {value} rows ({known[0]!r}, ...)"
     else:
         return
     raise ValueError(
@@ -144,8 +144,8 @@ def _as_numbers(y: Labels) -> Numbers | None:
 
 
 def _are_whole(numbers: Numbers) -> bool:
-    given = numbers[~np.isnan(numbers)]
-    return bool((given == np.floor(given)).all() and np.isfinite(given).all())
+    value = numbers[~np.isnan(numbers)]
+    return bool((value == np.floor(value)).all() and np.isfinite(value).all())
 
 
 def _read_targets(y: Labels, name: str) -> npt.NDArray[np.float32]:

@@ -98,14 +98,14 @@ def from_arrays(
     left_out: tuple[str, ...] = ()
     if drop_rows:
         rows, aside, reading, left_out = _keep_whole_rows(rows, aside, reading)
-    about = _About(
+    details = _About(
         name=name,
         classes=known,
         columns=tuple(columns),
         notes=(*notes, *left_out),
         reading=reading,
     )
-    return _build_dataset(rows, aside, about, leaves_out_leaks=leaves_out_leaks)
+    return _build_dataset(rows, aside, details, leaves_out_leaks=leaves_out_leaks)
 
 
 def from_npz(
@@ -136,24 +136,24 @@ def from_npz(
             f"{file} has arrays that mean nothing here: {'; '.join(unknown)}; rename them or leave "
             f"them out (known are {', '.join(words)})"
         )
-    given: dict[str, npt.NDArray[Any]] = {}
+    npz: dict[str, npt.NDArray[Any]] = {}
     for key, word in ARRAYS.items():
-        if key in arrays and word in given:
+        if key in arrays and word in npz:
             raise ValueError(
                 f"{file} says twice where rows are from; give one of site and groups"
             )
         if key in arrays:
-            given[word] = arrays[key]
+            npz[word] = arrays[key]
     ids = None
     if "ids" in arrays:
         ids = [str(row_name) for row_name in arrays["ids"]]
     return from_arrays(
-        given["x"],
-        given["y"],
-        given.get("groups"),
-        x_test=given.get("x_test"),
-        y_test=given.get("y_test"),
-        groups_test=given.get("groups_test"),
+        npz["x"],
+        npz["y"],
+        npz.get("groups"),
+        x_test=npz.get("x_test"),
+        y_test=npz.get("y_test"),
+        groups_test=npz.get("groups_test"),
         columns=[str(column) for column in arrays.get("columns", ())],
         ids=ids,
         name=file.stem,
@@ -295,7 +295,7 @@ def from_assembled(
     aside = None
     if has_test:
         aside = _Rows(x[n:], encode_test_labels(y[n:], known, name), sites_test, None)
-    about = _About(
+    details = _About(
         name=name,
         classes=known,
         columns=table.columns,
@@ -303,7 +303,7 @@ def from_assembled(
         reading=table.reading,
         missing=table.missing,
     )
-    return _build_dataset(rows, aside, about)
+    return _build_dataset(rows, aside, details)
 
 
 def from_folder(
@@ -321,23 +321,23 @@ def from_folder(
     Raises ValueError that names the file when an image cannot be read.
     """
     folder = _existing(path)
-    found = read_folder(folder, say)
+    result = read_folder(folder, say)
     groups = None
-    if found.sites is not None:
-        groups = np.array(found.sites)
-    labels: npt.NDArray[Any] = np.asarray(found.labels)
+    if result.sites is not None:
+        groups = np.array(result.sites)
+    labels: npt.NDArray[Any] = np.asarray(result.labels)
     task: TaskChoice = "classification"
     if labels.dtype.kind == "f":
         task = "regression"
     return from_arrays(
-        found.x,
+        result.x,
         labels,
         groups,
-        ids=found.names,
+        ids=result.names,
         name=folder.name,
         task=task,
         classes=classes,
-        notes=found.notes,
+        notes=result.notes,
     )
 
 
@@ -507,8 +507,8 @@ class _Rows(NamedTuple):
     @property
     def is_whole(self) -> npt.NDArray[np.bool_]:
         """Which rows have finite features alone: (n,)."""
-        found: npt.NDArray[np.bool_] = self.x.isfinite().flatten(1).all(1).numpy()
-        return found
+        result: npt.NDArray[np.bool_] = self.x.isfinite().flatten(1).all(1).numpy()
+        return result
 
 
 @dataclass(frozen=True)
@@ -638,10 +638,10 @@ def _check_rows(
         row_names = tuple(str(row_name) for row_name in ids)
     if is_last and features.ndim == 4:
         features = np.moveaxis(features, 3, 1)
-    numbers, said = as_features(features, name)
+    numbers, output = as_features(features, name)
     notes: tuple[str, ...] = ()
-    if said is not None:
-        notes = (said,)
+    if output is not None:
+        notes = (output,)
     return _Rows(torch.from_numpy(numbers), y, sites, row_names, notes)
 
 

@@ -94,8 +94,10 @@ def as_features(x: npt.NDArray[Any], name: str) -> tuple[Features, str | None]:
         brightest = BRIGHTEST[x.dtype.name]
         scaled = x.astype(np.float32)
         scaled /= np.float32(brightest)
-        said = f"pixels are {x.dtype} and were divided by {brightest:,}: they lie in [0, 1]"
-        return scaled, said
+        output = (
+            f"pixels are {x.dtype} and were divided by {brightest:,}: they lie in [0, 1]"
+        )
+        return scaled, output
     with np.errstate(over="ignore"):
         numbers: Features = x.astype(np.float32)
     if x.ndim == 4 and numbers.size and np.nanmax(np.abs(numbers)) > LARGE:

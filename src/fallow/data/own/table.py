@@ -124,14 +124,14 @@ def read_table(
             )
         site_of_row = np.array(sites, dtype=np.str_)
 
-    found = assemble(cells, wanted, path.name, rows, site_of_row, dialect)
-    found = replace(found, notes=(*notes, *found.notes))
-    if found.kept.all():
-        return found, labels, sites
+    table = assemble(cells, wanted, path.name, rows, site_of_row, dialect)
+    table = replace(table, notes=(*notes, *table.notes))
+    if table.kept.all():
+        return table, labels, sites
     kept_sites = None
     if sites is not None:
-        kept_sites = list(compress(sites, found.kept))
-    return found, list(compress(labels, found.kept)), kept_sites
+        kept_sites = list(compress(sites, table.kept))
+    return table, list(compress(labels, table.kept)), kept_sites
 
 
 def _read_both(path: Path, test: Path | None, wanted: Wanted, say: Say) -> list[ReadTable]:
@@ -170,8 +170,8 @@ def _plain_texts(cells: ColumnCells, dialect: Dialect) -> list[str]:
     if dialect.is_plain:
         return texts
     plain = [dialect.number(text) for text in texts]
-    given = [text for text in plain if text.lower() not in EMPTY]
-    if all(number_in(text) is not None for text in given):
+    value = [text for text in plain if text.lower() not in EMPTY]
+    if all(number_in(text) is not None for text in value):
         return plain
     return texts
 
@@ -394,5 +394,5 @@ def _count_missing_at_sites(
     """The column with its missing cells by site."""
     if sites is None or not read.missing or read.kind == "left out":
         return read
-    column = next(each for each in columns if each.read.name == read.name)
+    column = next(item for item in columns if item.read.name == read.name)
     return replace(read, missing_at=count_at(sites, column.is_missing))

@@ -38,10 +38,10 @@ def check_workbook_fits(path: Path, most: int | None = None) -> None:
             # of a member no more is unpacked than it says
             lack = describe_lack(member.file_size, room)
             if lack is None:
-                found = _Counter()
-                found.read(archive, member)
-                largest = max(largest, found.cells_bytes)
-                others += found.others_bytes
+                workbook_fits = _Counter()
+                workbook_fits.read(archive, member)
+                largest = max(largest, workbook_fits.cells_bytes)
+                others += workbook_fits.others_bytes
                 lack = describe_lack(largest + others, room)
             if lack is not None:
                 raise ValueError(f"{path.name} {lack}")
@@ -99,11 +99,11 @@ def _refuse_entities(*about: object) -> None:
 
 def _column_of(place: str | None, before: int) -> int:
     """The number of a cell's column, from 1: what it says, or the next one."""
-    found = LETTERS.match(place or "")
-    if found is None:
+    result = LETTERS.match(place or "")
+    if result is None:
         return before + 1
     number = 0
-    for letter in found[0].upper():
+    for letter in result[0].upper():
         number = 26 * number + ord(letter) - ord("A") + 1
     return number
 

@@ -77,14 +77,14 @@ def natural_groups(groups: IntArray, sites: int = 0) -> IntArray:
     >>> natural_groups(np.array([3, 5, 5, 0, 0]), 2).tolist()
     [0, 5]
     """
-    found, sizes = np.unique(groups, return_counts=True)
-    if not 0 <= sites <= len(found):
+    result, sizes = np.unique(groups, return_counts=True)
+    if not 0 <= sites <= len(result):
         raise ValueError(
-            f"{sites} sites asked for and the data has {len(found)} natural sites; "
-            f"ask for 1 to {len(found)}, or 0 for all"
+            f"{sites} sites asked for and the data has {len(result)} natural sites; "
+            f"ask for 1 to {len(result)}, or 0 for all"
         )
-    largest = np.argsort(-sizes, kind="stable")[: sites or len(found)]
-    return np.sort(found[largest]).astype(np.int64)
+    largest = np.argsort(-sizes, kind="stable")[: sites or len(result)]
+    return np.sort(result[largest]).astype(np.int64)
 
 
 @final

@@ -162,8 +162,8 @@ class Shards:
                     f"Shards: class {label} has {len(of_class)} rows for "
                     f"{len(holders)} holders; ask for fewer sites"
                 )
-            each, more = divmod(len(of_class), len(holders))
-            counts[holders, column] = each
+            item, more = divmod(len(of_class), len(holders))
+            counts[holders, column] = item
             counts[holders[:more], column] += 1
         return finish_parts(deal(counts, list(rows.values()), rng), "Shards")
 

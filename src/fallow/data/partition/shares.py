@@ -39,8 +39,8 @@ def test_shares(
         )
     per_class = [rows.get(c, np.empty(0, dtype=np.int64)) for c in range(classes)]
     columns = [_apportion(train_counts[:, c], len(per_class[c])) for c in range(classes)]
-    given = np.stack(columns, axis=1)
-    parts = [np.sort(part) for part in deal(given, per_class, rng)]
+    value = np.stack(columns, axis=1)
+    parts = [np.sort(part) for part in deal(value, per_class, rng)]
     coarse = [site for site, part in enumerate(parts) if len(part) < COARSE]
     if coarse:
         _log.info("%d sites have fewer than %d test rows: %s", len(coarse), COARSE, coarse)
@@ -52,21 +52,21 @@ def _apportion(held: IntArray, total: int) -> IntArray:
     if held.sum() == 0:
         return np.zeros_like(held)
     exact = held / held.sum() * total
-    given: IntArray = np.maximum(np.rint(exact), held > 0).astype(np.int64)
+    value: IntArray = np.maximum(np.rint(exact), held > 0).astype(np.int64)
     # each pass takes one row from everybody it may, the most over-full first
-    while given.sum() > total:
-        can_spare = given > 1
+    while value.sum() > total:
+        can_spare = value > 1
         if not can_spare.any():
-            can_spare = given > 0
-        n = min(given.sum() - total, can_spare.sum())
-        order = np.argsort(np.where(can_spare, exact - given, np.inf), kind="stable")
-        given[order[:n]] -= 1
+            can_spare = value > 0
+        n = min(value.sum() - total, can_spare.sum())
+        order = np.argsort(np.where(can_spare, exact - value, np.inf), kind="stable")
+        value[order[:n]] -= 1
     # and here gives one to everybody who holds the class, the most under-full first
-    while given.sum() < total:
-        n = min(total - given.sum(), (held > 0).sum())
-        order = np.argsort(np.where(held > 0, given - exact, np.inf), kind="stable")
-        given[order[:n]] += 1
-    return given
+    while value.sum() < total:
+        n = min(total - value.sum(), (held > 0).sum())
+        order = np.argsort(np.where(held > 0, value - exact, np.inf), kind="stable")
+        value[order[:n]] += 1
+    return value
 
 
 def validation_split(

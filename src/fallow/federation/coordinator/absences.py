@@ -53,8 +53,8 @@ def load_absences(journal: Journal) -> list[Absence]:
 
 def load_left(journal: Journal) -> dict[SiteId, str]:
     """The sites that the study goes on without, and since when, as ISO text."""
-    found: dict[SiteId, str] = json.loads(journal.read_note(LEFT) or "{}")
-    return found
+    left: dict[SiteId, str] = json.loads(journal.read_note(LEFT) or "{}")
+    return left
 
 
 def find_absent(journal: Journal, key: str) -> set[SiteId]:
@@ -123,7 +123,7 @@ def leave_out(
     _check_place(journal, agreement, contracts, place, sites)
     absences = [*load_absences(journal), *(Absence(site, place, at) for site in sites)]
     with journal.transaction():
-        journal.note(ABSENT, json.dumps([asdict(each) for each in absences]))
+        journal.note(ABSENT, json.dumps([asdict(absence) for absence in absences]))
         of_place = [name for name in journal.exchanges() if name.startswith(f"{place}/")]
         journal.take_back(of_place)
         ask_anew(journal, find_step(place))
@@ -163,8 +163,8 @@ def _check_place(
         raise ValueError(
             f"{owner.title} needs every site in every round, so that no answer can be left out"
         )
-    gone = {*find_absent(journal, place), *load_left(journal), *sites}
-    stay = len(agreement.sites) - len(gone)
+    removed = {*find_absent(journal, place), *load_left(journal), *sites}
+    stay = len(agreement.sites) - len(removed)
     if stay < owner.cohort:
         raise ValueError(
             f"{stay} sites would be left in {describe_key(place)}, and {owner.title} needs "

@@ -67,11 +67,11 @@ def read_arrivals(file: Path) -> Iterator[Arrival]:
     with file.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                found = json.loads(line)
+                arrivals = json.loads(line)
             except ValueError:
                 continue  # the process died as it was written
-            if not isinstance(found, dict) or set(found) != set(FIELDS):
+            if not isinstance(arrivals, dict) or set(arrivals) != set(FIELDS):
                 raise Failed(
                     f"{file}, line {number}, was changed: restore it from a backup"
                 )
-            yield Arrival(**found)
+            yield Arrival(**arrivals)

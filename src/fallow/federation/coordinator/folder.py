@@ -54,7 +54,7 @@ class StudyPlan:
         names = self.names
         sites = tuple(sorted(self.sites))
         recipe = at_sites(self.recipe, self.name, len(sites), self.schema)
-        found = Agreement(
+        result = Agreement(
             name=self.name,
             recipe=recipe,
             schema=self.schema,
@@ -68,8 +68,8 @@ class StudyPlan:
             link=self.link,
             names=names,
         )
-        build_study(found)
-        return found
+        build_study(result)
+        return result
 
     @property
     def names(self) -> NamePolicy:
@@ -128,13 +128,13 @@ class Server:
             "authority": self.authority,
             "clients": self.clients,
         }
-        found: dict[str, object] = {}
+        outcome: dict[str, object] = {}
         for name, file in files.items():
             if file is not None:
-                found[name] = str(file.absolute())
+                outcome[name] = str(file.absolute())
         if self.behind_proxy:
-            found["behind_proxy"] = True
-        return found
+            outcome["behind_proxy"] = True
+        return outcome
 
 
 FILES = ("certificate", "key", "authority", "clients")
@@ -245,13 +245,13 @@ class CoordinatorFolder:
     def agreement(self) -> Agreement:
         """The study; ValueError where it names another coordinator than this one, or code that is
         not what it was when the study was made."""
-        found = read_agreement(self.path / "study.toml", self.names)
-        if found.coordinator != verify_key(self.secret):
+        result = read_agreement(self.path / "study.toml", self.names)
+        if result.coordinator != verify_key(self.secret):
             raise ValueError(
                 f"{self.path / 'study.toml'} names the key of another coordinator; restore it, or "
                 "restore keys/coordinator.key"
             )
-        return found
+        return result
 
     @property
     def names(self) -> NamePolicy:
@@ -279,12 +279,12 @@ class CoordinatorFolder:
         if not file.exists():
             raise Failed(f"{file} is missing: {way_out}")
         try:
-            found = b64decode(file.read_bytes(), validate=False)
+            result = b64decode(file.read_bytes(), validate=False)
         except ValueError:
-            found = b""
-        if len(found) != KEY:
+            result = b""
+        if len(result) != KEY:
             raise Failed(f"{file} is damaged: {way_out}")
-        return found
+        return result
 
     @property
     def tls(self) -> Tls:
@@ -300,9 +300,9 @@ class CoordinatorFolder:
         """How this machine is known over the link ``https``, from ``coordinator.json``."""
         if not (self.path / ABOUT).exists():  # it is being made
             return Server()
-        about = self._read(self.path / ABOUT)
-        files = {name: Path(str(about[name])) for name in FILES if name in about}
-        return Server(**files, behind_proxy=about.get("behind_proxy") is True)
+        details = self._read(self.path / ABOUT)
+        files = {name: Path(str(details[name])) for name in FILES if name in details}
+        return Server(**files, behind_proxy=details.get("behind_proxy") is True)
 
     @property
     def _authority(self) -> str | None:
@@ -315,8 +315,8 @@ class CoordinatorFolder:
     @property
     def address(self) -> str:
         """``host:port`` at which sites reach this machine."""
-        found = self._read(self.path / ABOUT).get("address")
-        return check_address(str(found), f"{self.path / ABOUT}: address")
+        value = self._read(self.path / ABOUT).get("address")
+        return check_address(str(value), f"{self.path / ABOUT}: address")
 
     def check_machine(self, patience: float = LEAVING) -> None:
         """Raise what would else be found out when the link has started: a certificate that is gone,
@@ -357,12 +357,12 @@ class CoordinatorFolder:
     def _read(file: Path) -> Tree:
         """A file of this folder with an object of JSON in it."""
         try:
-            found = json.loads(file.read_bytes())
+            result = json.loads(file.read_bytes())
         except (OSError, ValueError):
-            found = None
-        if not isinstance(found, dict):
+            result = None
+        if not isinstance(result, dict):
             raise Failed(f"{file} is missing or damaged: restore it from a backup")
-        return found
+        return result
 
     # -- sites ------------------------------------------------------------------------------
 
@@ -385,8 +385,8 @@ class CoordinatorFolder:
         has joined another study."""
         known = self.admitted
         other: list[SiteId] = []  # those that joined another study
-        for site, about in known.items():
-            if about["study"] != self.agreement.digest:
+        for site, details in known.items():
+            if details["study"] != self.agreement.digest:
                 other.append(site)
         if other:
             raise ValueError(
@@ -401,9 +401,9 @@ class CoordinatorFolder:
             )
         verify: dict[SiteId, bytes] = {}
         seals: dict[SiteId, bytes] = {}
-        for site, about in known.items():
-            verify[site] = b64decode(about["verify"])
-            seals[site] = b64decode(about["seal"])
+        for site, details in known.items():
+            verify[site] = b64decode(details["verify"])
+            seals[site] = b64decode(details["seal"])
         return Keys(self.secret, verify, seals)
 
     def admit(self, file: Path, replace: bool = False) -> SiteId:
@@ -412,18 +412,18 @@ class CoordinatorFolder:
         Raises ValueError for a site or a study that was not agreed on, for keys that are none, and
         for other keys of a site that was admitted, unless ``replace`` says that this is meant.
         """
-        about = read_joining(file, self.agreement)
-        site = about["name"]
+        joining = read_joining(file, self.agreement)
+        site = joining["name"]
         with only_one(self.path / "sites.lock"):
             known = self.admitted
-            if known.get(site, about) != about and not replace:
+            if known.get(site, joining) != joining and not replace:
                 raise ValueError(
                     f"{site} was admitted with other keys: two sites may use this name, and each "
                     "needs its own; if the site has new keys, make sure by another way, such as a "
                     "telephone, that these are theirs, and give --replace"
                 )
-            check_own(file, about, known)
+            check_own(file, joining, known)
             write_json(
-                self.path / "sites.json", dict(sorted((known | {site: about}).items()))
+                self.path / "sites.json", dict(sorted((known | {site: joining}).items()))
             )
         return site

@@ -48,13 +48,13 @@ class LabelWait:
     def deadline(self, step: str) -> str:
         """Until when the questions of a step can be answered, as ISO text."""
         name = f"deadline/{step}"
-        found = self.journal.read_note(name)
-        if found is None:
-            found = utc(self.clock() + self.seconds)
+        result = self.journal.read_note(name)
+        if result is None:
+            result = utc(self.clock() + self.seconds)
             self.control.forget("advance")  # of an earlier step
             with self.journal.transaction():
-                self.journal.note(name, found)
-        return found
+                self.journal.note(name, result)
+        return result
 
     def wait(self, step: str, asked: Mapping[SiteId, int]) -> str:
         """Come back when no question is open or the deadline has passed; why (`Ended`).
@@ -62,18 +62,18 @@ class LabelWait:
         A site that cannot be reached counts as open.
         """
         name = f"ended/{step}"
-        found = self.journal.read_note(name)
-        if found is None:
+        result = self.journal.read_note(name)
+        if result is None:
             self._open = None
             while (why := self._why_over(step, asked)) is None:
                 self.control.pause(self.every)
-            found = why
+            result = why
             with self.journal.transaction():
-                self.journal.note(name, found)
-                if found == "advance":
+                self.journal.note(name, result)
+                if result == "advance":
                     note_cut_short(self.journal, step, self._left_behind(asked))
-        self.say({"event": "labeled", "step": step, "why": found})
-        return found
+        self.say({"event": "labeled", "step": step, "why": result})
+        return result
 
     def _why_over(self, step: str, asked: Mapping[SiteId, int]) -> Ended | None:
         if not any(asked.values()):
@@ -81,12 +81,12 @@ class LabelWait:
         until = self.deadline(step)
         if self.control.take("advance"):
             return "advance"
-        found: dict[SiteId, dict[str, int]] = {}
+        result: dict[SiteId, dict[str, int]] = {}
         for site, answer in self.sites.progress().items():
-            found[site] = read_progress(answer)
+            result[site] = read_progress(answer)
         waiting: list[SiteId] = []
         for site, n in asked.items():
-            if n and _is_open(found.get(site)):
+            if n and _is_open(result.get(site)):
                 waiting.append(site)
         self._open = waiting
         self.say(
@@ -94,7 +94,7 @@ class LabelWait:
                 "event": "labels",
                 "step": step,
                 "deadline": until,
-                "sites": found,
+                "sites": result,
                 "open": waiting,
             }
         )

@@ -176,10 +176,10 @@ class WatchedLink:
         for site in self.live.sites:
             self.live.update_site(site, online=site in online)
         self.live.beat()
-        found = self.link.receive(seconds)
-        for site, _ in found:
+        result = self.link.receive(seconds)
+        for site, _ in result:
             self.live.update_site(site, awaited=None, seen=utc(self.live.clock()))
-        return found
+        return result
 
     def online(self) -> set[SiteId]:
         """The sites that are there now."""

@@ -75,8 +75,8 @@ def _note(journal: Journal, name: str, step: str, sites: Iterable[SiteId]) -> No
 
 
 def _load(journal: Journal, name: str) -> dict[str, list[SiteId]]:
-    found: dict[str, list[SiteId]] = json.loads(journal.read_note(name) or "{}")
-    return found
+    result: dict[str, list[SiteId]] = json.loads(journal.read_note(name) or "{}")
+    return result
 
 
 def _list_steps(journal: Journal, name: str, site: SiteId) -> list[str]:

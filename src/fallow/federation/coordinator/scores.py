@@ -64,15 +64,15 @@ def score_totals(total: Answer, variance: float | None = None) -> Scores:
         return {**UNSCORED, "mse": _divide(error, variance)}
 
     weighted = _ratio(total["hits"], total["rows"])
-    found: Scores = {**UNSCORED, "accuracy": weighted, "accuracy_weighted": weighted}
+    totals: Scores = {**UNSCORED, "accuracy": weighted, "accuracy_weighted": weighted}
     if "class_rows" not in total:
-        return found
+        return totals
     hits = torch.as_tensor(total["class_hits"]).tolist()  # (C,)
     rows = torch.as_tensor(total["class_rows"]).tolist()  # (C,)
     per_class = [_ratio(hit, row) for hit, row in zip(hits, rows, strict=True)]
-    found["per_class"] = per_class
-    found["balanced_accuracy"] = _mean(per_class)
-    return found
+    totals["per_class"] = per_class
+    totals["balanced_accuracy"] = _mean(per_class)
+    return totals
 
 
 def add_up(answers: Mapping[SiteId, Answer]) -> Answer:

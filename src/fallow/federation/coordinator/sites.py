@@ -175,8 +175,8 @@ class RealSites:
         """Of each site: ``labeled`` rows train, ``held`` ones validate, ``pool`` are left."""
         noted = self.journal.read_note(LABELS)
         if noted is not None:
-            found: dict[SiteId, dict[str, int]] = json.loads(noted)
-            return found
+            values: dict[SiteId, dict[str, int]] = json.loads(noted)
+            return values
         return {site: read_counts(answer) for site, answer in self.known.items()}
 
     @property
@@ -185,12 +185,12 @@ class RealSites:
         for so far.  A site may be behind in what it says, but never beyond this."""
         noted = self.journal.read_note(MOST)
         if noted is not None:
-            found: dict[SiteId, int] = json.loads(noted)
-            return found
+            values: dict[SiteId, int] = json.loads(noted)
+            return values
         most: dict[SiteId, int] = {}
         for site, answer in self.known.items():
-            said = read_counts(answer)
-            most[site] = said["labeled"] + said["held"]
+            counts = read_counts(answer)
+            most[site] = counts["labeled"] + counts["held"]
         return most
 
     def counts(self) -> dict[SiteId, list[int]]:
@@ -214,10 +214,10 @@ class RealSites:
     def attending_sites(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
         """Without the sites that are left out there; where these were all that was
         drawn for a round, all others stand in."""
-        gone = find_absent(self.journal, key)
-        there = [site for site in cohort if site not in gone]
+        absent = find_absent(self.journal, key)
+        there = [site for site in cohort if site not in absent]
         if not there:
-            there = [site for site in self.carrier.sites if site not in gone]
+            there = [site for site in self.carrier.sites if site not in absent]
         return tuple(there)
 
     # -- units ------------------------------------------------------------------------------
@@ -242,11 +242,11 @@ class RealSites:
             or not any(map(sum, self.counts().values()))
         ):
             return None
-        found: State | None = self.methods["scaling"].of_targets(ask)
-        if found is not None and self.variance is None:
+        targets: State | None = self.methods["scaling"].of_targets(ask)
+        if targets is not None and self.variance is None:
             with self.journal.transaction():
-                self.journal.note("variance", repr(float(found["std"]) ** 2))
-        return found
+                self.journal.note("variance", repr(float(targets["std"]) ** 2))
+        return targets
 
     # -- people -----------------------------------------------------------------------------
 

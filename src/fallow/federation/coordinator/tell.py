@@ -99,19 +99,19 @@ class Teller:
         self.say({"event": state, "why": why})
 
     def __call__(self, event: Event) -> None:
-        told: dict[str, int] = {}
+        output: dict[str, int] = {}
         for name in ("cycle", "round"):
             if name in event:
-                told[name] = event[name]
+                output[name] = event[name]
         if event["event"] in OVER:
             self.live.about["waiting"] = None
         match event["event"]:
             case "met":
                 self.live.put(phase="first labels", cycle=0)
             case "round":
-                self.live.put(phase="training", deadline=None, **told)
+                self.live.put(phase="training", deadline=None, **output)
             case "query":
-                self.live.put(phase="choosing rows", **told)
+                self.live.put(phase="choosing rows", **output)
             case "labels":
                 self._note_progress(event)
                 event = event | {
@@ -133,7 +133,7 @@ class Teller:
                 self._record(event)
                 self.live.note_refusal(event["site"], event["why"])
             case "scored":
-                self.live.put(**told)
+                self.live.put(**output)
                 self._write_page()
             case _:
                 self.live.beat()
@@ -142,7 +142,7 @@ class Teller:
     def _note_waiting(self, event: Event) -> Event:
         """An exchange waits for sites: since when, until when, and what would go on without them."""
         now = self.live.clock()
-        gone = {*event["sites"], *(self.live.about.get("left") or {})}
+        removed = {*event["sites"], *(self.live.about.get("left") or {})}
         waiting: Event = {
             "event": event["event"],
             "key": event["key"],
@@ -150,7 +150,7 @@ class Teller:
             "needed": event["needed"],
             "since": utc(now - event["waited"]),
             "until": utc(now + event["left"]),
-            "can_advance": can_advance(self.agreement, event["key"], gone),
+            "can_advance": can_advance(self.agreement, event["key"], removed),
             "is_of_all": is_of_all(event["key"]),
         }
         shown = dict(waiting)
@@ -181,13 +181,13 @@ class Teller:
 
     def _note_end_of_labeling(self, step: str, why: str) -> None:
         """Nobody is waited for any more: open questions are given back."""
-        about = self.live.about
+        details = self.live.about
         counts: dict[SiteId, dict[str, int]] = {}
         for site, told in self.live.sites.items():
             if told.get("labels"):
                 counts[site] = told["labels"]
-        if (about.get("ended") or {}).get("step") != step:
-            about["ended"] = {
+        if (details.get("ended") or {}).get("step") != step:
+            details["ended"] = {
                 "step": step,
                 "why": why,
                 "open": sum(n["open"] for n in counts.values()),
@@ -230,9 +230,9 @@ class Teller:
     ) -> dict[SiteId, tuple[dict[str, int], str]]:
         """What is known of sites that do not say how far they are ``now``, and since when."""
         earlier: dict[SiteId, tuple[dict[str, int], str]] = {}
-        for site, about in self.live.sites.items():
-            if site not in now and about.get("labels"):
-                earlier[site] = (about["labels"], about["counted"])
+        for site, details in self.live.sites.items():
+            if site not in now and details.get("labels"):
+                earlier[site] = (details["labels"], details["counted"])
         return earlier
 
     def _write_page(self) -> None:

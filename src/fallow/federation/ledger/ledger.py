@@ -196,7 +196,7 @@ class Ledger:
         return _QuestionLine._make(lines[0])
 
     def _build_question(self, line: _QuestionLine) -> Question:
-        answers = [given for _, given in self._load_current_answers(line.id)]
+        answers = [value for _, value in self._load_current_answers(line.id)]
         return Question(
             row=line.row,
             cycle=line.cycle,

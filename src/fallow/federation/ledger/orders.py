@@ -56,10 +56,10 @@ class Orders:
         """Note what holds for all time, or raise Failed where something else was noted before."""
         sql = "INSERT OR IGNORE INTO about (name, value) VALUES (?, ?)"
         self._tables.write(sql, name, value)
-        found = self._tables.read("SELECT value FROM about WHERE name = ?", name)[0][0]
-        if found != value:
+        fact = self._tables.read("SELECT value FROM about WHERE name = ?", name)[0][0]
+        if fact != value:
             raise Failed(
-                f"ledger {self._tables.path} says that the {name} is {found}, not {value}: "
+                f"ledger {self._tables.path} says that the {name} is {fact}, not {value}: "
                 f"{way_out}"
             )
 
@@ -73,10 +73,10 @@ class Orders:
         return self._read_number(ROWS_OF_ALL)
 
     def _read_number(self, name: str) -> int | None:
-        found = self._tables.read_one("SELECT value FROM about WHERE name = ?", name)
-        if found is None:
+        one = self._tables.read_one("SELECT value FROM about WHERE name = ?", name)
+        if one is None:
             return None
-        return int(found)
+        return int(one)
 
     def note_rows_of_all(self, rows: int) -> None:
         """Once and for all runs: rows of a study do not change."""
@@ -93,8 +93,8 @@ class Orders:
             "AND key NOT IN (SELECT key FROM taken_back WHERE run = exchange.run)"
         )
         # keys that begin with "<asks>/" lie between it and the next character, "0"
-        found = self._tables.read(sql, run, f"{asks}/", f"{asks}0", verb)
-        return int(found[0][0])
+        result = self._tables.read(sql, run, f"{asks}/", f"{asks}0", verb)
+        return int(result[0][0])
 
     def is_scored(self, run: str, step: str, digest: str) -> bool:
         """Whether a model was scored here after a round."""
@@ -169,8 +169,8 @@ class Orders:
     def latest_run(self) -> str | None:
         """The run that began last by its name, of those that people have not left."""
         sql = "SELECT max(id) FROM run WHERE id NOT IN (SELECT id FROM left_run)"
-        found: str | None = self._tables.read_one(sql)
-        return found
+        one: str | None = self._tables.read_one(sql)
+        return one
 
     def leave(self, run: str) -> None:
         """People gave a run up: nothing of it is performed any more, and another one may begin."""
@@ -199,8 +199,8 @@ class Orders:
     def newest_run(self) -> str | None:
         """The run that the site entered last; None before the first."""
         sql = "SELECT id FROM run ORDER BY turn DESC LIMIT 1"
-        found: str | None = self._tables.read_one(sql)
-        return found
+        one: str | None = self._tables.read_one(sql)
+        return one
 
     def is_known(self, run: str) -> bool:
         """Whether the site ever entered a run."""
@@ -221,8 +221,8 @@ class Orders:
     def find_exchange(self, run: str, key: str) -> int | None:
         """The exchange of a key, as the ledger counts them; None for one that it does not know."""
         sql = "SELECT id FROM exchange WHERE run = ? AND key = ?"
-        found: int | None = self._tables.read_one(sql, run, key)
-        return found
+        one: int | None = self._tables.read_one(sql, run, key)
+        return one
 
     def recall(self, order: Order) -> Answer | None:
         """The stored answer to an order; None for a new one.
@@ -231,10 +231,10 @@ class Orders:
         was dropped, because it has counted or was undone.
         """
         sql = "SELECT digest, answer FROM exchange WHERE run = ? AND key = ?"
-        found = self._tables.read(sql, order.run, order.key)
-        if not found:
+        result = self._tables.read(sql, order.run, order.key)
+        if not result:
             return None
-        digest, blob = found[0]
+        digest, blob = result[0]
         site = self._tables.site
         if digest != digest_of(order):
             raise Refusal(
@@ -304,10 +304,10 @@ class Orders:
             "SELECT e.run, e.verbs, count(*), sum(e.bytes) FROM exchange AS e JOIN run ON "
             "run.id = e.run GROUP BY e.run, e.verbs ORDER BY run.turn, e.verbs"
         )
-        found: list[Traffic] = []
+        result: list[Traffic] = []
         for run, verb, exchanges, n_bytes in self._tables.read(sql):
-            found.append(Traffic(run=run, verb=verb, exchanges=exchanges, bytes=n_bytes))
-        return found
+            result.append(Traffic(run=run, verb=verb, exchanges=exchanges, bytes=n_bytes))
+        return result
 
 
 def digest_of(order: Order) -> str:

@@ -201,8 +201,8 @@ class Purchases:
 
     def _find_purchase(self, run: str, step: str) -> int | None:
         sql = "SELECT id FROM purchase WHERE run = ? AND step = ?"
-        found: int | None = self._tables.read_one(sql, run, step)
-        return found
+        one: int | None = self._tables.read_one(sql, run, step)
+        return one
 
     def _count_questions(self, purchase: int, state: QuestionState | None = None) -> int:
         """How many questions of a purchase there are, in one state or in any."""

@@ -100,7 +100,7 @@ def decide_state(answers: Sequence[LabelAnswer], people: int) -> QuestionState:
     >>> decide_state([LabelAnswer("ann", None, "", "resolved")], 2)
     'declined'
     """
-    if len({given.value for given in answers}) > 1:
+    if len({answer.value for answer in answers}) > 1:
         return "conflict"
     is_resolved = any(given.kind == "resolved" for given in answers)
     if len(answers) < people and not is_resolved:

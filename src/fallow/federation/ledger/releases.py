@@ -141,7 +141,7 @@ class Releases:
             return None
         with self._lock_file() as file:
             content = file.read(_measure_whole_lines(file))
-            about = os.fstat(file.fileno())
+            details = os.fstat(file.fileno())
         try:
             lines = [_parse_line(line) for line in content.splitlines()]
             head = lines[0]
@@ -153,7 +153,7 @@ class Releases:
         except (ValueError, LookupError, TypeError) as error:
             raise UnreadableBook(f"{self.path} cannot be read: {error}") from error
         return _Book(
-            head=head, releases=releases, times=times, written=written, about=about
+            head=head, releases=releases, times=times, written=written, about=details
         )
 
     @contextmanager
@@ -207,10 +207,10 @@ def _parse_line(line: bytes) -> Tree:
     mark, _, text = line.partition(b" ")
     if _mark(text) != mark:
         raise ValueError("a line has another checksum")
-    found = json.loads(text)
-    if not isinstance(found, dict):
+    result = json.loads(text)
+    if not isinstance(result, dict):
         raise TypeError("a line is no record")
-    return found
+    return result
 
 
 def _mark(text: bytes) -> bytes:

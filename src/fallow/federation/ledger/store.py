@@ -140,11 +140,11 @@ class SiteStore:
 
     def erase(self, row: int) -> Label | None:
         """Take the label of a row out, to correct it; what it was."""
-        found = self._tables.read("SELECT * FROM label WHERE row = ?", row)
+        result = self._tables.read("SELECT * FROM label WHERE row = ?", row)
         self._tables.write("DELETE FROM label WHERE row = ?", row)
-        if not found:
+        if not result:
             return None
-        return self._read_label(found[0])
+        return self._read_label(result[0])
 
     def carry_labels_over(self) -> None:
         """What earlier runs bought counts, in a new one, like labels in the site's data."""
@@ -310,14 +310,14 @@ class SiteStore:
             if cost > 0 or delta > 0:
                 self._enter_doubtful(cost, delta)
             self._note(NOTICED, now())
-            said = (
+            output = (
                 f"noise: this ledger was put back, and nothing here says what site "
                 f"{self._tables.site} released since; so ε {cost:g}, all that was left up to its "
                 f"limit of {self._epsilon:g}, counts as spent; to release more, raise the limit "
                 "under [privacy] in site.toml"
             )
-            self._note(SAID, said)
-            return said
+            self._note(SAID, output)
+            return output
 
     def _enter_doubtful(self, cost: float, delta: float) -> None:
         """Enter a cost of which nobody knows whether, and for what, it was spent."""
@@ -347,8 +347,8 @@ class SiteStore:
 
     def _read_note(self, name: str) -> str | None:
         sql = "SELECT value FROM about WHERE name = ?"
-        found: str | None = self._tables.read_one(sql, name)
-        return found
+        one: str | None = self._tables.read_one(sql, name)
+        return one
 
     def _note(self, name: str, value: str) -> None:
         self._tables.write(

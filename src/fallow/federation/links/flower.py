@@ -13,7 +13,7 @@ from fallow.network.flower import FlowerLink, SocketNode, Supernode
 
 def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
     """A SuperLink, and all that it needs."""
-    nodes = {site: about["node"] for site, about in office.admitted.items()}
+    nodes = {site: details["node"] for site, details in office.admitted.items()}
     return FlowerLink(office.path / "flower", office.address, office.tls, nodes, say)
 
 

@@ -119,13 +119,13 @@ def image(views: Page, row: Row, view: str = "0") -> Response:
     several, from 0."""
     number = whole_number(view)
     try:
-        found = None if number is None else picture(views.desk.rows, row, number)
+        result = None if number is None else picture(views.desk.rows, row, number)
     except ValueError as error:
         shown = placeholder(str(error))
         return Response(shown.content, 400, media_type=shown.media_type)
-    if found is None:
+    if result is None:
         return views.plain(404, "This sample is no picture: its page shows what it has.")
-    return Response(found.content, media_type=found.media_type)
+    return Response(result.content, media_type=result.media_type)
 
 
 @router.get("/state")

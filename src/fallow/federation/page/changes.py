@@ -63,10 +63,10 @@ def undo(who: Who, given: Form, views: Page, row: Row) -> Response:
     try:
         views.desk.take_back(row, who, field(given, "said"))
     except Outdated as error:
-        about = row
+        details = row
         if error.row is not None:
-            about = error.row
-        asked = views.desk.question(about)
+            details = error.row
+        asked = views.desk.question(details)
         if asked is None:
             raise ValueError(str(error)) from error
         return views.sample(asked, who, 409, alert=str(error))

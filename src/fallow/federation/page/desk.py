@@ -103,9 +103,9 @@ class LabelQueue:
         """What this person has answered, newest first, also where it was decided otherwise."""
         answered: list[tuple[Question, LabelAnswer]] = []
         for asked in self.ledger.questions():
-            given = self.find_last_said(asked, who)
-            if given is not None:
-                answered.append((asked, given))
+            last_said = self.find_last_said(asked, who)
+            if last_said is not None:
+                answered.append((asked, last_said))
         return sorted(answered, key=lambda pair: pair[1].at, reverse=True)
 
     def find_last_said(self, asked: Question, who: str) -> LabelAnswer | None:
@@ -218,41 +218,41 @@ class LabelQueue:
         asked = self.ledger.undoable(who)
         if asked is None:
             return None
-        given = find_own_answer(asked, who)
-        if given is None:
+        own_answer = find_own_answer(asked, who)
+        if own_answer is None:
             return None
-        return asked, given
+        return asked, own_answer
 
 
 def find_own_answer(asked: Question, who: str) -> LabelAnswer | None:
     """The current answer of one person."""
-    for given in asked.answers:
-        if given.who == who:
-            return given
+    for answer in asked.answers:
+        if answer.who == who:
+            return answer
     return None
 
 
 def decision(asked: Question) -> LabelAnswer | None:
     """How a conflict was decided, and by whom; None where none was."""
-    for given in asked.answers:
-        if given.kind == "resolved":
-            return given
+    for answer in asked.answers:
+        if answer.kind == "resolved":
+            return answer
     return None
 
 
 def find_last_answer(history: Sequence[LabelAnswer], who: str) -> LabelAnswer | None:
     """The last answer of one person that was not taken back, of the history of a question."""
-    said: list[LabelAnswer] = []
-    for given in history:
-        if given.who != who:
+    last_answer: list[LabelAnswer] = []
+    for value in history:
+        if value.who != who:
             continue
-        if given.kind == "taken back":  # always the last one that was not
-            said.pop()
+        if value.kind == "taken back":  # always the last one that was not
+            last_answer.pop()
         else:
-            said.append(given)
-    if not said:
+            last_answer.append(value)
+    if not last_answer:
         return None
-    return said[-1]
+    return last_answer[-1]
 
 
 def encode_answer(given: LabelAnswer | None) -> str:
@@ -266,5 +266,5 @@ def encode_answer(given: LabelAnswer | None) -> str:
 
 def encode_answers(asked: Question) -> str:
     """What people have said, so that a form can tell whether it has changed."""
-    said = [f"{given.who}={encode_answer(given)}" for given in asked.answers]
-    return "; ".join(said)
+    output = [f"{answer.who}={encode_answer(answer)}" for answer in asked.answers]
+    return "; ".join(output)

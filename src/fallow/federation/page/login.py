@@ -147,10 +147,10 @@ def _find_secret(file: Path) -> str:
             write_whole(file, f"{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
         except OSError as error:
             raise unwritable(file.parent, error) from error
-    about = file.lstat()
-    if not stat.S_ISREG(about.st_mode):
+    details = file.lstat()
+    if not stat.S_ISREG(details.st_mode):
         raise Failed(f"{file} is no file but a link or the like: delete it, {ANEW}")
-    if about.st_mode & OTHERS:
+    if details.st_mode & OTHERS:
         raise Failed(
             f"other accounts may read {file}, and whoever has read it may label in anybody's name: "
             f"delete it, {ANEW}"

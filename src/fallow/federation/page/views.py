@@ -124,18 +124,18 @@ class Views:
         if asked:
             deadline = asked[0].deadline
         progress = ledger.progress()
-        said = f"{progress.answered + progress.declined} of {progress.asked} done"
+        output = f"{progress.answered + progress.declined} of {progress.asked} done"
         if progress.conflicts:
-            said += f", {progress.conflicts} in conflict"
+            output += f", {progress.conflicts} in conflict"
         n_withdrawn = sum(question.state == "withdrawn" for question in asked)
         if n_withdrawn:
-            said += f", {n_withdrawn} withdrawn"
+            output += f", {n_withdrawn} withdrawn"
         if progress.open or progress.conflicts:
-            said += f", {words.describe_time_left(deadline, datetime.now(UTC))}"
+            output += f", {words.describe_time_left(deadline, datetime.now(UTC))}"
         return {
             "cycle": cycle,
             "progress": asdict(progress),
-            "said": said,
+            "said": output,
             "deadline": deadline,
             "conflicts": len(ledger.questions(state="conflict")),
         }
@@ -156,14 +156,14 @@ class Views:
         shows_guess: somebody has asked what the model guesses now; it is no part of a page before.
         """
         own = find_own_answer(asked, who)
-        said = self.desk.find_last_said(asked, who)
+        last_said = self.desk.find_last_said(asked, who)
         before, after = self.desk.around(asked.row, who)
         if typed is None:
             typed = ""
             if own is not None and own.value is not None:
                 typed = f"{own.value:.10g}"
         # what others said is shown to those who can no longer be swayed by it
-        shows_history = said is not None or asked.state in ("declined", *ENDED)
+        shows_history = last_said is not None or asked.state in ("declined", *ENDED)
         history: Sequence[LabelAnswer] = []
         if shows_history:
             history = self.desk.ledger.history(asked.row)
@@ -173,7 +173,7 @@ class Views:
             status,
             asked=asked,
             own=own,
-            said_before=said,
+            said_before=last_said,
             decided=decision(asked),
             seen=encode_answer(own),
             before=before,
@@ -210,8 +210,8 @@ class Views:
         """The questions on which people disagree, each with what they said."""
         conflicts: list[Context] = []
         for asked in self.desk.ledger.questions(state="conflict"):
-            about: Context = {"asked": asked, "seen": encode_answers(asked)}
-            conflicts.append(about | self._distinct_answers(asked) | self._row(asked.row))
+            details: Context = {"asked": asked, "seen": encode_answers(asked)}
+            conflicts.append(details | self._distinct_answers(asked) | self._row(asked.row))
         return self.page("conflicts", who, status, found=conflicts, **more)
 
     def own_labels(self, who: str, number: int, **more: object) -> HTMLResponse:
@@ -270,12 +270,12 @@ class Views:
 
     def _similar(self, row: int) -> list[Context]:
         """The labeled rows that are most like a row, each in its readable form."""
-        found: list[Context] = []
+        result: list[Context] = []
         for other, value in self.desk.list_similar(row):
-            found.append(
+            result.append(
                 {"row": other, "label": self.desk.label(value), **self._row(other)}
             )
-        return found
+        return result
 
     def _guess(self, row: int, *, is_shown: bool) -> Context:
         """What the model that the site was given last guesses, where somebody wants to know."""
@@ -300,7 +300,7 @@ class Views:
 
     def _distinct_answers(self, asked: Question) -> Context:
         """The different answers to a question as forms carry them, and in words."""
-        values = dict.fromkeys(given.value for given in asked.answers)
+        values = dict.fromkeys(answer.value for answer in asked.answers)
         as_sent: list[str] = []
         in_words: list[str] = []
         for value in values:

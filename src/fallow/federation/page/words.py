@@ -124,14 +124,16 @@ def describe_guess(schema: Schema, by: str, predicted: float, sure: float | None
 
 def list_reasons(schema: Schema, why: Reasons, *, place: int, of: int) -> list[str]:
     """Why a sample was chosen, as sentences: its place, the guess and how sure, the score."""
-    said = [f"It was chosen as number {place + 1} of {of} in its cycle."]
+    reasons = [f"It was chosen as number {place + 1} of {of} in its cycle."]
     predicted = why.get("predicted")
     by = MODELS.get(why.get("by", ""), "the model")
     if predicted is None:
-        said.append("There is no guess: no model had learned anything when it was chosen.")
+        reasons.append(
+            "There is no guess: no model had learned anything when it was chosen."
+        )
     else:
-        said.append(describe_guess(schema, by, float(predicted), why.get("probability")))
+        reasons.append(describe_guess(schema, by, float(predicted), why.get("probability")))
     score = why.get("score")
     if score is not None:
-        said.append(f"The strategy that chooses samples gave it the score {score:.4g}.")
-    return said
+        reasons.append(f"The strategy that chooses samples gave it the score {score:.4g}.")
+    return reasons

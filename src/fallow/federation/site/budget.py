@@ -61,10 +61,10 @@ class Budget:
         together = 0
         for cycle in range(self.recipe.cycles):
             share = self.recipe.share_of(cycle)
-            found = self._of_site(share)
-            if found is None:
+            site = self._of_site(share)
+            if site is None:
                 return None
-            together += self._of_all(found, share)
+            together += self._of_all(site, share)
         return together
 
     @property
@@ -88,10 +88,10 @@ class Budget:
         """The first labels, where the query chooses them with all others."""
         if self.recipe.initial_by != "query":
             return 0
-        found = self._of_site(self.recipe.initial)
-        if found is None:
+        site = self._of_site(self.recipe.initial)
+        if site is None:
             return None
-        return self._of_all(found, self.recipe.initial)
+        return self._of_all(site, self.recipe.initial)
 
     @property
     def total(self) -> int | None:
@@ -112,8 +112,8 @@ class Budget:
         high = MOST_ROWS
         while low < high:
             middle = (low + high + 1) // 2
-            found = replace(self, rows_of_all=middle).of(place)
-            if found is not None and found <= asked:
+            outcome = replace(self, rows_of_all=middle).of(place)
+            if outcome is not None and outcome <= asked:
                 low = middle
             else:
                 high = middle - 1

@@ -162,11 +162,11 @@ class SiteFolder:
         ``join.json``.  It is compared before anything that the study names is built."""
         file = self.path / "study.toml"
         joined = self.joined
-        found = read_agreement(file, self.settings.names)
-        if self.name not in found.sites:
+        result = read_agreement(file, self.settings.names)
+        if self.name not in result.sites:
             raise ValueError(
                 f"{self.path / SETTINGS}: {self.name!r} is no site of {file}; it has "
-                f"{', '.join(found.sites)}"
+                f"{', '.join(result.sites)}"
             )
         if joined.get("name", self.name) != self.name:
             raise ValueError(
@@ -179,26 +179,26 @@ class SiteFolder:
                 "or damaged: restore it from a backup, or ask the coordinator for the file that "
                 "this site sent"
             )
-        if joined["study"] != found.digest:
+        if joined["study"] != result.digest:
             raise ValueError(
                 f"{file} has changed since site {self.name} was made ({joined['study']:.12} then, "
-                f"{found.digest:.12} now): put the old file back, or the version of Fallow if "
+                f"{result.digest:.12} now): put the old file back, or the version of Fallow if "
                 "that has changed since; only lengths of time, limits of columns and comments may "
                 "change"
             )
-        return found
+        return result
 
     @property
     def joined(self) -> dict[str, str]:
         """What the coordinator was sent; nothing where the file is gone or damaged."""
         try:
-            found = json.loads((self.path / "join.json").read_bytes())
+            result = json.loads((self.path / "join.json").read_bytes())
         except (OSError, ValueError, RecursionError):
             return {}
-        if not isinstance(found, dict):
+        if not isinstance(result, dict):
             return {}
         joined: dict[str, str] = {}
-        for name, text in found.items():
+        for name, text in result.items():
             if isinstance(text, str):
                 joined[name] = text
         return joined
@@ -206,8 +206,8 @@ class SiteFolder:
     @cached_property
     def rows(self) -> SiteRows:
         """The rows of the data file as models see them."""
-        found = self.measured_rows
-        return replace(found, x=self.agreement.transform(found.x))
+        result = self.measured_rows
+        return replace(result, x=self.agreement.transform(result.x))
 
     @cached_property
     def measured_rows(self) -> SiteRows:
@@ -215,7 +215,7 @@ class SiteFolder:
         with: labels stand in the ledger under their place."""
         file = self._file("data", self.settings.data)
         note = self.path / "data.json"
-        found = read_rows(file, self.agreement.schema, self.agreement.recipe.drop_rows)
+        result = read_rows(file, self.agreement.schema, self.agreement.recipe.drop_rows)
         try:
             noted = json.loads(note.read_bytes())
             rows = noted["rows"]
@@ -225,13 +225,13 @@ class SiteFolder:
                 f"{note}, by which changed rows are noticed, is missing or damaged: restore it "
                 "from a backup"
             ) from error
-        if (rows, digest) != (len(found.x), _digest(found)):
+        if (rows, digest) != (len(result.x), _digest(result)):
             raise Failed(
                 f"the rows of {file} are not those that site {self.name} began with ({rows} then, "
-                f"{len(found.x)} now, or other values, names or order): put the old file back; "
+                f"{len(result.x)} now, or other values, names or order): put the old file back; "
                 "labels may be added, rows may not change"
             )
-        return found
+        return result
 
     def _file(self, setting: str, path: str) -> Path:
         """A file of rows that ``site.toml`` names."""
@@ -376,15 +376,15 @@ def check_link(settings: Settings, agreement: Agreement) -> None:
 def check_digest(agreement: Agreement, typed: str) -> None:
     """Raise ValueError unless ``typed``, as the coordinator read it out, is the digest of the
     agreement or its first characters, `TYPED` or more.  Spaces and capitals do not matter."""
-    said = "".join(typed.split()).replace("-", "").lower()
-    if len(said) < TYPED:
+    output = "".join(typed.split()).replace("-", "").lower()
+    if len(output) < TYPED:
         raise ValueError(
             f"{typed!r:.80} is too short for a digest; ask the coordinator to read it out, and "
             f"give {TYPED} of its 32 characters or more"
         )
-    if not agreement.digest.startswith(said):
+    if not agreement.digest.startswith(output):
         raise ValueError(
-            f"{said!r:.80} is not the digest of this study.toml: it is another file than the "
+            f"{output!r:.80} is not the digest of this study.toml: it is another file than the "
             "coordinator's, or was changed on its way; nothing was made; ask for the file again"
         )
 
@@ -392,13 +392,13 @@ def check_digest(agreement: Agreement, typed: str) -> None:
 def _choose_authority(ca: str | None, agreement: Agreement) -> bytes | None:
     """The certificates by which the coordinator's machine is known: those of the agreement, or,
     where it has none, of the file ``ca``.  None: those that this system trusts."""
-    given: bytes | None = None
+    value: bytes | None = None
     if ca is not None:
-        given = read_authority(Path(ca))
+        value = read_authority(Path(ca))
     if agreement.authority is None:
-        return given
+        return value
     agreed = f"{agreement.authority}\n".encode()
-    if given is not None and agreed.split() != given.split():
+    if value is not None and agreed.split() != value.split():
         raise ValueError(
             f"{ca} is not the certificate that study.toml names for the coordinator's machine: "
             "leave --ca away, or ask the coordinator which of the two is right"

@@ -214,9 +214,9 @@ class Host:
             sentence = str(error)
             store = self._ledger.store
             if not store.is_known_older():
-                said = store.spend_the_rest()
-                if said:  # nothing without a limit of noise
-                    sentence += f"; {said}"
+                output = store.spend_the_rest()
+                if output:  # nothing without a limit of noise
+                    sentence += f"; {output}"
             raise Refusal(sentence) from error
 
     def _in_turn(self, order: Order) -> Answer:
@@ -359,15 +359,15 @@ class Host:
         """The number of the exchange that counted last; OlderLedger where it is not known here."""
         if order.counted is None:
             return 0
-        found = self._ledger.orders.find_exchange(order.run, order.counted)
-        if found is None:
+        exchange = self._ledger.orders.find_exchange(order.run, order.counted)
+        if exchange is None:
             raise OlderLedger(
                 f"site {self._folder.name} knows nothing of exchange {order.counted}, which "
                 "the coordinator has counted: its ledger is older, perhaps from a backup; put the "
                 "newest one back, or let the study go on without this site until a new run, which "
                 "keeps its labels"
             )
-        return found
+        return exchange
 
     # -- what they do -----------------------------------------------------------------------
 
@@ -422,11 +422,11 @@ class Host:
 
     def _sign_key(self, order: Order, request: Request, answer: Answer) -> Answer:
         """The answer; one with a public key for a sum is signed for the other sites."""
-        about = find_shown(request)
-        if about is None:
+        shown = find_shown(request)
+        if shown is None:
             return answer
         name = self._folder.name
-        signature = sign_sum_key(self._folder.keys.sign, order, name, about, answer["key"])
+        signature = sign_sum_key(self._folder.keys.sign, order, name, shown, answer["key"])
         return {**answer, SIGNED: signature}
 
     def _finish(

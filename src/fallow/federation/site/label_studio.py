@@ -94,12 +94,12 @@ def read_task(task: JsonObject) -> list[Cells]:
     ]
     if not annotations:
         return [{**sample, "label": ""}]
-    said: list[Cells] = []
+    output: list[Cells] = []
     for annotation in annotations:
         label = _read_label(annotation)
         who = _read_author(annotation) or data.get("who")
-        said.append({**sample, "label": label, "who": who})
-    return said
+        output.append({**sample, "label": label, "who": who})
+    return output
 
 
 def _objects(value: object) -> list[JsonObject]:

@@ -92,7 +92,7 @@ def read_server_settings(file: Path) -> ServerSettings:
     try:
         with file.open("rb") as opened:
             rights = file.stat().st_mode
-            found = tomllib.load(opened)
+            server_settings = tomllib.load(opened)
     except OSError as error:
         raise ValueError(f"{file} cannot be read ({error.strerror}): {HOW}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
@@ -102,12 +102,12 @@ def read_server_settings(file: Path) -> ServerSettings:
             f"{file} holds a token and others may read it: make it yours alone (chmod 600), and "
             "take another token where others can have seen this one"
         )
-    odd = found.keys() - {"address", "token", "project"}
+    odd = server_settings.keys() - {"address", "token", "project"}
     if odd:
         raise ValueError(f"{file} has the setting {min(odd)!r}, which is none: {HOW}")
-    address = found.get("address")
-    token = found.get("token")
-    project = found.get("project")
+    address = server_settings.get("address")
+    token = server_settings.get("token")
+    project = server_settings.get("project")
     if not isinstance(address, str) or not isinstance(token, str) or not token.strip():
         raise ValueError(f"{file} lacks an address or a token: {HOW}")
     if project is not None and type(project) is not int:
@@ -370,16 +370,16 @@ def _count_images(show: ShowRow) -> int:
 
 def _describe_sample(line: JsonObject, show: ShowRow) -> dict[str, object]:
     """A question as the data of a task: how it is known again, and what people see of it."""
-    told: dict[str, object] = {}
+    sample: dict[str, object] = {}
     for name, value in line.items():
         if name in ("id", "row", "cycle", "place") or name.startswith("feature:"):
-            told[name] = value
+            sample[name] = value
     row = line["row"]
     shown = show(row) if isinstance(row, int) else None
     if shown is not None:
         content = base64.b64encode(shown.content).decode("ascii")
-        told["image"] = f"data:{shown.media_type};base64,{content}"
-    return told
+        sample["image"] = f"data:{shown.media_type};base64,{content}"
+    return sample
 
 
 def _is_own(task: JsonObject, study: str, site: str) -> bool:
@@ -407,10 +407,10 @@ def _shorten(task: JsonObject, people: Mapping[int, str]) -> JsonObject:
     """A task without what people saw; who annotated stands by address and not by number."""
     data = _find_data(task)
     sample = {name: data.get(name) for name in ("id", "row", "cycle")}
-    found = task.get("annotations")
+    value = task.get("annotations")
     annotations: list[JsonObject] = []
-    if isinstance(found, list):
-        for annotation in found:
+    if isinstance(value, list):
+        for annotation in value:
             if isinstance(annotation, dict):
                 annotations.append(_name_author(annotation, people))
     return {"id": task.get("id"), "data": sample, "annotations": annotations}

@@ -108,14 +108,16 @@ def read_lines(
 def _read_images(path: Path) -> list[tuple[str, dict[str, str]]]:
     """What an export of CVAT says of images."""
     try:
-        said = read_annotations(path.read_bytes())
+        annotations = read_annotations(path.read_bytes())
     except OSError as error:
         raise ValueError(
             f"{path} cannot be read ({error.strerror}); check the path"
         ) from error
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from error
-    return [(f"tag {n}", _select_cells(cells)) for n, cells in enumerate(said, start=1)]
+    return [
+        (f"tag {n}", _select_cells(cells)) for n, cells in enumerate(annotations, start=1)
+    ]
 
 
 def _select_cells(cells: Mapping[str, object]) -> dict[str, str]:
@@ -228,11 +230,11 @@ def _read_json(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
     for number, one in enumerate(tree, start=1):
         try:
             if is_task(one):
-                said = read_task(one)
+                task = read_task(one)
             else:
-                said = [_rename(one, names)]
+                task = [_rename(one, names)]
         except ValueError as error:
             raise ValueError(f"{path.name}, entry {number}: {error}") from error
-        for cells in said:
+        for cells in task:
             entries.append((f"entry {number}", cells))
     return entries

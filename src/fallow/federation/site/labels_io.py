@@ -92,8 +92,8 @@ def export_labels(
     """Write every answer that counts, one line for each person and question; how many."""
     lines: list[JsonObject] = []
     for asked in ledger.questions():
-        for given in asked.answers:
-            lines.append(_build_line(schema, rows, asked, given=given, guess=guess))
+        for answer in asked.answers:
+            lines.append(_build_line(schema, rows, asked, given=answer, guess=guess))
     return _write(path, lines, schema, as_tasks=as_tasks)
 
 

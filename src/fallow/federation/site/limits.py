@@ -223,17 +223,17 @@ class SiteLimits:
     def _check_masked(self, request: Request, place: OrderPlace) -> None:
         """A masked sum is of the step that asks for it, and among sites of the study."""
         for step in request.steps:
-            about = step.masked
-            if about is None:
+            details = step.masked
+            if details is None:
                 continue
-            asks, _, turn = about.exchange.rpartition("/")
+            asks, _, turn = details.exchange.rpartition("/")
             is_here = asks == place.asks and turn.isdecimal() and len(turn) < 10
-            if not is_here or int(turn) > place.turn or about.attempt >= self.sites:
+            if not is_here or int(turn) > place.turn or details.attempt >= self.sites:
                 raise Refusal(
-                    f"the order {request.key} is part of a masked sum {about.exchange!r:.80}, "
-                    f"attempt {about.attempt}, which does not belong to it"
+                    f"the order {request.key} is part of a masked sum {details.exchange!r:.80}, "
+                    f"attempt {details.attempt}, which does not belong to it"
                 )
-            unknown = self._find_unknown(about.keys)
+            unknown = self._find_unknown(details.keys)
             if unknown is not None:
                 raise Refusal(
                     f"the order {request.key} has a key of {unknown!r:.80}, which is no site of "

@@ -36,7 +36,7 @@ def describe_own_data(folder: SiteFolder) -> DataFacts:
         parts.append(tests)
         x_test = tests.x
         y_test = _encode_labels(tests.labels, is_class)
-    found = Dataset(
+    dataset = Dataset(
         name=folder.name,
         x=rows.x,
         y=_encode_labels(rows.labels, is_class),
@@ -49,7 +49,7 @@ def describe_own_data(folder: SiteFolder) -> DataFacts:
         missing=schema.missing,
         reading=_join_readings(folder, parts),
     )
-    facts = describe_data(found, comes_labeled=False)
+    facts = describe_data(dataset, comes_labeled=False)
     assert facts is not None  # noqa: S101 - it says how it was read
     return facts
 

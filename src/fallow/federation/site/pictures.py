@@ -104,13 +104,13 @@ def read_inside(file: Path, folder: Path) -> bytes:
                 os.close(here)
                 here = below
             # without O_NONBLOCK a pipe in place of the file would never open
-            found = os.open(
+            result = os.open(
                 way[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here
             )
         finally:
             os.close(here)
-        with open(found, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(found).st_mode):
+        with open(result, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(result).st_mode):
                 raise ValueError(f"the image {file.name} cannot be shown: it is no file")
             return opened.read()
     except (OSError, RuntimeError) as error:  # the latter: a circle of links

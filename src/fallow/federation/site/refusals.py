@@ -107,8 +107,8 @@ def _describe_cause(error: BaseException) -> str | None:
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """An error and what it came from, the last one first."""
     seen: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and id(found) not in seen:
-        seen.add(id(found))
-        yield found
-        found = found.__cause__ or found.__context__
+    result: BaseException | None = error
+    while result is not None and id(result) not in seen:
+        seen.add(id(result))
+        yield result
+        result = result.__cause__ or result.__context__

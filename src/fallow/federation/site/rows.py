@@ -295,9 +295,9 @@ def _encode_column(
                 f"{', '.join(map(repr, column.values))}{_suggest(cell, column.values)}"
             )
     values = torch.tensor(places, dtype=torch.long)  # (n,)
-    found = torch.nn.functional.one_hot(values, len(column.values)).float()
-    found[torch.tensor(is_empty, dtype=torch.bool)] = math.nan
-    return found
+    result = torch.nn.functional.one_hot(values, len(column.values)).float()
+    result[torch.tensor(is_empty, dtype=torch.bool)] = math.nan
+    return result
 
 
 def _suggest(text: str, known: Sequence[str]) -> str:
@@ -396,7 +396,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     arrays = read_arrays(file)
     if "x" not in arrays:
         raise ValueError(f"there is no array 'x'{nearest('x', list(arrays))}")
-    numbers, said = as_features(bring_to_shape(arrays["x"], schema.shape), file.name)
+    numbers, output = as_features(bring_to_shape(arrays["x"], schema.shape), file.name)
     x = torch.from_numpy(numbers)  # (n, *shape)
     _check_shape(x, schema)
     texts: dict[str, list[str]] = {}
@@ -412,8 +412,8 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     is_whole = x.flatten(1).isfinite().all(1)  # (n,)
     n_missing = int((~is_whole).sum())
     notes: list[str] = []
-    if said is not None:
-        notes.append(said)
+    if output is not None:
+        notes.append(output)
     if n_missing:
         if not drop_rows:
             first = int((~is_whole).int().argmax()) + 1

@@ -173,9 +173,9 @@ class RunSchedule:
         asked, mark, times = _split_key(key)
         is_written_so = not mark or TIMES.fullmatch(times) is not None
         for kind, pattern in KEYS.items():
-            found = pattern.fullmatch(asked)
-            if found is not None and is_written_so:
-                return self._place(key, kind, asked, found.groupdict())
+            match = pattern.fullmatch(asked)
+            if match is not None and is_written_so:
+                return self._place(key, kind, asked, match.groupdict())
         raise Refusal(
             f"the order {key!r:.80} belongs to no exchange of this study: sites perform what the "
             "agreed recipe leads to"

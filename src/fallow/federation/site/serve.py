@@ -110,11 +110,11 @@ def _watch(
 ) -> None:
     """Say whenever the coordinator is found or lost, keep ``live.json``, and copy the ledger."""
     since = now()
-    said: list[str | None] = []  # the last problem; nothing before the first look
+    output: list[str | None] = []  # the last problem; nothing before the first look
     while True:
         problem = node.problem or unreachable(folder)
-        if said != [problem]:
-            said = [problem]
+        if output != [problem]:
+            output = [problem]
             say({"event": "coordinator", "problem": problem})
             about = {"pid": os.getpid(), "since": since, "problem": problem}
             try:
@@ -191,11 +191,11 @@ def read_status(folder: SiteFolder) -> ServerStatus:
     """Whether a process serves the site now, and what it says of the coordinator."""
     if not is_held(folder.path / LOCK):
         return ServerStatus(pid=None, since=None, problem=unreachable(folder))
-    said: Mapping[str, Any] = {}  # it has just started
+    status: Mapping[str, Any] = {}  # it has just started
     with suppress(OSError, ValueError):
-        found = parse_json(read_regular(folder.path / "live.json"))
-        if isinstance(found, dict) and find_wrong(found, ServerState) is None:
-            said = found
+        json = parse_json(read_regular(folder.path / "live.json"))
+        if isinstance(json, dict) and find_wrong(json, ServerState) is None:
+            status = json
     return ServerStatus(
-        pid=said.get("pid", 0), since=said.get("since"), problem=said.get("problem")
+        pid=status.get("pid", 0), since=status.get("since"), problem=status.get("problem")
     )

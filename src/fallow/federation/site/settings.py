@@ -186,15 +186,15 @@ def settings_from(tree: Mapping[str, object]) -> Settings:
     """Settings from those of ``site.toml``; ValueError naming the one that is wrong."""
     texts = _read_texts(tree)
     allowed = _read_allowed(tree)
-    found = texts | _read_sections(tree)
-    for setting, (written_as, value) in found.items():
+    outcome = texts | _read_sections(tree)
+    for setting, (written_as, value) in outcome.items():
         kinds, wanted = KINDS[setting]
         if isinstance(value, bool) or not isinstance(value, kinds):
             raise ValueError(f"{written_as} is {value!r}; give {wanted}")
     for name in ("name", "data"):
-        if name not in found:
+        if name not in outcome:
             raise ValueError(f"{name} is missing; write a line {name} = ...")
-    values: dict[str, Any] = {setting: value for setting, (_, value) in found.items()}
+    values: dict[str, Any] = {setting: value for setting, (_, value) in outcome.items()}
     return Settings(**values, allow=allowed, login=_read_login(tree))
 
 
@@ -217,7 +217,7 @@ def _read_texts(tree: Mapping[str, object]) -> Found:
 
 def _read_sections(tree: Mapping[str, object]) -> Found:
     """The settings that stand in sections."""
-    found: Found = {}
+    sections: Found = {}
     for section, fields in SECTIONS.items():
         table = tree.get(section, {})
         if not isinstance(table, Mapping):
@@ -230,8 +230,8 @@ def _read_sections(tree: Mapping[str, object]) -> Found:
                 raise ValueError(
                     f"{section}.{key} is not a setting{nearest(key, list(fields))}"
                 )
-            found[fields[key]] = (f"{section}.{key}", value)
-    return found
+            sections[fields[key]] = (f"{section}.{key}", value)
+    return sections
 
 
 def _read_allowed(tree: Mapping[str, object]) -> dict[str, str]:
@@ -254,7 +254,7 @@ def _read_login(tree: Mapping[str, object]) -> PageLogin | None:
         raise ValueError(f"{PAGE} is {section!r}; write [{PAGE}] on a line of its own")
     lists = ("people", "proxies")
     texts = ("host", "header", "listen")
-    found: dict[str, Any] = {}
+    login: dict[str, Any] = {}
     for key, value in section.items():
         if key not in (*lists, *texts):
             raise ValueError(
@@ -269,13 +269,13 @@ def _read_login(tree: Mapping[str, object]) -> PageLogin | None:
                     f'{PAGE}.{key} is {value!r}; give a list such as ["a", "b"]'
                 )
             value = tuple(value)
-        found[key] = value
+        login[key] = value
     for key in (*lists, "host"):
-        if key not in found:
+        if key not in login:
             raise ValueError(
                 f"{PAGE}.{key} is missing; write a line {key} = ... below [{PAGE}]"
             )
-    return PageLogin(**found)
+    return PageLogin(**login)
 
 
 def settings_text(settings: Settings, study: str) -> str:
@@ -372,13 +372,13 @@ def settings_text(settings: Settings, study: str) -> str:
 
 def _add_coordinator(document: TOMLDocument, settings: Settings) -> None:
     """Where the coordinator is reached, over the link that was agreed on."""
-    about = "the coordinator's machine, and the authority by which it is known"
+    details = "the coordinator's machine, and the authority by which it is known"
     if settings.address is None:
         _add(
             document,
             "superlink",
             settings.superlink,
-            about,
+            details,
             example="coordinator.example:9092",
         )
         return
@@ -401,7 +401,7 @@ def _add_coordinator(document: TOMLDocument, settings: Settings) -> None:
             "what this site shows to the coordinator's machine",
         )
         _add(document, "own_key", settings.own_key)
-    _add(document, "address", settings.address, about)
+    _add(document, "address", settings.address, details)
 
 
 def _add_section(document: TOMLDocument, name: str) -> Table:

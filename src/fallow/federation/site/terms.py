@@ -148,8 +148,8 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
         lines.append("how to label, which people read beside each sample:")
     shown = [plain(line, LINE) for line in lines]
     if agreement.guideline is not None:
-        said = agreement.guideline.split("\n")
-        shown += [f"  {plain(line, MOST_OF_GUIDELINE)}" for line in said]
+        output = agreement.guideline.split("\n")
+        shown += [f"  {plain(line, MOST_OF_GUIDELINE)}" for line in output]
     return shown
 
 
@@ -158,13 +158,13 @@ def _describe_empty(agreement: Agreement) -> list[str]:
     lacking = [c.name for c in agreement.schema.columns if c.may_be_empty]
     if not lacking:
         return []
-    told = (
+    output = (
         "each site tells, of every column, the sum of its cells and how many are not empty"
     )
     if agreement.recipe.privacy.secure_sum:
-        told = f"{told}, hidden in sums"
+        output = f"{output}, hidden in sums"
     return [
-        f"cells may be empty in {join_some(lacking)}: the sites fill them in together; {told}"
+        f"cells may be empty in {join_some(lacking)}: the sites fill them in together; {output}"
     ]
 
 
@@ -239,14 +239,14 @@ def _describe_privacy(recipe: Recipe, limit: float | None) -> str:
     sums = "the coordinator receives what each site adds to a sum"
     if privacy.secure_sum:
         sums = "what each site adds is hidden in sums"
-    each = privacy.epsilon
-    if each is None:
+    item = privacy.epsilon
+    if item is None:
         return f"counts leave without noise; {sums}"
-    total = privacy.total or each
+    total = privacy.total or item
     noised = "counts"
     if recipe.delta is not None:
         noised = f"counts and totals (δ {recipe.delta:g})"
-    noise = f"noise on {noised}, ε {each:g} for each release and {total:g} in all"
+    noise = f"noise on {noised}, ε {item:g} for each release and {total:g} in all"
     if limit is not None:
         noise += f", at most {limit:g} at this site"
     return f"{noise}; {sums}"

@@ -133,29 +133,29 @@ def read_site_trail(folder: SiteFolder) -> Trail:
 
 def _tell(line: HistoryLine) -> Entry:
     """A line of a ledger as an entry."""
-    found = _empty(line.what)
-    found["time"] = line.at
-    found["who"] = line.who
-    found["run"] = line.run
-    found["exchange"] = line.key
-    found["note"] = line.note
+    result = _empty(line.what)
+    result["time"] = line.at
+    result["who"] = line.who
+    result["run"] = line.run
+    result["exchange"] = line.key
+    result["note"] = line.note
     if line.row is not None:
-        found["row"] = line.row
+        result["row"] = line.row
     if line.n_bytes is not None:
-        found["bytes"] = line.n_bytes
+        result["bytes"] = line.n_bytes
     if line.epsilon is not None:
-        found["epsilon"] = line.epsilon
-    return found
+        result["epsilon"] = line.epsilon
+    return result
 
 
 def read_coordinator_trail(folder: CoordinatorFolder) -> Trail:
     """The trail of a coordinator: who was let in, what arrived, what was taken out."""
     agreement = folder.agreement
     entries: list[Entry] = []
-    for site, about in folder.admitted.items():
+    for site, details in folder.admitted.items():
         entry = _empty("admitted")
         entry["who"] = site
-        entry["note"] = fingerprint(about)
+        entry["note"] = fingerprint(details)
         entries.append(entry)
     entries += _list_decisions(folder.path, agreement)
     for arrival in read_arrivals(folder.path / ARRIVALS):
@@ -182,11 +182,11 @@ def read_coordinator_trail(folder: CoordinatorFolder) -> Trail:
 
 def _list_decisions(folder: Path, agreement: Agreement) -> list[Entry]:
     """Sites that a round or query, or the whole run, goes on without."""
-    place = StudyRun(str(agreement.recipe.strategy), agreement.seed).folder(folder)
-    if not (place / "journal.sqlite").exists():
+    path = StudyRun(str(agreement.recipe.strategy), agreement.seed).folder(folder)
+    if not (path / "journal.sqlite").exists():
         return []
     entries: list[Entry] = []
-    with closing(Journal(place / "journal.sqlite", is_durable=True)) as journal:
+    with closing(Journal(path / "journal.sqlite", is_durable=True)) as journal:
         run = journal.read_note("run") or ""
         for absence in load_absences(journal):
             entry = _empty("absent")

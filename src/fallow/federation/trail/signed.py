@@ -67,7 +67,7 @@ def write_audit(folder: Path, out: Path) -> Trail:
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; give the name of a folder")
     trail, secret = read_trail(folder)
-    about: dict[str, object] = {
+    audit: dict[str, object] = {
         "role": trail.role,
         "party": trail.party,
         "study": trail.study,
@@ -77,9 +77,9 @@ def write_audit(folder: Path, out: Path) -> Trail:
         "fallow": versions()["fallow"],
         "entries": len(trail.entries),
     }
-    files = render_files(trail, about)
+    files = render_files(trail, audit)
     sums = {name: _sum_up(content) for name, content in files.items()}
-    manifest = json.dumps({"fallow audit": 1, **about, "files": sums}).encode()
+    manifest = json.dumps({"fallow audit": 1, **audit, "files": sums}).encode()
     if not out.exists():  # one that is there may be meant for others, too
         private_folder(out)
     for name, content in files.items():
@@ -136,8 +136,8 @@ def _read_key_of_site(file: Path) -> PublicKey:
 
 
 def _read_key_of_coordinator(file: Path) -> PublicKey:
-    found = read_toml(file, "give the study.toml that was agreed on")
-    section = found.get("federation")
+    toml = read_toml(file, "give the study.toml that was agreed on")
+    section = toml.get("federation")
     if not isinstance(section, dict) or "coordinator" not in section:
         raise ValueError(
             f"{file} names no coordinator: give the study.toml that was agreed on"
@@ -169,25 +169,25 @@ def verify_audit(folder: Path, public: PublicKey) -> Checked:
     is a sentence in ``faults``.
     """
     manifest = _read_manifest(folder, public)
-    about = manifest.about
-    is_of_role = public.role in (None, about["role"])
-    is_of_name = public.name in (None, about["party"])
+    details = manifest.about
+    is_of_role = public.role in (None, details["role"])
+    is_of_name = public.name in (None, details["party"])
     if not is_of_role or not is_of_name:
-        says = name_party(about["role"], about["party"])
+        says = name_party(details["role"], details["party"])
         raise ValueError(
             f"{folder} says that it is the audit trail of {says}, and the key is that of "
             f"{public.role} {public.name}"
         )
-    if public.study is not None and public.study != about["digest"]:
+    if public.study is not None and public.study != details["digest"]:
         raise ValueError(
-            f"{folder} is of study {about['digest']}, and the key is for study {public.study}"
+            f"{folder} is of study {details['digest']}, and the key is for study {public.study}"
         )
     faults: list[str] = []
     for name in FILES:
         fault = _compare(folder / name, manifest.files[name])
         if fault is not None:
             faults.append(fault)
-    return Checked(about, faults)
+    return Checked(details, faults)
 
 
 @dataclass(frozen=True)
@@ -234,17 +234,17 @@ def _read_manifest(folder: Path, public: PublicKey) -> _Manifest:
 
 def _parse_manifest(found: Mapping[str, Any]) -> _Manifest:
     """Raises KeyError, TypeError or ValueError for anything else than `write_audit` writes."""
-    about = {name: found[name] for name in ABOUT}
+    details = {name: found[name] for name in ABOUT}
     files = {}
     for name in FILES:
         said = found["files"][name]
         files[name] = _Sum(sha256=said["sha256"], lines=said["lines"])
-        texts = [said["sha256"], *said["lines"], *about.values()]
+        texts = [said["sha256"], *said["lines"], *details.values()]
         if not all(isinstance(text, str) for text in texts):
             raise TypeError
-    if about["role"] not in ("site", "coordinator"):
+    if details["role"] not in ("site", "coordinator"):
         raise ValueError
-    return _Manifest(about, files)
+    return _Manifest(details, files)
 
 
 def _compare(file: Path, signed: _Sum) -> str | None:

@@ -47,9 +47,9 @@ class FlowerLink:
         self._trouble: str | None = None
         self._stop = Event()
         self._stack = ExitStack()
-        place = self._stack.enter_context(private_socket(folder))
-        self.hub = Hub(place, say)
-        self.superlink = Superlink(folder, address, tls, place, say)
+        path = self._stack.enter_context(private_socket(folder))
+        self.hub = Hub(path, say)
+        self.superlink = Superlink(folder, address, tls, path, say)
         self._thread = Thread(target=self._keep, daemon=True)
 
     def start(self) -> FlowerLink:

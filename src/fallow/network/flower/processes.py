@@ -47,7 +47,7 @@ def environment(
         if not name.startswith("FLWR_"):
             inherited[name] = value
     local = ",".join(filter(None, [inherited.get("NO_PROXY"), "127.0.0.1,localhost"]))
-    found = inherited | {
+    result = inherited | {
         "PATH": os.pathsep.join(map(os.fspath, path)),
         "NO_PROXY": local,
         "no_proxy": local,
@@ -62,8 +62,8 @@ def environment(
         PARENT: str(os.getpid()),
     }
     if socket is not None:
-        found[SOCKET] = os.fspath(socket.absolute())
-    return found
+        result[SOCKET] = os.fspath(socket.absolute())
+    return result
 
 
 def _safe_places(places: str) -> str:
@@ -90,9 +90,9 @@ def write_commands(folder: Path, names: Sequence[str]) -> Path:
 
 def free_port() -> int:
     """A port of this machine that nobody uses now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as values:
+        values.bind(("127.0.0.1", 0))
+        port: int = values.getsockname()[1]
         return port
 
 

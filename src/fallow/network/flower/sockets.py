@@ -27,17 +27,17 @@ def private_socket(folder: Path) -> Iterator[Path]:
     It lies in ``folder/socket``, or where that is too long for a socket in a new temporary folder,
     which is removed at the end.
     """
-    place = folder.absolute() / "socket"
-    is_short = len(os.fsencode(place / "s+")) <= LONGEST
+    path = folder.absolute() / "socket"
+    is_short = len(os.fsencode(path / "s+")) <= LONGEST
     if not is_short:
-        place = Path(tempfile.mkdtemp(prefix="fallow-"))
-    private_folder(place)
+        path = Path(tempfile.mkdtemp(prefix="fallow-"))
+    private_folder(path)
     try:
-        yield place / "s"
+        yield path / "s"
     finally:
-        (place / "s").unlink(missing_ok=True)
+        (path / "s").unlink(missing_ok=True)
         if not is_short:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

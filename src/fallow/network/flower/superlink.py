@@ -122,9 +122,9 @@ class Superlink:
         file = self._folder / "nodes.json"
         listed = self._flwr("supernode", "list", NAME, "--format", "json").get("nodes", [])
         alive: set[str] = set()
-        for about in listed:
-            if about["status"] != "unregistered":
-                alive.add(about["node-id"])
+        for details in listed:
+            if details["status"] != "unregistered":
+                alive.add(details["node-id"])
         known: dict[SiteId, tuple[str, str]] = {}
         if file.exists():
             known = json.loads(file.read_text())
@@ -153,10 +153,10 @@ class Superlink:
     def _register(self, site: SiteId, line: str) -> str:
         public = self._folder / "node.pub"
         write_private(public, line.strip() + "\n")
-        given = self._flwr(
+        value = self._flwr(
             "supernode", "register", str(public), NAME, "--name", site, "--format", "json"
         )
-        return str(given["node-id"])
+        return str(value["node-id"])
 
     def _flwr(self, *arguments: str, is_needed: bool = True) -> Tree:
         """What one of Flower's commands answers; Halted with its words where it fails."""

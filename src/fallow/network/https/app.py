@@ -178,11 +178,11 @@ class Application:
             before.is_replaced = True
             before.changed.set()
         self.mailbox.arrive(head.site)
-        gone = asyncio.ensure_future(_wait_for_end(receive))
+        removed = asyncio.ensure_future(_wait_for_end(receive))
         try:
-            message = await self._wait(head.site, poll, gone)
+            message = await self._wait(head.site, poll, removed)
         finally:
-            gone.cancel()
+            removed.cancel()
             self.mailbox.leave(head.site)
             if self._polls.get(head.site) is poll:
                 del self._polls[head.site]
@@ -242,11 +242,11 @@ def _read_length(headers: list[tuple[bytes, bytes]]) -> int:
         raise Refused(415, "a body is sent as it is, without an encoding")
     if b"expect" in names:
         raise Refused(417, "nothing is promised here")
-    found = [value for name, value in headers if name == b"content-length"]
-    is_number = len(found) == 1 and found[0].isdigit() and len(found[0]) <= DIGITS
+    length = [value for name, value in headers if name == b"content-length"]
+    is_number = len(length) == 1 and length[0].isdigit() and len(length[0]) <= DIGITS
     if not is_number:
         raise Refused(411, "say how many bytes the body has")
-    return int(found[0])
+    return int(length[0])
 
 
 async def _read_body(receive: Receive, head: Head) -> bytes:

@@ -226,8 +226,8 @@ class Caller:
                 f"site {self._site} is not admitted by {at} yet: send join.json; or it was, and "
                 "the coordinator was not started again since"
             )
-        said = answer[:SENTENCE].decode("ascii", errors="replace")
-        shown = "".join(letter for letter in said if letter.isprintable())
+        output = answer[:SENTENCE].decode("ascii", errors="replace")
+        shown = "".join(letter for letter in output if letter.isprintable())
         return f"{at} answers {status} ({shown}): is it a coordinator of Fallow?"
 
 

@@ -51,8 +51,8 @@ class Mailbox:
         """The sites that wait for a message now, or did a moment ago."""
         now = self._clock()
         with self._lock:
-            found = {site for site, heard in self._heard.items() if now - heard < GONE}
-            return found | {site for site, polls in self._here.items() if polls}
+            result = {site for site, heard in self._heard.items() if now - heard < GONE}
+            return result | {site for site, polls in self._here.items() if polls}
 
     # -- the server's side ------------------------------------------------------------------
 

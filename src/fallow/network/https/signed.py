@@ -125,10 +125,10 @@ def read_claim(path: str, headers: Sequence[tuple[bytes, bytes]], length: int) -
     """
     values: dict[str, str] = {}
     for name, (header, form) in HEADERS.items():
-        found = [value for key, value in headers if key == header.encode()]
-        if len(found) != 1:
-            raise Unreadable(f"one {header} is needed, and there are {len(found)}")
-        text = found[0].decode("latin-1")
+        claim = [value for key, value in headers if key == header.encode()]
+        if len(claim) != 1:
+            raise Unreadable(f"one {header} is needed, and there are {len(claim)}")
+        text = claim[0].decode("latin-1")
         if not form.fullmatch(text):
             raise Unreadable(f"{header} has not the form that it should have")
         values[name] = text

@@ -83,13 +83,13 @@ def members(studies: Sequence[StudyRecords]) -> dict[Family, tuple[str, ...]]:
     """
     shared = [q for q in studies[0].strategies if all(q in s.strategies for s in studies)]
     known = studies[0].study.known
-    found: dict[Family, list[str]] = {}
+    result: dict[Family, list[str]] = {}
     for strategy in shared:
         kind = family(strategy, known)
         is_plain = not _is_variant(strategy, shared, known)
         if kind and is_plain and not _is_tested(strategy, studies):
-            found.setdefault(kind, []).append(strategy)
-    return {kind: tuple(found[kind]) for kind in FAMILIES if kind in found}
+            result.setdefault(kind, []).append(strategy)
+    return {kind: tuple(result[kind]) for kind in FAMILIES if kind in result}
 
 
 def _is_tested(strategy: str, studies: Sequence[StudyRecords]) -> bool:

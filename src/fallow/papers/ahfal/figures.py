@@ -143,7 +143,7 @@ def _low_classes(row: Record) -> float | None:
 
 def _mean_sigma(cells: Sequence[RunRecords]) -> dict[int, list[float]]:
     """Cycle -> spread of each class, mean over seeds."""
-    found: dict[int, list[Sequence[float]]] = {}
+    values: dict[int, list[Sequence[float]]] = {}
     for cell in cells:
         for cycle in cell.cycles:
             row = cell.last_of(cycle)
@@ -151,10 +151,10 @@ def _mean_sigma(cells: Sequence[RunRecords]) -> dict[int, list[float]]:
                 continue
             sigma = read_numbers(row, "sigma")
             if sigma is not None:
-                found.setdefault(cycle, []).append(sigma)
+                values.setdefault(cycle, []).append(sigma)
 
     means = {}
-    for cycle, rows in sorted(found.items()):
+    for cycle, rows in sorted(values.items()):
         by_class = zip(*rows, strict=True)  # rows are seeds
         means[cycle] = [fmean(of_seeds) for of_seeds in by_class]
     return means

@@ -199,14 +199,14 @@ def cell(
     >>> kcfu.name, kcfu.title
     ('ahfal/kcfu', 'AHFAL Table 7: CIFAR-10, Dirichlet 0.1, full protocol')
     """
-    _, _, about = recipe.title.partition(": ")
+    _, _, details = recipe.title.partition(": ")
     reference = "random"
     if "ahfal" in rows:
         reference = "ahfal"
     return replace(
         recipe,
         name=f"ahfal/{name}",
-        title=f"AHFAL {what}: {about}",
+        title=f"AHFAL {what}: {details}",
         strategies=(*rows, *more),
         reference=reference,
         published=Published(table, setting, rows),

@@ -48,8 +48,10 @@ def oracle(study: StudyRecords, key: str) -> Blocks:
         "the true class shares of all sites. Mean over seeds, 95 % Student interval. No real "
         "site knows the true class of an unlabeled row: this is an upper bound."
     )
-    said = [f"{p.what} {c.difference:+.2f}" for p, c in tests]
-    words = f"True class shares known, minus unknown, {unit_of(study)}: {', '.join(said)}."
+    output = [f"{p.what} {c.difference:+.2f}" for p, c in tests]
+    words = (
+        f"True class shares known, minus unknown, {unit_of(study)}: {', '.join(output)}."
+    )
     figure = draw.lifts(tests, unit_of(study))
     table = Table(
         "Plain, and with the true class shares",
@@ -90,11 +92,11 @@ def spread(study: StudyRecords, key: str) -> Blocks:
 
 def studies_with_slopes(studies: Sequence[StudyRecords]) -> list[StudyRecords]:
     """The studies whose slopes stand in the article over all."""
-    found: list[StudyRecords] = []
+    result: list[StudyRecords] = []
     for sweep in alpha_sweeps(studies):
         if slopes(sweep) is not None:
-            found += sweep
-    return found
+            result += sweep
+    return result
 
 
 def sweeps(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
@@ -111,8 +113,8 @@ def sweeps(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]
 
 def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
     """AHFAL's Figure 2 over studies that differ in alpha alone."""
-    found = tradeoff(sweep)
-    if found is None:
+    result = tradeoff(sweep)
+    if result is None:
         return []
     first = sweep[0]
     names = join_words([s.study.name for s in sweep])
@@ -122,25 +124,25 @@ def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
         "strategies of a family, paired by seed, with 95 % Student intervals."
     )
     note = (
-        f"Studies: {names}. {who(first, found.members)} AHFAL's paper (Figure 2) calls the "
+        f"Studies: {names}. {who(first, result.members)} AHFAL's paper (Figure 2) calls the "
         "first family centralized, and strategies that read the global model decentralized."
     )
-    figure = draw.tradeoff(found, unit_of(first))
-    words = _describe_tradeoff(found, unit_of(first))
+    figure = draw.tradeoff(result, unit_of(first))
+    words = _describe_tradeoff(result, unit_of(first))
     return [
         show_figure(figure, f"{key}-tradeoff", caption, alt=words),
-        _points(found),
+        _points(result),
         Note(note),
     ]
 
 
 def _describe_tradeoff(found: Tradeoff, unit: str) -> str:
     """The difference of each family at the first and at the last alpha."""
-    said = []
+    tradeoff = []
     for kind, points in found.points.items():
         at = [f"{p.difference:+.2f} {unit} at alpha {p.alpha:g}" for p in points]
-        said.append(f"{FAMILIES[kind]}: {', '.join(at)}")
-    return f"Minus strategies of the local model only. {'; '.join(said)}."
+        tradeoff.append(f"{FAMILIES[kind]}: {', '.join(at)}")
+    return f"Minus strategies of the local model only. {'; '.join(tradeoff)}."
 
 
 def _points(found: Tradeoff) -> Table:
@@ -177,9 +179,9 @@ def class_slopes(found: Slopes, study: StudyRecords, key: str) -> Blocks:
         "squares over all classes, strategies and seeds; marks are means of equally many "
         "points, ordered by CV."
     )
-    said = [f"{FAMILIES[kind]} {line.slope:+.2f}" for kind, line in found.lines.items()]
+    output = [f"{FAMILIES[kind]} {line.slope:+.2f}" for kind, line in found.lines.items()]
     words = (
-        f"Accuracy of a class over how unevenly sites hold it. Slopes: {', '.join(said)}."
+        f"Accuracy of a class over how unevenly sites hold it. Slopes: {', '.join(output)}."
     )
     members = {kind: line.strategies for kind, line in found.lines.items()}
     return [

@@ -132,7 +132,7 @@ def _points_of_run(
 ) -> dict[Family, tuple[Floats, Floats]] | None:
     """The points of one seed of one study: CV_c and accuracy in per cent, by family."""
     cv = count_variation(study.partitions[seed].matrix)
-    found: dict[Family, tuple[Floats, Floats]] = {}
+    result: dict[Family, tuple[Floats, Floats]] = {}
     for kind, strategies in who.items():
         spreads: list[float] = []
         accuracies: list[float] = []
@@ -144,8 +144,8 @@ def _points_of_run(
                 if v is not None and a is not None:
                     spreads.append(v)
                     accuracies.append(100 * a)
-        found[kind] = (np.array(spreads), np.array(accuracies))
-    return found
+        result[kind] = (np.array(spreads), np.array(accuracies))
+    return result
 
 
 def _line(

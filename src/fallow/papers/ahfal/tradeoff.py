@@ -47,8 +47,8 @@ def tradeoff(sweep: Sequence[StudyRecords]) -> Tradeoff | None:
     for kind in who:
         if kind == "local":
             continue
-        found = [_point(study, who[kind], who["local"]) for study in sweep]
-        points[kind] = tuple(point for point in found if point is not None)
+        result = [_point(study, who[kind], who["local"]) for study in sweep]
+        points[kind] = tuple(point for point in result if point is not None)
     if all(len(of_kind) < 2 for of_kind in points.values()):  # a line has two points
         return None
     return Tradeoff(points, who)

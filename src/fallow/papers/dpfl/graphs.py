@@ -120,13 +120,13 @@ def _conflicts(rows: Sequence[Record], omega: Tensor | None) -> float:
 def all_graphs(study: StudyRecords) -> dict[str, list[Graphs]]:
     """Query -> the graphs of its runs by seed, for those that have any."""
     is_flipped = bool(study.study.recipe.get("flip"))
-    found: dict[str, list[Graphs]] = {}
+    values: dict[str, list[Graphs]] = {}
     for strategy in study.strategies:
         for cell in study.of(strategy):
             graphs = graphs_of(cell, is_flipped)
             if graphs is not None:
-                found.setdefault(strategy, []).append(graphs)
-    return found
+                values.setdefault(strategy, []).append(graphs)
+    return values
 
 
 def measure_graph(run: Graphs, turn: int, matrix: Tensor | None = None) -> GraphMeasures:
@@ -205,13 +205,13 @@ def over_rounds(
     runs: Sequence[Graphs], value: Callable[[Graphs, int], float]
 ) -> dict[int, list[float]]:
     """Round -> one value a run, where it is defined."""
-    found: dict[int, list[float]] = {}
+    result: dict[int, list[float]] = {}
     for run in runs:
         for turn in run.by_round:
             number = value(run, turn)
             if not math.isnan(number):
-                found.setdefault(turn, []).append(number)
-    return dict(sorted(found.items()))
+                result.setdefault(turn, []).append(number)
+    return dict(sorted(result.items()))
 
 
 def links_and_dropped(run: Graphs, turn: int) -> tuple[Tensor, Tensor]:

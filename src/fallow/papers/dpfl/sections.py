@@ -18,14 +18,14 @@ from fallow.study.records import StudyRecords
 
 def graphs(study: StudyRecords, key: str) -> Blocks:
     """Who received from whom, and what papers measure of it; nothing without recorded graphs."""
-    found = find.all_graphs(study)
-    if not found:
+    result = find.all_graphs(study)
+    if not result:
         return []
     reference = study.study.reference
-    shown = next(iter(found))
-    if reference is not None and reference in found:
+    shown = next(iter(result))
+    if reference is not None and reference in result:
         shown = reference
-    run = found[shown][0]
+    run = result[shown][0]
     caption = (
         f"{label_of(run.strategy, study.study)}, seed {run.seed}: a blue square in a row is a "
         "site whose model the row's site averages with its own; an orange one is a candidate "
@@ -35,14 +35,14 @@ def graphs(study: StudyRecords, key: str) -> Blocks:
     parts: list[Block] = [
         show_figure(draw.adjacency(run), f"{key}-adjacency", caption, alt=words)
     ]
-    figure = draw.rounds(study, found)
+    figure = draw.rounds(study, result)
     if figure is not None:
         caption = (
             "Means over seeds. Left: a line that rises drops collaborators; as papers plot it, "
             "with every site's link to itself present."
         )
         parts.append(show_figure(figure, f"{key}-links", caption))
-    return [*parts, *_numbers(study, found)]
+    return [*parts, *_numbers(study, result)]
 
 
 def _describe_links(run: Graphs) -> str:

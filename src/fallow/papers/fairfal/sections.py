@@ -30,7 +30,7 @@ def model_pairs(strategies: Sequence[str]) -> list[Pair]:
     >>> model_pairs(["entropy", "entropy:model=global"])[0].what
     'entropy'
     """
-    found = []
+    outcome = []
     parsed = [Strategy.parse(q) for q in strategies]
     for by_global in parsed:
         fields = dict(by_global.spec.fields)
@@ -41,8 +41,8 @@ def model_pairs(strategies: Sequence[str]) -> list[Pair]:
             is_local = rest.pop("model", "local") == "local"
             is_same_rule = other.key == by_global.key and rest == fields
             if is_local and is_same_rule and other.settings == by_global.settings:
-                found.append(Pair(by_global.strategy, other.strategy, other.strategy))
-    return found
+                outcome.append(Pair(by_global.strategy, other.strategy, other.strategy))
+    return outcome
 
 
 def models(study: StudyRecords, key: str) -> Blocks:
@@ -93,8 +93,8 @@ def selector(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Block
 
 def _choice(group: Sequence[StudyRecords]) -> Blocks:
     """FairFAL's selector study: who is ahead, the local or the global model, by alpha and rho."""
-    found = {alpha_of(study) for study in group}
-    alphas = sorted(alpha for alpha in found if alpha is not None)
+    result = {alpha_of(study) for study in group}
+    alphas = sorted(alpha for alpha in result if alpha is not None)
     rhos = sorted({rho_of(s) for s in group})
     if len(alphas) * len(rhos) < 2:
         return []

@@ -33,11 +33,11 @@ from fallow.study.strategy import Strategy, fold_name
 
 def wins(study: StudyRecords, key: str) -> Blocks:
     """Wins, ties and losses over checkpoints, beside the printed ones."""
-    found = find_matches(study)
-    if not found:
+    matches = find_matches(study)
+    if not matches:
         return []
     cycles = checkpoints(study, CHECKPOINTS)
-    seeds = max(len(study.final(block.subject)) for block in found)
+    seeds = max(len(study.final(block.subject)) for block in matches)
     text = (
         f"{len(cycles)} checkpoints (cycles {join_words([str(c) for c in cycles])}) x {seeds} seeds. "
         f"At each a paired t-test over seeds: won or lost where p ≤ {LEVEL}, else tied. The "
@@ -49,7 +49,7 @@ def wins(study: StudyRecords, key: str) -> Blocks:
             " At equal labels: against the rival's curve, joined linearly, where it has as many "
             "labels; checkpoints that its curve does not reach are not counted."
         )
-    return [*(_tallies(study, block) for block in found), Note(text)]
+    return [*(_tallies(study, block) for block in matches), Note(text)]
 
 
 def _tallies(study: StudyRecords, block: Matches) -> Table:
@@ -106,15 +106,15 @@ def _tally(study: StudyRecords, rival: str, prints: Iterable[Tally]) -> Tally | 
 
 def wins_across(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
     """Wins, ties and losses of the same strategy in several studies, and their sum."""
-    found = matches_by_subject([s for s in studies if not s.higher_is_better])
-    if not found:
+    result = matches_by_subject([s for s in studies if not s.higher_is_better])
+    if not result:
         return []
     note = (
         "Wins/ties/losses over the checkpoints of each study (paired t-test over its seeds, "
         f"level {LEVEL}). Published: the same pairs on the same data, each once. Checkpoints "
         "of one run are not independent."
     )
-    tables = [_table_over_studies(subject, rows) for subject, rows in found.items()]
+    tables = [_table_over_studies(subject, rows) for subject, rows in result.items()]
     return [("Wins, ties and losses over studies", [*tables, Note(note)])]
 
 

@@ -105,9 +105,9 @@ class Matches:
 
 def subjects(study: StudyRecords) -> tuple[str, ...]:
     """Every FALE of a study, or else its reference."""
-    found = tuple(q for q in study.strategies if Strategy.parse(q).key == "fale")
-    if found:
-        return found
+    result = tuple(q for q in study.strategies if Strategy.parse(q).key == "fale")
+    if result:
+        return result
     reference = study.study.reference
     if reference is not None and reference in study.strategies:
         return (reference,)
@@ -116,13 +116,13 @@ def subjects(study: StudyRecords) -> tuple[str, ...]:
 
 def find_matches(study: StudyRecords) -> list[Matches]:
     """The matches of each subject that can be tested against any other strategy."""
-    found = []
+    matches = []
     for subject in subjects(study):
         rivals = [_against(study, subject, q) for q in study.strategies if q != subject]
         rivals = [r for r in rivals if r.count.total]
         if rivals:
-            found.append(Matches(subject, tuple(rivals)))
-    return found
+            matches.append(Matches(subject, tuple(rivals)))
+    return matches
 
 
 def _against(study: StudyRecords, subject: str, rival: str) -> Rival:
@@ -144,8 +144,8 @@ def matches_by_subject(
     studies: Sequence[StudyRecords],
 ) -> dict[str, list[tuple[StudyRecords, Matches]]]:
     """Subject -> its matches in each study, for the subjects of two studies or more."""
-    found: dict[str, list[tuple[StudyRecords, Matches]]] = {}
+    result: dict[str, list[tuple[StudyRecords, Matches]]] = {}
     for study in studies:
         for matches in find_matches(study):
-            found.setdefault(matches.subject, []).append((study, matches))
-    return {subject: rows for subject, rows in found.items() if len(rows) > 1}
+            result.setdefault(matches.subject, []).append((study, matches))
+    return {subject: rows for subject, rows in result.items() if len(rows) > 1}

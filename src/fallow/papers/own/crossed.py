@@ -37,15 +37,15 @@ def grid(strategies: Sequence[str]) -> Grid:
     >>> grid(["random@training=local", "badge@training=local", "badge@rounds=2", "badge"])
     {('random', 'local'): 'random@training=local', ('badge', 'local'): 'badge@training=local'}
     """
-    found = {}
+    result = {}
     for parsed in map(Strategy.parse, strategies):
         if len(parsed.settings) != 1:
             continue
         setting, _, training = parsed.settings[0].partition("=")
         if setting == "training":
             name = parsed.strategy.partition("@")[0]
-            found[name, training] = parsed.strategy
-    return found
+            result[name, training] = parsed.strategy
+    return result
 
 
 def interactions(
@@ -82,13 +82,13 @@ def interactions(
         (_name(strategy, training), _name(strategy, plain)) for strategy, training in seeds
     ]
     tests = compare_pairs(scores, pairs, higher_is_better=study.higher_is_better)
-    found = []
+    result = []
     for (strategy, training), test in zip(seeds, tests, strict=True):
         both = seeds[strategy, training]
         gain = _mean(gains[strategy, training], both)
         plain_gain = _mean(gains[strategy, plain], both)
-        found.append(Interaction(strategy, training, gains=(gain, plain_gain), test=test))
-    return found
+        result.append(Interaction(strategy, training, gains=(gain, plain_gain), test=test))
+    return result
 
 
 def _plain_training(cells: Grid) -> str:

@@ -56,13 +56,13 @@ def labels_a_site(classes: int, sites: int, a_class: Sequence[int] = A_CLASS) ->
     >>> labels_a_site(classes=6, sites=21)
     [1, 2, 3, 6, 14, 29, 57]
     """
-    found: list[int] = []
+    values: list[int] = []
     for labels in a_class:
         least = 1
-        if found:
-            least = found[-1] + 1
-        found.append(max(least, round(labels * classes / sites)))
-    return found
+        if values:
+            least = values[-1] + 1
+        values.append(max(least, round(labels * classes / sites)))
+    return values
 
 
 def _task(base: Recipe, *, classes: int, sites: int, most: int = A_CLASS[-1]) -> Recipe:

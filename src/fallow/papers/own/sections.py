@@ -15,17 +15,17 @@ from fallow.study.strategy import Strategy
 
 def crossed_gains(study: StudyRecords, key: str) -> Blocks:
     """Whether choosing rows and training belong together, where a study crosses them."""
-    found = interactions(study)
-    if not found:
+    outcome = interactions(study)
+    if not outcome:
         return []
     digits = digits_of(study)
     rows = []
-    for i in found:
+    for i in outcome:
         gain, plain_gain = (f"{gain:+.{digits}f}" for gain in i.gains)
         rows.append(
             [i.strategy, i.training, plain_gain, gain, *tested_cells(study, i.test)]
         )
-    plain = Strategy.parse(found[0].test.reference).training
+    plain = Strategy.parse(outcome[0].test.reference).training
     header = [
         "Query",
         "Training",
@@ -41,7 +41,7 @@ def crossed_gains(study: StudyRecords, key: str) -> Blocks:
         Note(
             "Interaction: the gain minus the gain under the plain training, seed by seed."
         ),
-        *few([(Pair(i.strategy, "random", ""), i.test) for i in found]),
+        *few([(Pair(i.strategy, "random", ""), i.test) for i in outcome]),
     ]
 
 

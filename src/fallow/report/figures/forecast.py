@@ -25,10 +25,10 @@ def draw_forecast(
         return None
     figure, (axes,) = new_figure(3.4)
     labels = np.linspace(forecast.points[0].labels, forecast.labels + more, PLACES)
-    found = [curve.error(each) for each in labels]
-    middle = _scores(forecast, [each.middle for each in found])
-    low = _scores(forecast, [each.low for each in found])
-    high = _scores(forecast, [each.high for each in found])
+    result = [curve.error(label) for label in labels]
+    middle = _scores(forecast, [item.middle for item in result])
+    low = _scores(forecast, [each.low for each in result])
+    high = _scores(forecast, [each.high for each in result])
     axes.fill_between(labels, low, high, color=COLOR, alpha=0.15, linewidth=0)
     axes.plot(labels, middle, color=COLOR)
     scores = _scores(forecast, [point.error for point in forecast.points])

@@ -152,18 +152,18 @@ def looks(study: StudyRecords) -> dict[str, Look]:
     """
     named = named_in_figures(study)
     colors = colors_of(named)
-    found = {}
+    result = {}
     for strategy in study.strategies:
         if strategy not in named:
-            found[strategy] = Look(FAINT, "", width=1)
+            result[strategy] = Look(FAINT, "", width=1)
     for at, strategy in enumerate(named):
         width = 1.8
         if strategy == study.study.reference:
             width = 2.6
-        found[strategy] = Look(colors[strategy], _MARKERS[at % len(_MARKERS)], width)
+        result[strategy] = Look(colors[strategy], _MARKERS[at % len(_MARKERS)], width)
     for strategy in study.bounds:
-        found[strategy] = Look(INK, "_")
-    return found
+        result[strategy] = Look(INK, "_")
+    return result
 
 
 def colors_of(strategies: Sequence[str]) -> dict[str, str]:
@@ -175,16 +175,16 @@ def colors_of(strategies: Sequence[str]) -> dict[str, str]:
     >>> colors_of(["b", "a"]) == {**colors_of(["a", "b"])}
     True
     """
-    found = {}
+    result = {}
     for strategy in sorted(strategies):
         if is_random(strategy):
-            found[strategy] = _RANDOM
+            result[strategy] = _RANDOM
             continue
         start = crc32(strategy.lower().replace("_", "-").encode()) % len(_COLORS)
         from_start = [*_COLORS[start:], *_COLORS[:start]]
-        free = [color for color in from_start if color not in found.values()]
-        found[strategy] = (free or from_start)[0]
-    return {strategy: found[strategy] for strategy in strategies}
+        free = [color for color in from_start if color not in result.values()]
+        result[strategy] = (free or from_start)[0]
+    return {strategy: result[strategy] for strategy in strategies}
 
 
 def is_random(strategy: str) -> bool:

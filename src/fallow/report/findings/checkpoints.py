@@ -65,8 +65,8 @@ def at_labels(study: StudyRecords, strategy: str, labels: float) -> dict[int, fl
         return {}
 
     seeds_of_cycles = [set(scores) for scores in curve.values()]
-    found = {}
+    result = {}
     for seed in sorted(set.intersection(*seeds_of_cycles)):
         y = [scores[seed] for scores in curve.values()]
-        found[seed] = float(np.interp(labels, x, y))
-    return found
+        result[seed] = float(np.interp(labels, x, y))
+    return result

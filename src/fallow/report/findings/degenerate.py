@@ -31,11 +31,11 @@ def predicts_one_class(cell: RunRecords) -> bool:
 
 def find_one_class(study: StudyRecords) -> Mapping[str, list[int]]:
     """Query -> the seeds whose last model predicts one class only, where there are any."""
-    found: dict[str, list[int]] = {}
+    one_class: dict[str, list[int]] = {}
     for cell in study.cells:
         if predicts_one_class(cell):
-            found.setdefault(cell.strategy, []).append(cell.seed)
-    return found
+            one_class.setdefault(cell.strategy, []).append(cell.seed)
+    return one_class
 
 
 def describe_baseline(study: StudyRecords) -> str:
@@ -99,7 +99,7 @@ def find_equals(study: StudyRecords) -> Mapping[str, str]:
     """Strategy -> the first one in the study whose scores are the same to the last digit, in every
     cycle and under every seed.  Two scores at least, the first cycle aside: there nothing is
     chosen yet."""
-    found: dict[str, str] = {}
+    equals: dict[str, str] = {}
     first_with: dict[tuple[tuple[int, int, float], ...], str] = {}
     for strategy in study.strategies:
         scores = []
@@ -110,5 +110,5 @@ def find_equals(study: StudyRecords) -> Mapping[str, str]:
             continue
         earlier = first_with.setdefault(tuple(scores), strategy)
         if earlier != strategy:
-            found[strategy] = earlier
-    return found
+            equals[strategy] = earlier
+    return equals

@@ -32,12 +32,12 @@ def _first_cycle(cell: RunRecords) -> int | None:
 
 def find_diverged(study: StudyRecords) -> Mapping[str, Mapping[int, int]]:
     """Query -> seed -> the first cycle in which the run diverged, where one did."""
-    found: dict[str, dict[int, int]] = {}
+    diverged: dict[str, dict[int, int]] = {}
     for cell in study.cells:
         cycle = _first_cycle(cell)
         if cycle is not None:
-            found.setdefault(cell.strategy, {})[cell.seed] = cycle
-    return found
+            diverged.setdefault(cell.strategy, {})[cell.seed] = cycle
+    return diverged
 
 
 def ends_diverged(study: StudyRecords, strategy: str) -> bool:

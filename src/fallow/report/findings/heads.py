@@ -33,10 +33,10 @@ def has_heads(study: StudyRecords) -> bool:
 def left_out_score(record: Record) -> float | None:
     """The score of a head on labeled rows that it had not seen: accuracy in per cent, or mean
     squared error; None where there were too few rows to leave one out."""
-    found = record.get("left_out")
-    if found is None or record.get("accuracy") is None:
-        return found
-    return 100 * found
+    value = record.get("left_out")
+    if value is None or record.get("accuracy") is None:
+        return value
+    return 100 * value
 
 
 def find_at_end(study: StudyRecords) -> Mapping[str, AtEnd]:
@@ -44,7 +44,7 @@ def find_at_end(study: StudyRecords) -> Mapping[str, AtEnd]:
 
     Heads whose λ was given do not count, nor those of too few rows to choose one.
     """
-    found = {}
+    values = {}
     for strategy in study.study.strategies:
         if is_penalty_given(study, strategy):
             continue
@@ -57,8 +57,8 @@ def find_at_end(study: StudyRecords) -> Mapping[str, AtEnd]:
         lowest = sum(math.isclose(penalty, PENALTIES[0]) for penalty in penalties)
         highest = sum(math.isclose(penalty, PENALTIES[-1]) for penalty in penalties)
         if lowest or highest:
-            found[strategy] = AtEnd(lowest, highest, len(penalties))
-    return found
+            values[strategy] = AtEnd(lowest, highest, len(penalties))
+    return values
 
 
 def is_penalty_given(study: StudyRecords, strategy: str) -> bool:
@@ -77,12 +77,12 @@ def is_penalty_given(study: StudyRecords, strategy: str) -> bool:
 def find_unlabeled(study: StudyRecords) -> Mapping[str, Mapping[int, list[int]]]:
     """Query -> seed -> the classes without a label at the end, where a head in closed form has
     any."""
-    found: dict[str, dict[int, list[int]]] = {}
+    unlabeled: dict[str, dict[int, list[int]]] = {}
     for cell in study.cells:
         if not cell.records or "penalty" not in cell.records[-1]:
             continue
         counts = cell.records[-1].get("labeled_per_class") or []
         absent = [label for label, count in enumerate(counts) if count == 0]
         if absent:
-            found.setdefault(cell.strategy, {})[cell.seed] = absent
-    return found
+            unlabeled.setdefault(cell.strategy, {})[cell.seed] = absent
+    return unlabeled

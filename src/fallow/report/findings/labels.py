@@ -60,10 +60,10 @@ def _sites(row: Record) -> list[list[int]] | None:
 
 def minority_share(row: Record) -> float | None:
     """Share of the rarer half of the classes among the labels, per cent."""
-    found = _imbalance(row)
-    if found is None:
+    outcome = _imbalance(row)
+    if outcome is None:
         return None
-    return 100 * found.minority_share
+    return 100 * outcome.minority_share
 
 
 def label_kl(row: Record) -> float | None:
@@ -84,18 +84,18 @@ def label_variation(row: Record) -> float | None:
 
 def label_entropy(row: Record) -> float | None:
     """Entropy of the labels' classes over its maximum: 1 is even."""
-    found = _imbalance(row)
-    if found is None:
+    values = _imbalance(row)
+    if values is None:
         return None
-    return found.entropy
+    return values.entropy
 
 
 def label_gini(row: Record) -> float | None:
     """Gini coefficient of the labels' classes: 0 is even."""
-    found = _imbalance(row)
-    if found is None:
+    outcome = _imbalance(row)
+    if outcome is None:
         return None
-    return found.gini
+    return outcome.gini
 
 
 def label_gaps(row: Record) -> float | None:
@@ -173,12 +173,12 @@ def _last_shares(study: StudyRecords, strategy: str) -> dict[int, float]:
     last = study.last_cycle(strategy)
     if last is None:
         return {}
-    found = {}
+    values = {}
     for cell in study.of(strategy):
         row = cell.last_of(last)
         if row is None:
             continue
         share = minority_share(row)
         if share is not None:
-            found[cell.seed] = share
-    return found
+            values[cell.seed] = share
+    return values

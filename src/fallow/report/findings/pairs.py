@@ -28,14 +28,14 @@ def setting_pairs(strategies: Sequence[str]) -> list[Pair]:
     >>> setting_pairs(["ksas", "ksas@training=kcfu"])[0].what
     'training=kcfu'
     """
-    found = []
+    values = []
     for strategy in strategies:
         shorter = [q for q in strategies if strategy.startswith(f"{q}@")]
         if shorter:
             plain = max(shorter, key=len)
             changed = strategy.removeprefix(plain).split("@")[1:]
-            found.append(Pair(strategy, plain, ", ".join(changed)))
-    return found
+            values.append(Pair(strategy, plain, ", ".join(changed)))
+    return values
 
 
 def code_pairs(strategies: Sequence[str], known: Known) -> list[Pair]:
@@ -59,14 +59,14 @@ def _find_plain_form(
 ) -> str | None:
     """The strategy of that name without settings, and with the fields ``of_code`` or none; of
     several, the last."""
-    found = None
+    plain_form = None
     for strategy in map(Strategy.parse, strategies):
         is_paper = strategy.key == fold_name(name) and known.code(strategy.spec) is None
         fields = strategy.spec.fields
         same_fields = not fields or dict(fields) == dict(of_code.fields)
         if is_paper and same_fields and not strategy.settings:
-            found = strategy.strategy
-    return found
+            plain_form = strategy.strategy
+    return plain_form
 
 
 def compare_final_scores(

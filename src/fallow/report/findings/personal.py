@@ -67,11 +67,11 @@ class SiteComparison:
 
 def scores_row(cell: RunRecords) -> Record | None:
     """The record whose per-site scores count: the last that is final; None without such scores."""
-    found = None
+    values = None
     for record in cell.records:
         if record.get("final") and record.get("variance") is not None:
-            found = record
-    return found
+            values = record
+    return values
 
 
 def has_sites(study: StudyRecords) -> bool:
@@ -102,12 +102,12 @@ def left_out(study: StudyRecords) -> list[str]:
 
 def site_scores(study: StudyRecords, strategy: str) -> dict[int, BySite]:
     """Seed -> site -> accuracy, per cent; without sites that have no test row."""
-    found: dict[int, BySite] = {}
+    result: dict[int, BySite] = {}
     for seed, row in _rows_by_seed(study, strategy).items():
         scores = row["per_site"] or {}
         scored = {site: score for site, score in scores.items() if score is not None}
-        found[seed] = {site: 100 * score for site, score in scored.items()}
-    return found
+        result[seed] = {site: 100 * score for site, score in scored.items()}
+    return result
 
 
 def _rows_by_seed(study: StudyRecords, strategy: str) -> dict[int, Record]:
@@ -218,25 +218,25 @@ def differences(study: StudyRecords, strategy: str, against: str) -> list[Floats
     """For each seed that both have, the differences at the sites that both have, in points."""
     ours = site_scores(study, strategy)
     theirs = site_scores(study, against)
-    found = []
+    values = []
     for seed in sorted(ours.keys() & theirs.keys()):
         sites = sorted(ours[seed].keys() & theirs[seed].keys())
         gaps = [ours[seed][site] - theirs[seed][site] for site in sites]
-        found.append(np.array(gaps))
-    return found
+        values.append(np.array(gaps))
+    return values
 
 
 def compare_sites(study: StudyRecords) -> list[SiteComparison]:
     """Every other strategy minus the reference, the best first."""
     reference = study.study.reference or ""
-    found = []
+    values = []
     for strategy in rank_strategies(study):
         if strategy == reference:
             continue
         by_seed = [gaps for gaps in differences(study, strategy, reference) if len(gaps)]
         if by_seed:
-            found.append(_compare(strategy, by_seed))
-    return found
+            values.append(_compare(strategy, by_seed))
+    return values
 
 
 def _compare(strategy: str, by_seed: Sequence[Floats]) -> SiteComparison:
@@ -286,29 +286,29 @@ def bootstrap_interval(by_seed: Sequence[Floats]) -> Interval:
 def mean_redundancy(study: StudyRecords) -> dict[str, list[float]]:
     """Strategy -> for each seed the mean over cycles of how near its picks were to rows that
     collaborators had labeled, as a cosine; without strategies that have no collaborators."""
-    found: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for strategy in rank_strategies(study):
         for cell in study.of(strategy):
             measured = []  # one a cycle
             for row in cell.records:
-                about = row.get("pseudo_labels")
-                if not about:
+                value = row.get("pseudo_labels")
+                if not value:
                     continue
-                cosine = about.get("redundancy")
+                cosine = value.get("redundancy")
                 if cosine is not None:
                     measured.append(float(cosine))
             if measured:
-                found.setdefault(strategy, []).append(fmean(measured))
-    return found
+                values.setdefault(strategy, []).append(fmean(measured))
+    return values
 
 
 def over_rounds(study: StudyRecords, strategy: str) -> dict[int, list[float]]:
     """Round of the last cycle -> accuracy of each seed, per cent, where rounds were scored."""
-    found: dict[int, list[float]] = {}
+    result: dict[int, list[float]] = {}
     for cell in study.of(strategy):
         for row in cell.records:
             accuracy = row.get("accuracy")
             is_of_last_cycle = row["cycle"] == cell.cycles[-1]
             if is_of_last_cycle and row.get("per_site") and accuracy is not None:
-                found.setdefault(int(row["round"]), []).append(100 * accuracy)
-    return dict(sorted(found.items()))
+                result.setdefault(int(row["round"]), []).append(100 * accuracy)
+    return dict(sorted(result.items()))

@@ -21,14 +21,14 @@ def _partition(study: StudyRecords) -> Mapping[str, object]:
 
 def _fields(study: StudyRecords) -> dict[str, object]:
     """The fields of a study's partition, those of the partition inside it among them."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     fields = _partition(study).get("fields")
     if isinstance(fields, Mapping):
-        found |= fields
-    inner = found.get("inner_fields")
+        values |= fields
+    inner = values.get("inner_fields")
     if isinstance(inner, Mapping):
-        found |= inner
-    return found
+        values |= inner
+    return values
 
 
 def alpha_of(study: StudyRecords) -> float | None:

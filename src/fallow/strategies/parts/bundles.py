@@ -153,20 +153,20 @@ def join_closest(centers: Centers, wanted: int) -> Centers:
     is_left = torch.ones(len(at), dtype=torch.bool)
     for _ in range(len(at) - wanted):
         cheapest = int(cost.argmin())  # a place in the matrix, row after row
-        kept, gone = sorted(divmod(cheapest, len(at)))
-        both = rows[kept] + rows[gone]
-        at[kept] = (rows[kept] * at[kept] + rows[gone] * at[gone]) / both
-        spread[kept] += spread[gone] + cost[kept, gone]
+        kept, removed = sorted(divmod(cheapest, len(at)))
+        both = rows[kept] + rows[removed]
+        at[kept] = (rows[kept] * at[kept] + rows[removed] * at[removed]) / both
+        spread[kept] += spread[removed] + cost[kept, removed]
         rows[kept] = both
-        is_left[gone] = False
+        is_left[removed] = False
         # what it costs to join the new cluster with each that is left
         apart = (at - at[kept]).square().sum(1) * rows * both / (rows + both)
         apart = apart.masked_fill(~is_left, torch.inf)
         apart[kept] = torch.inf
         cost[kept] = apart
         cost[:, kept] = apart
-        cost[gone] = torch.inf
-        cost[:, gone] = torch.inf
+        cost[removed] = torch.inf
+        cost[:, removed] = torch.inf
     return Centers(at[is_left], rows[is_left], spread[is_left])
 
 
@@ -315,12 +315,12 @@ def nearest_center(x: Tensor, centers: Tensor) -> Tensor:
     middle = centers.mean(0)  # a shift changes no distance, but less is rounded
     short = place((centers - middle).to(x.dtype))
     half = short.square().sum(1) / 2
-    found = [torch.empty(0, dtype=torch.int64)]
+    result = [torch.empty(0, dtype=torch.int64)]
     for block in torch.split(x, CHUNK):
         rows = place(block - middle.to(x.dtype))
         near = torch.addmm(half, rows, short.T, alpha=-1)  # (b, K)
-        found.append(near.argmin(1).cpu())
-    return torch.cat(found)
+        result.append(near.argmin(1).cpu())
+    return torch.cat(result)
 
 
 def count_nearest(x: Tensor, centers: Tensor) -> Tensor:

@@ -66,15 +66,15 @@ class Features:
         size = min(CHUNK, max(1, CELLS // columns))
         # One piece of memory for all blocks: so much of it anew takes longer than what is in it.
         memory = self.x.new_empty(size * columns)
-        found = []
+        result = []
         for x, half in zip(
             torch.split(self.x, size), torch.split(self.half, size), strict=True
         ):
             # |x - y|² / 2 is |x|² / 2 + |y|² / 2 - <x, y>; (b, rows of ``other``)
             without_own = memory[: len(x) * columns].view(len(x), columns)
             torch.addmm(half_y, x, y.T, alpha=-1, out=without_own)
-            found.append(without_own.amin(1) + half)
-        return torch.cat(found).clamp_min_(0).cpu()
+            result.append(without_own.amin(1) + half)
+        return torch.cat(result).clamp_min_(0).cpu()
 
 
 @final
@@ -128,11 +128,11 @@ class Gradients:
             torch.split(self.half, size),
             strict=True,
         )
-        found = []
+        values = []
         for q, z, half in blocks:
             inner = (q @ q_t).mul_(z @ z_t)  # (b, rows of ``other``)
-            found.append((half_o - inner).amin(1) + half)
-        return torch.cat(found).clamp_min_(0).cpu()
+            values.append((half_o - inner).amin(1) + half)
+        return torch.cat(values).clamp_min_(0).cpu()
 
 
 def store_rows(x: Tensor, is_far: Tensor) -> Tensor:

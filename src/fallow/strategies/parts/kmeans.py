@@ -99,11 +99,11 @@ def _find_nearest(rows: Tensor, centers: Tensor) -> Tensor:
     """The nearest center of each row.  rows: (m, d), where products are taken; centers: (k, d)."""
     there = centers.to(rows)
     half = there.square().sum(1) / 2
-    found = []
+    nearest = []
     for block in torch.split(rows, CHUNK):
         far = torch.addmm(half, block, there.T, alpha=-1)  # (b, k)
-        found.append(far.argmin(1))
-    return torch.cat(found).cpu()
+        nearest.append(far.argmin(1))
+    return torch.cat(nearest).cpu()
 
 
 def _average(x: Tensor, cluster: Tensor, centers: Tensor) -> Tensor:

@@ -190,10 +190,10 @@ def scores(u: Tensor) -> Tensor:
 
 def triangle(x: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
     """R of the QR decomposition of the projected rows: (k, k), or (n, k) of fewer rows."""
-    found = basis.new_zeros(0, basis.shape[1])
+    result = basis.new_zeros(0, basis.shape[1])
     for z in project_rows(x, mean, basis):
-        found = torch.linalg.qr(torch.cat([found, z]), mode="r").R
-    return found.contiguous()
+        result = torch.linalg.qr(torch.cat([result, z]), mode="r").R
+    return result.contiguous()
 
 
 @dataclass(frozen=True)
@@ -240,10 +240,10 @@ def second_pass(
     values, vectors = torch.linalg.eigh(gram + ridge * basis.T @ basis)
     least = len(values) * EPS * values[-1].clamp_min(EPS)
     keep = values > least.clamp_min(rounding)
-    found = basis @ vectors[:, keep] / values[keep].sqrt()
+    result = basis @ vectors[:, keep] / values[keep].sqrt()
     lost = span(basis @ vectors[:, ~keep])
-    sizes = torch.linalg.svdvals(found - lost @ (lost.T @ found))
-    return Directions(found.contiguous(), _condition(sizes))
+    sizes = torch.linalg.svdvals(result - lost @ (lost.T @ result))
+    return Directions(result.contiguous(), _condition(sizes))
 
 
 def decompose(z: Tensor, rows: int, ridge: float = 0.0) -> tuple[Tensor, Directions]:

@@ -67,11 +67,11 @@ def places_of(x: Tensor, parts: Tensor, find: Places) -> Tensor:
     the rows of a part that is split no more lie at one place."""
     is_row = parts >= 0
     at_once = max(1, AT_ONCE // (parts.shape[1] * x.shape[1]))
-    found = []
+    result = []
     chunks = zip(torch.split(parts, at_once), torch.split(is_row, at_once), strict=True)
     for some, are_rows in chunks:
-        found.append(find(x[some.clamp(min=0)], are_rows))
-    places = torch.cat(found).double()
+        result.append(find(x[some.clamp(min=0)], are_rows))
+    places = torch.cat(result).double()
     places[is_row.sum(dim=1) <= LEAF] = 0.0
     return places.masked_fill(~is_row, torch.inf)
 

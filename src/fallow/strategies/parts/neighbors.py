@@ -173,7 +173,7 @@ def _search_pairs(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     tiles = torch.split(rows[order], TILE)
     lists = [_List(part.numpy().copy(), k) for part in torch.split(bound, TILE)]
 
-    found = []
+    values = []
     memory = rows.new_empty(TILE * TILE)
     for one in range(len(tiles)):
         for two in range(one, len(tiles)):
@@ -183,10 +183,10 @@ def _search_pairs(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
             if one == two:
                 tile.fill_diagonal_(-torch.inf)
             _share_pairs(tile.numpy(), lists, one, two)
-        found.append(lists[one].take_best())
+        values.append(lists[one].take_best())
 
-    best = torch.cat([cosines for cosines, _ in found])
-    at = torch.cat([places for _, places in found])
+    best = torch.cat([cosines for cosines, _ in values])
+    at = torch.cat([places for _, places in values])
     back = order.argsort()
     best = best[back]
     at = order.take(at)[back]

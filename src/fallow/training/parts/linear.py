@@ -72,9 +72,9 @@ def check_linear(view: View, x: Tensor, name: str, intercept: bool) -> None:
     weight = ("head.weight", (1, d))
     bias = ("head.bias", (1,))
     if view.layout.params not in ((weight, bias), (weight,)):
-        found = ", ".join(layer for layer, _ in view.layout.params)
+        linear = ", ".join(layer for layer, _ in view.layout.params)
         raise ValueError(
-            f"{name} solves for a linear model and this one has {found}; set model=linear"
+            f"{name} solves for a linear model and this one has {linear}; set model=linear"
         )
     if intercept and len(view.layout.params) == 1:
         raise ValueError(

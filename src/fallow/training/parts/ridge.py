@@ -217,8 +217,8 @@ def unpack_triangle(packed: Tensor, size: int) -> Tensor:
     """
     from scipy.linalg.lapack import dtpttr
 
-    found, _ = dtpttr(size, packed.numpy(), uplo="L")
-    upper = torch.from_numpy(found.T).triu_()
+    triangle, _ = dtpttr(size, packed.numpy(), uplo="L")
+    upper = torch.from_numpy(triangle.T).triu_()
     return upper + upper.triu(1).T
 
 
@@ -399,14 +399,14 @@ def losses(
     right = torch.zeros(len(penalties), dtype=torch.float64)
     log = torch.zeros(len(penalties), len(TEMPERATURES), dtype=torch.float64)
 
-    for found in leave_one_out(path, z, y, s, penalties):
-        away = (found.y - found.outputs).clamp(-MOST_AWAY, MOST_AWAY)
-        squared[found.penalty] += found.s @ away.square().sum(1)
+    for values in leave_one_out(path, z, y, s, penalties):
+        away = (values.y - values.outputs).clamp(-MOST_AWAY, MOST_AWAY)
+        squared[values.penalty] += values.s @ away.square().sum(1)
         if is_class:
-            outputs = found.y - away
-            is_right = outputs.argmax(1) == found.y.argmax(1)
-            right[found.penalty] += found.s @ is_right.double()
-            log[found.penalty] += log_losses(outputs, found.y, found.s)
+            outputs = values.y - away
+            is_right = outputs.argmax(1) == values.y.argmax(1)
+            right[values.penalty] += values.s @ is_right.double()
+            log[values.penalty] += log_losses(outputs, values.y, values.s)
 
     if not is_class:
         return {"squared": squared}

@@ -168,8 +168,8 @@ class ClosedFormHeads:
             candidates += [mixed(all_sites, own, copies) for copies in COPIES[1:]]
         solved = [solve_one(total, penalty) for total in candidates]
         lost = [
-            squared_loss(found, rows, copies)
-            for found, copies in zip(solved, COPIES, strict=False)
+            squared_loss(result, rows, copies)
+            for result, copies in zip(solved, COPIES, strict=False)
         ]
         best = lost.index(min(lost))
         return {

@@ -226,14 +226,14 @@ class DPFL(StepTraining):
 
     def candidates(self, reach: Tensor, ask: Ask) -> State:
         """Ω by BGGC among all that a site reaches; the first average is over them."""
-        found = server_half.search(ask, reach, self.limits(ask), turn=0)
-        if found["graph"].any() and not found["can_judge"].any():
+        match = server_half.search(ask, reach, self.limits(ask), turn=0)
+        if match["graph"].any() and not match["can_judge"].any():
             raise ValueError(
                 "DPFL chooses by the loss on validation rows and no site has any; set "
                 "validation=0.2, so that a part of the labels is held back"
             )
         ask.keep("average", of="search")
-        return {**found, "omega": found["graph"]}
+        return {**match, "omega": match["graph"]}
 
     def main(self, state: State, ask: Ask, t: int) -> State:
         """Line 5 on, round ``t`` of the main loop: the training configuration's epochs, then new
@@ -251,12 +251,12 @@ class DPFL(StepTraining):
         if t % self.period != 0:
             nobody = torch.zeros_like(state["graph"])
             return self.mix(ask, nobody)
-        found = server_half.search(ask, state["omega"], self.limits(ask), turn=t + 1)
+        match = server_half.search(ask, state["omega"], self.limits(ask), turn=t + 1)
         if self.graph == "ggc":
             ask.keep("average", of="search")  # which X is already: no model travels again
-            return found
-        control = self.control_graph(found["graph"], reach, ask, t)
-        return {**found, **self.mix(ask, control)}
+            return match
+        control = self.control_graph(match["graph"], reach, ask, t)
+        return {**match, **self.mix(ask, control)}
 
     def control_graph(self, chosen: Tensor, reach: Tensor, ask: Ask, t: int) -> Tensor:
         """What a control makes of the graph that GGC has chosen.  (N, N), (N, N) -> (N, N)"""

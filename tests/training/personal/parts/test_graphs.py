@@ -89,8 +89,8 @@ def test_a_budget_counts_the_site_itself_unless_told_otherwise() -> None:
     assert ChoiceLimits.of(3, True, SITES).room.tolist() == [2, 2, 2, 2]
     assert ChoiceLimits.of(3, False, SITES).room.tolist() == [3, 3, 3, 3]
     assert ChoiceLimits.of(None, True, SITES).room.tolist() == [3, 3, 3, 3]
-    each = ChoiceLimits.of([1, 2, 3, 4], True, SITES)
-    assert each.room.tolist() == [0, 1, 2, 3]
-    assert each.batch == {"a": 1, "b": 2, "c": 3, "d": 4}
+    item = ChoiceLimits.of([1, 2, 3, 4], True, SITES)
+    assert item.room.tolist() == [0, 1, 2, 3]
+    assert item.batch == {"a": 1, "b": 2, "c": 3, "d": 4}
     with pytest.raises(ValueError, match="budgets for 2 sites and 4 sites"):
         ChoiceLimits.of([1, 2], True, SITES)

@@ -73,10 +73,10 @@ def test_of_two_peers_that_spoil_each_other_exactly_one_is_taken() -> None:
     for seed in range(1000):
         draw = stream(seed, "rivals")
         coins = torch.rand(2, dtype=F64, generator=draw)
-        found = ggc(*RIVALS, near, torch.tensor([0, 1]), coins)
-        assert found.chosen.sum() == 1 and found.x_reward == 0
-        taken[bool(found.chosen[0])] += 1
-        assert found.conflicts == (1 if coins[0] < 1 else 0)
+        outcome = ggc(*RIVALS, near, torch.tensor([0, 1]), coins)
+        assert outcome.chosen.sum() == 1 and outcome.x_reward == 0
+        taken[bool(outcome.chosen[0])] += 1
+        assert outcome.conflicts == (1 if coins[0] < 1 else 0)
     assert abs(taken[True] / 1000 - 0.9) < 0.04  # 4 / (4 + 4/9)
 
 
@@ -178,21 +178,23 @@ def test_running_sums_choose_what_averages_from_nothing_choose_with_half_the_eva
             calls += 1
             return float(reward(w))
 
-        found = ggc(own, peers, count_calls, order, coins)
+        outcome = ggc(own, peers, count_calls, order, coins)
         group, evaluations = naive(own, peers, reward, order, coins)
-        assert found.chosen.nonzero().flatten().tolist() == group
-        assert calls == found.evaluations == 2 + 2 * len(peers)
+        assert outcome.chosen.nonzero().flatten().tolist() == group
+        assert calls == outcome.evaluations == 2 + 2 * len(peers)
         assert evaluations == 4 * len(peers)
 
 
 def test_without_a_budget_it_ends_at_least_as_well_as_averaging_everybody() -> None:
     for seed in range(100):
         own, peers, reward = instance(seed)
-        found = ggc(own, peers, reward, *streams(seed, len(peers)))
+        values = ggc(own, peers, reward, *streams(seed, len(peers)))
         total = sum((p.share for p in peers), own.share)
         everybody = total / (own.n + sum(p.n for p in peers))
-        assert float(found.x_reward) >= reward(everybody) - 1e-6
-        assert_close(found.x_reward, found.y_reward, rtol=0, atol=1e-5)  # X and Y have met
+        assert float(values.x_reward) >= reward(everybody) - 1e-6
+        assert_close(
+            values.x_reward, values.y_reward, rtol=0, atol=1e-5
+        )  # X and Y have met
 
 
 def test_the_best_of_a_larger_set_is_at_least_as_good() -> None:

@@ -61,9 +61,9 @@ def keep(job: Path, kit: Path, is_stopped: Event) -> None:
     """Submit the job, and again when it has ended, over one session of an admin."""
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-    about = json.loads((job / "meta.json").read_bytes())
-    name = about["name"]
-    sites = {site for places in about["deploy_map"].values() for site in places}
+    details = json.loads((job / "meta.json").read_bytes())
+    name = details["name"]
+    sites = {site for places in details["deploy_map"].values() for site in places}
     absence = Absence(sites)
     pause = AGAIN
     session = new_secure_session(find_admin(kit), str(kit))
@@ -148,17 +148,17 @@ def find_missing(session: Session, number: str) -> set[str]:
 
 def end_jobs(session: Session, name: str) -> None:
     """End every job of this name that has not ended."""
-    for found in session.list_jobs(name_prefix=name):
-        is_over = str(found["status"]).startswith(FINISHED)
-        if found["job_name"] == name and not is_over:
+    for values in session.list_jobs(name_prefix=name):
+        is_over = str(values["status"]).startswith(FINISHED)
+        if values["job_name"] == name and not is_over:
             with suppress(Exception):  # it may just have ended, or its server forgot it
-                session.abort_job(found["job_id"])
+                session.abort_job(values["job_id"])
 
 
 def find_admin(kit: Path) -> str:
     """The name of the admin whose startup kit this is."""
-    about = json.loads((kit / "startup" / ADMIN).read_bytes())
-    return str(about["admin"]["username"])
+    details = json.loads((kit / "startup" / ADMIN).read_bytes())
+    return str(details["admin"]["username"])
 
 
 def say(text: str) -> None:

@@ -270,9 +270,9 @@ def features(view: View, state: State, d: int) -> Tensor:
             part.zero_()
     weight = views["head.weight"]  # (C, d)
 
-    found = []
+    values = []
     for which in torch.split(torch.eye(d, dtype=w.dtype), len(weight)):
         weight.zero_()[: len(which)] = which
         outputs = view.forward({**state, "w": w}, rows)
-        found.append(outputs[:, : len(which)])
-    return torch.cat(found, 1)
+        values.append(outputs[:, : len(which)])
+    return torch.cat(values, 1)

@@ -103,5 +103,5 @@ def discrepancy(local: Tensor, globe: Tensor, counts: Tensor) -> Tensor:
 
 
 def list_of(counts: Value) -> list[float]:
-    found: list[float] = torch.as_tensor(counts).tolist()
-    return found
+    result: list[float] = torch.as_tensor(counts).tolist()
+    return result

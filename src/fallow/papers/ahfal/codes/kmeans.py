@@ -20,5 +20,7 @@ def k_means(x: Tensor, k: int, generator: torch.Generator) -> tuple[Tensor, Tens
     k = min(k, len(torch.unique(x, dim=0)))
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
     with in_one_thread():
-        found = KMeans(k, n_init=STARTS, random_state=seed).fit(x.numpy())
-    return torch.from_numpy(found.labels_).long(), torch.from_numpy(found.cluster_centers_)
+        result = KMeans(k, n_init=STARTS, random_state=seed).fit(x.numpy())
+    return torch.from_numpy(result.labels_).long(), torch.from_numpy(
+        result.cluster_centers_
+    )

@@ -20,13 +20,13 @@ def ratios(held: Sequence[int], shares: Sequence[float]) -> list[float]:
     total = sum(held)
     if not total:
         return [0.0] * len(held)
-    found = []
+    result = []
     for n, share in zip(held, shares, strict=True):
         if share:
-            found.append(n / total / share)
+            result.append(n / total / share)
         else:
-            found.append(math.inf)
-    return found
+            result.append(math.inf)
+    return result
 
 
 def allocate(

@@ -47,11 +47,11 @@ def _check_lists(reach: Sequence[Sequence[int]], n: int) -> None:
     wrong = [j for row in reach for j in row if not 0 <= j < n]
     if len(reach) == n and not wrong:
         return
-    found = f"{len(reach)} sites"
+    lists = f"{len(reach)} sites"
     if wrong:
-        found += f" and the number {wrong[0]}"
+        lists += f" and the number {wrong[0]}"
     raise ValueError(
-        f"reach lists {found}; give one list for each of the {n} sites, of numbers from 0 to {n - 1}"
+        f"reach lists {lists}; give one list for each of the {n} sites, of numbers from 0 to {n - 1}"
     )
 
 

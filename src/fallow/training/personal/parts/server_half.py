@@ -53,20 +53,20 @@ class ChoiceLimits(NamedTuple):
     ) -> ChoiceLimits:
         """From a budget for all sites, one for each, or none."""
         n = len(sites)
-        each: Sequence[int]
+        item: Sequence[int]
         if isinstance(budget, Sequence):
-            each = budget
+            item = budget
         elif budget is None:
-            each = [n] * n
+            item = [n] * n
         else:
-            each = [budget] * n
-        if len(each) != n:
+            item = [budget] * n
+        if len(item) != n:
             raise ValueError(
-                f"there are budgets for {len(each)} sites and {n} sites; give one number for each, "
+                f"there are budgets for {len(item)} sites and {n} sites; give one number for each, "
                 "or one for all"
             )
-        room = torch.tensor(each) - int(counts_self)
-        return ChoiceLimits(room, batch=dict(zip(sites, each, strict=True)))
+        room = torch.tensor(item) - int(counts_self)
+        return ChoiceLimits(room, batch=dict(zip(sites, item, strict=True)))
 
 
 def batches(rows: Rows, batch: Mapping[SiteId, int]) -> Iterator[Rows]:

@@ -134,11 +134,11 @@ class Connections:
     def remove(self, name: str, site: str) -> bool:
         """End a connection of a site; False where there is none."""
         with self._lock:
-            found = self._open.get(name)
-            if found is None or found.site != site:
+            value = self._open.get(name)
+            if value is None or value.site != site:
                 return False
             del self._open[name]
-        found.close()
+        value.close()
         return True
 
     def close(self) -> None:
@@ -152,10 +152,10 @@ class Connections:
 
     def _find(self, name: str, site: str) -> Connection | None:
         with self._lock:
-            found = self._open.get(name)
-        if found is None or found.site != site:
+            value = self._open.get(name)
+        if value is None or value.site != site:
             return None
-        return found
+        return value
 
 
 def _write_piece(connection: Connection, fields: Fields) -> bool:
@@ -258,7 +258,7 @@ def find_port() -> int:
 
     Raises ValueError for what is no port.
     """
-    said = os.environ.get(PORT_SETTING, str(PORT))
-    if not said.isdecimal() or not 0 < int(said) < 1 << 16:
-        raise ValueError(f"{PORT_SETTING} is {said!r}; give a port, such as {PORT}")
-    return int(said)
+    value = os.environ.get(PORT_SETTING, str(PORT))
+    if not value.isdecimal() or not 0 < int(value) < 1 << 16:
+        raise ValueError(f"{PORT_SETTING} is {value!r}; give a port, such as {PORT}")
+    return int(value)

@@ -44,9 +44,9 @@ def push(
     """Hand one message to Flower."""
     number, node = NODE.unpack_from(payload)
     content = RecordDict({"pipe": ConfigRecord({"bytes": payload[NODE.size :]})})
-    (given,) = grid.push_messages([Message(content, node, MessageType.QUERY)])
-    if given:
-        waiting[given] = NUMBER.pack(number)
+    (value,) = grid.push_messages([Message(content, node, MessageType.QUERY)])
+    if value:
+        waiting[value] = NUMBER.pack(number)
     else:
         write(link, LOST, NUMBER.pack(number) + b"Flower did not take the message")
 
