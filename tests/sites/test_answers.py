@@ -47,7 +47,7 @@ def ask(strategy: Choosing, kind: Any, verb: str, **args: Any) -> tuple[LocalSit
     model = mlp()
     methods = cast(
         Methods,
-        {"training": FedAvg(), "plain": FedAvg(), "strategy": strategy},
+        {"training": FedAvg(), "plain": FedAvg(), "query": strategy},
         # toys, which have what is asked of them
     )
     x = torch.randn(ROWS, 6, generator=stream(0, "rows"), dtype=torch.float64)
