@@ -1,1 +1,1 @@
-"""The coordinator's machine: it runs a study whose sites are real."""
+"""Coordinator: runs a study at remote sites."""

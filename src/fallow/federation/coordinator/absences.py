@@ -1,13 +1,14 @@
-"""What the coordinator proceeds without: sites in one round or query, and sites that left the study.
+"""Absent sites: left out of one round or query, or removed from the study.
 
-Both are notes in the journal, so they hold after any restart.  What was recorded in the open round
-or query is dropped and asked again of the other sites under new keys (`Remote.wire_key`), because
-at a site one key never means two things.
+Absences are recorded in the event log and survive a restart. Results of the open round or query are
+discarded and requested again from the other sites under new keys (`Remote.wire_key`), because a key
+must have a single meaning at a site.
 
 Notes
 -----
-Sites remember what they did since, such as a personal model or batch-norm statistics of their own;
-a round that is repeated goes on from there.  What travels with an order is as it was before.
+Sites keep state that they changed in a discarded round, such as a personalized model or
+batch-norm statistics. The repeated round continues from that state. The data sent with an
+instruction is unchanged.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from fallow.federation.agreement import Agreement
 from fallow.network.remote import AGAIN, BEFORE, find_step
 from fallow.privacy.settings import SMALLEST
 
-# what the journal notes
-ABSENT = "absent"  # sites that a round or query goes on without
-LEFT = "left"  # sites that left
+# keys in the event log
+ABSENT = "absent"  # sites left out of one round or query
+LEFT = "left"  # sites removed from the study
 HELLO = "0/hello"
 SCALING = ("/cells", "/encoder", "/encode", "/features", "/targets", "/tuned")
 """The ends of the keys of what all sites must take part in to take part in anything."""
@@ -38,8 +39,11 @@ FINISH = "model/finish"
 
 @dataclass(frozen=True)
 class Absence:
-    """A round or query goes on without ``site``, by its key such as ``0/train/3``; ``at``: when
-    that was decided, as ISO text."""
+    """A site left out of one round or query.
+
+    ``key`` identifies the round or query, for example ``0/train/3``. ``at`` is the time of the
+    decision as ISO text.
+    """
 
     site: SiteId
     key: str
@@ -47,23 +51,23 @@ class Absence:
 
 
 def load_absences(journal: Journal) -> list[Absence]:
-    """The sites that rounds and queries of a run go on without, oldest first."""
+    """Return the sites left out of rounds and queries of a run, oldest first."""
     return [Absence(**line) for line in json.loads(journal.read_note(ABSENT) or "[]")]
 
 
 def load_left(journal: Journal) -> dict[SiteId, str]:
-    """The sites that the study goes on without, and since when, as ISO text."""
+    """Return the sites removed from the study and the time of removal as ISO text."""
     left: dict[SiteId, str] = json.loads(journal.read_note(LEFT) or "{}")
     return left
 
 
 def find_absent(journal: Journal, key: str) -> set[SiteId]:
-    """The sites that a round or query goes on without."""
+    """Return the sites that are left out of a round or query."""
     return {absence.site for absence in load_absences(journal) if absence.key == key}
 
 
 def describe_absence(absence: Absence) -> str:
-    """What a site is told."""
+    """Describe an absence in the notification to a site."""
     return (
         f"the coordinator proceeds without this site in {describe_key(absence.key)}, because an "
         "answer did not arrive in time: what this site answered there does not count"
@@ -71,7 +75,7 @@ def describe_absence(absence: Absence) -> str:
 
 
 def describe_key(key: str) -> str:
-    """A round or query as people call it.
+    """Describe a round or query in words.
 
     >>> describe_key("0/train/3"), describe_key("1/query"), describe_key("0/initial/close")
     ('round 4 of cycle 0', 'the query of cycle 1', 'the end of the first labels')
@@ -114,10 +118,10 @@ def leave_out(
     key: str,
     at: str,
 ) -> None:
-    """Go on without sites in the round or query whose exchange ``key`` waits for them.
+    """Leave sites out of the round or query that the exchange ``key`` belongs to.
 
-    contracts: of the study's methods, by the part that they play.  Raises ValueError, in a
-    sentence, where the method needs them.
+    ``contracts`` are those of the study's algorithms, by role. Raises ValueError if an algorithm
+    needs the sites.
     """
     place = _find_place(key)
     _check_place(journal, agreement, contracts, place, sites)
@@ -130,14 +134,16 @@ def leave_out(
 
 
 def _find_place(key: str) -> str:
-    """The round or query that an exchange belongs to: its key without the number of the exchange,
-    the leg of a relay and how often it was asked."""
+    """Return the round or query that an exchange belongs to.
+
+    This is the key without the exchange number, the relay leg and the attempt number.
+    """
     parts = key.partition("~")[0].split("/")
     if parts[-1] == "deliver":
         parts = parts[:-1]
-    size = 2  # of a step such as "1/query"
+    size = 2  # a step such as "1/query"
     if len(parts) > 1 and parts[1] == "train":
-        size = 3  # of a round such as "1/train/3"
+        size = 3  # a round such as "1/train/3"
     if parts[size : size + 1] and parts[size] in APART:
         size += 1
     return "/".join(parts[:size])
@@ -150,10 +156,10 @@ def _check_place(
     place: str,
     sites: Sequence[SiteId],
 ) -> None:
-    """Raise ValueError unless a round or query can go on without sites."""
+    """Raise ValueError unless a round or query can proceed without the sites."""
     last = place.rpartition("/")[2]
     if place == FINISH or last in PEOPLE:
-        return  # nothing rests on it: the labels of a site enter when it is asked next
+        return  # the labels of an absent site count at the next query
     owner = contracts["query"]
     needs_all = owner.everyone
     if find_step(place).endswith("/train"):
@@ -173,17 +179,19 @@ def _check_place(
 
 
 def ask_anew(journal: Journal, step: str) -> None:
-    """What a step asks from now on, it asks under keys that no site knows."""
+    """Repeat a step under keys that no site has seen."""
     name = f"{AGAIN}{step}"
     journal.note(name, str(int(journal.read_note(name) or 0) + 1))
 
 
-# -- what the server half stops on ------------------------------------------------------------
+# -- discarding the exchange that stopped the server side ----------------------------------
 
 
 def take_back_last(journal: Journal) -> str | None:
-    """Forget the exchange that was recorded last, because the server half has stopped on what it
-    brought; its key, or None where there is none.  It is asked again under a new key."""
+    """Discard the last recorded exchange because the server side failed on its content.
+
+    Returns its key, or None if there is none. The exchange is repeated under a new key.
+    """
     recorded = journal.exchanges()
     if not recorded or find_step(recorded[-1]) == HELLO:
         return None
@@ -192,24 +200,25 @@ def take_back_last(journal: Journal) -> str | None:
         journal.take_back([key])
         ask_anew(journal, find_step(key))
         before: Tree = json.loads(journal.read_note(BEFORE) or "{}")
-        if before.get("key") == key:  # what sites did in it does not count either
+        # discard the effects of that exchange at the sites as well
+        if before.get("key") == key:
             for site, counted in before["counted"].items():
                 journal.note(f"counted/{site}", counted)
     return key
 
 
-# -- leaving ----------------------------------------------------------------------------------
+# -- removing sites from a study ------------------------------------------------------------
 
 
 def is_of_all(key: str) -> bool:
-    """Whether an exchange is one without which a site can take part in nothing."""
+    """Return whether an exchange requires every site of the study."""
     return key.partition("~")[0].rpartition("/")[0].endswith(SCALING)
 
 
 def can_advance(agreement: Agreement, key: str, gone: Iterable[SiteId]) -> bool:
-    """Whether a run can go on without the sites that an exchange waits for.
+    """Return whether a run can proceed without the pending sites of an exchange.
 
-    A study begins with all its sites, and what is masked begins anew by itself.
+    A study starts with all sites. Masked exchanges restart automatically.
     """
     if find_step(key) == HELLO or agreement.recipe.privacy.secure_sum:
         return False
@@ -217,7 +226,7 @@ def can_advance(agreement: Agreement, key: str, gone: Iterable[SiteId]) -> bool:
 
 
 def explain_too_few(agreement: Agreement, gone: Iterable[SiteId]) -> str | None:
-    """Why a study cannot go on without some sites; None where it can."""
+    """Explain why a study cannot proceed without some sites, or return None if it can."""
     stay = len(agreement.sites) - len(set(gone))
     least = agreement.waits.quorum or 1
     if agreement.recipe.privacy.secure_sum:
@@ -231,8 +240,10 @@ def explain_too_few(agreement: Agreement, gone: Iterable[SiteId]) -> str | None:
 
 
 def leave(journal: Journal, sites: Iterable[SiteId], at: str, key: str) -> None:
-    """Go on without sites for the rest of the study; the open step, in which the exchange ``key``
-    waited for them, begins again."""
+    """Remove sites from the rest of the study.
+
+    The open step, in which the exchange ``key`` waited for them, is repeated.
+    """
     with journal.transaction():
         journal.note(LEFT, json.dumps(load_left(journal) | dict.fromkeys(sites, at)))
         recorded = journal.exchanges()

@@ -1,7 +1,7 @@
-"""What arrived at a coordinator, as a file that is only added to: for its audit trail.
+"""Replies received by a coordinator, in an append-only file for the audit trail.
 
-A line is written when an answer has been looked at.  After a crash a site may be asked for an answer
-again whose line is there already; then there are two.
+A line is written after a reply has been checked. After a crash, a reply that is already recorded
+may be requested again and then has two lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIELDS = ("time", "what", "site", "run", "key", "n_bytes", "epsilon", "why")
 
 @dataclass(frozen=True)
 class Arrival:
-    """An answer of a site that was accepted or refused; epsilon: what it says to have spent on it."""
+    """An accepted or rejected reply of a site. ``epsilon`` is its reported privacy cost."""
 
     time: str  # ISO 8601, UTC
     what: Literal["received", "refused"]
@@ -36,7 +36,7 @@ class Arrival:
 
 
 def add_arrival(file: Path, arrival: Arrival) -> None:
-    """Write one more line.  Raises Failed where the disk is full or the folder cannot be written."""
+    """Append one line. Raises Failed if the disk is full or the folder is not writable."""
     line = json.dumps(asdict(arrival)).encode() + b"\n"
     try:
         if not file.exists():
@@ -53,15 +53,17 @@ def add_arrival(file: Path, arrival: Arrival) -> None:
 
 
 def _end_last_line(file: int) -> None:
-    """End a line that was being written when the process or the machine died."""
+    """Terminate a line that a crash left incomplete."""
     size = os.fstat(file).st_size
     if size and os.pread(file, 1, size - 1) != b"\n":
         os.pwrite(file, b"\n", size)
 
 
 def read_arrivals(file: Path) -> Iterator[Arrival]:
-    """The lines of the file, oldest first; nothing where there is none.  A line that was cut short is
-    left out.  Raises Failed for one that is whole and none of these."""
+    """Yield the lines of the file, oldest first, or nothing if the file is missing.
+
+    An incomplete last line is skipped. Raises Failed for a complete line that cannot be parsed.
+    """
     if not file.exists():
         return
     with file.open(encoding="utf-8", errors="replace") as lines:
@@ -69,7 +71,7 @@ def read_arrivals(file: Path) -> Iterator[Arrival]:
             try:
                 arrivals = json.loads(line)
             except ValueError:
-                continue  # the process died as it was written
+                continue  # the process died while it was written
             if not isinstance(arrivals, dict) or set(arrivals) != set(FIELDS):
                 raise Failed(
                     f"{file}, line {number}, was changed: restore it from a backup"

@@ -1,4 +1,4 @@
-"""The coordinator's folder: the agreement, keys and certificates, who was admitted, and the run."""
+"""Coordinator folder: agreement, keys, certificates, admitted sites and the run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LEAVING = 20.0
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What `CoordinatorFolder.create` makes an agreement of."""
+    """Input from which `CoordinatorFolder.create` builds an agreement."""
 
     name: str
     recipe: Recipe
@@ -47,9 +47,9 @@ class StudyPlan:
     link: str = USUAL
 
     def agreement(self, key: bytes, authority: str | None = None) -> Agreement:
-        """With the coordinator's public key and the certificate of its machine's authority.
+        """Build the agreement with the coordinator's public key and the certificate authority.
 
-        Raises ValueError for a study that cannot work.
+        Raises ValueError if the study is not valid.
         """
         names = self.names
         sites = tuple(sorted(self.sites))
@@ -73,10 +73,11 @@ class StudyPlan:
 
     @property
     def names(self) -> NamePolicy:
-        """Whose classes the agreement may name: those that the recipe names now, in the code that
-        is installed now.  Who makes a study chooses that herself.
+        """Return the policy for class names: those that the experiment configuration uses.
 
-        Raises ValueError for a class of no installed distribution.
+        The code of these classes is the version that is installed now.
+
+        Raises ValueError for a class that no installed distribution provides.
         """
         try:
             return pin_names(list(named_classes(self.recipe).values()))
@@ -86,12 +87,13 @@ class StudyPlan:
 
 @dataclass(frozen=True)
 class Server:
-    """How this machine is known where it serves by itself: over the link ``https``.
+    """HTTPS settings of the coordinator (transport ``https``).
 
-    certificate, key: files (PEM) of its certificate, None: one is made.  authority: of that
-    certificate, None: one that every system trusts.  clients: the authority of the certificates
-    that sites show (mutual TLS), None: they show none.  behind_proxy: HTTPS ends at another program
-    of this machine, and no certificate is used.  Paths count from the current directory.
+    ``certificate`` and ``key`` are PEM files (default: a certificate is generated). ``authority``
+    signed that certificate (default: an authority that the operating system trusts). ``clients`` is
+    the authority of site certificates for mutual TLS (default: none are required). With
+    ``behind_proxy``, another program on this machine terminates TLS and no certificate is used.
+    Paths are relative to the current directory.
     """
 
     certificate: Path | None = None
@@ -116,12 +118,12 @@ class Server:
 
     @property
     def is_own(self) -> bool:
-        """Whether Fallow makes the certificate."""
+        """Return whether Fallow generates the certificate."""
         return self.certificate is None and not self.behind_proxy
 
     @property
     def about(self) -> dict[str, object]:
-        """As ``coordinator.json`` has it; nothing where everything is as usual."""
+        """Return the entries of ``coordinator.json``, without those that have their default."""
         files = {
             "certificate": self.certificate,
             "key": self.key,
@@ -141,8 +143,11 @@ FILES = ("certificate", "key", "authority", "clients")
 
 
 def check_server(server: Server, address: str) -> None:
-    """Raise ValueError for certificates that cannot be used, and for a server without one that
-    other machines could reach."""
+    """Check the certificates and the address of a server.
+
+    Raises ValueError for unusable certificates, and for a server without TLS that other machines
+    can reach.
+    """
     host = address.rpartition(":")[0].strip("[]")
     if server.behind_proxy and not is_loopback(host):
         raise ValueError(
@@ -159,13 +164,13 @@ def check_server(server: Server, address: str) -> None:
 
 @dataclass(frozen=True)
 class CoordinatorFolder:
-    """What a coordinator works with.  Files are read when they are first asked for."""
+    """Files of a coordinator. Each file is read when it is first needed."""
 
     path: Path
 
     @staticmethod
     def open(path: str | Path) -> CoordinatorFolder:
-        """The folder that `create` made; ValueError where there is none."""
+        """Open a folder made by `create`. Raises ValueError if there is none."""
         if (Path(path) / "site.toml").exists():
             raise ValueError(
                 f"{path} is the folder of a site; give the folder of a coordinator"
@@ -185,12 +190,14 @@ class CoordinatorFolder:
         hosts: Sequence[str] = (),
         server: Server = Server(),
     ) -> CoordinatorFolder:
-        """A new folder.  The agreement is checked before anything is written; keys that an earlier
-        attempt left are used.
+        """Create a folder.
 
-        address: ``host:port`` at which sites reach this machine, None: as usual over the link;
-        hosts: names and addresses by which they call it; server: how it is known over the link
-        ``https``.  Raises ValueError for a study that cannot work.
+        The agreement is checked before anything is written. Keys from an earlier attempt are
+        reused. ``address`` is the ``host:port`` at which sites reach this machine (default: that of
+        the transport). ``hosts`` are its names and addresses. ``server`` configures the transport
+        ``https``.
+
+        Raises ValueError if the study is not valid.
         """
         folder = CoordinatorFolder(Path(path))
         check_free(folder.path)
@@ -223,8 +230,10 @@ class CoordinatorFolder:
         return folder
 
     def _make_keys(self, hosts: Sequence[str], server: Server) -> None:
-        """The signing key, where an earlier attempt has left none, and certificates for ``hosts``,
-        which it may have made for others."""
+        """Create the signing key if it is missing, and certificates for ``hosts``.
+
+        Certificates of an earlier attempt are replaced because they may name other hosts.
+        """
         own = Tls.in_folder(self.path / "keys")
         private_folder(self.path / "keys")
         try:
@@ -243,8 +252,11 @@ class CoordinatorFolder:
 
     @cached_property
     def agreement(self) -> Agreement:
-        """The study; ValueError where it names another coordinator than this one, or code that is
-        not what it was when the study was made."""
+        """Return the study agreement.
+
+        Raises ValueError if it names another coordinator, or if code has changed since the study
+        was created.
+        """
         result = read_agreement(self.path / "study.toml", self.names)
         if result.coordinator != verify_key(self.secret):
             raise ValueError(
@@ -255,8 +267,11 @@ class CoordinatorFolder:
 
     @property
     def names(self) -> NamePolicy:
-        """Whose classes study.toml may name here: those that it was made with, by the digests of
-        their code, which ``coordinator.json`` has under ``allow``."""
+        """Return the policy for class names that study.toml may use.
+
+        These are the classes of the study when it was created. ``coordinator.json`` lists the
+        fingerprints of their code under ``allow``.
+        """
         allowed = self._read(self.path / ABOUT).get("allow")
         if allowed is None:
             return BUILT_IN
@@ -270,7 +285,7 @@ class CoordinatorFolder:
 
     @cached_property
     def secret(self) -> bytes:
-        """The coordinator's signing key, which `create` made."""
+        """Return the coordinator's private signing key."""
         file = self._secret
         way_out = (
             "restore it from a backup; without it sites do not obey, and a new study has to be "
@@ -288,7 +303,7 @@ class CoordinatorFolder:
 
     @property
     def tls(self) -> Tls:
-        """The files of certificates by which sites know this machine."""
+        """Return the certificate files by which sites authenticate this machine."""
         own = Tls.in_folder(self.path / "keys")
         server = self.server
         if server.certificate is None or server.key is None:
@@ -297,8 +312,8 @@ class CoordinatorFolder:
 
     @property
     def server(self) -> Server:
-        """How this machine is known over the link ``https``, from ``coordinator.json``."""
-        if not (self.path / ABOUT).exists():  # it is being made
+        """Return the HTTPS settings from ``coordinator.json``."""
+        if not (self.path / ABOUT).exists():  # the folder is being created
             return Server()
         details = self._read(self.path / ABOUT)
         files = {name: Path(str(details[name])) for name in FILES if name in details}
@@ -306,7 +321,7 @@ class CoordinatorFolder:
 
     @property
     def _authority(self) -> str | None:
-        """As `Agreement.authority` has it."""
+        """Return the certificate authority in the form of `Agreement.authority`."""
         file = Tls.in_folder(self.path / "keys").authority
         if not file.exists():
             return None
@@ -314,14 +329,16 @@ class CoordinatorFolder:
 
     @property
     def address(self) -> str:
-        """``host:port`` at which sites reach this machine."""
+        """Return the ``host:port`` at which sites reach this machine."""
         value = self._read(self.path / ABOUT).get("address")
         return check_address(str(value), f"{self.path / ABOUT}: address")
 
     def check_machine(self, patience: float = LEAVING) -> None:
-        """Raise what would else be found out when the link has started: a certificate that is gone,
-        an address that is none of this machine, a port that is in use for longer than so many
-        seconds."""
+        """Check certificates, address and port before the transport starts.
+
+        Raises an error if a certificate file is missing, if the address does not belong to this
+        machine, or if the port is in use for longer than ``patience`` seconds.
+        """
         for file in self._needed:
             if not file.is_file():
                 raise Failed(
@@ -343,7 +360,7 @@ class CoordinatorFolder:
 
     @property
     def _needed(self) -> list[Path]:
-        """The files of certificates without which no site takes this machine for the coordinator's."""
+        """Return the certificate files that sites need to authenticate this machine."""
         needed: list[Path] = []
         if self.server.is_own or self.agreement.authority is not None:
             needed.append(self.tls.authority)
@@ -355,7 +372,7 @@ class CoordinatorFolder:
 
     @staticmethod
     def _read(file: Path) -> Tree:
-        """A file of this folder with an object of JSON in it."""
+        """Read a file of this folder that holds a JSON object."""
         try:
             result = json.loads(file.read_bytes())
         except (OSError, ValueError):
@@ -368,7 +385,7 @@ class CoordinatorFolder:
 
     @property
     def admitted(self) -> dict[SiteId, dict[str, str]]:
-        """The public keys of each site, as its ``join.json`` had them."""
+        """Return the public keys of each admitted site, from its ``join.json``."""
         file = self.path / "sites.json"
         if not file.exists():
             return {}
@@ -376,15 +393,17 @@ class CoordinatorFolder:
 
     @property
     def missing(self) -> list[SiteId]:
-        """Sites of the agreement that were not admitted yet."""
+        """Return the sites of the agreement that are not admitted yet."""
         return [site for site in self.agreement.sites if site not in self.admitted]
 
     @property
     def keys(self) -> Keys:
-        """By which messages are signed and known.  Raises ValueError where a site is missing, or
-        has joined another study."""
+        """Return the keys for signing and verifying messages.
+
+        Raises ValueError if a site is missing or has joined another study.
+        """
         known = self.admitted
-        other: list[SiteId] = []  # those that joined another study
+        other: list[SiteId] = []  # sites that joined another study
         for site, details in known.items():
             if details["study"] != self.agreement.digest:
                 other.append(site)
@@ -407,10 +426,10 @@ class CoordinatorFolder:
         return Keys(self.secret, verify, seals)
 
     def admit(self, file: Path, replace: bool = False) -> SiteId:
-        """Let a site join by its ``join.json``; its name.
+        """Admit a site by its ``join.json`` and return its name.
 
-        Raises ValueError for a site or a study that was not agreed on, for keys that are none, and
-        for other keys of a site that was admitted, unless ``replace`` says that this is meant.
+        Raises ValueError for an unknown site or study and for malformed keys. Also raises
+        ValueError for new keys of an admitted site unless ``replace`` is set.
         """
         joining = read_joining(file, self.agreement)
         site = joining["name"]

@@ -1,4 +1,4 @@
-"""The coordinator waits for people, and never for ever."""
+"""Wait for annotators, with a deadline."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fallow.federation.coordinator.news import note_cut_short
 Ended = Literal["settled", "deadline", "advance"]
 """Why waiting ended: everybody is done, time is up, or somebody said that it is enough."""
 
-SLACK = 60.0  # seconds by which clocks are corrected without a word
+SLACK = 60.0  # seconds of clock correction that are not reported
 COUNTS = ("asked", "answered", "declined", "open", "conflicts")
 
 
 class Counting(Protocol):
-    """Who can say how far people are; sites that do not answer are left out."""
+    """Source of labeling progress. Sites that do not reply are left out."""
 
     def progress(self) -> dict[SiteId, Answer]: ...
 
@@ -29,37 +29,37 @@ class Counting(Protocol):
 @final
 @dataclass
 class LabelWait:
-    """Waits for the labels of a step.
+    """Wait for the labels of a step.
 
-    The deadline is a time of day, written down when the questions are asked: it is the same after
-    any number of restarts.  ``every``: seconds between looks at the sites.
+    The deadline is an absolute time that is stored when the labeling tasks are created. It does not
+    change after a restart. ``every`` is the number of seconds between progress requests.
     """
 
     sites: Counting
     journal: Journal
     control: Control
-    seconds: float  # that people have
+    seconds: float  # time for annotators
     say: Say = stay_silent
     clock: Callable[[], float] = time.time
     every: float = 10.0
     _warned: bool = False
-    _open: list[SiteId] | None = None  # sites with open questions at the last look
+    _open: list[SiteId] | None = None  # sites with open labeling tasks at the last request
 
     def deadline(self, step: str) -> str:
-        """Until when the questions of a step can be answered, as ISO text."""
+        """Return the deadline for the labels of a step as ISO text."""
         name = f"deadline/{step}"
         result = self.journal.read_note(name)
         if result is None:
             result = utc(self.clock() + self.seconds)
-            self.control.forget("advance")  # of an earlier step
+            self.control.forget("advance")  # a request for an earlier step
             with self.journal.transaction():
                 self.journal.note(name, result)
         return result
 
     def wait(self, step: str, asked: Mapping[SiteId, int]) -> str:
-        """Come back when no question is open or the deadline has passed; why (`Ended`).
+        """Wait until all labeling tasks are done or the deadline has passed, and return why.
 
-        A site that cannot be reached counts as open.
+        The reason is one of `Ended`. A site that cannot be reached counts as not done.
         """
         name = f"ended/{step}"
         result = self.journal.read_note(name)
@@ -105,13 +105,13 @@ class LabelWait:
         return None
 
     def _left_behind(self, asked: Mapping[SiteId, int]) -> list[SiteId]:
-        """Sites that were not done at the last look; before the first one all that were asked."""
+        """Return the sites that were not done at the last request, or all before the first one."""
         if self._open is not None:
             return self._open
         return [site for site, n in asked.items() if n]
 
     def _now(self) -> float:
-        """The time, and a word where the clock was set back: then people have longer."""
+        """Return the time, and report a clock that was set back, which extends the deadline."""
         now = self.clock()
         newest = float(self.journal.read_note("newest time") or 0.0)
         if now > newest + SLACK:
@@ -124,7 +124,7 @@ class LabelWait:
 
 
 def read_progress(answer: Answer) -> dict[str, int]:
-    """How far the people of one site are.
+    """Return the labeling progress of one site.
 
     >>> read_progress({"asked": 5, "answered": 2, "declined": 1, "open": 2})["conflicts"]
     0
@@ -133,7 +133,7 @@ def read_progress(answer: Answer) -> dict[str, int]:
 
 
 def read_count(answer: Answer, name: str) -> int:
-    """A whole number of an answer, 0 where it is not told; `ResponseCheck` has looked at it."""
+    """Return an integer of a reply that `ResponseCheck` has accepted, or 0 if it is missing."""
     value = answer.get(name, 0)
     if value is None or isinstance(value, str):
         raise TypeError(f"{name} is {value!r}, which is no count")

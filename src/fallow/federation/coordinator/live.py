@@ -1,4 +1,4 @@
-"""What a running coordinator shows of itself, and what it can be told while it runs."""
+"""Live state of a running coordinator, and requests to it."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from fallow.storage.errors import Failed
 from fallow.storage.files import write_json
 from fallow.storage.private import FILE, private_folder
 
-PAUSE = 0.5  # seconds between looks at the folder of requests
-OFTEN = 2.0  # seconds between states on disk while nothing new happens
-KEPT = 20  # refusals that are shown
+PAUSE = 0.5  # seconds between checks for requests
+OFTEN = 2.0  # seconds between heartbeats on disk
+KEPT = 20  # number of rejections shown
 
-LABELING = "people label"  # the phase in which people are waited for
+LABELING = "people label"  # the phase that waits for annotators
 
 Command = Literal["stop", "advance"]
 
 
 class StopRequested(Exception):
-    """The coordinator was asked to stop; started again, it goes on."""
+    """The coordinator was asked to stop. It resumes when it is started again."""
 
 
 class Advanced(Exception):
-    """Somebody decided to go on without the sites that an exchange waits for."""
+    """The coordinator was asked to proceed without the pending sites of an exchange."""
 
     def __init__(self, sites: list[SiteId]) -> None:
         super().__init__(f"going on without {', '.join(sites)}")
@@ -42,32 +42,32 @@ class Advanced(Exception):
 @final
 @dataclass(frozen=True)
 class Control:
-    """Requests to a running coordinator: files in a folder, seen within a second or two."""
+    """Requests to a running coordinator: files in a folder, read within two seconds."""
 
     folder: Path
 
     def tell(self, what: Command) -> None:
-        """Ask the running coordinator for something."""
+        """Send a request to the running coordinator."""
         private_folder(self.folder)
         (self.folder / what).touch(mode=FILE)
 
     def forget(self, what: Command) -> None:
-        """Take a request back, if there is one."""
+        """Withdraw a request, if there is one."""
         (self.folder / what).unlink(missing_ok=True)
 
     def check(self) -> None:
-        """Raise Stopped where somebody asked for it."""
+        """Raise Stopped if a stop was requested."""
         if (self.folder / "stop").exists():
             raise StopRequested
 
     def take(self, what: Command) -> bool:
-        """Whether somebody asked for it, once."""
+        """Return whether something was requested, and remove the request."""
         is_there = (self.folder / what).exists()
         self.forget(what)
         return is_there
 
     def pause(self, seconds: float) -> None:
-        """Wait, unless there is something to do."""
+        """Wait for some seconds, or until a request arrives."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             self.check()
@@ -79,7 +79,7 @@ class Control:
 @final
 @dataclass
 class Live:
-    """The state of a run as others read it: one small file, always whole.
+    """State of a run for other processes, in one small file that is replaced atomically.
 
     Times are seconds since 1970 in memory and UTC in the file.
     """
@@ -94,24 +94,24 @@ class Live:
     _is_unwritable: bool = False
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that was read from the disk."""
+        """Continue from a state that was read from disk."""
         self.about = dict(state)
         self.sites = self.about.pop("sites")
         self.refusals = self.about.pop("refusals", [])
 
     def put(self, **about: object) -> None:
-        """Something new: it is on disk when this returns."""
+        """Write the state to disk after a change."""
         self.about |= about
         self.write()
 
     def update_site(self, name: SiteId, **about: object) -> None:
-        """Note something of a site; it is on disk with the next state."""
+        """Update the state of a site, which is written with the next state."""
         self.sites.setdefault(name, {}).update(about)
 
     def note_refusal(self, site: SiteId, why: str) -> None:
-        """An answer that did not count, and why: on disk when this returns."""
+        """Record a rejected reply and the reason, and write the state to disk."""
         line = {"at": utc(self.clock()), "site": site, "why": why}
-        # the same sentence of the same site is shown once, with its newest time
+        # list a repeated rejection of a site once, with its latest time
         lines: list[Tree] = []
         for other in self.refusals:
             if (other["site"], other["why"]) != (site, why):
@@ -121,12 +121,12 @@ class Live:
         self.write()
 
     def beat(self) -> None:
-        """Still alive: now and then on disk."""
+        """Write a heartbeat at intervals."""
         if abs(self.clock() - self._written) >= OFTEN:
             self.write()
 
     def write(self) -> None:
-        """A state that cannot be written ends no run, and is said once."""
+        """Write the state. A failure is reported once and does not end the run."""
         self._written = self.clock()
         now = {"updated": utc(self._written)}
         state = self.about | now | {"sites": self.sites, "refusals": self.refusals}
@@ -141,8 +141,10 @@ class Live:
 
 
 def read_last(folder: Path) -> Mapping[str, Any] | None:
-    """The state that a coordinator left in its folder; None where there is none, or none that can be
-    read: it is written anew."""
+    """Return the last state in a coordinator's folder.
+
+    Returns None if the file is missing or unreadable. The coordinator then replaces it.
+    """
     with suppress(ValueError, OSError):
         return read_live(folder)
     return None
@@ -151,27 +153,30 @@ def read_last(folder: Path) -> Mapping[str, Any] | None:
 @final
 @dataclass
 class WatchedLink:
-    """A link that knows who is awaited since when and who was heard, and ends a wait when somebody
-    stops the coordinator: what sites have answered is safe, and the exchange is asked again."""
+    """Transport that records pending sites and received messages.
+
+    A wait ends when a stop is requested. Received replies are stored, and the exchange is repeated
+    after the restart.
+    """
 
     link: Link
     live: Live
     control: Control
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
-        """Pass messages on, and note since when their sites are awaited."""
+        """Send messages, and record since when their sites are pending."""
         for site in messages:
             self.live.update_site(site, awaited=utc(self.live.clock()))
         self.link.send(messages)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
-        """What has arrived; raises Stopped or Advanced where somebody asked for that."""
+        """Return the messages received. Raises Stopped or Advanced on a request."""
         self.control.check()
         waiting = self.live.about.get("waiting") or {}
         if waiting.get("can_advance") and self.control.take("advance"):
             raise Advanced(waiting["sites"])
         if not waiting and self.live.about.get("phase") != LABELING:
-            self.control.forget("advance")  # it came as what was waited for was there
+            self.control.forget("advance")  # the request came after the awaited reply
         online = self.link.online()
         for site in self.live.sites:
             self.live.update_site(site, online=site in online)
@@ -182,16 +187,16 @@ class WatchedLink:
         return result
 
     def online(self) -> set[SiteId]:
-        """The sites that are there now."""
+        """Return the sites that are connected now."""
         return self.link.online()
 
     def close(self) -> None:
-        """End the connection to all sites."""
+        """Close the connections to all sites."""
         self.link.close()
 
 
 def utc(seconds: float) -> str:
-    """A time as ISO text, to the second.
+    """Format a time as ISO text, to the second.
 
     >>> utc(0)
     '1970-01-01T00:00:00+00:00'
@@ -200,5 +205,5 @@ def utc(seconds: float) -> str:
 
 
 def seconds_of(text: str) -> float:
-    """The time that `utc` wrote."""
+    """Parse a time written by `utc`."""
     return datetime.fromisoformat(text).timestamp()

@@ -1,7 +1,7 @@
-"""What people at a site are told beside its orders: what the run has gone on without.
+"""Notifications to sites: absences and other events of a run.
 
-All of it is noted in the journal, in the transaction of what it tells of, so that an order that is
-sent again after a restart says the same.
+Notifications are stored in the event log in the transaction of the event itself. An instruction
+that is sent again after a restart carries the same notifications.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ CLOSED = "closed without"
 
 
 def note_cut_short(journal: Journal, step: str, sites: Iterable[SiteId]) -> None:
-    """Somebody ended the labeling of a step while these sites were not done."""
+    """Record that the labeling of a step was ended before these sites were done."""
     _note(journal, CUT_SHORT, step, sites)
 
 
 def note_closed_without(journal: Journal, step: str, sites: Iterable[SiteId]) -> None:
-    """A step was closed, and its labels counted, without these sites."""
+    """Record that a step ended, and its labels were counted, without these sites."""
     _note(journal, CLOSED, step, sites)
 
 
 def list_news(journal: Journal, site: SiteId) -> list[str]:
-    """All that a site is told in a run, a sentence each; nothing for most sites."""
+    """Return the notifications to a site in a run, one sentence each."""
     news: list[str] = []
     for absence in load_absences(journal):
         if absence.site == site:
@@ -46,7 +46,7 @@ def list_news(journal: Journal, site: SiteId) -> list[str]:
 
 
 def describe_leaving(since: str) -> str:
-    """What a site is told that the study goes on without, since a time as ISO text."""
+    """Describe the removal of a site from a study at a time (ISO text)."""
     return (
         f"the study goes on without this site since {since}, because it did not answer when all "
         "sites had to agree on units: it is asked for nothing more in this run, and what was "

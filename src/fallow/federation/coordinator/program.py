@@ -1,4 +1,4 @@
-"""The coordinator's program: a run of the lab, at real sites, with people who label."""
+"""Coordinator program: runs an experiment at remote sites with human annotators."""
 
 from __future__ import annotations
 
@@ -68,23 +68,25 @@ SCORES: dict[CardScore, str] = {
     "mse": "mean squared error",
 }
 """What a model card tells of the last record, and how it calls it."""
-POLL = 10.0  # seconds between questions how far people are
+POLL = 10.0  # seconds between progress requests
 
 
 def no_limit(most: Callable[[SiteId], int]) -> None:
-    """Where nobody looks at an answer before it is read."""
+    """Ignore a size limit, for transports that cannot check the size of a reply."""
 
 
 @final
 @dataclass
 class Program:
-    """One study at real sites, in a folder that `fallow report`, `export` and `predict` read.
+    """A study at remote sites, in a folder that `fallow report`, `export` and `predict` read.
 
-    ``go`` may be called again after a crash at any point, in a new process, and ends with the same
-    picks and weights: the journal replays what was finished, and sites answer again what they have
-    answered before.  ``poll``: seconds between looks at how far people are; ``clock`` tells the
-    time of day, ``ticks`` how long something took; ``pages``: the report is kept up to date.
-    ``limit`` is told how many bytes an answer of a site may have, as soon as that is known.
+    ``go`` may be called again in a new process after a crash at any point. The selected examples
+    and the weights are the same: completed exchanges are replayed from the event log, and sites
+    repeat earlier replies.
+
+    ``poll`` is the number of seconds between progress requests. ``clock`` returns the time of day
+    and ``ticks`` a monotonic time. ``pages`` keeps the report up to date. ``limit`` receives the
+    largest size of a reply in bytes as soon as it is known.
     """
 
     folder: Path
@@ -100,31 +102,32 @@ class Program:
 
     @property
     def cell(self) -> StudyRun:
-        """The one run of the study: its query and its seed."""
+        """Return the single run of the study: its query strategy and seed."""
         return StudyRun(str(self.agreement.recipe.strategy), self.agreement.seed)
 
     @property
     def place(self) -> Path:
-        """The folder of the run in the study."""
+        """Return the folder of the run in the study."""
         return self.cell.folder(self.folder)
 
     @property
     def is_done(self) -> bool:
-        """Whether records, model and model card are written."""
+        """Return whether records, model and model card are written."""
         made = [self.place / name for name in ("records.jsonl", "model.safetensors")]
         return all(path.exists() for path in (*made, self.folder / CARD))
 
     def go(self, begin: Callable[[], object] = lambda: None) -> bool:
-        """Run to the end from wherever the journal stands; False where it was told to stop.
+        """Run the study to the end, and return False if it was stopped.
 
-        ``begin`` starts what carries messages, once it is certain that nobody else does.
+        The run continues from the event log. ``begin`` starts the transport once this process holds
+        the lock of the folder.
 
-        Raises Failed where another coordinator works on the folder, RuntimeError where sites are
-        missing for too long, ValueError where the agreement has changed.
+        Raises Failed if another coordinator uses the folder, RuntimeError if sites are missing for
+        too long, and ValueError if the agreement has changed.
         """
         control = Control(self.folder / "control")
         private_folder(self.folder)
-        tighten(self.folder)  # of a study that an earlier version has begun
+        tighten(self.folder)  # folders of an earlier version
         with alone(self.folder):
             control.forget("stop")
             live = Live(self.folder / "live.json", self.clock, self.say)
@@ -147,7 +150,7 @@ class Program:
         return True
 
     def _run_to_the_end(self, tell: Teller, link: WatchedLink, control: Control) -> bool:
-        """Run to the end; False where a site has left, and the open step begins again."""
+        """Run to the end, and return False if a site has left and the open step is repeated."""
         write_json(self.folder / "study.json", describe_study(self.agreement, self.cell))
         parts = build_study(self.agreement)
         border = self._make_check(parts)
@@ -169,7 +172,12 @@ class Program:
                 news=partial(list_news, journal),
             )
             tell.note_absences(load_absences(journal), left)
-            for site, since in left.items():  # it is sent no order that could say so
+            for (
+                site,
+                since,
+            ) in (
+                left.items()
+            ):  # a removed site receives no instruction that could carry the notification
                 message = carrier.sign_news(site, describe_leaving(since))
                 link.link.send({site: message})
             try:
@@ -185,7 +193,7 @@ class Program:
         return True
 
     def _make_check(self, parts: BuiltStudy) -> ResponseCheck:
-        """What is known of answers before any site has said anything of itself."""
+        """Return the reply check before any site has registered."""
         schema = self.agreement.schema
         return ResponseCheck(
             sizes=sizes_of_models(parts.layout),
@@ -210,8 +218,11 @@ class Program:
         parts: BuiltStudy,
         tell: Teller,
     ) -> None:
-        """Somebody does not want to wait for sites: where none can take part without it they leave
-        the study, else they are left out of the round, query or end of a cycle."""
+        """Proceed without pending sites.
+
+        Sites are removed from the study if they cannot take part without the open exchange.
+        Otherwise they are left out of the round, query or end of a cycle.
+        """
         key = carrier.asking or ""
         now = utc(self.clock())
         names = ", ".join(sites)
@@ -227,12 +238,14 @@ class Program:
         tell({"event": "advanced", "sites": sites, "why": why})
 
     def _look_back(self, carrier: Remote, journal: Journal, tell: Teller) -> None:
-        """After an error.  What the server half has stopped on does not count, or it would stop on
-        it after every start."""
-        if carrier.asking is not None:  # it waited for sites: nothing was recorded
+        """Discard the exchange on which the server side failed.
+
+        Otherwise the same error would stop the run after every start.
+        """
+        if carrier.asking is not None:  # it waited for sites, nothing was recorded
             return
         if carrier.newest is not None and carrier.newest not in journal.exchanges():
-            return  # it was not recorded, or its step is over: there is nothing to take back
+            return  # it was not recorded, or its step is over
         key = take_back_last(journal)
         if key is not None:
             tell(
@@ -255,7 +268,7 @@ class Program:
         tell: Teller,
         control: Control,
     ) -> None:
-        """Meet the sites, and run the study with them."""
+        """Register the sites and run the study."""
         waits = self.agreement.waits
         greeted = greet_sites(parts, carrier, journal)
         tell.note_greetings(greeted["sites"])
@@ -280,7 +293,9 @@ class Program:
         self._run(Run(sites, journal, folder=self.place, say=tell), parts, sites)
 
     def _run(self, run: Run, parts: BuiltStudy, sites: RealSites) -> None:
-        """Cycle by cycle; a strategy that chooses from nothing asks once, for the whole budget."""
+        """Run all cycles. A strategy that selects without a model uses the whole budget in one
+        cycle.
+        """
         recipe = self.agreement.recipe
         if is_one_pass(recipe):
             records = run.one_pass(recipe.cycles)
@@ -308,11 +323,10 @@ class Program:
 
 
 def name_run(now: float) -> str:
-    """The name of a run that begins now, in seconds since 1970: later ones sort behind it, by which
-    sites know an order of an earlier run that they never heard of.
+    """Return a name for a run that starts now, in seconds since 1970.
 
-    The second in which it begins, the nanosecond of that, and what tells two runs of one moment
-    apart.
+    Names sort by time, so that sites recognize an instruction of an earlier run. A name has the
+    second, the nanosecond and a random suffix.
 
     >>> name_run(0)[:-8], name_run(1e9) < name_run(1e9 + 0.001)
     ('0000000000-00000000', True)
@@ -323,7 +337,7 @@ def name_run(now: float) -> str:
 
 
 def alone(folder: Path) -> AbstractContextManager[None]:
-    """One coordinator at a time; Failed for a second one."""
+    """Lock the folder for one coordinator. Raises Failed for a second one."""
     otherwise = (
         f"a coordinator is running in {folder} already: 'fallow coordinate status {folder}' "
         f"shows it, 'fallow coordinate stop {folder}' ends it"
@@ -332,33 +346,35 @@ def alone(folder: Path) -> AbstractContextManager[None]:
 
 
 def find_contracts(parts: BuiltStudy) -> dict[str, Contract]:
-    """What the query and the training of a study promise."""
+    """Return the disclosure declarations of the query strategy and the training algorithm."""
     return {name: parts.methods[name].contract for name in ("query", "training")}
 
 
 def owners_with_statistics(parts: BuiltStudy) -> frozenset[str]:
-    """Whose models for an average come with batch-norm statistics (`ResponseCheck`)."""
+    """Return the algorithms whose averaged models include batch-norm statistics."""
     if sends_statistics(parts.methods["training"]):
         return frozenset({"query", "training"})
     return frozenset({"query"})
 
 
 def has_products_in_units(agreement: Agreement, parts: BuiltStudy) -> bool:
-    """Whether products of labeled rows are of features in units of all rows (`ResponseCheck`): of an
-    encoder, or of a trained body for whose head is solved."""
+    """Return whether feature products are standardized over all sites (`ResponseCheck`).
+
+    This is the case for an encoder, and for a trained body with a closed-form classifier.
+    """
     is_encoded = parts.encoder is not None
     in_units = is_standardized(agreement.recipe, agreement.example)
     return (is_encoded and in_units) or "head" in parts.methods
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a coordinator works on the folder now."""
+    """Return whether a coordinator uses the folder now."""
     return locks.is_held(folder / LOCK)
 
 
 @contextmanager
 def open_journal(place: Path, agreement: Agreement) -> Iterator[Journal]:
-    """The journal of a run, if it began with this agreement."""
+    """Open the event log of a run that started with this agreement."""
     make_folder(place)
     journal = Journal(place / "journal.sqlite", is_durable=True)
     try:
@@ -374,7 +390,7 @@ def open_journal(place: Path, agreement: Agreement) -> Iterator[Journal]:
 
 
 def describe_study(agreement: Agreement, cell: StudyRun) -> dict[str, object]:
-    """``study.json``: what pages and tables are made from, beside records."""
+    """Return the content of ``study.json``, used for reports and tables."""
     recipe = agreement.recipe
     return {
         "name": agreement.name,

@@ -1,4 +1,4 @@
-"""Scores of real sites: what each counted on its own test rows, as one row of results."""
+"""Scores of remote sites, computed from counts on each site's test examples."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ UNSCORED: Scores = {
 
 
 def score_counts(answers: Mapping[SiteId, Answer], variance: float | None = None) -> Scores:
-    """Scores from what every site counted: ``rows`` and ``hits``, by class ``class_rows`` and
-    ``class_hits`` (C,), or for numbers to predict ``rows`` and ``squares``.
+    """Compute scores from the counts of each site.
 
-    ``accuracy`` is the mean over sites that have test rows enough to tell, each counting the same;
-    ``accuracy_weighted`` counts each row the same, as scores by class do.  The mean squared error
-    is in units of ``variance``.  A site that told nothing has None.
+    The counts are ``rows`` and ``hits``, per class ``class_rows`` and ``class_hits`` (C,), or for
+    regression ``rows`` and ``squares``. ``accuracy`` is the unweighted mean over sites that have
+    enough test examples. ``accuracy_weighted`` and per-class scores weight every example equally.
+    The mean squared error is in units of ``variance``. A site without counts has None.
 
     >>> found = score_counts({"a": {"rows": 10, "hits": 9}, "b": {"rows": 5, "hits": 3}})
     >>> found["accuracy"], found["accuracy_weighted"], found["per_site"]
@@ -54,7 +54,7 @@ def score_counts(answers: Mapping[SiteId, Answer], variance: float | None = None
 
 
 def score_totals(total: Answer, variance: float | None = None) -> Scores:
-    """Scores from totals over sites, which is all that secure sums show.
+    """Compute scores from aggregates over sites, as secure aggregation provides them.
 
     >>> score_totals({"rows": 10.0, "hits": 9.0})["accuracy"]
     0.9
@@ -76,7 +76,7 @@ def score_totals(total: Answer, variance: float | None = None) -> Scores:
 
 
 def add_up(answers: Mapping[SiteId, Answer]) -> Answer:
-    """Key-wise totals over sites, in float64."""
+    """Sum replies over sites by key, in float64."""
     total: dict[str, Tensor] = {}
     for answer in answers.values():
         for name, value in answer.items():
@@ -88,12 +88,12 @@ def add_up(answers: Mapping[SiteId, Answer]) -> Answer:
 
 
 def _ratios(answers: Mapping[SiteId, Answer], name: str) -> dict[SiteId, float | None]:
-    """Of each site what it counted under a name, over its rows."""
+    """Return for each site the count under a name, divided by its number of examples."""
     return {site: _ratio(answer[name], answer["rows"]) for site, answer in answers.items()}
 
 
 def _ratio(counted: Value, rows: Value) -> float | None:
-    """What was counted over so many rows; None for no rows."""
+    """Return a count divided by the number of examples, or None if there are none."""
     n = _number(rows)
     if n == 0:
         return None
@@ -101,7 +101,7 @@ def _ratio(counted: Value, rows: Value) -> float | None:
 
 
 def _number(value: Value) -> float:
-    """One number of an answer, in full precision; the border has refused anything else."""
+    """Return a number of a reply in full precision. Other types were rejected before."""
     if value is None or isinstance(value, str):
         raise TypeError(f"{value!r} is no count")
     return float(value)
@@ -114,7 +114,7 @@ def _divide(value: float | None, unit: float) -> float | None:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    """The mean of what is known; None where nothing is."""
+    """Return the mean of the known values, or None if there are none."""
     known = [value for value in values if value is not None]
     if not known:
         return None

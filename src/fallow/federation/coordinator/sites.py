@@ -1,5 +1,4 @@
-"""Real sites as the ground of a run: what the coordinator knows of them, and how labels and scores
-come in."""
+"""Remote sites as the environment of a run: registration, labels and scores."""
 
 from __future__ import annotations
 
@@ -41,13 +40,13 @@ from fallow.settings.budgets import budgets
 from fallow.settings.recipe import Recipe
 
 HELLO = "0/hello"
-FINISH = "left at the end"  # what the journal notes of it: rows of a `Disclosure`
-LABELS = "labels"  # what the journal notes of them: how many each site has
-MOST = "most labels"  # what the journal notes of them: how many each site can have by now
+FINISH = "left at the end"  # event log: rows of a `Disclosure`
+LABELS = "labels"  # event log: number of labels of each site
+MOST = "most labels"  # event log: largest possible number of labels of each site
 
 
 class Greetings(TypedDict):
-    """What every site has said of itself, and what that revealed."""
+    """Registration replies of all sites, and what they disclosed."""
 
     sites: dict[SiteId, Answer]
     revealed: list[DisclosureEntry]
@@ -56,13 +55,12 @@ class Greetings(TypedDict):
 @final
 @dataclass(frozen=True)
 class RealSites:
-    """The sites of an agreement, each a process on another machine.
+    """Sites of an agreement, each a process on another machine.
 
-    Implements `experiment.environment.Environment`.
-
-    ``greeted``: what each site said of itself, by `hello`.  How many labels a site has is noted
-    when a step is over, so that a resumed run counts the same.  ``border`` is told what sites have
-    registered and were asked for, beyond which nothing counts that they say.
+    Implements `experiment.environment.Environment`. ``greeted`` has the registration reply of each
+    site. The number of labels of a site is stored at the end of a step, so that a resumed run has
+    the same counts. ``border`` checks replies against the registered numbers and the requested
+    labels.
     """
 
     agreement: Agreement
@@ -86,48 +84,48 @@ class RealSites:
 
     @property
     def known(self) -> dict[SiteId, Answer]:
-        """What the sites that are in the study have said of themselves."""
+        """Return the registration replies of the sites in the study."""
         there = sorted(self.greeted["sites"].keys() & set(self.carrier.sites))
         return {site: self.greeted["sites"][site] for site in there}
 
     @property
     def recipe(self) -> Recipe:
-        """As all parties have agreed on it."""
+        """Return the agreed experiment configuration."""
         return self.agreement.recipe
 
     @property
     def seed(self) -> int:
-        """Of every draw that is no secret."""
+        """Return the seed of all non-cryptographic randomness."""
         return self.agreement.seed
 
     @property
     def methods(self) -> Methods:
-        """The methods of the study, by the part that they play."""
+        """Return the algorithms of the study, by role."""
         return self.made.methods
 
     @property
     def layout(self) -> Layout:
-        """Of the model."""
+        """Return the layout of the model's weights."""
         return self.made.layout
 
     @property
     def fresh(self) -> Callable[[torch.Generator], State]:
-        """Makes new initial weights from a stream."""
+        """Return a function that draws initial weights from a random stream."""
         return self.made.fresh
 
     @property
     def executor(self) -> str:
-        """The name of how sites train, for records."""
+        """Return the name of the execution mode, for records."""
         return self.made.trainer
 
     @property
     def classes(self) -> Sequence[str]:
-        """Their names in order; none where numbers are predicted."""
+        """Return the class names in order, or nothing for regression."""
         return self.agreement.schema.classes
 
     @cached_property
     def masking(self) -> PlausibleSums | None:
-        """The half of secure sums that the server has; None without them."""
+        """Return the server side of secure aggregation, or None without it."""
         privacy = self.recipe.privacy
         if not privacy.secure_sum:
             return None
@@ -135,36 +133,36 @@ class RealSites:
 
     @property
     def tree(self) -> None:
-        """Real sites send what they add to the coordinator itself."""
+        """Return None: sites send their contributions directly to the coordinator."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether all sites spend one budget."""
+        """Return whether all sites share one label budget."""
         return is_shared(self.methods["query"])
 
     @property
     def missing(self) -> Missing | None:
-        """How empty cells are filled in; None where the agreement knows none."""
+        """Return how empty cells are imputed, or None if the agreement has no empty cells."""
         return self.agreement.schema.missing
 
     @property
     def is_standardized(self) -> bool:
-        """Whether sites scale their columns by totals over all of them."""
+        """Return whether columns are standardized by aggregates over all sites."""
         return self.recipe.standardize == "federated"
 
     @property
     def about(self) -> RowsAbout:
-        """What predicting needs to know of rows."""
+        """Return the information about examples that prediction needs."""
         return self.agreement.schema.about
 
     @property
     def sizes(self) -> dict[SiteId, int]:
-        """How many rows each site has."""
+        """Return the number of examples of each site."""
         return {site: read_count(answer, "rows") for site, answer in self.known.items()}
 
     @property
     def variance(self) -> float | None:
-        """Of the first labels: errors are in units of it throughout the run."""
+        """Return the target variance of the initial labeled set, the unit of errors in this run."""
         noted = self.journal.read_note("variance")
         if noted is None:
             return None
@@ -172,7 +170,10 @@ class RealSites:
 
     @property
     def labels(self) -> dict[SiteId, dict[str, int]]:
-        """Of each site: ``labeled`` rows train, ``held`` ones validate, ``pool`` are left."""
+        """Return for each site the number of examples for training, validation and in the pool.
+
+        The keys are ``labeled``, ``held`` and ``pool``.
+        """
         noted = self.journal.read_note(LABELS)
         if noted is not None:
             values: dict[SiteId, dict[str, int]] = json.loads(noted)
@@ -181,8 +182,11 @@ class RealSites:
 
     @property
     def most_labels(self) -> dict[SiteId, int]:
-        """How many labels each site can have: those that it brought, and those that it was asked
-        for so far.  A site may be behind in what it says, but never beyond this."""
+        """Return the largest possible number of labels of each site.
+
+        This is the number of initial labels plus the labels requested so far. A site may report
+        fewer, but not more.
+        """
         noted = self.journal.read_note(MOST)
         if noted is not None:
             values: dict[SiteId, int] = json.loads(noted)
@@ -194,26 +198,28 @@ class RealSites:
         return most
 
     def counts(self) -> dict[SiteId, list[int]]:
-        """One number for each site: of which class its labels are stays there."""
+        """Return one number of labels per site. The counts per class stay at the site."""
         return {site: [n["labeled"]] for site, n in self.labels.items()}
 
     @property
     def held(self) -> int:
-        """How many labels validate, over all sites."""
+        """Return the number of validation labels over all sites."""
         return sum(n["held"] for n in self.labels.values())
 
     def budget_for(self, share: float | int) -> dict[SiteId, int]:
-        """The budget of each site: a share of its rows, or a number of labels."""
+        """Return the label budget of each site, from a share of its examples or a number."""
         return budgets(self.recipe.budget, share, self.sizes)
 
     def cap_budget(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
-        """A budget without what sites cannot ask for; each cuts it again to the rows it has."""
+        """Cap a budget by what each site can be asked. Sites cap it again by their examples."""
         left = self.labels
         return {site: min(n, left[site]["pool"]) for site, n in budget.items()}
 
     def attending_sites(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
-        """Without the sites that are left out there; where these were all that was
-        drawn for a round, all others stand in."""
+        """Return the cohort without the sites that are left out of the round.
+
+        If no site of the cohort remains, all other sites take part.
+        """
         absent = find_absent(self.journal, key)
         there = [site for site in cohort if site not in absent]
         if not there:
@@ -223,19 +229,19 @@ class RealSites:
     # -- units ------------------------------------------------------------------------------
 
     def with_encoder(self, state: State) -> RealSites:
-        """The same sites, whose rows are encoded by what the encoder was fitted to."""
+        """Return the same sites with examples encoded by a fitted encoder."""
         return replace(self, encoded_by=state)
 
     def in_units(self, scale: Scale) -> RealSites:
-        """The same sites, with columns in units that they have agreed on."""
+        """Return the same sites with standardized columns."""
         return replace(self, scale=scale)
 
     def with_targets(self, targets: State | None) -> RealSites:
-        """The same sites, with numbers to predict in units of those bought so far."""
+        """Return the same sites with regression targets in units of the labels bought so far."""
         return replace(self, targets=targets)
 
     def agree_on_targets(self, ask: Ask) -> State | None:
-        """The units of numbers to predict, by totals over sites; None where there are none."""
+        """Compute the units of regression targets over all sites. Returns None for classes."""
         if (
             self.classes
             or self.recipe.target_scale == "none"
@@ -248,7 +254,7 @@ class RealSites:
                 self.journal.note("variance", repr(float(targets["std"]) ** 2))
         return targets
 
-    # -- people -----------------------------------------------------------------------------
+    # -- annotators -------------------------------------------------------------------------
 
     def buy_labels(
         self,
@@ -259,7 +265,7 @@ class RealSites:
         done: FinishedQuery,
         keep: tuple[str, ...],
     ) -> FinishedQuery:
-        """Picks become questions; when people are done, or out of time, answers become labels."""
+        """Turn selected examples into labeling tasks, wait, and turn the replies into labels."""
         shown = Disclosure.of(done["revealed"])
         if cycle < 0:
             shown = shown.plus(Disclosure.of(self.greeted["revealed"]))
@@ -292,7 +298,7 @@ class RealSites:
     def _ask_people(
         self, cycle: int, step: str, budget: Mapping[SiteId, int], shown: Disclosure
     ) -> dict[SiteId, int]:
-        """How many questions each site asks its people."""
+        """Create labeling tasks at the sites, and return the number at each site."""
         if not any(budget.values()):
             return {}
         to: dict[SiteId, Answer] = {
@@ -306,14 +312,19 @@ class RealSites:
         return asked
 
     def _find_limits(self, cycle: int, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
-        """The most questions that each site may ask: where they share a budget, all of it."""
+        """Return the largest number of labeling tasks of each site.
+
+        With a shared budget this is the whole budget.
+        """
         if self._is_shared_in(cycle):
             return dict.fromkeys(budget, sum(budget.values()))
         return dict(budget)
 
     def _is_shared_in(self, cycle: int) -> bool:
-        """Whether the labels of a cycle are one budget of all sites.  The first ones never are: of
-        these each site draws its own."""
+        """Return whether the sites share the label budget of a cycle.
+
+        They never share the budget of the initial labeled set, which each site draws itself.
+        """
         return self.is_shared and cycle >= 0
 
     def _ask(
@@ -324,7 +335,7 @@ class RealSites:
         round_: int = 0,
         masking: PlausibleSums | None = None,
     ) -> Ask:
-        """What asks the sites' people, and for scores: `people.People` answers."""
+        """Build the requests about annotators and scores that `people.People` handles."""
         ask = Ask(
             carrier=self.carrier,
             journal=self.journal,
@@ -340,27 +351,27 @@ class RealSites:
         return ask
 
     def pseudo_labels(self) -> None:
-        """Nobody knows the true labels of a pool."""
+        """Return None: the true labels of an unlabeled pool are not known."""
 
     # -- training ---------------------------------------------------------------------------
 
     def first_phase(
         self, phases: Phases, train: Callable[[], TrainedPhase]
     ) -> tuple[TrainedPhase, None]:
-        """Real sites keep no phase for another strategy: they train."""
+        """Train. Remote sites do not reuse a phase of another strategy."""
         return train(), None
 
     def restore(self, memory: Memory | None) -> None:
-        """Sites remember by themselves."""
+        """Do nothing: sites restore their own state."""
 
     def hold_back_fresh(self, cycle: int, r: int) -> AbstractContextManager[None]:
-        """Sites hold them back by themselves."""
+        """Do nothing: sites hold back new labels themselves."""
         return nullcontext()
 
     def score_round(
         self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
     ) -> Evaluation:
-        """What the sites' own test rows say; sites with few of them are silent."""
+        """Return the scores on the sites' test examples. Sites with few of them do not report."""
 
         def scores(retained: bool) -> Scores:
             key = f"{cycle}/train/{r}/score"
@@ -378,23 +389,23 @@ class RealSites:
         return describe_round(self, cycle, r, state, scores)
 
     def one_model(self, journal: Journal, state: State) -> State | None:
-        """The common model, handed to every site; None where what sites use is their own."""
+        """Distribute the global model, or return None if sites use personalized models."""
         shown = Disclosure()
         ask = self._ask("model/finish", self.recipe.cycles, shown)
         n_own = ask.keep("finish", None, **self._select_sent(state))
         with journal.transaction():
             journal.note(FINISH, json.dumps(shown.rows()))
-        if n_own:  # somebody uses a model of its own
+        if n_own:  # at least one site uses a personalized model
             return None
         return {name: state[name] for name in ("w", "stats")}
 
     @property
     def at_the_end(self) -> Disclosure:
-        """What left the sites when the last model was handed over."""
+        """Return the disclosures of the final distribution of the model."""
         return Disclosure.of(json.loads(self.journal.read_note(FINISH) or "[]"))
 
     def _select_sent(self, state: State) -> State:
-        """What sites are sent of the state of the training method."""
+        """Return the part of the training state that is sent to sites."""
         held = server_parts(self.methods)
         sent: State = {}
         for name, part in state.items():
@@ -403,17 +414,17 @@ class RealSites:
         return sent
 
     def own_models(self, state: State) -> dict[SiteId, State]:
-        """None: they stay at the sites."""
+        """Return None: personalized models stay at the sites."""
         return {}
 
 
 def read_counts(answer: Answer) -> dict[str, int]:
-    """What a site says of its labels."""
+    """Return the label counts in a site's reply."""
     return {name: read_count(answer, name) for name in ("labeled", "held", "pool")}
 
 
 def find_rows(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:
-    """The most rows of each site that anything can be counted over: to choose from, or to test."""
+    """Return the largest number of examples of each site that a count can cover."""
     most: dict[SiteId, int] = {}
     for site, answer in known.items():
         most[site] = max(read_count(answer, "rows"), read_count(answer, "test"))
@@ -421,10 +432,10 @@ def find_rows(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:
 
 
 def greet_sites(made: BuiltStudy, carrier: Carrier, journal: Journal) -> Greetings:
-    """What every site says of itself; it is asked once in a run.
+    """Register all sites, once per run.
 
-    A study begins with all its sites, whatever the quorum: budgets are shares of the rows of each.
-    Raises Halted where one does not answer.
+    A study starts with all sites whatever the quorum, because budgets are shares of each site's
+    examples. Raises Halted if a site does not reply.
     """
     known: Greetings | None = journal.load_step(HELLO)
     if known is not None:

@@ -1,4 +1,4 @@
-"""What happens in a run, for people: the live state, the page, and lines for a terminal."""
+"""Report the events of a run: live state, report page and terminal output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fallow.papers import PAPERS
 from fallow.report.page import write_report
 from fallow.storage.errors import Failed, sentence
 
-SELDOM = 30.0  # seconds between pages while people label
+SELDOM = 30.0  # seconds between report pages during labeling
 LASTING = ("rows", "test", "seen", "labels", "counted")
 """What stays known of a site when the coordinator is started again."""
 OVER = ("gathered", "missing", "labels", "labeled", "round", "query", "scored")
@@ -34,10 +34,10 @@ OVER = ("gathered", "missing", "labels", "labeled", "round", "query", "scored")
 @final
 @dataclass
 class Teller:
-    """Takes the events of a run, its carrier and whoever waits for labels; passes them on to ``say``.
+    """Receive the events of a run, its transport and the wait for labels, and pass them to ``say``.
 
-    ``pages``: the report is written anew after every score, and while people label where they are
-    further than the page says.  ``run``: the name of the run, once it is known.
+    ``pages`` updates the report after every score and when labeling has progressed. ``run`` is the
+    name of the run once it is known.
     """
 
     folder: Path
@@ -47,13 +47,13 @@ class Teller:
     pages: bool = True
     run: str = ""
     _paged: float = -SELDOM
-    # the step and how far people were when the page was written
+    # step and labeling progress when the page was written
     _shown: tuple[str, object] | None = None
-    # sites that were not heard since the start
+    # sites without a reply since the start
     _away: set[SiteId] = field(default_factory=set)
 
     def begin(self) -> None:
-        """The coordinator has started, perhaps again: what lasts is taken over."""
+        """Restore the stored state at the start of the coordinator."""
         recipe = self.agreement.recipe
         before = read_last(self.folder) or {"sites": {}}
         for site in self.agreement.sites:
@@ -76,7 +76,7 @@ class Teller:
     def note_absences(
         self, absences: Sequence[Absence], left: Mapping[SiteId, str]
     ) -> None:
-        """What the run goes on without: sites in a round or query, and sites that left."""
+        """Record sites left out of a round or query, and sites removed from the study."""
         absent = [
             {"site": absence.site, "what": describe_key(absence.key), "at": absence.at}
             for absence in absences
@@ -85,13 +85,13 @@ class Teller:
         self._away -= left.keys()
 
     def note_greetings(self, known: Mapping[SiteId, Answer]) -> None:
-        """What every site has said of itself when the run began."""
+        """Record the registration replies of all sites."""
         for site, answer in known.items():
             self.live.update_site(site, rows=answer["rows"], test=answer.get("test"))
         self({"event": "met", "sites": sorted(known), "awaited": sorted(self._away)})
 
     def end(self, state: str, why: str | None = None) -> None:
-        """The last word: the run is finished, was stopped or has failed."""
+        """Record that the run is finished, stopped or failed."""
         for site in self.live.sites:
             self.live.update_site(site, awaited=None)
         self.live.put(state=state, why=why, deadline=None, waiting=None, silent=None)
@@ -140,7 +140,7 @@ class Teller:
         self.say(event)
 
     def _note_waiting(self, event: Event) -> Event:
-        """An exchange waits for sites: since when, until when, and what would go on without them."""
+        """Record the pending sites of an exchange, its deadline and the available options."""
         now = self.live.clock()
         removed = {*event["sites"], *(self.live.about.get("left") or {})}
         waiting: Event = {
@@ -159,8 +159,7 @@ class Teller:
         return event | waiting
 
     def _note_progress(self, event: Event) -> None:
-        """People are asked, or further than they were: of a site that does not answer now, as far
-        as is known."""
+        """Record labeling progress. A site that does not reply keeps its last known progress."""
         step = event["step"]
         now = utc(self.live.clock())
         if self.live.about.get("step") != step:
@@ -168,7 +167,7 @@ class Teller:
                 self.live.update_site(site, labels=None, counted=None)
         for site, counts in event["sites"].items():
             self.live.update_site(site, labels=counts, counted=now)
-        silent: dict[SiteId, str | None] = {}  # when each was seen last
+        silent: dict[SiteId, str | None] = {}  # time of the last reply of each site
         for site in event.get("open", []):
             if site not in event["sites"] and site in self.live.sites:
                 silent[site] = self.live.sites[site].get("seen")
@@ -180,7 +179,7 @@ class Teller:
             self._write_page()
 
     def _note_end_of_labeling(self, step: str, why: str) -> None:
-        """Nobody is waited for any more: open questions are given back."""
+        """Record the end of labeling. Open labeling tasks expire."""
         details = self.live.about
         counts: dict[SiteId, dict[str, int]] = {}
         for site, told in self.live.sites.items():
@@ -198,15 +197,14 @@ class Teller:
         self._write_page()
 
     def _note_arrival(self, site: SiteId) -> None:
-        """The first answer of a site since the start says that it is there."""
+        """Report a site as connected at its first reply since the start."""
         self.live.beat()
         if site in self._away:
             self._away.remove(site)
             self.say({"event": "arrived", "site": site, "awaited": sorted(self._away)})
 
     def _record(self, event: Event) -> None:
-        """An answer was accepted or refused: a line for the audit trail, but for the many looks at
-        how far people are."""
+        """Add an accepted or rejected reply to the audit trail, except progress replies."""
         key = event.get("key", "")
         if key.startswith("progress/"):
             return
@@ -228,7 +226,7 @@ class Teller:
     def _find_earlier(
         self, now: Mapping[SiteId, object]
     ) -> dict[SiteId, tuple[dict[str, int], str]]:
-        """What is known of sites that do not say how far they are ``now``, and since when."""
+        """Return the last known progress of sites that did not report now, and its time."""
         earlier: dict[SiteId, tuple[dict[str, int], str]] = {}
         for site, details in self.live.sites.items():
             if site not in now and details.get("labels"):
@@ -236,7 +234,7 @@ class Teller:
         return earlier
 
     def _write_page(self) -> None:
-        """Write the report anew; a page that cannot be written does not end a run."""
+        """Write the report. A failure does not end the run."""
         if not self.pages:
             return
         self._paged = time.monotonic()
