@@ -1,4 +1,4 @@
-"""ACS-FW (Pinsler et al., 2019), Algorithm 1: a batch that stands for the whole pool."""
+"""ACS-FW (Pinsler et al., 2019), Algorithm 1: a batch that represents the whole pool."""
 
 from __future__ import annotations
 
@@ -23,29 +23,45 @@ from fallow.strategies.parts import (
     refuse_classes,
 )
 
-ROUNDING = 1e-12  # of a squared length: what is closer is the same place
+ROUNDING = 1e-12  # relative to a squared length: closer points are equal
 
 
 @final
 @dataclass(frozen=True)
 class ACSFW:
-    """Active Bayesian coresets by Frank-Wolfe: rows of which a weighted sum of log-likelihoods is
-    close to the sum over the pool.
+    """Select a Bayesian coreset of the unlabeled pool with the Frank-Wolfe algorithm.
 
+    The weighted sum of log-likelihoods of the selected examples approximates the sum over the pool.
+
+    Parameters
+    ----------
+    model : {"local", "global"}
+        Model that provides the features.
+    sigma : float
+        Standard deviation of the label noise.
+
+    Notes
+    -----
+    The inner product of two log-likelihoods is the paper's weighted Fisher inner product for a
+    linear output: k(x, x̃) = φ'φ̃ · φ'Mφ̃ up to a factor, with φ = (embed(x), 1).  The matrix of
+    all pairs is never computed.  The paper's algorithm can select an example twice and then selects
+    fewer examples.  Here each example is selected at most once, as in Holzmüller et al. (2023), who
+    also define the noise and the scale used here.  Classification requires a different inner
+    product and is not supported.  Ties are broken at random.  Examples with non-finite features are
+    ranked last.
+
+    References
+    ----------
+    Pinsler, Gordon, Nalisnick, Hernández-Lobato. Bayesian Batch Active Learning as Sparse Subset
+    Approximation. 2019.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> pool = [[1.0, 0.0], [1.1, 0.0], [0.0, 3.0], [0.1, 3.0]]
     >>> labeled = ([[0.0, 0.0]], [0.5])
     >>> fl.select(pool, fl.ACSFW(), labeled=labeled, n=2)
     array([3, 1])
-
-    Notes
-    -----
-    The inner product of two log-likelihoods is the paper's weighted Fisher one for a linear output:
-    k(x, x̃) = φ'φ̃ · φ'Mφ̃ up to a factor, with φ = (embed(x), 1).  No matrix of all pairs of rows
-    is built.  The paper may come back to a row and then buys fewer;
-    here a row that was picked is not picked again (as in Holzmüller et al., 2023, whose noise and
-    scale are used).  For classes the inner products are others: refused.  Equal scores are
-    broken at random.  Rows whose features are not finite come last.
     """
 
     model: Literal["local", "global"] = "local"
@@ -81,10 +97,11 @@ class ACSFW:
 def frank_wolfe(
     x: Tensor, z: Tensor, n: int, ties: torch.Generator | None = None
 ) -> Tensor:
-    """``min(n, m)`` rows, for the kernel k = (x x')(z z').  x, z: (m, k).
+    """Return the positions of ``min(n, m)`` examples, for the kernel k = (x x')(z z').
 
-    With L the sum of all log-likelihoods and L(w) that of the picks: u, v are the inner products of
-    each row with L and L(w), s = |L(w)|², t = <L(w), L>.  Rows of length 0 come last.
+    x, z: (m, k).  Let L be the sum of all log-likelihoods and L(w) that of the selected examples:
+    u, v are the inner products of each example with L and L(w), s = |L(w)|², t = <L(w), L>.
+    Examples of length 0 are ranked last.
     """
     length = (x.square().sum(1) * z.square().sum(1)).sqrt()  # σ_n of the paper
     is_free = length > 0
@@ -99,11 +116,11 @@ def frank_wolfe(
     picks: list[int] = []
     for _ in range(min(n, int(is_free.sum()))):
         f = first_best(((u - v) / length).masked_fill(~is_free, -torch.inf), order, TIED)
-        a = total / float(length[f])  # the weight of row f, were it the only pick
+        a = total / float(length[f])  # weight of example f if it were selected alone
         u_f = float(u[f])
         v_f = float(v[f])
         far = total**2 - 2 * a * v_f + s  # |a L_f - L(w)|²
-        step = 0.0  # γ, by exact line search; 0 where a L_f and L(w) are the same place
+        step = 0.0  # γ, by exact line search; 0 where a L_f equals L(w)
         if far > ROUNDING * total**2:
             step = (a * (u_f - v_f) + s - t) / far
         s = (1 - step) ** 2 * s + 2 * (1 - step) * step * a * v_f + (step * total) ** 2

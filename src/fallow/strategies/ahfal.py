@@ -17,15 +17,53 @@ from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import fill, rank_rows
 
 SCORES = {"entropy": entropy, "margin": margin, "least_confidence": least_confidence}
-AT_TAU = 1e-9  # a spread this close to τ is τ: rounding must not decide what "strictly below" means
+AT_TAU = 1e-9  # tolerance of the comparison with τ, so that rounding does not decide it
 
 
 @final
 @dataclass(frozen=True)
 class AHFAL:
-    """Where sites agree on a class, its rows are scored by both models; elsewhere by the local one.
-    Each site then splits its budget over pseudo-classes in favor of those it has few labels of.
+    """Balance uncertainty and class shares, with scores adapted to each class.
 
+    In classes whose shares are similar at all sites, both models score an example; in other classes
+    the local model alone does.  Each site then divides its label budget over pseudo-classes, in
+    favor of classes with few labels at the site.
+
+    Parameters
+    ----------
+    tau : float
+        Threshold on the spread of class shares over sites (τ in Eq. 2).
+    tau_scale : {"percent", "proportion", "count", "cv"}
+        Unit of ``tau``.  "cv" is the coefficient of variation.
+    mix : float
+        Weight of the local score in Eq. 3.
+    score : {"entropy", "margin", "least_confidence"}
+        Uncertainty score.
+    toggle : {"auto", "never", "always"}
+        Classes scored by both models: those below ``tau``, none or all.
+    balance : {"inverse_count", "target_deficit", "uniform", "none"}
+        Weights by which a site divides its label budget over pseudo-classes.
+
+    Notes
+    -----
+    The paper calls tau = 12 a threshold on the spread of class *counts*, while Eq. 2 defines the
+    spread on *proportions* (at most 0.5).  Read as percentage points of proportions, the value
+    behaves as described in the paper's Appendix E and its sensitivity study.  On counts, no class
+    would ever be below it.  The default is therefore ``tau_scale="percent"``.  In percent, tau does
+    not transfer to other numbers of classes: with 100 classes, use ``tau_scale="cv", tau=1.2``.
+
+    The paper does not state how Eq. 4 is rounded; the largest-remainder method is used.  A site
+    without labels does not enter the mean and the spread.  With differential privacy
+    (``privacy.epsilon``) all sites enter, because noisy counts do not identify such a site; a site
+    whose noisy counts are all below 0 sends equal shares.  Ties are broken at random from a named
+    random stream.
+
+    The paper reports 40 bytes per site and query: ten shares of 4 bytes.  Here it is 168 bytes,
+    because the squares of the shares are sent as well, so that the coordinator needs aggregates
+    only, and numbers have 8 bytes.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> outputs = {
     ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
@@ -38,27 +76,13 @@ class AHFAL:
     ... }
     >>> fl.select(sites, fl.AHFAL(tau=12.0), n=1)
     {'north': array([1]), 'south': array([1])}
-
-    Notes
-    -----
-    The paper calls tau = 12 a threshold on the spread of class *counts*, while Eq. 2 defines the
-    spread on *proportions* (at most 0.5).  Read as percentage points of proportions the value acts
-    as the paper's Appendix E and its sensitivity study describe; on counts no class would ever
-    fall below it.  So ``tau_scale="percent"`` is the default.  In percent, tau does not carry over
-    to other numbers of classes: with 100 classes use ``tau_scale="cv", tau=1.2``.
-    Rounding of Eq. 4 is not stated: largest remainders.  A site without labels is left out of the
-    mean and the spread; behind noise (privacy.epsilon) nobody is, because noisy counts do not tell
-    such a site, and one whose noisy counts are all below 0 answers with equal shares.  Ties are
-    broken at random from a named stream.
-    The paper counts 40 bytes a site and query, ten shares of 4 bytes.  Here it is 168: the squares
-    of the shares go along, so that the server needs totals alone, and numbers take 8 bytes.
     """
 
     tau: float = 12.0  # τ, Eq. 2; the paper tries 10, 12, 15
     tau_scale: Literal["percent", "proportion", "count", "cv"] = "percent"
     mix: float = 0.5  # weight of the local score in Eq. 3
     score: Literal["entropy", "margin", "least_confidence"] = "entropy"
-    toggle: Literal["auto", "never", "always"] = "auto"  # never: without toggling
+    toggle: Literal["auto", "never", "always"] = "auto"  # classes scored by both models
     balance: Literal["inverse_count", "target_deficit", "uniform", "none"] = "inverse_count"
 
     contract: ClassVar[Contract] = Contract(
@@ -81,10 +105,10 @@ class AHFAL:
         if not 0 <= self.mix <= 1:
             raise ValueError(f"AHFAL's mix is {self.mix}; it must lie between 0 and 1")
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        total = ask.sum("share")  # step 1: totals suffice
+        total = ask.sum("share")  # step 1: aggregates suffice
         mean, spread = moments(total["share"], total["square"], total["one"])
         low = self.low(mean, spread, total)
         ask.keep("select", to=orders(budget), low=low, mean=mean)  # steps 2 and 3
@@ -96,7 +120,7 @@ class AHFAL:
         return {**memo, "notes": notes}
 
     def tau_in_percent(self) -> float | None:
-        """τ in the unit in which reports show spreads; None on a scale that is no share."""
+        """Return τ in the unit of the report; None if the scale is not a share."""
         if self.tau_scale == "percent":
             return self.tau
         if self.tau_scale == "proportion":
@@ -104,7 +128,7 @@ class AHFAL:
         return None
 
     def low(self, mean: Tensor, spread: Tensor, total: dict[str, Tensor]) -> Tensor:
-        """C_low of Eq. 2 as (C,) booleans: classes whose spread over sites is strictly below τ."""
+        """Return C_low of Eq. 2, (C,) bool: classes with a spread over sites strictly below τ."""
         if self.toggle != "auto":
             return torch.full(spread.shape, self.toggle == "always")
         if self.tau_scale == "percent":
@@ -115,7 +139,7 @@ class AHFAL:
             spread = torch.where(mean > 0, spread / mean.clamp_min(1e-300), 0.0)
         return spread < self.tau - AT_TAU
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def share(self, view: View) -> Release:
         return Release(
@@ -123,7 +147,7 @@ class AHFAL:
         )
 
     def post(self, counts: Tensor) -> Answer:
-        """p_i and what its mean and population spread need; zeros from a site without labels."""
+        """Return p_i and the terms of its mean and population spread; zeros without labels."""
         counts = counts.clamp_min(0)
         n = counts.sum()
         p = counts / n.clamp_min(1e-300)
@@ -133,7 +157,7 @@ class AHFAL:
         return answer
 
     def post_noisy(self, counts: Tensor) -> Answer:
-        """The same for counts with noise: where none is above 0 all classes are alike."""
+        """Return the same for noisy counts: equal shares where no count is above 0."""
         if bool((counts > 0).any()):
             return self.post(counts)
         equal = torch.full_like(counts, 1 / len(counts))
@@ -159,12 +183,12 @@ class AHFAL:
         for bucket, q in zip(buckets, quota.tolist(), strict=True):
             chosen.append(bucket[:q])
         best = interleave(chosen)
-        # A row without a score has no class: it comes last.
+        # An example without a score has no class and is ranked last.
         rows = torch.cat([best, order[len(scored) :]])[:n]
         return Picks(rows, score=h[rows])
 
     def weights(self, counts: Tensor, mean: Tensor, n: int) -> Tensor:
-        """Eq. 4: class weights of the budget; 1/n_c, and 1 where the site has no label."""
+        """Return the class weights of Eq. 4: 1/n_c, and 1 for classes without a label at the site."""
         if self.balance == "inverse_count":
             return 1 / counts.clamp_min(1)
         if self.balance == "target_deficit":
@@ -175,7 +199,7 @@ class AHFAL:
 
 
 def moments(first: Tensor, second: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and population standard deviation per class from totals over n sites (Eq. 2)."""
+    """Return mean and population standard deviation by class from sums over n sites (Eq. 2)."""
     n = n.clamp_min(1)
     mean = first / n
     variance = (second / n - mean**2).clamp_min(0)  # rounding may take it below 0
@@ -183,6 +207,6 @@ def moments(first: Tensor, second: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def interleave(buckets: list[Tensor]) -> Tensor:
-    """Round-robin over classes in ascending id, each by descending score."""
+    """Interleave the classes in ascending id, each in descending order of score."""
     rank = torch.cat([torch.arange(len(b)) for b in buckets])
     return torch.cat(buckets)[rank.argsort(stable=True)]

@@ -24,26 +24,42 @@ from fallow.strategies.parts import (
 @final
 @dataclass(frozen=True)
 class BADGE:
-    """Rows whose gradient, for the predicted label, is large and unlike the others'.
+    """Select examples with large and diverse gradients of the last layer.
 
+    The gradient is that of the loss for the predicted label.  Examples are drawn with k-means++.
+
+    Parameters
+    ----------
+    model : {"local", "global"}
+        Model that provides predictions and features.
+    sigma : float
+        Standard deviation of the label noise, for regression.
+
+    Notes
+    -----
+    Gradients are stored as their two factors, so memory is that of predictions and features.  The
+    first selected example has the largest gradient, and no example is drawn twice.  Examples with a
+    non-finite gradient are ranked last.
+
+    For regression, the gradient at the predicted value is 0.  The variant of Holzmüller et al.
+    (2023) is used instead: distances are measured under the posterior of the last layer, given the
+    labeled examples and noise ``sigma``, and the first example is drawn uniformly.
+
+    References
+    ----------
+    Ash, Zhang, Krishnamurthy, Langford, Agarwal. Deep Batch Active Learning by Diverse, Uncertain
+    Gradient Lower Bounds. 2020.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> outputs = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
     >>> fl.select([[0.0], [1.0], [2.0]], fl.BADGE(), outputs=outputs, n=1)
     array([2])
-
-    Notes
-    -----
-    Gradients stay in their factors: memory is that of predictions and features.  The first pick is
-    the row with the largest gradient, and a pick is never drawn again.  Rows whose gradient is not
-    finite come last.
-
-    With numbers to predict the gradient is 0 for the predicted one.  There it is the form of
-    Holzmüller et al. (2023): distances are those under the posterior of the last layer, given the
-    labeled rows and noise ``sigma``, and the first pick is uniform.
     """
 
     model: Literal["local", "global"] = "local"
-    sigma: float = SIGMA  # σ, for numbers only
+    sigma: float = SIGMA  # σ, for regression only
 
     contract: ClassVar[Contract] = Contract(
         title="BADGE",

@@ -23,38 +23,56 @@ from fallow.strategies.parts import (
     refuse_classes,
 )
 
-PENDING = 32  # picks that the matrices may lag behind
-MANY = 256  # rows that may be the best; of more, all are computed
-ROUNDING = 1e-12  # of the largest number of a sum of some 32, with room
-BLOCK = 1024  # rows
+PENDING = 32  # selected examples by which the matrices may lag
+MANY = 256  # candidates for the best example; beyond it, all gains are computed
+ROUNDING = 1e-12  # relative to the largest term of a sum of about 32, with margin
+BLOCK = 1024  # examples
 
 
 @final
 @dataclass(frozen=True)
 class BAIT:
-    """Rows after whose labels the predictions of all rows vary least: Tr(MF) is made small.
+    """Select examples whose labels most reduce the variance of all predictions.
 
-    F is the Fisher information of the last layer over all rows of the site, and M the inverse of
-    that over labeled rows and picks.  Twice as many rows as asked are picked greedily; then those
-    whose loss is smallest are taken back.
+    The strategy minimizes Tr(MF).  F is the Fisher information of the last layer over all examples
+    of the site, and M is the inverse of the Fisher information over labeled and selected examples.
+    Twice as many examples as requested are selected greedily; then those whose removal costs least
+    are removed.
 
+    Parameters
+    ----------
+    model : {"local", "global"}
+        Model that provides the features.
+    forward_only : bool
+        Skip the removal step.
+    sigma : float
+        Standard deviation of the label noise.  The paper's λ is sigma² / number of examples.
+
+    Notes
+    -----
+    With one output and squared error, the Fisher information of an example is φφ', φ = (embed(x),
+    1), and depends neither on labels nor on the last layer.  Classification requires a different
+    matrix and is not supported.  Noise and scale follow Holzmüller et al. (2023).  An example
+    without which M is undefined is not removed.  Ties are broken at random.  Examples with
+    non-finite features are ranked last.
+
+    References
+    ----------
+    Ash, Goel, Krishnamurthy, Kakade. Gone Fishing: Neural Active Learning with Fisher Embeddings.
+    2021.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> pool = [[1.0, 0.0], [1.1, 0.0], [0.0, 3.0], [0.1, 3.0]]
     >>> labeled = ([[0.0, 0.0]], [0.5])
     >>> fl.select(pool, fl.BAIT(), labeled=labeled, n=2)
     array([1, 2])
-
-    Notes
-    -----
-    With one output and squared error the Fisher information of a row is φφ', φ = (embed(x), 1), and
-    neither labels nor the head decide anything.  For classes it is another matrix: refused.  Noise
-    and scale as in Holzmüller et al. (2023).  A pick without which M is not known is not taken
-    back.  Equal scores are broken at random.  Rows whose features are not finite come last.
     """
 
     model: Literal["local", "global"] = "local"
-    forward_only: bool = False  # nothing is taken back
-    sigma: float = SIGMA  # σ; the paper's λ is σ² over the number of rows
+    forward_only: bool = False  # no removal step
+    sigma: float = SIGMA  # σ; the paper's λ is σ² over the number of examples
 
     contract: ClassVar[Contract] = Contract(
         title="BAIT",
@@ -91,7 +109,7 @@ class BAIT:
 def forward_backward(
     rows: Reduction, n: int, more: int, ties: torch.Generator | None = None
 ) -> Tensor:
-    """``more`` greedy picks of which all but ``n`` are taken back, in the order of picking."""
+    """Select ``more`` examples greedily, then remove all but ``n``; in order of selection."""
     forward = Forward(rows, ties)
     for _ in range(min(more, len(rows.phi))):
         forward.take(forward.find_best())
@@ -99,7 +117,7 @@ def forward_backward(
     rows = forward.read_rows(kept)
     while len(kept) > n:
         loss = rows.loss()
-        j = len(kept) - 1  # the last pick, where none can be taken back
+        j = len(kept) - 1  # the last one, if none can be removed
         if bool(loss.isfinite().any()):
             j = int(loss.argmin())
         stay = torch.arange(len(kept)) != j
@@ -110,13 +128,14 @@ def forward_backward(
 
 @final
 class Forward:
-    """Greedy picks, whose matrices follow some picks later.
+    """Greedy selection with matrices that are updated in blocks.
 
-    A pick changes M by an outer product, and with it Mφ and RMφ of all rows: two matrices (m, k) to
-    write for each pick.  Here φ'Mφ and |RMφ|², (m,) each, are carried from pick to pick by two
-    products of a matrix and a vector, and the matrices follow once in `PENDING` picks, by a product
-    of matrices.  What is carried is rounded more coarsely than what is read off the matrices; so
-    the rows that may be the best are computed from these before one of them is taken.
+    A selected example changes M by an outer product, and with it Mφ and RMφ of all examples: two
+    matrices (m, k) to write for each selected example.  Here φ'Mφ and |RMφ|², (m,) each, are
+    updated by two matrix-vector products, and the matrices once in `PENDING` selected examples, by
+    a matrix product.  The incremental values have larger rounding errors than values read from the
+    matrices.  The candidates for the best example are therefore computed from the matrices before
+    one is selected.
     """
 
     def __init__(self, rows: Reduction, ties: torch.Generator | None = None) -> None:
@@ -125,14 +144,14 @@ class Forward:
         self.order = order_ties(m, ties)
         self.is_taken = torch.zeros(m, dtype=torch.bool)
         self.phi = _copy_by_columns(rows.phi)  # (m, k), and so the next two
-        self.m_phi = _copy_by_columns(rows.m_phi)  # before the pending picks
+        self.m_phi = _copy_by_columns(rows.m_phi)  # before the pending examples
         self.r_m_phi = _copy_by_columns(rows.r_m_phi)
-        # Of each pending pick: how far every row moves, and along what.
+        # Step length of every example and direction, for each pending example.
         self.pending = 0
         self.steps = rows.phi.new_empty(PENDING, m)
         self.m_phi_picked = rows.phi.new_empty(PENDING, k)
         self.r_m_phi_picked = rows.phi.new_empty(PENDING, rows.r_m_phi.shape[1])
-        # φ'Mφ and |RMφ|² of all rows, (m,), and the largest that each was since the matrices told.
+        # φ'Mφ and |RMφ|² of all examples, (m,), and their maxima since the last update.
         self.variance = rows.phi.new_empty(m)
         self.reward = rows.phi.new_empty(m)
         self.most_variance = rows.phi.new_empty(m)
@@ -140,7 +159,7 @@ class Forward:
         self._read_off()
 
     def find_best(self) -> int:
-        """The row, of those not taken, whose gain is the largest up to rounding."""
+        """Return the remaining example with the largest gain, up to rounding."""
         gain = self.reward / (1 + self.variance)
         if self.pending:
             doubt = self.most_reward + gain.abs() * self.most_variance
@@ -148,21 +167,21 @@ class Forward:
             least = (gain - doubt).masked_fill(self.is_taken, -torch.inf).max()
             may_be_best = gain + doubt >= least - TIED * least.abs()
             at = (may_be_best & ~self.is_taken).nonzero().squeeze(1)
-            if 0 < len(at) <= MANY:  # none where rows overflow, and gains are no numbers
+            if 0 < len(at) <= MANY:  # none if values overflow and gains are NaN
                 return int(at[first_best(self.read_rows(at).gain(), self.order[at], TIED)])
             self.catch_up()
             gain = self.reward / (1 + self.variance)
         return first_best(gain.masked_fill(self.is_taken, -torch.inf), self.order, TIED)
 
     def take(self, j: int) -> None:
-        """Label row ``j``."""
+        """Select example ``j``."""
         picked = self.read_rows(torch.tensor([j]))
         m_phi = picked.m_phi[0]
         r_m_phi = picked.r_m_phi[0]
         before = self.steps[: self.pending].T  # (m, pending)
 
         covariance = self.phi @ m_phi  # φ'Mφ_j, (m,)
-        along = self.r_m_phi @ r_m_phi  # φ'MFMφ_j, (m,), once pending picks are counted
+        along = self.r_m_phi @ r_m_phi  # φ'MFMφ_j, (m,), after pending examples are added
         along -= before @ (self.r_m_phi_picked[: self.pending] @ r_m_phi)
         step = covariance / (1 + covariance[j])
         shift = step.square() * r_m_phi.square().sum()
@@ -180,7 +199,7 @@ class Forward:
             self.catch_up()
 
     def read_rows(self, at: Tensor) -> Reduction:
-        """These rows, after all picks."""
+        """Return these examples, after all selected ones."""
         moved = self.steps[: self.pending, at].T  # (rows, pending)
         return Reduction(
             self.phi[at],
@@ -189,7 +208,7 @@ class Forward:
         )
 
     def catch_up(self) -> None:
-        """Bring the matrices up to date, and read off them again what was carried."""
+        """Update the matrices and recompute the incremental values from them."""
         moved = self.steps[: self.pending].T  # (m, pending)
         self.m_phi.addmm_(moved, self.m_phi_picked[: self.pending], alpha=-1)
         self.r_m_phi.addmm_(moved, self.r_m_phi_picked[: self.pending], alpha=-1)
@@ -197,8 +216,7 @@ class Forward:
         self._read_off()
 
     def _read_off(self) -> None:
-        """Take what is carried from the matrices: rounding errors are in proportion to the largest
-        numbers since."""
+        """Recompute the incremental values; rounding errors scale with the largest values since."""
         for first in range(0, len(self.phi), BLOCK):
             rows = slice(first, first + BLOCK)
             self.variance[rows] = (self.phi[rows] * self.m_phi[rows]).sum(1)
@@ -208,5 +226,5 @@ class Forward:
 
 
 def _copy_by_columns(x: Tensor) -> Tensor:
-    """A copy that lies column by column in memory: products with a vector are faster so."""
+    """Return a copy in column-major order, which makes matrix-vector products faster."""
     return x.T.clone(memory_format=torch.contiguous_format).T

@@ -16,17 +16,32 @@ from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import top
 
-DROPPED = 0.5  # share of the features, where the model has no dropout of its own
+DROPPED = 0.5  # share of features dropped if the model has no dropout layer
 
 
 @final
 @dataclass(frozen=True)
 class BALD:
-    """Largest H(mean P) - mean H(P) over a committee: its members are sure, and disagree.
+    """Select examples on which the members of a committee are certain and disagree.
 
-    The committee is ``passes`` passes with dropout through one model, or with ``ensemble`` the
-    local and the global model, which draws nothing and reads no ``model``.
+    The score is the mutual information H(mean P) - mean H(P).  The committee consists of ``passes``
+    forward passes with dropout through one model, or, with ``ensemble``, of the local and the
+    global model.  An ensemble draws nothing and ignores ``model``.
 
+    Notes
+    -----
+    Without dropout, all passes are equal and the score is 0.  A model without dropout layers
+    therefore gets dropout of half its features before the last layer, at query time only.  Batch
+    norm stays in evaluation mode: in training mode, scores would depend on the batch and running
+    statistics would change.  At a site without labels, the ensemble contains the global model
+    twice, so examples are selected at random.
+
+    References
+    ----------
+    Gal, Islam, Ghahramani. Deep Bayesian Active Learning with Image Data. 2017.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> outputs = {
     ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
@@ -36,14 +51,6 @@ class BALD:
     >>> pool = [[0.0], [1.0], [9.0]]
     >>> fl.select(pool, fl.BALD(ensemble=True), labeled=labeled, outputs=outputs, n=1)
     array([0])
-
-    Notes
-    -----
-    Without dropout all passes are equal and the score is 0.  So a model that has no dropout layers
-    gets dropout of half its features before the classifier, at query time alone.  Batch norm
-    always stays in evaluation mode: in training mode it would score batches, and forget what it
-    knows.  A site without labels has the global model twice in its ensemble: its picks are random.
-    AHFAL's mixed score reads one prediction per model, so BALD is none of its scores.
     """
 
     model: Literal["local", "global"] = "local"

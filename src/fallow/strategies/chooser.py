@@ -42,41 +42,50 @@ OWN = ("products", "left_out", "begin")
 @final
 @dataclass(frozen=True)
 class Chooser:
-    """One of the ``arms`` makes each query.  After it, an arm is worth by how much its labels have
-    lowered the loss of a head in closed form on labeled rows that it has not seen.
+    """Select a query strategy for each query with a multi-armed bandit.
 
-    Arm k is drawn with p_k = 0.8 w_k / Σ w + 0.2 / K.  When the labels of its query have come, w_k
-    is multiplied by exp(2 r / (K p_k)), r = 1 - loss / loss before, at least -1: divided by its
-    probability, what an arm is worth is the same on average however seldom it is drawn.
+    Each of the ``arms`` is a query strategy.  After a query, its reward is the decrease of the
+    leave-one-out loss of a closed-form classifier on labeled examples.
 
+    Arm k is drawn with probability p_k = 0.8 w_k / Σ w + 0.2 / K.  Once the labels of its query
+    have arrived, w_k is multiplied by exp(2 r / (K p_k)), where r = 1 - loss / previous loss, at
+    least -1.  The division by p_k makes the expected update independent of how often an arm is
+    drawn.
+
+    Notes
+    -----
+    *Loss.*  The loss is that of ridge regression on one-hot classes, or on regression targets, with
+    each example left out of the fit in turn.  From the products of all labeled examples, the
+    coordinator computes weights and the inverse and sends them to the sites.  A site computes its
+    residuals y - z'w, each divided by 1 - z'Az.  λ is selected from four values by generalized
+    cross-validation.
+
+    *Examples that count.*  Selected examples are harder than others, and how much harder depends on
+    the query strategy.  Only labels with a known probability of selection count, each weighted by
+    its inverse: with ``audit = 0.1``, a tenth of each label budget is drawn uniformly, and these
+    examples measure the value of the other nine tenths.  Without an evaluation set, all labeled
+    examples have the same weight, which favors strategies that select easy examples.
+
+    *Draw.*  Every site contributes a random number; the fractional part of their sum selects the
+    arm.
+
+    *Cost.*  The strategy needs three exchanges in addition to those of the arm.  Each site sends D
+    (D + 1) / 2 products of features and D C products with classes, and receives D² numbers and the
+    number of the arm: 1 MB and 2 MB at 512 features.  With a single arm there is no additional
+    cost.
+
+    *Disclosure.*  An aggregate over one site's labeled examples can consist of a single example and
+    then reveals it.  Federations therefore need secure aggregation or ``shown="parts"``.  Arms are
+    query strategies of Fallow with default settings that train no model and use each site's own
+    label budget.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> outputs = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
     >>> arms = ("margin",)  # one arm alone: that strategy itself
     >>> fl.select([[0.0], [1.0], [2.0]], fl.Chooser(arms), outputs=outputs, n=1)
     array([1])
-
-    Notes
-    -----
-    *The loss* is that of ridge regression on one-hot classes, or numbers, with each row left out of
-    the fit in turn: with the products of all labeled rows the coordinator sends the head and the
-    inverse, from which a site knows its residuals y - z'w, each divided by 1 - z'Az.  λ is the one of
-    four with the least generalized cross-validation.
-
-    *Which rows count.*  Rows that a strategy has chosen are harder than others, and how much harder
-    depends on the strategy.  So labels whose chance to be drawn is known count alone, each by 1 /
-    its chance: with ``audit = 0.1`` a tenth of each budget is drawn uniformly and those rows say
-    what the other nine tenths were worth.  Without an audit all labeled rows count the same, which
-    favors strategies that choose easy rows.
-
-    *Who draws the arm.*  Every site adds a number that it draws; the fraction of their sum decides.
-
-    *What it costs.*  Beside the arm's own exchanges three: D (D + 1) / 2 products of features and D C
-    with classes from each site, D² numbers back to it, and the number of the arm; 1 MB and 2 MB at 512
-    features.  With one arm alone, none.
-
-    A total of one site's labeled rows may be of one row, which its products are.  So real sites
-    need secure sums, or agree to ``shown="parts"``.  Arms are strategies of Fallow in their usual
-    settings, which train no models of their own and spend each site's own budget.
     """
 
     arms: Sequence[str] = ARMS

@@ -34,22 +34,42 @@ CANDIDATES = 4  # rows for each label: the k-center chooses among the best of so
 @final
 @dataclass(frozen=True)
 class Complementary:
-    """A(x) = [sum_c q_c(x) need(c)] (H(f_per(x)) + γ BALD(x)), then k-center among the best rows.
+    """Select uncertain examples of classes that a site's collaborators predict poorly.
+
+    The score is A(x) = [sum_c q_c(x) need(c)] (H(f_per(x)) + γ BALD(x)); a k-center step then
+    diversifies the best examples.
 
     q is the mean prediction of the committee: the site's own model and those of its collaborators,
-    weighted by their labels; BALD is the entropy of q above the mean entropy of its members.
-    f_per is the site's mixture.  need(c) = (1 - supply of c) · share of c in the pool / (labels of
-    c + 1), with mean 1.  The supply is the smoothed recall of the collaborators' average on the
-    site's own validation rows, so no label histogram leaves a site.  Nothing is sent at all: the
-    models are there.
+    weighted by their numbers of labels.  BALD is the entropy of q minus the mean entropy of its
+    members.  f_per is the site's personalized mixture.  need(c) = (1 - supply of c) · share of c in
+    the pool / (labels of c + 1), with mean 1.  The supply of a class is the smoothed recall of the
+    collaborators' average on the site's own validation examples, so no label histogram leaves a
+    site.  No additional message is sent, because the models are already at the site.
 
-    A site without collaborators, and so every site under a training method that has none, asks by
-    entropy × need, where nothing is supplied.
+    At a site without collaborators the score is entropy × need with zero supply.  This applies to
+    every site under a training algorithm without collaborators.
 
-    ``temperature`` above 0: rows are drawn one after the other, with probabilities softmax(A /
-    temperature) and a tenth of uniform ones.  The ledger then has each label's probability, and the
-    weight (`level_weights`) with which a mean over them stands for the whole pool.
+    Parameters
+    ----------
+    gamma : float
+        Weight of the disagreement.
+    temperature : float
+        Above 0: draw examples one by one, with probabilities softmax(A / temperature) mixed with a
+        tenth of uniform ones.  The ledger then stores the probability of each label and the weight
+        (`level_weights`) with which a mean over labels estimates the mean over the pool.
 
+    Notes
+    -----
+    *Class shares.*  The share of a class in the pool is the mean prediction of f_per after division
+    by the prior of the site's labels, with one added to each class.  The priors of collaborators
+    also enter f_per and are unknown, because their labels stay with them.
+
+    *Special cases.*  A class without validation examples has the mean supply of the other classes.
+    Labels of a class include those held back for validation.  The k-center step starts at the
+    example with the best score.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(
@@ -61,14 +81,6 @@ class Complementary:
     ...     rounds=2,
     ... )
     Run(complementary on iris, seed 0: 2 phases, 18 labels, accuracy 0...)
-
-    Notes
-    -----
-    *Shares.*  The share of a class in the pool is the mean prediction of f_per with the prior
-    divided out that the site's labels give it, one added to each class.  Collaborators' priors
-    enter f_per too and stay unknown, because their labels stay with them.
-    *Edges.*  A class without a validation row is supplied as the others are in the mean.  Labels of
-    a class are all that were bought, those held back too.  The k-center starts at the best row.
     """
 
     gamma: float = 1.0  # γ, the weight of disagreement

@@ -15,22 +15,30 @@ from fallow.strategies.parts import LastLayer, k_center, pick_by_cover
 @final
 @dataclass(frozen=True)
 class CoreSet:
-    """Rows that leave no row of the pool far from a labeled one, in Euclidean feature distance.
+    """Select examples so that no example is far from a labeled one (greedy k-center).
 
+    Distances are Euclidean distances between features.
+
+    Notes
+    -----
+    This is the greedy algorithm; the paper's mixed-integer refinement is not implemented.  A site
+    without labels starts with the example closest to the mean of its unlabeled pool.  Ties are
+    broken at random.  Examples with non-finite features are ranked last.
+
+    For regression, the variant of Holzmüller et al. (2023) is used: a site without labels starts
+    with the example of the largest norm.
+
+    References
+    ----------
+    Sener, Savarese. Active Learning for Convolutional Neural Networks: A Core-Set Approach. 2018.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> pool = [[1.0, 0.0], [1.1, 0.0], [0.0, 3.0], [0.1, 3.0]]
     >>> outputs = [[0.5, 0.5]] * 4
     >>> fl.select(pool, fl.CoreSet(), labeled=([[0.0, 0.0]], [0]), outputs=outputs, n=2)
     array([3, 1])
-
-    Notes
-    -----
-    The greedy form, as everybody runs it; the paper's mixed-integer refinement is not used.  A site
-    without labels starts at the row closest to the mean of its pool.  Equal distances are broken at
-    random.  Rows whose features are not finite come last.
-
-    With numbers to predict it is the form of the regression benchmarks (Holzmüller et al., 2023):
-    a site without labels starts at its longest row.
     """
 
     model: Literal["local", "global"] = "local"

@@ -1,7 +1,8 @@
-"""Coverage of what the model is unsure about, over all sites, with prices for rare classes.
+"""Coverage of uncertain examples over all sites, with weights for rare classes.
 
-Relatives: ProbCover (Yehuda et al., 2022) and Uncertainty Herding (Bae et al., 2025), which cover the
-rows of one pool.  Here sites cover the same landmarks together, and nobody sees another's rows.
+Related work: ProbCover (Yehuda et al., 2022) and Uncertainty Herding (Bae et al., 2025), which
+cover the examples of one pool.  Here all sites cover the same landmarks, and no site sees the
+examples of another.
 """
 
 from __future__ import annotations
@@ -54,44 +55,59 @@ LAZY = 64  # rows whose gain is computed anew at a time
 @final
 @dataclass(frozen=True)
 class Coverage:
-    """Rows that cover, with those that are labeled, as much as they can of what is not yet known.
+    """Select examples that cover regions where the model is still uncertain.
 
-    What a row covers of a landmark m, a mean of close rows of all sites, is a Gaussian kernel of
-    their distance.  A landmark weighs as much as the rows near it do, Σ u(x), with
-    u = (1 - margin / q) Σ_c p_c w_c: how unsure the model is, in units of the q at 95 % of all rows,
-    times the price of a class, w_c = (mean labels / (labels of c + 1))^γ.  γ is how uneven predicted
-    classes are (their coefficient of variation, at most 1), so that prices are 1 on balanced data.
-    Without a label u is 1.  Kernels grow narrower as labels grow more: first labels stand for many
-    rows, later ones go to the border.
+    Landmarks are means of close examples of all sites.  An example covers a landmark by a Gaussian
+    kernel of their distance.  The weight of a landmark is Σ u(x) over the examples near it, with u
+    = (1 - margin / q) Σ_c p_c w_c.  Here q is the 95 % quantile of all margins and w_c is the price
+    of a class, (mean labels / (labels of c + 1))^γ.  The exponent γ is the coefficient of variation
+    of the predicted classes, at most 1, so all prices are 1 for balanced data.  Without labels, u
+    is 1.  Kernels get narrower as the number of labels grows: early labels represent many examples,
+    and later ones refine the decision boundary.
 
+    Parameters
+    ----------
+    width : float
+        Kernel width at 50 labels, in units of the distance between two examples.
+    shrink : float
+        Exponent with which the kernel width decreases with the number of labels.
+    prices : bool
+        Weight classes by their price.
+    least : int
+        Minimum number of examples in a bundle.
+
+    Notes
+    -----
+    *Landmarks* are computed like the clusters of `Typical`: sites send aggregates of bundles of at
+    least ``least`` examples.  The coverage of a landmark is the largest kernel value over the
+    labeled and selected examples of all sites, in steps of 1/64.  Each site sends a 1 at its level,
+    and the coordinator takes the highest level.
+
+    *Owners.*  Sites with similar examples would select the same ones.  Each landmark is therefore
+    owned by the site with the largest weight near it; at other sites it counts a tenth.  The label
+    budget is spent in eight parts, and coverage is updated before each of them.  When everything is
+    covered, the examples with the largest u are selected.
+
+    *Kernel width.*  It is ``width`` times the distance between two examples, times (50 /
+    labels)^``shrink``, where labels include this query.  Both defaults were tuned on MNIST and
+    Fashion-MNIST only.  For regression, u is 1.  Examples with non-finite features are ranked last.
+
+    *Cost.*  Features are recomputed in up to twelve exchanges, because sites do not store them in
+    between.  With a trained model, each requires one pass over the unlabeled pool; features of an
+    encoder are cached on disk.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> pool = [[0.0, 0.1 * k] for k in range(9)] + [[9.0, 0.1 * k] for k in range(6)]
     >>> sorted((fl.select(pool, fl.Coverage(), n=2) > 8).tolist())
     [False, True]
-
-    Notes
-    -----
-    *Landmarks* are found as `typical` finds clusters: bundles of ``least`` rows or more leave in
-    totals alone.  How far a landmark is covered already is the largest kernel over the labeled and
-    chosen rows of all sites, in steps of a 64th: sites send a 1 at their level and the coordinator
-    takes the highest level that has one.
-
-    *Who covers what.*  Sites with the same kinds of rows would all choose the same.  So a landmark
-    has an owner, the site that has most near it; at others it counts a tenth.  A budget is spent in
-    eight parts, and coverage is told anew before each.  Where all is covered the largest u is chosen.
-
-    The width of kernels is ``width`` times the distance of two rows, times (50 / labels)^``shrink``,
-    with the labels after this query.  The first constants of both were found on MNIST and
-    Fashion-MNIST alone.  Of numbers to predict u is 1.  Rows whose features are not finite come last.
-
-    *Passes.*  Features are looked up anew in up to twelve exchanges, since nothing so large is kept
-    in between: as many passes of the pool through a trained model; an encoder's are on disk.
     """
 
-    width: float = 0.7  # σ in units of the distance of two rows, at 50 labels
+    width: float = 0.7  # σ at 50 labels, in units of the distance between two examples
     shrink: float = 0.15
     prices: bool = True  # False: w = 1
-    least: int = LEAST  # rows of a bundle
+    least: int = LEAST  # minimum number of examples in a bundle
 
     contract: ClassVar[Contract] = Contract(
         title="Coverage of what is uncertain",
@@ -111,7 +127,7 @@ class Coverage:
             "reach": "totals over sites of who covers each landmark how far",
         },
         regression=True,
-        local_dp=False,  # totals of features leave without noise
+        local_dp=False,  # aggregates of features are sent without noise
         waits=("outlook",),
         missing="stops: landmarks are those of the rows of all sites; a resumed run asks again",
         often={"groups": OFTEN, "bids": DIGITS, "reach": SUB_ROUNDS, "cover": SUB_ROUNDS},
@@ -131,7 +147,7 @@ class Coverage:
         if self.least < 2:
             raise ValueError(f"Coverage's least is {self.least}; it must be 2 or more")
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         clusters = cluster_sites(ask, budget, self.least)
@@ -176,10 +192,10 @@ class Coverage:
         return {**memo, "notes": notes}
 
     def kernel_width(self, size: Mapping[str, Tensor], labels: int) -> float:
-        """σ, from the root mean square distance of two rows.
+        """Return σ from the root mean square distance between two examples.
 
-        The mean square distance is twice the variance of all rows: their mean square length less
-        the squared length of their mean.
+        The mean square distance is twice the total variance: the mean square length minus the
+        squared length of the mean.
         """
         rows = float(size["rows"])
         mean = size["features"] / max(rows, 1.0)
@@ -188,7 +204,7 @@ class Coverage:
         narrower = math.pow(50 / max(labels, 1), self.shrink)
         return self.width * apart * narrower
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def bundle(self, view: View) -> Answer:
         return tie_bundles(view, self.least)
@@ -210,7 +226,7 @@ class Coverage:
         return total_bundles(read_bundles(view), centers, planes)
 
     def outlook(self, view: View) -> Answer:
-        """Rows by their margin, (BINS,), predicted classes, (C,), and labels by class, (C,)."""
+        """Return the counts by margin, (BINS,), predicted class, (C,), and label, (C,)."""
         p = predict(view)
         bins = torch.zeros(BINS, dtype=torch.float64)
         if p is None:
@@ -232,7 +248,7 @@ class Coverage:
     def weigh(
         self, view: View, landmarks: Tensor, sure: float, weights: Tensor, n: int
     ) -> Answer:
-        """U of each row, (m,), and what the site has of it near each landmark, (M,)."""
+        """Return u of each example, (m,), and the site's weight near each landmark, (M,)."""
         u = self.weigh_rows(view, sure, weights)
         if not bool(u.isfinite().any()):
             raise ValueError(
@@ -245,8 +261,7 @@ class Coverage:
         return {"bids": next_digits(self.make_bids(view, len(prefix)), prefix, digit)}
 
     def reach(self, view: View, landmarks: Tensor, sigma: float) -> Answer:
-        """A 1 at the level to which the site's labeled and chosen rows cover each landmark:
-        (M, LEVELS)."""
+        """Return a 1 at the site's level of coverage of each landmark, (M, LEVELS)."""
         check_clusters(len(landmarks))
         x = read_shared_features(view, "labeled")
         x = x[x.isfinite().all(1)]
@@ -272,13 +287,13 @@ class Coverage:
         owners: Tensor,
         many: int,
     ) -> Answer:
-        """So many rows in all, those of earlier parts first, and their features, (rows, D)."""
+        """Return ``many`` selected examples, earlier parts first, and features (examples, D)."""
         check_clusters(len(landmarks))
         x = read_shared_features(view)
         rows = torch.empty(0, dtype=torch.int64)
         if "cover" in view.memory:
             rows = view.memory["cover"]["rows"]
-        if "weigh" not in view.memory:  # its pool is empty
+        if "weigh" not in view.memory:  # the unlabeled pool is empty
             return {"rows": rows, "features": x[rows]}
         is_own = (self.make_bids(view, len(owners)) == owners) & (owners >= 0)
         weight = torch.where(is_own, 1.0, SHARED) * masses
@@ -307,14 +322,14 @@ class Coverage:
         return Picks(torch.cat([rows, is_left.nonzero().squeeze(1)])[:n])
 
     def make_bids(self, view: View, landmarks: int) -> Tensor:
-        """What the site has near each landmark, as a bid, (M,): who has most owns it."""
-        if "weigh" not in view.memory:  # buys nothing
+        """Return the site's weight near each landmark as a bid, (M,); the highest bid owns it."""
+        if "weigh" not in view.memory:  # no label budget
             return torch.full((landmarks,), NO_BID)
         own = view.memory["weigh"]["own"]
         return bids_of(torch.where(own > 0, own, -1.0), view.stream("owners"))
 
     def weigh_rows(self, view: View, sure: float, weights: Tensor) -> Tensor:
-        """U of each row, (m,) float64; NaN for a row that is not finite."""
+        """Return u of each example, (m,) float64; NaN for non-finite features."""
         x = read_shared_features(view)
         u = torch.ones(len(x), dtype=torch.float64)
         p = predict(view)
@@ -325,16 +340,19 @@ class Coverage:
 
 
 def add_near(x: Tensor, u: Tensor, landmarks: Tensor) -> Tensor:
-    """Σ u of the rows that each landmark is nearest to; rows of NaN count nowhere.
-    x: (m, D), u: (m,) -> (M,)."""
+    """Sum u over the examples nearest to each landmark; examples with NaN are ignored.
+
+    x: (m, D), u: (m,) -> (M,).
+    """
     good = u.isfinite()
     near = nearest_center(x[good], landmarks)
     return torch.zeros(len(landmarks), dtype=u.dtype).index_add(0, near, u[good])
 
 
 def read_outlook(total: Mapping[str, Tensor], with_prices: bool) -> tuple[float, Tensor]:
-    """The margin of a row that is sure, 0 where nothing is predicted or labeled, and the price of
-    each class, (C,).
+    """Return the margin of a certain example and the price of each class, (C,).
+
+    The margin is 0 if nothing is predicted or labeled.
 
     >>> total = {
     ...     "margins": torch.tensor([9.0, 1.0]),
@@ -359,7 +377,7 @@ def read_outlook(total: Mapping[str, Tensor], with_prices: bool) -> tuple[float,
 
 
 def kernel(x: Tensor, landmarks: Tensor, sigma: float) -> Tensor:
-    """exp(-|x - m|² / 2σ²) in float32: rows (n, D), landmarks (M, D) -> (n, M)."""
+    """Return exp(-|x - m|² / 2σ²) in float32: examples (n, D), landmarks (M, D) -> (n, M)."""
     middle = landmarks.mean(0)
     rows = place((x - middle.to(x.dtype)).float())
     short = place((landmarks - middle).float())
@@ -370,7 +388,7 @@ def kernel(x: Tensor, landmarks: Tensor, sigma: float) -> Tensor:
 
 
 def highest_level(reach: Tensor) -> Tensor:
-    """How far each landmark is covered, (M,), from how many sites are at each level: (M, LEVELS).
+    """Return the coverage of each landmark, (M,), from the number of sites at each level.
 
     >>> highest_level(torch.tensor([[2.0, 0.0, 1.0, 0.0], [3.0, 0.0, 0.0, 0.0]]))
     tensor([0.6250, 0.0000])
@@ -390,12 +408,14 @@ def cover_greedily(
     n: int,
     ties: torch.Generator | None = None,
 ) -> Tensor:
-    """``n`` rows, each of which adds most to Σ_m weight_m max(covered_m, kernels of chosen rows) + Σ
-    besides of chosen rows.
+    """Select ``n`` examples greedily by their gain in weighted coverage.
 
-    kernels: (rows, M); covered, weight: (M,); besides: (rows,).  A gain never grows, so those of
-    earlier turns are bounds: only rows whose bound is among the highest are computed anew (Minoux,
-    1978).  Equal gains come in random order from ``ties``, or by position without it.
+    The objective is Σ_m weight_m max(covered_m, kernels of selected examples) + Σ besides of
+    selected examples.
+
+    kernels: (examples, M); covered, weight: (M,); besides: (examples,).  Gains never grow, so
+    earlier gains are upper bounds: only examples with the highest bounds are recomputed (Minoux,
+    1978).  Ties are broken at random by ``ties``, or by position without it.
     """
     covered = covered.clone()
     bound = besides.clone()  # (rows,)

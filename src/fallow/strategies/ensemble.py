@@ -1,4 +1,4 @@
-"""EnsLogit and EnsRank (baselines of Kim et al., 2023): both models together, by a plain rule."""
+"""EnsLogit and EnsRank (baselines of Kim et al., 2023): a combination of both models."""
 
 from __future__ import annotations
 
@@ -18,18 +18,32 @@ from fallow.strategies.parts import pick_by_cover, pick_by_gradient, top
 
 SCORES = {"entropy": entropy, "margin": margin, "least_confidence": least_confidence}
 BOTH = ("local", "global")
-OFFSET = 20  # a row of rank r, from 1, is worth 1 / (20 + r)
+OFFSET = 20  # an example of rank r, from 1, scores 1 / (20 + r)
 
 
 @final
 @dataclass(frozen=True)
 class Ensemble:
-    """The local and the global model as one: by the mean of their predictions, or of their ranks.
+    """Combine the local and the global model by the mean of predictions or of ranks.
 
-    ``by="logits"``: the rule sees the mean of both softmaxes and of both models' features.
-    ``by="rank"``: each model orders the n rows that it would pick; a row is worth 1 / (20 + rank)
-    summed over both orders, and the n worth most are picked; of equals, the local model's first.
+    With ``by="logits"``, the rule uses the mean of both softmax outputs and of both models'
+    features.  With ``by="rank"``, each model ranks the n examples that it would select.  The score
+    of an example is the sum of 1 / (20 + rank) over both rankings, and the n highest scores are
+    selected.  Ties are ordered by the local model's rank.
 
+    Notes
+    -----
+    The paper combines ranks for entropy and BADGE only; here every rule has an order of selection,
+    so all five can be used.  The BADGE gradient is that of the mean prediction and the mean
+    features, because a mean of two gradients has no such factors.  Ranks start at 1, which the
+    paper leaves open.  Examples that either model cannot predict are ranked last.
+
+    References
+    ----------
+    Kim, Bae, Song, Yun. Re-thinking Federated Active Learning based on Inter-class Diversity. 2023.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> outputs = {
     ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
@@ -39,13 +53,6 @@ class Ensemble:
     >>> pool = [[0.0], [1.0], [9.0]]
     >>> fl.select(pool, fl.Ensemble(rule="entropy"), labeled=labeled, outputs=outputs, n=1)
     array([1])
-
-    Notes
-    -----
-    The paper orders by rank for entropy and BADGE alone; every rule here has an order of picks, so
-    all five do.  BADGE's gradient is that of the mean prediction and the mean features: a mean of
-    two gradients would not fit its factors.  Ranks start at 1; the source leaves it open.  Rows
-    that either model cannot predict come last.
     """
 
     rule: Literal["entropy", "margin", "least_confidence", "badge", "core_set"] = "entropy"
@@ -77,7 +84,7 @@ class Ensemble:
         return Picks(fuse_ranks(of_each)[:n])
 
     def order(self, view: View, models: Sequence[str], n: int) -> Tensor:
-        """The n rows that ``models`` pick together, in the order of picking."""
+        """Return the n examples that ``models`` select together, in order of selection."""
         is_lost = ~probabilities(view, BOTH).isfinite().all(1, keepdim=True)
         p = probabilities(view, models).masked_fill(is_lost, torch.nan)
         ties = view.stream(f"ties of {'+'.join(models)}")
@@ -95,13 +102,13 @@ class Ensemble:
 
 
 def probabilities(view: View, models: Sequence[str]) -> Tensor:
-    """The mean of the models' softmaxes: (m, C) float64."""
+    """Return the mean of the models' softmax outputs: (m, C) float64."""
     of_each = [view.logits(model).double().softmax(1) for model in models]
     return torch.stack(of_each).mean(0)
 
 
 def features(view: View, models: Sequence[str], which: Rows = "pool") -> Tensor:
-    """The mean of the models' features: (m, d)."""
+    """Return the mean of the models' features: (m, d)."""
     return torch.stack([view.embed(model, which) for model in models]).mean(0)
 
 

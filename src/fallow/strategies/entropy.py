@@ -1,4 +1,4 @@
-"""Entropy sampling: each site labels the rows with the largest H(P) = -sum_c P_c log P_c."""
+"""Entropy sampling: each site selects the examples with the largest predictive entropy."""
 
 from __future__ import annotations
 
@@ -21,16 +21,28 @@ Model = Literal["local", "global", "personal", "collaborators", "average", "bett
 @final
 @dataclass(frozen=True)
 class Entropy:
-    """Shannon entropy of the prediction, by the site's local or the global model.
+    """Select the examples with the largest predictive entropy.
 
-    Where every site has a model of its own there are more to ask.  ``local`` is the one that the
-    site trained last, before any averaging, and ``global`` the one that it deploys.  ``personal``:
-    its average with its collaborators, under a training method that makes one (dpfl), else what it
-    deploys.  ``collaborators``: that average without the site's own model; a site without
-    collaborators asks its own.  ``better``: of the local and the personal one the one that is right
-    on more validation rows.  ``average``: the mean over all sites of their local models, weighted
-    by labels, which costs a model up and a model down and is refused under local privacy.
+    The entropy is H(P) = -sum_c P_c log P_c.
 
+    Parameters
+    ----------
+    model : str
+        Model that provides the prediction.  "local" is the model that the site trained last, before
+        averaging; "global" is the model that it deploys.  "personal" is its average with its
+        collaborators, for training algorithms that compute one (DPFL), otherwise the deployed
+        model.  "collaborators" is that average without the site's own model; a site without
+        collaborators uses its own.  "better" is the local or the personal model, whichever is
+        correct on more validation examples.  "average" is the mean of the local models of all
+        sites, weighted by their numbers of labels; it costs one model up and one down and cannot be
+        used with local differential privacy.
+
+    References
+    ----------
+    Settles. Active Learning Literature Survey. 2009.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> outputs = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
     >>> fl.select([[0.0], [1.0], [2.0]], fl.Entropy(), outputs=outputs, n=1)
@@ -76,7 +88,7 @@ class Entropy:
     ) -> Picks:
         if w is None or stats is None:
             outputs = logits(view, self.model)
-        else:  # the mean of all sites, which was added up in float64
+        else:  # the mean of all sites, computed in float64
             dtype = view.model("local")["w"].dtype
             mean = {"w": w.to(dtype), "stats": stats.to(dtype)}
             outputs = view.forward(mean, view.rows())
