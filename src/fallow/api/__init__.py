@@ -1,1 +1,1 @@
-"""The front door: objects in, data frames out.  What `fallow` itself offers is made here."""
+"""Python API: the classes and functions that `fallow` exports."""

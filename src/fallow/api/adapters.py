@@ -1,4 +1,4 @@
-"""Fallow's strategies where other libraries expect theirs."""
+"""Adapter of query strategies to the interface of scikit-activeml."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ from fallow.api.selection import Selection, Site, select
 
 @final
 class PoolStrategy:
-    """A strategy of Fallow behind the interface of scikit-activeml's pool-based strategies.
+    """Pool-based query strategy with the interface of scikit-activeml.
 
-    strategy: an object, a class or a name, as in `fallow.select`.
-    missing_label: what stands in y for "no label": NaN, None, -1 or any other value.
-    random_state: the seed of what is drawn.  Each call of `query` is a cycle of its own, so that a
-    strategy that draws does not repeat itself.
+    Parameters
+    ----------
+    strategy : query strategy, class or str
+        Query strategy, as in `fallow.select`.
+    missing_label : object, default=NaN
+        Value in ``y`` that marks an example as unlabeled, such as NaN, None or -1.
+    random_state : int, default=0
+        Seed.  Each call of `query` draws from a new random stream, so that repeated calls differ.
 
+    Examples
+    --------
     >>> import fallow as fl, numpy as np
     >>> from sklearn.linear_model import LogisticRegression
     >>> x = np.array([[0.0], [1.0], [0.4], [0.1], [0.9]])
@@ -54,16 +60,40 @@ class PoolStrategy:
         batch_size: int = 1,
         return_utilities: bool = False,
     ) -> Any:
-        """Choose rows of X to be labeled: ``query_indices``, (batch_size,) rows of X.
+        """Select examples of X to label.
 
-        X: (n, features); y: (n,) labels, `missing_label` where there is none.
-        clf: a classifier of scikit-learn; what it predicts is what the strategy reads, as both the
-        local and the global model.  fit_clf: a copy of it is fitted to the labeled rows first.
-        model: a torch module in its place, as in `fallow.select`.
-        candidates: row numbers to choose from; None: all rows without a label.
-        return_utilities: also what rows were ranked by, (batch_size, n), NaN for rows that were no
-        candidates (or chosen before), and where the strategy has no such number.
-        Raises ValueError where the strategy needs what is missing.
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+            Labeled and unlabeled examples.
+        y : array-like of shape (n,)
+            Labels, with `missing_label` for each unlabeled example.
+        clf : scikit-learn classifier, optional
+            Its predictions serve as those of the local and the global model.
+        model : torch.nn.Module, optional
+            Model to use instead of ``clf``, as in `fallow.select`.
+        fit_clf : bool, default=True
+            Whether to fit a clone of ``clf`` to the labeled examples first.
+        candidates : array-like of int, optional
+            Indices of the examples to choose from.  Default: all unlabeled examples.
+        batch_size : int, default=1
+            Number of examples to select.
+        return_utilities : bool, default=False
+            Whether to return the utilities too.
+
+        Returns
+        -------
+        query_indices : ndarray of shape (batch_size,)
+            Indices into ``X`` of the selected examples.
+        utilities : ndarray of shape (batch_size, n)
+            Score of each selected example.  Other entries are NaN, and all are NaN if the query
+            strategy computes no scores.  Returned only with ``return_utilities=True``.
+
+        Raises
+        ------
+        ValueError
+            If ``X`` and ``y`` differ in length, or an argument that the query strategy needs is
+            missing.
         """
         x = np.asarray(X)
         labels = as_array(y, "y")
@@ -76,9 +106,7 @@ class PoolStrategy:
         if candidates is not None:
             rows = _rows(candidates, x)
         known = np.flatnonzero(is_labeled)
-        known_labels = labels[
-            known
-        ].tolist()  # of Python's own types, whatever y is made of
+        known_labels = labels[known].tolist()  # plain Python types
         outputs = None
         classes = None
         if clf is not None:
@@ -113,7 +141,7 @@ class PoolStrategy:
 
 
 def is_missing(y: npt.NDArray[Any], missing: Any) -> npt.NDArray[np.bool_]:
-    """Which labels are none: (n,).
+    """Return a Boolean mask of the missing labels, of shape (n,).
 
     >>> is_missing(np.array([1.0, np.nan]), np.nan).tolist()
     [False, True]
@@ -137,7 +165,7 @@ def _rows(candidates: Any, x: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 def _utilities(
     found: Selection, rows: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], n: int
 ) -> npt.NDArray[np.float64]:
-    """What was chosen, with its score; a strategy tells the scores of its picks alone."""
+    """Return the utilities: strategies compute scores of selected examples only."""
     table = np.full((len(chosen), n), np.nan)
     if found.score is not None:
         for turn in range(len(chosen)):

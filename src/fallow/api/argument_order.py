@@ -1,4 +1,4 @@
-"""Data first, then the strategy: swapped arguments are named."""
+"""Check that the data comes first and the query strategy second."""
 
 from __future__ import annotations
 
@@ -18,9 +18,16 @@ from fallow.settings.spec import Spec
 
 
 def check_order(first: object, second: object, call: str, data: str) -> None:
-    """Raise ValueError where the first argument is a strategy, or the second one is data.
+    """Raise ValueError if the data and the query strategy are swapped.
 
-    call: how the call is written; data: what its first argument is called.
+    Parameters
+    ----------
+    first, second : object
+        First two arguments of the call.
+    call : str
+        Correct form of the call, for the error message.
+    data : str
+        Name of the data argument, for the error message.
     """
     is_swapped = _is_strategy(first) and not _names_strategy(second)
     if is_swapped:
@@ -39,7 +46,7 @@ def _is_strategy(value: object) -> bool:
 
 
 def _names_strategy(value: object) -> bool:
-    """Whether a text, or a list of texts, names strategies of Fallow."""
+    """Return whether a string, or each string of a list, names a built-in query strategy."""
     if isinstance(value, list | tuple):
         return bool(value) and all(_names_strategy(part) for part in value)
     if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""A person's arrays as tensors, without a copy where that can be."""
+"""Conversion of arrays to tensors, without a copy where possible."""
 
 from __future__ import annotations
 
@@ -13,18 +13,27 @@ from torch import Tensor
 OutputKind = Literal["probabilities", "logits"]
 OUTPUT_KINDS: tuple[OutputKind, ...] = ("probabilities", "logits")
 TOLERANCE = 0.02
-"""How far the sum of probabilities may be from 1: they may be rounded to two digits."""
+"""Tolerance of the sum of probabilities, which may be rounded to two digits."""
 ROUNDING = 1e-4
-"""How far below 0 a probability may be by rounding."""
+"""Tolerance of negative probabilities, for rounding errors."""
 
 
 def as_rows(given: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
-    """Rows as a tensor on the memory they lie in, if their type allows: (n, ...) numbers.
+    """Convert examples to a tensor that shares their memory if the type allows it.
 
-    given: a tensor, an array, a DataFrame of numbers, or nested lists.  dtype: of the model; None
-    keeps float32 and float64 as they are and makes float32 of whole numbers.
-    Raises ValueError, which names ``what``, for texts, for a single row, and for a value that is
-    not finite.
+    Parameters
+    ----------
+    given : tensor, array, DataFrame or nested lists of shape (n, ...)
+        Numeric examples.
+    what : str
+        Name of the argument, for error messages.
+    dtype : torch.dtype, optional
+        Type of the result.  Default: float32 and float64 are kept, integers become float32.
+
+    Raises
+    ------
+    ValueError
+        If the input is text, a single example, or has a value that is not finite.
 
     >>> x = np.ones((3, 2), dtype=np.float32)
     >>> as_rows(x, "pool").data_ptr() == x.ctypes.data
@@ -51,12 +60,25 @@ def as_rows(given: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def as_outputs(values: Any, what: str, kind: OutputKind | None = None) -> Tensor:
-    """Model outputs as logits: (n, c) floats.
+    """Convert model outputs to logits of shape (n, n_classes).
 
-    Probabilities become their logarithms.  ``kind`` says which of the two ``values`` are; None: rows
-    that are nowhere negative and sum to 1 up to rounding (2 %) are probabilities, and rows with
-    negative values are logits.  A row may be NaN: it is unknown and comes last.
-    Raises ValueError, which names ``what``, for outputs that are neither.
+    Probabilities are replaced by their logarithms.  A row may be NaN if its output is unknown.
+    It is then selected last.
+
+    Parameters
+    ----------
+    values : array-like of shape (n, n_classes)
+        Model outputs.
+    what : str
+        Name of the argument, for error messages.
+    kind : {"probabilities", "logits"}, optional
+        Kind of ``values``.  Default: rows that are non-negative and sum to 1 within 2 % are
+        probabilities, and rows with negative values are logits.
+
+    Raises
+    ------
+    ValueError
+        If the outputs are neither probabilities nor logits.
 
     >>> as_outputs([[0.25, 0.75]], "outputs").softmax(1)
     tensor([[0.2500, 0.7500]], dtype=torch.float64)
@@ -80,7 +102,7 @@ def as_outputs(values: Any, what: str, kind: OutputKind | None = None) -> Tensor
 
 
 def check_output_kind(value: object) -> None:
-    """Raise ValueError where ``outputs_are`` is neither of its values."""
+    """Raise ValueError if ``outputs_are`` is not an output kind."""
     if value not in (None, *OUTPUT_KINDS):
         raise ValueError(
             f"outputs_are is {value!r}; give 'probabilities' or 'logits', or leave it out"
@@ -88,8 +110,7 @@ def check_output_kind(value: object) -> None:
 
 
 def _recognize_outputs(rows: Tensor, what: str) -> OutputKind:
-    """What finite outputs (n, c) are.  One column holds predicted numbers, which are left as they
-    are."""
+    """Return the kind of finite outputs (n, c).  A single column is a regression output."""
     if len(rows) == 0 or rows.shape[1] < 2:
         return "logits"
     is_negative = (rows < -ROUNDING).any(1)
@@ -114,7 +135,7 @@ def _recognize_outputs(rows: Tensor, what: str) -> OutputKind:
 
 
 def _check_probabilities(rows: Tensor, what: str) -> None:
-    """Raise ValueError where finite rows (n, c) cannot be probabilities, up to a factor."""
+    """Raise ValueError if finite rows (n, c) cannot be probabilities, up to a factor."""
     is_wrong = (rows < -ROUNDING).any(1) | (rows.sum(1) <= 0)
     if bool(is_wrong.any()):
         row = int(is_wrong.nonzero()[0])
@@ -125,10 +146,10 @@ def _check_probabilities(rows: Tensor, what: str) -> None:
 
 
 def as_array(given: Any, what: str) -> npt.NDArray[Any]:
-    """One value a row: (n,) of any kind; the index of a Series means nothing."""
+    """Convert one value per row to an array of shape (n,), ignoring the index of a Series."""
     if isinstance(given, Tensor):
         given = given.detach().cpu()
-        if given.dtype == torch.bfloat16:  # a type that NumPy lacks
+        if given.dtype == torch.bfloat16:  # NumPy lacks this type
             given = given.float()
         given = given.numpy()
     if hasattr(given, "to_numpy"):
@@ -136,7 +157,7 @@ def as_array(given: Any, what: str) -> npt.NDArray[Any]:
     result = np.asarray(given)
     is_list = isinstance(given, list | tuple)
     if is_list and result.dtype.kind == "U" and not all(isinstance(v, str) for v in given):
-        # beside a text NumPy makes a text of everything, of NaN too
+        # NumPy converts all values to strings if one is a string, NaN included
         result = np.array(given, dtype=object)
     if result.ndim == 2 and result.shape[1] == 1:
         result = result[:, 0]
@@ -165,24 +186,22 @@ def _tensor(given: Any, what: str) -> Tensor:
             raise ValueError(f"{what} holds values that are no numbers: {error}") from error
     if result.dtype.kind not in "biuf":
         raise ValueError(f"{what} holds {result.dtype} values; give numbers")
-    if (
-        result.dtype.kind == "f" and result.dtype.itemsize > 8
-    ):  # longer than torch's longest
+    if result.dtype.kind == "f" and result.dtype.itemsize > 8:  # torch has no longer type
         result = result.astype(np.float64)
     is_plain = result.dtype.isnative and all(step >= 0 for step in result.strides)
-    if not is_plain:  # torch has no other byte order and no steps backwards
+    if not is_plain:  # torch supports neither other byte orders nor negative strides
         result = np.ascontiguousarray(result.astype(result.dtype.newbyteorder("=")))
     with warnings.catch_warnings():
-        # Nothing here writes into rows, so read-only memory (pandas hands it out) needs no copy.
+        # Rows are never written to, so read-only memory from pandas needs no copy.
         warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
         return torch.as_tensor(result)
 
 
 class JoinedRows:
-    """Pool, labeled and validation rows one after the other, as a site holds them, without a copy.
+    """Unlabeled, labeled and validation examples of a site, concatenated without a copy.
 
-    A site knows its rows by number and asks for a part of them; here the parts stay the arrays they
-    came as.  It offers what a site uses of a tensor, and no more.
+    A site addresses its examples by index.  This class maps an index to the array that holds the
+    example, and implements only those tensor methods that a site uses.
     """
 
     def __init__(self, *parts: Tensor) -> None:
@@ -197,7 +216,7 @@ class JoinedRows:
         return self.starts[-1]
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        """The rows of these numbers; a part as a whole is handed over as it is."""
+        """Return the examples at these indices; a complete part is returned without a copy."""
         for part, start in zip(self.parts, self.starts, strict=False):
             if len(part) == len(rows) and _counts_from(rows, start):
                 return part.detach()
@@ -216,7 +235,7 @@ class JoinedRows:
         return torch.zeros(*shape, dtype=self.dtype)
 
     def as_tensor(self) -> Tensor:
-        """Itself, under the type that a site declares."""
+        """Return self with the type that a site declares."""
         return cast(Tensor, self)
 
 

@@ -1,4 +1,4 @@
-"""Data sets: named ones, and a person's own arrays."""
+"""Datasets by name, and datasets from arrays."""
 
 from __future__ import annotations
 
@@ -22,14 +22,30 @@ from fallow.data.own.pixels import Channels, describe_move, has_channels_last
 
 
 def load(name: str | Path, data_dir: str | Path | None = None) -> Dataset:
-    """A data set by its name: ``digits``, ``cifar10``, ... (``fallow datasets`` lists them).
+    """Load a dataset.
 
-    name: also the path of a folder of images, or of a .npz file, those of MedMNIST included.
+    Bundled datasets need no files.  The command ``fallow datasets`` lists all names.
 
-    Bundled ones need nothing; the others lie in ``data_dir`` or in the folder that the environment
-    variable ``FALLOW_DATA`` names.  Raises ValueError for an unknown name (with the nearest) and
-    where the files are not there (with where to get them).
+    Parameters
+    ----------
+    name : str or Path
+        Name such as ``"digits"`` or ``"cifar10"``, or the path of a folder of images or of an
+        ``.npz`` file (MedMNIST files included).
+    data_dir : str or Path, optional
+        Folder with the files of the dataset.  Default: the environment variable ``FALLOW_DATA``.
 
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown (the message suggests the closest one) or a file is missing (the
+        message says where to get it).
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> digits = fl.load("digits")
     >>> tuple(digits.x.shape), digits.task
@@ -43,7 +59,7 @@ def load(name: str | Path, data_dir: str | Path | None = None) -> Dataset:
 
 
 def open_path(path: Path) -> Dataset:
-    """A data set by its path; a table says in Python's words what it lacks."""
+    """Load a dataset from a path, with errors in terms of the Python API."""
     if path.suffix.lower() in TABLES:
         raise ValueError(
             f"{path} is a table, which does not say which column holds the labels; read it with "
@@ -72,24 +88,51 @@ def from_arrays(
     drop_rows: bool = False,
     channels: Channels = "auto",
 ) -> Dataset:
-    """A data set from arrays, tensors, lists, or columns of a DataFrame; also for embeddings.
+    """Create a dataset from arrays, tensors, lists or DataFrame columns.
 
-    x: (n, ...) numbers, used as they are, in float32.
-    y: (n,) whole numbers, texts or truth values (classes are their sorted values; -1, "", None and
-    NaN are unlabeled), or other numbers (targets; NaN is unlabeled).  ``task`` decides where
-    whole numbers are targets.  classes: their names in order, where not all occur.
-    sites: (n,) the site of each row, whole numbers or texts; None: a partition decides.
-    x_test, y_test, sites_test: rows to test on; without them 20 % of the labeled rows are held
-    out, stratified, always the same for one ``name``.
-    columns: names of features.  ids: names of rows.  An index of pandas means nothing.
-    drop_rows: leave out rows with a NaN or infinite feature; nothing is ever filled in.
-    channels: "first" for images (n, channels, height, width), "last" for (n, height, width,
-    channels), which are converted.  "auto" takes a last dimension of 1, 3 or 4 behind larger ones
-    for the channels, with a warning.
-    Raises ValueError in one sentence where lengths or shapes disagree, a feature is not finite
-    (with its column and how many), a row has no site, the labels hold fewer than two values, and
-    where a test row is also a training row.
+    Parameters
+    ----------
+    x : array-like of shape (n, ...)
+        Features, embeddings or images, converted to float32 without further changes.
+    y : array-like of shape (n,)
+        Class labels (integers, strings or Booleans) or regression targets (floats).  Classes are
+        sorted.  The values -1, "", None and NaN mark unlabeled examples (targets: NaN).
+    sites : array-like of shape (n,), optional
+        Site of each example, as integers or strings.  Default: a partition assigns the examples.
+    x_test, y_test : array-like, optional
+        Test examples and their labels.  Default: a stratified 20 % of the labeled examples, always
+        the same for the same ``name``.
+    sites_test : array-like, optional
+        Site of each test example.
+    columns : sequence of str, optional
+        Feature names.
+    ids : sequence, optional
+        Example IDs.  The index of a DataFrame is ignored.
+    name : str, default="arrays"
+        Name of the dataset.
+    task : {"auto", "classification", "regression"}, default="auto"
+        Task.  Set it to "regression" if integer labels are targets.
+    classes : sequence, optional
+        Class names in order, if ``y`` does not contain all of them.
+    drop_rows : bool, default=False
+        Whether to drop examples with a NaN or infinite feature.  Values are never imputed.
+    channels : {"auto", "first", "last"}, default="auto"
+        Position of the channel dimension of images: (n, channels, height, width) or
+        (n, height, width, channels), which is converted.  "auto" treats a last dimension of 1, 3
+        or 4 after larger ones as channels, with a warning.
 
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    ValueError
+        If lengths or shapes disagree, a feature is not finite, an example has no site, ``y`` has
+        fewer than two distinct values, or a test example is also a training example.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> d = fl.from_arrays(
     ...     [[0.0], [1.0], [2.0], [3.0]], ["no", "yes", "yes", None], name="toy"
@@ -140,7 +183,7 @@ def from_arrays(
 
 
 def _features(given: Any) -> Any:
-    """An array of numbers where the caller has objects, such as a column of mixed types."""
+    """Convert an array of objects, such as a column of mixed types, to numbers."""
     if hasattr(given, "to_numpy"):
         given = given.to_numpy()
     if isinstance(given, np.ndarray) and given.dtype == object:
@@ -155,7 +198,7 @@ def _features(given: Any) -> Any:
 
 
 def as_labels(given: Any, what: str) -> npt.NDArray[Any]:
-    """Labels as numbers or texts, (n,); "" or NaN where a row has none.
+    """Convert labels to numbers or strings of shape (n,); "" or NaN marks a missing label.
 
     >>> as_labels(["no", None], "labels").tolist()
     ['no', '']
@@ -184,7 +227,7 @@ def _is_number(value: object) -> bool:
 
 
 def as_sites(given: Any, what: str) -> npt.NDArray[Any]:
-    """The site of each row, (n,) whole numbers or texts; ValueError where a row has none."""
+    """Convert site IDs to integers or strings of shape (n,), and reject missing ones."""
     sites = as_array(given, what)
     if sites.dtype.kind in "iuU":
         return sites
@@ -195,14 +238,14 @@ def as_sites(given: Any, what: str) -> npt.NDArray[Any]:
 
 
 def _site_name(value: object) -> str:
-    """3.0 is site 3: a column with an empty cell elsewhere is one of floats."""
+    """Return the name of a site; 3.0 is site 3, since pandas stores gaps as floats."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
 
 
 def is_absent(value: object) -> bool:
-    """Whether a value stands for "nothing": None, NaN, or what pandas has for it."""
+    """Return whether a value is missing: None, NaN or a missing value of pandas."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float) and value != value

@@ -1,4 +1,4 @@
-"""The common model as a scikit-learn estimator."""
+"""Federated training behind the interface of scikit-learn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fallow.data import Dataset
 
 
 class _Federated(BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor share: settings, and training on all labels."""
+    """Parameters and training code that the classifier and the regressor share."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         standardize = "none"
         if self.standardize:
             standardize = "federated"
-        # A run tests its model, and here nobody asks for that: one row serves as a test set.
+        # A run needs a test set, but its scores are not used: one example suffices.
         dataset = Dataset(
             name="estimator",
             x=rows,
@@ -91,7 +91,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"there is no site {site!r}{nearest(site, self.sites_)}")
 
     def _training_config(self) -> TrainingConfig:
-        """How sites train, its numbers looked at."""
+        """Return the training configuration, with its numbers checked."""
         for name in ("epochs", "batch_size"):
             _check_whole(getattr(self, name), name)
         rate = plain(self.lr)
@@ -105,15 +105,40 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
 
 
 class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
-    """A classifier trained where the rows are, behind scikit-learn's interface.
+    """Classifier trained at several sites, with the interface of scikit-learn.
 
-    model, training: objects or names, as in `fallow.run`.  rounds: exchanges of models; epochs,
-    batch_size and lr: of local training.  standardize: the sites agree on units of the features first.
-    random_state: an integer, or None for the seed 0 as well: a fit is always repeatable.
+    Parameters
+    ----------
+    model : str, object or torch.nn.Module, default="mlp"
+        Model, as in `fallow.run`.
+    training : str or object, default="fedavg"
+        Training algorithm, as in `fallow.run`.
+    rounds : int, default=20
+        Number of rounds.
+    epochs : int, default=5
+        Number of local epochs per round.
+    batch_size : int, default=32
+        Batch size of local training.
+    lr : float, default=0.05
+        Learning rate of local training.
+    standardize : bool, default=True
+        Whether to standardize features by their mean and variance over all sites.
+    random_state : int or None, default=0
+        Seed.  None means 0: fitting is always reproducible.
 
-    After ``fit``: ``classes_`` (labels in the order of `predict_proba`), ``n_features_in_``,
-    ``sites_`` (their names) and ``run_`` (a `Run`: its records, what was revealed, the module).
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels, in the order of the columns of `predict_proba`.
+    n_features_in_ : int
+        Number of features.
+    sites_ : list of str
+        Names of the sites.
+    run_ : Run
+        Run with its records, disclosure log and trained module.
 
+    Examples
+    --------
     >>> import fallow as fl
     >>> from sklearn.datasets import load_iris
     >>> x, y = load_iris(return_X_y=True)
@@ -123,11 +148,26 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
     """
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> FederatedClassifier:
-        """Train one model for all on all labels.
+        """Train one global model on all labels.
 
-        X: (n, features) numbers; y: (n,) labels of any kind; sites: (n,) the site of each row, a
-        number of sites among which rows are dealt out in turn, or None: one site.
-        Raises ValueError for a single class, missing values, and lengths that disagree.
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+            Training examples.
+        y : array-like of shape (n,)
+            Class labels.
+        sites : array-like of shape (n,) or int, optional
+            Site of each example, or the number of sites among which examples are distributed in turn.
+            Default: one site.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If there is only one class, a value is missing, or lengths disagree.
         """
         x, labels = validate_data(self, X, y)
         check_classification_targets(labels)
@@ -145,16 +185,21 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         return self
 
     def predict_proba(self, X: Any, site: str | None = None) -> npt.NDArray[np.float64]:
-        """Probabilities, (n, classes), in the order of ``classes_``.
+        """Return class probabilities of shape (n, n_classes), in the order of ``classes_``.
 
-        site: whose model, where training gives each site its own.
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+            Examples.
+        site : str, optional
+            Site whose model predicts, if the training algorithm yields one model per site.
         """
         x = self._check_rows(X)
         self._check_site(site)
         return self.run_.predict_proba(x, site)
 
     def predict(self, X: Any, site: str | None = None) -> npt.NDArray[Any]:
-        """The most likely label of each row, (n,)."""
+        """Return the most likely class of each example, of shape (n,)."""
         x = self._check_rows(X)
         self._check_site(site)
         best = self.run_.predict_proba(x, site).argmax(1)
@@ -163,11 +208,13 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
 
 
 class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
-    """A regressor trained where the rows are, behind scikit-learn's interface.
+    """Regressor trained at several sites, with the interface of scikit-learn.
 
-    Settings and attributes are those of `FederatedClassifier`, without ``classes_``.  The sites
-    agree on the units of the target too.
+    Parameters and attributes are those of `FederatedClassifier`, without ``classes_``.  With
+    ``standardize=True``, targets are standardized too.
 
+    Examples
+    --------
     >>> import fallow as fl
     >>> from sklearn.datasets import load_diabetes
     >>> x, y = load_diabetes(return_X_y=True)
@@ -177,14 +224,14 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
     """
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> FederatedRegressor:
-        """Train one model for all on all targets; arguments as in `FederatedClassifier.fit`."""
+        """Train one global model on all targets.  See `FederatedClassifier.fit`."""
         x, targets = validate_data(self, X, y, y_numeric=True)
         numbers = torch.from_numpy(column_or_1d(targets).astype(np.float32))
         self._fit(x, numbers, sites, ())
         return self
 
     def predict(self, X: Any, site: str | None = None) -> npt.NDArray[np.float64]:
-        """The number predicted for each row, (n,)."""
+        """Return the predicted target of each example, of shape (n,)."""
         x = self._check_rows(X)
         self._check_site(site)
         return self.run_.predict(x, site)
@@ -206,7 +253,7 @@ def _seed(random_state: object) -> int:
 
 
 def _groups(sites: object, rows: int) -> tuple[torch.Tensor, tuple[str, ...]]:
-    """The site of each row, (n,), and the names of sites."""
+    """Return the site of each example, of shape (n,), and the names of the sites."""
     result = plain(sites)
     if result is None:
         result = 1

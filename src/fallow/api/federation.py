@@ -1,4 +1,4 @@
-"""A federation in memory: rows, and how they are spread over sites."""
+"""Federated dataset: a dataset whose examples are distributed over sites."""
 
 from __future__ import annotations
 
@@ -23,17 +23,23 @@ from fallow.settings.spec import Spec
 @final
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Federation:
-    """Rows at sites: what `fallow.run` and `fallow.compare` take first.
+    """Federated dataset: a dataset and its partition into sites.
 
-    dataset: of `fallow.load`, `fallow.from_arrays` or `fallow.from_frame`, or the name or path of
-    one, which is opened.
-    partition: which rows each site holds, such as ``fallow.Dirichlet(alpha=0.1)``, or its name;
-    None: the sites that the data names, else equal parts at random.
-    sites: how many; 0 with the natural partition: every site that the data names.  None: 10, or
-    every one that the data names.
-    The partition is drawn from the seed of a run, so that a study sees several; `sizes` and
-    `counts` show the one of a seed.
+    The partition is drawn from the seed of a run, so that each seed of a study has its own.
+    `sizes` and `counts` show the partition of one seed.
 
+    Parameters
+    ----------
+    dataset : Dataset, str or Path
+        Dataset, or the name or path of one.
+    partition : partition, class or str, optional
+        Distribution of examples over sites, such as ``fallow.Dirichlet(alpha=0.1)``.
+        Default: the sites in the data, otherwise `fallow.IID`.
+    sites : int, optional
+        Number of sites.  Default: 10, or all sites in the data with `fallow.Natural`.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=10)
     >>> federation
@@ -50,7 +56,7 @@ class Federation:
     def __init__(
         self,
         dataset: Dataset | str | Path,
-        partition: object = None,  # an object, a class or its name, as `Spec.of` takes them
+        partition: object = None,  # see `Spec.of`
         sites: int | None = None,
         **unknown: Any,
     ) -> None:
@@ -70,7 +76,7 @@ class Federation:
         spec = collected.spec(rule, "partition")
         count = plain(sites)
         if count is None:
-            # every one that the data names, or the usual number
+            # 0: all sites in the data
             count = 0 if spec.name == "natural" else 10
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise ValueError(f"sites is {sites!r}; give a whole number of sites")
@@ -90,24 +96,27 @@ class Federation:
 
     @property
     def settings(self) -> dict[str, object]:
-        """The settings of a recipe that say the same."""
+        """Settings of an experiment configuration that describe this federated dataset."""
         partition = {"name": self.partition.name, "fields": dict(self.partition.fields)}
         return {"data": self.dataset.name, "partition": partition, "sites": self.sites}
 
     def rows(self, seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
-        """Which training rows each site holds under ``seed``: site -> sorted row numbers."""
+        """Return the sorted indices of the training examples of each site under ``seed``."""
         recipe = recipe_from(self.settings, Recipe("world"))
         with lend(self.collected.classes):
             return split_rows(recipe, self.dataset, seed)
 
     def sizes(self, seed: int = 0) -> dict[str, int]:
-        """Rows of each site under ``seed``."""
+        """Return the number of examples of each site under ``seed``."""
         return {site: len(rows) for site, rows in self.rows(seed).items()}
 
     def counts(self, seed: int = 0) -> Any:
-        """A DataFrame of sites x classes: how many rows of each class a site holds.
+        """Return a DataFrame of sites x classes with the number of examples of each class.
 
-        Raises ValueError where there are numbers to predict.
+        Raises
+        ------
+        ValueError
+            If the task is regression.
         """
         import pandas as pd
 

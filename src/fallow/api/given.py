@@ -1,4 +1,4 @@
-"""A site's view where the caller says what models say, and perhaps has no model at all."""
+"""Site view that takes model outputs and features from the caller, with or without a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Lacking(ValueError):
-    """A strategy needs something that was not given; the sentence says what to give."""
+    """Missing argument that a query strategy needs; the message names it."""
 
 
 Parts = Mapping[Rows, Tensor]
@@ -27,9 +27,16 @@ Parts = Mapping[Rows, Tensor]
 
 @dataclass(frozen=True)
 class Said:
-    """What is known of models beside their weights, by the model's name ("" stands for each).
+    """Model outputs and features that the caller supplies, by model name ("" for every model).
 
-    outputs: logits, (n, c); features: what the last layer sees, (n, h).
+    Attributes
+    ----------
+    has_model : bool
+        Whether the caller supplies a model.
+    outputs : mapping of str to arrays
+        Logits, of shape (n, n_classes).
+    features : mapping of str to arrays
+        Inputs of the last layer, of shape (n, n_hidden).
     """
 
     has_model: bool = False
@@ -38,7 +45,7 @@ class Said:
 
     @property
     def names(self) -> set[str]:
-        """The models of which something is known."""
+        """Return the names of the models that have outputs or features."""
         result = {*self.outputs, *self.features}
         if "" in result:
             result = (result - {""}) | {"local", "global"}
@@ -47,10 +54,10 @@ class Said:
 
 @final
 class GivenView:
-    """`SiteView`, but outputs and features are looked up where the caller gave them.
+    """Variant of `SiteView` that looks up outputs and features supplied by the caller.
 
-    Without a model, rows that come without features are features themselves.  What is then missing
-    is said in one sentence with the argument that would supply it.
+    Without a model, examples without features serve as their own features.  Any other missing
+    input raises `Lacking` with the argument that supplies it.
     """
 
     def __init__(
@@ -62,18 +69,18 @@ class GivenView:
         self.site: SiteId = site.id
         self.cycle = cycle
         self.classes = self._inner.classes
-        # models that are known by what they say stand there without weights
+        # models with supplied outputs are listed without weights
         named: dict[str, State] = {name: {} for name in said.names}
         self.memory: Mapping[str, State] = {**named, **site.memory}
         self.layout = self._inner.layout
         self.draws = self._inner.draws
 
-    if not TYPE_CHECKING:  # where a misspelled attribute is refused anyway
+    if not TYPE_CHECKING:  # type checkers report misspelled attributes
 
         def __getattr__(self, name: str) -> Any:
             refuse_attribute(self, name)
 
-    # -- as they are at every site ----------------------------------------------------------
+    # -- as at every site ----------------------------------------------------------
 
     @property
     def pool(self) -> int:
@@ -133,7 +140,7 @@ class GivenView:
     def secret(self, purpose: str) -> torch.Generator:
         return self._inner.secret(purpose)
 
-    # -- what models say --------------------------------------------------------------------
+    # -- model outputs --------------------------------------------------------------------
 
     def logits(self, model: str, which: Rows = "pool") -> Tensor:
         result = self._look_up(self._said.outputs, model, which)
@@ -182,7 +189,7 @@ class GivenView:
     def _look_up(
         self, given: Mapping[str, Parts], model: str, which: Rows
     ) -> Tensor | None:
-        """What was given for a model; a site without labels has the global one for a local."""
+        """Return the supplied values of a model; an unlabeled site uses the global model as local."""
         check_rows_kind(which)
         if model == "local" and len(self._inner.labels) == 0 and "global" in given:
             model = "global"
@@ -192,8 +199,10 @@ class GivenView:
         return None
 
     def _lacks_local(self, model: str) -> bool:
-        """Whether the local model is asked for where the caller gave another one alone.  A run uses
-        the global model then; a caller may have forgotten the local one."""
+        """Return whether the local model is needed but the caller supplied only another one.
+
+        A run then uses the global model, but a caller may have forgotten the local one.
+        """
         has_labels = len(self._inner.labels) > 0
         return model == "local" and has_labels and "local" not in self._inner.memory
 
@@ -208,7 +217,7 @@ class GivenView:
 
 
 def _give(model: str, which: Rows) -> str:
-    """What to give where outputs of a model are missing; those of validation rows have no place."""
+    """Return advice for missing outputs; outputs of validation examples cannot be supplied."""
     if which == "validation":
         return "model=module"
     rows = "(p, p0)"

@@ -1,4 +1,4 @@
-"""Built-in models, described by their settings: what `fallow.run` takes as ``model=``."""
+"""Built-in models, for the argument ``model`` of `fallow.run`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,31 @@ from fallow.settings.spec import Spec
 
 
 class Architecture:
-    """A model before its shape is known: settings only, no weights."""
+    """Model description without input shape and weights."""
 
     def build(self, shape: Sequence[int], outputs: int, seed: int = 0) -> nn.Module:
-        """The network itself, with fresh weights.
+        """Build the network with newly initialized weights.
 
-        shape: of one row, such as ``(64,)`` or ``(1, 28, 28)``; outputs: classes, or 1 for a number
-        to predict; seed: equal seeds give equal weights.  Raises ValueError for a shape that the
-        network cannot take.
+        Parameters
+        ----------
+        shape : sequence of int
+            Shape of one example, such as ``(64,)`` or ``(1, 28, 28)``.
+        outputs : int
+            Number of classes, or 1 for regression.
+        seed : int, default=0
+            Seed of the initialization.
 
+        Returns
+        -------
+        torch.nn.Module
+
+        Raises
+        ------
+        ValueError
+            If the network does not support the shape.
+
+        Examples
+        --------
         >>> import fallow as fl
         >>> sum(w.numel() for w in fl.MLP(hidden=[32]).build((64,), 10).parameters())
         2410
@@ -33,11 +49,17 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Linear(Architecture):
-    """One linear layer on the flattened row: logistic or linear regression.
+    """Logistic or linear regression: one linear layer on the flattened example.
 
-    bias: whether outputs have one.  init: "zeros" (the start of a convex problem) or "default"
-    (PyTorch's uniform).
+    Parameters
+    ----------
+    bias : bool, default=True
+        Whether the layer has a bias.
+    init : {"zeros", "default"}, default="zeros"
+        Initialization: zeros, or the uniform default of PyTorch.
 
+    Examples
+    --------
     >>> import fallow as fl
     >>> fl.Linear().build((64,), 10).head
     Linear(in_features=64, out_features=10, bias=True)
@@ -49,8 +71,15 @@ class Linear(Architecture):
 
 @dataclass(frozen=True)
 class MLP(Architecture):
-    """Hidden layers with ReLU, one for each width in ``hidden``, on the flattened row.
+    """Multilayer perceptron with ReLU activations on the flattened example.
 
+    Parameters
+    ----------
+    hidden : sequence of int, default=(64,)
+        Width of each hidden layer.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> fl.MLP(hidden=[64, 32])
     MLP(hidden=(64, 32))
@@ -64,9 +93,16 @@ class MLP(Architecture):
 
 @dataclass(frozen=True)
 class CNN4(Architecture):
-    """Four 3x3 convolutions of 64 filters with batch norm (Kim et al., 2023): images of 16 x 16
-    pixels or more.
+    """Convolutional network of four 3x3 layers with 64 filters and batch norm [1]_.
 
+    Images must have at least 16 x 16 pixels.
+
+    References
+    ----------
+    .. [1] Kim et al., 2023.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> sum(w.numel() for w in fl.CNN4().build((3, 32, 32), 10).parameters())
     115658
@@ -75,8 +111,12 @@ class CNN4(Architecture):
 
 @dataclass(frozen=True)
 class DigitsCNN(Architecture):
-    """Two small convolutions: images of 4 x 4 pixels or more, such as scikit-learn's digits.
+    """Convolutional network of two small layers, for images such as scikit-learn's digits.
 
+    Images must have at least 4 x 4 pixels.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> sum(w.numel() for w in fl.DigitsCNN().build((1, 8, 8), 10).parameters())
     6090
@@ -85,9 +125,16 @@ class DigitsCNN(Architecture):
 
 @dataclass(frozen=True)
 class LeNet(Architecture):
-    """6 and 16 filters, hidden layers of 120 and 84, as in DPFL (Kharrat et al., 2025): images of
-    16 x 16 pixels or more.
+    """LeNet with 6 and 16 filters and hidden layers of 120 and 84 units, as in DPFL [1]_.
 
+    Images must have at least 16 x 16 pixels.
+
+    References
+    ----------
+    .. [1] Kharrat et al., 2025.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> sum(w.numel() for w in fl.LeNet().build((3, 32, 32), 10).parameters())
     62006
@@ -96,8 +143,12 @@ class LeNet(Architecture):
 
 @dataclass(frozen=True)
 class LeNetFEMNIST(Architecture):
-    """4 and 12 filters, hidden layers of 120 and 100, as in DPFL's runs on FEMNIST.
+    """LeNet with 4 and 12 filters and hidden layers of 120 and 100 units, for FEMNIST.
 
+    The configuration is that of DPFL (Kharrat et al., 2025).
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> sum(w.numel() for w in fl.LeNetFEMNIST().build((1, 28, 28), 62).parameters())
     42838
@@ -106,9 +157,15 @@ class LeNetFEMNIST(Architecture):
 
 @dataclass(frozen=True)
 class MobileNetV2(Architecture):
-    """MobileNetV2 (Sandler et al., 2018) for small images; head: kernel of the last convolution,
-    "3x3" as AHFAL has it or the usual "1x1".
+    """MobileNetV2 (Sandler et al., 2018) for small images.
 
+    Parameters
+    ----------
+    head : {"3x3", "1x1"}, default="3x3"
+        Kernel of the last convolution: "3x3" as in AHFAL, or the standard "1x1".
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> sum(
     ...     w.numel()
@@ -122,9 +179,15 @@ class MobileNetV2(Architecture):
 
 @dataclass(frozen=True)
 class ResNet8(Architecture):
-    """A residual network of eight layers (He et al., 2016), for CIFAR ("cifar") or MNIST ("mnist")
-    images.
+    """Residual network of eight layers (He et al., 2016).
 
+    Parameters
+    ----------
+    variant : {"cifar", "mnist"}, default="cifar"
+        Variant for CIFAR or for MNIST images.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> sum(w.numel() for w in fl.ResNet8().build((3, 32, 32), 10).parameters())
     77946

@@ -1,4 +1,4 @@
-"""Objects, names and TOML: one and the same thing to a recipe."""
+"""Conversion of objects and names to the strings of an experiment configuration."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ PARTS = ("partition", "model", "training", "strategy", "features", "encoder")
 
 @dataclass
 class Collected:
-    """Settings in words, and the classes that only this program knows.
+    """Custom classes that the settings of a study refer to.
 
-    A recipe holds words, so that a study can be written down and read again.  A class of the
-    user's own has no word that leads to it from elsewhere, so it is kept beside them, and lent
-    (`fallow.core.own`) while the study runs.
+    An experiment configuration contains only strings and numbers, so that a study can be stored and
+    reloaded.  A class defined in the calling program has no importable name.  It is kept here and
+    registered (`fallow.core.own`) while the study runs.
     """
 
     classes: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     def spec(self, given: object, what: str) -> Spec:
-        """What names ``given``; its class is kept where it is not Fallow's own."""
+        """Return the specification of an object, and keep its class if it is not built in."""
         if what == "encoder" and _is_network(given):
             given = encoder_class(cast(Network, given))
         if what == "model" and is_factory(given):
@@ -71,7 +71,7 @@ class Collected:
             )
 
     def _lend_factory(self, given: Any) -> Spec:
-        """The name under which a custom model is built while a study runs."""
+        """Return the name under which a custom model is built while a study runs."""
         if isinstance(given, torch.nn.Module):
             name = f"{UNNAMED}:{type(given).__name__}"
             self._lend(name, Template(copy.deepcopy(given)))
@@ -90,7 +90,7 @@ class Collected:
         return Spec(name)
 
     def text(self, given: object, what: str = "strategy") -> str:
-        """`spec` as the text that calls it in a study and on the command line."""
+        """Return `spec` as a string, as in a study and on the command line."""
         if isinstance(given, str):
             return given
         spec = self.spec(given, what)
@@ -104,7 +104,7 @@ class Collected:
         return text
 
     def setting(self, name: str, value: Any) -> Any:
-        """The value of a recipe's setting as TOML would have it."""
+        """Convert the value of a setting to its TOML form."""
         if name in PARTS and value is not None:
             spec = self.spec(value, name)
             chosen = dict(spec.fields)
@@ -121,7 +121,7 @@ class Collected:
 
 
 def _training_config_of(algorithm: object) -> dict[str, object]:
-    """What a training algorithm was given of its training configuration, as one of its fields."""
+    """Return the training configuration passed to a training algorithm, as one of its fields."""
     if isinstance(algorithm, StepTraining):
         explicit: object = plain(algorithm.explicit)
     else:
@@ -139,7 +139,7 @@ UNNAMED = "given"
 
 
 def is_factory(given: object) -> bool:
-    """Whether a model is made by this object: a module, a class of modules, or a function."""
+    """Return whether an object builds a model: a module, a module class or a function."""
     if isinstance(given, partial):
         return is_factory(given.func)
     if isinstance(given, type):
@@ -151,7 +151,7 @@ def is_factory(given: object) -> bool:
 
 
 def _read_strategy(given: Any) -> Any:
-    """A plain function as the class of query strategies that it makes; all else as it is."""
+    """Wrap a plain function in a query strategy class, and return anything else unchanged."""
     if inspect.isfunction(given):
         return strategy_class(given)
     if isinstance(given, partial) and inspect.isfunction(given.func):
@@ -168,7 +168,7 @@ def _read_strategy(given: Any) -> Any:
 
 
 def _is_written(fields: Mapping[str, Any]) -> bool:
-    """Whether fields can be written down as settings."""
+    """Return whether fields can be written as settings."""
     try:
         return bool(json.loads(json.dumps(fields)) == _as_lists(fields))
     except TypeError:
@@ -176,7 +176,7 @@ def _is_written(fields: Mapping[str, Any]) -> bool:
 
 
 def _is_network(given: object) -> bool:
-    """Whether rows are encoded by calling this object, and not by what it describes."""
+    """Return whether an encoder is a network that is called on examples."""
     if isinstance(given, torch.nn.Module) or inspect.isfunction(given):
         return True
     is_named = isinstance(given, str | Spec | type | partial | Mapping)
@@ -196,7 +196,7 @@ def _class_of(given: object) -> type[Any] | None:
 
 
 def _as_lists(value: Any) -> Any:
-    """Tuples as lists: a text has one kind of sequence."""
+    """Convert tuples to lists, the only sequence type of a configuration file."""
     if isinstance(value, Mapping):
         return {key: _as_lists(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -205,7 +205,7 @@ def _as_lists(value: Any) -> Any:
 
 
 def read_seed(given: object, what: str = "seed") -> int:
-    """A seed as a Python number; ValueError for what is none.
+    """Convert a seed to int, or raise ValueError.
 
     >>> read_seed(np.int64(3))
     3
@@ -218,7 +218,7 @@ def read_seed(given: object, what: str = "seed") -> int:
 
 
 def plain(value: Any) -> Any:
-    """Numbers of numpy and torch as Python's, also inside lists and mappings.
+    """Convert NumPy and torch scalars to Python numbers, also inside lists and mappings.
 
     >>> plain(np.int64(3)), plain([np.float64(0.5)]), plain("all")
     (3, [0.5], 'all')

@@ -1,4 +1,4 @@
-"""Where a run stands, on one line: in terminals and notebooks, once it takes a while."""
+"""Progress line for terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -17,19 +17,28 @@ from fallow.study.progress import StudyProgress
 
 QUIET = 2.0  # seconds before anything is shown
 AGAIN = 0.2  # seconds between two lines
-WIDTH = 100  # columns; every line fills them, so that it covers the last one: notebooks know \r alone
+WIDTH = 100  # columns; each line is padded to overwrite the last one, since notebooks only support \r
 
 
 def is_notebook() -> bool:
-    """Whether a notebook shows what is written."""
+    """Return whether the output goes to a notebook."""
     return "ipykernel" in sys.modules
 
 
 @dataclass
 class Progress:
-    """Takes the events of a study; writes one line that replaces itself.
+    """Progress display that rewrites a single line as a study proceeds.
 
-    shown: True, False, or None for "where somebody looks": a terminal or a notebook.
+    Parameters
+    ----------
+    recipe : Recipe
+        Experiment configuration of the study.
+    cells : sequence of StudyRun
+        Runs of the study.
+    shown : bool, optional
+        Whether to show progress.  Default: only in a terminal or a notebook.
+    to : TextIO, default=sys.stderr
+        Output stream.
     """
 
     recipe: Recipe
@@ -45,7 +54,7 @@ class Progress:
         self.progress = StudyProgress(self.recipe, self.cells)
 
     def tell(self, line: str) -> None:
-        """Write a line that stays, unless it is empty or nothing is shown."""
+        """Write a permanent line, unless it is empty or progress is hidden."""
         if self.shown and line:
             self.to.write(f"{line}\n")
             self.to.flush()
@@ -59,7 +68,7 @@ class Progress:
             self.to.flush()
 
     def __call__(self, event: Event) -> None:
-        """Take one event, as `fallow.study.study.run_study` tells them."""
+        """Handle one event of `fallow.study.study.run_study`."""
         self.progress.take(event)
         now = time.monotonic()
         is_long = now - self.progress.started > QUIET

@@ -1,4 +1,4 @@
-"""What a kept study was made from, where words do not say it: rows and classes of a program."""
+"""Fingerprints of the data and custom classes of a stored study."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAME = "objects.json"
 
 
 class MadeFrom(TypedDict):
-    """The contents of the file: digests of the rows and, by name, of classes."""
+    """Contents of the file: digest of the data, and digests of custom classes by name."""
 
     data: str | None
     classes: dict[str, str]
@@ -35,11 +35,10 @@ class MadeFrom(TypedDict):
 def open_kept(
     setup: Setup, cells: Sequence[StudyRun], command: str, classes: Classes
 ) -> None:
-    """Create a study's folder, or go on with the one there, if it is made from the same objects.
+    """Create the folder of a study, or resume the study in it.
 
-    Runs that are finished are not run again.  So other rows under the same name, or a class that
-    has been edited since, would pass for the old ones.  Raises ValueError for both, and for other
-    settings.
+    Finished runs are not repeated.  Different data under the same name, or a class edited since, would
+    therefore mix with old results.  Raises ValueError for both, and for different settings.
     """
     path = setup.out / NAME
     old = _read(path)
@@ -75,7 +74,7 @@ def _read(path: Path) -> MadeFrom:
 
 
 def digest_of_rows(dataset: Dataset) -> str:
-    """The same for equal rows, labels, test rows and sites."""
+    """Return a digest of the examples, labels, test set and sites of a dataset."""
     h = hashlib.blake2b(
         repr((dataset.classes, dataset.group_names)).encode(), digest_size=16
     )
@@ -87,14 +86,14 @@ def digest_of_rows(dataset: Dataset) -> str:
 
 
 def digest_of_class(given: Callable[..., Any]) -> str:
-    """The same for classes and functions that do the same, wherever they stand in a file."""
+    """Return a digest of a class or function that depends on its code, not on its location."""
     h = hashlib.blake2b(digest_size=16)
     _add(h, given)
     return h.hexdigest()
 
 
 def _add(h: _Hash, given: object) -> None:
-    """Add what a class, a function or a module is made of."""
+    """Add the contents of a class, a function or a module to the digest."""
     if isinstance(given, Template):
         _add_module(h, given.module, is_redrawn=True)
     elif isinstance(given, nn.Module):
@@ -117,7 +116,7 @@ def _add(h: _Hash, given: object) -> None:
 
 
 def _add_module(h: _Hash, module: nn.Module, *, is_redrawn: bool) -> None:
-    """Add the layers of a module, their classes, and the weights that runs start from."""
+    """Add the layers of a module, their classes and the initial weights to the digest."""
     h.update(repr(module).encode())
     for cls in dict.fromkeys(type(part) for part in module.modules()):
         _add_class(h, cls)
@@ -134,7 +133,7 @@ def _add_class(h: _Hash, cls: type[object]) -> None:
         for name, value in sorted(vars(base).items()):
             function = inspect.unwrap(getattr(value, "__func__", value))
             code = getattr(function, "__code__", None)
-            # What a dataclass writes for itself stands in no file, and follows from the fields.
+            # Generated methods of a dataclass have no source and follow from its fields.
             if isinstance(code, CodeType):
                 if name in WRITTEN and code.co_filename in (
                     "<string>",
@@ -163,7 +162,7 @@ PLAIN = (int, float, str, bool, tuple, type(None))
 
 
 class _Hash(Protocol):
-    """A digest of `hashlib` in the making."""
+    """Hash object of `hashlib`."""
 
     def update(self, data: bytes | memoryview, /) -> None: ...
 

@@ -1,4 +1,4 @@
-"""One strategy under one seed."""
+"""Run one query strategy under one seed."""
 
 from __future__ import annotations
 
@@ -75,28 +75,59 @@ def run(
     callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Run:
-    """Train, choose rows, buy their labels, train again: one strategy, one seed, to the end.
+    """Run federated active learning with one query strategy and one seed.
 
-    world: a `Federation`, a data set, or the name of one.
-    query, training, model: objects, classes, or names ("ahfal:tau=15", "fedprox:mu=0.01").
-    training: by default `ClosedForm`, a closed-form classifier on features of an encoder.  Settings
-    of networks (``model``, ``rounds``, ``lr``, ...), noise (``privacy.epsilon``) and strategies that
-    need a network are refused without ``training``.  A `Recipe` and a named one ("demo") keep
-    their own.
-    budget: what a cycle may buy: a fraction of all rows (0.05) or labels per site (20).
-    initial: the first labels, in the same units.  cycles: queries after the first training.
-    rounds: exchanges of models in a training phase.  seed: everything that is drawn follows from it.
-    recipe: where settings that are not given come from: a name ("demo"), a TOML file, a mapping.
-    out: a folder to keep the run in, resumable after a crash; None: nothing is left on the disk.
-    progress: True or False; None shows it in terminals and notebooks after two seconds.
-    callbacks: who is told of scores and costs cycle by cycle, and given the report page at the end:
-    ``fallow.integrations.MLflow()``, ``WandB()``, ``TensorBoard(folder)``, or your own
-    (`fallow.integrations.Callback`).
-    settings: any other setting of a recipe, such as
-    ``training_config=fl.TrainingConfig(batch_size=64)``,
-    ``participation=0.5``, ``validation=0.2``, ``privacy=fl.Privacy(...)``.
-    Raises ValueError with one sentence for whatever cannot work, before anything is trained.
+    The run trains a model on the initial labeled set.  Each cycle then selects examples at each
+    site, reveals their labels and trains again.
 
+    Parameters
+    ----------
+    federation : Federation, Dataset, str or Path
+        Federated dataset, or a dataset, or the name or path of one.
+    strategy : query strategy, class or str
+        Query strategy, such as ``fl.AHFAL(tau=15)`` or ``"ahfal:tau=15"``.
+    training : training algorithm, class or str, optional
+        Training algorithm, such as ``fl.FedProx(mu=0.01)``.  Default: `ClosedForm`, a closed-form
+        classifier on features of an encoder.  Specify it to use network settings (``model``,
+        ``rounds``, ``lr``), noise (``privacy.epsilon``) or a query strategy that needs a network.
+    model : model, torch.nn.Module, class or str, optional
+        Model to train.
+    budget : float or int, optional
+        Label budget of a cycle: a fraction of all examples (0.05) or labels per site (20).
+    initial : float or int, optional
+        Size of the initial labeled set, in the units of ``budget``.
+    cycles : int, optional
+        Number of cycles after the initial training.
+    rounds : int, optional
+        Number of rounds per cycle.
+    seed : int, default=0
+        Seed for initialization and all non-cryptographic randomness.
+    recipe : Recipe, mapping, str or Path, optional
+        Experiment configuration with the defaults of all settings: an object, a mapping, a name
+        ("demo") or a TOML file.  It also determines the default of ``training``.
+    out : str or Path, optional
+        Folder for the results, from which an interrupted run can be resumed.  Default: nothing
+        is stored.
+    progress : bool, optional
+        Whether to show progress.  Default: in terminals and notebooks, after two seconds.
+    callbacks : sequence of Callback, optional
+        Experiment trackers, such as ``fallow.integrations.MLflow()``, ``WandB()`` or
+        ``TensorBoard(folder)``, or your own (`fallow.integrations.Callback`).
+    **settings
+        Any other setting of the experiment configuration, such as ``participation=0.5``,
+        ``training_config=fl.TrainingConfig(batch_size=64)`` or ``privacy=fl.Privacy(...)``.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    ValueError
+        If a setting is unknown or invalid.  All settings are checked before training starts.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
     >>> done = fl.run(
@@ -165,19 +196,19 @@ def run(
 
 
 def warn_of_callback(text: str) -> None:
-    """A callback has failed, and a run or a study goes on without it."""
+    """Warn that a callback has failed; the run continues without it."""
     warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def make_folder(out: str | Path | None) -> Path:
-    """The folder in which runs are kept, or one for the time being."""
+    """Return the folder for the results, or a temporary one."""
     if out is None:
         return Path(tempfile.mkdtemp(prefix="fallow-"))
     return Path(out)
 
 
 def read_run(setup: Setup, cell: StudyRun, *, is_kept: bool) -> Run:
-    """A finished run of a study, with all that it left on the disk.  is_kept: its folder stays."""
+    """Read a finished run of a study from its folder."""
     import pandas as pd
 
     path = cell.folder(setup.out)
@@ -202,15 +233,15 @@ def read_run(setup: Setup, cell: StudyRun, *, is_kept: bool) -> Run:
 
 
 def _load_labels(place: Path, sites: Sequence[SiteId]) -> pd.DataFrame:
-    """All labels that were bought, in the order of buying."""
+    """Load all acquired labels, in order of acquisition."""
     import pandas as pd
 
     columns = ["site", "row", "value", "cycle", "weight", "probability", "held"]
     rows: list[dict[str, object]] = []
-    # A strategy that chooses in one pass has a journal for each budget; the last has them all.
+    # A one-pass strategy has one event log per budget; the last log has all labels.
     journals = [*place.glob("journal.sqlite"), *place.glob("budget-*/journal.sqlite")]
     if journals:
-        # "budget-10" comes after "budget-9"
+        # numerically: "budget-10" after "budget-9"
         last = max(journals, key=lambda path: (len(path.parent.name), path.parent.name))
         journal = Journal(last)
         try:
@@ -227,19 +258,30 @@ def _load_labels(place: Path, sites: Sequence[SiteId]) -> pd.DataFrame:
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """What `run` came to.
+    """Result of `fallow.run`.
 
-    recipe: every setting, in words.  seed: of the run.
-    records: a DataFrame, one row per evaluation: ``cycle``, ``round``, ``labeled`` (labels bought
-    so far), ``accuracy`` (0 to 1) or ``mse`` (in units of the targets' variance), ``seconds``,
-    ``bytes_up``, ``bytes_down``, labels of each site and class, and more.
-    labels: a DataFrame, one row per label that was bought: site, row (of the site, as
-    ``Federation.rows`` counts them), value (class id or target), cycle (-1: the first labels),
-    weight.
-    sites: the names of all that took part.
-    folder: where the run was kept; None where it was not.
-    saved: the model as its file has it: weights, and what predicting needs beside them.
+    Attributes
+    ----------
+    recipe : Recipe
+        Experiment configuration.
+    seed : int
+        Seed of the run.
+    records : DataFrame
+        One row per evaluation, with ``cycle``, ``round``, ``labeled`` (number of labels),
+        ``accuracy`` (0 to 1) or ``mse`` (in units of the variance of the targets), ``seconds``,
+        ``bytes_up``, ``bytes_down``, and labels by site and class.
+    labels : DataFrame
+        One row per acquired label: site, row (index at the site, as in `Federation.rows`),
+        value (class ID or target), cycle (-1: initial labeled set) and weight.
+    sites : tuple of str
+        Names of all participating sites.
+    folder : Path or None
+        Folder of the run, or None if it was not stored.
+    saved : TrainedModel
+        Weights and preprocessing, as stored in the model file.
 
+    Examples
+    --------
     >>> import fallow as fl
     >>> run = fl.run(
     ...     "digits", training="fedavg", model="linear", cycles=0, rounds=1, progress=False
@@ -276,11 +318,10 @@ class Run:
 
     @cached_property
     def model(self) -> nn.Module | dict[str, nn.Module]:
-        """The trained module in evaluation mode; one per site where sites deploy different ones.
+        """Trained module in evaluation mode, or one module per site for personalized models.
 
-        Rows are encoded, and features standardized, outside of it: `predict` does that.  So a head
-        that was solved for takes features of the encoder, not rows; for a module that takes rows
-        themselves train one: ``fallow.run(federation, model="mlp")``.
+        The module expects encoded and standardized features.  `predict` applies both steps.  To get a
+        module that takes raw examples, train a network: ``fallow.run(federation, model="mlp")``.
         """
         if self.saved["state"] is not None:
             return self._load(self.saved["state"])
@@ -298,16 +339,28 @@ class Run:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes, by class id; empty where there are numbers to predict."""
+        """Class names, by class ID; empty for regression."""
         return tuple(self.saved["about"]["classes"])
 
     def predict(self, rows: Any, site: str | None = None) -> npt.NDArray[Any]:
-        """The class of each row by its name, or the number.
+        """Predict the class name or the target of each example.
 
-        rows: a DataFrame with the columns of the data, or (n, ...) numbers in their shape.
-        site: one of ``sites``: whose model, where they deploy different ones.  Returns (n,) texts or
-        floats.
-        Raises ValueError for rows of another shape, missing features and an unknown site.
+        Parameters
+        ----------
+        rows : DataFrame or array-like of shape (n, ...)
+            Examples, with the columns or the shape of the training data.
+        site : str, optional
+            Site whose model predicts, if models are personalized.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Class names, or targets.
+
+        Raises
+        ------
+        ValueError
+            If the shape is wrong, a feature is missing, or the site is unknown.
         """
         outputs = self._outputs(rows, site)
         if not self.classes:
@@ -318,7 +371,7 @@ class Run:
         return named
 
     def predict_proba(self, rows: Any, site: str | None = None) -> npt.NDArray[np.float64]:
-        """Probabilities of the classes, (n, classes), in the order of `classes`."""
+        """Return class probabilities of shape (n, n_classes), in the order of `classes`."""
         if not self.classes:
             raise ValueError(f"{self.recipe.data} has numbers to predict; use predict")
         shares: npt.NDArray[np.float64] = (
@@ -341,14 +394,32 @@ class Run:
         license: str | None = None,
         title: str = "",
     ) -> Path:
-        """Write the trained model into a folder, which `fallow.load_model` reads; the folder.
+        """Save the trained model in the layout of a Hugging Face repository.
 
-        ``model.safetensors`` has the weights under the names of the network, ``config.json`` what
-        predicting needs beside them, ``README.md`` is the model card: a repository as the Hugging
-        Face hub has it.  Nothing is pickled, nothing is sent.
-        site: whose model, where each site has its own.  license: of the hub, such as "apache-2.0";
-        None: none is given.  title: of the card, by default the name of the data.
-        Raises ValueError for a license that is no name of one, and a model that `predict` cannot use.
+        The folder contains ``model.safetensors`` (weights), ``config.json`` (preprocessing) and
+        ``README.md`` (model card).  No file contains pickled objects, and nothing is uploaded.
+        `fallow.load_model` reads the folder.
+
+        Parameters
+        ----------
+        folder : str or Path
+            Destination.
+        site : str, optional
+            Site whose model is saved, if models are personalized.
+        license : str, optional
+            License identifier of the Hugging Face Hub, such as "apache-2.0".  Default: none.
+        title : str, optional
+            Title of the model card.  Default: name of the data.
+
+        Returns
+        -------
+        Path
+            The folder.
+
+        Raises
+        ------
+        ValueError
+            If the license is not an identifier, or `predict` does not support the model.
         """
         path = Path(folder)
         save_run(self, path, site, license, title)
@@ -357,15 +428,28 @@ class Run:
     def export(
         self, file: str | Path, *, site: str | None = None, with_encoder: bool = True
     ) -> Path:
-        """Write encoder, feature scaling and network to one file for other programs; the file.
+        """Export encoder, feature scaling and network to one file.
 
-        file: a name that ends in ``.onnx``, for ONNX, or in ``.pt2``, for `torch.export`.  Its input
-        ``examples`` has shape (n, ...), its output ``probabilities`` (n, classes), or
-        ``predictions`` (n,) where there are numbers to predict.  Names of classes and columns are
-        in its metadata.
-        site: whose model, where each site has its own.  with_encoder: False: the input is what the
-        encoder makes of examples, for encoders that cannot be part of the file.
+        The file has an input ``examples`` of shape (n, ...) and an output ``probabilities`` of shape
+        (n, n_classes), or ``predictions`` of shape (n,) for regression.  Its metadata contains the
+        names of classes and columns.
 
+        Parameters
+        ----------
+        file : str or Path
+            Destination with the suffix ``.onnx`` (ONNX) or ``.pt2`` (`torch.export`).
+        site : str, optional
+            Site whose model is exported, if models are personalized.
+        with_encoder : bool, default=True
+            Whether to include the encoder.  If False, the input is the output of the encoder.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Examples
+        --------
         >>> import tempfile
         >>> import fallow as fl
         >>> run = fl.run("digits", cycles=0, progress=False)
@@ -377,7 +461,7 @@ class Run:
             return export_model(model, Path(file), with_encoder=with_encoder)
 
     def state_of(self, site: str | None = None) -> State:
-        """The weights that predict, as flat vectors: the common ones, or those of a site."""
+        """Return the weights as flat vectors: those of the global model, or of one site."""
         with lend(self._classes):
             trained_by = methods_of(self.recipe)["training"]
         if isinstance(trained_by, Predicting):
@@ -409,15 +493,20 @@ class Run:
 
     @property
     def revealed(self) -> pd.DataFrame:
-        """What left each site, over the whole run: how it was asked (``kind``), by which function
-        of a method (``verb``), in words (``what``), bytes up and down, at how many sites, in how
-        many exchanges, and the ε that it cost."""
+        """Return the disclosure log: one row for each kind of message that left the sites.
+
+        Returns
+        -------
+        DataFrame
+            Columns: kind of instruction (``kind``), client function (``verb``), description
+            (``what``), bytes up and down, number of sites, number of exchanges, and epsilon spent.
+        """
         import pandas as pd
 
         return pd.DataFrame(list(self.records.iloc[-1]["revealed"]))
 
     def cite(self) -> str:
-        """BibTeX of Fallow, and of the papers of the algorithms that this run used.
+        """Return BibTeX entries of Fallow and of the algorithms used in this run.
 
         >>> import fallow as fl
         >>> run = fl.run(
@@ -431,7 +520,7 @@ class Run:
             return cite_strategies(self.recipe, [str(self.recipe.strategy)], shape, OWN)
 
     def report(self, out: str | Path) -> Path:
-        """Write the report page of a run that was kept in a folder (``out=`` of `run`)."""
+        """Write the report page of a stored run (``out=`` of `run`) and return its path."""
         if self.folder is None:
             raise ValueError(
                 "this run was not kept; give fl.run(..., out=FOLDER) to report on it"
@@ -453,7 +542,7 @@ def _score(row: pd.Series) -> str:
 
 
 def _baseline(row: pd.Series) -> str:
-    """A remark where the score is not above that of predicting one class or the mean for all."""
+    """Return a note if the score does not exceed that of a constant prediction."""
     majority = row.get("majority")
     accuracy = row.get("accuracy")
     if majority is not None and accuracy is not None and accuracy <= majority:
@@ -465,5 +554,5 @@ def _baseline(row: pd.Series) -> str:
 
 
 def escape_text(text: str) -> str:
-    """Text for a page."""
+    """Escape text for HTML."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

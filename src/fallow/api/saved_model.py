@@ -1,6 +1,7 @@
-"""A trained model as a folder, and back: weights, what predicting needs, and a card.
+"""Saving and loading of trained models.
 
-The files are those of a repository of the Hugging Face hub.  Nothing in them is pickled or run.
+The folder has the layout of a Hugging Face repository: weights, preprocessing and model card.
+No file contains pickled objects, and no code is run on loading.
 """
 
 from __future__ import annotations
@@ -56,15 +57,25 @@ OWN = "fallow."
 """With what the names of tensors begin that are no weights: units of features and the like."""
 LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,60}")
 LARGEST = 2**20  # bytes of a config.json
-WIDEST = 2**24  # numbers in a row
-LONGEST = 2000  # letters of settings: each is a layer where a list of widths is long
+WIDEST = 2**24  # values per example
+LONGEST = 2000  # characters of settings; a list of widths has one layer per entry
 
 
 def read_rows_for(about: RowsAbout, rows: Any) -> Tensor:
-    """Rows as a model takes them, (n, *shape) float32; ValueError where they are others, or lack a
-    feature.
+    """Convert examples to the input of a model, of shape (n, *shape), float32.
 
-    about: of the model's rows; with marks it fills empty cells in, see `read_features`.
+    Parameters
+    ----------
+    about : RowsAbout
+        Description of the examples; it may contain the values that replace empty cells (see
+        `read_features`).
+    rows : DataFrame or array-like
+        Examples.
+
+    Raises
+    ------
+    ValueError
+        If the shape is wrong or a feature is missing.
     """
     columns = about["columns"]
     shape = tuple(about["shape"])
@@ -97,11 +108,11 @@ def read_rows_for(about: RowsAbout, rows: Any) -> Tensor:
     return x
 
 
-# -- out ------------------------------------------------------------------------------------
+# -- saving ------------------------------------------------------------------------------------
 
 
 class TrainedRun(Protocol):
-    """A run as saving its model needs it."""
+    """Attributes of a run that are needed to save its model."""
 
     @property
     def recipe(self) -> Recipe: ...
@@ -119,7 +130,7 @@ class TrainedRun(Protocol):
 def save_run(
     run: TrainedRun, folder: Path, site: str | None, license: str | None, title: str
 ) -> None:
-    """`fallow.Run.save`."""
+    """Implement `fallow.Run.save`."""
     if license is not None and not LICENSE.fullmatch(license):
         raise ValueError(
             f"license {license!r} is none of the hub; give its short name, such as apache-2.0"
@@ -132,9 +143,9 @@ def save_run(
 def write_model(
     folder: Path, recipe: Recipe, saved: TrainedModel, state: State, card: str
 ) -> None:
-    """Write a trained model as `load_model` reads it: weights, what predicting needs, and its card.
+    """Write weights, preprocessing and model card of a trained model.
 
-    state: the weights that predict.  Raises ValueError for classes that did not come with Fallow.
+    Raises ValueError if the model uses classes that are not built in.
     """
     _check_encoder(recipe)
     settings = recipe.to_dict()
@@ -155,7 +166,7 @@ def write_model(
 
 
 def _check_encoder(recipe: Recipe) -> None:
-    """Raise ValueError for an encoder that is a network, or a file, of its own."""
+    """Raise ValueError if the encoder is a custom network or a file."""
     encoder = recipe.encoder
     if encoder is None:
         return
@@ -169,8 +180,10 @@ def _check_encoder(recipe: Recipe) -> None:
 def _build_module(
     recipe: Recipe, about: RowsAbout, policy: NamePolicy = BUILT_IN
 ) -> nn.Module:
-    """The network, with weights that are replaced.  Classes that did not come with Fallow are
-    refused with a ValueError: whoever loads the repository does not have them."""
+    """Build the network; its weights are then replaced.
+
+    Raises ValueError for classes that are not built in, since other users do not have them.
+    """
     shape = shape_seen(recipe, tuple(about["shape"]), policy)
     outputs = len(about["classes"]) or 1
     maker = ModelMaker(recipe, shape, outputs, policy)
@@ -178,8 +191,7 @@ def _build_module(
 
 
 def _find_shapes(recipe: Recipe, about: RowsAbout) -> dict[str, Tensor]:
-    """The network's weights as shapes alone: however wide a description says it is, they fill no
-    memory."""
+    """Return the weights as tensors without memory, so that a huge network costs none."""
     shape = row_shape(shape_seen(recipe, tuple(about["shape"]), BUILT_IN))
     outputs = len(about["classes"]) or 1
     spec = recipe.model
@@ -191,7 +203,7 @@ def _find_shapes(recipe: Recipe, about: RowsAbout) -> dict[str, Tensor]:
 
 
 def _list_extras(saved: TrainedModel) -> dict[str, Tensor]:
-    """What a model has beside its weights, by names that no weight has."""
+    """Return the tensors of a model other than its weights, under unique names."""
     groups: dict[str, Mapping[str, Tensor] | None] = {
         "scale": saved["scale"],
         "targets": saved.get("targets"),
@@ -206,9 +218,9 @@ def _list_extras(saved: TrainedModel) -> dict[str, Tensor]:
 
 
 def _write_card(run: TrainedRun, title: str, license: str | None) -> str:
-    """The model card: a header that the hub reads, and words."""
+    """Return the model card: metadata for the hub, and text."""
     details = run.saved["about"]
-    # names of data and classes are others' words
+    # names of data and classes are untrusted
     lines = [one_line(line) for line in _describe_model(run, title)]
     body = markdown_text("\n".join(lines))
     kind = "image" if len(details["shape"]) == 3 else "tabular"
@@ -216,7 +228,7 @@ def _write_card(run: TrainedRun, title: str, license: str | None) -> str:
     header = ["---", "library_name: fallow"]
     if license is not None:
         header.append(f"license: {license}")
-    if (kind, task) != ("image", "regression"):  # which the hub does not know
+    if (kind, task) != ("image", "regression"):  # the hub lacks this task
         header.append(f"pipeline_tag: {kind}-{task}")
     header += ["tags:", "- federated-learning", "- active-learning", "---", ""]
     return "\n".join(header) + f"\n{body}\n"
@@ -281,17 +293,25 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
     yield f"Versions: {', '.join(f'{name} {number}' for name, number in versions().items())}"
 
 
-# -- in -------------------------------------------------------------------------------------
+# -- loading -------------------------------------------------------------------------------------
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A trained model that was read from a folder by `load_model`.
+    """Trained model that `load_model` read from a folder.
 
-    recipe: its network, encoder and kind of numbers.  saved: weights, and what predicting needs.
-    policy: the names in the recipe that resolve.
+    Attributes
+    ----------
+    recipe : Recipe
+        Experiment configuration with network, encoder and data type.
+    saved : TrainedModel
+        Weights and preprocessing.
+    policy : NamePolicy
+        Names that the configuration may refer to.
 
+    Examples
+    --------
     >>> import tempfile
     >>> import fallow as fl
     >>> digits = fl.load("digits")
@@ -312,25 +332,25 @@ class LoadedModel:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes; empty where there are numbers to predict."""
+        """Class names; empty for regression."""
         return tuple(self.saved["about"]["classes"])
 
     @property
     def module(self) -> nn.Module:
-        """The network in evaluation mode.  Rows are encoded, and scaled, outside of it."""
+        """Network in evaluation mode; it expects encoded and standardized features."""
         module = _build_module(self.recipe, self.saved["about"], self.policy)
         return unwrap_model(Layout.of(module).load(module, self.state))
 
     @property
     def state(self) -> State:
-        """The weights, by their names."""
+        """Weights, by name."""
         state = self.saved["state"]
         if state is None:
             raise RuntimeError("a loaded model is one model")
         return state
 
     def predict(self, rows: Any) -> npt.NDArray[Any]:
-        """The class of each row by its name, or the number, as `fallow.Run.predict`."""
+        """Predict the class name or the target of each example.  See `fallow.Run.predict`."""
         outputs = self._outputs(rows)
         if not self.classes:
             numbers: npt.NDArray[np.float64] = outputs.squeeze(1).double().numpy()
@@ -340,7 +360,7 @@ class LoadedModel:
         return named
 
     def predict_proba(self, rows: Any) -> npt.NDArray[np.float64]:
-        """Probabilities of the classes, (n, classes), in the order of `classes`."""
+        """Return class probabilities of shape (n, n_classes), in the order of `classes`."""
         if not self.classes:
             raise ValueError("this model predicts numbers; use predict")
         shares: npt.NDArray[np.float64] = self._outputs(rows).double().softmax(1).numpy()
@@ -351,7 +371,7 @@ class LoadedModel:
         return outputs_of(self.recipe, self.saved, self.state, x, self.policy)
 
     def export(self, file: str | Path, *, with_encoder: bool = True) -> Path:
-        """Write encoder, feature scaling and network to one file; see `fallow.Run.export`."""
+        """Export encoder, feature scaling and network to one file.  See `fallow.Run.export`."""
         model = Trained(self.recipe, self.saved, self.state, self.policy)
         return export_model(model, Path(file), with_encoder=with_encoder)
 
@@ -363,15 +383,33 @@ def load_model(
     seed: int | None = None,
     site: str | None = None,
 ) -> LoadedModel:
-    """Return the trained model of a folder.
+    """Load a trained model from a folder.
 
-    folder: one that `Run.save` wrote or that was downloaded from the Hugging Face hub, the folder
-    of a study (``out=`` of `run` and `compare`), or that of a real site.
-    strategy, seed, site: of a study, whose model: by default that of the reference with the first
-    seed.
-    Whoever wrote the folder may be anybody: nothing in it is run, classes are Fallow's own, and
-    files that do not fit one another are a ValueError in one sentence.
+    Folders from untrusted sources are safe to load: no code is run, and all classes are built in.
 
+    Parameters
+    ----------
+    folder : str or Path
+        Folder written by `Run.save`, downloaded from the Hugging Face Hub, of a study (``out=`` of
+        `run` and `compare`), or of a site.
+    strategy : str, optional
+        Query strategy whose model to load from a study.  Default: the reference.
+    seed : int, optional
+        Seed whose model to load from a study.  Default: the first.
+    site : str, optional
+        Site whose model to load, if models are personalized.
+
+    Returns
+    -------
+    LoadedModel
+
+    Raises
+    ------
+    ValueError
+        If the folder contains no model, or its files are inconsistent.
+
+    Examples
+    --------
     >>> import tempfile
     >>> import fallow as fl
     >>> digits = fl.load("digits")
@@ -429,7 +467,7 @@ def load_model(
 def _read_trained(
     folder: Path, strategy: str | None, seed: int | None, site: str | None
 ) -> Trained | None:
-    """The model of a study's or a real site's folder; None where it is neither."""
+    """Read the model from the folder of a study or a site; None for other folders."""
     from fallow.federation.site.folder import SETTINGS as SITE_SETTINGS
     from fallow.federation.site.predict import read_site_model
 
@@ -446,8 +484,10 @@ def _read_trained(
 
 
 def _try_a_row(place: Path, shared: LoadedModel) -> None:
-    """Raise ValueError unless one row has one prediction: what a model has beside its weights is
-    others' word too."""
+    """Raise ValueError unless a single example yields one prediction.
+
+    The preprocessing tensors are untrusted, like the weights.
+    """
     details = shared.saved["about"]
     outputs = len(details["classes"]) or 1
     row = torch.zeros(1, *details["shape"])
@@ -482,7 +522,7 @@ def _read_config(path: Path) -> Mapping[str, Any]:  # any value of JSON
 
 
 def _read_about(given: Mapping[str, Any]) -> RowsAbout:
-    """What predicting needs to know of rows, looked at value by value."""
+    """Read and check the description of the examples."""
     shape = [int(n) for n in given["shape"]]
     if not shape or min(shape) < 1 or math.prod(shape) > WIDEST:
         raise ValueError(f"a row has the shape {shape}")
@@ -511,7 +551,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
 def _check_tensors(
     path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]
 ) -> None:
-    """Raise ValueError unless there is one tensor of the right shape for each of the network's."""
+    """Raise ValueError unless each weight of the network has one tensor of its shape."""
     odd = sorted(tensors.keys() ^ expected.keys())
     if odd:
         raise ValueError(f"{path} and {CONFIG} are of different networks: {odd[0]!r}")

@@ -1,4 +1,4 @@
-"""Choose rows from arrays: a strategy without a run around it."""
+"""Selection of examples from arrays, without a run."""
 
 from __future__ import annotations
 
@@ -56,27 +56,40 @@ Picked = npt.NDArray[np.int64]
 @final
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A site as arrays, for `select`.
+    """Data of one site, as arrays for `select`.
 
-    pool: (m, ...) rows to choose from.
-    labeled: (x, y): rows with labels; y holds class ids, texts, or numbers to predict.
-    model: a torch module that ends in an ``nn.Linear``: the one that every name stands for, or
-    ``{"local": ..., "global": ...}``.
-    outputs: what models say of the pool, (m, classes): logits, or probabilities (rows that are
-    nowhere negative and sum to 1 within 2 %); an array, or one by name; a pair ``(pool, labeled)``
-    where a strategy reads both.
-    outputs_are: "probabilities" or "logits", where the values alone do not tell; None: told by them.
-    channels: "first" for images (m, channels, height, width), "last" for (m, height, width,
-    channels), which are converted.  "auto" takes a last dimension of 1, 3 or 4 behind larger ones
-    for the channels, with a warning.
-    features: what the last layer sees, (m, h), in the same forms; without it and without a model
-    the rows themselves.
-    validation: (x, y): labeled rows that train nothing.
-    hidden: (m,) true labels of the pool, for strategies that are upper bounds.
+    Arrays may be NumPy arrays, tensors, DataFrames or lists.  They are not copied if torch
+    supports their type.
 
-    Arrays of numpy, torch and pandas, and lists, all work, and rows are not copied where their type
-    is one that torch has.
+    Parameters
+    ----------
+    pool : array-like of shape (m, ...)
+        Unlabeled pool.
+    labeled : tuple (x, y), optional
+        Labeled examples and their class IDs, class names or regression targets.
+    model : torch.nn.Module or dict, optional
+        Model whose last layer is an ``nn.Linear``.  It serves as local and global model.  Use
+        ``{"local": ..., "global": ...}`` for two models.
+    outputs : array-like of shape (m, n_classes), optional
+        Model outputs on the pool, as logits or probabilities.  Use a dict for several models, and
+        a pair ``(pool, labeled)`` if the query strategy needs outputs on labeled examples.
+    features : array-like of shape (m, n_hidden), optional
+        Inputs of the last layer, in the same forms.  Default: computed by the model, otherwise the
+        examples themselves.
+    validation : tuple (x, y), optional
+        Labeled examples that are not used for training.
+    hidden : array-like of shape (m,), optional
+        True labels of the pool, for query strategies that are upper bounds.
+    outputs_are : {"probabilities", "logits"}, optional
+        Kind of ``outputs``.  Default: rows that are non-negative and sum to 1 within 2 % are
+        probabilities.
+    channels : {"auto", "first", "last"}, default="auto"
+        Position of the channel dimension of images: (m, channels, height, width) or
+        (m, height, width, channels), which is converted.  "auto" treats a last dimension of 1, 3
+        or 4 after larger ones as channels, with a warning.
 
+    Examples
+    --------
     >>> import fallow as fl
     >>> fl.Site(pool=[[0.0], [1.0]], outputs=[[0.5, 0.5], [0.1, 0.9]]).outputs
     [[0.5, 0.5], [0.1, 0.9]]
@@ -105,12 +118,21 @@ class Site:
 @final
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """What a strategy chose at one site.
+    """Selected examples of one site.
 
-    rows: (k,) positions in the pool, in the order of choice.  score: (k,) what they were ranked by,
-    where that is one number.  weight, probability: (k,), where the strategy attaches them to a
-    label.
+    Attributes
+    ----------
+    rows : ndarray of shape (k,)
+        Positions in the unlabeled pool, in the order of selection.
+    score : ndarray of shape (k,) or None
+        Scores by which the examples were ranked, if the query strategy computes any.
+    weight : ndarray of shape (k,) or None
+        Weights of the labels in training, if the query strategy sets any.
+    probability : ndarray of shape (k,) or None
+        Inclusion probabilities, if the query strategy computes any.
 
+    Examples
+    --------
     >>> import fallow as fl
     >>> p = [[0.5, 0.5], [0.9, 0.1]]
     >>> found = fl.select([[0.0], [1.0]], "entropy", outputs=p, n=1, details=True)
@@ -145,25 +167,48 @@ def select(
     details: bool = False,
     **unknown: Any,
 ) -> Any:
-    """Choose ``n`` rows of a pool, or ``n`` at every site of a federation.
+    """Select examples from an unlabeled pool, or from the pools of several sites.
 
-    The same picks as in a run whose sites hold the same rows, labels and models, under the same
-    ``seed``, ``cycle`` and names of sites.
+    The result equals that of a run with the same data, models, ``seed``, ``cycle`` and site names.
 
-    pool: (m, ...) rows to choose from; or a mapping from the names of sites to `Site`, for a
-    federation: the strategy's server half runs too, and what a site reveals to it is what the
-    contract says.
-    strategy: an object, a class or a name.
-    n: labels to buy, 0 or more, or how many at each site; where the pool holds fewer, all of it is
-    selected, with a warning.
-    labeled, model, outputs (and outputs_are), features, validation, hidden and channels: of one
-    site, as in `Site`; ``site`` is its name, which its random streams go by.
-    classes: how many there are, or their labels in the order of the outputs; by default those that
-    occur.  training: the method that trained the models, where a strategy asks how it predicts.
-    Returns an array (k,) of positions in the pool, in the order of choice, int64; for a federation
-    one per site.  With ``details`` a `Selection` in place of each array.
-    Raises ValueError with one sentence, and what to give, where a strategy needs what is missing.
+    Parameters
+    ----------
+    pool : array-like of shape (m, ...), or dict of str to Site
+        Unlabeled pool of one site, or the sites of a federation by name.  For a federation, the
+        server side of the query strategy runs too.
+    strategy : query strategy, class or str
+        Query strategy.
+    n : int or dict of str to int
+        Number of examples to select, at each site.  If a pool is smaller, all of it is
+        selected, with a warning.
+    labeled, model, outputs, features, validation, hidden, outputs_are, channels : optional
+        Data of a single site, as in `Site`.
+    classes : int or sequence, optional
+        Number of classes, or their labels in the order of the outputs.  Default: the labels that
+        occur.
+    seed : int, default=0
+        Seed.
+    cycle : int, default=0
+        Cycle.  Each cycle has its own random stream.
+    site : str, default="site-0"
+        Name of a single site.  Each site has its own random stream.
+    training : training algorithm, class or str, optional
+        Training algorithm of the models, for query strategies that depend on it.
+    details : bool, default=False
+        Whether to return a `Selection` instead of an array.
 
+    Returns
+    -------
+    ndarray of shape (k,) or Selection, or a dict of these by site
+        Positions in the unlabeled pool, in the order of selection, int64.
+
+    Raises
+    ------
+    ValueError
+        If the query strategy needs an argument that is missing.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> fl.select(
     ...     [[0.0], [1.0], [2.0]],
@@ -210,7 +255,7 @@ def select(
             cycle=cycle,
             trained_by=training,
         )
-        by_site = {name: chosen[str(name)] for name in pool}  # by the names that were given
+        by_site = {name: chosen[str(name)] for name in pool}  # by the names as passed
         if details:
             return by_site
         return {name: one.rows for name, one in by_site.items()}
@@ -243,7 +288,7 @@ def select(
 
 
 def _check_pool_and_strategy(pool: object, strategy: object) -> None:
-    """Refuse arguments that are missing or in the wrong order."""
+    """Reject arguments that are missing or in the wrong order."""
     check_order(pool, strategy, "fl.select(pool, strategy, n=...)", "pool")
     if pool is None:
         raise ValueError(
@@ -276,9 +321,9 @@ def _choose(
     cycle: int,
     trained_by: Any,
 ) -> dict[str, Selection]:
-    """What the strategy chooses at each site, its server half included.
+    """Select examples at each site, with both sides of the query strategy.
 
-    trained_by: the method that trained the models; None: as FedAvg does.
+    ``trained_by`` is the training algorithm of the models (None: FedAvg).
     """
     method = _method(strategies, strategy, "strategy")
     if not hasattr(method, "query"):
@@ -310,7 +355,7 @@ def _choose(
         cause = error.__cause__
         if isinstance(cause, Lacking):
             raise ValueError(str(cause)) from None
-        if isinstance(cause, ValueError):  # a site refuses its rows or models in words
+        if isinstance(cause, ValueError):  # the site rejects its examples or models
             raise ValueError(str(error)) from cause
         raise
     return {name: _read_picks(site) for name, site in world.members.items()}
@@ -320,7 +365,7 @@ TRAINERS = (training, personal)
 
 
 def _method(package: Any, given: Any, what: str) -> Any:
-    """The method itself, from an object, a class or a name."""
+    """Build an algorithm from an object, a class or a name."""
     is_object = not isinstance(given, str | type) and hasattr(given, "contract")
     if is_object:
         return given
@@ -347,7 +392,7 @@ def _check_sites(strategy: Any, sites: Mapping[str, Site]) -> None:
 
 
 def _budget(n: Any, sites: Mapping[str, Site]) -> dict[SiteId, int]:
-    """How many rows each site is to choose: 0 where a mapping leaves a site out."""
+    """Return the label budget of each site, 0 for sites that a mapping omits."""
     result = plain(n)
     shares = dict.fromkeys(sites, result)
     if isinstance(result, Mapping):
@@ -364,9 +409,9 @@ def _budget(n: Any, sites: Mapping[str, Site]) -> dict[SiteId, int]:
 def _warn_of_small_pools(
     budget: Mapping[SiteId, int], pools: Mapping[SiteId, int], shared: bool
 ) -> None:
-    """Warn where ``n`` asks for more examples than there are.
+    """Warn if ``n`` exceeds the size of a pool.
 
-    shared: only the total counts, because sites spend one budget together.
+    ``shared`` means that all sites share one budget, so that only the sum counts.
     """
     wanted = dict(budget)
     available = dict(pools)
@@ -383,7 +428,7 @@ def _warn_of_small_pools(
 
 
 class _Forgetful:
-    """A journal that remembers nothing: a selection is not resumed."""
+    """Event log that stores nothing, since a selection cannot be resumed."""
 
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -396,7 +441,7 @@ class _Forgetful:
 
 
 def _read_picks(site: LocalSite) -> Selection:
-    """What a site's picks say; a site that was asked for nothing has none."""
+    """Return the selected examples of a site; none if it was not asked."""
     kept = site.memory.get("picks", {"rows": torch.empty(0, dtype=torch.int64)})
 
     def numbers(name: str) -> npt.NDArray[np.float64] | None:
@@ -405,7 +450,7 @@ def _read_picks(site: LocalSite) -> Selection:
         result: npt.NDArray[np.float64] = kept[name].double().numpy()
         return result
 
-    # Pool rows come first at the site, so that its row numbers are positions in the pool.
+    # The pool comes first, so that example indices at the site are positions in the pool.
     return Selection(
         rows=kept["rows"].numpy(),
         score=numbers("score"),
@@ -417,7 +462,7 @@ def _read_picks(site: LocalSite) -> Selection:
 @final
 @dataclass(frozen=True)
 class _NoTraining:
-    """Stands where models are trained, if there is no model."""
+    """Placeholder for training if there is no model."""
 
     strategy: str
 
@@ -431,13 +476,13 @@ class _NoTraining:
 
 @dataclass(frozen=True)
 class _World:
-    """Sites in this process, made from arrays."""
+    """Sites in this process, created from arrays."""
 
     members: dict[SiteId, LocalSite]
     executor: Any
 
     def within(self, budget: Mapping[SiteId, int], shared: bool) -> dict[SiteId, int]:
-        """What sites can buy, as in a run: a budget of their own never exceeds their pool."""
+        """Limit the budget of each site to its pool, as in a run."""
         if shared:
             return dict(budget)
         return {name: min(k, len(self.members[name].pool)) for name, k in budget.items()}
@@ -491,7 +536,7 @@ class _World:
 
 
 def _fresh(template: nn.Module, layout: Layout, generator: torch.Generator) -> State:
-    """Newly drawn weights, where a strategy trains from scratch."""
+    """Return newly initialized weights, for query strategies that train from scratch."""
     reset = getattr(template, "reset", None)
     if reset is None:
         raise Lacking(
@@ -504,7 +549,7 @@ def _fresh(template: nn.Module, layout: Layout, generator: torch.Generator) -> S
 
 
 def _check_task(strategy: Any, known: _Classes) -> None:
-    """Refuse a strategy that is not for what there is to predict."""
+    """Raise ValueError if the query strategy does not support the task."""
     name = type(strategy).__name__
     contract = strategy.contract
     if known.count and not contract.classes:
@@ -523,7 +568,7 @@ def _check_task(strategy: Any, known: _Classes) -> None:
 
 
 def _check_needs(strategy: Any, read: Mapping[SiteId, _Read]) -> None:
-    """Refuse one model where a strategy compares two: it would compare it with itself."""
+    """Raise ValueError if a query strategy compares two models but only one is available."""
     if not {"local", "global"} <= set(strategy.contract.needs):
         return
     for name, one in read.items():
@@ -541,14 +586,14 @@ class _Read:
 
     name: str
     pool: Tensor
-    x: Tensor  # labeled rows
+    x: Tensor  # labeled examples
     y: npt.NDArray[Any]
     held_x: Tensor
     held_y: npt.NDArray[Any]
     hidden: npt.NDArray[Any] | None
     models: Mapping[str, nn.Module]
     said: Said
-    outputs: int | None = field(default=None)  # how many numbers a model gives a row
+    outputs: int | None = field(default=None)  # number of model outputs per example
 
     @staticmethod
     def of(name: str, site: Site) -> _Read:
@@ -623,12 +668,12 @@ class _Read:
 
 def _pool(site: Site, name: str, dtype: torch.dtype | None) -> Tensor:
     what = f"the pool of site {name}"
-    if hasattr(site.pool, "toarray"):  # of scipy, without a length
+    if hasattr(site.pool, "toarray"):  # a SciPy matrix, which has no length
         raise ValueError(f"{what} is sparse; give pool.toarray()")
     if not hasattr(site.pool, "__len__"):
         raise ValueError(f"{what} is {site.pool!r}; give rows of shape (n, features)")
     is_shapeless = len(site.pool) == 0 and np.ndim(site.pool) == 1
-    if is_shapeless:  # an empty list does not say how wide rows are: labeled ones do
+    if is_shapeless:  # an empty list has no width: use that of the labeled examples
         shape = torch.Size([1])
         if site.labeled is not None and len(site.labeled[0]):
             shape = as_rows(site.labeled[0], what).shape[1:]
@@ -637,7 +682,7 @@ def _pool(site: Site, name: str, dtype: torch.dtype | None) -> Tensor:
 
 
 def _find_move(pool: Tensor, name: str, channels: Channels) -> Callable[[Tensor], Tensor]:
-    """What brings the channels of images first; rows that are no such images stay as they are."""
+    """Return a function that moves the channels of images first, or the identity."""
     if not has_channels_last(pool.shape, f"the pool of site {name}", channels):
         return lambda rows: rows
     if channels == "auto":
@@ -656,7 +701,7 @@ def _pair(
     pool: Tensor,
     move: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, npt.NDArray[Any]]:
-    """Rows with labels, in the type and shape of the pool."""
+    """Return labeled examples in the type and shape of the pool."""
     if given is None:
         return pool[:0], np.empty(0, dtype=np.int64)
     if not isinstance(given, tuple | list) or len(given) != 2:
@@ -686,7 +731,7 @@ def _check_length(values: Sized, rows: int, what: str, of: str) -> None:
 
 
 def _by_name(given: Any) -> dict[str, Any]:
-    """What was given for each model; under "" where one stands for all."""
+    """Return the values of each model, under "" if one value serves all models."""
     if given is None:
         return {}
     if isinstance(given, Mapping):
@@ -720,7 +765,7 @@ def _read_outputs(
 
 
 def _read_part(given: Any, what: str, words: str, kind: OutputKind | None) -> Tensor:
-    """Outputs as logits, (n, classes), or features, (n, h)."""
+    """Return outputs as logits (n, n_classes), or features (n, n_hidden)."""
     if what != "outputs":
         return as_rows(given, words).flatten(1)
     outputs = as_outputs(given, words, kind)
@@ -733,7 +778,7 @@ def _read_part(given: Any, what: str, words: str, kind: OutputKind | None) -> Te
 
 
 def _module(given: Any, name: str) -> nn.Module:
-    """A user's module, before its head is known."""
+    """Check that a value is a module; its last layer is found later."""
     if not isinstance(given, nn.Module):
         raise ValueError(
             f"the model of site {name} is {type(given).__name__}; give a torch.nn.Module"
@@ -742,7 +787,7 @@ def _module(given: Any, name: str) -> nn.Module:
 
 
 def _adapt(module: nn.Module, name: str, pool: Tensor) -> nn.Module:
-    """A module with ``embed`` and ``head``; the user's own modes and weights never change."""
+    """Return a module with ``embed`` and ``head``, without changing the user's module."""
     try:
         return adapt_model(module, pool.shape[1:], None)
     except ValueError as error:
@@ -752,7 +797,7 @@ def _adapt(module: nn.Module, name: str, pool: Tensor) -> nn.Module:
 def _template(
     modules: Sequence[nn.Module], read: Mapping[SiteId, _Read], known: _Classes
 ) -> nn.Module:
-    """The architecture that all sites share; a stand-in that nobody looks at where there is none."""
+    """Return the shared architecture, or an unused placeholder if there is no model."""
     first = next(iter(read.values()))
     shape = tuple(first.pool.shape[1:])
     for name, one in read.items():
@@ -775,7 +820,7 @@ def _template(
 
 @dataclass(frozen=True)
 class _Classes:
-    """Labels as class ids; no classes where there are numbers to predict."""
+    """Class labels and their IDs; empty for regression."""
 
     names: tuple[Any, ...]
 
@@ -806,7 +851,7 @@ class _Classes:
         return _Classes(classes)
 
     def ids(self, y: npt.NDArray[Any], what: str) -> Tensor:
-        """(n,) int64 class ids, or float64 numbers to predict."""
+        """Return int64 class IDs, or float64 regression targets, of shape (n,)."""
         values = self.values(y, what)
         if not self.names:
             return torch.tensor(values)
@@ -835,7 +880,7 @@ class _Classes:
 
 
 def _read_classes(given: object) -> tuple[Any, ...]:
-    """The label of each output, in order."""
+    """Return the label of each output, in order."""
     names = plain(given)
     if isinstance(names, int) and not isinstance(names, bool) and names >= 0:
         return tuple(range(names))
@@ -851,7 +896,7 @@ def _read_classes(given: object) -> tuple[Any, ...]:
 
 
 def _some(names: Sequence[Any]) -> str:
-    """The first six names, for a sentence."""
+    """Return the first six names, for a message."""
     shown = ", ".join(repr(name) for name in names[:6])
     if len(names) > 6:
         shown += ", ..."
@@ -861,7 +906,7 @@ def _some(names: Sequence[Any]) -> str:
 def _occurring(
     labels: Sequence[npt.NDArray[Any]], width: int | None, strategy: Any
 ) -> tuple[Any, ...]:
-    """The classes that labels and outputs show: () where there are numbers to predict."""
+    """Return the classes that occur in labels and outputs; () for regression."""
     if not labels:
         if width == 1 or (width is None and not strategy.contract.classes):
             return ()
@@ -873,14 +918,14 @@ def _occurring(
     if width == 1:
         return ()
     numbers = y.astype(np.float64)
-    numbers = numbers[~np.isnan(numbers)]  # refused later, as a label that is none
+    numbers = numbers[~np.isnan(numbers)]  # rejected later as a missing label
     result: tuple[int, ...] = ()
     is_whole = bool((numbers == np.floor(numbers)).all())
     if is_whole:
         result = tuple(sorted({int(value) for value in numbers}))
     if width is None:
         return result
-    # Labels 1, 2, 3 of three outputs are these in order; else labels count the outputs from 0.
+    # Labels 1, 2, 3 with three outputs denote these in order; other labels are 0-based indices.
     is_in_order = len(result) == width == result[-1] - result[0] + 1
     if is_in_order:
         return result

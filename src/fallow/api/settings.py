@@ -1,4 +1,4 @@
-"""From the arguments of `fallow.run` and `fallow.compare` to a recipe and its rows."""
+"""Conversion of the arguments of `fallow.run` and `fallow.compare` to a configuration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OF_A_TABLE = (
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What shall be run: a recipe in words, its rows, and the classes that no word leads to."""
+    """Experiment configuration, data and custom classes of a run."""
 
     recipe: Recipe
     dataset: Dataset | None
@@ -40,12 +40,24 @@ def read_request(
     settings: Mapping[str, Any],
     strategies: Sequence[object] = (),
 ) -> RunRequest:
-    """The recipe that the arguments describe.
+    """Build the experiment configuration from the arguments.
 
-    strategies: those that will be run, where they are not the recipe's: without a training
-    algorithm they must suit the default one (`default_training`).
-    Settings that are None are left to ``recipe``.  Raises ValueError with the nearest name for an
-    unknown setting, and with the setting for a bad value.
+    Parameters
+    ----------
+    federation : Federation, Dataset, str or Path
+        Federated dataset.
+    recipe : Recipe, mapping, str or Path
+        Experiment configuration that supplies each setting that is None.
+    settings : mapping
+        Settings by name.
+    strategies : sequence, optional
+        Query strategies to run instead of those in the configuration.  Without a training
+        algorithm, they must be compatible with the default one (`default_training`).
+
+    Raises
+    ------
+    ValueError
+        If a setting is unknown (the message suggests the closest one) or its value is invalid.
     """
     collected = Collected()
     request = _read_federation(federation)
@@ -75,7 +87,7 @@ def read_request(
         if recipe is None:
             if "training" not in words:
                 words["training"] = default_training(words, texts)
-            words.setdefault("training_config", {})  # of the model family
+            words.setdefault("training_config", {})  # defaults of the model family
         elif isinstance(recipe, Recipe):
             start = recipe
         elif isinstance(recipe, Mapping):
@@ -106,5 +118,5 @@ def _read_federation(
 
 
 def _is_table(given: object) -> bool:
-    """Whether it is a table of pandas or Polars, which need not be installed here."""
+    """Return whether an object is a pandas or Polars table, without importing either."""
     return type(given).__name__ == "DataFrame"

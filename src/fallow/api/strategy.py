@@ -1,4 +1,4 @@
-"""Base classes for a person's own methods, in a notebook, a script or a package."""
+"""Base classes of custom query strategies and training algorithms."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fallow.training.base import addend, average
 def _freeze(cls: type[Any]) -> None:
     """Make ``cls`` a frozen dataclass whose fields are its annotations.
 
-    The two methods that refuse a change are taken off the class again, because the base class has
-    them: so ``@dataclass(frozen=True)`` above a class that has become one already does no harm.
+    The two methods that prevent assignment are then removed, since the base class has them.  An
+    explicit ``@dataclass(frozen=True)`` therefore causes no error.
     """
     dataclass(frozen=True)(cls)
     for name in ("__setattr__", "__delattr__"):
@@ -30,7 +30,10 @@ def _freeze(cls: type[Any]) -> None:
 
 
 def _check_contract(cls: type[Any], declaration: str) -> None:
-    """declaration: what the contract of the simplest class lists."""
+    """Raise TypeError for an invalid disclosure declaration.
+
+    ``declaration`` is the content of the simplest valid one, for the message.
+    """
     contract = getattr(cls, "contract", None)
     name = cls.__name__
     if not isinstance(contract, Contract):
@@ -47,7 +50,7 @@ def _check_contract(cls: type[Any], declaration: str) -> None:
 
 
 class _Frozen:
-    """Settings do not change once an object is made."""
+    """Base class whose instances cannot be modified."""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenInstanceError(f"cannot assign to field {name!r}; make a new object")
@@ -61,16 +64,24 @@ SELECT = "keep={'select': 'number of selected examples'}"
 
 @dataclass_transform(frozen_default=True)
 class Strategy(_Frozen):
-    """A strategy of your own: which rows each site shall have labeled.
+    """Base class of custom query strategies.
 
-    Write a class with annotated settings, a contract and ``select``; it becomes a frozen dataclass
-    by itself (a decorator of your own does no harm).  ``select(view, n)`` runs at each site, sees
-    the site as a `View`, and returns `Picks` of exactly ``min(n, view.pool)`` different positions
-    in the pool.  What it may read and reveal stands in the contract, and a site runs nothing else.
-    The server half, ``strategy``, asks every site for its share of the budget; write your own to ask
-    for totals first.  Raises TypeError, when the class is made, for a contract that is missing or
-    that lists a function the class does not have.
+    A subclass has annotated fields, a disclosure declaration ``contract`` and a client function
+    ``select``.  It becomes a frozen dataclass automatically.  ``select(view, n)`` runs at each site
+    with a `View` of its data.  It returns `Picks` with exactly ``min(n, view.pool)`` distinct
+    positions in the unlabeled pool.  A site runs only the client functions that the declaration
+    lists.
 
+    The server side, ``query``, requests each site's share of the budget.  Override it to compute
+    aggregates first.
+
+    Raises
+    ------
+    TypeError
+        If the class has no declaration, or the declaration lists a function that it lacks.
+
+    Examples
+    --------
     >>> import fallow as fl, torch
     >>> class Largest(fl.Strategy):
     ...     power: float = 1.0
@@ -98,7 +109,7 @@ class Strategy(_Frozen):
             )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        """The server half: every site keeps its own picks, as many as its budget says."""
+        """Server side: each site selects as many examples as its budget allows."""
         ask.keep("select", to=orders(budget))
         return memo
 
@@ -109,12 +120,19 @@ _UPLOAD = {"upload": "totals over sites of rows and of weighted models"}
 @dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Training(_Frozen):
-    """A training method of your own: as it stands, federated averaging.
+    """Base class of custom training algorithms; the default is federated averaging.
 
-    Change the local step, the round, or what a site sends.  ``step`` is pure: tensors in, tensors
-    out; the engine loops over batches, sites and rounds.  ``training_config`` comes from the recipe
-    (``fallow.run(..., training_config=...)``).  The class becomes a frozen dataclass by itself.
+    Override the local step, the round or the contribution of a site.  ``step`` takes and returns
+    tensors and has no side effects.  The engine loops over batches, sites and rounds.  A subclass
+    becomes a frozen dataclass automatically.
 
+    Parameters
+    ----------
+    training_config : TrainingConfig
+        Training configuration, set by ``fallow.run(..., training_config=...)``.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> class Near(fl.Training):
     ...     mu: float = 0.1
@@ -139,28 +157,28 @@ class Training(_Frozen):
         _check_contract(cls, f"sum={_UPLOAD!r}")
 
     def round(self, state: State, ask: Ask) -> State:
-        """One round: train at the sites, then average by their numbers of labels."""
+        """Train at the sites, then average the models weighted by number of labels."""
         ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
     def upload(self, view: View) -> Answer:
-        """What a site adds to the total: n_i w_i and n_i."""
+        """Return the contribution of a site: n_i w_i and n_i."""
         return addend(view, "local", "average")
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
-        """The model that a site uses: the common one."""
+        """Return the model that a site uses: the global model."""
         return state
 
     def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
-        """What local training begins with."""
+        """Return the initial state of local training."""
         return {"w": w}
 
     def step(
         self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
     ) -> dict[str, TrainState]:
-        """One local step on one batch; w_t is the model that was sent."""
+        """Run one local step on one batch; ``w_t`` is the model received from the coordinator."""
         return {"w": learn.descend(s["w"], b)}
 
     def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
-        """What is sent, and what stays at the site."""
+        """Return the values to send and the values that stay at the site."""
         return s["w"], {}

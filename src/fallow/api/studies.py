@@ -1,4 +1,4 @@
-"""Several strategies under the same seeds, compared."""
+"""Compare query strategies under the same seeds."""
 
 from __future__ import annotations
 
@@ -68,25 +68,50 @@ def compare(
     callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Study:
-    """Run several strategies under the same seeds: same sites, first labels and weights for each.
+    """Compare query strategies under the same seeds.
 
-    federation: a `Federation`, a data set, or the name of one.
-    strategies: objects, classes or names: ``[fl.Random(), fl.AHFAL(tau=15), "entropy:model=global"]``;
-    None: those of the recipe, or others where the data has numbers to predict and these cannot
-    work.  A name may change settings for itself, ``"ksas@training=fedprox:mu=0.1"``.
-    seeds: how many (0, 1, ...), or which.  With fewer than 7 the exact paired test of three
-    comparisons cannot reach p = 0.05; the smallest attainable p is then printed before the run.
-    out: a folder to keep the study in.  The same call goes on where an earlier one stopped, and
-    other settings in the same folder are refused.  None: nothing is left on the disk.
-    jobs: runs at the same time, each in a process; results do not depend on it.  On macOS, and
-    beside a GPU, a study with classes of your own goes on one run after the other.
-    recipe: where settings that are not given come from.  reference: whom the others are tested
-    against; random, where it is among them.
-    progress, callbacks and settings: as in `fallow.run`, ``training`` among them.  A strategy may
-    name a training algorithm of its own: "margin@training=fedavg@rounds=5".
-    Raises ValueError for whatever cannot work before anything is trained, and Failed when every run
-    failed.  When some did, a warning names the first, and ``Study.failures`` has all.
+    For each seed, all strategies start from the same partition, initial labeled set and weights.
 
+    Parameters
+    ----------
+    federation : Federation, Dataset, str or Path
+        Federated dataset, or a dataset, or the name or path of one.
+    strategies : sequence of query strategies, optional
+        Objects, classes or names: ``[fl.Random(), fl.AHFAL(tau=15), "entropy:model=global"]``.
+        A name may override settings: ``"margin@training=fedavg@rounds=5"``.  Default: those of the
+        configuration, or others that support the task.
+    seeds : int or iterable of int, default=7
+        Number of seeds, or the seeds.  With fewer than 7, the exact paired test of three comparisons
+        cannot reach p = 0.05.  The smallest attainable p is printed before the runs.
+    out : str or Path, optional
+        Folder for the study.  The same call resumes an interrupted study, and different settings
+        are rejected.  Default: nothing is stored.
+    jobs : int, default=1
+        Number of parallel processes.  It does not affect the results.  On macOS, and with a GPU,
+        studies with custom classes run sequentially.
+    recipe : Recipe, mapping, str or Path, optional
+        Experiment configuration that supplies all other settings.
+    reference : query strategy, optional
+        Strategy that the others are tested against.  Default: random sampling, if included.
+    progress, callbacks
+        See `fallow.run`.
+    **settings
+        Any other setting of the experiment configuration, as in `fallow.run`.
+
+    Returns
+    -------
+    Study
+
+    Raises
+    ------
+    ValueError
+        If a setting is unknown or invalid.  All settings are checked before training starts.
+    Failed
+        If all runs fail.  If some fail, a warning reports the first, and ``Study.failures``
+        lists all.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("digits", "dirichlet:alpha=0.1", sites=4)
     >>> study = fl.compare(
@@ -107,7 +132,7 @@ def compare(
     )
     defaults: dict[str, object] = {}
     if recipe is None:
-        defaults["bounds"] = ()  # upper bounds are for those who ask for them
+        defaults["bounds"] = ()  # upper bounds only on request
     value: list[object] = []
     if strategies is not None:
         value = _list_strategies(strategies)
@@ -160,7 +185,7 @@ def compare(
 
 
 def _list_strategies(strategies: object) -> list[object]:
-    """One strategy is a list of one."""
+    """Return a list of strategies, also for a single one."""
     result = [strategies]
     if isinstance(strategies, Iterable) and not isinstance(strategies, str):
         result = list(strategies)
@@ -210,10 +235,15 @@ def _say(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> None:
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Study:
-    """What `compare` came to; also what `read_study` finds in a folder.
+    """Result of `compare` or `read_study`.
 
-    failures: the runs that stopped, and why.
+    Attributes
+    ----------
+    failures : tuple of Failure
+        Runs that failed, with the reason.
 
+    Examples
+    --------
     >>> import fallow as fl
     >>> study = fl.compare(
     ...     "digits",
@@ -236,12 +266,12 @@ class Study:
 
     @property
     def found(self) -> StudyRecords:
-        """Everything in the study's folder, read now."""
+        """Current content of the study's folder."""
         return read_records(self.setup.out, KNOWN)
 
     @property
     def folder(self) -> Path | None:
-        """Where the study is kept; None where it goes with this object."""
+        """Folder of the study, or None if it is not stored."""
         if not self.is_kept:
             return None
         return self.setup.out
@@ -268,7 +298,7 @@ class Study:
 
     @property
     def records(self) -> pd.DataFrame:
-        """One row per evaluation of every run; columns as in `Run.records`."""
+        """One row per evaluation of each run, with the columns of `Run.records`."""
         import pandas as pd
 
         rows: list[dict[str, object]] = []
@@ -278,12 +308,24 @@ class Study:
         return pd.DataFrame(rows)
 
     def table(self) -> pd.DataFrame:
-        """One row per strategy, the best first, then upper bounds.
+        """Return the results, one row per query strategy, best first.
 
-        strategy, label (as a reader knows it), mean and sd of the last score (accuracy in per cent, or
-        mean squared error), seeds, area under the learning curve, labels bought, labels saved
-        against random (per cent), and against the reference: difference with its 95 % interval
-        (points), p (exact Wilcoxon) and p_holm, wins, ties, losses.  What does not apply is missing.
+        Upper bounds come last.  Cells that do not apply are missing.
+
+        Returns
+        -------
+        DataFrame
+            Columns:
+
+            - ``strategy``, ``label``: specification and display name,
+            - ``mean``, ``sd``: final score (accuracy in percent, or mean squared error) over seeds,
+            - ``seeds``: number of seeds,
+            - ``area``: area under the learning curve,
+            - ``labels``, ``saved``: number of labels, and percentage saved relative to random,
+            - ``difference``, ``low``, ``high``: difference to the reference with its 95 %
+              confidence interval (percentage points),
+            - ``p``, ``p_holm``: exact Wilcoxon test, without and with Holm's correction,
+            - ``wins``, ``ties``, ``losses``: comparison with the reference, by seed.
         """
         import pandas as pd
 
@@ -291,7 +333,7 @@ class Study:
         return pd.DataFrame([_cells(row) for row in table.rows])
 
     def to_latex(self) -> str:
-        """The final table as a LaTeX ``table``, for a paper that uses the package booktabs.
+        """Return the final table as a LaTeX ``table``, which needs the package booktabs.
 
         >>> import fallow as fl
         >>> digits = fl.Federation(fl.load("digits"), sites=3)
@@ -304,12 +346,18 @@ class Study:
         return to_latex(final_table(self.found))
 
     def cite(self) -> str:
-        """BibTeX of Fallow, and of the papers of the algorithms that this study used."""
+        """Return BibTeX entries of Fallow and of the algorithms used in this study."""
         with lend(self.setup.classes):
             return cite_study(self.setup.out, OWN)
 
     def run(self, strategy: Any, seed: int = 0) -> Run:
-        """One run of the study, with its model.  Raises ValueError where it is not finished."""
+        """Return one run of the study, with its model.
+
+        Raises
+        ------
+        ValueError
+            If the run is not finished.
+        """
         from fallow.api.objects import Collected
 
         cell = StudyRun(Collected().text(strategy), int(seed))
@@ -323,19 +371,35 @@ class Study:
         return read_run(self.setup, cell, is_kept=self.is_kept)
 
     def report(self, out: str | Path | None = None) -> Path:
-        """Write the report page and return its path; by default in the study's folder."""
+        """Write the report page and return its path (default: in the study's folder)."""
         if out is None and not self.is_kept:
             out = "report.html"
         return write_page([self.setup.out], out, papers=PAPERS)
 
     def forecast(self, strategy: Any = None, by: By = "auto") -> Forecast:
-        """What more labels would bring to a strategy, from the scores of its cycles so far.
+        """Extrapolate the learning curve of a query strategy.
 
-        strategy: which strategy, where there are several.  by: "test" rows, rows of an "audit", or
-        "left-out" rows; "auto": the first of these that make a curve.  What comes back says it by
-        ``gain(more)``, ``reach(target)`` and ``sentences(more, target)``; `plot_forecast` draws it.
-        Raises ValueError for a strategy of which there is no score.
+        Parameters
+        ----------
+        strategy : query strategy or str, optional
+            Strategy to extrapolate, if the study has several.
+        by : {"auto", "test", "audit", "left-out"}, default="auto"
+            Source of the scores: test set, evaluation set, or leave-one-out.  "auto" uses the first
+            that has enough scores.
 
+        Returns
+        -------
+        Forecast
+            Forecast with the methods ``gain(more)``, ``reach(target)`` and
+            ``sentences(more, target)``.  `plot_forecast` draws it.
+
+        Raises
+        ------
+        ValueError
+            If the strategy has no scores.
+
+        Examples
+        --------
         >>> import fallow as fl
         >>> federation = fl.Federation("digits", "iid", sites=4)
         >>> study = fl.compare(
@@ -367,13 +431,25 @@ class Study:
         return result[name]
 
     def advise(self) -> Advice:
-        """Which strategy and training suit a study like this one, by tasks that were run.
+        """Recommend a query strategy and a training algorithm for a similar study.
 
-        By what the records tell of classes, sites and labels so far, and the published table of
-        ``studies/benchmark.md``.  What comes back has ``strategy``, ``trainer``, whether the table
-        can tell (``is_known``), and what each strategy is ``expected`` to gain over random rows, with
-        its interval and the tasks it rests on.  Raises ValueError for numbers to predict.
+        The recommendation is based on classes, sites and labels in the records, and on the benchmark
+        in ``studies/benchmark.md``.
 
+        Returns
+        -------
+        Advice
+            Recommendation with ``strategy``, ``trainer``, ``is_known`` (whether the benchmark is
+            conclusive) and ``expected`` (gain of each strategy over random sampling, with confidence
+            interval and tasks).
+
+        Raises
+        ------
+        ValueError
+            If the task is regression.
+
+        Examples
+        --------
         >>> import fallow as fl
         >>> federation = fl.Federation("digits", "iid", sites=4)
         >>> study = fl.compare(
@@ -394,8 +470,22 @@ class Study:
     def plot_forecast(
         self, strategy: Any = None, more: float = MORE, target: float | None = None
     ) -> Figure:
-        """Scores so far with the curves that they are likely on, up to ``more`` labels; ``target``:
-        a score at which a line is drawn.  Raises ValueError where there are too few scores."""
+        """Plot the scores and the extrapolated learning curves.
+
+        Parameters
+        ----------
+        strategy : query strategy or str, optional
+            Strategy to extrapolate, if the study has several.
+        more : float, default=200
+            Number of additional labels.
+        target : float, optional
+            Score at which to draw a horizontal line.
+
+        Raises
+        ------
+        ValueError
+            If there are too few scores.
+        """
         forecast = self.forecast(strategy)
         figure = draw_forecast(forecast, more, target)
         if figure is None:
@@ -403,7 +493,7 @@ class Study:
         return figure
 
     def plot(self) -> Figure:
-        """Learning curves: score over labels bought, mean and spread over seeds."""
+        """Plot the learning curves: score over number of labels, mean and spread over seeds."""
         figure = learning_curves(self.found)
         if figure is None:
             raise ValueError(
@@ -413,7 +503,7 @@ class Study:
 
 
 def _cells(row: Row) -> dict[str, str | float | None]:
-    """A row of the final table as plain numbers."""
+    """Return a row of the final table as plain values."""
     result: dict[str, str | float | None] = {
         "strategy": row.strategy,
         "label": row.label,
@@ -442,11 +532,26 @@ def _cells(row: Row) -> dict[str, str | float | None]:
 
 
 def read_study(folder: str | Path) -> Study:
-    """The study that was kept in ``folder``, also while it still runs, and also one of the command
-    line.
+    """Read a study from its folder.
 
-    Raises ValueError when the folder is no study.
+    The study may still be running, and may have been started from the command line.
 
+    Parameters
+    ----------
+    folder : str or Path
+        Folder of the study.
+
+    Returns
+    -------
+    Study
+
+    Raises
+    ------
+    ValueError
+        If the folder contains no study.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> fl.read_study("nowhere")
     Traceback (most recent call last):
@@ -461,12 +566,28 @@ def write_report(
     studies: Study | str | Path | Iterable[Study | str | Path],
     out: str | Path | None = None,
 ) -> Path:
-    """Write one page about one or several studies that were kept, and return its path.
+    """Write a report page about one or several studies, and return its path.
 
-    studies: a `Study`, a folder, or a list of them.  out: a file or a folder; by default
-    ``report.html`` in the study's folder, and for several studies in the current one.
-    Raises ValueError for a folder that is no study and a study that was not kept.
+    Parameters
+    ----------
+    studies : Study, str, Path, or a list of these
+        Stored studies, or their folders.
+    out : str or Path, optional
+        Output file or folder.  Default: ``report.html`` in the folder of the study, or in the
+        current folder for several studies.
 
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    ValueError
+        If a folder contains no study, or a study was not stored.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> fl.write_report([])
     Traceback (most recent call last):
