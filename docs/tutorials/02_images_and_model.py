@@ -137,9 +137,8 @@ run
 # ----------------
 #
 # ``predict`` returns class names, and ``predict_proba`` probabilities. New arrays need the same
-# scale, from
-# -1 to 1.  ``fallow predict`` reads files and scales them for you.
-new = torch.from_numpy(images[-5:, None] * 2 - 1)  # (5, 1, 8, 8)
+# scale: pixels from 0 to 1, or uint8, which is divided by 255.
+new = torch.from_numpy(images[-5:, None])  # (5, 1, 8, 8), from 0 to 1
 print(run.predict(new), digits.target[-5:])
 
 # %%

@@ -277,7 +277,7 @@ def test_a_folder_of_images_has_sites_classes_and_unlabeled_ones(tmp_path: Path)
     for name, x, y in zip(d.ids, d.x, d.y, strict=True):
         _, kind, file = name.split("/")
         assert y == {"cat": 0, "dog": 1, "unlabeled": -1}[kind]
-        assert x[0, 0, 0] == pytest.approx(int(file[:2]) * 20 / 127.5 - 1, abs=1e-6)
+        assert x[0, 0, 0] == pytest.approx(int(file[:2]) * 20 / 255, abs=1e-6)
 
 
 def test_color_images_have_three_channels(tmp_path: Path) -> None:

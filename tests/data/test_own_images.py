@@ -39,9 +39,7 @@ def test_images_of_16_bits_keep_all_of_them(tmp_path: Path) -> None:
     assert d.ids is not None
     for name, x in zip(d.ids, d.x, strict=True):
         i = int(name.rpartition("/")[2][0])
-        assert float(x[0, 0, 0]) == pytest.approx(
-            (6_554 * i / 65_535 - 0.5) / 0.5, abs=1e-6
-        )
+        assert float(x[0, 0, 0]) == pytest.approx(6_554 * i / 65_535, abs=1e-6)
 
 
 def test_images_of_many_sizes_are_brought_to_the_most_frequent_one(tmp_path: Path) -> None:
@@ -61,7 +59,7 @@ def test_images_of_many_sizes_are_brought_to_the_most_frequent_one(tmp_path: Pat
     output = "3 of 12 images have another size than most and were resized to 6 x 8"
     assert output in d.notes and d.ids is not None
     for name, x in zip(d.ids, d.x, strict=True):
-        value = int(name.rpartition("/")[2][:2]) * 10 / 127.5 - 1
+        value = int(name.rpartition("/")[2][:2]) * 10 / 255
         assert float(x.min()) == pytest.approx(value, abs=1e-5) == float(x.max())
     # rows to predict are brought to the shape that the model takes
     assert tuple(read_rows(tmp_path, (), (1, 8, 6)).x.shape) == (12, 1, 8, 6)
@@ -103,7 +101,7 @@ def test_dicom_files_are_pictures_by_the_bits_they_store(tmp_path: Path) -> None
     for name, x in zip(d.ids, d.x, strict=True):
         stem = Path(name).stem
         meant = {"9w": 1.0, "0s": 0.0}.get(stem, 409 * int(stem[0]) / 4095)
-        assert float(x[0, 0, 0]) == pytest.approx((meant - 0.5) / 0.5, abs=1e-6)
+        assert float(x[0, 0, 0]) == pytest.approx(meant, abs=1e-6)
     (tmp_path / "north" / "cat" / "broken.dcm").write_bytes(b"no picture")
     with pytest.raises(ValueError, match=r"broken\.dcm could not be read as DICOM"):
         from_folder(tmp_path)

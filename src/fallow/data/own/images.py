@@ -218,14 +218,14 @@ def read_images(
 
 
 def _stack(loaded: Sequence[Pixels], channels: int | None) -> npt.NDArray[np.float32]:
-    """Images of one size as one array in [-1, 1]; gray ones are repeated beside colored ones."""
+    """Images of one size as one array in [0, 1]; gray ones are repeated beside colored ones."""
     if channels is None:
         channels = max(len(pixels) for pixels in loaded)
     height, width = loaded[0].shape[1:]
     stack = np.empty((len(loaded), channels, height, width), dtype=np.float32)
     # one by one: of all together the numbers in between would take five times the memory
     for place, pixels in enumerate(loaded):
-        stack[place] = (pixels / 255 - 0.5) / 0.5
+        stack[place] = pixels / 255
     return stack
 
 

@@ -312,7 +312,7 @@ def from_folder(
     """A data set from images in ``site/class/*`` and ``site/unlabeled/*``, or without sites in
     ``class/*`` and ``unlabeled/*``: PNG, JPEG and whatever pillow reads, and DICOM (by pydicom).
 
-    Pixels become (pixel / 255 - 0.5) / 0.5, those of 16 bits by 65,535; one channel if every image
+    Pixels are divided by 255, those of 16 bits by 65,535, as in arrays; one channel if every image
     is gray, else three.  Images of other sizes than most are resized to that one, said in
     ``notes``.  Row names are the paths below the folder.  ``say`` is told how many bytes of all files
     have been read.  Needs pillow.
