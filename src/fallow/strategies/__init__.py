@@ -1,4 +1,4 @@
-"""Query strategies: one algorithm, one file."""
+"""Query strategies, one algorithm per file."""
 
 from fallow.strategies.acs_fw import ACSFW
 from fallow.strategies.ahfal import AHFAL

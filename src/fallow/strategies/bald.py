@@ -101,13 +101,13 @@ class BALD:
 
 
 def drop_features(z: Tensor, generator: Generator) -> Tensor:
-    """Dropout of the features z (m, d), each by itself; the mean stays."""
+    """Apply dropout to each feature of z (m, d); the mean is preserved."""
     kept = torch.rand(z.shape, generator=generator, dtype=z.dtype) >= DROPPED
     return z * kept / (1 - DROPPED)
 
 
 def information(logits: Iterable[Tensor]) -> Tensor:
-    """What the label tells of the member: H(mean P) - mean H(P), in nats.  (m, C) each -> (m,).
+    """Return the mutual information H(mean P) - mean H(P), in nats.  (m, C) each -> (m,).
 
     >>> sure, unsure = torch.tensor([[200.0, 0.0]]), torch.tensor([[0.0, 0.0]])
     >>> information([sure, sure.flip(1)]), information([unsure, unsure])

@@ -1,4 +1,4 @@
-"""What query strategies share, beside what every method may define (`fallow.core.methods`)."""
+"""Helpers of query strategies; see `fallow.core.methods` for their protocols."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ __all__ = ["Budget", "Memo", "check_choices", "orders"]
 
 
 class DataclassInstance(Protocol):
-    """An instance of any dataclass, as `dataclasses.fields` takes it."""
+    """Instance of any dataclass, as accepted by `dataclasses.fields`."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
 def orders(budget: Budget) -> To:
-    """Each site's own number of picks, as the ``to`` of an exchange; sites that buy nothing are
-    not asked."""
+    """Return the number of selected examples of each site, as ``to`` of an exchange.
+
+    Sites without label budget are not included.
+    """
     return {site: {"n": n} for site, n in budget.items() if n > 0}
 
 
 def check_choices(strategy: DataclassInstance) -> None:
-    """Raise ValueError where a field that is a `Literal` holds none of its values: a misspelt
-    choice must not run as another."""
+    """Raise ValueError if a `Literal` field holds another value.
+
+    A misspelled choice must not run as another one.
+    """
     hints = get_type_hints(type(strategy))
     for field in fields(strategy):
         hint = hints[field.name]

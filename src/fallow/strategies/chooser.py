@@ -1,9 +1,8 @@
-"""A strategy that learns which of several to use: each query is made by one arm, drawn by weights
-that grow with what earlier labels of that arm were worth.
+"""A query strategy that learns which of several query strategies to use.
 
-Exponential weights for a bandit (Auer et al., 2002), as in active learning by learning (Hsu, Lin,
-2015), which draws a strategy for each row of one pool.  Here an arm makes the whole query of all
-sites, and what it was worth is found from totals.
+Each query is made by one arm, drawn with exponential weights of a bandit (Auer et al., 2002), as in
+active learning by learning (Hsu, Lin, 2015), which draws a strategy for each example of one pool.
+Here an arm makes the whole query of all sites, and its reward is computed from aggregates.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from fallow.strategies.base import Budget, Memo, check_choices
 from fallow.strategies.parts import read_shared_features
 
 ARMS = ("typical", "coverage", "margin", "prices")
-FLOOR = 0.2  # of the probability is shared by all arms, whatever they were worth
-RATE = 2.0  # how fast weights grow with what labels were worth
+FLOOR = 0.2  # share of the probability that is uniform over arms
+RATE = 2.0  # growth rate of weights with rewards
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)  # λ, in units of the mean square of a feature
-FEW = 2  # labeled rows from which a loss is computed
+FEW = 2  # minimum number of labeled examples for a loss
 OWN = ("products", "left_out", "begin")
-"""The chooser's own verbs; all others are its arms'."""
+"""Client functions of the chooser itself; all others belong to its arms."""
 
 
 @final
@@ -100,11 +99,11 @@ class Chooser:
             "left_out": "totals over sites of losses on left-out labeled rows, by their chance",
         },
         draws=True,
-        local_dp=False,  # totals of features leave without noise
+        local_dp=False,  # aggregates of features are sent without noise
         waits=("products", "left_out"),
         missing="stops: what labels are worth is said of all sites; a resumed run asks again",
         options=("audit",),
-        regression=False,  # but with other arms: `join_contracts`
+        regression=False,  # depends on the arms: `join_contracts`
         parts_show="the coordinator sees products of each site's labeled rows, and those of one row "
         "are that row",
     )
@@ -120,7 +119,7 @@ class Chooser:
             raise ValueError(f"Chooser's arms {list(self.arms)} name a strategy twice")
         object.__setattr__(self, "contract", join_contracts(self.arms))
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         memos = dict(memo.get("arms", {}))
@@ -149,7 +148,7 @@ class Chooser:
         }
 
     def learn(self, memo: Memo, loss: float | None) -> Tensor:
-        """The logarithm of each weight, (K,), when the labels of the last query have come."""
+        """Return the log weights, (K,), updated by the labels of the last query."""
         logs = torch.zeros(len(self.arms), dtype=torch.float64)
         if "weights" in memo:
             logs = torch.tensor(memo["weights"], dtype=torch.float64)
@@ -161,7 +160,7 @@ class Chooser:
         return logs
 
     def find_loss(self, ask: Ask, total: Mapping[str, Tensor]) -> float | None:
-        """The mean loss on rows that were left out; None where too few rows have a label."""
+        """Return the mean leave-one-out loss; None with too few labels."""
         rows = round(float(total["rows"]))
         if rows < FEW:
             return None
@@ -171,10 +170,10 @@ class Chooser:
             return float(told["loss_known"] / told["by_chance"])
         return float(told["loss"] / rows)
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def products(self, view: View) -> Answer:
-        """Products of labeled rows with one another, as an upper triangle, and with labels."""
+        """Return products of labeled examples, as an upper triangle, and with labels."""
         z, y = read_labeled(view)
         row, column = torch.triu_indices(z.shape[1], z.shape[1])
         drawn = torch.rand((), generator=view.stream("arm"), dtype=torch.float64)
@@ -187,8 +186,10 @@ class Chooser:
         }
 
     def left_out(self, view: View, inverse: Tensor, weight: Tensor) -> Answer:
-        """Squared residuals of labeled rows, each left out of the fit; of those whose chance to be
-        drawn is known by 1 / that."""
+        """Return squared leave-one-out residuals of labeled examples.
+
+        Examples with a known selection probability are weighted by its inverse.
+        """
         z, y = read_labeled(view)
         leverage = ((z @ inverse) * z).sum(1).clamp(0, 1 - 1e-6)
         residual = (y - z @ weight) / (1 - leverage[:, None])
@@ -207,7 +208,7 @@ class Chooser:
         return {"arm": torch.tensor(arm)}
 
     def __getattr__(self, name: str) -> SiteFunction:
-        """A function of the arm that makes this query: the chooser's contract lists those of all."""
+        """Return a client function of the current arm; the contract lists those of all arms."""
         if name.startswith("_") or name not in self.contract.verbs:
             raise AttributeError(f"Chooser has no {name!r}")
         return partial(self.answer_as_arm, name)
@@ -215,7 +216,7 @@ class Chooser:
     def answer_as_arm(
         self, verb: str, view: View, **sent: Value
     ) -> Answer | Picks | Release:
-        """What the arm of this query says."""
+        """Return the reply of the current arm."""
         at = 0
         if len(self.arms) > 1:
             if "begin" not in view.memory:
@@ -231,20 +232,20 @@ class Chooser:
 
 @lru_cache
 def find_arm(name: str) -> Query:
-    """The strategy of Fallow with this name, in its usual settings.
+    """Return the query strategy of Fallow with this name, with default settings.
 
-    It is looked up by name among what the package of this module exports, as a recipe's is; no
-    other module is ever imported for a name.  Raises ValueError for any other name.
+    The name is looked up among the exports of this package, as in an experiment configuration.  No
+    other module is ever imported.  Raises ValueError for any other name.
     """
     arm: Query = build(sys.modules[__package__], name)
     return arm
 
 
 def join_contracts(arms: Sequence[str]) -> Contract:
-    """What a chooser among these arms may ask.
+    """Return the contract of a chooser among these arms.
 
-    Raises ValueError for an arm that cannot be one, and for two that ask for the same thing in
-    different ways.
+    Raises ValueError for a strategy that cannot be an arm, and for two arms with different
+    operations of the same name.
     """
     contracts = {name: find_arm(name).contract for name in arms}
     for name, contract in contracts.items():
@@ -296,7 +297,7 @@ def join_contracts(arms: Sequence[str]) -> Contract:
 
 
 def why_no_arm(arm: Query) -> str:
-    """Why a strategy cannot be an arm; "" where it can."""
+    """Return why a strategy cannot be an arm; "" if it can."""
     contract = arm.contract
     if any(verb in OWN for verb in contract.verbs):
         return "its site functions have names that the chooser uses"
@@ -310,19 +311,19 @@ def why_no_arm(arm: Query) -> str:
 
 
 def kind_of(contract: Contract, verb: str) -> Operation:
-    """The operation by which a contract lets a verb be asked."""
+    """Return the operation by which a contract allows a client function."""
     return next(kind for kind, words in contract.asked.items() if verb in words)
 
 
 def takes_numbers(contract: Contract) -> bool:
-    """Whether a strategy works where numbers are predicted."""
+    """Return whether a strategy supports regression."""
     if contract.regression is None:
         return not contract.needs
     return contract.regression
 
 
 def mix(logs: Tensor) -> Tensor:
-    """Probabilities of arms from the logarithms of their weights: (K,) -> (K,), summing to 1.
+    """Return the probabilities of arms from log weights: (K,) -> (K,), with sum 1.
 
     >>> mix(torch.tensor([0.0, 0.0])).tolist()
     [0.5, 0.5]
@@ -331,7 +332,7 @@ def mix(logs: Tensor) -> Tensor:
 
 
 def draw_arm(chances: Tensor, drawn: float) -> int:
-    """Which arm the fraction of a number stands for.
+    """Return the arm that the fractional part of a number selects.
 
     >>> draw_arm(torch.tensor([0.25, 0.75]), 3.2), draw_arm(torch.tensor([0.25, 0.75]), 7.9)
     (0, 1)
@@ -341,8 +342,11 @@ def draw_arm(chances: Tensor, drawn: float) -> int:
 
 
 def read_labeled(view: View) -> tuple[Tensor, Tensor]:
-    """Labeled features with a 1 behind them, (n, D + 1), and one-hot classes or numbers, (n, C);
-    both 0 for a row that is not finite.  float64."""
+    """Return labeled features with a column of ones, (n, D + 1), and targets, (n, C).
+
+    Targets are one-hot classes or regression targets.  Both are 0 for a non-finite example.
+    float64.
+    """
     x = read_shared_features(view, "labeled").double()
     z = torch.cat([x, torch.ones_like(x[:, :1])], 1)
     if view.classes:
@@ -354,7 +358,7 @@ def read_labeled(view: View) -> tuple[Tensor, Tensor]:
 
 
 def fold(triangle: Tensor) -> Tensor:
-    """The symmetric matrix of an upper triangle: (k (k + 1) / 2,) -> (k, k)."""
+    """Return the symmetric matrix of an upper triangle: (k (k + 1) / 2,) -> (k, k)."""
     k = round(((8 * len(triangle) + 1) ** 0.5 - 1) / 2)
     upper = triangle.new_zeros(k, k)
     row, column = torch.triu_indices(k, k)
@@ -363,17 +367,17 @@ def fold(triangle: Tensor) -> Tensor:
 
 
 class Head(NamedTuple):
-    """A ridge regression: A = (Z'Z + λ n I)⁻¹, (k, k), and A Z'y, (k, C)."""
+    """Ridge regression: A = (Z'Z + λ n I)⁻¹, (k, k), and A Z'y, (k, C)."""
 
     inverse: Tensor
     weight: Tensor
 
 
 def solve(products: Tensor, cross: Tensor, squares: float, rows: int) -> Head:
-    """The head of the penalty with the least generalized cross-validation.
+    """Solve a ridge regression, with the penalty of least generalized cross-validation.
 
-    products: (k, k) Z'Z, whose last column is of the 1 and is not penalized; cross: (k, C) Z'y;
-    squares: Σ y²; rows: n.
+    products: (k, k) Z'Z, with the unpenalized intercept last; cross: (k, C) Z'y; squares: Σ y²;
+    rows: n.
     """
     usual = float(products.diagonal()[:-1].mean()) / rows
     penalized = torch.ones(len(products), dtype=products.dtype)

@@ -1,7 +1,7 @@
-"""Complementary querying: a site asks for what its collaborators cannot supply.
+"""Complementary querying: select examples of classes that collaborators predict poorly.
 
-Our own proposal for personalized models (DPFL: Kharrat, Canini, Horváth, 2025), with the
-disagreement of BALD (Houlsby et al., 2011) over the models that a site was brought anyway.
+This is our own proposal for personalized models (DPFL: Kharrat, Canini, Horváth, 2025), with the
+disagreement of BALD (Houlsby et al., 2011) over the models that a site has received.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fallow.strategies.parts import (
 from fallow.strategies.parts.committee import Committee
 from fallow.strategies.parts.levelled import draw_by_softmax, level_weights
 
-CANDIDATES = 4  # rows for each label: the k-center chooses among the best of so many
+CANDIDATES = 4  # candidates of the k-center step per label
 
 
 @final
@@ -121,7 +121,7 @@ class Complementary:
         return Picks(torch.cat([picks, order[len(best) :]])[:n])
 
     def scores(self, view: View) -> Tensor:
-        """A of every row of the pool, (m,) float64."""
+        """Return A of every example of the pool, (m,) float64."""
         rows = view.rows()
         committee = gather_committee(view)
         outputs = [view.forward(w, rows) for w in committee.models]  # (m, C) each
@@ -135,7 +135,7 @@ class Complementary:
 
 
 def disagreement(p: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-    """Consensus q (n, c), and BALD (n,): H(q) - sum_j β_j H(p_j), in nats.
+    """Return consensus q (n, c), and BALD (n,): H(q) - sum_j β_j H(p_j), in nats.
 
     p: (m, n, c) predictions of the members, shares: (m,) β.
 
@@ -149,8 +149,11 @@ def disagreement(p: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def supply(view: View, committee: Committee) -> Tensor:
-    """s(c), (C,): (hits + 1) / (rows + 2) of the collaborators' average on validation rows of c, or
-    the mean over classes where there is none.  0 where there are no collaborators."""
+    """Return s(c), (C,), the smoothed recall of the average of the collaborators.
+
+    It is (hits + 1) / (examples + 2) on validation examples of c, or the mean over classes if there
+    are none.  It is 0 without collaborators.
+    """
     if committee.is_alone:
         return torch.zeros(view.classes, dtype=torch.float64)
     outputs = view.forward(committee.collaborators, view.rows("validation"))  # (v, C)
@@ -166,20 +169,22 @@ def supply(view: View, committee: Committee) -> Tensor:
 
 
 def count_owned(view: View) -> Tensor:
-    """Labels of each class that the site has bought, (C,) float64."""
+    """Count the labels of each class at the site, (C,) float64."""
     return view.counts + torch.bincount(view.held, minlength=view.classes)
 
 
 def class_shares(outputs: Tensor, labels: Tensor) -> Tensor:
-    """π(c), (C,): the mean over rows of their predictions, each with the prior of ``labels`` (C,)
-    divided out.  Rows that cannot be predicted are left out."""
+    """Return π(c), (C,), the mean prediction after division by the prior of ``labels`` (C,).
+
+    Examples with non-finite predictions are ignored.
+    """
     p = outputs.double().softmax(1) / (labels + 1)
     p = p[p.isfinite().all(1)]
     return (p / p.sum(1, keepdim=True)).sum(0) / max(len(p), 1)
 
 
 def need(shares: Tensor, supplied: Tensor, labels: Tensor) -> Tensor:
-    """How much each class is needed, (C,), with mean 1; 1 for every class where none is needed.
+    """Return the need for each class, (C,), with mean 1; 1 for every class if none is needed.
 
     >>> need(torch.tensor([0.5, 0.5]), torch.tensor([0.5, 0.5]), torch.tensor([1.0, 5.0]))
     tensor([1.5000, 0.5000])

@@ -1,6 +1,7 @@
-"""FairFAL (Zong, Huang, 2026; arXiv 2603.10341): class-fair queries under long tails.
+"""FairFAL (Zong, Huang, 2026; arXiv 2603.10341): class-fair queries for long-tailed data.
 
-Query-model choice, prototype pseudo-labels, equal quotas, and two-stage selection.
+The strategy selects a query model, assigns pseudo-labels by prototypes, gives each class an equal
+quota and selects in two stages.
 """
 
 from __future__ import annotations
@@ -24,12 +25,44 @@ from fallow.strategies.parts import Gradients, k_center, rank_rows, residuals
 @final
 @dataclass(frozen=True)
 class FairFAL:
-    """Each class gets the same quota; inside a class, uncertain rows that differ from the labeled.
+    """Give each class the same quota, and select uncertain and diverse examples in it.
 
-    The global model scores where classes are imbalanced over the federation and it agrees with the
-    site's own; else the local one does.  The local model is one that the site trains from scratch,
-    unless the recipe says otherwise.
+    The global model scores examples if classes are imbalanced over the federation and it agrees
+    with the site's own model; otherwise the local model does.  The local model is trained from
+    scratch at the site, unless the experiment configuration overrides this.
 
+    Parameters
+    ----------
+    delta : float
+        Threshold of the similarity s above which the global model scores (δ).
+    kappa : float
+        Number of first-stage candidates per selected example (κ).
+    query_model : {"auto", "local", "global", "opposite"}
+        Model that scores examples.
+    prototypes : bool
+        Assign pseudo-labels by prototypes.  False: use the predictions of the query model.
+    gradients : {"auto", "global"}
+        Predictions used for gradients.  "auto": those of the global model only if the federation is
+        imbalanced.
+
+    Notes
+    -----
+    Only a part of the paper's text was available; details follow its public code.  The imbalance is
+    measured once, at the first query with labels, and stored in the memo.  Prototypes are
+    normalized after averaging.  A class without labels at a site is never a pseudo-label; its quota
+    goes to the largest classes.  Gradients use the features of the global model.  Where the code
+    balances classes by resampling, the expectation over resamples is used.  Examples with a
+    non-finite prediction or feature are ranked last, and labeled ones are ignored.
+
+    Reports show the imbalance and the divergence below which a site uses the global model.  The
+    choice itself stays at the site: the coordinator sees only the number of selected examples.
+
+    References
+    ----------
+    Zong, Huang. Federated Active Learning Under Extreme Non-IID and Global Class Imbalance. 2026.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> labeled = ([[0.5], [8.0]], [0, 1])
     >>> sure = [[0.9, 0.1], [0.1, 0.9]]  # what both models say of the labeled rows
@@ -40,25 +73,12 @@ class FairFAL:
     >>> pool = [[0.0], [1.0], [9.0]]
     >>> fl.select(pool, fl.FairFAL(), labeled=labeled, outputs=outputs, n=1)
     array([2])
-
-    Notes
-    -----
-    The paper's text was read in part; what it leaves open follows its public code.  The imbalance
-    is measured once, at the first query that finds labels, and kept in the memo.  Prototypes are
-    normalized after averaging.  A class without labels at a site is never a pseudo-label; its quota
-    goes to the largest buckets.  Gradients use the global features, and the global predictions only
-    where the federation is imbalanced (``gradients="auto"``).  Where the code balances classes by
-    drawing rows again, the expectation of those draws is used.  Rows whose prediction or feature is
-    not finite come last; labeled ones are left out.
-
-    Reports show the imbalance, and below which divergence a site's global model queries.  Which
-    model it was stays at the site: the server learns a number of picks and no more.
     """
 
-    delta: float = 0.75  # δ; the global model queries where s > δ
-    kappa: float = 4.0  # κ; candidates per pick in the first stage
+    delta: float = 0.75  # δ; the global model scores if s > δ
+    kappa: float = 4.0  # κ; candidates per selected example in the first stage
     query_model: Literal["auto", "local", "global", "opposite"] = "auto"
-    prototypes: bool = True  # False: pseudo-labels are the chosen model's predictions
+    prototypes: bool = True  # False: pseudo-labels are predictions of the query model
     gradients: Literal["auto", "global"] = "auto"
 
     contract: ClassVar[Contract] = Contract(
@@ -73,7 +93,7 @@ class FairFAL:
         keep={"select": "number of picks"},
         needs=("local", "global"),
         local_source="scratch",
-        local_dp=False,  # the imbalance comes from predictions: noise on counts does not cover it
+        local_dp=False,  # noise on counts does not cover an imbalance of predictions
     )
 
     def __post_init__(self) -> None:
@@ -85,10 +105,10 @@ class FairFAL:
                 f"FairFAL's delta is {self.delta}; it must lie between 0 and 1"
             )
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        if "gamma" not in memo:  # frozen at the first query, while labels are still random
+        if "gamma" not in memo:  # fixed at the first query, while labels are still random
             total = ask.sum("imbalance", bound=1.0)
             if float(total["one"]) > 0:
                 memo = {**memo, "gamma": float(total["gamma"] / total["one"])}
@@ -96,19 +116,21 @@ class FairFAL:
         return {**memo, "notes": self.notes(memo.get("gamma"))}
 
     def notes(self, gamma: float | None) -> Memo:
-        """All that the server knows of the choice of models: the global one queries at sites whose
-        divergence d, from 0 to 1, is below ``global_below``."""
+        """Return what the coordinator knows about the choice of models, for the report.
+
+        The global model scores at sites whose divergence d, in [0, 1], is below ``global_below``.
+        """
         if gamma is None or self.query_model != "auto":
             return {"gamma": gamma}
         return {"gamma": gamma, "global_below": 2 * (1 - self.delta) - gamma}
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def imbalance(self, view: View) -> Answer:
         if not len(view.labels):
             return {"gamma": 0.0, "one": 0.0}
         pi = mean_prediction(view, "global")[view.counts > 0]
-        if pi.min() == pi.max():  # also 0 / 0: the site's classes are never predicted
+        if pi.min() == pi.max():  # also 0 / 0: the classes of the site are never predicted
             return {"gamma": 1.0, "one": 1.0}
         return {"gamma": float(pi.min() / pi.max()), "one": 1.0}
 
@@ -124,11 +146,11 @@ class FairFAL:
         for c, q in enumerate(quota.tolist()):
             if q > 0:
                 picks.append(self.two_stage(view, scored[label == c], c, q, gamma))
-        # A row without a score has no class: it comes last.
+        # An example without a score has no class and is ranked last.
         return Picks(torch.cat([*picks, order[len(scored) :]])[:n])
 
     def choose_model(self, view: View, gamma: float) -> str:
-        """The model that scores: global iff s = 1 - (d + γ) / 2 > δ."""
+        """Return the model that scores: global iff s = 1 - (d + γ) / 2 > δ."""
         if self.query_model in ("local", "global"):
             return self.query_model
         if not len(view.labels):
@@ -142,7 +164,7 @@ class FairFAL:
         return "local"
 
     def pseudo_labels(self, view: View, model: str) -> Tensor:
-        """The class of the nearest prototype by cosine; (m,)."""
+        """Return the class of the nearest prototype by cosine similarity; (m,)."""
         if not self.prototypes or not len(view.labels):
             return view.logits(model).argmax(1)
         z = view.embed("global", "labeled")
@@ -153,7 +175,7 @@ class FairFAL:
         return similar.masked_fill(member.sum(0) == 0, -torch.inf).argmax(1)
 
     def two_stage(self, view: View, bucket: Tensor, c: int, q: int, gamma: float) -> Tensor:
-        """k-center on the gradients of a bucket's candidates, from the class's labeled rows on."""
+        """Run k-center on gradients of the candidates, starting with labeled examples of the class."""
         rows = self.candidates(bucket, q)
         if len(rows) <= q:
             return rows
@@ -164,7 +186,7 @@ class FairFAL:
         gradients = Gradients.of(residuals(p), view.embed("global")[rows])
         of_class = view.labels == c
         if not bool(of_class.any()):
-            # From the first one on, which is the most uncertain.
+            # Start with the first one, which is the most uncertain.
             return rows[k_center(gradients, q)]
         p = view.logits(scorer, "labeled")[of_class].double().softmax(1)
         z = view.embed("global", "labeled")[of_class]
@@ -172,15 +194,15 @@ class FairFAL:
         return rows[k_center(gradients, q, gradients.nearest(anchors))]
 
     def candidates(self, bucket: Tensor, q: int) -> Tensor:
-        """The κ q most uncertain rows of a bucket, which comes best first."""
+        """Return the κ q most uncertain examples of a bucket, which is sorted."""
         wanted = self.kappa * q + 1e-9  # 1.15 * 100 is 114.99...
         return bucket[: int(min(wanted, len(bucket)))]
 
 
 def mean_prediction(view: View, model: str) -> Tensor:
-    """π, the mean prediction over labeled rows, every class present with equal weight.  -> (C,)
+    """Return π, the mean prediction over labeled examples, with equal class weights.  -> (C,)
 
-    Raises ValueError where no labeled row has a finite prediction.
+    Raises ValueError if no labeled example has a finite prediction.
     """
     p = view.logits(model, "labeled").double().softmax(1)
     known = p.isfinite().all(1)
@@ -196,16 +218,16 @@ def mean_prediction(view: View, model: str) -> Tensor:
 
 
 def difference(a: Tensor, b: Tensor) -> float:
-    """The distance d = 1/C Σ_c |a_c - b_c| / (a_c + b_c) over all classes; 0/0 counts 0."""
+    """Return the distance d = 1/C Σ_c |a_c - b_c| / (a_c + b_c) over all classes, with 0/0 = 0."""
     both = a + b
     apart = (a - b).abs() / both.clamp_min(1e-300)
     return float(torch.where(both > 0, apart, 0.0).mean())
 
 
 def quotas(n: int, sizes: Tensor) -> Tensor:
-    """Equal shares of ``n`` over all classes, moved where buckets are too small.  (C,) -> (C,)
+    """Divide ``n`` equally over classes, within the size of each bucket.  (C,) -> (C,)
 
-    The remainder and what small buckets cannot take go one by one to the largest.
+    The remainder and the excess of small buckets go one by one to the largest.
 
     >>> quotas(10, torch.tensor([50, 30, 0, 2]))
     tensor([4, 4, 0, 2])

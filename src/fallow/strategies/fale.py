@@ -1,7 +1,7 @@
-"""FALE (Tang et al., 2025): leverage sampling over all sites, Algorithms 1 and 2, for regression.
+"""FALE (Tang et al., 2025): leverage-score sampling over all sites, Algorithms 1 and 2.
 
-Line 9 of Algorithm 1, the solution at the server, is a training method: ``masked-solve`` as in the
-paper, ``server-solve`` from totals.
+The strategy is for regression.  Line 9 of Algorithm 1, the solution on the server side, is a
+training algorithm: ``masked-solve`` as in the paper, or ``server-solve`` from aggregates.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from fallow.strategies.parts import leverage
 from fallow.strategies.parts.clocks import LATEST, Clocks, edges, start_clocks
 from fallow.strategies.parts.leverage import BOUND, Columns, Directions
 
-NARROW = 1e-8  # how closely the end of the draws is known, as the log of a time
-TIED = 1e-14  # clocks that are as close as that strike at once
-NEVER = {  # what a setting never asks
+NARROW = 1e-8  # precision of the end of the draws, as the log of a time
+TIED = 1e-14  # tolerance within which two clocks strike at the same time
+NEVER = {  # client functions that a setting does not call
     "gram": ("masked", "triangle", "unmask"),
     "fedsvd": ("gram", "triangle", "score"),
     "tsqr": ("gram", "masked", "unmask"),
@@ -35,8 +35,8 @@ NEVER = {  # what a setting never asks
 
 
 class Coordinates(TypedDict):
-    """How sites see their columns: mean (d,), unit (k,), and the site that drew the rotation (""
-    where there is none)."""
+    """Coordinates of the columns: mean (d,), unit (k,), and the site that drew the rotation ("" if
+    none)."""
 
     mean: Tensor
     unit: Tensor
@@ -44,7 +44,7 @@ class Coordinates(TypedDict):
 
 
 class Draw(TypedDict):
-    """What a site needs to know of all rows to draw its own: their score, and how many they are."""
+    """Aggregates that a site needs to draw its own examples: total score and number of examples."""
 
     mass: float
     rows: int
@@ -53,65 +53,88 @@ class Draw(TypedDict):
 @final
 @dataclass(frozen=True)
 class FALE:
-    """Rows drawn with replacement, in proportion to their leverage score, until the budget of
-    different rows is met; each weighs as often as it was drawn over how often that was expected.
+    """Draw examples by leverage score, and weight each by its number of draws.
 
-    With weights the labels stand for all rows of the pool: E[weight] = 1.  Both algorithms of the
-    paper are this query under another training method:
+    Examples are drawn with replacement until the label budget of distinct examples is reached.  The
+    weight of an example is the number of its draws divided by the expected number.  Weighted labels
+    represent the whole pool: E[weight] = 1.  Both algorithms of the paper are this query strategy
+    with different training algorithms:
 
     * FALE: ``fale:mode=fedsvd@training=masked-solve``, or faster ``fale@training=server-solve``.
     * FALE-local: ``fale:weights=none@training=fedavg``; the paper leaves the weights out.
 
-    Scores are those of one singular value decomposition X = U Σ Vᵀ of the rows of all sites, which
-    nobody holds.  All modes find the same ones:
+    Parameters
+    ----------
+    mode : {"gram", "fedsvd", "tsqr"}
+        Computation of the singular value decomposition X = U Σ Vᵀ of the examples of all sites,
+        which no party holds.  All modes give the same scores.  "gram" uses aggregates over sites of
+        products of columns; the coordinator sees QᵀXᵀXQ.  "fedsvd" (Algorithm 1, lines 1-3) uses
+        masked examples P_i X_i Q, which ``ask.each`` shows to the coordinator site by site, and
+        therefore each QᵀX_iᵀX_iQ.  "tsqr" uses the triangle R_i of X_i Q = H_i R_i; it discloses as
+        much as "fedsvd" and sends less.
+    allot : {"federation", "site"}
+        "federation": the label budget applies to all sites together, as in the paper, and some
+        sites label more than their own budget, if the caller allows it.  "site": each site spends
+        its own label budget, and weights are relative to the site.
+    weights : {"importance", "none"}
+        Whether selected examples have importance weights.
+    rotate : bool
+        Apply a secret rotation Q to the columns.
+    intercept : bool
+        Score a column of ones as well, because the linear model has a bias.
+    ridge : float
+        λ of ridge leverage scores, for columns of unit variance.  Not in the paper.
+    mixture : float
+        Share of examples that are drawn uniformly (γ), which bounds weights.  Not in the paper.
+    drop_rows : bool
+        Rank examples with non-finite features last instead of raising an error.
 
-    * ``gram``: from totals over sites of products of columns.  The server sees QᵀXᵀXQ.
-    * ``fedsvd`` (Algorithm 1, lines 1-3): from masked rows P_i X_i Q, which ``ask.each`` shows the
-      server site by site, and so each QᵀX_iᵀX_iQ.
-    * ``tsqr``: from the triangle R_i of X_i Q = H_i R_i; as exact and as open, but small.
+    Notes
+    -----
+    *Masks* obscure data and give no formal guarantee; docs/privacy.md describes what they disclose
+    and to whom.  Q is drawn by one site, encrypted for the others (``rotate``) and new in every
+    query.  P_i never leaves its site.  The trusted authority of the paper is not needed.
 
+    *Order of weights and masks.*  Algorithm 1 as printed applies the weights to masked examples,
+    which solves a different problem.  Here weights are sent with the labels and applied before
+    examples are masked.
+
+    *Draws.*  Each example has an exponential clock with a rate equal to its score.  The strikes of
+    all clocks in order are draws with replacement, so sites draw independently and no score leaves
+    a site.
+
+    *Earlier labels* are not in the pool.  Their examples are neither scored nor drawn, and keep
+    their weights; initial labels have weight 1 and represent themselves.  In the paper, the
+    selection starts anew for each label budget, which corresponds to one query per run.
+
+    *Columns* are scaled, and centered if there is an intercept, by aggregates that are not rotated;
+    neither changes a score.  Constant columns are dropped.
+
+    References
+    ----------
+    Tang and others. Efficient Heterogeneity-Aware Federated Active Data Selection. 2025.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> pool = [[1.0, 0.0], [1.0, 0.1], [0.9, 0.0], [0.0, 50.0]]
     >>> labeled = ([[0.0, 1.0]], [2.0])
     >>> fl.select(pool, fl.FALE(allot="site"), labeled=labeled, n=1)
     array([3])
-
-    Notes
-    -----
-    *Masks* obscure and give no formal guarantee: what they let through, and to whom, stands in
-    docs/privacy.md.  Q is drawn by one site, sealed to the others (``rotate``), fresh in every
-    query; P_i never leaves its site.  The paper's trusted authority is not needed.
-
-    *Weights and masks.*  Algorithm 1 as printed applies the weights to masked rows, which solves
-    another problem.  Here weights travel with the labels and are applied before rows are masked.
-
-    *Draws.*  Each row has its own clock, which strikes at the rate of its score: the strikes of all
-    sites in order are draws with replacement.  So sites draw by themselves and no score leaves one.
-
-    *Who buys.*  With ``allot="federation"``, as in the paper, only the total counts and the draws
-    say where; some sites then buy more than their budget, for callers that allow it.  With
-    ``"site"`` each site draws its own budget in proportion to its scores, and a weight is for the
-    site.
-
-    *Labels bought before* are outside the pool: their rows are neither scored nor drawn and weigh
-    what they weighed, 1 for first labels: these stand for themselves, what is drawn for all others,
-    and no label is lost.  The paper lets a selection start from nothing for every budget: one query
-    a run.
-
-    *Columns* are scaled, and centered where there is an intercept, by totals that are not rotated:
-    neither changes a score.  Constant ones are dropped.  ``ridge`` (not in the paper) is λ for
-    columns of unit variance.  ``mixture`` (not in the paper) γ draws a share of rows uniformly,
-    which bounds weights.
     """
 
     mode: Literal["gram", "fedsvd", "tsqr"] = "gram"
     allot: Literal["site", "federation"] = "federation"
     weights: Literal["importance", "none"] = "importance"
     rotate: bool = True  # False: Q is the identity
-    intercept: bool = True  # a column of ones is scored too, as the linear model has a bias
+    intercept: bool = (
+        True  # score a column of ones too, because the linear model has a bias
+    )
     ridge: float = 0.0  # λ of ridge leverage scores
     mixture: float = 0.0  # γ
-    drop_rows: bool = False  # rows that are not finite come last; else they are refused
+    drop_rows: bool = (
+        False  # non-finite examples are ranked last instead of raising an error
+    )
 
     contract: ClassVar[Contract] = Contract(
         title="FALE",
@@ -137,10 +160,13 @@ class FALE:
             "take": "number of picks",
         },
         relay={"rotation": "nothing; the common rotation goes from one site to the others"},
-        local_dp=False,  # totals of features leave without noise
+        local_dp=False,  # aggregates of features are sent without noise
         missing="stops: scores are those of the rows of all sites; a resumed run asks again",
         one_pass=True,
-        often={"gram": 2, "arrivals": 12},  # each histogram narrows the time 4096 times
+        often={
+            "gram": 2,
+            "arrivals": 12,
+        },  # each histogram narrows the interval by a factor of 4096
         draws=True,
         regression=True,
     )
@@ -158,20 +184,20 @@ class FALE:
         never = [*NEVER[self.mode], *NEVER[self.allot]]
         if not self.rotate:
             never.append("rotation")
-        needs_totals_alone = self.mode == "gram"  # other modes need each site's answer
+        needs_totals_alone = self.mode == "gram"  # other modes need the reply of each site
         asked = FALE.contract.without(*never)
         contract = replace(asked, secure_sum=needs_totals_alone, budget_of=self.allot)
         object.__setattr__(self, "contract", contract)
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
-    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:  # line 4 on
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:  # from line 4
         n = sum(budget.values())
         columns = leverage.find_columns(ask, intercept=self.intercept)
         result, warnings = self.score_rows(ask, columns)
         total = sum_of_all(ask, "mass")
         mass = float(total["mass"])
-        reachable = int(total["reachable"])  # rows that can be drawn at all
+        reachable = int(total["reachable"])  # examples with a positive rate
         if mass == 0:
             raise ValueError(
                 f"no row has a score above 0: all features are 0, or ridge={self.ridge:g} is too "
@@ -183,7 +209,7 @@ class FALE:
         if self.allot == "site":
             ask.keep("select", to=orders(budget), **common)
         elif n > 0:
-            end = torch.inf  # all that can be drawn is bought: each row stands for itself
+            end = torch.inf  # all of them are selected: each has weight 1
             draws = reachable
             if n < reachable:
                 end = self.find_end(ask, n, common)
@@ -193,8 +219,10 @@ class FALE:
         return {**memo, "notes": notes}
 
     def score_rows(self, ask: Ask, columns: Columns) -> tuple[Directions, list[str]]:
-        """Lines 1-3: every site keeps the scores of its rows.  Returns the directions in which rows
-        differ, and what a reader should know, in sentences."""
+        """Compute scores, which stay at the sites (lines 1-3).
+
+        Returns the directions in which examples differ, and notes for the report, as sentences.
+        """
         k = len(columns.unit)
         at: Coordinates = {"mean": columns.mean, "unit": columns.unit, "lead": ""}
         if self.rotate:
@@ -210,7 +238,7 @@ class FALE:
             function = "masked"
         sent = each_of_all(ask, function, **at)
         rows = {site: torch.as_tensor(answer["rows"]) for site, answer in sent.items()}
-        stack = torch.cat(list(rows.values()))  # (m, k), site below site
+        stack = torch.cat(list(rows.values()))  # (m, k), sites stacked
         left, totals = leverage.decompose(stack, columns.rows, self.ridge / columns.rows)
         warnings = []
         for site, x in rows.items():
@@ -226,20 +254,20 @@ class FALE:
         return totals, warnings
 
     def from_totals(self, ask: Ask, columns: Columns, at: Coordinates) -> Directions:
-        """Two passes over the rows: a basis in which they are orthonormal."""
+        """Compute a basis in which the examples are orthonormal, in two passes."""
         k = len(columns.unit)
         ridge = self.ridge / columns.rows
         is_rotated = bool(at["lead"])
         is_masked = ask.masking is not None
 
-        first_bound: float | None = BOUND  # of an addend of the first sum
+        first_bound: float | None = BOUND  # on a contribution to the first aggregate
         second_bound: float | None = BOUND
-        first_error = 0.0  # how far a sum is off, as a spectral norm
+        first_error = 0.0  # error of an aggregate, as a spectral norm
         second_error = 0.0
-        if is_rotated and not is_masked:  # rotated columns are longer than BOUND allows
+        if is_rotated and not is_masked:  # rotated columns exceed BOUND
             first_bound = None
             second_bound = None
-        if is_masked:  # sums are rounded, the more the larger an addend may be
+        if is_masked:  # rounding grows with the bound on a contribution
             sites = len(ask.cohort)
             first_bound = BOUND
             if is_rotated:
@@ -255,14 +283,18 @@ class FALE:
         return leverage.second_pass(gram, basis, ridge, second_error)
 
     def find_end(self, ask: Ask, n: int, common: Draw) -> float:
-        """The log of the time when the n-th row is drawn for the first time, from histograms: each
-        is of the bin of the last one in which that time lies."""
+        """Return the log of the time of the n-th first draw, from histograms.
+
+        Each histogram divides the bin of the previous one in which that time lies.
+        """
         low = -LATEST
         high = LATEST
-        below = 0  # rows that are drawn before ``low``
+        below = 0  # examples drawn before ``low``
         while True:
             counts = sum_of_all(ask, "arrivals", low=low, high=high, **common)["arrivals"]
-            reached = below + counts.cumsum(0)  # (BINS,) rows drawn by the end of each bin
+            reached = below + counts.cumsum(
+                0
+            )  # (BINS,) examples drawn by the end of each bin
             at = int((reached < n).sum())
             if at > 0:
                 below = int(reached[at - 1])
@@ -270,12 +302,12 @@ class FALE:
             low = float(bounds[at])
             high = float(bounds[at + 1])
             width = TIED
-            if bool(counts[at] == 1):  # one row
+            if bool(counts[at] == 1):  # one example
                 width = NARROW
             if high - low < width:
                 return high
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def totals(self, view: View) -> Answer:
         x, _ = self.features(view)
@@ -328,7 +360,7 @@ class FALE:
     def mass(self, view: View) -> Answer:
         tau = self.tau(view)
         reachable = tau > 0
-        if self.mixture > 0:  # then a row without a score can be drawn too
+        if self.mixture > 0:  # an example without a score can then be drawn too
             reachable = ~tau.isnan()
         return {"mass": tau.nansum(), "reachable": float(reachable.sum())}
 
@@ -342,30 +374,30 @@ class FALE:
         return {"draws": times.sum()}
 
     def select(self, view: View, n: int, mass: float, rows: int) -> Picks:
-        """The first ``n`` rows that are drawn at the site."""
+        """Return the first ``n`` examples that are drawn at the site."""
         clocks = self.clocks(view, mass, rows)
         order = clocks.order[:n]
         chance = clocks.rate / clocks.rate.sum().clamp_min(1e-300)  # (m,) in one draw
-        if n >= clocks.reachable:  # all there is: each row stands for itself
+        if n >= clocks.reachable:  # all of them: each has weight 1
             return self.picks(order, torch.ones_like(chance), chance)
         end = float(clocks.first[order[-1]].log())
-        times = clocks.strikes(end, view.stream("strikes"))  # (m,) how often each is drawn
+        times = clocks.strikes(end, view.stream("strikes"))  # (m,) number of draws
         expected = times.sum() * chance
         return self.picks(order, times / expected, chance)
 
     def take(self, view: View, end: float, draws: int, mass: float, rows: int) -> Picks:
-        """The rows that are drawn by ``end`` (the log of a time), of ``draws`` over all sites."""
+        """Return the examples drawn by ``end`` (the log of a time), of ``draws`` over all sites."""
         clocks = self.clocks(view, mass, rows)
         is_drawn = clocks.is_drawn(end)  # (m,)
         order = clocks.order[is_drawn[clocks.order]]
         if end == torch.inf:
             return self.picks(order, torch.ones_like(clocks.rate), clocks.rate)
-        times = clocks.strikes(end, view.stream("strikes"))  # (m,) how often each is drawn
+        times = clocks.strikes(end, view.stream("strikes"))  # (m,) number of draws
         expected = draws * clocks.rate
         return self.picks(order, times / expected, clocks.rate)
 
     def picks(self, order: Tensor, weight: Tensor, chance: Tensor) -> Picks:
-        """Rows in this order, with the weight and the chance in a draw that each row has."""
+        """Return examples in this order, with the weight and the probability of each in a draw."""
         if self.weights == "none":
             return Picks(order, None, chance[order])
         return Picks(order, weight[order], chance[order])
@@ -375,17 +407,19 @@ class FALE:
         return start_clocks(rate, view.stream("clocks"))
 
     def tau(self, view: View) -> Tensor:
-        """The score of each row of the pool, (m,); NaN for rows that are not finite."""
+        """Return the score of each example of the pool, (m,); NaN for non-finite examples."""
         if self.mode == "fedsvd":
             return view.memory["unmask"]["tau"]
         return view.memory["score"]["tau"]
 
     def features(self, view: View) -> tuple[Tensor, Tensor]:
-        """The rows of the pool that are finite, and which these are, (m,); raises where one is not
-        and may not be left out."""
+        """Return the finite examples of the pool, and a mask of them, (m,).
+
+        Raises ValueError for a non-finite example that may not be left out.
+        """
         x = view.rows()
         good = leverage.finite(x, self.drop_rows)
-        if not bool(good.all()):  # else no second copy of the rows is made
+        if not bool(good.all()):  # avoids a second copy of the features
             x = x[good]
         return x, good
 
@@ -393,8 +427,10 @@ class FALE:
 def rotate_columns(
     view: View, unit: Tensor, lead: str, basis: Tensor | None = None
 ) -> Tensor:
-    """Scaling, the rotation that site ``lead`` drew, if any, and a basis found so far: one matrix,
-    (k, k) or (k, r)."""
+    """Combine scaling, the rotation drawn by site ``lead``, if any, and ``basis``.
+
+    -> one matrix, (k, k) or (k, r).
+    """
     rotation = torch.eye(len(unit)).to(unit)  # (k, k)
     if lead:
         rotation = view.memory[f"rotation/{lead}"]["q"]
@@ -404,5 +440,5 @@ def rotate_columns(
 
 
 def scatter_scores(score: Tensor, good: Tensor) -> Tensor:
-    """Scores of the rows that are ``good`` (m,) at their places; NaN at the others.  -> (m,)"""
+    """Write the scores of ``good`` examples (m,) to their positions, NaN elsewhere.  -> (m,)"""
     return torch.full(good.shape, torch.nan, dtype=score.dtype).masked_scatter(good, score)

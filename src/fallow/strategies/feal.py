@@ -1,4 +1,4 @@
-"""FEAL (Chen et al., 2024): evidence of both models, calibrated, and no near copies among picks."""
+"""FEAL (Chen et al., 2024): calibrated evidential uncertainty, without near-duplicates."""
 
 from __future__ import annotations
 
@@ -20,13 +20,37 @@ from fallow.strategies.parts import rank_rows, similar_blocks
 @final
 @dataclass(frozen=True)
 class FEAL:
-    """Aleatoric uncertainty of both models, scaled by the global model's epistemic one.
+    """Select by aleatoric uncertainty of both models and epistemic uncertainty of one.
 
-    Going down the ranking, a row is passed over where the site's model sees many rows like it and
-    one of them is chosen already.  It reads the logits as evidence, which is what they are after
-    FEAL's own training: ``feal@training=evidential``.  After another one the scores have no meaning
-    beyond their order; AHFAL's comparisons ran it so.
+    The aleatoric uncertainty of both models is multiplied by the epistemic uncertainty of the
+    global model.  In descending order of the score, an example is skipped if the local model sees
+    many similar examples and one of them is already selected.
 
+    Logits are interpreted as evidence, as in FEAL's own training algorithm:
+    ``feal@training=evidential``.  After another training algorithm, only the order of the scores is
+    meaningful; AHFAL's comparisons used it in this way.
+
+    Notes
+    -----
+    The paper's features are a pooled map of an EfficientNet; here they are the inputs of the last
+    layer.  Neighbors of an example are other examples, including its copies.  If all global models
+    are equally certain about all examples, the scale is 1; the public code divides 0 by 0.  If too
+    few examples are accepted, the best skipped ones follow; the public code takes the last ones in
+    the pool.  The public code considers 10,000 random examples of a larger pool, and stops at 85 %
+    labels; here all examples are ranked and the label budget decides.  Examples with a non-finite
+    prediction or feature are ranked last.
+
+    Examples are compared with all others as far down the ranking as the label budget requires.
+    Time is proportional to that number times the size of the pool, at most quadratic, and memory is
+    linear in the size of the pool.
+
+    References
+    ----------
+    Chen, Ma, Cui, Xia. Think Twice Before Selection: Federated Evidential Active Learning for
+    Medical Image Analysis with Domain Shifts. 2024.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> outputs = {
     ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
@@ -36,23 +60,10 @@ class FEAL:
     >>> pool = [[0.0], [1.0], [9.0]]
     >>> fl.select(pool, fl.FEAL(neighbors=1), labeled=labeled, outputs=outputs, n=1)
     array([2])
-
-    Notes
-    -----
-    The paper's features are a pooled map of an EfficientNet; here they are those before the head.
-    A row's neighbors are other rows: its copies count and it does not.  Where all global models
-    are equally sure of all rows, the scale is 1; the public code divides 0 by 0.  Where too few
-    rows are accepted, the best of those passed over follow; the public code takes the last in the
-    pool.  The code looks at 10,000 random rows of a larger pool, and a site stops at 85 % labels;
-    here all rows are ranked and the budget says when to stop.  Rows whose prediction or feature is
-    not finite come last.
-
-    Rows are compared with all others as far down the ranking as the budget reaches: time grows as
-    that many times the pool, at most as its square, and memory as the pool.
     """
 
-    neighbors: int = 5  # k; as many similar rows make a row one of many
-    similar: float = 0.85  # the cosine above which rows are similar
+    neighbors: int = 5  # k; number of similar examples from which an example can be skipped
+    similar: float = 0.85  # cosine similarity above which examples are similar
 
     contract: ClassVar[Contract] = Contract(
         title="FEAL",
@@ -88,9 +99,9 @@ class FEAL:
         return Picks(torch.cat([scored[best], order[len(scored) :]])[:n])
 
     def crowds(self, z: Tensor) -> Iterator[list[int]]:
-        """For each row its k most similar others, if so many are similar.  z: (m, d).
+        """Yield the k most similar examples of each example, if k are similar.  z: (m, d).
 
-        Found when they are asked for: the walk ends where all labels are spent.
+        They are computed on demand, because the ranking ends when the label budget is spent.
         """
         for cosine, at in similar_blocks(z, self.neighbors):
             is_one_of_many = (cosine > self.similar).sum(1) == self.neighbors
@@ -104,14 +115,14 @@ class FEAL:
 
 
 def uncertainty(local: Tensor, globe: Tensor) -> Tensor:
-    """ê(x) (u(x; global) + u(x; local)) from the logits of both models.  (m, C), (m, C) -> (m,)."""
+    """Compute ê(x) (u(x; global) + u(x; local)) from the logits.  (m, C), (m, C) -> (m,)."""
     a = alpha(local.double())
     b = alpha(globe.double())
     return scale_scores(dirichlet_entropy(b)) * (aleatoric(b) + aleatoric(a))
 
 
 def scale_scores(e: Tensor) -> Tensor:
-    """Between 0 and 1 over the finite values, all 1 where they are equal.  (m,) -> (m,).
+    """Scale finite values to [0, 1], or to 1 if they are equal.  (m,) -> (m,).
 
     >>> scale_scores(torch.tensor([-3.0, 1.0, torch.nan, -1.0]))
     tensor([0.0000, 1.0000,    nan, 0.5000])
@@ -123,9 +134,10 @@ def scale_scores(e: Tensor) -> Tensor:
 
 
 def pass_over_crowds(crowds: Iterable[list[int]], n: int) -> Tensor:
-    """``n`` rows, the best first: accepted ones, and then those passed over.
+    """Return ``n`` examples, the best first: accepted ones, then skipped ones.
 
-    crowds: for each row, in descending order of score, the rows of which none may be chosen before.
+    crowds: for each example, in descending order of score, the examples that exclude it if selected
+    before.
     """
     chosen: set[int] = set()
     passed: list[int] = []

@@ -1,7 +1,8 @@
-"""Rows that leave the least variance: Fisher information of all sites, chosen greedily.
+"""Minimum variance of predictions: Fisher information of all sites, selected greedily.
 
-The criterion tr(M⁻¹ F) of BAIT (Ash et al., 2021) and FIRAL (Chen, Biros, 2023): F is what all rows
-tell of a linear model, M what the labeled ones tell.  Here both are totals over sites.
+The criterion tr(M⁻¹ F) is that of BAIT (Ash et al., 2021) and FIRAL (Chen, Biros, 2023).  F is the
+information of all examples about a linear model, and M that of the labeled ones.  Here both are
+aggregates over sites.
 """
 
 from __future__ import annotations
@@ -20,36 +21,47 @@ from fallow.core.view import Picks, Rows, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import first_best, order_ties, predict, read_shared_features
 
-SUB_ROUNDS = 8  # in which a budget is spent
-FLAT = 1e-3  # the least that a row tells, for one of which the model is sure
-CHUNK = 4096  # rows at a time
+SUB_ROUNDS = 8  # parts of the label budget
+FLAT = 1e-3  # minimum information of an example of which the model is certain
+CHUNK = 4096  # examples at a time
 
 
 @final
 @dataclass(frozen=True)
 class Fisher:
-    """Rows that lower tr(M⁻¹ F) most, one after the other.
+    """Select examples greedily by the decrease of tr(M⁻¹ F).
 
-    F = Σ u x xᵀ over all rows in the mean, M = Σ u x xᵀ over labeled and chosen rows + λ I, x the
-    features of a row and a 1, u = 1 - Σ p² by the common model, and 1 where numbers are predicted or
-    nothing is.  For a linear model on features, solved for or trained.
+    F is the mean of u x xᵀ over all examples, and M = Σ u x xᵀ + λ I over labeled and selected
+    examples.  x are the features of an example and a 1.  u is 1 - Σ p² under the global model, and
+    1 for regression or if no model is trained.  The strategy is for a linear model on features, in
+    closed form or trained.
 
+    Parameters
+    ----------
+    ridge : float
+        λ, in units of the mean information of one example.
+    shown : {"totals", "parts"}
+        "parts" allows the coordinator to see the contribution of each site, for federations without
+        secure aggregation.
+
+    Notes
+    -----
+    With A = M⁻¹, an example lowers the trace by u xᵀAFAx / (1 + u xᵀAx).  Each site spends an
+    eighth of its label budget with the A and AFA that it receives and updates both after each
+    example.  The aggregates of the examples that all sites have selected give the next matrices.
+
+    An aggregate over the examples that one site has selected can consist of a single example and
+    then reveals it.  Federations therefore need secure aggregation or ``shown="parts"``, as for
+    `ClosedForm`.
+
+    Examples with non-finite features are ranked last.  Features are recomputed in nine exchanges.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> pool = [[1.0, 0.0], [0.9, 0.1], [0.9, -0.1], [0.0, 1.0]]
     >>> 3 in fl.select(pool, fl.Fisher(), n=2)  # the one row of its direction
     True
-
-    Notes
-    -----
-    With A = M⁻¹, a row lowers the trace by u xᵀAFAx / (1 + u xᵀAx).  A site chooses an eighth of its
-    budget by the A and AFA that it is sent, both brought up to date after each row; then the
-    totals of what all sites have chosen make the next ones.
-
-    A total of one site's chosen rows may be of one row, which its products are.  So real sites need
-    secure sums, or agree to ``shown="parts"``, as for a head in closed form.
-
-    Rows that are not finite come last.  ``ridge``: λ in units of what one row tells in the mean.
-    Features are looked up anew in nine exchanges.
     """
 
     ridge: float = 1e-2
@@ -65,7 +77,7 @@ class Fisher:
         },
         often={"grow": SUB_ROUNDS, "grown": SUB_ROUNDS},
         regression=True,
-        local_dp=False,  # totals of features leave without noise
+        local_dp=False,  # aggregates of features are sent without noise
         waits=("told",),
         missing="stops: what is known is that of all sites; a resumed run asks again",
         parts_show="the coordinator sees products of each site's few chosen rows, and those of one row "
@@ -79,7 +91,7 @@ class Fisher:
                 f"Fisher's ridge is {self.ridge}; it must be above 0 and finite"
             )
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         output = sum_of_all(ask, "told")
@@ -108,10 +120,10 @@ class Fisher:
         before = float((torch.linalg.inv(known) @ wanted).trace())
         return {**memo, "notes": {"trace before": before, "trace": trace}}
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def told(self, view: View) -> Answer:
-        """Products of all rows and of the labeled ones, as upper triangles."""
+        """Return the products of all and of labeled examples, as upper triangles."""
         pool, u = tell(view, "pool")
         labeled, v = tell(view, "labeled")
         rows = add_products(pool, u) + add_products(labeled, v)
@@ -122,7 +134,7 @@ class Fisher:
         }
 
     def grow(self, view: View, inverse: Tensor, drop: Tensor, many: int) -> Answer:
-        """So many rows in all, those of earlier parts first, and their products, (k, k)."""
+        """Return ``many`` selected examples, earlier parts first, and their products, (k, k)."""
         x, u = tell(view, "pool")
         rows = torch.empty(0, dtype=torch.int64)
         if "grow" in view.memory:
@@ -155,8 +167,10 @@ class Fisher:
 
 
 def tell(view: View, which: Rows) -> tuple[Tensor, Tensor]:
-    """Features with a 1 behind them, (m, k) float64, and what each row tells, (m,); 0, of features that
-    are 0, for a row that is not finite."""
+    """Return features with a column of ones, (m, k) float64, and information, (m,).
+
+    Both are 0 for an example with non-finite features.
+    """
     x = read_shared_features(view, which).double()
     x = torch.cat([x, torch.ones_like(x[:, :1])], 1)
     u = torch.ones(len(x), dtype=torch.float64)
@@ -173,7 +187,7 @@ def tell(view: View, which: Rows) -> tuple[Tensor, Tensor]:
 
 
 def add_products(x: Tensor, u: Tensor) -> Tensor:
-    """Σ u x xᵀ.  x: (m, k), u: (m,) -> (k, k)"""
+    """Return Σ u x xᵀ.  x: (m, k), u: (m,) -> (k, k)"""
     total = torch.zeros(x.shape[1], x.shape[1], dtype=x.dtype)
     for some in torch.split(torch.arange(len(x)), CHUNK):
         total += x[some].T @ (u[some, None] * x[some])
@@ -181,13 +195,13 @@ def add_products(x: Tensor, u: Tensor) -> Tensor:
 
 
 def unfold(products: Tensor) -> Tensor:
-    """The upper triangle of a symmetric matrix: (k, k) -> (k (k + 1) / 2,)."""
+    """Return the upper triangle of a symmetric matrix: (k, k) -> (k (k + 1) / 2,)."""
     row, column = torch.triu_indices(*products.shape)
     return products[row, column]
 
 
 def fold(triangle: Tensor) -> Tensor:
-    """The symmetric matrix of which `unfold` is the triangle.
+    """Return the symmetric matrix with this upper triangle, the inverse of `unfold`.
 
     >>> fold(torch.tensor([1.0, 2.0, 3.0]))
     tensor([[1., 2.],
@@ -209,9 +223,11 @@ def lower_trace(
     n: int,
     ties: torch.Generator | None = None,
 ) -> Tensor:
-    """``n`` rows, each of which lowers tr(A F) most, where A = ``inverse`` and AFA = ``drop``, both
-    (k, k), change with each row that is chosen.  Equal rows come in random order from ``ties``.
-    x: (m, k), u: (m,) -> (n,)"""
+    """Select ``n`` examples greedily by the decrease of tr(A F).
+
+    A = ``inverse`` and AFA = ``drop``, both (k, k), are updated after each selected example.  Ties
+    are broken at random by ``ties``.  x: (m, k), u: (m,) -> (n,)
+    """
     inverse = inverse.clone()
     drop = drop.clone()
     by_inverse = quadratic(x, inverse)  # (m,) xᵀAx
@@ -225,7 +241,7 @@ def lower_trace(
         is_taken[best] = True
         picks.append(best)
 
-        # Sherman and Morrison: A becomes A - s a aᵀ
+        # Sherman-Morrison formula: A becomes A - s a aᵀ
         s = u[best] / (1 + u[best] * by_inverse[best])
         a = inverse @ x[best]  # (k,)
         b = drop @ x[best]
@@ -239,7 +255,7 @@ def lower_trace(
 
 
 def quadratic(x: Tensor, matrix: Tensor) -> Tensor:
-    """The form xᵀBx of each row.  x: (m, k), matrix: (k, k) -> (m,)"""
+    """Return xᵀBx for each example.  x: (m, k), matrix: (k, k) -> (m,)"""
     values = torch.zeros(len(x), dtype=x.dtype)
     for some in torch.split(torch.arange(len(x)), CHUNK):
         values[some] = ((x[some] @ matrix) * x[some]).sum(1)

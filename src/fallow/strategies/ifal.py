@@ -1,4 +1,4 @@
-"""IFAL (Zong et al., 2025): rows on which three models see different company."""
+"""IFAL (Zong et al., 2025): examples with inconsistent neighborhoods in three models."""
 
 from __future__ import annotations
 
@@ -19,22 +19,62 @@ from fallow.strategies.base import Budget, Memo, orders
 from fallow.strategies.parts import cluster_rows, most_similar, rank_rows
 
 TEMPERATURE = 4.0  # T of the distillation
-TAUGHT = 0.9  # the share of the distillation in the loss
+TAUGHT = 0.9  # weight of the distillation in the loss
 MODELS = ("global", "local", "kd")
-MOST_ROWS = 200_000  # of a pool; all of them are compared with each other
+MOST_ROWS = 200_000  # maximum size of a pool; all pairs are compared
 SMALL = 1e-5  # keeps the ratio of two distances finite
 
 
 @final
 @dataclass(frozen=True)
 class IFAL:
-    """Rows whose neighborhood the global, the local and a distilled local model disagree about.
+    """Select examples whose neighborhood differs between three models.
 
-    Each site distils the global model into a fresh one on its labeled rows.  In the features of a
-    model every row lists the rows of the pool that are most like it; the classes of those that list
-    a row are its class distribution.  Of the rows where these distributions differ most, the picks
-    are those nearest to the centers of k-means on the local features.
+    The models are the global, the local and a distilled local model.  Each site distills the global
+    model into a new one on its labeled examples.  In the features of a model, every example lists
+    its nearest neighbors in the pool.  The class distribution of an example is that of the examples
+    that list it.  Among the examples whose distributions differ most, those nearest to the centers
+    of k-means on the local features are selected.
 
+    Parameters
+    ----------
+    neighbors : int
+        Number of neighbors that each example lists.
+    epochs : int
+        Maximum number of epochs of the distilled model.
+    patience : int
+        Number of epochs without a lower training loss after which training stops.
+    lr : float
+        Learning rate of the distilled model.
+    batch : int
+        Batch size of the distilled model.
+
+    Notes
+    -----
+    The public code trains the distilled model for at most 500 epochs at a tenth of the learning
+    rate (``epochs=500, lr=0.001``); here it is a tenth of the epochs at ten times the rate.  Both
+    come equally close to the teacher, and the setting of the code takes ten times as long.  With 50
+    epochs at the low rate, models of small sites are not fully trained.  As in the code, training
+    stops after 5 epochs without a lower loss, and the last weights are used, not the best.
+
+    Distances compare the sorted entries of two distributions, so a permutation of the classes makes
+    no difference.  Otsu's threshold is computed between values, not between the bins of a
+    histogram.  If all values are equal there is no threshold, and the examples with the highest
+    scores are used; the same applies if the threshold leaves too few.  The member nearest to the
+    center of each cluster is selected; the best remaining examples replace empty clusters.  In
+    pools of at most ``neighbors`` examples, each lists all others.  Examples with non-finite
+    predictions or features are ranked last, and labeled ones are ignored.
+
+    All pairs of examples are compared, for three models.  Time is quadratic and memory is linear in
+    the size of the pool.  50,000 examples with 64 features take about 25 seconds on one core,
+    200,000 six minutes; larger pools are rejected.
+
+    References
+    ----------
+    Zong and others. Inconsistency-Based Federated Active Learning. 2025.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(
@@ -46,27 +86,9 @@ class IFAL:
     ...     rounds=2,
     ... )
     Run(ifal:neighbors=5:epochs=5 on iris, seed 0: 2 phases, 18 labels, accuracy 0...)
-
-    Notes
-    -----
-    The public code trains the distilled model for at most 500 epochs at a tenth of the learning
-    rate (``epochs=500, lr=0.001``); here it is a tenth of the epochs at the rate itself.  Both come
-    equally close to their teacher, and the code's takes ten times as long; 50 epochs at its low
-    rate leave small sites half trained.  As there, training ends after 5 epochs without a lower
-    loss, and the last weights count, not the best.  Distances compare the sorted entries of two
-    distributions, so that a permutation of the classes is no difference.  Otsu's threshold cuts
-    between values and not between the bins of a histogram; where all rows are alike there is none,
-    and the best rows are taken, as where it leaves too few.  Of each cluster the member nearest to
-    its center is picked; empty clusters are made up by the best remaining rows.  Pools of fewer
-    than ``neighbors`` rows list all others.  Rows whose predictions or features are not finite
-    come last; labeled ones are left out.
-
-    All pairs of rows are compared, for three models: time grows as the square of the pool, memory
-    as the pool.  50,000 rows of 64 features take about 25 seconds of one core, 200,000 six minutes;
-    a larger pool is refused.
     """
 
-    neighbors: int = 250  # rows that each row lists
+    neighbors: int = 250  # number of neighbors that each example lists
     epochs: int = 50  # at most; of the distilled model
     patience: int = 5  # epochs without a lower training loss
     lr: float = 0.01
@@ -91,7 +113,7 @@ class IFAL:
 
     @property
     def training_config(self) -> TrainingConfig:
-        """How the distilled model is trained."""
+        """Return the training configuration of the distilled model."""
         optimizer = Optimizer(lr=self.lr, momentum=0.9, weight_decay=1e-5)
         stages = (TrainingStage(self.epochs),)
         return TrainingConfig(
@@ -103,7 +125,7 @@ class IFAL:
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         to = orders(budget)
-        # Nothing is sent along: the teacher is the global model, which sites have.
+        # No model is sent: the teacher is the global model, which sites have.
         ask.fit(self.training_config, "kd", {site: {} for site in to})
         ask.keep("select", to=to)
         return memo
@@ -125,7 +147,7 @@ class IFAL:
     def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}
 
-    # -- the choice -------------------------------------------------------------------------
+    # -- selection -------------------------------------------------------------------------
 
     def select(self, view: View, n: int) -> Picks:
         if view.pool > MOST_ROWS:
@@ -139,7 +161,7 @@ class IFAL:
         score = torch.full((view.pool,), torch.nan, dtype=torch.float64)
         score[at] = inter * intra
         order = rank_rows(score, view.stream("ties"))
-        for value in (inter * intra, inter):  # the second where the first leaves too few
+        for value in (inter * intra, inter):  # the second if the first leaves too few
             rows = at[value > otsu(value)]
             if len(rows) >= n:
                 z = view.embed("local")[rows]
@@ -150,13 +172,13 @@ class IFAL:
         return Picks(order[:n])
 
     def inconsistencies(self, view: View, at: Tensor) -> tuple[Tensor, Tensor]:
-        """U1, between models, and U2, inside the local one, of the pool's rows ``at``; (m,) each"""
+        """Return U1, between models, and U2, in the local one, of the examples ``at``; (m,) each"""
         known = finite(view, "labeled")
         m = len(at)
         k = min(self.neighbors, m - 1)
         labels = view.labels[known]
 
-        near = {}  # by each model the k rows of the pool that every row lists, (m + l, k)
+        near = {}  # model -> the k neighbors that every example lists, (m + l, k)
         for model in MODELS:
             pool = view.embed(model)[at]
             labeled = view.embed(model, "labeled")[known]
@@ -175,7 +197,8 @@ class IFAL:
 
 
 def distillation_loss(outputs: Tensor, teacher: Tensor, b: Batch) -> Tensor:
-    """0.1 cross-entropy + 0.9 T² KL(teacher || model) at temperature T.  (..., b, C) -> (...)."""
+    """Return 0.1 cross-entropy + 0.9 T² KL(teacher || model) at temperature T.  (..., b, C) ->
+    (...)."""
     loss = -outputs.log_softmax(-1).gather(-1, b.y.unsqueeze(-1)).squeeze(-1)
     warm = (outputs / TEMPERATURE).log_softmax(-1)
     soft = kl_div(warm, (teacher / TEMPERATURE).softmax(-1), reduction="none").sum(-1)
@@ -184,7 +207,7 @@ def distillation_loss(outputs: Tensor, teacher: Tensor, b: Batch) -> Tensor:
 
 
 def finite(view: View, which: Literal["pool", "labeled"]) -> Tensor:
-    """Whether all three models give finite predictions and features of a row.  -> (rows,)"""
+    """Return whether all three models give finite predictions and features.  -> (rows,)"""
     are_finite = []
     for model in MODELS:
         are_finite.append(view.logits(model, which).isfinite().all(1))
@@ -193,16 +216,17 @@ def finite(view: View, which: Literal["pool", "labeled"]) -> Tensor:
 
 
 def listing_classes(near: Tensor, label: Tensor, m: int, classes: int) -> Tensor:
-    """The class distribution of those rows that list a row, each class once more.
+    """Return the class distribution of the examples that list each example.
 
-    near: (r, k) rows of the pool that each row lists; label: (r,) -> (m, C).
+    Each class is counted once more.  near: (r, k) examples of the pool that each example lists;
+    label: (r,) -> (m, C).
 
     >>> near = torch.tensor([[1], [0], [1]])
     >>> listing_classes(near, torch.tensor([0, 0, 1]), m=2, classes=2)
     tensor([[0.6667, 0.3333],
             [0.5000, 0.5000]], dtype=torch.float64)
     """
-    # (r, k): a listed row and the class of its lister, as one number
+    # (r, k): a listed example and the class of its lister, as one number
     cell = near * classes + label[:, None]
     votes = torch.bincount(cell.flatten(), minlength=m * classes)
     votes = 1 + votes.double().view(m, classes)
@@ -210,19 +234,19 @@ def listing_classes(near: Tensor, label: Tensor, m: int, classes: int) -> Tensor
 
 
 def distance(a: Tensor, b: Tensor) -> Tensor:
-    """W1 between the entries of two distributions, taken as points on a line.  (m, C) -> (m,)."""
+    """Return W1 between the entries of two distributions, as points on a line.  (m, C) -> (m,)."""
     return (a.sort(1).values - b.sort(1).values).abs().mean(1)
 
 
 def disagreement(a: Tensor, b: Tensor) -> Tensor:
-    """Large where two distances are large and unlike each other.  (m,), (m,) -> (m,)."""
+    """Return a score that is large if two distances are large and different.  (m,), (m,) -> (m,)."""
     return torch.maximum(a / (b + SMALL), b / (a + SMALL)) * (a + b)
 
 
 def otsu(x: Tensor) -> float:
-    """Otsu's threshold: values above it and the others are as far apart as two groups can be.
+    """Return Otsu's threshold, which maximizes the variance between two groups of values.
 
-    Infinite, so that nothing is above it, where all values are equal.
+    The threshold is infinite if all values are equal.
 
     >>> otsu(torch.tensor([5.0, 1.0, 6.0, 2.0]))
     2.0
@@ -230,19 +254,19 @@ def otsu(x: Tensor) -> float:
     s = x.double().sort().values
     if len(s) < 2 or s[0] == s[-1]:
         return math.inf
-    below = torch.arange(1, len(s))  # rows below each cut
+    below = torch.arange(1, len(s))  # values below each threshold
     above = len(s) - below
-    # In proportion to the variance between the two groups of each cut.
+    # Proportional to the variance between the two groups of each threshold.
     apart = (s - s.mean()).cumsum(0)[:-1].square() / (below * above)
-    is_no_cut = s[1:] == s[:-1]  # equal values stay together
+    is_no_cut = s[1:] == s[:-1]  # equal values are not separated
     return float(s[apart.masked_fill(is_no_cut, -1).argmax()])
 
 
 def central_rows(x: Tensor, cluster: Tensor) -> Tensor:
-    """Of each cluster the row nearest to its mean.  x: (m, d), cluster: (m,) -> (k,)."""
+    """Return the example nearest to the mean of each cluster.  x: (m, d), cluster: (m,) -> (k,)."""
     _, cluster, sizes = torch.unique(cluster, return_inverse=True, return_counts=True)
     x = x.double()
     center = x.new_zeros(len(sizes), x.shape[1]).index_add(0, cluster, x) / sizes[:, None]
     order: Tensor = (x - center[cluster]).square().sum(1).argsort(stable=True)
-    order = order[cluster[order].argsort(stable=True)]  # cluster by cluster, nearest first
+    order = order[cluster[order].argsort(stable=True)]  # by cluster, nearest first
     return order[sizes.cumsum(0) - sizes]

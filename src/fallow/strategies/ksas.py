@@ -1,4 +1,4 @@
-"""KSAS, the query of KAFAL (Cao et al., 2023): where the local and the global model disagree."""
+"""KSAS, the query strategy of KAFAL (Cao et al., 2023): disagreement of two models."""
 
 from __future__ import annotations
 
@@ -17,8 +17,22 @@ from fallow.strategies.parts import top
 @final
 @dataclass(frozen=True)
 class KSAS:
-    """Symmetric KL divergence of both models' predictions, tilted to the classes the site knows.
+    """Select by the symmetric KL divergence between the local and the global model.
 
+    The predictions are adjusted by the class counts of the site.
+
+    Notes
+    -----
+    The adjustment adds log n_c to both logits.  A class without labels at the site is removed from
+    both predictions, which corresponds to log 0.  With -inf as a logit, every score is NaN and the
+    query is random; this happens in the public code if a site lacks a class.
+
+    References
+    ----------
+    Cao, Shi, Yu, Wang, Tao. Knowledge-Aware Federated Active Learning with Non-IID Data. 2023.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> outputs = {
     ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
@@ -28,12 +42,6 @@ class KSAS:
     >>> pool = [[0.0], [1.0], [9.0]]
     >>> fl.select(pool, fl.KSAS(), labeled=labeled, outputs=outputs, n=1)
     array([0])
-
-    Notes
-    -----
-    The tilt adds log n_c to both logits.  A class without labels at the site is removed from both
-    predictions, which is what log 0 means.  Left as -inf it makes every score NaN and the query
-    random, as happens in public code where a site lacks a class.
     """
 
     contract: ClassVar[Contract] = Contract(
@@ -57,9 +65,9 @@ class KSAS:
 
 
 def discrepancy(local: Tensor, globe: Tensor, counts: Tensor) -> Tensor:
-    """Half the symmetric KL divergence of the tilted predictions.  (n, C), (n, C), (C,) -> (n,).
+    """Return half the symmetric KL divergence of the adjusted predictions.
 
-    Without any label the tilt is uniform over all classes.
+    Without labels, the adjustment is uniform over all classes.  (n, C), (n, C), (C,) -> (n,).
     """
     held = counts > 0
     if not bool(held.any()):

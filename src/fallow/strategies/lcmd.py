@@ -1,4 +1,4 @@
-"""LCMD (Holzmüller et al., 2023): the farthest row of the largest cluster, again and again."""
+"""LCMD (Holzmüller et al., 2023): the farthest example of the largest cluster, repeatedly."""
 
 from __future__ import annotations
 
@@ -20,22 +20,31 @@ from fallow.strategies.parts.kcenter import CHUNK
 @final
 @dataclass(frozen=True)
 class LCMD:
-    """Largest cluster, maximum distance: like Core-Set, but far rows count where there are many.
+    """Select the farthest example of the largest cluster (maximum distance).
 
-    Labeled rows and picks are centers; a cluster is what is nearest to one of them, and as large
-    as the total of its squared distances.  Of the largest cluster the farthest row is picked.
+    The strategy resembles Core-Set, but prefers dense regions.  Labeled and selected examples are
+    centers; the cluster of a center contains the examples nearest to it.  The size of a cluster is
+    the sum of its squared distances.
 
+    Notes
+    -----
+    Distances are those of the gradients of one linear output, which equal distances of features.
+    For classification, which the paper does not treat, they are the same.  A site without labels
+    starts with the example of the largest norm.  Ties are broken at random.  Examples with
+    non-finite features are ranked last.
+
+    References
+    ----------
+    Holzmüller, Zaverkin, Kästner, Steinwart. A Framework and Benchmark for Deep Batch Active
+    Learning for Regression. 2023.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> pool = [[1.0, 0.0], [1.1, 0.0], [0.0, 3.0], [0.1, 3.0]]
     >>> labeled = ([[0.0, 0.0]], [0.5])
     >>> fl.select(pool, fl.LCMD(), labeled=labeled, n=2)
     array([3, 1])
-
-    Notes
-    -----
-    Distances are those of gradients of one linear output, so of features.  For classes, which the
-    paper does not treat, they are the same.  A site without labels starts at its longest row.
-    Equal distances are broken at random.  Rows whose features are not finite come last.
     """
 
     model: Literal["local", "global"] = "local"
@@ -68,7 +77,7 @@ class LCMD:
 def pick_by_cluster(
     pool: Features, labeled: Features, start: int | None, n: int, ties: torch.Generator
 ) -> Tensor:
-    """``min(n, m)`` rows of the pool (m), the first of them ``start`` unless that is None."""
+    """Return ``min(n, m)`` examples of the pool (m), the first of them ``start`` if it is given."""
     left, center = nearest(pool, labeled)
     order = order_ties(len(left), ties)
     is_free = torch.ones(len(left), dtype=torch.bool)
@@ -77,11 +86,11 @@ def pick_by_cluster(
         if start is not None and not picks:
             j = start
         else:
-            size = torch.bincount(center, left)  # (centers,) totals of squared distances
+            size = torch.bincount(center, left)  # (centers,) sums of squared distances
             is_open = is_free & (size[center] == size.max())
             j = first_best(left.masked_fill(~is_open, -1), order, TIED)
         to_j = pool.to(j)
-        is_closer = to_j < left  # where equal, the older center stays
+        is_closer = to_j < left  # ties keep the older center
         center = center.masked_fill(is_closer, len(labeled.half) + len(picks))
         left = left.minimum(to_j)
         is_free[j] = False
@@ -91,15 +100,17 @@ def pick_by_cluster(
 
 
 def nearest(pool: Features, centers: Features) -> tuple[Tensor, Tensor]:
-    """Half squared distance of each row to its nearest center, and which center that is: (m,) each.
-    Without centers all rows are infinitely far from center 0."""
+    """Return half the squared distance to the nearest center, and its position: (m,) each.
+
+    Without centers, all examples are infinitely far from center 0.
+    """
     if not len(centers.half):
         left = torch.full_like(pool.half_norms(), torch.inf)
         return left, torch.zeros(len(left)).long()
     distances = []
     places = []
     for x in torch.split(pool.x, block_rows(CHUNK, len(centers.half))):
-        # half squared distances without |x|² / 2, which is alike for all centers
+        # half squared distances without |x|² / 2, which is the same for all centers
         outcome = torch.addmm(centers.half, x, centers.x.T, alpha=-1).min(1)
         distances.append(outcome.values)
         places.append(outcome.indices)

@@ -1,4 +1,4 @@
-"""Least-confidence sampling: each site labels the rows with the largest 1 - max_c P_c."""
+"""Least-confidence sampling: each site selects examples with the largest 1 - max_c P_c."""
 
 from __future__ import annotations
 
@@ -16,8 +16,16 @@ from fallow.strategies.parts import top
 @final
 @dataclass(frozen=True)
 class LeastConfidence:
-    """One minus the largest probability, by the site's local or the global model.
+    """Select the examples with the smallest maximum probability.
 
+    The prediction is that of the site's local or of the global model.
+
+    References
+    ----------
+    Lewis, Gale. A Sequential Algorithm for Training Text Classifiers. 1994.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> outputs = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
     >>> fl.select([[0.0], [1.0], [2.0]], fl.LeastConfidence(), outputs=outputs, n=1)

@@ -1,4 +1,4 @@
-"""LoGo (Kim et al., 2023): diversity by the local model, then uncertainty by the global one."""
+"""LoGo (Kim et al., 2023): diversity by the local model, uncertainty by the global model."""
 
 from __future__ import annotations
 
@@ -19,10 +19,27 @@ from fallow.strategies.parts import SIGMA, LastLayer, Reduction, cluster_rows, r
 @final
 @dataclass(frozen=True)
 class LoGo:
-    """k-means on the local model's gradients; of each cluster the row most uncertain globally.
+    """Cluster by the local model, and select the example most uncertain globally.
 
-    The local model is one that the site trains from scratch, unless the recipe says otherwise.
+    K-means clusters the gradients of the local model; from each cluster, the example with the
+    largest uncertainty under the global model is selected.  The local model is trained from scratch
+    at the site, unless the experiment configuration overrides this.
 
+    Notes
+    -----
+    If k-means leaves clusters empty, the other clusters provide their next most uncertain examples
+    in turn.  Examples with a non-finite prediction or feature are ranked last.
+
+    For regression (Tang et al., 2025, who do not specify the details), k-means uses the features of
+    the local model.  Uncertainty is the decrease by one greedy step of BAIT with the features of
+    the global model.  Empty clusters are replaced by the most uncertain examples.
+
+    References
+    ----------
+    Kim, Bae, Song, Yun. Re-thinking Federated Active Learning based on Inter-class Diversity. 2023.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> outputs = {
     ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
@@ -32,15 +49,6 @@ class LoGo:
     >>> pool = [[0.0], [1.0], [9.0]]
     >>> fl.select(pool, fl.LoGo(), labeled=labeled, outputs=outputs, n=1)
     array([1])
-
-    Notes
-    -----
-    Where k-means leaves clusters empty, the others give their next most uncertain rows in turn.
-    Rows whose prediction or feature is not finite come last.
-
-    With numbers to predict (Tang et al., 2025, who leave the rest open) k-means is on the local
-    model's features, and uncertainty is what a label takes away by BAIT's greedy step, with the
-    global model's features.  What empty clusters leave goes to the most uncertain rows.
     """
 
     contract: ClassVar[Contract] = Contract(
@@ -76,15 +84,15 @@ class LoGo:
 
 
 def score_for_classes(view: View) -> tuple[Tensor, Tensor]:
-    """Gradients of the local model, (m, d), and uncertainty of the global one, (m,)."""
+    """Return gradients of the local model, (m, d), and uncertainty of the global one, (m,)."""
     sure = view.logits("local").double().softmax(1).amax(1)  # (m,)
-    # the block of the likeliest class
+    # the block of the most likely class
     gradients = view.embed("local") * (1 - sure)[:, None]
     return gradients, entropy(view.logits("global"))
 
 
 def score_for_numbers(view: View) -> tuple[Tensor, Tensor]:
-    """The same where numbers are predicted."""
+    """Return the same for regression."""
     rows = LastLayer.of(view, "global")
     score = torch.full((view.pool,), torch.nan, dtype=torch.float64)
     score[rows.rows[: len(rows.pool)]] = Reduction.of(rows, SIGMA).gain()
@@ -92,9 +100,9 @@ def score_for_numbers(view: View) -> tuple[Tensor, Tensor]:
 
 
 def take_in_turn(cluster: Tensor, rows: Tensor) -> Tensor:
-    """Rows in rounds: first the best of each cluster, then the second best, and so on.
+    """Order examples in rounds: the best of each cluster, then the second best, and so on.
 
-    cluster: (m,) cluster of each of ``rows`` (m,), which come best first.
+    cluster: (m,) cluster of each of ``rows`` (m,), which are sorted with the best first.
     """
     by_cluster = cluster.argsort(stable=True)
     sizes = torch.bincount(cluster)
@@ -103,7 +111,7 @@ def take_in_turn(cluster: Tensor, rows: Tensor) -> Tensor:
 
 
 def fill_empty_clusters(cluster: Tensor, rows: Tensor) -> Tensor:
-    """The best row of each cluster, then all others; both best first.  Shapes as of `take_in_turn`."""
+    """Return the best example of each cluster, then all others; shapes as in `take_in_turn`."""
     at = torch.arange(len(rows))
     first = torch.full_like(at, len(rows)).scatter_reduce(0, cluster, at, "amin")
     return rows[(first[cluster] != at).long().argsort(stable=True)]

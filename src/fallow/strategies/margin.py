@@ -1,4 +1,4 @@
-"""Margin sampling: each site labels the rows with the largest 1 - (P_1 - P_2), two largest P."""
+"""Margin sampling: each site selects examples with the smallest gap of the two largest P."""
 
 from __future__ import annotations
 
@@ -16,8 +16,16 @@ from fallow.strategies.parts import top
 @final
 @dataclass(frozen=True)
 class Margin:
-    """One minus the gap between the two largest probabilities, by the local or the global model.
+    """Select the examples with the smallest gap between the two largest probabilities.
 
+    The prediction is that of the site's local or of the global model.
+
+    References
+    ----------
+    Scheffer, Decomain, Wrobel. Active Hidden Markov Models. 2001.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> outputs = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
     >>> fl.select([[0.0], [1.0], [2.0]], fl.Margin(), outputs=outputs, n=1)

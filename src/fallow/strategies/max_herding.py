@@ -19,13 +19,13 @@ from fallow.strategies.parts import check_width, herd
 class MaxHerding:
     """Examples that together are similar to as much of the unlabeled pool as possible.
 
-    For few labels.  The similarity of two examples is a Gaussian kernel of the distance between
-    their features, scaled to unit length.
+    The strategy is for small label budgets.  The similarity of two examples is a Gaussian kernel
+    of the distance between their features, scaled to unit length.
 
     Parameters
     ----------
     model : Model whose features are used.
-    width : Of the kernel exp(-(distance / width)²).  None: the smallest distance between labeled
+    width : Width of the kernel exp(-(distance / width)²).  None: the smallest distance between labeled
         examples, between 0.2 and 1.
 
     Notes

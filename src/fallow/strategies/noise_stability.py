@@ -1,4 +1,4 @@
-"""Noise Stability (Li et al., 2024): rows whose prediction moves when the weights are shaken."""
+"""Noise Stability (Li et al., 2024): predictions that change under noise on the weights."""
 
 from __future__ import annotations
 
@@ -19,12 +19,25 @@ from fallow.strategies.parts import Features, k_center, rank_rows
 @final
 @dataclass(frozen=True)
 class NoiseStability:
-    """Greedy k-center, from the origin, on the relative changes of the prediction under noise.
+    """Select examples whose prediction changes under small noise on the weights.
 
-    Each draw adds noise of length ``epsilon`` ||w|| to every tensor called ``weight``, those of
-    batch norm among them; biases stay.  It costs ``draws`` passes over the pool and holds
-    ``draws`` · C numbers for each of its rows.
+    The strategy runs greedy k-center, from the origin, on the relative changes of the prediction.
+    Each draw adds noise of length ``epsilon`` ||w|| to every tensor named ``weight``, including
+    those of batch norm; biases are unchanged.  The cost is ``draws`` passes over the pool and
+    ``draws`` · C numbers in memory for each example.
 
+    Notes
+    -----
+    The paper's public code uses a part of the pool; here the whole pool is used.  Outputs are the
+    softmax; the paper's alternative, features, is for regression.  Ties are broken at random, and
+    examples with a non-finite prediction are ranked last.
+
+    References
+    ----------
+    Li and others. Deep Active Learning with Noise Stability. 2024.
+
+    Examples
+    --------
     >>> import fallow as fl, torch
     >>> _ = torch.manual_seed(0)
     >>> model = torch.nn.Sequential(
@@ -35,17 +48,11 @@ class NoiseStability:
     ... )
     >>> picks.shape
     (1,)
-
-    Notes
-    -----
-    The paper's public code takes a part of the pool; here all of it takes part.  Outputs are the
-    softmax; the paper's other choice, features, is for regression.  Rows with equal changes come in
-    random order, and rows whose prediction is not finite come last.
     """
 
     model: Literal["local", "global"] = "local"
     draws: int = 50  # K; 30 in the commands of the public code
-    epsilon: float = 1e-3  # ε, the length of the noise in units of ||w||
+    epsilon: float = 1e-3  # ε, length of the noise in units of ||w||
 
     contract: ClassVar[Contract] = Contract(
         title="Noise Stability",
@@ -73,18 +80,18 @@ class NoiseStability:
 
     def select(self, view: View, n: int) -> Picks:
         changes = self.measure_changes(view)
-        level = 0 * changes.sum(1)  # 0 · NaN is NaN: such rows come last
+        level = 0 * changes.sum(1)  # 0 · NaN is NaN: such examples are ranked last
         mixed = rank_rows(level, view.stream("ties"))
         points = Features.of(changes).at(mixed)
         return Picks(mixed[k_center(points, n, points.half_norms())])
 
     def measure_changes(self, view: View) -> Tensor:
-        """(out' - out) / ||out|| of every draw, side by side: (m, K·C)."""
+        """Return (out' - out) / ||out|| of every draw, side by side: (m, K·C)."""
         state = view.model(self.model)
         rows = view.rows()
         noise = view.stream("noise")
         out = view.forward(state, rows).softmax(1)  # (m, C)
-        # Columns are rows of the pool, as `Features` stores them.
+        # Columns are examples of the pool, as `Features` stores them.
         changes = out.new_empty(self.draws, view.classes, view.pool)
         for change in changes:  # (C, m) of one draw, written in place
             w = add_noise(view.layout, state["w"], self.epsilon, noise)
@@ -94,7 +101,7 @@ class NoiseStability:
 
 
 def add_noise(layout: Layout, w: Tensor, epsilon: float, generator: Generator) -> Tensor:
-    """A copy of ``w`` (d,) in which every weight tensor v has noise of length ``epsilon`` ||v||."""
+    """Return a copy of ``w`` (d,) with noise of length ``epsilon`` ||v|| on every weight tensor v."""
     copy = w.clone()
     for name, weight in layout.views(copy).items():
         if name.split(".")[-1] == "weight":

@@ -1,4 +1,4 @@
-"""The oracle histogram of AHFAL's Finding 3 (Figure 4): sites are told what is true everywhere."""
+"""The oracle histogram of AHFAL's Finding 3 (Figure 4): sites know the true class shares."""
 
 from __future__ import annotations
 
@@ -19,25 +19,28 @@ from fallow.strategies.parts import fill, rank_rows, typicality
 @final
 @dataclass(frozen=True)
 class OracleHistogram:
-    """Each site buys what its labels lack to the true class shares of the whole federation.
+    """Select labels that move each site towards the true class shares of the federation.
 
-    An upper bound for simulations: it reads the true class of every row, which no real site knows.
-    Inside a class it takes what a plain heuristic of the local model likes best, so that
-    ``score="entropy"`` beside plain entropy sampling shows what balance alone is worth.
+    The strategy is an upper bound for simulations: it uses the true class of every example, which
+    no site knows in practice.  Within a class, examples are ranked by a heuristic of the local
+    model.  A comparison of ``score="entropy"`` with plain entropy sampling therefore shows the
+    value of class balance alone.
 
+    Notes
+    -----
+    The paper names its second heuristic "typicality" without details.  Here it is the density of
+    Hacohen et al. (2022), without clusters.  If a site has too few examples of a class, the other
+    missing classes receive its share, in the same proportions.  Examples without a finite score are
+    ranked last; ``score="random"`` uses no model.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> pool = [[0.0], [1.0], [2.0]]
     >>> labeled = ([[3.0], [4.0], [5.0]], [0, 0, 1])
     >>> strategy = fl.OracleHistogram(score="random")
     >>> fl.select(pool, strategy, labeled=labeled, hidden=[0, 1, 0], n=1)
     array([2])
-
-    Notes
-    -----
-    The paper names its second heuristic "typicality" and says no more.  Here it is the density of
-    Hacohen et al. (2022), without their clusters.  A class that a site has too few rows of leaves
-    its share to the other lacking classes, in the same proportions.  Rows without a finite score
-    come last; ``score="random"`` looks at no model.
     """
 
     score: Literal["entropy", "typicality", "random"] = "entropy"
@@ -89,5 +92,5 @@ class OracleHistogram:
 
 
 def count_classes(labels: Tensor, classes: int) -> Tensor:
-    """Rows of each class.  (m,) -> (C,) float64."""
+    """Count the examples of each class.  (m,) -> (C,) float64."""
     return torch.bincount(labels, minlength=classes).double()

@@ -1,8 +1,9 @@
-"""Pivotal samples of all sites, spread by half leverage, for numbers to predict.
+"""Pivotal sampling over all sites, spread by half leverage, for regression.
 
-Rows have chances that follow their leverage by half, and neighbors compete for a place in the
-sample: the pivotal method of Deville and Tillé (1998) along the leaves of a tree.  No row is drawn
-twice, and a label weighs 1 / its chance, so that a weighted fit stands for the whole pool.
+Selection probabilities follow half the leverage of an example, and neighbors compete for a place in
+the sample: the pivotal method of Deville and Tillé (1998) along the leaves of a tree.  No example
+is drawn twice.  The weight of a label is 1 / its selection probability, so a weighted fit
+represents the whole pool.
 """
 
 from __future__ import annotations
@@ -24,23 +25,25 @@ from fallow.strategies.parts import leverage
 from fallow.strategies.parts.median_tree import Split, order_by_neighbors
 
 RIDGE = 1e-6  # λ of leverage scores, for columns of unit variance
-CLOSER = 30  # steps towards the factor; six are usual
-TINY = 1e-12  # a chance so close to 0 or 1 is rounding
-ROOM = 1 + 1e-6  # for rounding, where one site holds all that a bound allows
-HUGE = 1e100  # a total of a column beyond it, whose square would not be finite
+CLOSER = 30  # maximum number of Newton steps; six are usual
+TINY = 1e-12  # probabilities this close to 0 or 1 are rounded
+ROOM = 1 + 1e-6  # margin for rounding, if one site reaches the bound
+HUGE = 1e100  # bound on the sum of a column, so that its square is finite
 NEVER = {"site": ("capped", "draw", "left", "take"), "federation": ("select",)}
 
 
 class Scale(TypedDict):
-    """What makes sizes of scores: the total of the scores of all rows, and how many rows there are."""
+    """Normalization of the scores: sum of the scores of all examples and their number."""
 
     mass: float
     rows: int
 
 
 class Round(NamedTuple):
-    """What is decided after a row of meetings: which are taken, which one is not decided (-1: none)
-    and its chance."""
+    """Outcome of a sequence of duels.
+
+    Contains the selected examples, the undecided one (-1: none) and its probability.
+    """
 
     taken: list[bool]
     last: int
@@ -50,48 +53,60 @@ class Round(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Pivotal:
-    """Rows by half leverage, without replacement, of which neighbors compete; each label weighs as
-    many rows as it stands for.
+    """Draw spatially balanced examples without replacement, weighted by half leverage.
 
-    For numbers to predict by a linear model on columns or on features of an encoder, solved for
-    with weights: ``pivotal@training=server-solve:ridge=0.0001``.
+    Neighbors compete with each other, and each label has the weight 1 / its selection probability.
+    The strategy is for regression with a linear model on columns or on features of an encoder, in
+    closed form with weights: ``pivotal@training=server-solve:ridge=0.0001``.
 
+    Parameters
+    ----------
+    allot : {"federation", "site"}
+        "federation": the label budget applies to all sites together.  A site labels in proportion
+        to the information in its examples, and some label more than their own budget, if the caller
+        allows it.  "site": each site spends its own label budget, c is computed by site, and no
+        example is left undecided.
+    tree : bool
+        Order examples along a tree, so that neighbors compete.  False: random order.
+    split : {"direction", "column"}
+        Direction along which a node of the tree is split: the direction of the largest variance, or
+        the widest column, as in k-d trees.
+
+    Notes
+    -----
+    1. h is the leverage of an example among the examples of all sites, with an intercept and a
+       ridge of 1e-6, computed from the aggregate of products of columns.  q = N h / 2 Σh + 1/2,
+       with mean 1.
+    2. π = min(1, c q), with Σπ = the label budget.  The coordinator computes c with Newton steps
+       from aggregates of the examples that are certain (π = 1) and of q of the others.
+    3. Each site orders its examples so that neighbors are close: nodes are split at the median
+       along the direction of the largest variance until 8 examples are left.  In that order, two
+       examples with probabilities a and b in (0, 1) compete.  If a + b < 1, the winner has
+       probability a + b and the loser 0.  Otherwise one is selected, and the other has probability
+       a + b - 1.  This preserves π, and makes the selection of two neighbors less likely.
+    4. At most one undecided example is left at each site.  These compete in an order, and with
+       random numbers, that the sites have drawn.
+
+    *Earlier labels* are not in the pool and keep their weights; initial labels have weight 1.  Each
+    label budget is a separate selection (``protocol=one_pass``) unless configured otherwise.
+    Non-finite examples are never drawn; with ``allot="site"`` they are ranked last.
+
+    *Tree.*  With 30 labels per site, five levels of splits separate the labels, so the direction of
+    the splits matters.  ``split="column"`` and ``tree=False`` are for comparison
+    (studies/pivotal.md).
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> pool = [[0.1 * k] for k in range(20)]
     >>> picks = fl.select({"a": fl.Site(pool), "b": fl.Site(pool)}, fl.Pivotal(), n=5)
     >>> len(picks["a"]) + len(picks["b"])
     10
-
-    Notes
-    -----
-    1. h = leverage of a row among the rows of all sites, with an intercept and a ridge of 1e-6, by
-       the total of products of columns; q = N h / 2 Σh + 1/2, which is 1 in the mean.
-    2. π = min(1, c q), Σπ = the budget.  The server finds c by Newton's steps from totals of the
-       rows that are certain (π = 1) and of q of the others.
-    3. Each site puts its rows in an order of neighbors: they are split at the median of the
-       direction in which they vary most, again and again, until 8 rows are left.  Along that order
-       two rows with chances a and b in (0, 1) meet.  If a + b < 1 one has a + b from then on, the
-       other 0; else one is taken and the other has a + b - 1.  So π is kept, and who has won near
-       by makes it less likely for neighbors.
-    4. What is left at a site is one undecided row.  These meet in an order, and by numbers, that
-       the sites have drawn.
-
-    *Who buys.*  With ``allot="federation"`` only the total counts, and a site buys by how much its
-    rows tell; some then buy more than their budget, for callers that allow it.  With ``"site"`` each
-    site spends its own budget: c is the site's, and no row is left.
-
-    *Labels bought before* are outside the pool and weigh what they weighed; first labels weigh 1.
-    So each budget is a selection of its own (``protocol=one_pass``) where nothing else is said.
-    Rows that are not finite are never drawn; with ``"site"`` they come last.
-
-    *The tree.*  A site of 30 labels splits some five times before every part has one, so it matters
-    where.  ``split="column"`` takes the widest column, as k-d trees do; ``tree=False`` leaves the
-    order to chance.  Both are there for comparison (studies/pivotal.md).
     """
 
     allot: Literal["site", "federation"] = "federation"
-    tree: bool = True  # False: rows meet in a random order
-    split: Split = "direction"  # what a part of the tree is split along
+    tree: bool = True  # False: examples compete in random order
+    split: Split = "direction"  # direction along which a node is split
 
     contract: ClassVar[Contract] = Contract(
         title="Half leverage, pivotal sample",
@@ -111,7 +126,7 @@ class Pivotal:
             "take": "number of picks",
             "select": "number of picks",
         },
-        local_dp=False,  # totals of features leave without noise
+        local_dp=False,  # aggregates of features are sent without noise
         missing="stops: scores are those of the rows of all sites; a resumed run asks again",
         one_pass=True,
         often={"capped": CLOSER},
@@ -126,7 +141,7 @@ class Pivotal:
         )
         object.__setattr__(self, "contract", contract)
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         columns = self.find_columns(ask)
@@ -144,14 +159,15 @@ class Pivotal:
         return {**memo, "notes": notes}
 
     def find_columns(self, ask: Ask) -> leverage.Columns:
-        """How columns are centered and scaled, with one of ones behind them."""
+        """Return center and scale of the columns, followed by a column of ones."""
         most: float | None = HUGE
-        if ask.masking is not None:  # else 40 bits would be of a part of HUGE
+        if ask.masking is not None:  # otherwise the 40 bits would cover a part of HUGE only
             most = None
         return leverage.find_columns(ask, intercept=True, most=most)
 
     def find_basis(self, ask: Ask, columns: leverage.Columns) -> Tensor:
-        """Coordinates in which the rows of all sites are orthonormal, but for the ridge.  (k, k)"""
+        """Return a basis in which the examples of all sites are orthonormal, up to the ridge.  (k,
+        k)"""
         k = len(columns.unit)
         error = 0.0
         if ask.masking is not None:
@@ -163,7 +179,7 @@ class Pivotal:
         return leverage.first_pass(gram, columns.rows, RIDGE, error)
 
     def take_anywhere(self, ask: Ask, n: int, scale: Scale) -> float:
-        """Steps 2 to 4: ``n`` rows wherever they are.  Returns c."""
+        """Select ``n`` examples at any sites (steps 2 to 4).  Returns c."""
         rows = scale["rows"]
 
         def count_capped(factor: float) -> tuple[float, float]:
@@ -180,7 +196,7 @@ class Pivotal:
         order = total["places"].argsort()  # (sites,)
         met = meet(total["left"][order].tolist(), total["numbers"][order].tolist())
         is_taken = torch.tensor(met.taken)
-        if met.last >= 0:  # all sites together have a whole number, but for rounding
+        if met.last >= 0:  # the sum over sites is an integer, up to rounding
             is_taken[met.last] = met.left > 0.5
         takes = torch.empty_like(is_taken).scatter(0, order, is_taken)
         decided: dict[SiteId, Answer] = {}
@@ -189,7 +205,7 @@ class Pivotal:
         ask.keep("take", to=decided)
         return factor
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def totals(self, view: View) -> Answer:
         x, _ = features(view)
@@ -203,8 +219,11 @@ class Pivotal:
         return {"products": leverage.products(features(view)[0], mean, unit.diag())}
 
     def score(self, view: View, mean: Tensor, unit: Tensor, basis: Tensor) -> Answer:
-        """Leverage of each row, (m,), NaN for one that is not finite, and the order in which rows
-        meet, (r,) positions of finite rows."""
+        """Return the leverage of each example, (m,), and the order in which they compete, (r,).
+
+        The leverage of a non-finite example is NaN.  The order contains positions of finite
+        examples.
+        """
         x, good = features(view)
         values = leverage.leverages(x, mean, unit[:, None] * basis)
         score = torch.full((len(good),), torch.nan, dtype=values.dtype)
@@ -224,8 +243,11 @@ class Pivotal:
     def draw(
         self, view: View, factor: float, mass: float, rows: int, seat: int, seats: int
     ) -> Answer:
-        """Step 3.  Each row's chance, (m,); the rows that are taken, (t,), the one that is not decided,
-        (0,) or (1,), and what is left for it, by the seat of the site, (seats,)."""
+        """Run step 3 at a site.
+
+        Returns the probability of each example, (m,), the selected ones, (t,), the undecided one,
+        (0,) or (1,), and its remaining probability, by the index of the site, (seats,).
+        """
         chance = (factor * sizes(view, mass, rows)).clamp(max=1.0)
         met, order = self.meet_neighbors(view, chance)
         is_last = torch.zeros(len(order), dtype=torch.bool)
@@ -260,7 +282,7 @@ class Pivotal:
         return Picks(rows, 1 / chance, chance)
 
     def select(self, view: View, n: int, mass: float, rows: int) -> Picks:
-        """Steps 2 and 3 at one site, whose budget is whole."""
+        """Run steps 2 and 3 at one site, with its whole label budget."""
         size = sizes(view, mass, rows)
         finite = int((size > 0).sum())
 
@@ -271,7 +293,7 @@ class Pivotal:
         chance = (factor * size).clamp(max=1.0)
         met, order = self.meet_neighbors(view, chance)
         taken = torch.tensor(met.taken, dtype=torch.bool)
-        if met.last >= 0:  # 0 or 1 but for rounding
+        if met.last >= 0:  # 0 or 1, up to rounding
             taken[met.last] = met.left > 0.5
         damaged = (size == 0).nonzero().squeeze(1)
         picks = torch.cat([order[taken], damaged])[:n]
@@ -279,7 +301,7 @@ class Pivotal:
         return Picks(picks, 1 / chance, chance)
 
     def meet_neighbors(self, view: View, chance: Tensor) -> tuple[Round, Tensor]:
-        """What is decided of the rows in their order, and that order, (r,)."""
+        """Return the outcome of the duels between neighbors, and their order, (r,)."""
         order = view.memory["score"]["order"]
         numbers = torch.rand(
             len(order), generator=view.stream("meetings"), dtype=torch.float64
@@ -288,23 +310,25 @@ class Pivotal:
 
 
 def features(view: View) -> tuple[Tensor, Tensor]:
-    """The rows of the pool that are finite, and which these are, (m,)."""
+    """Return the finite examples of the pool, and a mask of them, (m,)."""
     x = view.rows()
     good = leverage.finite(x, may_drop=True)
-    if not bool(good.all()):  # else no second copy of the rows is made
+    if not bool(good.all()):  # avoids a second copy of the features
         x = x[good]
     return x, good
 
 
 def sizes(view: View, mass: float, rows: int) -> Tensor:
-    """Step 1: q of each row of the pool, (m,), half of it by leverage and half the same for all; 0 for
-    a row that is not finite."""
+    """Return q of each example of the pool, (m,): half by leverage, half uniform (step 1).
+
+    q of a non-finite example is 0.
+    """
     score = view.memory["score"]["score"]
     return (rows * score / (2 * mass) + 0.5).nan_to_num(0.0)
 
 
 def count_capped(size: Tensor, factor: float) -> tuple[float, float]:
-    """How many rows have ``factor`` q >= 1, and Σq of the others.  size: (m,)"""
+    """Count examples with ``factor`` q >= 1, and sum q of the others.  size: (m,)"""
     is_certain = factor * size >= 1
     return float(is_certain.sum()), float(size[~is_certain].sum())
 
@@ -312,11 +336,11 @@ def count_capped(size: Tensor, factor: float) -> tuple[float, float]:
 def find_factor(
     n: int, total: float, count_capped: Callable[[float], tuple[float, float]]
 ) -> float:
-    """The c with which Σ min(1, c q) is n, for q whose sum is ``total``.
+    """Return c such that Σ min(1, c q) = n, for q with the sum ``total``.
 
-    The sum is concave in c, so Newton's steps come from below, and the distance times the slope falls
-    to a quarter or less in each: 30 steps are more than float64 can tell.  2 takes every row, because
-    q is 1/2 or more.
+    The sum is concave in c, so Newton steps approach from below, and the product of distance and
+    slope decreases to a quarter or less in each: 30 steps reach the precision of float64.  c = 2
+    selects every example, because q is at least 1/2.
 
     >>> q = torch.tensor([0.5, 0.5, 0.5, 2.5])
     >>> c = find_factor(2, 4.0, lambda factor: count_capped(q, factor))
@@ -338,9 +362,9 @@ def find_factor(
 
 
 def meet(chances: Sequence[float], numbers: Sequence[float]) -> Round:
-    """The pivotal method: each chance in turn meets the one that is not decided yet.
+    """Run the pivotal method: each probability in turn competes with the undecided one.
 
-    numbers: one in [0, 1) for each, which decides its meeting.
+    numbers: one in [0, 1) for each, which decides its duel.
 
     >>> meet([0.5, 0.25, 0.75, 0.5], [0.0, 0.2, 0.9, 0.0])
     Round(taken=[False, True, False, True], last=-1, left=0.0)
@@ -359,11 +383,11 @@ def meet(chances: Sequence[float], numbers: Sequence[float]) -> Round:
             a = b
             continue
         both = a + b
-        if both < 1:  # one of them is out
+        if both < 1:  # one of them is rejected
             if numbers[at] * both < b:
                 last = at
             a = both
-        else:  # one of them is in
+        else:  # one of them is selected
             if numbers[at] * (2 - both) < 1 - a:
                 taken[at] = True
             else:

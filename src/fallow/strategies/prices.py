@@ -1,8 +1,9 @@
-"""Prices of classes: unsure rows of all sites, of each class as many as are wanted.
+"""Prices of classes: uncertain examples of all sites, balanced over classes.
 
-The coordinator tells a price for each class, sites answer how many rows of each class they would take
-at these prices, and it moves them: dual ascent (Arrow, Hurwicz, Uzawa, 1958) to the same number of
-labels in every class.  No site tells its own histogram, and each spends its own budget.
+The coordinator sends a price for each class, sites reply with the number of examples of each class
+that they would select at these prices, and the coordinator updates the prices.  This is dual ascent
+(Arrow, Hurwicz, Uzawa, 1958) towards equal numbers of labels in every class.  No site sends its own
+histogram, and each spends its own label budget.
 """
 
 from __future__ import annotations
@@ -21,15 +22,31 @@ from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, orders
 from fallow.strategies.parts import margins, top
 
-TURNS = 5  # exchanges in which prices are told
-RATE = 0.5  # by how much a price moves at first where a class lacks all that is wanted
+TURNS = 5  # exchanges in which prices are sent
+RATE = 0.5  # initial step of the price of a class without any label
 
 
 @final
 @dataclass(frozen=True)
 class Prices:
-    """Rows by 1 - margin + the price of the class that the common model predicts.
+    """Select by 1 - margin + the price of the class that the global model predicts.
 
+    Notes
+    -----
+    *Target.*  The target is an equal number of labels of each class after the query; classes that
+    already exceed it get none.  The deficit of a class, in units of the mean number of labels per
+    class, changes its price by 0.5, 0.35, 0.29 ... times that deficit.
+
+    *Choice of prices.*  Five price vectors are tried.  The one at which sites would select the most
+    examples of missing classes is used.  The first one is 0, so prices are never worse in this
+    respect than no prices.
+
+    *Predicted classes* are those of the global model, which is often wrong about rare classes.  A
+    class that is never predicted is not selected.  Examples with non-finite predictions are ranked
+    last.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> p = [[0.6, 0.4], [0.7, 0.3], [0.55, 0.45], [0.2, 0.8]]
     >>> labeled = ([[0.0]], [0])
@@ -37,18 +54,6 @@ class Prices:
     >>> picks = fl.select(pool, fl.Prices(), outputs=p, labeled=labeled, classes=2, n=1)
     >>> picks.tolist()  # not the least sure, because the other class has no label
     [3]
-
-    Notes
-    -----
-    *What is wanted*: as many labels of each class as of the others, after the query; classes that
-    have more already get none.  What a class lacks, in units of the mean number of labels a class,
-    moves its price by 0.5, 0.35, 0.29 ... times that.
-
-    *Which prices*: of the five that were told, those at which sites would take the most of what is
-    wanted.  The first are 0, so that prices are never worse for that than none.
-
-    *Predicted classes* are those of the common model, which is wrong about rare ones; a class that
-    it never predicts is not bought.  Rows that are not finite come last.
     """
 
     contract: ClassVar[Contract] = Contract(
@@ -61,18 +66,18 @@ class Prices:
         },
         needs=("global",),
         often={"demand": TURNS},
-        local_dp=False,  # counts of predicted classes leave without noise
+        local_dp=False,  # counts of predicted classes are sent without noise
         waits=("labels",),
         missing="stops: prices are those of all sites; a resumed run asks again",
     )
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep("order", to=orders(budget))
         labels = sum_of_all(ask, "labels")["counts"].clamp_min(0)  # (C,)
         n = sum(budget.values())
-        most = float(max(budget.values(), default=0))  # that one site can take
+        most = float(max(budget.values(), default=0))  # that one site can select
         wanted = even_out(labels, n)
         prices = torch.zeros_like(wanted)
         best = prices
@@ -88,7 +93,7 @@ class Prices:
         ask.keep("select", to=orders(budget), prices=best)
         return {**memo, "notes": {"prices": best.tolist(), "met": most_met}}
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def order(self, view: View, n: int) -> Answer:
         return {"n": torch.tensor(n)}
@@ -98,7 +103,7 @@ class Prices:
 
     def demand(self, view: View, prices: Tensor) -> Answer:
         counts = torch.zeros(len(prices), dtype=torch.float64)
-        if "order" in view.memory:  # else it buys nothing
+        if "order" in view.memory:  # otherwise it has no label budget
             n = int(view.memory["order"]["n"])
             rows, predicted = take_rows(view, prices, n)
             counts = torch.bincount(predicted[rows], minlength=len(prices)).double()
@@ -110,7 +115,7 @@ class Prices:
 
 
 def take_rows(view: View, prices: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The ``n`` rows that a site takes at these prices, (n,), and the class of each row, (m,)."""
+    """Return the ``n`` examples selected at these prices, (n,), and all predicted classes, (m,)."""
     p = view.logits("global").softmax(1).double()
     predicted = p.argmax(1)
     score = 1 - margins(p) + prices[predicted]
@@ -118,7 +123,7 @@ def take_rows(view: View, prices: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def even_out(labels: Tensor, n: int) -> Tensor:
-    """How many of ``n`` labels go to each class so that the fewest have as many as can be: (C,).
+    """Divide ``n`` labels so that the smallest classes have as many as possible: (C,).
 
     >>> even_out(torch.tensor([5.0, 1.0, 0.0]), 5)
     tensor([0., 2., 3.])

@@ -23,20 +23,20 @@ BLOCK = 1024  # examples whose neighbors are compared at a time
 class ProbCover:
     """Examples whose balls of one radius contain as much of the unlabeled pool as possible.
 
-    For few labels.  Distances are between features of unit length.  Without a ``radius`` it is the
-    largest one at which a share ``purity`` of all examples has no neighbor of another cluster, with
-    as many k-means clusters as there are classes.
+    The strategy is for small label budgets.  Distances are between features of unit length.
+    The default ``radius`` is the largest one at which a share ``purity`` of all examples has no
+    neighbor of another cluster, with as many k-means clusters as there are classes.
 
     Parameters
     ----------
     model : Model whose features are used.
-    radius : Of the balls (δ); None: by purity.
+    radius : Radius of the balls (δ).  None: determined by ``purity``.
     purity : Share of examples whose ball holds one cluster alone (α).
 
     Notes
     -----
     The paper's features come from self-supervised training; here they are those of the model.
-    Of examples that add the same, the one with the most neighbors comes first.
+    Ties are ordered by the number of neighbors, the largest first.
     Each site selects on its own.
 
     References
@@ -95,9 +95,10 @@ class ProbCover:
         return Picks(features.cover(is_within, weight, n, view.stream("ties")))
 
     def choose_radius(self, x: Tensor, clusters: int, generator: torch.Generator) -> float:
-        """The largest of `RADII` at which enough examples have no neighbor of another cluster.
+        """Return the largest of `RADII` with sufficient purity, or the smallest if none has it.
 
-        x: (m, d) of unit length.  The smallest where none has enough.
+        The purity is the share of examples without a neighbor of another cluster.  x: (m, d) of
+        unit length.
         """
         if not len(x):
             return RADII[0]

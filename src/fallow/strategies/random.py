@@ -1,4 +1,4 @@
-"""Random sampling: every site labels rows drawn uniformly from its pool."""
+"""Random sampling: each site selects examples uniformly from its unlabeled pool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from fallow.strategies.base import Budget, Memo, orders
 @final
 @dataclass(frozen=True)
 class Random:
-    """Uniform picks without replacement: the yardstick of every comparison, and the first query.
+    """Select examples uniformly without replacement.
+
+    Random sampling is the baseline of every comparison, and the default first query.
 
     >>> import fallow as fl
     >>> fl.select([[0.0], [1.0], [2.0]], fl.Random(), n=3).shape
@@ -36,6 +38,6 @@ class Random:
         return memo
 
     def select(self, view: View, n: int) -> Picks:
-        # The first labels and the first query share a cycle, so the cycle does not name the draw.
+        # The initial labels and the first query share a cycle, so the cycle does not identify a draw.
         draw = view.stream(f"select after {len(view.labels)} labels")
         return Picks(torch.randperm(view.pool, generator=draw)[:n])

@@ -1,8 +1,8 @@
-"""Typical rows of all sites: one label for each cluster of the federation, by totals.
+"""Typical examples of all sites: one label per cluster of the federation, from aggregates.
 
-TypiClust (Hacohen, Dekel, Weinshall, 2022) labels the most typical row of each largest cluster that
-has no label.  Here the clusters are those of all sites together, and a cluster that several sites
-share is labeled once, at the site whose row is the most typical.
+TypiClust (Hacohen, Dekel, Weinshall, 2022) labels the most typical example of each of the largest
+clusters without a label.  Here clusters are computed over all sites, and a cluster that several
+sites share is labeled once, at the site with the most typical example.
 """
 
 from __future__ import annotations
@@ -41,51 +41,64 @@ from fallow.strategies.parts import (
     total_bundles,
 )
 
-TURNS = 3  # in which sites bid for clusters
+TURNS = 3  # turns in which sites bid for clusters
 
 
 @final
 @dataclass(frozen=True)
 class Typical:
-    """As many clusters over all sites as there are labels after this query, and one label for each
-    that has none yet: its most typical row, at the site that has it.
+    """Select the most typical example of each cluster of the federation without a label.
 
-    For the first labels of a study, with ``initial_by=typical``, and for small budgets: nothing is
-    predicted, so no model is needed.  Typicality is 1 / the mean distance to the ``neighbors``
-    nearest rows of the same cluster at the same site.
+    The number of clusters over all sites is the number of labels after this query.  Each cluster is
+    labeled at the site with its most typical example.
 
+    The strategy is for the initial labeled set, with ``initial_by=typical``, and for small label
+    budgets.  It needs no model.  Typicality is 1 / the mean distance to the ``neighbors`` nearest
+    examples of the same cluster at the same site.
+
+    Parameters
+    ----------
+    neighbors : int
+        Number of nearest neighbors.
+    least : int
+        Minimum number of examples in a bundle.
+
+    Notes
+    -----
+    *Clusters* (`find_centers`) are those of the unlabeled examples of all sites.  Features are
+    those of the global model if there is one, otherwise those of the encoder.  Standard
+    initializations of k-means are examples, which the coordinator would see; here clusters are
+    split until there are enough.  Sites first combine at least ``least`` examples into bundles, so
+    no aggregate is a single example.
+
+    *Assignment of clusters.*  Sites bid for the clusters without a label.  A bid is the typicality
+    of the site's best example, in steps of 2 %.  The coordinator determines the highest bid of each
+    cluster digit by digit from counts.  It therefore sees how many sites bid, but not which ones.
+    A site selects from the clusters that it won up to its label budget, first from those with
+    examples at the fewest sites.  The remaining clusters go to the next bidder in another turn.  If
+    two sites have the same bid, both label the cluster, and another cluster has no label.
+
+    *Remaining label budget.*  The rest goes to the largest clusters at the site among those with
+    the fewest labels over all sites, so the whole label budget is spent.  Examples with non-finite
+    features are ranked last.  At a site with more than 10,000 examples, every second, third ...
+    example determines the clusters; all of them can be selected.
+
+    *Cost.*  Features are recomputed in three exchanges, because sites do not store them in between.
+    With a trained model, each requires one pass over the unlabeled pool; features of an encoder are
+    cached on disk.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> near, far = [[0.0, 0.1 * k] for k in range(8)], [[9.0, 0.1 * k] for k in range(8)]
     >>> sites = {"north": fl.Site(near + far), "south": fl.Site(near[:6])}
     >>> picks = fl.select(sites, fl.Typical(neighbors=3), n=1)
     >>> picks["north"] >= 8, picks["south"] < 6  # one row of each cluster
     (array([ True]), array([ True]))
-
-    Notes
-    -----
-    *Clusters* (`find_centers`) are those of the unlabeled rows of all sites, in features that sites
-    share: the global model's where there is one, else the rows as an encoder makes them.  The usual
-    start of k-means is rows, which the coordinator would see; here clusters are split until there
-    are enough of them.  Sites tie ``least`` rows or more into bundles first, so no total is one row.
-
-    *Who labels a cluster.*  Sites bid for the clusters that have no label, with the typicality of
-    their best row, in steps of 2 %.  The coordinator finds the highest bid of each cluster digit by
-    digit from counts, so it sees how many sites bid and not which.  A site takes as many of the
-    clusters that it won as its budget allows, first those that the fewest sites have rows of; what it
-    leaves goes to the next bidder in another turn.  Two sites with the same bid both take the
-    cluster: one label too many, and another cluster has none.
-
-    *What is left of a budget* goes to clusters that are the largest at the site among those with the
-    fewest labels of all sites, so that a budget is always spent.  Rows whose features are not finite
-    come last.  Of a site with more than 10,000 rows every second, third ... row makes the clusters;
-    all of them can be picked.
-
-    *Passes.*  Features are looked up anew in three exchanges, since nothing so large is kept in
-    between: three passes of the pool through a trained model; an encoder's features are on disk.
     """
 
     neighbors: int = 20  # K, Eq. 4 of TypiClust
-    least: int = LEAST  # rows of a bundle
+    least: int = LEAST  # minimum number of examples in a bundle
 
     contract: ClassVar[Contract] = Contract(
         title="Typical rows of all sites",
@@ -103,7 +116,7 @@ class Typical:
             "taken": "totals over sites of labels that each cluster will get",
         },
         regression=True,
-        local_dp=False,  # totals of features leave without noise
+        local_dp=False,  # aggregates of features are sent without noise
         missing="stops: clusters are those of the rows of all sites; a resumed run asks again",
         often={"groups": OFTEN, "bids": DIGITS * TURNS, "taken": TURNS},
         parts_show="the coordinator sees the totals of each site's rows by cluster, which are means of "
@@ -116,7 +129,7 @@ class Typical:
             if value < least:
                 raise ValueError(f"Typical's {name} is {value}; it must be {least} or more")
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         centers = cluster_sites(ask, budget, self.least, one_a_label=True).centers
@@ -125,12 +138,14 @@ class Typical:
         order = order_clusters(
             outcome["rows"], outcome["labels"], outcome["holders"], bought
         )
-        labels = outcome["labels"][order].round()  # (K,); masked sums are not quite whole
+        labels = outcome["labels"][
+            order
+        ].round()  # (K,); masked sums are integers up to rounding
         ask.keep("group", to=orders(budget), centers=centers[order])
 
-        # site by site and turn by turn, who has the most typical row of a cluster labels it
+        # in each turn, the site with the most typical example of a cluster labels it
         winners = torch.empty(0, len(order), dtype=torch.int64)  # (turns, K) highest bids
-        taken = torch.zeros_like(labels)  # labels to come
+        taken = torch.zeros_like(labels)  # labels of this query
         for turn in range(TURNS):
             is_open = (labels + taken) == 0
             if turn == 0:  # the largest ones first
@@ -145,18 +160,18 @@ class Typical:
         return {**memo, "notes": notes}
 
     def find_best(self, ask: Ask, winners: Tensor, is_open: Tensor) -> Tensor:
-        """The highest bid for each open cluster, (K,), from the first digit to the last."""
+        """Return the highest bid for each open cluster, (K,), digit by digit."""
         prefix = torch.zeros(len(is_open), dtype=torch.int64)
         prefix[~is_open] = NO_BID
         for digit in range(DIGITS):
             total = sum_of_all(
                 ask, "bids", 1.0, winners=winners, prefix=prefix, digit=digit
             )
-            bids = total["bids"]  # (K, BASE) sites whose bid begins so
+            bids = total["bids"]  # (K, BASE) number of sites by next digit
             prefix = add_digit(prefix, bids)
         return prefix
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def bundle(self, view: View) -> Answer:
         return tie_bundles(view, self.least)
@@ -170,15 +185,18 @@ class Typical:
         return total_bundles(read_bundles(view), centers, planes)
 
     def found(self, view: View, centers: Tensor) -> Answer:
-        """Rows and labeled rows whose nearest center each is, and whether there are rows: (K,)."""
+        """Count examples and labels nearest to each center, and whether there are any: (K,)."""
         rows = count_nearest(read_shared_features(view), centers)
         labels = count_nearest(read_shared_features(view, "labeled"), centers)
         holders = (rows > 0).double()
         return {"rows": rows, "labels": labels, "holders": holders}
 
     def group(self, view: View, centers: Tensor, n: int) -> Answer:
-        """The cluster of each row of the pool, (m,), -1 for one that is not finite, how typical it
-        is of that, (m,), all rows, the most typical first, (m,), and what the site may buy, ()."""
+        """Assign the examples of the pool to clusters.
+
+        Returns the cluster of each example, (m,), -1 for a non-finite one, its typicality, (m,),
+        all examples in descending order of typicality, (m,), and the label budget of the site, ().
+        """
         x = read_shared_features(view)
         good = x.isfinite().all(1).nonzero().squeeze(1)
         if not len(good):
@@ -200,15 +218,17 @@ class Typical:
         order = shuffle_equal(far, view.stream("ties"))
         order = order[
             far[order].argsort(stable=True)
-        ]  # two rows that have only each other are alike
+        ]  # two examples alone in a cluster are equally typical
         order = order[score[order].nan_to_num(-1.0).argsort(descending=True, stable=True)]
         return {"cluster": cluster, "score": score, "order": order, "n": torch.tensor(n)}
 
     def bids(self, view: View, winners: Tensor, prefix: Tensor, digit: int) -> Answer:
-        """For each cluster for which the site still bids, the next digit of its bid: (K, BASE) of
-        0 and 1.  ``prefix``: (K,) what the highest bid begins with."""
+        """Return the next digit of each open bid of the site: (K, BASE) of 0 and 1.
+
+        ``prefix``: (K,) first digits of the highest bid.
+        """
         own = torch.full((len(prefix),), NO_BID)
-        if "group" in view.memory:  # else it buys nothing
+        if "group" in view.memory:  # otherwise it has no label budget
             room = int(view.memory["group"]["n"]) - len(self.find_won(view, winners))
             if room > 0:
                 own = self.make_bids(view, len(prefix))
@@ -221,8 +241,11 @@ class Typical:
         return {"taken": counts}
 
     def select(self, view: View, n: int, winners: Tensor, covered: Tensor) -> Picks:
-        """The best row of each cluster that the site has won, then more where few labels are.
-        ``covered``: (K,) labels of each cluster, those to come too."""
+        """Return the best example of each cluster that the site has won, then others.
+
+        The others are from clusters with few labels.  ``covered``: (K,) labels of each cluster,
+        including those of this query.
+        """
         kept = self.read_groups(view)
         cluster = kept["cluster"]
         score = kept["score"]
@@ -240,15 +263,19 @@ class Typical:
         labels = torch.repeat_interleave(torch.arange(len(covered)), covered.long())
         at = torch.cat([cluster[left], labels])
         rank = torch.empty(len(order))
-        rank[order] = torch.arange(len(order)).flip(0).float()  # the best row has the most
+        rank[order] = (
+            torch.arange(len(order)).flip(0).float()
+        )  # the best example has the highest rank
         more = left[cover(at, rank[left], n - len(first))]
         last = (cluster < 0).nonzero().squeeze(1)
         rows = torch.cat([first, more, last])[:n]
         return Picks(rows, score=score[rows])
 
     def find_won(self, view: View, winners: Tensor) -> Tensor:
-        """The clusters that the site takes, in the order in which it won them: in each turn the
-        first of those where no other site bid more, as many as it has room for."""
+        """Return the clusters that the site labels, in the order in which it won them.
+
+        In each turn, these are the first clusters without a higher bid, up to the label budget.
+        """
         check_turns(winners, TURNS)
         kept = self.read_groups(view)
         room = int(kept["n"])
@@ -261,8 +288,11 @@ class Typical:
         return torch.tensor(mine, dtype=torch.int64)
 
     def make_bids(self, view: View, clusters: int) -> Tensor:
-        """What the site bids for each cluster, (K,): its best typicality in steps of a 32nd of an
-        octave, and a number that it draws; -1 where it has no row."""
+        """Return the bid of the site for each cluster, (K,); -1 without an example of it.
+
+        A bid is the highest typicality, in steps of a 32nd of an octave, with a random number for
+        ties.
+        """
         kept = self.read_groups(view)
         is_there = kept["cluster"] >= 0
         cluster = kept["cluster"][is_there]
@@ -271,7 +301,7 @@ class Typical:
         return bids_of(best, view.stream("bids"))
 
     def read_groups(self, view: View) -> State:
-        """What `group` left at the site; raises where the pool is another one by now."""
+        """Return the state that `group` stored; raises if the pool has changed."""
         kept = view.memory["group"]
         if len(kept["cluster"]) != view.pool:
             raise ValueError(
@@ -282,11 +312,11 @@ class Typical:
 
 
 def order_clusters(rows: Tensor, labels: Tensor, holders: Tensor, n: int) -> Tensor:
-    """Clusters by their labels, the fewest first, and of as many by their rows, the most first.
+    """Order clusters by labels, the fewest first, then by size, the largest first.
 
-    All arguments but ``n`` are (K,) totals.  Of the first ``n`` clusters those without a label are
-    ordered by how many sites have rows of them, the fewest first: whoever is the only one to have
-    rows of a cluster takes it before others.
+    All arguments except ``n`` are aggregates (K,).  Among the first ``n`` clusters, those without a
+    label are ordered by the number of sites that hold examples of them, the fewest first.  A site
+    that alone holds examples of a cluster therefore labels it before others.
 
     >>> rows = torch.tensor([5.0, 9.0, 7.0, 1.0])
     >>> labels = torch.tensor([0.0, 1.0, 0.0, 0.0])

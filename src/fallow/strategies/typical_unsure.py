@@ -1,9 +1,9 @@
-"""Typical rows of what the model is unsure about, over all sites: from the first label to the last.
+"""Typical and uncertain examples over all sites, for small and large label budgets.
 
-TypiClust (Hacohen, Dekel, Weinshall, 2022) labels typical rows of clusters without labels, which is
-best with few labels; margin sampling labels what a model is unsure about, which is best with many.
-Here rows weigh as much as the model is unsure about them: without a model that is TypiClust, and the
-more a model knows the more it is margin sampling, spread over clusters.
+TypiClust (Hacohen, Dekel, Weinshall, 2022) labels typical examples of clusters without labels,
+which is best with few labels.  Margin sampling labels uncertain examples, which is best with many.
+Here examples are weighted by their uncertainty.  Without a model, this is TypiClust; the better the
+model, the closer it is to margin sampling spread over clusters.
 """
 
 from __future__ import annotations
@@ -50,14 +50,46 @@ LITTLE = 1e-6  # what a row weighs that the model is sure about
 @final
 @dataclass(frozen=True)
 class TypicalUnsure:
-    """Labels go where the model is unsure about most rows for each label that is there, and in each
-    cluster to the rows with the largest u x typicality.
+    """Select typical examples in the clusters with the largest uncertainty per label.
 
-    u(x) = 1 - margin of the common model, and 1 before there is a label.  A cluster with n labels
-    weighs Σ u / (n + 1), and each label of a query goes to the heaviest, which it makes lighter.
-    Typicality is 1 / the mean distance to the ``neighbors`` nearest rows of the same cluster at the
-    same site.
+    u(x) is 1 - margin of the global model, and 1 before there are labels.  The weight of a cluster
+    with n labels is Σ u / (n + 1).  Each label of a query goes to the cluster with the largest
+    weight, which lowers that weight.  In each cluster, the examples with the largest u x typicality
+    are selected.  Typicality is 1 / the mean distance to the ``neighbors`` nearest examples of the
+    same cluster at the same site.
 
+    Parameters
+    ----------
+    neighbors : int
+        Number of nearest neighbors.
+    least : int
+        Minimum number of examples in a bundle.
+
+    Notes
+    -----
+    *Clusters* are computed like those of `Typical`, from aggregates of bundles of at least
+    ``least`` unlabeled examples of all sites.  Their number is the number of labels after this
+    query, at most 500.  The initial labels aim at one label for each cluster.  A cluster gets none
+    if the sites that hold its examples spend their label budgets on others, or if two sites label
+    the same cluster.  On digits at five sites, 85 to 90 % of the clusters get a label if sites
+    differ (Dirichlet 0.1), and 95 % or more if they are similar
+    (``tests/strategies/test_typical_unsure.py``).
+
+    *Selection.*  The coordinator determines a number of labels w for each cluster.  Sites count
+    their examples by u x typicality, in steps of 2 %.  From the aggregates, the coordinator
+    determines digit by digit the level that w examples of all sites reach.  A site selects its
+    examples that reach the level, those of the clusters with the largest weight first, up to its
+    label budget; the rest goes to others in another turn.  Examples with the same level and random
+    number are both selected.
+
+    *Remaining label budget.*  The rest is spent on the site's own examples, by the same weights.
+    Examples with non-finite features are ranked last.
+
+    *Cost.*  Features are recomputed in three exchanges.  With a trained model, each requires one
+    pass over the unlabeled pool; features of an encoder are cached on disk.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> pool = [[0.0, 0.1 * k] for k in range(8)] + [[9.0, 0.1 * k] for k in range(6)]
     >>> labeled = ([[0.0, 0.3], [9.0, 0.3]], [0, 1])
@@ -67,31 +99,10 @@ class TypicalUnsure:
     ... )
     >>> picks >= 8  # there are fewer of them, but the model is unsure about these
     array([ True])
-
-    Notes
-    -----
-    *Clusters* are found as `typical` finds them: as many as labels after this query, at most 500, of
-    the unlabeled rows of all sites, from totals of bundles of ``least`` rows or more.  The first
-    labels of all aim at one for each cluster.  A cluster stays without one where sites that have its
-    rows spend their budgets on others, or where two sites take the same cluster: on digits at five
-    sites 85 to 90 % of the clusters get a label where sites differ (Dirichlet 0.1), and 95 % or more
-    where they are alike (``tests/strategies/test_typical_unsure.py``).
-
-    *Which rows.*  The coordinator wants a number of labels in each cluster, w.  Sites count their
-    rows by u x typicality, in steps of 2 %; from the totals the coordinator finds, digit by digit,
-    the level that w rows of all sites reach.  A site takes its rows that reach it, those of the
-    heaviest clusters first, as many as it may buy; what it leaves goes to others in another turn.
-    Rows with the same level, which are told apart by a number that is drawn, are both taken.
-
-    *What is left of a budget* is spent by the same weights on the site's own rows.  Rows whose
-    features are not finite come last.
-
-    *Passes.*  Features are looked up anew in three exchanges: as many passes of the pool through a
-    trained model; an encoder's features are on disk.
     """
 
     neighbors: int = 20  # K, Eq. 4 of TypiClust
-    least: int = LEAST  # rows of a bundle
+    least: int = LEAST  # minimum number of examples in a bundle
 
     contract: ClassVar[Contract] = Contract(
         title="Typical rows of what is uncertain",
@@ -109,7 +120,7 @@ class TypicalUnsure:
             "taken": "totals over sites of labels that each cluster will get",
         },
         needs=("global",),
-        local_dp=False,  # totals of features leave without noise
+        local_dp=False,  # aggregates of features are sent without noise
         missing="stops: clusters are those of the rows of all sites; a resumed run asks again",
         often={"groups": OFTEN, "levels": DIGITS * TURNS, "taken": TURNS},
         parts_show="the coordinator sees the totals of each site's rows by cluster, which are means of "
@@ -124,7 +135,7 @@ class TypicalUnsure:
                     f"TypicalUnsure's {name} is {value}; it must be {least} or more"
                 )
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         clusters = cluster_sites(ask, budget, self.least, one_a_label=True)
@@ -134,7 +145,7 @@ class TypicalUnsure:
         rows = result["rows"].round().clamp_min(0)
         masses = result["masses"].clamp_min(0)
         labels = result["labels"].round().clamp_min(0)
-        wanted = (rows > 0).double()  # of the first labels one for each cluster
+        wanted = (rows > 0).double()  # initial labels: one for each cluster
         if is_trained:
             wanted = share_labels(masses, labels, rows=rows, n=sum(budget.values()))
         ask.keep(
@@ -146,7 +157,7 @@ class TypicalUnsure:
             labels=labels,
         )
 
-        # turn by turn, who has rows that are good enough for a cluster labels them
+        # in each turn, sites label their examples that reach the level of a cluster
         most = float(clusters.totals["rows"])  # that one site can count
         bars = torch.empty(0, len(wanted), dtype=torch.int64)  # (turns, K) levels
         taken = torch.zeros_like(wanted)
@@ -161,8 +172,10 @@ class TypicalUnsure:
         return {**memo, "notes": notes}
 
     def find_bar(self, ask: Ask, bars: Tensor, need: Tensor, most: float) -> Tensor:
-        """The level that as many free rows of each cluster reach as it needs, (K,), from the first
-        digit to the last; -1 where it needs none."""
+        """Return the level that the needed number of free examples reaches, (K,).
+
+        It is determined digit by digit, and is -1 for a cluster that needs none.
+        """
         bar = torch.zeros(len(need), dtype=torch.int64)
         bar[need < 0.5] = NO_BID
         for digit in range(DIGITS):
@@ -170,7 +183,7 @@ class TypicalUnsure:
             bar, need = reach(bar, need, total["rows"].round())
         return bar
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def bundle(self, view: View) -> Answer:
         return tie_bundles(view, self.least)
@@ -184,7 +197,7 @@ class TypicalUnsure:
         return total_bundles(read_bundles(view), centers, planes)
 
     def found(self, view: View, centers: Tensor, is_trained: bool) -> Answer:
-        """Rows, Σ u of them, and labeled rows whose nearest center each is: (K,)."""
+        """Count examples, Σ u and labels nearest to each center: (K,)."""
         x = read_shared_features(view)
         u = weigh_rows(view, is_trained=is_trained)
         good = x.isfinite().all(1) & u.isfinite()
@@ -206,9 +219,12 @@ class TypicalUnsure:
         labels: Tensor,
         n: int,
     ) -> Answer:
-        """The cluster of each row of the pool, (m,), -1 for one that is not finite, its u x
-        typicality, (m,), the level of that, (m,), and an order in which equal rows are shuffled,
-        (m,); what clusters weigh, and what the site may buy."""
+        """Assign the examples of the pool to clusters.
+
+        Returns the cluster of each example, (m,), -1 for a non-finite one, its u x typicality,
+        (m,), the level of that, (m,), and a random order of ties, (m,); also the weights of the
+        clusters and the label budget of the site.
+        """
         x = read_shared_features(view)
         u = weigh_rows(view, is_trained=is_trained)
         good = (x.isfinite().all(1) & u.isfinite()).nonzero().squeeze(1)
@@ -238,11 +254,13 @@ class TypicalUnsure:
         }
 
     def levels(self, view: View, bars: Tensor, prefix: Tensor, digit: int) -> Answer:
-        """Free rows of each cluster whose level begins with ``prefix``, by its next digit:
-        (K, BASE).  A site that has spent its budget has none."""
+        """Count free examples of each cluster with ``prefix``, by next digit: (K, BASE).
+
+        A site without remaining label budget has none.
+        """
         check_clusters(len(prefix))
         counts = torch.zeros(len(prefix), BASE)
-        if "group" not in view.memory:  # it buys nothing
+        if "group" not in view.memory:  # it has no label budget
             return {"rows": counts}
         kept = self.read_groups(view)
         mine = self.find_taken(kept, bars)
@@ -262,8 +280,10 @@ class TypicalUnsure:
         return {"taken": counts}
 
     def select(self, view: View, n: int, bars: Tensor, covered: Tensor) -> Picks:
-        """The rows that reach the level of their cluster, then more of the site's own where the
-        model is unsure.  ``covered``: (K,) labels of each cluster, those to come too."""
+        """Return examples that reach the level of their cluster, then other uncertain ones.
+
+        ``covered``: (K,) labels of each cluster, including those of this query.
+        """
         kept = self.read_groups(view)
         first = self.find_taken(kept, bars)[:n]
         is_left = kept["level"] >= 0
@@ -274,15 +294,18 @@ class TypicalUnsure:
         return Picks(rows, score=kept["score"][rows])
 
     def find_taken(self, kept: State, bars: Tensor) -> Tensor:
-        """The rows that the site takes, in the order in which it took them: in each turn those that
-        reach the level of their cluster, as many as it has room for."""
+        """Return the examples that the site labels, in order of selection.
+
+        In each turn, these are the ones that reach the level of their cluster, up to the label
+        budget.
+        """
         check_turns(bars, TURNS)
         room = int(kept["n"])
         cluster = kept["cluster"]
         is_free = kept["level"] >= 0
         mine = torch.empty(0, dtype=torch.int64)
         for bar in bars:  # (K,)
-            at = bar[cluster.clamp_min(0)]  # (m,) the level of a row's cluster
+            at = bar[cluster.clamp_min(0)]  # (m,) level of the cluster of an example
             is_good = is_free & (at >= 0) & (kept["level"] >= at)
             new = order_rows(kept, is_good, kept["labels"])[: room - len(mine)]
             mine = torch.cat([mine, new])
@@ -290,7 +313,7 @@ class TypicalUnsure:
         return mine
 
     def read_groups(self, view: View) -> State:
-        """What `group` left at the site; raises where the pool is another one by now."""
+        """Return the state that `group` stored; raises if the pool has changed."""
         kept = view.memory["group"]
         if len(kept["cluster"]) != view.pool:
             raise ValueError(
@@ -301,8 +324,10 @@ class TypicalUnsure:
 
 
 def weigh_rows(view: View, *, is_trained: bool) -> Tensor:
-    """U of each row, (m,) float64: 1 - margin, and 1 where nothing is trained or no class is
-    predicted; NaN where the model says nothing finite."""
+    """Return u of each example, (m,) float64: 1 - margin.
+
+    u is 1 without a trained model or a predicted class, and NaN for a non-finite prediction.
+    """
     p = None
     if is_trained:
         p = predict(view)
@@ -312,8 +337,10 @@ def weigh_rows(view: View, *, is_trained: bool) -> Tensor:
 
 
 def share_labels(masses: Tensor, labels: Tensor, *, rows: Tensor, n: int) -> Tensor:
-    """How many of ``n`` labels each cluster gets: each goes to the largest masses / (labels + 1),
-    those that it got among its labels (D'Hondt), while it has rows.  All are (K,) float64.
+    """Divide ``n`` labels over clusters by the D'Hondt method.
+
+    Each label goes to the largest masses / (labels + 1), where labels include those already
+    assigned, while the cluster has examples.  All arguments are (K,) float64.
 
     >>> masses = torch.tensor([6.0, 5.0, 2.0])
     >>> share_labels(masses, torch.tensor([1.0, 0.0, 0.0]), rows=torch.full((3,), 9.0), n=3)
@@ -327,9 +354,9 @@ def share_labels(masses: Tensor, labels: Tensor, *, rows: Tensor, n: int) -> Ten
 
 
 def reach(prefix: Tensor, need: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """A level one digit longer, (K,), and how many rows are still needed of those that begin so.
+    """Return a level one digit longer, (K,), and the number of examples still needed.
 
-    counts: (K, BASE) rows by the next digit; prefix: (K,), -1 where none is needed.
+    counts: (K, BASE) examples by next digit; prefix: (K,), -1 if none is needed.
 
     >>> counts = torch.tensor([[4.0, 3.0, 1.0]])
     >>> reach(
@@ -340,9 +367,9 @@ def reach(prefix: Tensor, need: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]
     base = counts.shape[1]
     at_least = (
         counts.flip(1).cumsum(1).flip(1)
-    )  # (K, BASE) rows with this digit or a higher one
+    )  # (K, BASE) examples with this digit or a higher one
     is_enough = at_least >= need[:, None]
-    digit = (is_enough * torch.arange(base)).amax(1)  # 0 too where all are not enough
+    digit = (is_enough * torch.arange(base)).amax(1)  # also 0 if all of them are too few
     higher = torch.cat([at_least, torch.zeros_like(need)[:, None]], 1)
     beyond = higher.gather(1, digit[:, None] + 1).squeeze(1)
     is_none = prefix < 0
@@ -351,7 +378,7 @@ def reach(prefix: Tensor, need: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]
 
 
 def count_digits(cluster: Tensor, level: Tensor, prefix: Tensor, digit: int) -> Tensor:
-    """Rows of each cluster whose level begins with the cluster's ``prefix``, by the next digit.
+    """Count examples of each cluster whose level begins with ``prefix``, by next digit.
 
     cluster, level: (m,); prefix: (K,) -> (K, BASE) float32.
 
@@ -372,18 +399,18 @@ def count_digits(cluster: Tensor, level: Tensor, prefix: Tensor, digit: int) -> 
 
 
 def order_rows(kept: State, is_of: Tensor, labels: Tensor) -> Tensor:
-    """The rows of ``is_of``, (m,), in the order in which a site takes them: each time the one with
-    the highest level in the cluster with the largest mass / (labels + 1), where a row that was taken
-    counts as a label.  labels: (K,) that clusters have."""
+    """Return the examples of ``is_of``, (m,), in the order in which a site selects them.
+
+    The next one has the highest level in the cluster with the largest mass / (labels + 1); a
+    selected example counts as a label.  labels: (K,) labels of the clusters.
+    """
     rows = kept["order"]
     rows = rows[is_of[rows]]
     rows = rows[kept["level"][rows].argsort(descending=True, stable=True)]
-    rows = rows[
-        kept["cluster"][rows].argsort(stable=True)
-    ]  # cluster by cluster, the best first
+    rows = rows[kept["cluster"][rows].argsort(stable=True)]  # by cluster, the best first
     cluster = kept["cluster"][rows]
     sizes = torch.bincount(cluster, minlength=len(labels))
-    first = sizes.cumsum(0) - sizes  # (K,) where the rows of each cluster begin
+    first = sizes.cumsum(0) - sizes  # (K,) start of the examples of each cluster
     rank = torch.arange(len(rows)) - first[cluster]  # 0 for the best of a cluster
     weight = kept["masses"][cluster] / (labels[cluster] + rank + 1)
     return rows[weight.argsort(descending=True, stable=True)]

@@ -1,4 +1,4 @@
-"""TypiClust (Hacohen, Dekel, Weinshall, 2022), Algorithm 1: typical rows of uncovered clusters."""
+"""TypiClust (Hacohen, Dekel, Weinshall, 2022), Algorithm 1: typical examples of new clusters."""
 
 from __future__ import annotations
 
@@ -14,28 +14,36 @@ from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import cluster_rows, cover, members, rank_rows, typicality
 
-MOST = 500  # clusters, as in the paper
+MOST = 500  # maximum number of clusters, as in the paper
 
 
 @final
 @dataclass(frozen=True)
 class Typicality:
-    """As many clusters as labels after this query; the most typical row of each largest cluster
-    that has no label yet.  For small budgets, where uncertainty picks outliers.
+    """Select the most typical example of each of the largest clusters without a label.
 
-    Typicality is 1 / the mean distance to the ``neighbors`` nearest rows of the same cluster.
-
-    >>> import fallow as fl
-    >>> pool = [[1.0, 0.0], [1.1, 0.0], [1.2, 0.0], [9.0, 9.0]]
-    >>> fl.select(pool, fl.Typicality(neighbors=2), outputs=[[0.5, 0.5]] * 4, n=1)
-    array([1])
+    The number of clusters is the number of labels after this query.  The strategy is for small
+    label budgets, for which uncertainty sampling selects outliers.  Typicality is 1 / the mean
+    distance to the ``neighbors`` nearest examples of the same cluster.
 
     Notes
     -----
     The paper's features come from self-supervised training; here they are those of the site's own
-    model, as they are.  Where every cluster has a label, those with the fewest come first.
-    The paper leaves out clusters of fewer than 5 rows; here they come last among their likes, so
-    that a budget is always spent.  Rows whose features are not finite come last.
+    model.  If every cluster has a label, those with the fewest come first.  The paper ignores
+    clusters of fewer than 5 examples; here they come last among clusters with equally many labels,
+    so the whole label budget is spent.  Examples with non-finite features are ranked last.
+
+    References
+    ----------
+    Hacohen, Dekel, Weinshall. Active Learning on a Budget: Opposite Strategies Suit High and Low
+    Budgets. 2022.
+
+    Examples
+    --------
+    >>> import fallow as fl
+    >>> pool = [[1.0, 0.0], [1.1, 0.0], [1.2, 0.0], [9.0, 9.0]]
+    >>> fl.select(pool, fl.Typicality(neighbors=2), outputs=[[0.5, 0.5]] * 4, n=1)
+    array([1])
     """
 
     model: Literal["local", "global"] = "local"
@@ -66,7 +74,9 @@ class Typicality:
     def select(self, view: View, n: int) -> Picks:
         pool = view.embed(self.model)
         is_whole = pool.isfinite().all(1)
-        level = torch.zeros(len(pool)).masked_fill(~is_whole, torch.nan)  # NaN comes last
+        level = torch.zeros(len(pool)).masked_fill(
+            ~is_whole, torch.nan
+        )  # NaN is ranked last
         mixed = rank_rows(level, view.stream("ties"))
         good = mixed[is_whole[mixed]]
         x = torch.cat([pool[good], self.read_labeled(view)])
@@ -79,7 +89,7 @@ class Typicality:
         return Picks(torch.cat([picks, mixed[len(good) :]])[:n])
 
     def read_labeled(self, view: View) -> Tensor:
-        """Features of the labeled rows that have finite ones: (l, d)."""
+        """Return the finite features of labeled examples: (l, d)."""
         if not len(view.labels):
             return view.embed(self.model)[:0]
         x = view.embed(self.model, "labeled")

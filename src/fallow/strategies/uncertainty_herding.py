@@ -21,7 +21,7 @@ class UncertaintyHerding:
     Parameters
     ----------
     model : Model whose features and predictions are used.
-    width : Of the kernel exp(-(distance / width)²).  None: the smallest distance between labeled
+    width : Width of the kernel exp(-(distance / width)²).  None: the smallest distance between labeled
         examples, between 0.2 and 1, as the paper adapts it.
 
     Notes
