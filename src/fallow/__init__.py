@@ -1,132 +1,164 @@
-"""Federated active learning: many sites, few labels.
+"""Fallow: federated active learning in Python.
+
+Fallow selects which examples each site labels, then trains a global or a personalized model.
 
     import fallow as fl
 
-    world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=10)
-    study = fl.compare(world, [fl.Random(), fl.Entropy(), fl.AHFAL()], seeds=10)
+    federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=10)
+    study = fl.compare(federation, [fl.Random(), fl.Entropy(), fl.AHFAL()], seeds=10)
     study.table()
 
-Objects, names ("ahfal:tau=15") and TOML mean the same everywhere.  ``help(fl.NAME)`` shows shapes,
-units, errors, the source and an example.
+Every component can be given as an object, a string (``"ahfal:tau=15"``) or TOML.  See
+``help(fl.NAME)`` for parameters, references and an example.
 
-Namespaces
-    strategies, training, partitions, encoders    the classes below, by kind
+Datasets
+--------
+load                    Load a dataset by name or path.
+from_arrays             Create a dataset from arrays, tensors or lists.
+from_frame              Create a dataset from a pandas DataFrame.
+Dataset                 Labeled examples with a test set.
+Federation              Federated dataset: a dataset partitioned into sites.
 
-Rows
-    load                 a data set by its name
-    from_arrays          a data set from arrays, tensors or lists
-    from_frame           a data set from a pandas DataFrame
-    Dataset              what these return
-    Federation           rows at sites
+Partitions
+----------
+IID                     Equal parts at random.
+Natural                 Sites given in the data.
+Dirichlet               Class shares from a Dirichlet distribution.
+ExactDirichlet          Class shares from a Dirichlet distribution, sites of equal size.
+FedMADirichlet          Class shares from a Dirichlet distribution, sites of limited size.
+TargetDirichlet         Shares of binned regression targets from a Dirichlet distribution.
+Patho, Shards           A few classes per site, in random or equal shares.
+ClassWindows            Overlapping windows of classes, sites of random size.
+Counts                  Explicit number of examples per site and class.
+LongTail                Long-tailed class frequencies, followed by another partition.
 
-Partitions: which rows each site holds
-    IID                  equal parts at random
-    Natural              the sites that the data names
-    Dirichlet            class shares from a Dirichlet distribution, site sizes as they fall
-    ExactDirichlet       the same with sites of equal size
-    FedMADirichlet       the same, and sites that are full get nothing more
-    TargetDirichlet      the same for bins of numbers to predict
-    Patho, Shards        a few classes per site, in equal parts or in drawn ones
-    ClassWindows         classes u, u+1, ... at site u, and sizes that are drawn
-    Counts               rows of each class counted out by hand
-    LongTail             classes that become rarer and rarer, then another partition
+Experiments
+-----------
+run                     Run one query strategy with one seed.
+compare                 Compare several query strategies under the same seeds.
+read_study              Read a study from its folder.
+write_report            Write a report page about one or several studies.
+load_model              Load a trained model from a folder.
+Run                     Result of `run`: records, labels, model and predictions.
+Study                   Result of `compare`: tables, tests, learning curves and runs.
+LoadedModel             Model loaded by `load_model`.
 
-Runs
-    run                  one strategy under one seed: a Run
-    compare              several strategies under the same seeds: a Study
-    read_study           a Study that was kept in a folder
-    write_report         one page about several studies
-    load_model           a LoadedModel from a folder that Run.save wrote
-    LoadedModel          predictions of such a model
-    Run, Study           records, tables, curves, models, predictions
-    Recipe, Spec         settings in words, as TOML has them
-    TrainingConfig, TrainingStage  local training: epochs, batch size, and when it ends
-    Optimizer, Schedule  its steps, and how the learning rate falls
-    Privacy              noise and secure sums
+Experiment configuration
+------------------------
+Recipe                  All settings of an experiment.
+Spec                    Component by name, with its parameters.
+TrainingConfig          Local training: stages, batch size, optimizer and early stopping.
+TrainingStage           Number of epochs for one part of the model.
+Optimizer, Schedule     Optimizer, and learning rate schedule.
+Privacy                 Differential privacy and secure aggregation.
 
-Choosing rows from arrays
-    select               a strategy on arrays: one site, or a federation
-    Site                 a site as arrays
-    Selection            picks with their scores and weights
-    PoolStrategy         the same behind the interface of scikit-activeml
+Selection from arrays
+---------------------
+select                  Select examples from the unlabeled pools of one or several sites.
+Site                    Data of one site, as arrays.
+Selection               Selected examples with their scores and weights.
+PoolStrategy            Query strategy with the interface of scikit-activeml.
 
-Methods of your own
-    Strategy             a query strategy
-    Training             a training method
-    Contract             what a method reads and reveals
-    View                 what a function of a method sees of its site
-    Picks, Release       what it answers: rows to label, or counts behind noise
+Query strategies of a single site
+---------------------------------
+Random                  Random sampling.
+Entropy                 Largest predictive entropy.
+Margin                  Smallest margin between the two most likely classes.
+LeastConfidence         Smallest probability of the most likely class.
+CoreSet                 Core-Set: greedy k-center on features.
+Typicality              TypiClust: the most typical example of each uncovered cluster.
+ProbCover               Maximum coverage by balls in feature space.
+MaxHerding              Maximum average similarity to the unlabeled pool.
+UncertaintyHerding      MaxHerding weighted by uncertainty.
+DropQuery               Predictions that change under feature dropout, one per cluster.
+BADGE                   Large and diverse gradients of the last layer.
+BALD                    Disagreement of a committee.
+NoiseStability          Predictions that change under noise on the weights.
+LCMD                    Largest-cluster maximum-distance selection.
+BAIT                    Fisher information of the last layer, for regression.
+ACSFW                   Bayesian coreset by the Frank-Wolfe algorithm, for regression.
 
-Strategies that every site follows by itself
-    Random               rows at random
-    Entropy              the largest entropy of the prediction
-    Margin               the smallest gap between the two likeliest classes
-    LeastConfidence      the smallest probability of the likeliest class
-    CoreSet              rows that cover the features
-    Typicality           the most typical row of each large cluster without a label
-    ProbCover            few labels: examples whose balls cover the unlabeled pool
-    MaxHerding           few labels: examples that are similar to as many others as possible
-    UncertaintyHerding   the same, weighted by the uncertainty of what is covered
-    DropQuery            examples whose prediction dropout changes, one of each cluster
-    BADGE                large gradients, unlike one another
-    BALD                 rows of which a committee is sure, and disagrees
-    NoiseStability       predictions that noise on the weights changes, spread out
-    LCMD                 the farthest row of the largest cluster
-    BAIT, ACSFW          for numbers to predict: Fisher information, sparse subsets
+Federated query strategies
+--------------------------
+Coverage                Coverage of uncertain regions over all sites.
+Typical                 Clusters over all sites, without a model, for few labels.
+TypicalUnsure           Typical examples in uncertain regions of all sites.
+Ensemble                Combination of the local and the global model.
+AHFAL                   Adaptive combination of uncertainty and class balance.
+KSAS                    Disagreement of the local and the global model on known classes.
+LoGo                    Clusters by the local model, uncertainty by the global model.
+FEAL                    Evidential uncertainty of both models, with diversity.
+IFAL                    Disagreement of the models about the neighborhood of an example.
+FairFAL                 Class-balanced uncertainty with diversity.
+FALE                    Leverage score sampling over all sites, without a model.
+Chooser                 Multi-armed bandit over query strategies.
+Prices                  Margin with a price for each predicted class.
+Fisher                  Fisher information of a linear model over all sites.
+Pivotal                 Pivotal sampling by leverage scores, for regression.
+Complementary           Classes that a site's collaborators predict poorly.
+OracleHistogram         Upper bound: uses the true class frequencies of the pool.
 
-Strategies of a federation
-    Coverage             what the model is unsure about, covered by all sites together
-    Typical              few labels: one for each cluster of all sites, without a model
-    TypicalUnsure        typical rows of what the model is unsure about, at all sites together
-    Ensemble             the local and the global model as one
-    AHFAL                both models, by how evenly sites hold a class
-    KSAS                 where both models differ, on classes that the site knows
-    LoGo                 clusters by the local model, the choice in each by the global one
-    FEAL                 evidence of both models, with an eye on neighbors
-    IFAL                 rows whose neighborhood the models disagree about
-    FairFAL              the same quota for each class, rows unlike the labeled
-    FALE                 without a model: by leverage scores over all sites
-    Chooser              one of several for each query, by what their labels were worth
-    Prices               unsure rows, as many of each class as are wanted
-    Fisher               rows that leave the least variance of a linear model
-    Pivotal              numbers to predict: half leverage, without replacement, spread out
-    Complementary        what collaborators do not supply
-    OracleHistogram      an upper bound: the true classes of the pool are known
+Training of a global model
+--------------------------
+FedAvg                  Federated averaging.
+FedProx                 FedAvg with a proximal term.
+KCFU                    Balanced softmax with knowledge compensation (KAFAL).
+Evidential              Evidential loss (FEAL).
+Robust                  Averages that are robust to malicious sites.
+ServerSolve             Weighted least squares at the coordinator (FALE).
+MaskedSolve             Weighted least squares on masked examples (FALE).
+ClosedForm              Closed-form classifier or regressor (ridge), in one round.
 
-Training: one model for all sites
-    FedAvg, FedProx      averages; local steps that stay near the common model
-    KCFU, Evidential     as in KAFAL and FEAL
-    Robust               averages that stand sites which send anything at all
-    ServerSolve, MaskedSolve    least squares from totals, or from masked rows
-    ClosedForm           a linear head from totals, in one round
+Training of personalized models
+-------------------------------
+Local                   Local training only.
+FedAvgFT, FedProxFT     Fine-tuning of the global model at each site.
+FedAvgPost              FedAvg, deployed after the local epochs.
+FedRep                  Shared body, local head.
+Ditto                   Personalized model regularized toward the global one.
+APFL                    Mixture of a local and a global model.
+PerFedAvg               Meta-learned initialization (MAML).
+KNNPer                  Global model interpolated with nearest neighbors.
+PFedGraph               Collaboration graph optimized at the coordinator.
+DPFL                    Collaborators selected by each site.
+ClosedFormHeads         `ClosedForm` with one classifier or regressor per site.
 
-Training: one model per site
-    Local                every site by itself
-    FedAvgFT, FedProxFT  a common model, tuned at home
-    FedAvgPost           the common model after local epochs
-    FedRep               a common body, heads of their own
-    Ditto, APFL          a private model near the common one, or mixed with it
-    PerFedAvg            a common model from which one step leads far
-    KNNPer               a common model and the site's nearest labeled rows
-    PFedGraph, DPFL      averages over collaborators, chosen by the server or by each site
-    ClosedFormHeads      `ClosedForm` with a head per site
-
-Encoders: what models see in place of rows
-    Identity             rows as they are
-    Fourier              random features of a kernel
-    Convolution          what random filters see in images
-    EfficientNetLite0    features of photographs by a network that was trained on ImageNet
-    Timm, OpenCLIP       what pretrained networks see in images, from files or caches
-    SentenceTransformers, texts_to_rows    what they say of texts
-    TabPFN               what one makes of rows of tables
-    ONNX                 a network in a file
+Encoders
+--------
+Identity                Features without changes.
+Fourier                 Random Fourier features.
+Convolution             Random convolutional features of images.
+EfficientNetLite0       Features of a network pretrained on ImageNet.
+Timm, OpenCLIP          Features of pretrained image models.
+SentenceTransformers    Embeddings of texts.
+TabPFN                  Embeddings of tabular data.
+ONNX                    Output of a network in an ONNX file.
+texts_to_rows           Convert texts to arrays for an encoder.
 
 Models
-    Linear, MLP          for rows of numbers
-    DigitsCNN, LeNet, LeNetFEMNIST, CNN4, ResNet8, MobileNetV2    for images
+------
+Linear, MLP             Linear model and multilayer perceptron, for tabular data.
+DigitsCNN, CNN4         Small convolutional networks.
+LeNet, LeNetFEMNIST     LeNet variants.
+ResNet8, MobileNetV2    Residual network and MobileNet for small images.
 
-scikit-learn
-    FederatedClassifier, FederatedRegressor
+Estimators
+----------
+FederatedClassifier     Classifier with the interface of scikit-learn.
+FederatedRegressor      Regressor with the interface of scikit-learn.
+
+Custom algorithms
+-----------------
+Strategy                Base class of query strategies.
+Training                Base class of training algorithms.
+Contract                Disclosure declaration of an algorithm.
+View                    Data of a site, as seen by a client function.
+Picks                   Result of a client function: selected examples.
+Release                 Result of a client function: counts to be released with noise.
+
+Namespaces
+----------
+strategies, training, partitions, encoders      The classes above, by kind.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def test_the_file_names_the_data_as_it_sees_them_and_runs_from_anywhere(
     assert (settings["partition"], settings["sites"]) == ("natural", 0)
     assert settings["training"] == "closed-form"  # where a strategy does not say otherwise
     assert settings["strategies"][-1] == settings["reference"] == "margin"
-    assert "48 rows to choose from, 12 to test on, 2 classes (n and y), 3 sites" in text
+    assert "48 training examples, 12 test examples, 2 classes (n and y), 3 sites" in text
     assert all(" # " in line for line in text.splitlines() if line and line[0] != "#")
     quick = ("--set", "rounds=1", "--set", "cycles=1", "--out", "study")
     said = fallow("run", "sub/heart.toml", *quick)

@@ -213,7 +213,7 @@ def read_recipe(
 def named_strategies(text: str | None) -> list[str] | None:
     """The strategies of a list with commas; None where nobody gave one.
 
-    >>> named_queries("random, margin"), named_queries(None)
+    >>> named_strategies("random, margin"), named_strategies(None)
     (['random', 'margin'], None)
     """
     if text is None:

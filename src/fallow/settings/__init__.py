@@ -1,1 +1,1 @@
-"""What a user sets: recipes, their parts by name, variants of them, budgets."""
+"""Experiment configuration: settings, components by name, variants and label budgets."""

@@ -1,4 +1,4 @@
-"""How many labels each site may buy."""
+"""Allocation of the label budget to the sites."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ POLICIES = ("equal", "equal_rounded", "proportional")
 
 
 def budgets(policy: str, share: Share, sizes: Mapping[SiteId, int]) -> dict[SiteId, int]:
-    """Labels per site in one cycle.
+    """Return the label budget of each site in one cycle.
 
-    share: a fraction of all rows, or (an ``int``) labels per site.  ``"equal"``: ceil(q |D| / N)
-    for every site (AHFAL); ``"equal_rounded"``: |D| is first rounded to hundreds, the result cut
-    to whole labels (LoGo, FairFAL, IFAL); ``"proportional"``: ceil(q |D_i|) (KAFAL).
+    Parameters
+    ----------
+    policy : {"equal", "equal_rounded", "proportional"}
+        Budget allocation.  "equal": ceil(q |D| / N) for each site (AHFAL).  "equal_rounded": the
+        same, with |D| rounded to hundreds and the result rounded down (LoGo, FairFAL, IFAL).
+        "proportional": ceil(q |D_i|) (KAFAL).
+    share : float or int
+        Fraction of all examples, or (int) number of labels per site.
+    sizes : mapping of str to int
+        Number of examples of each site.
 
     >>> budgets("equal_rounded", 0.05, {str(i): 7326 for i in range(10)})["0"]
     366

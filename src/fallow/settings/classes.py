@@ -1,4 +1,4 @@
-"""The classes that a recipe may name, and their fields."""
+"""Components that a setting can name, and their parameters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DECIDED = ("shape", "outputs")
 
 
 def classes_of(part: str) -> dict[str, type[Any]]:
-    """Class name -> class, for a setting that names one, in the order of the alphabet."""
+    """Return the classes that a setting can name, by name, in alphabetical order."""
     result: dict[str, type[Any]] = {}
     for package in PARTS[part]:
         for name, cls in names(package).items():
@@ -46,8 +46,9 @@ def classes_of(part: str) -> dict[str, type[Any]]:
 
 
 def fields_of(part: str, name: str) -> dict[str, object]:
-    """Field -> default, of a class of Fallow's own by any of its names; none for the class of others,
-    which is not imported, and for an unknown name.
+    """Return the fields of a built-in class with their defaults.
+
+    The result is empty for an unknown name, and for a custom class, which is not imported.
 
     >>> fields_of("partition", "exact-dirichlet")["alpha"]
     0.1
@@ -62,9 +63,9 @@ def fields_of(part: str, name: str) -> dict[str, object]:
 
 
 def defaults_of(cls: type[Any]) -> dict[str, object]:
-    """Field -> default; ``...`` for a field that must be given.
+    """Return the default of each field, ``...`` for required fields.
 
-    The training configuration of a training method is left out: it is a setting of the recipe.
+    The training configuration of a training algorithm is omitted, since it is a setting of its own.
     """
     result: dict[str, object] = {}
     if is_dataclass(cls):
@@ -96,14 +97,14 @@ def _default(field: DataclassField[Any]) -> object:
 
 @cache
 def comments_of(cls: type[Any]) -> Mapping[str, str]:
-    """Field -> the comment beside it in the source of a dataclass, where it has one.
+    """Return the comments next to the fields of a dataclass in its source code.
 
     >>> from fallow.strategies import AHFAL
     >>> comments_of(AHFAL)["tau"]
     'τ, Eq. 2; the paper tries 10, 12, 15'
     """
     lines = textwrap.dedent(inspect.getsource(cls)).splitlines(keepends=True)
-    comments = {}  # line, counted from 1 -> text
+    comments = {}  # 1-based line -> text
     for token in tokenize.generate_tokens(iter(lines).__next__):
         if token.type == tokenize.COMMENT:
             comments[token.start[0]] = token.string.lstrip("# ")
@@ -112,7 +113,7 @@ def comments_of(cls: type[Any]) -> Mapping[str, str]:
     result = {}
     for node in tree.body:
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
-            continue  # no field
+            continue  # not a field
         lines_of_field = range(node.lineno, (node.end_lineno or node.lineno) + 1)
         beside = [comments[line] for line in lines_of_field if line in comments]
         if beside:
@@ -121,7 +122,7 @@ def comments_of(cls: type[Any]) -> Mapping[str, str]:
 
 
 def first_line(cls: type[Any]) -> str:
-    """The first sentence of a class's docstring, on one line."""
+    """Return the first sentence of the docstring of a class, on one line."""
     text = " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())
     end = re.search(r"[a-z)]\.\s", text)
     if end is None:

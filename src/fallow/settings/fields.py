@@ -1,4 +1,4 @@
-"""The fields of the classes that a recipe names, as settings: ``partition.alpha``."""
+"""Parameters of the components that a configuration names, as settings: ``partition.alpha``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GIVEN = "must be given"
 
 @dataclass(frozen=True)
 class NamedClass:
-    """A class that a setting may name: its word, a sentence, and field -> default."""
+    """Component that a setting can name: name, description, and parameters with their defaults."""
 
     name: str
     what: str
@@ -36,7 +36,7 @@ class NamedClass:
 
 
 def describe_classes(part: str) -> list[NamedClass]:
-    """The classes that a setting may name, in the order of their words.
+    """Return the components that a setting can name, sorted by name.
 
     >>> [partition.name for partition in describe_classes("partition")][:3]
     ['class-windows', 'counts', 'dirichlet']
@@ -49,17 +49,17 @@ def describe_classes(part: str) -> list[NamedClass]:
 
 
 def describe_default(value: object) -> str:
-    """A default of a field in words."""
+    """Return the default of a field as text."""
     if value is ...:
         return GIVEN
     return describe_value(value)
 
 
 def class_fields() -> list[Setting]:
-    """Every field of every class that a recipe may name."""
+    """Return all parameters of all components."""
     outcome = []
     for part in PARTS:
-        if part == "features":  # the same classes as those of model
+        if part == "features":  # same classes as model
             continue
         for cls in classes_of(part).values():
             outcome += _fields_of_class(part, cls)
@@ -87,9 +87,9 @@ def _fields_of_class(part: str, cls: type[Any]) -> list[Setting]:
 
 
 def find_all(name: str) -> list[Setting]:
-    """The settings that a name leads to, and the fields of classes that are called so.
+    """Return the settings and the component parameters with a name.
 
-    Raises ValueError, with the nearest name, where there are none.
+    Raises ValueError, with the closest name, if there are none.
     """
     all_fields = class_fields()
     of_classes = [

@@ -1,4 +1,4 @@
-"""Every setting of a recipe: its name, type and default, and what it means.
+"""List of all settings: name, type, default and description.
 
 >>> from fallow.settings.listing import find_settings
 >>> [setting.name for setting in find_settings("lr")]
@@ -19,7 +19,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Published, Spec
 
 SKIPPED = ("name",)
-"""The name of a recipe is the name of its file."""
+"""The name of a configuration is that of its file."""
 
 DEFAULTS = {
     "training": "closed-form",
@@ -27,7 +27,7 @@ DEFAULTS = {
     "training_config.batch_size": "by model family",
     "training_config.optimizer.lr": "by model family",
 }
-"""Defaults of calls, files and commands that differ from those of a `Recipe` built by hand."""
+"""Defaults of calls, files and commands that differ from those of `Recipe`."""
 
 WORDS = {
     "bool": "true or false",
@@ -39,15 +39,21 @@ WORDS = {
     "TrainingStage": "stage",
     "Published": "printed table",
 }
-"""What types are called."""
+"""Descriptions of types."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting.
+    """Description of a setting.
 
-    ``name`` is what ``--set`` takes, dots lead into parts; ``source`` is the class that declares
-    and checks it.
+    Attributes
+    ----------
+    name : str
+        Name as in ``--set``, with dots for nested settings.
+    type, default, meaning : str
+        Type, default and description.
+    source : str
+        Class that declares and checks the setting.
     """
 
     name: str
@@ -58,19 +64,19 @@ class Setting:
 
     @property
     def last_part(self) -> str:
-        """Its name within its part: ``lr`` of ``training_config.optimizer.lr``."""
+        """Last part of the name: ``lr`` for ``training_config.optimizer.lr``."""
         return self.name.rpartition(".")[2]
 
 
 def list_settings() -> list[Setting]:
-    """All settings, in the order of the recipe; those of a part stand where the part does."""
+    """Return all settings in the order of declaration, nested settings included."""
     return list(_walk(Recipe(""), prefix=""))
 
 
 def find_settings(name: str) -> list[Setting]:
-    """The settings that a name leads to: one of that name, those of a part, or those that end so.
+    """Return the settings with a name, in a group, or with a name that ends in it.
 
-    Raises ValueError where there are none.
+    Raises ValueError if there are none.
     """
     settings = list_settings()
     for is_meant in (_is_named, _is_within, _ends_with):
@@ -93,8 +99,11 @@ def _ends_with(setting: Setting, name: str) -> bool:
 
 
 def _walk(defaults: object, prefix: str) -> Iterator[Setting]:
-    """The settings of a dataclass and of its parts; ``defaults`` is an instance of it."""
-    assert is_dataclass(defaults)  # noqa: S101 - the recipe and its parts are
+    """Yield the settings of a dataclass and of nested dataclasses.
+
+    ``defaults`` is an instance of the dataclass.
+    """
+    assert is_dataclass(defaults)  # noqa: S101 - all configurations are
     kind = type(defaults)
     hints = get_type_hints(kind)
     for field in fields(defaults):
@@ -116,14 +125,15 @@ def _walk(defaults: object, prefix: str) -> Iterator[Setting]:
 
 
 def meaning_of(name: str) -> str:
-    """What a setting means; those of ``local_training_config`` mean for a query's local model
-    what those of
-    ``training_config`` mean for training.  Empty for one that nobody has said it of."""
+    """Return the description of a setting, or "" if it has none.
+
+    Settings of ``local_training_config`` have the descriptions of ``training_config``.
+    """
     return MEANINGS.get(name.replace("local_training_config.", "training_config."), "")
 
 
-def describe_type(hint: Any) -> str:  # a type, or a form of typing such as int | None
-    """A type in words.
+def describe_type(hint: Any) -> str:  # a type or an annotation such as int | None
+    """Return a description of a type.
 
     >>> describe_type(int | None), describe_type(Literal["a", "b"])
     ('whole number or none', '"a" or "b"')
@@ -145,7 +155,7 @@ def describe_type(hint: Any) -> str:  # a type, or a form of typing such as int 
 
 
 def describe_value(value: object) -> str:
-    """A default as ``--set`` takes it; ``none`` where nothing is set.
+    """Return a default as ``--set`` takes it, ``none`` for None.
 
     >>> describe_value(0.1), describe_value(None), describe_value(("a", "b"))
     ('0.1', 'none', '["a", "b"]')

@@ -1,4 +1,4 @@
-"""A recipe: data, partition, model, training, query and settings of a run, frozen and checked."""
+"""Experiment configuration: a frozen dataclass that is validated on creation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 TEXTS = (str, str | None)
 OUTSIDE = ("name", "title", "strategies", "reference", "seeds", "bounds", "published")
-"""Fields that do not change what a run computes."""
+"""Fields that do not affect the results of a run."""
 Device = Literal["none", "cpu", "cuda", "mps"]
 Precision = Literal["float32", "bf16", "tf32"]
 PLACES: tuple[tuple[Device, Precision], ...] = (
@@ -49,10 +49,10 @@ PLACES: tuple[tuple[Device, Precision], ...] = (
     ("mps", "float32"),
     ("mps", "bf16"),
 )
-"""Every device with every precision that it may have."""
+"""Valid combinations of device and precision."""
 NAMES = tuple[str, ...]
 Settings = dict[str, object]
-"""Nested plain settings by their names, as TOML and JSON have them."""
+"""Nested settings by name, as in TOML and JSON."""
 
 ONE_OR_MORE = (
     "rounds",
@@ -62,18 +62,27 @@ ONE_OR_MORE = (
     "test_rows",
     "queries_per_cycle",
 )
-USUAL_AUDIT = 0.1  # where somebody says audit=true
+USUAL_AUDIT = 0.1  # of audit=true
 MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides a run but its seed.  All fields travel into ``study.json``.
+    """Experiment configuration: all settings of an experiment except the seed.
 
-    Built by hand it trains with FedAvg unless ``training`` names another algorithm.  The default of
-    `fallow.run`, `fallow.compare` and files without a ``base`` is the closed form.
-    Raises ValueError for a value that cannot be, with the name of the setting.
+    The command ``fallow settings`` describes each setting.  The configuration is stored in
+    ``study.json``.
 
+    The default of ``training`` depends on the entry point.  It is FedAvg for a `Recipe` created
+    directly.  It is `ClosedForm` for `fallow.run`, `fallow.compare` and files without ``base``.
+
+    Raises
+    ------
+    ValueError
+        If a value is invalid.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> recipe = fl.Recipe("mine", strategy=fl.Spec("badge"), rounds=5)
     >>> recipe.rounds, recipe.data, str(recipe.training)
@@ -85,96 +94,74 @@ class Recipe:
     name: str
     title: str = ""
     # data
-    data: str = "digits"  # a named set, or a path to a table, an .npz file or a folder
-    label: str | None = None  # label column of a table
-    site: str | None = None  # site column of a table
-    id: str | None = None  # column of row names of a table; None: "id", if there is one
-    drop: tuple[str, ...] = ()  # columns of a table that are no features
-    columns: tuple[str, ...] = ()  # the features of a table; (): all that can be
-    task: Literal["auto", "classification", "regression"] = "auto"  # of a table
-    # rows of your own data with missing or infinite features are left out
+    data: str = "digits"
+    label: str | None = None
+    site: str | None = None
+    id: str | None = None
+    drop: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    task: Literal["auto", "classification", "regression"] = "auto"
     drop_rows: bool = False
-    # of images in a .npz file: (n, channels, height, width) or (n, height, width, channels)
     channels: Literal["auto", "first", "last"] = "auto"
-    rows: int | None = None  # a seeded subset of the training rows
+    rows: int | None = None
     test_rows: int | None = None
-    resplit: bool = False  # test rows are drawn anew for every seed, as many as before
-    # rows become what this model, with frozen weights, sees in them
+    resplit: bool = False
     features: Spec | None = None
-    # rows become what this encoder makes of them, fitted by totals over all sites
     encoder: Spec | None = None
-    # auto: own tables, regression, and what an encoder makes
     standardize: Literal["auto", "federated", "none"] = "auto"
-    target_scale: Literal["labeled", "oracle", "none"] = "labeled"  # numbers to predict
+    target_scale: Literal["labeled", "oracle", "none"] = "labeled"
     partition: Spec = Spec("exact-dirichlet", {"alpha": 0.1})
-    sites: int = 10  # 0 with the natural partition: every site that the data names
-    flip: int = 0  # so many sites have wrong labels, C - 1 - y; scores are over the others
+    sites: int = 10
+    flip: int = 0
     # model and training
     model: Spec = Spec("linear")
     training: Spec = Spec("fedavg")
-    # exact: after the last round the head of the trained model is solved for in closed form
     head: Literal["trained", "exact"] = "trained"
     training_config: TrainingConfig = TrainingConfig(
         (TrainingStage(2),), 16, Optimizer(lr=0.01)
     )
-    rounds: int = 15  # rounds in a phase
-    participation: float = 1.0  # share of sites in a round; all take part in the last one
-    # the global model at the start of a cycle
+    rounds: int = 15
+    participation: float = 1.0
     restart: Literal["fresh", "continue"] = "fresh"
-    # the local model that a query looks at; auto: what the strategy's paper uses
     local_source: Literal["auto", "last_round", "scratch", "finetune"] = "auto"
-    # for scratch and finetune
     local_training_config: TrainingConfig = TrainingConfig(
         (TrainingStage(50),), 64, Optimizer(lr=0.01), stop_at=0.99
     )
     # labels
     strategy: Spec = Spec("random")
-    initial: Share = 0.10  # first labels: a fraction of all rows, or labels a site
-    # who chooses them: random, typical rows of all sites, or the query (one_pass only)
+    initial: Share = 0.10
     initial_by: Literal["random", "typical", "query"] = "random"
-    # of every cycle alike, or of each in turn
     per_cycle: Share | tuple[Share, ...] = 0.05
-    # a cycle's budget is bought in so many parts, one after the other
     queries_per_cycle: int = 1
-    cycles: int = 3  # queries after the first training phase
-    # share of each cycle's budget that is drawn by chance, to know how good the model is; true: 0.1
+    cycles: int = 3
     audit: float = 0.0
-    # when a run ends before its last cycle, as a sentence (`fallow.settings.stopping`); none: never
     stop: str | None = None
-    # one_pass: each cycle chooses from nothing with the budget of all cycles so far; auto: what the
-    # strategy's paper does
     protocol: Literal["auto", "cycles", "one_pass"] = "auto"
     budget: Literal["equal", "equal_rounded", "proportional"] = "equal"
-    # share of the labels bought that is held back at each site; then the model of a site that is
-    # best on them is scored
     validation: float = 0.0
-    # labels of a query validate, beside those, in the first round of the next phase, in which a
-    # training method may look for collaborators, and train from the second on
     fresh_first: bool = False
-    privacy: Privacy = Privacy()  # noise on released counts, secure sums
-    # evaluation and machinery
-    # own: each site on test rows like its own rows
+    privacy: Privacy = Privacy()
+    # evaluation and execution
     test: Literal["common", "own"] = "common"
-    score_rounds: int = 5  # the score of a cycle is the mean over this many last rounds
-    executor: str = "auto"  # of `fallow.engine.executors`, or module:Class
+    score_rounds: int = 5
+    executor: str = "auto"
     channels_last: bool = False
-    # where models train and predict; none: on the processor, by the executor above
     device: Device = "none"
-    # in which numbers a device takes products
     precision: Precision = "float32"
     dtype: Literal["float32", "float64"] = "float32"
-    # the study it is usually run as
+    # defaults of the study
     strategies: tuple[str, ...] = ("random", "entropy")
     reference: str | None = None
     seeds: int = 10
-    # upper bounds beside the strategies
     bounds: tuple[Literal["all-labels", "pooled"], ...] = ("all-labels", "pooled")
     published: Published | None = None
 
     @property
     def protected(self) -> Privacy:
-        """The protections of a whole run, with what all its queries may spend together, and all
-        closes of labels where totals leave with noise."""
+        """Privacy settings of a run, with the privacy budget of all its queries.
+
+        With noise on training contributions, the end of labeling of each cycle counts too.
+        """
         queries = self.cycles * self.queries_per_cycle
         delta = self.delta
         if delta is None:
@@ -184,12 +171,12 @@ class Recipe:
 
     @property
     def completed_training(self) -> TrainingConfig:
-        """The training configuration, with the defaults of the model family where it has none."""
+        """Training configuration with the defaults of the model family filled in."""
         return complete_training(self.training_config, self.model.name)
 
     @property
     def delta(self) -> float | None:
-        """δ of the Gaussian noise on what training sends; None where there is no such noise."""
+        """Delta of the Gaussian noise on training contributions, or None without such noise."""
         contract = contract_of_training(self.training.name)
         if self.privacy.epsilon is None or contract is None or not contract.delta_field:
             return None
@@ -261,7 +248,7 @@ class Recipe:
             )
 
     def _check_audit(self) -> None:
-        """Raise ValueError for an audit that cannot be."""
+        """Raise ValueError for an invalid evaluation set."""
         if isinstance(self.audit, bool):
             object.__setattr__(self, "audit", USUAL_AUDIT if self.audit else 0.0)
         if not 0 <= self.audit < 1:
@@ -276,7 +263,10 @@ class Recipe:
             )
 
     def check_flip(self, sites: int) -> None:
-        """Raise unless some of ``sites`` sites keep their labels; 0 sites are not yet counted."""
+        """Raise ValueError unless at least one site has correct labels.
+
+        ``sites`` is 0 while the number of sites is unknown.
+        """
         if self.flip < 0 or (sites and self.flip >= sites):
             raise ValueError(
                 f"flip is {self.flip} of {sites} sites; at least 0, and fewer than there are, can "
@@ -285,18 +275,18 @@ class Recipe:
 
     @property
     def is_natural(self) -> bool:
-        """Whether the sites are those that the data names."""
+        """Whether the sites are those in the data."""
         return self.partition.name.lower() == "natural"
 
     @property
     def purchases(self) -> tuple[Share, ...]:
-        """What is bought first and in each cycle: fractions of all rows, or labels a site."""
+        """Label budgets of the initial labeled set and of each cycle."""
         return (self.initial, *map(self.share_of, range(self.cycles)))
 
     def share_of(self, cycle: int) -> Share:
-        """What the query of a cycle buys: a fraction of all rows, or labels a site.
+        """Return the label budget of a cycle: a fraction of all examples, or labels per site.
 
-        cycle: 0 for the first query after the first labels.
+        Cycle 0 is the first one after the initial labeled set.
         """
         if isinstance(self.per_cycle, tuple):
             return self.per_cycle[cycle]
@@ -304,18 +294,18 @@ class Recipe:
 
     @property
     def _listed(self) -> tuple[Share, ...]:
-        """What ``per_cycle`` says, as a list."""
+        """``per_cycle`` as a tuple."""
         if isinstance(self.per_cycle, tuple):
             return self.per_cycle
         return (self.per_cycle,)
 
     @property
     def budget_words(self) -> str:
-        """The settings that decide how many labels are bought."""
+        """Settings that determine the number of labels, as text."""
         return f"initial={self.initial}, per_cycle={self.per_cycle}, cycles={self.cycles}"
 
     def check_rows(self, rows: int) -> None:
-        """Raise unless ``rows`` rows are enough for the sites and for all labels to be bought."""
+        """Raise ValueError if there are too few examples for the sites or the label budget."""
         if rows < self.sites:
             raise ValueError(
                 f"{rows} rows cannot be shared by {self.sites} sites; use fewer sites, such as "
@@ -323,9 +313,9 @@ class Recipe:
             )
         labels = 0.0
         for bought in self.purchases:
-            if isinstance(bought, int):  # labels a site
+            if isinstance(bought, int):  # labels per site
                 labels += bought * self.sites
-            else:  # a fraction of all rows
+            else:  # fraction of all examples
                 labels += bought * rows
         if labels > rows * (1 + 1e-9):
             raise ValueError(
@@ -334,34 +324,37 @@ class Recipe:
             )
 
     def to_dict(self) -> dict[str, object]:
-        """All settings as nested plain values; `recipe_from` makes the recipe of them again."""
+        """Return all settings as nested plain values; `recipe_from` is the inverse."""
         return asdict(self)
 
     @property
     def digest(self) -> str:
-        """Identifies what a run of a person's own recipe computes: every setting with its value,
-        without the titles and the study's extent.  Defaults are part of it, those of methods too,
-        whose modules are imported: where a later version has others, it is another study.
+        """Digest of all settings that affect the results of a run.
+
+        It includes the defaults of all components, so that a version with other defaults has another
+        digest.  It excludes titles, and the strategies and seeds of a study.  Custom modules are
+        imported.
         """
         return self.digest_under(OWN)
 
     def is_digested_as(self, digest: str) -> bool:
-        """Whether ``digest`` is that of this recipe, on its own device or on any other: a run that
-        was begun on a device may go on elsewhere, with the same draws."""
+        """Return whether ``digest`` belongs to this configuration on any device.
+
+        A run can be resumed on another device with the same random draws.
+        """
         if digest == self.digest:
             return True
         for device, precision in PLACES:
             try:
                 elsewhere = replace(self, device=device, precision=precision)
-            except ValueError:  # a device that has not the numbers of the recipe
+            except ValueError:  # the device does not support the dtype or precision
                 continue
             if digest == elsewhere.digest:
                 return True
         return False
 
     def digest_under(self, policy: NamePolicy) -> str:
-        """The digest of a recipe that somebody else wrote: no module is imported that ``policy``
-        does not let resolve."""
+        """Return the digest of an untrusted configuration, importing only what ``policy`` allows."""
         complete = replace(self, training_config=self.completed_training)
         settings = resolve_settings(complete, policy, OUTSIDE)
         text = json.dumps(settings, sort_keys=True)
@@ -369,7 +362,7 @@ class Recipe:
 
 
 def named_classes(recipe: Recipe) -> dict[str, str]:
-    """Every class that a recipe names, by the setting that names it."""
+    """Return the names of all components, by setting."""
     result = {
         "model": recipe.model.name,
         "training": recipe.training.name,
@@ -386,14 +379,14 @@ def named_classes(recipe: Recipe) -> dict[str, str]:
 
 
 def _check_executor(name: str) -> None:
-    if name != "auto":  # the engine is loaded where it is asked for
+    if name != "auto":  # load the engine only if needed
         from fallow.engine.executors import check_executor
 
         check_executor(name)
 
 
 def _check_device(recipe: Recipe) -> None:
-    """Raise ValueError for a device or a precision that cannot be on any machine."""
+    """Raise ValueError for an invalid combination of device and precision."""
     device = recipe.device
     precision = recipe.precision
     if device == "none":
@@ -433,7 +426,7 @@ def _check_positive(name: str, value: int | None) -> None:
 
 def _check_purchase(name: str, value: Share, *, may_be_zero: bool) -> None:
     kinds = "a fraction of all rows such as 0.05, or a whole number of labels per site"
-    if may_be_zero and not value >= 0:  # so that NaN is refused too
+    if may_be_zero and not value >= 0:  # also rejects NaN
         raise ValueError(f"the budget {name} is {value}; it must be 0 or more ({kinds})")
     if not may_be_zero and not value > 0:
         raise ValueError(f"the budget {name} is {value}; it must be above 0 ({kinds})")
@@ -442,9 +435,9 @@ def _check_purchase(name: str, value: Share, *, may_be_zero: bool) -> None:
 
 
 def recipe_from(settings: Mapping[str, object], base: Recipe | None = None) -> Recipe:
-    """A recipe from nested plain settings (TOML, JSON), on top of ``base``.
+    """Create an experiment configuration from nested plain settings, on top of ``base``.
 
-    Raises ValueError naming the nearest key for an unknown one, and the key of a bad value.
+    Raises ValueError for an unknown key (with the closest name) and for an invalid value.
     """
     settings = gather_training_config(settings)
     start = _start_settings(base, settings)
@@ -452,10 +445,10 @@ def recipe_from(settings: Mapping[str, object], base: Recipe | None = None) -> R
 
 
 def gather_training_config(settings: Mapping[str, object]) -> Settings:
-    """The settings with every setting of the training configuration in ``training_config``.
+    """Move all settings of the training configuration to ``training_config``.
 
-    It may stand there, as a keyword among the settings (``lr``, ``epochs``), or among the fields
-    of the training algorithm.  Raises ValueError where two of these differ.
+    They may also be keywords (``lr``, ``epochs``) or fields of the training algorithm.  Raises
+    ValueError if two sources contradict each other.
 
     >>> gather_training_config({"training": "fedavg:lr=0.1", "epochs": 5})[
     ...     "training_config"
@@ -479,9 +472,7 @@ def gather_training_config(settings: Mapping[str, object]) -> Settings:
     for source, config in sources.items():
         if config is None or (source != "training_config" and config == {}):
             continue
-        if not isinstance(
-            config, Mapping
-        ):  # of another kind: refused where kinds are checked
+        if not isinstance(config, Mapping):  # rejected when types are checked
             return {**gathered, "training_config": config}
         training_config = (
             merge_explicit(training_config, config, (before, source)) if before else config
@@ -493,8 +484,7 @@ def gather_training_config(settings: Mapping[str, object]) -> Settings:
 
 
 def _split_training(training: object) -> tuple[object, Mapping[str, object]]:
-    """A training algorithm as it stands in settings, and the settings of its training configuration
-    that stand among its fields."""
+    """Split a training algorithm into its own fields and those of the training configuration."""
     if isinstance(training, str):
         training = asdict(Spec.parse(training))
     if not isinstance(training, Mapping):
@@ -506,7 +496,7 @@ def _split_training(training: object) -> tuple[object, Mapping[str, object]]:
     others = dict(fields_of_it)
     config = others.pop("training_config", {})
     keywords = {}
-    if not is_own:  # whose own fields may have these names
+    if not is_own:  # fields of a custom class may have these names
         keywords = {name: others.pop(name) for name in KEYWORDS if name in others}
     if not isinstance(config, Mapping):
         raise ValueError(
@@ -522,8 +512,9 @@ def _split_training(training: object) -> tuple[object, Mapping[str, object]]:
 
 
 def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
-    """``recipe`` with ``key=value`` settings from the command line, in their order; dots reach
-    into parts.
+    """Return ``recipe`` with ``key=value`` settings from the command line, in order.
+
+    Dots in a key select nested settings.
 
     >>> with_settings(
     ...     Recipe("a"), {"partition.alpha": "1.0", "training_config.batch_size": "8"}
@@ -549,7 +540,7 @@ def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
 
 
 def _from_text(text: str, hint: object) -> object:
-    """A value as the command line writes it; names of columns and of queries stand between commas."""
+    """Parse a value from the command line; names are separated by commas."""
     if hint in TEXTS:
         return text
     if hint == NAMES and not text.startswith("["):
@@ -558,8 +549,11 @@ def _from_text(text: str, hint: object) -> object:
 
 
 def _start_settings(base: Recipe | None, settings: Mapping[str, object]) -> Settings:
-    """The settings to start from; on other data the base's name, title and numbers are wrong, and
-    another training method brings settings of its own."""
+    """Return the settings of the base configuration that still apply.
+
+    Other data invalidate its name, title and published results.  Another training algorithm has
+    settings of its own.
+    """
     start: Settings = {}
     if base is not None:
         start = base.to_dict()
@@ -572,8 +566,10 @@ def _start_settings(base: Recipe | None, settings: Mapping[str, object]) -> Sett
 
 
 def _change_training(start: Settings, training: object) -> Settings:
-    """With what a training method brings along, and without what the method before it had brought;
-    the same method with other fields changes nothing."""
+    """Replace the settings implied by the previous training algorithm with those of the new one.
+
+    The same algorithm with other fields changes nothing.
+    """
     before = start.get("training")
     if _name_of(training) == _name_of(before):
         return start
@@ -588,11 +584,9 @@ def _change_training(start: Settings, training: object) -> Settings:
 
 
 def settings_of_training(training: object) -> Mapping[str, object]:
-    """The settings that a training method brings along, as its contract says, given as it stands in
-    settings: in words, or by its ``name``.  A study that gives them itself has them otherwise.
+    """Return the settings that a training algorithm implies unless they are set explicitly.
 
-    Nothing is imported for the class of others, nor is a name complained about that is unknown:
-    that is done where the method is built.
+    Custom classes are not imported, and unknown names are reported when the algorithm is built.
 
     >>> settings_of_training("closed-form:penalty=0.1")["rounds"]
     1
@@ -607,7 +601,7 @@ def settings_of_training(training: object) -> Mapping[str, object]:
 
 
 def _name_of(training: object) -> str | None:
-    """The name of a training method as it stands in settings, in words or by its ``name``."""
+    """Return the name of a training algorithm in settings, or None."""
     name: object = None
     if isinstance(training, str):
         name = Spec.parse(training).name
@@ -619,8 +613,10 @@ def _name_of(training: object) -> str | None:
 
 
 def contract_of_training(name: str) -> Contract | None:
-    """The contract of a training method of that name; None for the class of others, of which
-    nothing is imported, and for a name that is unknown."""
+    """Return the disclosure declaration of a training algorithm.
+
+    Returns None for unknown names and for custom classes, which are not imported.
+    """
     from fallow import training as common
     from fallow.training import personal
 
@@ -634,7 +630,7 @@ def contract_of_training(name: str) -> Contract | None:
 
 @cache
 def _adapter() -> TypeAdapter[Recipe]:
-    """Checks the settings of a recipe; making it costs a tenth of a second, using it nothing."""
+    """Return the validator, cached because its creation takes a tenth of a second."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(Recipe)
@@ -656,9 +652,9 @@ def _validate_settings(merged: Settings) -> Recipe:
 def _merge_settings(
     start: Mapping[str, object], settings: Mapping[str, object], kind: type, where: str
 ) -> Settings:
-    """``settings`` over ``start``, checking every key against the dataclass ``kind``.
+    """Merge ``settings`` into ``start``, checking each key against the dataclass ``kind``.
 
-    where: the names of the parts that lead there, each with a dot, for errors.
+    ``where`` is the prefix of the keys in error messages, such as ``"training_config."``.
     """
     merged = dict(start)
     hints = get_type_hints(kind)
@@ -678,19 +674,19 @@ def _merge_settings(
 
 
 def _merge_value(*, old: object, value: object, kind: object, where: str) -> object:
-    """One setting given as ``value`` where ``old`` stood; ``kind`` is its declared type."""
+    """Merge the value of one setting of type ``kind`` with its old value."""
     if kind is Spec:
         return _merge_spec(old, value)
     if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
-        if not isinstance(old, Mapping):  # the part was not set
+        if not isinstance(old, Mapping):  # not set before
             old = {}
         return _merge_settings(old, value, kind, where)
-    is_truth = isinstance(value, bool)  # which Python counts among the whole numbers
+    is_truth = isinstance(value, bool)  # bool is a subclass of int
     if where == "training_config.stages." and isinstance(value, int) and not is_truth:
         return [{"epochs": value}]  # training_config.stages=2: two epochs of all
     if where.endswith(".stages.") and isinstance(value, list):
         _check_stages(value, where)
-    if where == "audit." and is_truth:  # true: the usual share
+    if where == "audit." and is_truth:  # true: the default fraction
         return USUAL_AUDIT if value else 0.0
     if where == "bounds." and value is True:
         return ("all-labels", "pooled")
@@ -700,12 +696,11 @@ def _merge_value(*, old: object, value: object, kind: object, where: str) -> obj
 
 
 def _check_stages(stages: list[object], where: str) -> None:
-    """Raise ValueError for a word in a list of stages that is no field of one: it would be left
-    out in silence."""
+    """Raise ValueError for an unknown key in a training stage, which would be ignored otherwise."""
     known = [field.name for field in fields(TrainingStage)]
     for at, stage in enumerate(stages):
         if not isinstance(stage, Mapping):
-            continue  # of another kind: that is said where kinds are checked
+            continue  # rejected when types are checked
         for key in stage:
             if key not in known:
                 hint = nearest(str(key), known)
@@ -713,7 +708,7 @@ def _check_stages(stages: list[object], where: str) -> None:
 
 
 def _merge_spec(old: object, value: object) -> object:
-    """A class by name, or other fields for the one there is."""
+    """Replace a component, or the parameters of the present one."""
     if isinstance(value, str):
         return asdict(Spec.parse(value))
     if not isinstance(value, Mapping) or "fields" in value:
@@ -727,7 +722,7 @@ def _merge_spec(old: object, value: object) -> object:
 
 
 def _without_none(hint: object) -> object:
-    """The class in ``X | None``, where X is a dataclass; any other type as it is."""
+    """Return X for ``X | None`` if X is a dataclass, and any other type unchanged."""
     options = get_args(hint)
     if type(None) not in options:
         return hint

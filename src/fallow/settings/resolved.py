@@ -1,4 +1,4 @@
-"""Every setting of a recipe with its value, also where it was left at its default."""
+"""Explicit values of all settings, defaults included."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fallow.settings.spec import Spec
 def resolve_settings(
     settings: object, policy: NamePolicy, outside: tuple[str, ...] = ()
 ) -> dict[str, object]:
-    """The fields of a dataclass as plain values that JSON can hold, without those of ``outside``.
+    """Return the fields of a dataclass as JSON values, without those in ``outside``.
 
-    A class that is named in words (`Spec`) has all its fields, with the defaults of today: a
-    later version with other defaults gives something else, and so another digest.  A class that
-    ``policy`` does not let resolve is not imported, and has the fields that were given.
+    Each component (`Spec`) has all its parameters with the current defaults, so that a version with
+    other defaults has another digest.  A class that ``policy`` does not allow is not imported and has
+    only its explicit parameters.
     """
-    assert is_dataclass(settings)  # noqa: S101 - what a caller is held to
+    assert is_dataclass(settings)  # noqa: S101 - required of callers
     resolved = {}
     for field in fields(settings):
         if field.name not in outside:
@@ -30,7 +30,7 @@ def resolve_settings(
 
 
 def _plain(value: object, policy: NamePolicy, part: str = "") -> object:
-    """``value`` as JSON can hold it.  part: the setting in which it stands, for a `Spec`."""
+    """Convert ``value`` to JSON values; ``part`` is the setting that contains a `Spec`."""
     if isinstance(value, Spec):
         return {"name": value.name, "fields": _fields(value, policy, part)}
     if is_dataclass(value) and not isinstance(value, type):
@@ -41,22 +41,21 @@ def _plain(value: object, policy: NamePolicy, part: str = "") -> object:
         return [_plain(each, policy) for each in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    # a class or a function, and what else has no plain form: its name, never its address
+    # classes, functions and similar objects: their name, never their address
     if hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, object]:
-    """The given fields over the defaults of the class; a class that is not found is complained
-    about where it is needed.
+    """Return the parameters of a component, with defaults unless ``policy`` forbids its import.
 
-    A class of others that ``policy`` does not allow has the given fields alone: to know its
-    defaults is to run its code, and a digest is wanted before anybody has agreed to that.
+    Finding the defaults of a custom class runs its code, and the digest is needed before anyone
+    has approved that code.  Unknown classes are reported where they are used.
     """
     given = {name: _plain(value, policy) for name, value in spec.fields.items()}
     try:
-        check_name(spec.name, policy)  # before anything is imported
+        check_name(spec.name, policy)  # before any import
         cls = find(_packages(part), spec.name, policy)
     except ValueError:
         return given
@@ -64,7 +63,7 @@ def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, object]:
 
 
 def _packages(part: str) -> Packages:
-    """Where a part of a recipe looks its class up; imported here, for all of them take a second."""
+    """Return the packages that contain the classes of a setting, imported on demand."""
     from fallow import encoders, models, strategies, training
     from fallow.data.partition import partitions
     from fallow.training import personal
@@ -81,9 +80,9 @@ def _packages(part: str) -> Packages:
 
 
 def _defaults(cls: type, policy: NamePolicy) -> dict[str, object]:
-    """Field -> default of a class, as JSON can hold it; fields that must be given are left out."""
+    """Return the defaults of a class as JSON values, without required fields."""
     outcome: dict[str, object] = {}
-    if not is_dataclass(cls):  # a network: the parameters of its constructor
+    if not is_dataclass(cls):  # a network: constructor parameters
         for parameter in inspect.signature(cls).parameters.values():
             if parameter.default is not inspect.Parameter.empty:
                 outcome[parameter.name] = _plain(parameter.default, policy)

@@ -1,4 +1,4 @@
-"""Short names of settings on a command line: ``lr`` for ``training_config.optimizer.lr``."""
+"""Short names of settings on the command line: ``lr`` for ``training_config.optimizer.lr``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SECOND = "local_training_config."
 
 
 def expand(recipe: Recipe, settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings with their full names, in their order.
+    """Replace short names of settings by full names, in the same order.
 
-    recipe: what they change; a class that they name themselves brings its fields along.
-    Raises ValueError where a short name stands for several settings.
+    Parameters of a component that ``settings`` name are recognized too.  Raises ValueError if a short
+    name is ambiguous.
 
     >>> expand(Recipe("a"), {"lr": "0.1", "alpha": "1.0"})
     {'training_config.optimizer.lr': '0.1', 'partition.alpha': '1.0'}
@@ -42,9 +42,9 @@ def expand(recipe: Recipe, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def full_name(key: str, named: Mapping[str, str]) -> str:
-    """The setting that a name stands for; the name as it is where it is one, or stands for none.
+    """Return the full name of a setting, or the name itself if it is unknown.
 
-    named: part -> the class that it names.  Raises ValueError where it stands for several.
+    ``named`` maps each setting to the class it names.  Raises ValueError if the name is ambiguous.
     """
     settings = [setting.name for setting in list_settings()]
     tops = {name.partition(".")[0] for name in settings}

@@ -1,4 +1,4 @@
-"""Parts of a recipe that are named in words: a class with its fields, a published table."""
+"""Components by name, and references to published results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOADERS = {
 
 @dataclass(frozen=True)
 class Spec:
-    """A class of the library (or ``module:Class``) by name, with the fields that differ.
+    """Component by name (or ``module:Class``), with the parameters that differ from the default.
 
     >>> Spec.parse("ahfal:tau=15:toggle=never")
     Spec(name='ahfal', fields={'tau': 15, 'toggle': 'never'})
@@ -34,10 +34,13 @@ class Spec:
 
     @staticmethod
     def parse(text: str) -> Spec:
-        """``name``, ``name:field=value:...`` or ``module:Class:field=value``; what a loader of
-        networks loads may stand right behind it: ``timm:vit_small_patch16_224``."""
+        """Parse ``name``, ``name:field=value:...`` or ``module:Class:field=value``.
+
+        For pretrained models, the name may be followed by an identifier:
+        ``timm:vit_small_patch16_224``.
+        """
         head, *rest = text.strip().split(":")
-        loader = head.replace("_", "-")  # a package may write its name so
+        loader = head.replace("_", "-")  # some packages use underscores in their names
         if loader in LOADERS and rest and "=" not in rest[0]:
             rest[0] = f"{LOADERS[loader]}={rest[0]}"
         if rest and "=" not in rest[0]:  # module:Class
@@ -52,13 +55,19 @@ class Spec:
 
     @staticmethod
     def of(given: object) -> Spec:
-        """What names this object: a method, a partition, a description of a model; or a text.
+        """Return the specification of an object.  Building it yields an equal object.
 
-        given: an instance of a frozen dataclass (its fields that differ from their defaults are
-        kept), a class (all defaults), a ``functools.partial`` of a class, a text as in `parse`, or
-        a Spec.  Building the result gives an equal object.  The ``training_config`` of a
-        training algorithm is a setting of its own and is left out.  Raises ValueError for anything
-        else.
+        Parameters
+        ----------
+        given : object
+            Instance of a frozen dataclass, a class, a ``functools.partial`` of a class, a string as in
+            `parse`, or a `Spec`.  The ``training_config`` of a training algorithm is omitted, since it
+            is a setting of its own.
+
+        Raises
+        ------
+        ValueError
+            If the object is none of these.
 
         >>> from fallow.data import ExactDirichlet, Patho
         >>> str(Spec.of(ExactDirichlet(alpha=1))), str(Spec.of(Patho()))
@@ -94,11 +103,11 @@ class Spec:
 
 
 def name_of(cls: type) -> str:
-    """The name by which a recipe calls a class: a word for Fallow's own, else ``module:Class``."""
+    """Return the name of a class in settings: a short name if built in, else ``module:Class``."""
     home = cls.__module__
     contract = getattr(cls, "contract", None)
     for alias in getattr(contract, "aliases", ()):
-        if ":" in alias:  # a class that is always named with its module
+        if ":" in alias:  # a class that is always qualified with its module
             return str(alias)
     if home.startswith("fallow."):
         return spell_class(cls)
@@ -111,8 +120,8 @@ of a partition names the random stream that draws it, so the text must not depen
 
 
 def _list_chosen(given: object) -> dict[str, object]:
-    """The fields of a dataclass instance that differ from their defaults, as plain values."""
-    assert is_dataclass(given)  # noqa: S101 - `Spec.of` has looked
+    """Return the non-default fields of a dataclass instance as plain values."""
+    assert is_dataclass(given)  # noqa: S101 - checked in `Spec.of`
     hints = get_type_hints(type(given))
     settable = [each for each in fields(given) if each.init]
     chosen = {}
@@ -130,7 +139,7 @@ def _list_chosen(given: object) -> dict[str, object]:
 
 
 def _plain(value: object, hint: object) -> object:
-    """A value without numpy's and without tensors' types; 1 in a field of fractions is 1.0."""
+    """Convert a value to plain Python types; an int in a field of fractions becomes a float."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
@@ -139,7 +148,7 @@ def _plain(value: object, hint: object) -> object:
 
 
 def literal(text: str) -> Any:
-    """A value from the command line: JSON where it is JSON, else the text itself.
+    """Parse a value from the command line as JSON if possible, and as a string otherwise.
 
     >>> literal("0.1"), literal("true"), literal("stacked")
     (0.1, True, 'stacked')
@@ -152,7 +161,10 @@ def literal(text: str) -> Any:
 
 @dataclass(frozen=True)
 class Published:
-    """Which published numbers stand beside the measured ones: names maps queries to rows."""
+    """Published results to show next to the measured ones.
+
+    ``names`` maps each strategy to a row of the published table.
+    """
 
     table: str
     setting: str

@@ -1,4 +1,4 @@
-"""The file with which a study of one's own begins: TOML, with a comment for every setting."""
+"""Initial configuration file of a study: TOML with a comment for each setting."""
 
 from __future__ import annotations
 
@@ -14,17 +14,35 @@ from fallow.settings.recipe import Recipe
 
 Value = str | int | float | bool | Sequence[str]
 WIDTH = 38
-"""Where comments begin."""
+"""Column at which comments start."""
 
 FEW = 10
-"""So many sites, where rows are dealt to them and their own number is not known."""
+"""Number of sites if the data has no site column."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What is known of somebody's data.  ``classes``: empty for numbers to predict; ``sites``: empty
-    where no column names them; ``training``: how models are trained where a strategy does not say;
-    ``strategies``: strategies to compare; ``seeds``: how often each."""
+    """Properties of the user's data.
+
+    Attributes
+    ----------
+    data : str
+        Name or path of the data.
+    label, site : str or None
+        Label column and site column.
+    rows, test_rows : int
+        Number of training examples and of test examples.
+    classes : tuple of str
+        Class names; empty for regression.
+    sites : tuple of str
+        Names of the sites; empty without a site column.
+    training : str
+        Default training algorithm.
+    strategies : tuple of str
+        Query strategies to compare.
+    seeds : int
+        Number of seeds.
+    """
 
     data: str
     label: str | None
@@ -39,7 +57,7 @@ class Found:
 
 
 def starter_text(found: Found, file: Path) -> str:
-    """The text of the file.  ``file``: where it will stand; its paths are relative to that folder."""
+    """Return the text of the file; paths are relative to the folder of ``file``."""
     usual = Recipe("")
     details = {"data": _relative(found.data, file)}
     if found.label:
@@ -48,7 +66,7 @@ def starter_text(found: Found, file: Path) -> str:
         details["site"] = found.site
     parts: dict[str, dict[str, Value]] = {
         "Data": {**details},
-        "Who holds what": _choose_partition(found, usual),
+        "Sites": _choose_partition(found, usual),
         "Training": {"training": found.training},
         "Labels": {
             "initial": usual.initial,
@@ -63,10 +81,10 @@ def starter_text(found: Found, file: Path) -> str:
     }
     lines = [
         f"# {_describe(found)}",
-        f"#   fallow compare {file.name} --dry-run   what it would cost",
-        f"#   fallow compare {file.name}             runs it and writes a report",
-        "# Paths are relative to this file.  All settings: fallow settings; strategies and training",
-        "# methods: fallow methods; models: fallow models; partitions: fallow partitions.",
+        f"#   fallow compare {file.name} --dry-run   estimate time and traffic",
+        f"#   fallow compare {file.name}             run it and write a report",
+        "# Paths are relative to this file.  See fallow settings for all settings, fallow methods for",
+        "# query strategies and training algorithms, fallow models and fallow partitions.",
     ]
     for title, settings in parts.items():
         lines += ["", f"# -- {title.lower()}"]
@@ -75,7 +93,7 @@ def starter_text(found: Found, file: Path) -> str:
 
 
 def _choose_partition(found: Found, usual: Recipe) -> dict[str, Value]:
-    """Which rows are whose: the sites of the data where a column names them, else rows dealt."""
+    """Use the sites in the data if a column names them, and distribute the examples otherwise."""
     if found.sites:
         return {"partition": "natural", "sites": 0}
     sites = min(FEW, found.rows)
@@ -85,7 +103,7 @@ def _choose_partition(found: Found, usual: Recipe) -> dict[str, Value]:
 
 
 def _relative(data: str, file: Path) -> str:
-    """A path as it is seen from the folder of the file; a named data set as it is."""
+    """Return a path relative to the folder of the file, and the name of a dataset unchanged."""
     if not Path(data).exists():
         return data
     return Path(os.path.relpath(data, file.parent)).as_posix()
@@ -93,19 +111,19 @@ def _relative(data: str, file: Path) -> str:
 
 def _describe(found: Found) -> str:
     text = (
-        f"A study of {found.data}: {found.rows:,} rows to choose from, {found.test_rows:,} to test "
-        "on"
+        f"A study of {found.data}: {found.rows:,} training examples, {found.test_rows:,} test "
+        "examples"
     )
     if found.classes:
         text += f", {len(found.classes)} classes ({join_some(found.classes)})"
     else:
-        text += ", numbers to predict"
+        text += ", regression targets"
     if found.sites:
         text += f", {count_noun(len(found.sites), 'site')} ({join_some(found.sites)})"
     return f"{text}."
 
 
 def _line(name: str, value: Value) -> str:
-    """``rounds = 15    # what it means``."""
+    """Return ``rounds = 15    # description``."""
     setting = f"{name} = {json.dumps(value, ensure_ascii=False)}"
     return f"{setting:{WIDTH}} # {meaning_of(name)}"

@@ -1,4 +1,4 @@
-"""When a run ends before its last cycle, as a sentence that people and programs read."""
+"""Stopping criterion of a run, as a sentence for people and programs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import final
 
 EXAMPLE = "when another 100 labels bring less than 0.3 points with 90 % confidence"
-WHOLE = "([0-9]{1,9})"  # an agreement is written by others: no number without end
+WHOLE = "([0-9]{1,9})"  # limits the length of untrusted numbers
 NUMBER = r"([0-9]{1,9}(?:\.[0-9]{1,20})?)"
-SHOWN = 200  # characters of a wrong sentence that are shown
+SHOWN = 200  # characters of an invalid sentence in a message
 PARTS = (
     ("when another", "'when another'"),
     (WHOLE, "a whole number of labels"),
@@ -19,16 +19,23 @@ PARTS = (
     (NUMBER, "a number of per cent, such as 90"),
     ("% confidence", "'% confidence'"),
 )
-"""The parts of the sentence in their order, and what each of them is."""
+"""Parts of the sentence in order, with their descriptions."""
 
 
 @final
 @dataclass(frozen=True)
 class StopRule:
-    """Stop as soon as ``more`` labels bring less than ``gain`` with this ``confidence``.
+    """Stop once ``more`` labels improve the score by less than ``gain``.
 
-    gain: of accuracy in [0, 1], or by how much the mean squared error falls in units of the
-    variance; confidence: in [0, 1].
+    Attributes
+    ----------
+    more : int
+        Number of additional labels.
+    gain : float
+        Gain in accuracy (0 to 1), or reduction of the mean squared error in units of the variance
+        of the targets.
+    confidence : float
+        Confidence level (0 to 1).
     """
 
     more: int
@@ -43,7 +50,7 @@ class StopRule:
 
 
 def parse_stop(text: str) -> StopRule:
-    """The rule that a sentence says.  Raises ValueError that names the first part that is wrong.
+    """Parse a stopping criterion.  Raises ValueError that names the first incorrect part.
 
     >>> parse_stop(
     ...     "when another 100 labels bring less than 0.3 points with 90 % confidence"

@@ -1,6 +1,7 @@
-"""Default training configurations, one for each model family and one for regression.
+"""Default training configurations, by model family, and for regression.
 
-Measured by ``scripts/measure_training_defaults.py``; studies/training-defaults.md has the table.
+The values were measured by ``scripts/measure_training_defaults.py``.  See
+studies/training-defaults.md for the table.
 """
 
 from __future__ import annotations
@@ -31,9 +32,7 @@ ADAM_LR = 0.001
 
 
 def complete_training(config: TrainingConfig, model: str) -> TrainingConfig:
-    """Return the configuration with the defaults of a model family where it has none.
-
-    model: as settings name it.
+    """Fill in the defaults of a model family; ``model`` is its name in settings.
 
     >>> complete_training(TrainingConfig(batch_size=8), "mlp").optimizer.lr
     0.1
@@ -43,7 +42,7 @@ def complete_training(config: TrainingConfig, model: str) -> TrainingConfig:
 
 
 def complete_from(config: TrainingConfig, defaults: TrainingConfig) -> TrainingConfig:
-    """Return the configuration completed by defaults, which are for SGD: Adam has its own rate."""
+    """Fill in defaults; the default learning rate applies to SGD only."""
     if config.optimizer.name == "adam":
         defaults = replace(defaults, optimizer=Optimizer("adam", lr=ADAM_LR))
     return config.completed(defaults)

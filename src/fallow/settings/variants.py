@@ -1,4 +1,4 @@
-"""What a study compares: strategies, each with settings of its own, and upper bounds."""
+"""Variants of a configuration in a study: strategies with their own settings, and upper bounds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SHARED = (
 
 
 def bounds_of(recipe: Recipe) -> tuple[str, ...]:
-    """The upper bounds that a recipe wants, as names of cells.
+    """Return the upper bounds of a configuration, as names of runs.
 
     >>> bounds_of(Recipe("a", bounds=("pooled",)))
     ('bound:pooled',)
@@ -50,12 +50,17 @@ def bounds_of(recipe: Recipe) -> tuple[str, ...]:
 
 
 def variant(recipe: Recipe, strategy: str) -> Recipe:
-    """The recipe with another query, or turned into one of the upper bounds.
+    """Return the configuration with another query strategy, or of an upper bound.
 
-    ``query@key=value`` changes a setting of the recipe for this strategy alone;
-    ``query@trainer=10x25`` trains 10 rounds of 25 epochs.
-    ``bound:all-labels`` trains once on every label; ``bound:pooled`` is entropy sampling on all
-    rows in one place, with the same budget.  Bounds have no privacy to pay for.
+    Parameters
+    ----------
+    recipe : Recipe
+        Experiment configuration.
+    strategy : str
+        Query strategy.  ``strategy@key=value`` overrides a setting, and ``strategy@trainer=10x25``
+        trains 10 rounds of 25 epochs.  ``bound:all-labels`` trains once on all labels.
+        ``bound:pooled`` is entropy sampling on pooled data with the same label budget.  Upper
+        bounds have no privacy settings.
 
     >>> variant(Recipe("a"), "ksas@training=fedprox:mu=0.1").training
     Spec(name='fedprox', fields={'mu': 0.1})
@@ -83,7 +88,7 @@ def variant(recipe: Recipe, strategy: str) -> Recipe:
 
 
 def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
-    """The recipe of an upper bound: ``bound:all-labels`` or ``bound:pooled``."""
+    """Return the configuration of an upper bound: ``bound:all-labels`` or ``bound:pooled``."""
     recipe = replace(
         recipe,
         protocol="cycles",
@@ -117,7 +122,7 @@ def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
 
 
 def _expand_trainer(settings: dict[str, str]) -> dict[str, str]:
-    """``trainer=10x25`` in full: 10 rounds of 25 epochs each."""
+    """Expand ``trainer=10x25`` to 10 rounds of 25 epochs."""
     if "trainer" not in settings:
         return settings
     rounds, x, epochs = settings["trainer"].partition("x")
@@ -130,7 +135,7 @@ def _expand_trainer(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _pool_share(share: Share, sites: int) -> Share:
-    """A purchase of all sites together, as one site makes it."""
-    if isinstance(share, int):  # labels a site
+    """Convert the label budget of all sites to that of a single site."""
+    if isinstance(share, int):  # labels per site
         return share * sites
-    return share  # a fraction of all rows, whoever holds them
+    return share  # fraction of all examples, at any site
