@@ -13,14 +13,15 @@ from fallow.cli import options as opt
 
 def advise(
     study: Annotated[
-        Path, typer.Argument(help="Folder of a study, also of one that goes on.")
+        Path, typer.Argument(help="Study folder; the study may still be running")
     ],
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Which strategy and training suit a study, by a table of tasks that were run.
+    """Recommend a query strategy and a training algorithm for a study.
 
-    By how many classes and sites there are, how labels lie over them, and how many there are so far.
+    The recommendation comes from benchmark tasks with a similar number of classes, sites and labels,
+    and a similar distribution of labels.
     """
     from fallow.cli.results import keep_private
     from fallow.papers.own.advice import RULES, read_table

@@ -40,7 +40,7 @@ from fallow.storage.plain import plain
 
 app = typer.Typer(
     name="fallow",
-    help="Federated active learning: decide which rows each site labels, train one model.",
+    help="Federated active learning: select the examples that each site labels, and train a model.",
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -101,12 +101,12 @@ def _show_version(wanted: bool) -> None:
 def frame(
     context: typer.Context,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show a traceback on errors.")
+        bool, typer.Option("--debug", help="Show a traceback on errors")
     ] = False,
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Show the version."
+            "--version", callback=_show_version, is_eager=True, help="Show the version"
         ),
     ] = False,
 ) -> None:

@@ -13,8 +13,7 @@ from fallow.storage.errors import Failed
 
 audit = typer.Typer(
     name="audit",
-    help="The audit trail of a site or a coordinator: who labeled, what left, what noise cost, and "
-    "when, signed. Write one, or verify one that somebody has sent.",
+    help="Write or verify the signed audit log of a site or coordinator.",
     no_args_is_help=True,
 )
 
@@ -23,21 +22,19 @@ audit = typer.Typer(
 def write(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="The folder of a site or of a coordinator."),
+        typer.Argument(metavar="DIR", help="Folder of a site or a coordinator"),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", help="Where to write it; by default the folder audit in DIR."
-        ),
+        typer.Option("--out", "-o", help="Output folder (default: DIR/audit)"),
     ] = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Write the audit trail of a party: a page, a table, JSON, and a signature over all of them.
+    """Write the signed audit log of a site or coordinator as a page, a table and JSON.
 
-    It may be written at any time, also while the study runs. No row, label or name of a sample
-    stands in it; names of people who labeled do.
+    You can write it at any time, also while the study runs. It contains the names of annotators, but
+    no example, no label and no name of an example.
 
     For example:
 
@@ -71,19 +68,19 @@ def write(
 @audit.command()
 def verify(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="What 'fallow audit write' wrote.")
+        Path, typer.Argument(metavar="DIR", help="Folder that 'fallow audit write' created")
     ],
     key: Annotated[
         str,
         typer.Option(
             help="The public key of the party: its 44 characters, a site's join.json, or study.toml, "
-            "which has the coordinator's."
+            "which has the coordinator's"
         ),
     ],
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Say whether an audit trail is what its party signed, and else which line is not.
+    """Verify the signature of an audit log, and name the first line that differs.
 
     Exit code 0: it is. It needs nothing but the key, which has to come by another way than the
     trail itself.

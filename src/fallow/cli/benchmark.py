@@ -46,34 +46,29 @@ Methods = Annotated[
     typer.Option(
         "--method",
         "-m",
-        help="A strategy of your own, module:Class, or one of Fallow's; may be given several "
-        "times. By default Fallow's own.",
+        help="Query strategy, by name or as module:Class; repeatable By default Fallow's own",
     ),
 ]
 Tasks = Annotated[
     list[str] | None,
-    typer.Option("--task", help="A task, e.g. digits; may be given several times."),
+    typer.Option("--task", help="Task, e.g. digits; repeatable"),
 ]
 Rivals = Annotated[
     str | None,
     typer.Option(
-        "--rivals", help="What it is compared with, comma-separated; by default nine."
+        "--rivals", help="Strategies to compare with, comma-separated (default: nine)"
     ),
 ]
-FedAvg = Annotated[
-    bool, typer.Option("--fedavg", help="Train by FedAvg; takes far longer.")
-]
+FedAvg = Annotated[bool, typer.Option("--fedavg", help="Train by FedAvg; much slower")]
 Against = Annotated[
     Path | None,
-    typer.Option(
-        "--against", help="Scores of an earlier benchmark, a file scores.parquet."
-    ),
+    typer.Option("--against", help="Scores of an earlier benchmark (scores.parquet)"),
 ]
 Constants = Annotated[
     bool,
     typer.Option(
         "--constants",
-        help="Print what is fixed in Fallow's own strategies, and its digest; run nothing.",
+        help="Print the fixed parameters of the strategies and their digest, without running",
     ),
 ]
 
@@ -93,9 +88,9 @@ def benchmark(
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Compare strategies from few labels on, over several data sets, with paired tests.
+    """Compare query strategies on several datasets with few labels.
 
-    Strategies whose scores the file of --against holds, of the same settings, are not run again.
+    Strategies with scores in the file of --against, from the same settings, are not run again.
     """
     from fallow.cli.paths import use_current_folder
     from fallow.papers.own.few_labels import OURS, RIVALS

@@ -10,11 +10,11 @@ import typer
 VARIABLE = "_FALLOW_COMPLETE"
 """The shell's script calls the command with this variable when Tab is pressed."""
 
-Shell = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="Which shell.")]
+Shell = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="Name of the shell")]
 
 
 def completion(shell: Shell) -> None:
-    """Print the script that makes Tab complete commands, options and names in a shell.
+    """Print a shell completion script.
 
     For example:
 

@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 
 coordinate = typer.Typer(
     name="coordinate",
-    help="Run a study among real machines, each with its own rows: the coordinator's side. First "
-    "init, then admit what the sites send, then start.",
+    help="Run the coordinator of a federation: init, admit, then start.",
     no_args_is_help=True,
 )
 coordinate.callback()(opt.for_a_real_site)
 Folder = Annotated[
     Path,
-    typer.Argument(metavar="DIR", help="The coordinator's folder, which 'init' makes."),
+    typer.Argument(metavar="DIR", help="Coordinator folder, as created by 'init'"),
 ]
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
 
@@ -65,7 +64,7 @@ def init(
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Write the agreement (study.toml), keys and certificates, and say what to do next.
+    """Create the study agreement (study.toml), keys and certificates.
 
     For example:
 
@@ -154,20 +153,16 @@ def admit(
     folder: Folder,
     files: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="FILE...", help="What sites sent: the join.json of one or more."
-        ),
+        typer.Argument(metavar="FILE...", help="The join.json of one or more sites"),
     ],
     replace: Annotated[
         bool,
-        typer.Option(
-            "--replace", help="Take other keys of a site that was admitted before."
-        ),
+        typer.Option("--replace", help="Replace the keys of an admitted site"),
     ] = False,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Let sites join by the files that they sent; nobody else can answer in their names."""
+    """Admit sites by their join files."""
     from fallow.federation.coordinator.folder import CoordinatorFolder
     from fallow.federation.coordinator.program import is_running
     from fallow.federation.joining import fingerprint
@@ -221,7 +216,7 @@ def start(
     as_json: opt.AsLines = False,
     log_format: opt.LogForm = None,
 ) -> None:
-    """Run the study until it is finished, or until Ctrl-C or 'stop'; the same command goes on."""
+    """Start or resume the study; stop it with Ctrl-C or 'stop'."""
     from fallow.cli.coordinate_words import CoordinatorLines
     from fallow.cli.log_lines import open_log
     from fallow.core.events import Event
@@ -286,7 +281,7 @@ def start(
 
 @coordinate.command()
 def status(folder: Folder, as_json: opt.AsObject = False) -> None:
-    """How the run stands: what it does, who is awaited, how far people are."""
+    """Show progress: phase, pending sites, labeling progress."""
     from fallow.federation.coordinator.folder import CoordinatorFolder
     from fallow.federation.coordinator.live import LABELING, Control
     from fallow.federation.coordinator.program import is_running
@@ -354,8 +349,10 @@ def show(console: Console, about: Live) -> None:
 def advance(
     folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False
 ) -> None:
-    """Go on without what is waited for: labels that people have not given yet, or, where columns
-    are scaled over all sites, the sites that do not answer, for the rest of the study."""
+    """Proceed without pending labels or sites.
+
+    Sites that do not answer while columns are scaled over all sites are left out for the rest of
+    the study."""
     from fallow.cli.coordinate_words import why_not_advanced
     from fallow.federation.coordinator.live import LABELING, Control
     from fallow.report.live import read_live
@@ -384,7 +381,7 @@ def advance(
 
 @coordinate.command()
 def stop(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False) -> None:
-    """End the coordinator within seconds; nothing is lost, and 'start' goes on."""
+    """Stop the coordinator; 'start' resumes the study."""
     from fallow.federation.coordinator.live import Control
 
     _running(folder)

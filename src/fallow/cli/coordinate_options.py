@@ -7,108 +7,103 @@ from typing import Annotated, Literal
 
 import typer
 
-NewFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder to make.")]
+NewFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create")]
 Recipe = Annotated[
-    str, typer.Option(help="Model, training and strategy: a recipe's name or a .toml file.")
+    str, typer.Option(help="Recipe or .toml file with model, training and query strategy")
 ]
-Sites = Annotated[str, typer.Option(help="Names of the sites, e.g. basel,bern,chur.")]
+Sites = Annotated[str, typer.Option(help="Names of the sites, e.g. basel,bern,chur")]
 Example = Annotated[
     Path,
     typer.Option(
-        help="A few rows as sites have them, made up or not: a table, an .npz file or a folder of "
-        "images. Columns, texts and classes are taken from it; the rows are not kept."
+        help="A few examples in the format of the sites, real or invented: a table, an .npz file or "
+        "a folder of images. Columns and classes are read from it; the rows are not stored"
     ),
 ]
-Label = Annotated[str, typer.Option(help="The column of labels of a table.")]
+Label = Annotated[str, typer.Option(help="Column with the labels")]
 Task = Annotated[
     Literal["auto", "classification", "regression"],
-    typer.Option(help="Classes or numbers to predict; auto: as the labels look."),
+    typer.Option(help="Type of task (auto: inferred from the labels)"),
 ]
 Classes = Annotated[
-    str, typer.Option(help="All classes, e.g. no,yes, if the example lacks some.")
+    str, typer.Option(help="All classes, e.g. no,yes, if the example lacks some")
 ]
-Ids = Annotated[str, typer.Option(help="The column of a table that names rows.")]
+Ids = Annotated[str, typer.Option(help="Column with the row ID")]
 Name = Annotated[
-    str | None, typer.Option(help="The study's name; by default the folder's.")
+    str | None, typer.Option(help="Name of the study (default: that of the folder)")
 ]
 Seed = Annotated[
-    int, typer.Option(min=0, help="Of first weights and of every draw that is no secret.")
+    int,
+    typer.Option(
+        min=0, help="Seed for initialization and all non-cryptographic randomness"
+    ),
 ]
 Address = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Where this machine listens; by default 0.0.0.0:9092, which is everywhere, and for "
-        "--link nvflare 127.0.0.1:9092.",
+        help="Address to listen on (default: 0.0.0.0:9092; for --link nvflare 127.0.0.1:9092)",
     ),
 ]
 Hosts = Annotated[
     list[str] | None,
     typer.Option(
-        help="The name or IP address by which sites reach this machine; its certificate holds it. "
-        "May be given again."
+        help="Host name or IP address of this machine for sites and for its certificate; repeatable"
     ),
 ]
 Link = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="What carries messages: https alone; flower; or nvflare, by a job that is submitted to "
-        "it. Over all, sites call this machine.",
+        help="Transport: https, flower, or nvflare (as a submitted job). Sites always open the "
+        "connection",
     ),
 ]
 Certificate = Annotated[
     Path | None,
-    typer.Option(
-        help="This machine's certificate for --link https (PEM), where it has one; by default one "
-        "is made."
-    ),
+    typer.Option(help="Server certificate for --link https (PEM) (default: creates one)"),
 ]
 CertificateKey = Annotated[
-    Path | None, typer.Option(help="The key of --certificate (PEM), without a password.")
+    Path | None, typer.Option(help="Private key of --certificate (PEM), without a password")
 ]
 CertificateAuthority = Annotated[
     Path | None,
     typer.Option(
         "--ca",
-        help="The authority of --certificate, by which alone sites know this machine; by default "
-        "those that each site's system trusts.",
+        help="The only CA that sites trust for --certificate (default: the CAs of each site's system)",
     ),
 ]
 Clients = Annotated[
     Path | None,
     typer.Option(
-        help="The authority (PEM) of certificates that sites have to show (mutual TLS), for --link "
-        "https."
+        help="CA (PEM) of the client certificates that sites must present (mutual TLS), for --link "
+        "https"
     ),
 ]
 BehindProxy = Annotated[
     bool,
     typer.Option(
         "--behind-proxy",
-        help="HTTPS ends at a reverse proxy of this machine: listen on 127.0.0.1, without TLS.",
+        help="A reverse proxy on this machine terminates TLS: listen on 127.0.0.1 without TLS",
     ),
 ]
 Quorum = Annotated[
-    int | None, typer.Option(help="How many sites must answer; by default all.")
+    int | None, typer.Option(help="Number of sites that must reply (default: all)")
 ]
 Timeout = Annotated[
-    str, typer.Option(help="How long an exchange waits for all sites (s, m, h, d, w).")
+    str, typer.Option(help="Timeout of an exchange for all sites (s, m, h, d, w)")
 ]
 Patience = Annotated[
-    str, typer.Option(help="How long it waits for the quorum before the coordinator stops.")
+    str, typer.Option(help="Timeout for the quorum, after which the coordinator stops")
 ]
-Deadline = Annotated[
-    str, typer.Option(help="How long people have for the labels of a cycle.")
-]
+Deadline = Annotated[str, typer.Option(help="Time to label the examples of a cycle")]
 Guideline = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="How samples are to be labeled: a text file, which becomes part of the agreement. Sites "
-        "read it before they join, people beside each sample.",
+        help="Text file with labeling instructions. It becomes part of the study agreement and is "
+        "shown to annotators beside each example",
     ),
 ]
 Smallest = Annotated[
-    int, typer.Option(help="A site with fewer test rows than this tells no score.")
+    int, typer.Option(help="Minimum number of test examples for a site to report a score")
 ]

@@ -29,15 +29,19 @@ class Suggestion:
 
 
 BEGINNINGS = (
-    Suggestion("fallow demo", "ten sites, two ways to train, a report page: 45 seconds"),
     Suggestion(
-        "fallow new my-study", "a folder to begin with: example rows, settings, README"
+        "fallow demo", "compare strategies at ten sites and write a report, in 45 seconds"
     ),
     Suggestion(
-        "fallow compare rows.csv --label COLUMN --site COLUMN", "a table of your own"
+        "fallow new my-study", "create a starter folder: example data, settings, README"
     ),
     Suggestion(
-        "fallow coordinate init --help", "real sites that label on their own machines"
+        "fallow compare rows.csv --label COLUMN --site COLUMN",
+        "compare strategies on your own table",
+    ),
+    Suggestion(
+        "fallow coordinate init --help",
+        "set up a federation with real sites and annotators",
     ),
 )
 
@@ -68,8 +72,8 @@ def suggest_steps(folder: Path) -> list[Suggestion]:
 
 def print_first_steps(folder: Path) -> None:
     """What `fallow` alone answers."""
-    typer.echo("Fallow decides which rows each site labels, and trains one model for all")
-    typer.echo("sites or one for each; the rows stay where they are.")
+    typer.echo("Fallow selects which examples each site labels, then trains a global or a")
+    typer.echo("personalized model. Data stay at their sites.")
     first_steps = suggest_steps(folder)
     if first_steps:
         _print_steps("In this folder:", first_steps)

@@ -13,9 +13,7 @@ from fallow.cli import options as opt
 
 Site = Annotated[
     Path,
-    typer.Argument(
-        metavar="SITE", help="The site's folder, which 'fallow site init' makes."
-    ),
+    typer.Argument(metavar="SITE", help="Site folder, as created by 'fallow site init'"),
 ]
 PORT = 8601
 """The port of the page, unless another one is named."""
@@ -24,13 +22,15 @@ Port = Annotated[
     typer.Option(
         min=0,
         max=65535,
-        help="Port of the page; 0: any that is free.",
+        help="Port of the page (0: any free port)",
         show_default=str(PORT),
     ),
 ]
-Who = Annotated[str | None, typer.Option(help="Who is labeling; by default the page asks.")]
+Who = Annotated[
+    str | None, typer.Option(help="Name of the annotator (default: the page asks)")
+]
 Open = Annotated[
-    bool, typer.Option("--open/--no-open", help="Open the page in the browser.")
+    bool, typer.Option("--open/--no-open", help="Open the page in the browser")
 ]
 
 
@@ -38,8 +38,7 @@ BehindProxy = Annotated[
     bool,
     typer.Option(
         "--behind-proxy",
-        help="People come through a reverse proxy whose login names them, as [page] in site.toml "
-        "says; the page asks nobody for a name.",
+        help="Take the annotator's name from the login of a reverse proxy ([page] in site.toml)",
     ),
 ]
 InContainer = Annotated[
@@ -61,10 +60,10 @@ def label(
     in_container: InContainer = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Label the samples that the study asks for, on a page in the browser, until Ctrl-C.
+    """Open the labeling page of a site in the browser.
 
-    The page is reached from this machine only, by the address that is printed. The site need not
-    run meanwhile: labels are kept, and count when it runs again.
+    Only this machine can open the page, at the address that is printed. Stop it with Ctrl-C. Labels
+    are stored even if the site is not running, and count when it runs again.
     """
     from fallow.core.optional import import_optional
 

@@ -24,7 +24,7 @@ CODE = "code"
 Fetch = Annotated[
     str | None,
     typer.Option(
-        "--fetch", metavar="NAME", help="Download a published file to the data folder."
+        "--fetch", metavar="NAME", help="Download a public dataset to the data folder"
     ),
 ]
 
@@ -38,7 +38,7 @@ def kinds() -> dict[str, ModuleType]:
 
 
 def methods(as_json: opt.Json = False) -> None:
-    """Strategies and training methods: what they need and reveal, and their fields."""
+    """List query strategies and training algorithms, what they disclose, and their parameters."""
     from fallow.core.build import names
     from fallow.core.spelling import spell_class
     from fallow.papers import PAPERS
@@ -140,7 +140,7 @@ def _describe_method(name: str, kind: str, cls: type[Any]) -> MethodRow:
 def datasets(
     as_json: opt.Json = False, name: Fetch = None, data_dir: opt.DataDir = None
 ) -> None:
-    """Data sets by name: bundled ones need nothing, the others --data-dir or FALLOW_DATA."""
+    """List datasets; those that are not bundled need --data-dir or FALLOW_DATA."""
     from fallow.data import CATALOG, fetch
 
     if name is not None:
@@ -169,7 +169,7 @@ def datasets(
 
 
 def recipes(as_json: opt.Json = False) -> None:
-    """Recipes by name: a paper's experiments, and forms of them that two cores finish."""
+    """List recipes: experiments of papers, and reduced versions for two cores."""
     from fallow.papers import RECIPES
 
     rows = []
@@ -193,17 +193,15 @@ def recipes(as_json: opt.Json = False) -> None:
 
 Name = Annotated[
     str | None,
-    typer.Argument(
-        help="A setting, a part such as training configuration, or its last word: lr."
-    ),
+    typer.Argument(help="Name of a setting or of a part, e.g. lr"),
 ]
 
 
 def settings(name: Name = None, as_json: opt.Json = False) -> None:
-    """What --set and .toml files take: each setting with its type, default and meaning.
+    """List the settings of --set and .toml files, with type, default and meaning.
 
-    With a name: that setting, those of a part such as training configuration, and the fields of
-    that name that strategies, training methods, models and partitions have.
+    With a name: list that setting, the settings of a part such as training configuration, and the
+    parameters with that name of strategies, training algorithms, models and partitions.
     """
     from dataclasses import asdict
 
@@ -228,17 +226,17 @@ def settings(name: Name = None, as_json: opt.Json = False) -> None:
 
 
 def models(as_json: opt.Json = False) -> None:
-    """Models: what they are, and their fields.  Your own is named module:Class."""
+    """List models and their parameters; a custom model is module:Class."""
     _print_classes("model", as_json)
 
 
 def partitions(as_json: opt.Json = False) -> None:
-    """Partitions: how rows are dealt to sites, and their fields."""
+    """List partitions, which distribute examples over sites, and their parameters."""
     _print_classes("partition", as_json)
 
 
 def encoders(as_json: opt.Json = False) -> None:
-    """Encoders: what rows become before they are learned from, and their fields."""
+    """List encoders, which compute features once before training, and their parameters."""
     _print_classes("encoder", as_json)
 
 

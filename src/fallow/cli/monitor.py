@@ -11,29 +11,27 @@ import typer
 from fallow.cli import options as opt
 
 Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", help="The folder of a site or of a coordinator.")
+    Path, typer.Argument(metavar="DIR", help="Folder of a site or a coordinator")
 ]
 Port = Annotated[
-    int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free.")
+    int, typer.Option(min=0, max=65535, help="Port on localhost (0: any free port)")
 ]
 Check = Annotated[
     bool,
-    typer.Option(
-        "--check", help="Only say whether its process does its work: exit code 0 or 1."
-    ),
+    typer.Option("--check", help="Exit with code 0 if the process is healthy, else 1"),
 ]
 Once = Annotated[
     bool,
-    typer.Option("--once", help="Print the metrics once, and stop: for a file collector."),
+    typer.Option("--once", help="Print the metrics once and exit, for a file collector"),
 ]
 
 
 def monitor(
     folder: Folder, port: Port = 9464, check: Check = False, once: Once = False
 ) -> None:
-    """Serve /healthz and /metrics (Prometheus) of a site or a coordinator on this machine alone.
+    """Serve /healthz and /metrics (Prometheus) of a site or coordinator on localhost.
 
-    It reads the folder and may be started and ended at any time.
+    It only reads the folder, and can be started and stopped at any time.
 
     For example:
 

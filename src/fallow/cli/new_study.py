@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from fallow.settings.starter import Found
 
 File = Annotated[
-    Path, typer.Argument(metavar="STUDY.toml", help="The file to write; it must not exist.")
+    Path, typer.Argument(metavar="STUDY.toml", help="Output file; must not exist")
 ]
 NewFolder = Annotated[
     Path,
-    typer.Argument(metavar="FOLDER", help="The folder to make; empty, or not there yet."),
+    typer.Argument(metavar="FOLDER", help="Folder to create; may exist if empty"),
 ]
 
 
@@ -36,7 +36,7 @@ def init(
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Write a commented file for a study of your own data; 'fallow compare STUDY.toml' runs it.
+    """Write a commented study file for your data, to run with 'fallow compare'.
 
     For example:
 
@@ -60,7 +60,7 @@ def init(
 
 
 def new(folder: NewFolder, quiet: opt.Quiet = False, as_json: opt.AsObject = False) -> None:
-    """Make a folder to begin with: example rows, the file of a study of them, and a README.
+    """Create a starter folder with example data, a study file and a README.
 
     For example:
 

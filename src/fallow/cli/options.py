@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RecipeName = Annotated[
     str,
     typer.Argument(
-        help="A recipe's name ('fallow recipes'), a .toml file, or your own data: then 'demo'.",
+        help="Recipe ('fallow recipes'), .toml file, or data file (uses the recipe 'demo')",
         autocompletion=complete_recipe,
     ),
 ]
@@ -34,35 +34,30 @@ Settings = Annotated[
         "--set",
         "-s",
         metavar="KEY=VALUE",
-        help="Change a setting of the recipe, e.g. cycles=3 ('fallow settings'); may be given "
-        "again.",
+        help="Change a setting, e.g. cycles=3 (list: 'fallow settings'); repeatable",
         autocompletion=complete_setting,
     ),
 ]
 Data = Annotated[
     str | None,
     typer.Option(
-        "--data", help="Other data: a name, or your own table, .npz or image folder."
+        "--data", help="Dataset name, or path of a table, .npz file or image folder"
     ),
 ]
-Label = Annotated[
-    str | None, typer.Option("--label", help="Column of labels in your table.")
-]
+Label = Annotated[str | None, typer.Option("--label", help="Column with the labels")]
 SiteColumn = Annotated[
     str | None,
-    typer.Option("--site", help="Column that says whose row it is; each is a site."),
+    typer.Option("--site", help="Column with the site ID"),
 ]
-IdColumn = Annotated[
-    str | None, typer.Option("--id", help="Column of your table that names its rows.")
-]
+IdColumn = Annotated[str | None, typer.Option("--id", help="Column with the row ID")]
 Drop = Annotated[
     str | None,
-    typer.Option("--drop", metavar="A,B", help="Columns of your table to leave out."),
+    typer.Option("--drop", metavar="A,B", help="Columns to ignore"),
 ]
 Columns = Annotated[
     str | None,
     typer.Option(
-        "--columns", metavar="A,B", help="The columns that are features; no other is."
+        "--columns", metavar="A,B", help="Columns to use as features (default: all others)"
     ),
 ]
 Query = Annotated[
@@ -70,7 +65,7 @@ Query = Annotated[
     typer.Option(
         "--strategy",
         "-q",
-        help="The strategy, e.g. entropy:model=global.",
+        help="Query strategy, e.g. entropy:model=global (list: 'fallow methods')",
         autocompletion=complete_strategies,
     ),
 ]
@@ -79,37 +74,38 @@ Queries = Annotated[
     typer.Option(
         "--strategy",
         "-q",
-        help="Strategies, e.g. random,entropy:model=global.",
+        help="Query strategies, e.g. random,entropy:model=global (list: 'fallow methods')",
         autocompletion=complete_strategies,
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed.")]
-FirstSeed = Annotated[int, typer.Option("--first-seed", min=0, help="The first seed.")]
-Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="How many paired seeds.")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for results.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Random seed")]
+FirstSeed = Annotated[int, typer.Option("--first-seed", min=0, help="First random seed")]
+Seeds = Annotated[
+    int | None,
+    typer.Option("--seeds", min=1, help="Number of seeds; every strategy runs with each"),
+]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Output folder")]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with the study in that folder.")
+    bool, typer.Option("--resume", help="Resume the study in the output folder")
 ]
 DryRun = Annotated[
     bool,
-    typer.Option("--dry-run", help="Say what would run (rows, time, bytes), and stop."),
+    typer.Option("--dry-run", help="Estimate examples, time and bytes without running"),
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option(
-        "--data-dir", envvar="FALLOW_DATA", help="Folder of data files; or FALLOW_DATA."
-    ),
+    typer.Option("--data-dir", envvar="FALLOW_DATA", help="Folder with data files"),
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option("--jobs", "-j", min=1, help="Processes; by default one per core."),
+    typer.Option("--jobs", "-j", min=1, help="Number of processes (default: one per core)"),
 ]
 Cluster = Annotated[
     str | None,
     typer.Option(
         "--cluster",
         metavar="ADDRESS",
-        help="Run on a Dask cluster, such as tcp://host:8786, instead of on this machine.",
+        help="Run on a Dask cluster, e.g. tcp://host:8786",
     ),
 ]
 Track = Annotated[
@@ -117,27 +113,28 @@ Track = Annotated[
     typer.Option(
         "--track",
         metavar="TRACKER",
-        help="Follow the study in mlflow, wandb or tensorboard, too; may be given again.",
+        help="Also log to mlflow, wandb or tensorboard; repeatable",
     ),
 ]
-Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of each process.")]
-Json = Annotated[bool, typer.Option("--json", help="A list of objects instead of a table.")]
+Threads = Annotated[
+    int, typer.Option("--threads", min=1, help="Number of threads per process")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print a JSON array instead of a table")]
 AsObject = Annotated[
-    bool, typer.Option("--json", help="An object of JSON instead of text.")
+    bool, typer.Option("--json", help="Print a JSON object instead of text")
 ]
 AsLines = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="An object of JSON a line for each thing that happens: time, event and text.",
+        help="Print one JSON object per event, with time, event and text",
     ),
 ]
 LogForm = Annotated[
     LogFormat | None,
     typer.Option(
         "--log-format",
-        help="Lines of a log instead: date, level, study and party, as text or as an object of JSON "
-        "each.",
+        help="Write log lines with date, level, study and party, as text or JSON",
     ),
 ]
 OwnCode = Annotated[
@@ -145,11 +142,11 @@ OwnCode = Annotated[
     typer.Option(
         "--own-code",
         help="Import the classes that the study names as module:Class, also from the current "
-        "directory: for studies of your own. Naming is running.",
+        "directory; this runs their code",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")]
-Studies = Annotated[list[Path], typer.Argument(help="Folders of studies.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Suppress all output except errors")]
+Studies = Annotated[list[Path], typer.Argument(help="Study folders")]
 
 
 class Screen(Console):

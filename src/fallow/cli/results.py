@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from fallow.study.forecast import Forecast
 
 Query = Annotated[
-    str | None, typer.Option(help="Whose model; by default the study's reference.")
+    str | None,
+    typer.Option(help="Strategy whose model is used (default: the reference of the study)"),
 ]
-Output = Annotated[Path | None, typer.Option("--out", "-o", help="File to write.")]
+Output = Annotated[Path | None, typer.Option("--out", "-o", help="Output file")]
 
 
 def report(
@@ -29,13 +30,13 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE.ipynb",
-            help="Write a notebook, too, which reads the records and draws curves and tables.",
+            help="Also write a notebook that draws the curves and tables",
         ),
     ] = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Write the report page of one or several studies."""
+    """Write the report of one or more studies."""
     from fallow.papers import PAPERS
     from fallow.report.notebook import write_notebook
     from fallow.report.page import write_report
@@ -55,18 +56,18 @@ def report(
 
 
 def export(
-    study: Annotated[Path, typer.Argument(help="Folder of a study.")],
+    study: Annotated[Path, typer.Argument(help="Study folder")],
     to: Annotated[
         Literal["csv", "parquet", "markdown", "latex"],
         typer.Option(
-            help="csv and parquet: all records; markdown and latex: the final table."
+            help="csv and parquet write all records; markdown and latex the final table"
         ),
     ] = "csv",
     out: Output = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Write a study's records or its final table to a file."""
+    """Write the records or the final table of a study to a file."""
     from fallow.papers import PAPERS
     from fallow.report.export import export_study
 
@@ -78,35 +79,35 @@ def export(
 
 def forecast(
     study: Annotated[
-        Path, typer.Argument(help="Folder of a study, also of one that goes on.")
+        Path, typer.Argument(help="Study folder; the study may still be running")
     ],
     more: Annotated[
-        float, typer.Option(help="Ask what so many labels more would bring.")
+        float, typer.Option(help="Number of additional labels to forecast for")
     ] = 200.0,
     to: Annotated[
         float | None,
         typer.Option(
             metavar="SCORE",
-            help="Ask how many labels a score takes: an accuracy in per cent, or an error.",
+            help="Target score to reach: an accuracy in percent, or an error",
         ),
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="Of which strategy; by default of each.")
+        str | None, typer.Option(help="Query strategy (default: all)")
     ] = None,
     by: Annotated[
         Literal["auto", "test", "audit", "left-out"],
         typer.Option(
-            help="Which scores to go by; auto: the first of these that make a curve."
+            help="Scores to extrapolate; auto: the first of these with enough cycles"
         ),
     ] = "auto",
     picture: Annotated[
         Path | None,
-        typer.Option(help="Draw it into a file, .svg, .png or .pdf: of one strategy."),
+        typer.Option(help="Plot one strategy to an .svg, .png or .pdf file"),
     ] = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """What more labels would bring, by the scores so far, and how many a score takes.
+    """Extrapolate the learning curve of a study.
 
     For example:
 
@@ -178,24 +179,27 @@ def _describe_forecast(
 
 
 def predict(
-    study: Annotated[Path, typer.Argument(help="Folder of a study, or of a real site.")],
+    study: Annotated[Path, typer.Argument(help="Folder of a study or of a real site")],
     data: Annotated[
         Path,
-        typer.Argument(help="Rows: a .csv, .parquet or .npz file, or a folder of images."),
+        typer.Argument(
+            help="Examples: a .csv, .parquet or .npz file, or a folder of images"
+        ),
     ],
     strategy: Query = None,
     seed: Annotated[
-        int | None, typer.Option(help="Whose model; by default the first.")
+        int | None,
+        typer.Option(help="Seed of the run whose model is used (default: the first)"),
     ] = None,
     site: Annotated[
-        str | None, typer.Option(help="Whose model, where each site deploys its own.")
+        str | None, typer.Option(help="Site whose model is used, for personalized models")
     ] = None,
     out: Output = None,
     own_code: opt.OwnCode = False,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Predict with a finished run's model; writes CSV, or Parquet where --out ends in .parquet."""
+    """Predict with the model of a finished run, and write a CSV or Parquet file."""
     from fallow.core.names import OWN
     from fallow.core.words import count_noun
     from fallow.federation.site.folder import SETTINGS

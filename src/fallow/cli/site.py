@@ -27,94 +27,90 @@ if TYPE_CHECKING:
 
 site = typer.Typer(
     name="site",
-    help="Take part in a study among real machines with the rows of this one. First init, then "
-    "send join.json to the coordinator, then start; to label: fallow label.",
+    help="Run a site of a federation: init, send join.json to the coordinator, then start.",
     no_args_is_help=True,
 )
 site.callback()(opt.for_a_real_site)
 Folder = Annotated[
-    Path, typer.Argument(metavar="SITE", help="The site's folder, which 'init' makes.")
+    Path, typer.Argument(metavar="SITE", help="Site folder, as created by 'init'")
 ]
-File = Annotated[Path, typer.Argument(help="A .csv or .json file.")]
+File = Annotated[Path, typer.Argument(help="A .csv or .json file")]
 
-NewFolder = Annotated[Path, typer.Argument(metavar="SITE", help="A folder to make.")]
+NewFolder = Annotated[Path, typer.Argument(metavar="SITE", help="Folder to create")]
 Data = Annotated[
     Path,
     typer.Option(
-        help="Rows to choose from, with or without labels: a table (.csv, .parquet), an .npz file "
-        "or a folder of images. They stay where they are, and must not change."
+        help="Examples, with or without labels: a table (.csv, .parquet), an .npz file or a folder "
+        "of images. They are read in place and must not change"
     ),
 ]
-Tests = Annotated[
-    Path | None, typer.Option(help="Other rows, all with labels, to test models on.")
-]
+Tests = Annotated[Path | None, typer.Option(help="Test examples, all labeled")]
 Superlink = Annotated[
     str | None,
-    typer.Option(
-        metavar="HOST:PORT", help="Where the coordinator's machine is reached, over Flower."
-    ),
+    typer.Option(metavar="HOST:PORT", help="Address of the Flower SuperLink"),
 ]
 Address = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Where the coordinator's machine is reached, over HTTPS; over NVFlare where its job "
-        "listens on this machine, by default 127.0.0.1:9093.",
+        help="Address of the coordinator over HTTPS; over NVFlare, of the local job (default: "
+        "127.0.0.1:9093)",
     ),
 ]
 Proxy = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="The proxy to that machine, over HTTPS; by default as HTTPS_PROXY says.",
+        help="HTTPS proxy to the coordinator (default: HTTPS_PROXY)",
     ),
 ]
 OwnCertificate = Annotated[
     Path | None,
     typer.Option(
-        help="The certificate that this site shows (PEM), where the coordinator's machine wants "
-        "one."
+        help="Client certificate of this site (PEM), if the coordinator requires one"
     ),
 ]
-OwnKey = Annotated[Path | None, typer.Option(help="The key of --own-certificate (PEM).")]
+OwnKey = Annotated[Path | None, typer.Option(help="Private key of --own-certificate (PEM)")]
 Authority = Annotated[
     Path | None,
     typer.Option(
-        help="The certificate of an authority by which the coordinator's machine is known, where "
-        "study.toml names none; without both, the authorities that this system trusts."
+        help="CA certificate of the coordinator, if study.toml has none (default: the CAs that this "
+        "system trusts)"
     ),
 ]
 Limit = Annotated[
     int | None,
     typer.Option(
-        help="Labels that this site ever gives, over all runs; without it you are asked, or with "
-        "--digest the proposal is taken, which is said."
+        help="Label budget of this site over all runs (default: asks; with --digest, uses the "
+        "proposal and reports it)"
     ),
 ]
 Digest = Annotated[
     str | None,
     typer.Option(
-        help="The digest of the study as the coordinator reads it out, or its first 8 characters "
-        "or more, for scripts; else it is asked for."
+        help="Study digest from the coordinator, at least its first 8 characters, for scripts "
+        "(default: asks)"
     ),
 ]
 Allow = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=DIGEST",
-        help="An installed distribution whose classes the study may name, with the digest of its "
-        "files, after a look at its code; may be given again.",
+        help="Installed distribution whose classes the study may use, with the digest of its files; "
+        "review its code first; repeatable",
     ),
 ]
 Epsilon = Annotated[
     float | None,
-    typer.Option(help="What this site ever spends on noise; by default as the study says."),
+    typer.Option(
+        help="Privacy budget of this site over all runs (default: that of the study)"
+    ),
 ]
 
 Delta = Annotated[
     float | None,
     typer.Option(
-        help="The delta that this site ever spends on Gaussian noise; by default that of one run."
+        help="Delta of this site over all runs, for Gaussian noise (default: that of one run)"
     ),
 ]
 
@@ -122,8 +118,8 @@ Delta = Annotated[
 @site.command()
 def init(
     folder: NewFolder,
-    study: Annotated[Path, typer.Option(help="The study.toml that the coordinator sent.")],
-    name: Annotated[str, typer.Option(help="Which of the study's sites this is.")],
+    study: Annotated[Path, typer.Option(help="The study.toml from the coordinator")],
+    name: Annotated[str, typer.Option(help="Name of this site in the study")],
     data: Data,
     test: Tests = None,
     superlink: Superlink = None,
@@ -134,7 +130,7 @@ def init(
     ca: Authority = None,
     limit: Limit = None,
     annotators: Annotated[
-        int, typer.Option(help="How many people must agree on a label.")
+        int, typer.Option(help="Number of annotators who must agree on a label")
     ] = 1,
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -143,7 +139,7 @@ def init(
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Show the study, ask whether it is the coordinator's, and make keys.
+    """Join a study: verify its fingerprint, check the data and create keys.
 
     Its digest is typed as the coordinator reads it out, by telephone for example. Before that
     nothing that the file names is run. Then rows are checked, and it is said what to send to whom.
@@ -239,9 +235,9 @@ def start(
     as_json: opt.AsLines = False,
     log_format: opt.LogForm = None,
 ) -> None:
-    """Answer the coordinator until Ctrl-C; the same command goes on after any stop.
+    """Start or resume the site; stop it with Ctrl-C.
 
-    It says first what will leave this site.
+    It first prints what will leave this site.
     """
     from fallow.cli.log_lines import open_log
     from fallow.cli.site_words import SiteLines, describe_restored
@@ -289,7 +285,7 @@ SHOWN = 10  # refused lines of a file
 
 @site.command()
 def status(folder: Folder, as_json: opt.AsObject = False) -> None:
-    """Whether the site is connected, what waits for labels, what was sent, what was spent."""
+    """Show connection, labeling tasks, data sent and privacy budget spent."""
     from fallow.cli.site_words import (
         describe_limit,
         describe_process,
@@ -343,11 +339,12 @@ def unlock(
     folder: Folder,
     run: Annotated[
         str | None,
-        typer.Option(help="The run to leave; by default the newest one, which is shown."),
+        typer.Option(help="Run to leave (default: the newest)"),
     ] = None,
 ) -> None:
-    """Leave the newest run for good, so that another one can begin: for a run that began with a
-    wrong clock, and that no later run can follow.
+    """Leave the newest run permanently, so that another one can start.
+
+    Use it for a run that started with a wrong clock and that no later run can follow.
 
     It shows what is kept and what is lost, and asks first.
     """
@@ -437,26 +434,27 @@ def import_(
     folder: Folder,
     file: File,
     who: Annotated[
-        str, typer.Option(help="Whose labels these are, where the file does not say it.")
+        str, typer.Option(help="Name of the annotator, if the file has none")
     ] = "imported",
     partial: Annotated[
         bool,
-        typer.Option("--partial", help="Keep the good lines even if others are refused."),
+        typer.Option("--partial", help="Import valid lines even if others are rejected"),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be taken; take nothing.")
+        bool,
+        typer.Option("--dry-run", help="Show what would be imported without importing"),
     ] = False,
     by: Annotated[
         Literal["id", "row"],
         typer.Option(
-            help="Which column names a sample: id as in the site's data; row for tools that write "
-            "numbers of their own into id."
+            help="Column that identifies an example: id as in the site's data, or row for tools that "
+            "write their own numbers into id"
         ),
     ] = "id",
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Take labels from a file, for samples that the study asked for: all of them or none.
+    """Import labels from a file; an invalid line rejects the whole file.
 
     The file has the columns (.csv) or fields (.json) id and label, or the study's own names of
     these, and perhaps who; "cannot tell" is a label. What 'export' wrote fits, and so do Label
@@ -518,25 +516,26 @@ def export(
         bool,
         typer.Option(
             "--labels",
-            help="All labels so far instead of the open questions, as after the end of a study.",
+            help="Export all labels instead of the open labeling tasks",
         ),
     ] = False,
     guess: Annotated[
-        bool, typer.Option("--guess", help="Add the model's guesses; they sway people.")
+        bool,
+        typer.Option(
+            "--guess", help="Add the predictions of the model; they bias annotators"
+        ),
     ] = False,
     tasks: Annotated[
-        bool, typer.Option("--label-studio", help="As tasks of Label Studio (.json).")
+        bool, typer.Option("--label-studio", help="Export Label Studio tasks (.json)")
     ] = False,
     cvat: Annotated[
         bool,
-        typer.Option(
-            "--cvat", help="Images as an archive for CVAT (.zip), and its labels."
-        ),
+        typer.Option("--cvat", help="Export images and labels as a CVAT archive (.zip)"),
     ] = False,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Write the open questions to a file, to label them with another tool; then 'import' it.
+    """Export the open labeling tasks to a file, to label them with another tool.
 
     After the end of a study, which leaves no question open, it writes all labels.
     """
@@ -603,10 +602,11 @@ def _export_images(found: SiteFolder, file: Path) -> tuple[list[str], dict[str, 
 def label_studio(
     folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False
 ) -> None:
-    """Send open questions to this site's own Label Studio, and take finished annotations as labels;
-    again and again, as often as you like.
+    """Exchange labeling tasks and labels with the Label Studio of this site.
 
-    Where it is stands in SITE/label-studio.toml, which is yours alone (chmod 600): address, token.
+    Run it as often as you like.
+
+    Write its address and token to SITE/label-studio.toml, readable by you alone (chmod 600).
     """
     from fallow.core.optional import import_optional
     from fallow.core.words import count_noun

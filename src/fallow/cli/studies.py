@@ -37,7 +37,7 @@ def demo(
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Ten sites choose which digits to have labeled: a table and a page in less than a minute."""
+    """Compare strategies on bundled digits at ten sites, in less than a minute."""
     from fallow.papers import KNOWN
     from fallow.papers.own.demo import ABOUT, DEMO, FAST
     from fallow.report.final_table import final_table
@@ -81,7 +81,7 @@ def run(
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Run one strategy of a recipe under one seed."""
+    """Run one query strategy with one seed."""
     check_arguments(recipe, [strategy] if strategy else [])
     from fallow.cli.paths import use_current_folder
     from fallow.settings.recipe import with_settings
@@ -132,7 +132,7 @@ def compare(
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Run several strategies under the same seeds, with paired tests and a report page."""
+    """Compare query strategies with paired tests, and write a report."""
     check_arguments(recipe, opt.named_strategies(strategy) or [])
     from fallow.cli.paths import use_current_folder
     from fallow.settings.recipe import with_settings

@@ -17,32 +17,33 @@ if TYPE_CHECKING:
 
 
 def export_model(
-    study: Annotated[Path, typer.Argument(help="Folder of a study, or of a real site.")],
+    study: Annotated[Path, typer.Argument(help="Folder of a study or of a real site")],
     onnx: Annotated[
-        Path | None, typer.Option(metavar="FILE.onnx", help="Write a file of ONNX.")
+        Path | None, typer.Option(metavar="FILE.onnx", help="Write an ONNX file")
     ] = None,
     torch: Annotated[
-        Path | None, typer.Option(metavar="FILE.pt2", help="Write a file of torch.export.")
+        Path | None, typer.Option(metavar="FILE.pt2", help="Write a torch.export file")
     ] = None,
     strategy: Query = None,
     seed: Annotated[
-        int | None, typer.Option(help="Whose model; by default the first.")
+        int | None,
+        typer.Option(help="Seed of the run whose model is used (default: the first)"),
     ] = None,
     site: Annotated[
-        str | None, typer.Option(help="Whose model, where each site deploys its own.")
+        str | None, typer.Option(help="Site whose model is used, for personalized models")
     ] = None,
     without_encoder: Annotated[
         bool,
         typer.Option(
             "--without-encoder",
-            help="Leave the encoder out: the input is the features that it makes of examples.",
+            help="Export without the encoder; the input is then its features",
         ),
     ] = False,
     own_code: opt.OwnCode = False,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Write encoder, feature scaling and model to one file for other programs.
+    """Export encoder, feature scaling and model to ONNX or torch.export.
 
     For example:
 
@@ -69,7 +70,7 @@ def export_model(
 
 def cite(
     study: Annotated[
-        Path, typer.Argument(help="Folder of a study, a coordinator, or a real site.")
+        Path, typer.Argument(help="Folder of a study, a coordinator or a real site")
     ],
     out: Output = None,
     own_code: opt.OwnCode = False,
