@@ -32,7 +32,7 @@ from fallow.core.types import State
 from fallow.engine import Job, row_loss
 from fallow.engine.device import Device
 from fallow.engine.placement import PRECISIONS, Placement, check_machine
-from fallow.models import ResNet8
+from fallow.models.networks import ResNet8
 from fallow.training import FedAvg
 
 SHAPE = (3, 32, 32)

@@ -31,7 +31,7 @@ TITLES = {
         "Load examples and partition them over simulated sites.",
     ),
     "fallow.encoders": ("Encoders", "Compute features of examples without labels."),
-    "fallow.api.models": ("Models", "Networks of the package."),
+    "fallow.models": ("Models", "Networks of the package."),
 }
 REST = ("Run, compare, select", "Federated datasets, runs, studies and their settings.")
 

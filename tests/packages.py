@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import ClassVar
 import torch
 from torch import nn
-from fallow.core import Contract, Picks
+from fallow.core.contract import Contract
+from fallow.core.view import Picks
 from fallow.strategies import Random as Borrowed
 
 Path({mark!r}).write_text("imported")

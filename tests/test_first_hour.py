@@ -16,6 +16,7 @@ from PIL import Image
 from torch import nn
 
 import fallow as fl
+import fallow._names as public
 
 N_IMAGES = 500
 MOST_FREQUENT = 0.11  # accuracy of predicting the most frequent digit
@@ -237,6 +238,29 @@ def test_a_mistake_is_answered_with_what_to_write(name: str, tmp_path: Path) -> 
 # -- the order of arguments, and the words of other libraries ---------------------------------------
 
 POOL = np.random.default_rng(0).normal(size=(20, 3))
+NEED_TWO_CLASSES = (
+    fl.AHFAL(),
+    fl.BALD(),
+    fl.Chooser(),
+    fl.Complementary(),
+    fl.DropQuery(),
+    fl.Ensemble(),
+    fl.Entropy(),
+    fl.FEAL(),
+    fl.FairFAL(),
+    fl.IFAL(),
+    fl.KSAS(),
+    fl.LeastConfidence(),
+    fl.Margin(),
+    fl.MaxHerding(),
+    fl.NoiseStability(),
+    fl.OracleHistogram(),
+    fl.Prices(),
+    fl.ProbCover(),
+    fl.TypicalUnsure(),
+    fl.Typicality(),
+    fl.UncertaintyHerding(),
+)
 CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     # swapped arguments
     (
@@ -287,17 +311,54 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (fl.Dirichlet, {"alpha": "0.1"}, "alpha is '0.1'; it must be a number"),
     (fl.ExactDirichlet, {"alpha": "0.1"}, "alpha is '0.1'; it must be a number"),
     (fl.LongTail, {"rho": "10"}, "rho is '10'; it must be a number"),
+    # one class
+    (
+        lambda: fl.run(fl.Federation(fl.from_arrays(POOL, [0] * 20), sites=2), "entropy"),
+        {},
+        "arrays: the labels hold only the class '0'; label two classes",
+    ),
+    *(
+        (
+            fl.select,
+            {
+                "pool": {name: fl.Site(POOL, outputs=np.ones((20, 1))) for name in "ab"},
+                "strategy": strategy,
+                "n": 2,
+            },
+            f"{type(strategy).__name__} chooses by classes, and there are numbers to predict "
+            "(outputs have one column, and classes need two or more); use one of acs-fw, ",
+        )
+        for strategy in NEED_TWO_CLASSES
+    ),
     # keywords of other libraries
     (
         fl.Federation,
         {"dataset": "digits", "n_clients": 5},
-        "fl.Federation has no argument 'n_clients'; did you mean 'sites'?",
+        "Federation has no setting 'n_clients'; did you mean 'sites'?",
     ),
     (
         fl.Federation,
         {"dataset": "digits", "partitions": 5},
-        "fl.Federation has no argument 'partitions'; did you mean 'partition'?",
+        "Federation has no setting 'partitions'; did you mean 'partition'?",
     ),
+    (fl.Federation, {}, "Federation: missing a required argument: 'dataset'; its settings"),
+    (
+        fl.FedAvg,
+        {"learning_rate": 0.1},
+        "FedAvg has no setting 'learning_rate'; did you mean 'lr'?",
+    ),
+    (
+        fl.FedProx,
+        {"local_epochs": 2},
+        "FedProx has no setting 'local_epochs'; did you mean 'epochs'?",
+    ),
+    (fl.AHFAL, {"tua": 15}, "AHFAL has no setting 'tua'; did you mean 'tau'?"),
+    (fl.Random, {"seed": 1}, "Random has no setting 'seed' and no other; leave it out"),
+    (fl.Dirichlet, {"alfa": 1}, "Dirichlet has no setting 'alfa'; did you mean 'alpha'?"),
+    (fl.MLP, {"hiden": [8]}, "MLP has no setting 'hiden'; did you mean 'hidden'?"),
+    (fl.Optimizer, {"learning_rate": 1}, "Optimizer has no setting 'learning_rate'; did"),
+    (fl.Privacy, {"eps": 1}, "Privacy has no setting 'eps'; did you mean 'epsilon'?"),
+    (lambda: fl.Random(1), {}, "Random: too many positional arguments"),  # type: ignore[call-arg]
     (
         fl.select,
         {"pool": POOL, "strategy": "random", "n_instances": 2},
@@ -336,3 +397,38 @@ def test_a_mistake_is_answered_in_one_sentence(
     assert message.startswith(sentence)
     assert "\n" not in message
     assert len(message) < 300
+
+
+NOT_MADE_BY_HAND = {
+    *("LoadedModel", "Run", "Selection", "Study", "View"),
+    *("Picks", "Release", "Strategy", "Training"),
+}
+"""Classes of what calls return and of what strategies are handed and return, and base classes."""
+CLASSES = [
+    name
+    for name in sorted(public.WHERE)
+    if isinstance(getattr(fl, name), type) and name not in NOT_MADE_BY_HAND
+]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_setting_that_a_class_does_not_have_is_refused_in_one_sentence(name: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"^{name} has no setting 'no_such_setting'"
+    ) as error:
+        getattr(fl, name)(no_such_setting=1)
+    assert "\n" not in str(error.value)
+
+
+def test_so_is_one_of_a_strategy_of_ones_own() -> None:
+    class Largest(fl.Strategy):
+        power: float = 1.0
+        contract = fl.Contract(title="Largest", keep={"select": "number of picks"})
+
+        def select(self, view: fl.View, n: int) -> fl.Picks:
+            return fl.Picks(torch.arange(n))
+
+    with pytest.raises(
+        ValueError, match="Largest has no setting 'powr'; did you mean 'power'"
+    ):
+        Largest(powr=2.0)  # type: ignore[call-arg]

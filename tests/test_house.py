@@ -68,6 +68,10 @@ def beyond_exports(tree: ast.Module) -> list[str]:
                 return all(alias.name != "*" for alias in node.names)
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.List() | ast.Constant()):
                 return name.startswith("__")
+            case ast.FunctionDef(
+                name="__dir__", body=[ast.Return()]
+            ):  # which names are listed
+                return True
         return False
 
     return [

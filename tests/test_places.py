@@ -68,7 +68,11 @@ KINDS = (
     Kind(
         "personalized training method",
         "KNNPer",
-        ("training/personal/knnper.py", "training/personal/__init__.py"),
+        (
+            "training/personal/knnper.py",
+            "training/personal/__init__.py",
+            "training/__init__.py",
+        ),
         (SUMMARIES, "docs/privacy.md", *FACE),
     ),
     Kind(
@@ -78,7 +82,7 @@ KINDS = (
             "models/mobilenet.py",
             "models/__init__.py",
             "models/networks.py",
-            "api/models.py",
+            "models/architectures.py",
         ),
         FACE,
     ),

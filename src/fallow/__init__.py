@@ -158,7 +158,7 @@ Release                 Result of a client function: counts to be released with 
 
 Namespaces
 ----------
-strategies, training, partitions, encoders      The classes above, by kind.
+strategies, training, partitions, encoders, models    The classes above, by kind.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Where each public name lives, for type checkers and editors; `fallow._names` for Python."""
 
 from fallow import encoders as encoders
+from fallow import models as models
 from fallow import strategies as strategies
 from fallow import training as training
 from fallow._version import __version__ as __version__
@@ -10,14 +11,6 @@ from fallow.api.datasets import load as load
 from fallow.api.estimators import FederatedClassifier as FederatedClassifier
 from fallow.api.estimators import FederatedRegressor as FederatedRegressor
 from fallow.api.federation import Federation as Federation
-from fallow.api.models import CNN4 as CNN4
-from fallow.api.models import MLP as MLP
-from fallow.api.models import DigitsCNN as DigitsCNN
-from fallow.api.models import LeNet as LeNet
-from fallow.api.models import LeNetFEMNIST as LeNetFEMNIST
-from fallow.api.models import Linear as Linear
-from fallow.api.models import MobileNetV2 as MobileNetV2
-from fallow.api.models import ResNet8 as ResNet8
 from fallow.api.runs import Run as Run
 from fallow.api.runs import run as run
 from fallow.api.saved_model import LoadedModel as LoadedModel
@@ -63,6 +56,14 @@ from fallow.encoders import SentenceTransformers as SentenceTransformers
 from fallow.encoders import TabPFN as TabPFN
 from fallow.encoders import Timm as Timm
 from fallow.encoders.sentence_transformers import texts_to_rows as texts_to_rows
+from fallow.models import CNN4 as CNN4
+from fallow.models import MLP as MLP
+from fallow.models import DigitsCNN as DigitsCNN
+from fallow.models import LeNet as LeNet
+from fallow.models import LeNetFEMNIST as LeNetFEMNIST
+from fallow.models import Linear as Linear
+from fallow.models import MobileNetV2 as MobileNetV2
+from fallow.models import ResNet8 as ResNet8
 from fallow.privacy import Privacy as Privacy
 from fallow.settings.recipe import Recipe as Recipe
 from fallow.settings.spec import Spec as Spec

@@ -91,7 +91,7 @@ METHODS = {
         "TabPFN",
         "Timm",
     ),
-    "fallow.api.models": (
+    "fallow.models": (
         "CNN4",
         "DigitsCNN",
         "LeNet",
@@ -138,6 +138,7 @@ WHERE = {
 
 NAMESPACES = {
     "encoders": "fallow.encoders",
+    "models": "fallow.models",
     "partitions": "fallow.data.partition.partitions",
     "strategies": "fallow.strategies",
     "training": "fallow.training",

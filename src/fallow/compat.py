@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fallow.core.build import nearest
+from fallow.core.terms import nearest
 
 VERSION = 1
 """Of the table below: raised when a class moves again."""

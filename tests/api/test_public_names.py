@@ -75,6 +75,15 @@ def test_a_namespace_holds_the_classes_of_its_kind_alone(namespace: str) -> None
     assert of_module
     for name in of_module:
         assert getattr(module, name) is getattr(fl, name)
+    assert sorted(of_module) == sorted(dir(module))
+
+
+def test_the_namespace_of_training_has_the_personalized_algorithms_too() -> None:
+    assert {"Ditto", "FedRep", "FedAvg"} <= set(dir(fl.training))
+
+
+def test_a_model_of_its_namespace_is_the_one_at_the_top() -> None:
+    assert fl.models.MLP(hidden=[64]) == fl.MLP(hidden=[64])
 
 
 def test_type_checkers_see_the_names_that_python_sees() -> None:

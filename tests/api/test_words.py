@@ -12,11 +12,12 @@ import pytest
 from torch import nn
 
 import fallow as fl
-from fallow import models, strategies, training
-from fallow.api import models as described
+from fallow import models as described
+from fallow import strategies, training
 from fallow.api.objects import Collected
 from fallow.core.build import build, names
 from fallow.data.partition import partitions
+from fallow.models import networks
 from fallow.papers import RECIPES
 from fallow.training import personal
 from tests.contracts.strategies import STRATEGIES
@@ -93,14 +94,14 @@ def _built(package: Any, name: str, given: Any) -> Any:
 
 def test_every_partition_and_model_is_in_the_table() -> None:
     assert {type(p).__name__ for p in PARTITIONS} == set(names(partitions))
-    assert {type(m).__name__ for m in MODELS} == set(names(models))
+    assert {type(m).__name__ for m in MODELS} == set(names(networks))
 
 
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_a_described_model_has_the_settings_of_the_network(model: Any) -> None:
     import inspect
 
-    network = getattr(models, type(model).__name__)
+    network = getattr(networks, type(model).__name__)
     known = list(inspect.signature(network).parameters.values())[2:]
     assert {p.name: p.default for p in known} == {f.name: f.default for f in fields(model)}
 

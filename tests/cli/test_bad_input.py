@@ -52,7 +52,7 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ),
         (
             [*RUN, "--strategy", "ahfal:tua=3"],
-            "ahfal has no field 'tua'; did you mean 'tau'?",
+            "ahfal has no setting 'tua'; did you mean 'tau'?",
         ),
         ([*RUN, "--strategy", "ahfal:tau"], "'ahfal:tau' could not be loaded"),
         ([*RUN, "--strategy", "ahfal:tau"], "a setting is name:setting=value"),
@@ -127,7 +127,7 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ([*RUN, "--out", "patients.csv"], "patients.csv is a file; --out takes the folder"),
         (
             [*RUN, *TABLE, "--site", "ward", "--set", "partition.alpha=0"],
-            "natural has no field 'alpha' and no other; leave that setting out$",
+            "natural has no setting 'alpha' and no other; leave it out$",
         ),
         (
             [*RUN, "--set", "model=own:Positional"],

@@ -1,8 +1,9 @@
 import pytest
 
 from fallow import strategies
-from fallow.core.build import build, find, names, nearest
+from fallow.core.build import build, find, names
 from fallow.core.names import OWN
+from fallow.core.terms import nearest
 from fallow.models import networks
 
 
@@ -25,7 +26,7 @@ def test_an_unknown_class_names_the_nearest() -> None:
 
 
 def test_an_unknown_field_names_the_nearest() -> None:
-    with pytest.raises(ValueError, match="ahfal has no field 'tua'; did you mean 'tau'"):
+    with pytest.raises(ValueError, match="ahfal has no setting 'tua'; did you mean 'tau'"):
         build(strategies, "ahfal", tua=1)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow import models, strategies, training
+from fallow import strategies, training
 from fallow.core.build import build, find
 from fallow.core.names import (
     BUILT_IN,
@@ -20,6 +20,7 @@ from fallow.core.names import (
     distribution_of,
     pin_names,
 )
+from fallow.models import networks
 from tests.packages import METHODS, forget, install
 
 MODULE = "my_methods_of_tests"
@@ -97,11 +98,11 @@ def test_only_a_query_stands_for_a_query(attribute: str, reason: str, mark: Path
 
 
 def test_only_a_module_stands_for_a_model_and_only_training_trains(mark: Path) -> None:
-    find(models, f"{MODULE}.new:Net", policy())
+    find(networks, f"{MODULE}.new:Net", policy())
     with pytest.raises(
         ValueError, match=r"not a subclass of torch.nn.modules.module.Module"
     ):
-        find(models, f"{MODULE}.new:Fancy", policy())
+        find(networks, f"{MODULE}.new:Fancy", policy())
     with pytest.raises(ValueError, match="no function start"):
         find(training, f"{MODULE}.new:Fancy", policy())
 

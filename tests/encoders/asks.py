@@ -19,7 +19,7 @@ from fallow.encoders.base import encode_rows
 from fallow.engine import Loop, row_loss
 from fallow.experiment.encoding import with_encoder
 from fallow.experiment.journal import Journal
-from fallow.models import Linear
+from fallow.models.networks import Linear
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import MemoryStore

@@ -174,7 +174,9 @@ def test_names_fields_and_shapes_are_checked_when_an_encoder_is_built() -> None:
         ValueError, match="'furier' is not one of the encoders; did you mean"
     ):
         build_encoder("furier", (3,))
-    with pytest.raises(ValueError, match="has no field 'feature'; did you mean 'features'"):
+    with pytest.raises(
+        ValueError, match="has no setting 'feature'; did you mean 'features'"
+    ):
         build_encoder("fourier", (3,), feature=3)
     with pytest.raises(ValueError, match="encodes pictures"):
         build_encoder("convolution", (3,))

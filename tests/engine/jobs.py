@@ -19,7 +19,7 @@ from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.core.types import State
 from fallow.engine import Fitted, Job, Loop, Stacked, row_loss
-from fallow.models import MLP, Linear
+from fallow.models.networks import MLP, Linear
 
 DEVICE = os.environ.get("FALLOW_TEST_DEVICE", "cpu")
 """Where tests of devices train: on a machine with a GPU, FALLOW_TEST_DEVICE=cuda runs them there."""

@@ -30,8 +30,8 @@ from fallow.engine.held import HeldRows
 from fallow.engine.in_flight import SitesInFlight
 from fallow.engine.passes import Passes
 from fallow.engine.placement import DeviceFailed, Placement, check_machine
-from fallow.models import ResNet8
 from fallow.models.init import drawing_from
+from fallow.models.networks import ResNet8
 from fallow.training import FedAvg, personal
 from tests.engine.jobs import (
     DEVICE,

@@ -7,7 +7,7 @@ from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.engine.forward import forward, has_dropout
 from fallow.engine.loop import predict
-from fallow.models import MLP, Linear, ResNet8
+from fallow.models.networks import MLP, Linear, ResNet8
 from tests.models.owned import Own
 
 X = torch.randn(7, 5, generator=stream(0, "forward"))

@@ -20,7 +20,7 @@ from fallow.engine.linear import descend, is_linear
 from fallow.engine.plain import is_plain
 from fallow.engine.stopping import Patience
 from fallow.engine.together import Frame, Joined, Seat
-from fallow.models import MLP, Linear
+from fallow.models.networks import MLP, Linear
 from fallow.training import FedAvg, FedProx
 from tests.engine.jobs import agree, by_torch, jobs, loop, regression, stacked
 from tests.engine.methods import Beside, LookAhead, Pupil, Stepping

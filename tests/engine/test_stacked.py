@@ -13,7 +13,7 @@ from fallow.core.banks import Layout
 from fallow.core.local import LocalTraining
 from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.engine import Job, Stacked, can_stack, row_loss
-from fallow.models import MLP, DigitsCNN, LeNet, Linear, ResNet8
+from fallow.models.networks import MLP, DigitsCNN, LeNet, Linear, ResNet8
 from fallow.training import KCFU, Evidential, FedAvg, FedProx
 from tests.engine.jobs import (
     RAGGED,

@@ -338,7 +338,10 @@ def install_leaky(folder: Path, patch: pytest.MonkeyPatch) -> NamePolicy:
 from dataclasses import dataclass
 from typing import ClassVar, final
 import torch
-from fallow.core import Answer, Ask, Contract, Picks, View
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import Answer
+from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, orders
 """
     source = {f"{LEAKY}.py": f"{head}\n{inspect.getsource(Leaky)}"}

@@ -12,7 +12,7 @@ from fallow.core.banks import Layout
 from fallow.core.messages import Masked, Request, Step
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import Answer
-from fallow.models import ResNet8
+from fallow.models.networks import ResNet8
 from fallow.network.alike import find_odd
 from fallow.network.checks import EPOCHS, LARGEST, SPARE, ResponseCheck, check_order
 from fallow.privacy.secure_sum import CHECK

@@ -346,7 +346,7 @@ from pathlib import Path
 from typing import ClassVar
 import torch
 from torch import nn
-from fallow.core import Contract
+from fallow.core.contract import Contract
 
 class Net(nn.Module):
     def __init__(self):

@@ -10,9 +10,8 @@ from torch import Generator, nn
 from torch.func import functional_call
 from torch.testing import assert_close
 
-from fallow import models
 from fallow.core.build import names
-from fallow.models import build_model
+from fallow.models import build_model, networks
 
 COUNTS: list[tuple[str, tuple[int, ...], int, dict[str, Any], int]] = [
     ("Linear", (64,), 10, {}, 650),
@@ -69,7 +68,7 @@ def test_a_model_has_as_many_parameters_as_its_paper_says(
 
 
 def test_every_model_stands_in_the_table_of_these_tests() -> None:
-    assert {name for name, _, _ in EACH} == set(names(models))
+    assert {name for name, _, _ in EACH} == set(names(networks))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from fallow.core.methods import Methods, Query, Training
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId
 from fallow.engine import Loop, row_loss
-from fallow.models import Linear
+from fallow.models.networks import Linear
 from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy
 from fallow.sites import LocalSite, Parts

@@ -9,7 +9,7 @@ from fallow.core.banks import Layout
 from fallow.core.methods import Methods
 from fallow.core.streams import stream
 from fallow.engine.forward import forward
-from fallow.models import Linear, ResNet8
+from fallow.models.networks import Linear, ResNet8
 from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView

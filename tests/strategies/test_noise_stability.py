@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from fallow.core.banks import Layout
 from fallow.core.streams import stream
-from fallow.models import ResNet8
+from fallow.models.networks import ResNet8
 from fallow.sites import LocalSite
 from fallow.sites.view import SiteView
 from fallow.strategies import NoiseStability

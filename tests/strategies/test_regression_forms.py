@@ -12,7 +12,7 @@ from torch import Tensor
 from fallow.core.banks import Layout
 from fallow.core.streams import stream
 from fallow.engine.loop import look
-from fallow.models import MLP
+from fallow.models.networks import MLP
 from fallow.strategies import ACSFW, BADGE, BAIT, LCMD, CoreSet, LoGo
 from fallow.strategies.logo import fill_empty_clusters
 from fallow.strategies.parts import cluster_rows

@@ -17,7 +17,7 @@ from fallow.core.methods import Methods
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId, State
 from fallow.engine import Loop, row_loss
-from fallow.models import Linear
+from fallow.models.networks import Linear
 from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy, SecureSum
 from fallow.sites import LocalSite, Parts

@@ -16,7 +16,7 @@ from fallow.core.banks import Layout
 from fallow.core.refusal import Refusal
 from fallow.data import ExactDirichlet
 from fallow.engine import Loop, row_loss
-from fallow.models import MLP
+from fallow.models.networks import MLP
 from fallow.network.bytes import Bytes
 from fallow.sites.in_process import InProcess
 from fallow.sites.view import SiteView

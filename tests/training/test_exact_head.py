@@ -20,7 +20,7 @@ from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.engine import Loop, row_loss
-from fallow.models import MLP
+from fallow.models.networks import MLP
 from fallow.settings.recipe import Recipe
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess

@@ -8,7 +8,7 @@ import torch
 
 from fallow.core.banks import Layout
 from fallow.core.methods import Methods
-from fallow.models import Linear
+from fallow.models.networks import Linear
 from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core.banks import Layout
-from fallow.models import MLP
+from fallow.models.networks import MLP
 from fallow.network.bytes import Bytes
 from fallow.sites.store import Label
 from fallow.strategies import Random

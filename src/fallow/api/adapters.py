@@ -12,8 +12,10 @@ from fallow.api.arrays import as_array
 from fallow.api.datasets import is_absent
 from fallow.api.objects import plain
 from fallow.api.selection import Selection, Site, select
+from fallow.core.terms import explain_constructor
 
 
+@explain_constructor
 @final
 class PoolStrategy:
     """Pool-based query strategy with the interface of scikit-activeml.

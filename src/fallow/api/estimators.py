@@ -16,11 +16,12 @@ from fallow.api.datasets import is_absent
 from fallow.api.federation import Federation
 from fallow.api.objects import plain
 from fallow.api.runs import run
-from fallow.core.build import nearest
+from fallow.core.terms import explain_constructor, nearest
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data import Dataset
 
 
+@explain_constructor
 class _Federated(BaseEstimator):  # type: ignore[misc]
     """Parameters and training code that the classifier and the regressor share."""
 

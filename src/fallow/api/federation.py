@@ -12,7 +12,7 @@ from fallow.api.datasets import open_path
 from fallow.api.objects import Collected, plain
 from fallow.core.build import build
 from fallow.core.own import lend
-from fallow.core.terms import list_keywords, refuse_keywords
+from fallow.core.terms import explain_constructor
 from fallow.data import Dataset, partition_report
 from fallow.data.partition import partitions
 from fallow.experiment.rows import split_rows
@@ -20,6 +20,7 @@ from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import Spec
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Federation:
@@ -58,9 +59,7 @@ class Federation:
         dataset: Dataset | str | Path,
         partition: object = None,  # see `Spec.of`
         sites: int | None = None,
-        **unknown: Any,
     ) -> None:
-        refuse_keywords("fl.Federation", unknown, list_keywords(Federation))
         path = dataset
         if isinstance(path, str | Path):
             path = open_path(Path(path))

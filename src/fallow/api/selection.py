@@ -29,19 +29,20 @@ from fallow.api.given import GivenView, Lacking, Parts, Said
 from fallow.api.objects import Collected, plain
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
-from fallow.core.build import build, nearest
+from fallow.core.build import build
 from fallow.core.disclosure import Disclosure
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods
 from fallow.core.own import lend
-from fallow.core.terms import list_keywords, refuse_keywords
+from fallow.core.terms import explain_constructor, list_keywords, nearest, refuse_keywords
 from fallow.core.types import SiteId, State
 from fallow.core.view import Rows
 from fallow.data.own.pixels import Channels, describe_move, has_channels_last
 from fallow.engine import Loop, row_loss
 from fallow.experiment.methods import is_shared
-from fallow.models import Linear, check_model
+from fallow.models import check_model
 from fallow.models.custom import adapt_model
+from fallow.models.networks import Linear
 from fallow.sites import LocalSite
 from fallow.sites import Parts as SiteParts
 from fallow.sites.in_process import InProcess
@@ -53,6 +54,7 @@ MODELS = ("local", "global")
 Picked = npt.NDArray[np.int64]
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True, eq=False)
 class Site:
@@ -498,7 +500,7 @@ class _World:
         name_of = type(strategy).__name__
         read = {str(name): _Read.of(str(name), site) for name, site in sites.items()}
         known = _Classes.of(classes, read, strategy)
-        _check_task(strategy, known)
+        _check_task(strategy, known, {one.outputs for one in read.values()})
         modules: list[nn.Module] = []
         for one in read.values():
             modules += one.models.values()
@@ -548,8 +550,11 @@ def _fresh(template: nn.Module, layout: Layout, generator: torch.Generator) -> S
     return layout.flatten(module)
 
 
-def _check_task(strategy: Any, known: _Classes) -> None:
-    """Raise ValueError if the query strategy does not support the task."""
+def _check_task(strategy: Any, known: _Classes, widths: set[int | None]) -> None:
+    """Raise ValueError if the query strategy does not support the task.
+
+    widths: numbers of columns of the outputs.
+    """
     name = type(strategy).__name__
     contract = strategy.contract
     if known.count and not contract.classes:
@@ -561,8 +566,11 @@ def _check_task(strategy: Any, known: _Classes) -> None:
         contract.regression is None and bool(contract.needs)
     )
     if not known.count and is_by_classes:
+        column = ""
+        if widths == {1}:
+            column = " (outputs have one column, and classes need two or more)"
         raise ValueError(
-            f"{name} chooses by classes, and there are numbers to predict; "
+            f"{name} chooses by classes, and there are numbers to predict{column}; "
             f"use one of {strategies_for('regression')}"
         )
 

@@ -10,6 +10,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.methods import lacking_function
+from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -27,6 +28,7 @@ def _freeze(cls: type[Any]) -> None:
     for name in ("__setattr__", "__delattr__"):
         if name in cls.__dict__:
             delattr(cls, name)
+    explain_constructor(cls)
 
 
 def _check_contract(cls: type[Any], declaration: str) -> None:

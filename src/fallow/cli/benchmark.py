@@ -166,7 +166,7 @@ class BenchmarkOrder:
 
 def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
     """The tasks of these names; all of a trainer where none is named."""
-    from fallow.core.build import nearest
+    from fallow.core.terms import nearest
     from fallow.papers.own.few_labels import FEDAVG, SOLVED, TRAINED
 
     tasks = {item.name.removeprefix("benchmark/"): item for item in SOLVED}

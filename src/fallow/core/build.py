@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
-from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, get_type_hints
 
 from fallow.core.kinds import describe_kind, is_of_kind, show_value
 from fallow.core.names import BUILT_IN, CLASS_KINDS, NamePolicy, load_class
 from fallow.core.own import own_class
+from fallow.core.terms import nearest, refuse_settings
 
 
 def _plain(name: str) -> str:
@@ -44,41 +43,6 @@ def _is_concrete(exported: Any) -> bool:
     if not inspect.isclass(exported) or inspect.isabstract(exported):
         return False
     return not getattr(exported, "_is_protocol", False)
-
-
-MANY = 60  # names that nobody wants to read in an error
-
-
-def nearest(word: str, words: list[str]) -> str:
-    """The sentence part that names the nearest known word, or all of them unless they are many.
-
-    >>> nearest("entrpy", ["random", "entropy"])
-    "; did you mean 'entropy'?"
-    """
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    if len(words) > MANY:
-        return ""
-    return f"; known: {', '.join(sorted(words))}"
-
-
-def nearest_column(column: str, columns: Sequence[str]) -> str:
-    """The sentence part about a column that a table does not have: the one that was probably meant,
-    only where it is much alike, and the columns that there are.
-
-    >>> nearest_column("wrd", ["age", "ward"])
-    "; did you mean 'ward'? Its columns: age, ward"
-    >>> nearest_column("hospital", ["age", "site"])
-    '; its columns: age, site'
-    """
-    shown = ", ".join(columns[:MANY])
-    if len(columns) > MANY:
-        shown += f" and {len(columns) - MANY} more"
-    close = difflib.get_close_matches(column, columns, n=1, cutoff=0.7)
-    if close:
-        return f"; did you mean {close[0]!r}? Its columns: {shown}"
-    return f"; its columns: {shown}"
 
 
 def _words(package: Packages) -> dict[str, type[Any]]:
@@ -128,13 +92,8 @@ def build(
         accepted = [field.name for field in dataclasses.fields(cls) if field.init]
     else:  # a network
         accepted = list(inspect.signature(cls).parameters)
+    refuse_settings(name, fields, accepted)
     for field, value in fields.items():
-        if not accepted:
-            raise ValueError(
-                f"{name} has no field {field!r} and no other; leave that setting out"
-            )
-        if field not in accepted:
-            raise ValueError(f"{name} has no field {field!r}{nearest(field, accepted)}")
         _check_kind(cls, name, field, value)
     try:
         return cls(**fields)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from fallow.core.terms import explain_constructor
+
 Operation = Literal["sum", "each", "keep", "relay"]
 Words = Mapping[str, str]
 Tag = Literal["alone", "least-squares", "disagreement"]
@@ -16,6 +18,7 @@ PREDICTING = ("local", "global")
 """Models whose predictions every query may read: a site's own, and the common one."""
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Contract:
     """One row of the contract table.

@@ -117,7 +117,6 @@ CLASS_KINDS: Mapping[str, ClassKind] = {
     "fallow.encoders": ClassKind(
         "encoder", is_method=True, members=("width", "fit", "encode")
     ),
-    "fallow.models": MODEL,
     "fallow.models.networks": MODEL,
     "fallow.data.partition.partitions": ClassKind("partition", members=("split",)),
     "fallow.engine.executors": ClassKind("executor", members=("build", "can_train", "fit")),

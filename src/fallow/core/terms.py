@@ -1,12 +1,14 @@
-"""Keywords of other libraries, and what they are called here."""
+"""Keywords that a call does not have: the term of another library, or the nearest one here."""
 
 from __future__ import annotations
 
+import difflib
+import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
-from fallow.core.build import nearest
+T = TypeVar("T")
 
 TERMS: Mapping[str, str] = {
     "aggregation": "training",
@@ -48,6 +50,41 @@ TERMS: Mapping[str, str] = {
 """A keyword of the field -> the keyword here."""
 
 
+MANY = 60  # names that nobody wants to read in an error
+
+
+def nearest(word: str, words: list[str]) -> str:
+    """The sentence part that names the nearest known word, or all of them unless they are many.
+
+    >>> nearest("entrpy", ["random", "entropy"])
+    "; did you mean 'entropy'?"
+    """
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    if len(words) > MANY:
+        return ""
+    return f"; known: {', '.join(sorted(words))}"
+
+
+def nearest_column(column: str, columns: Sequence[str]) -> str:
+    """The sentence part about a column that a table does not have: the one that was probably meant,
+    only where it is much alike, and the columns that there are.
+
+    >>> nearest_column("wrd", ["age", "ward"])
+    "; did you mean 'ward'? Its columns: age, ward"
+    >>> nearest_column("hospital", ["age", "site"])
+    '; its columns: age, site'
+    """
+    shown = ", ".join(columns[:MANY])
+    if len(columns) > MANY:
+        shown += f" and {len(columns) - MANY} more"
+    close = difflib.get_close_matches(column, columns, n=1, cutoff=0.7)
+    if close:
+        return f"; did you mean {close[0]!r}? Its columns: {shown}"
+    return f"; its columns: {shown}"
+
+
 def suggest_keyword(word: str, known: Collection[str]) -> str:
     """Return the part of a sentence that names the keyword that was probably meant.
 
@@ -78,3 +115,54 @@ def list_keywords(call: Callable[..., Any]) -> list[str]:
         for parameter in parameters
         if parameter.kind is not parameter.VAR_KEYWORD
     ]
+
+
+def refuse_settings(name: str, settings: Collection[str], known: Sequence[str]) -> None:
+    """Raise ValueError for the first setting that a class does not have.
+
+    >>> refuse_settings("FedAvg", ["learning_rate"], ["lr", "epochs"])
+    Traceback (most recent call last):
+    ValueError: FedAvg has no setting 'learning_rate'; did you mean 'lr'?
+    """
+    for word in settings:
+        if not known:
+            raise ValueError(f"{name} has no setting {word!r} and no other; leave it out")
+        if word not in known:
+            hint = suggest_keyword(word, known)
+            raise ValueError(f"{name} has no setting {word!r}{hint}")
+
+
+def explain_constructor(cls: type[T]) -> type[T]:
+    """Have a class refuse settings that it does not have with a ValueError of one sentence.
+
+    Python raises a TypeError, which names neither the setting that was meant nor the others.
+    """
+    construct: Any = cls.__init__
+    parameters = inspect.signature(construct).parameters.values()
+    _, *known = [parameter.name for parameter in parameters]
+
+    @functools.wraps(construct)
+    def explain(self: T, /, *args: Any, **settings: Any) -> None:
+        try:
+            construct(self, *args, **settings)
+        except TypeError:
+            refuse_settings(type(self).__name__, settings, known)
+            _refuse_call(type(self).__name__, construct, (self, *args), settings, known)
+            raise
+
+    cls.__init__ = explain  # type: ignore[assignment]
+    return cls
+
+
+def _refuse_call(
+    name: str,
+    construct: Callable[..., None],
+    args: Sequence[object],
+    settings: Mapping[str, object],
+    known: Sequence[str],
+) -> None:
+    """Raise ValueError where arguments are missing, too many, or stand for one setting twice."""
+    try:
+        inspect.signature(construct).bind(*args, **settings)
+    except TypeError as error:
+        raise ValueError(f"{name}: {error}; its settings are {', '.join(known)}") from None

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from numbers import Real
 from typing import Any, Literal
 
+from fallow.core.terms import explain_constructor
+
 FALLBACK_LR = 0.01
 FALLBACK_BATCH_SIZE = 32
 
@@ -18,6 +20,7 @@ def check_number(name: str, value: object) -> None:
         raise ValueError(f"{name} is {value!r}; it must be a number")
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Optimizer:
     """The optimizer of every local step; its moments live beside the weights.
@@ -76,6 +79,7 @@ class Optimizer:
         return FALLBACK_LR if self.lr is None else self.lr
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Schedule:
     """The learning rate is multiplied by ``factor`` once for every milestone already reached.
@@ -104,6 +108,7 @@ class Schedule:
         return self.factor**n_reached
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class TrainingStage:
     """Some epochs on one part of the model (FedRep trains the head, then the body).
@@ -135,6 +140,7 @@ KEYWORDS: Mapping[str, tuple[str, ...]] = {
 """Keyword of training -> where its value stands in a `TrainingConfig`."""
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class TrainingConfig:
     """Local training at a site: stages of epochs over its labeled examples.

@@ -14,12 +14,14 @@ from torch import Tensor
 
 from fallow.core.missing import Missing
 from fallow.core.streams import stream
+from fallow.core.terms import explain_constructor
 from fallow.data.reading import Reading
 
 Task = Literal["classification", "regression"]
 UNLABELED = -1
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True, eq=False)
 class Dataset:

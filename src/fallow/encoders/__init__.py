@@ -23,3 +23,7 @@ __all__ = [
     "TabPFN",
     "Timm",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__} - {"Auto"})

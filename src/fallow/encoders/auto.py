@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.types import State
 from fallow.encoders.base import Shape
 from fallow.encoders.convolution import Convolution
@@ -19,6 +20,7 @@ SMALLEST = 8  # pixels: smaller images are tables
 PHOTO = 32  # pixels: smaller images with color are no photographs
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Auto:

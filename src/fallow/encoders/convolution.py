@@ -16,6 +16,7 @@ from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.encoders.base import (
@@ -38,6 +39,7 @@ FILTERS = {False: 64, True: 128}
 SMALL = 16  # pixels in the shorter direction: smaller images have smaller patches
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Convolution:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.types import State
 from fallow.encoders.base import Shape
 from fallow.encoders.photos import (
@@ -49,6 +50,7 @@ WIDTH = 1280
 EPS = 1e-3  # of batch norm, as the weights were trained
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class EfficientNetLite0(PhotoEncoder):

@@ -17,6 +17,7 @@ from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.encoders.base import Shape, check_parts, check_positive, round_digits
@@ -31,6 +32,7 @@ SKETCH = 256  # features by which the gammas are compared
 ASIDE = 0.1234  # as good as any; a ratio of small numbers never lies half way then
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Fourier:

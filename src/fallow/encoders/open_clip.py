@@ -14,6 +14,7 @@ from torch import nn
 
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
+from fallow.core.terms import explain_constructor
 from fallow.encoders.photos import ABOUT_COLORS, PhotoEncoder, PhotoNetwork
 from fallow.encoders.weights import (
     find_cached_file,
@@ -24,6 +25,7 @@ CACHED = ("open_clip_model.safetensors", "model.safetensors")
 TOWER = "visual."  # what files of whole models write before the weights of the image tower
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class OpenCLIP(PhotoEncoder):

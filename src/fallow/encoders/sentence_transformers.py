@@ -16,6 +16,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
+from fallow.core.terms import explain_constructor
 from fallow.core.types import State
 from fallow.encoders.base import Shape, check_positive, describe_shape
 from fallow.encoders.weights import (
@@ -32,6 +33,7 @@ SURROGATES = range(0xD800, 0xE000)  # halves of characters, which no text has
 OF_PACKAGE = "sentence-transformers/"  # who publishes networks that are named by one word
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class SentenceTransformers:

@@ -15,6 +15,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
+from fallow.core.terms import explain_constructor
 from fallow.core.types import State
 from fallow.encoders.base import Shape, check_positive, describe_shape
 from fallow.encoders.weights import (
@@ -27,6 +28,7 @@ from fallow.encoders.weights import (
 ENDING = ".safetensors"  # by which TabPFN knows the format; its other one can hold code
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class TabPFN:

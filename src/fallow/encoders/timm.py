@@ -10,6 +10,7 @@ from typing import Any, ClassVar, final
 
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
+from fallow.core.terms import explain_constructor
 from fallow.encoders.photos import ABOUT_COLORS, PhotoEncoder, PhotoNetwork
 from fallow.encoders.weights import (
     find_cached_file,
@@ -20,6 +21,7 @@ CACHED = ("model.safetensors",)
 """What timm calls weights in the hub's cache; other formats can hold code and are not read."""
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Timm(PhotoEncoder):

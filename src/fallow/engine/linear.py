@@ -15,7 +15,7 @@ from fallow.core.training_config import Optimizer
 from fallow.engine.losses import squared_error
 from fallow.engine.optimize import unbias
 from fallow.engine.together import EpochLines, Seat
-from fallow.models import Linear
+from fallow.models.networks import Linear
 
 Array = npt.NDArray[Any]  # of the dtype of the model
 CACHE = 2**18  # bytes of rows at a time

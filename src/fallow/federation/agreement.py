@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fallow.core.build import nearest
 from fallow.core.names import BUILT_IN, NamePolicy, check_name
+from fallow.core.terms import nearest
 from fallow.core.types import SiteId
 from fallow.data import Dataset, embed_rows
 from fallow.encoders.auto import is_photo

@@ -9,7 +9,7 @@ from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
 
-from fallow.core.build import nearest
+from fallow.core.terms import nearest
 from fallow.core.types import SiteId
 from fallow.federation.agreement import Agreement
 from fallow.federation.received import check_texts, read_bytes

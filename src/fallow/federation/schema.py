@@ -14,9 +14,9 @@ from typing import Literal
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from fallow.core.build import nearest
 from fallow.core.kinds import describe_wrong_value
 from fallow.core.missing import Missing, name_marks
+from fallow.core.terms import nearest
 from fallow.data.dataset import Dataset, Task
 from fallow.data.own.archive import read_arrays
 from fallow.data.own.cells import number_in

@@ -10,8 +10,8 @@ from pathlib import Path
 import tomlkit
 from tomlkit.items import Table
 
-from fallow.core.build import nearest
 from fallow.core.names import BUILT_IN, NamePolicy
+from fallow.core.terms import nearest
 from fallow.federation.agreement import Agreement, Waits, at_sites
 from fallow.federation.received import check_texts, read_toml
 from fallow.federation.schema import schema_from

@@ -1,13 +1,19 @@
-"""Models: ordinary modules with ``embed(x)`` and a linear ``head``, and mathematics on logits."""
+"""Models by their settings, and what networks are built, checked and compared with."""
 
+from fallow.models import architectures
+from fallow.models.architectures import (
+    CNN4,
+    MLP,
+    DigitsCNN,
+    LeNet,
+    LeNetFEMNIST,
+    Linear,
+    MobileNetV2,
+    ResNet8,
+)
 from fallow.models.base import Model
 from fallow.models.build import build_model, outline_model
 from fallow.models.check import check_model
-from fallow.models.cnn import CNN4, DigitsCNN
-from fallow.models.dense import MLP, Linear
-from fallow.models.lenet import LeNet, LeNetFEMNIST
-from fallow.models.mobilenet import MobileNetV2
-from fallow.models.resnet import ResNet8
 
 __all__ = [
     "CNN4",
@@ -23,3 +29,7 @@ __all__ = [
     "check_model",
     "outline_model",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*architectures.__all__]

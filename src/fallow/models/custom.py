@@ -19,7 +19,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fallow.core.build import nearest
+from fallow.core.terms import nearest
 from fallow.models.base import Shape, row_shape
 from fallow.models.check import check_model, evaluating
 from fallow.models.init import drawing_from
@@ -330,7 +330,9 @@ def _fill_arguments(
             missing.append(key)
     for key in fields:
         if key not in parameters and not takes_any:
-            raise ValueError(f"{name!r} has no field {key!r}{nearest(key, [*parameters])}")
+            raise ValueError(
+                f"{name!r} has no setting {key!r}{nearest(key, [*parameters])}"
+            )
     if missing:
         raise ValueError(
             f"{name!r} needs {', '.join(missing)}, which the data do not decide; set it by "

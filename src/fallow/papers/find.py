@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fallow.core.build import nearest
+from fallow.core.terms import nearest
 from fallow.data import CATALOG
 from fallow.papers.ahfal.paper import AHFAL
 from fallow.papers.dpfl.paper import DPFL

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.privacy.extra import need
 from fallow.privacy.gauss import costs_of
 from fallow.privacy.ledger import add_up, as_written
@@ -23,6 +24,7 @@ MOST = 1e6
 ``MOST`` nothing is protected any more."""
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Privacy:
     """What is done to an answer before it leaves its site.

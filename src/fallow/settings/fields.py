@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any, get_type_hints
 
-from fallow.core.build import nearest
 from fallow.core.spelling import spell_class
+from fallow.core.terms import nearest
 from fallow.settings.classes import (
     PARTS,
     classes_of,

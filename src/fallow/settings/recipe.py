@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
 
-from fallow.core.build import find, nearest
+from fallow.core.build import find
 from fallow.core.contract import Contract
 from fallow.core.kinds import describe_wrong_value, refuse_truth
 from fallow.core.names import BUILT_IN, OWN, NamePolicy
 from fallow.core.own import own_class
-from fallow.core.terms import suggest_keyword
+from fallow.core.terms import explain_constructor, nearest, suggest_keyword
 from fallow.core.training_config import (
     KEYWORDS,
     Optimizer,
@@ -66,6 +66,7 @@ USUAL_AUDIT = 0.1  # of audit=true
 MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Recipe:
     """Experiment configuration: all settings of an experiment except the seed.

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, get_type_hints
 
 from fallow.core.spelling import spell_class
+from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 
 LOADERS = {
@@ -21,6 +22,7 @@ LOADERS = {
 """Encoders that load a network, and the field that says which."""
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Spec:
     """Component by name (or ``module:Class``), with the parameters that differ from the default.

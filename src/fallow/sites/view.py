@@ -14,7 +14,7 @@ from fallow.core.types import SiteId, State
 from fallow.core.view import Rows, check_rows_kind, refuse_attribute
 from fallow.engine.forward import forward, has_dropout
 from fallow.engine.loop import look
-from fallow.models import Linear
+from fallow.models.networks import Linear
 from fallow.sites.site import LocalSite
 
 CHUNK = 4096  # rows at a time

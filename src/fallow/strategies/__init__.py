@@ -69,3 +69,7 @@ __all__ = [
     "Typicality",
     "UncertaintyHerding",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

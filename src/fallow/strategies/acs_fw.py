@@ -11,6 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.products import place
+from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import (
@@ -26,6 +27,7 @@ from fallow.strategies.parts import (
 ROUNDING = 1e-12  # relative to a squared length: closer points are equal
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class ACSFW:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.view import Picks, Release, View
 from fallow.models.scores import entropy, least_confidence, margin
@@ -20,6 +21,7 @@ SCORES = {"entropy": entropy, "margin": margin, "least_confidence": least_confid
 AT_TAU = 1e-9  # tolerance of the comparison with τ, so that rounding does not decide it
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class AHFAL:

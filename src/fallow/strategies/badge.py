@@ -9,6 +9,7 @@ import torch
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import (
@@ -21,6 +22,7 @@ from fallow.strategies.parts import (
 )
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class BADGE:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import (
@@ -29,6 +30,7 @@ ROUNDING = 1e-12  # relative to the largest term of a sum of about 32, with marg
 BLOCK = 1024  # examples
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class BAIT:

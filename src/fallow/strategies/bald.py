@@ -12,6 +12,7 @@ from torch.nn.functional import linear
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import top
@@ -19,6 +20,7 @@ from fallow.strategies.parts import top
 DROPPED = 0.5  # share of features dropped if the model has no dropout layer
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class BALD:

@@ -24,6 +24,7 @@ from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract, Operation
 from fallow.core.local import LocalTraining
 from fallow.core.methods import Query, SiteFunction, site_function
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, Value
 from fallow.core.view import Picks, Release, View
 from fallow.strategies.base import Budget, Memo, check_choices
@@ -38,6 +39,7 @@ OWN = ("products", "left_out", "begin")
 """Client functions of the chooser itself; all others belong to its arms."""
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Chooser:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
 from fallow.strategies.base import Budget, Memo, orders
@@ -31,6 +32,7 @@ from fallow.strategies.parts.levelled import draw_by_softmax, level_weights
 CANDIDATES = 4  # candidates of the k-center step per label
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Complementary:

@@ -19,6 +19,7 @@ from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.products import place
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, orders
@@ -52,6 +53,7 @@ LITTLE = 1e-6  # of all masses: what u adds to a gain, for when all is covered
 LAZY = 64  # rows whose gain is computed anew at a time
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Coverage:

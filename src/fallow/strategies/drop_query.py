@@ -10,11 +10,13 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import cluster_rows, members, rank_rows
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class DropQuery:

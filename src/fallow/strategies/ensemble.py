@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, Rows, View
 from fallow.models.scores import entropy, least_confidence, margin
 from fallow.strategies.base import Budget, Memo, check_choices, orders
@@ -21,6 +22,7 @@ BOTH = ("local", "global")
 OFFSET = 20  # an example of rank r, from 1, scores 1 / (20 + r)
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Ensemble:

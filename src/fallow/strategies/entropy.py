@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
@@ -18,6 +19,7 @@ from fallow.strategies.parts import logits, top
 Model = Literal["local", "global", "personal", "collaborators", "average", "better"]
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Entropy:

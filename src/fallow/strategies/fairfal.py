@@ -15,6 +15,7 @@ from torch.nn.functional import normalize, one_hot
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
@@ -22,6 +23,7 @@ from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import Gradients, k_center, rank_rows, residuals
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class FairFAL:

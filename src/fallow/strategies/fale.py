@@ -15,6 +15,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import each_of_all, sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.view import Picks, View
 from fallow.models.orthogonal import haar, mix, unmix
@@ -50,6 +51,7 @@ class Draw(TypedDict):
     rows: int
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class FALE:

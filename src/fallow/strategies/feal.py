@@ -11,12 +11,14 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.models.evidence import aleatoric, alpha, dirichlet_entropy
 from fallow.strategies.base import Budget, Memo, orders
 from fallow.strategies.parts import rank_rows, similar_blocks
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class FEAL:

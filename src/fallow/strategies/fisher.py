@@ -16,6 +16,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.view import Picks, Rows, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
@@ -26,6 +27,7 @@ FLAT = 1e-3  # minimum information of an example of which the model is certain
 CHUNK = 4096  # examples at a time
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Fisher:

@@ -13,6 +13,7 @@ from torch.nn.functional import kl_div
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
+from fallow.core.terms import explain_constructor
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, orders
@@ -25,6 +26,7 @@ MOST_ROWS = 200_000  # maximum size of a pool; all pairs are compared
 SMALL = 1e-5  # keeps the ratio of two distances finite
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class IFAL:

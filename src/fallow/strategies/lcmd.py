@@ -11,12 +11,14 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.products import block_rows
+from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import TIED, Features, LastLayer, first_best, order_ties
 from fallow.strategies.parts.kcenter import CHUNK
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class LCMD:

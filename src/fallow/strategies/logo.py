@@ -10,12 +10,14 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
 from fallow.strategies.base import Budget, Memo, orders
 from fallow.strategies.parts import SIGMA, LastLayer, Reduction, cluster_rows, rank_rows
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class LoGo:

@@ -7,12 +7,14 @@ from typing import ClassVar, Literal, final
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.models.scores import margin
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import top
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Margin:

@@ -10,12 +10,14 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, Release, View
 from fallow.models.scores import entropy
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import fill, rank_rows, typicality
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class OracleHistogram:

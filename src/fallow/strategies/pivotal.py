@@ -18,6 +18,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, SiteId
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
@@ -50,6 +51,7 @@ class Round(NamedTuple):
     left: float
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Pivotal:

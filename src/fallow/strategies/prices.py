@@ -17,6 +17,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, orders
@@ -26,6 +27,7 @@ TURNS = 5  # exchanges in which prices are sent
 RATE = 0.5  # initial step of the price of a class without any label
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Prices:

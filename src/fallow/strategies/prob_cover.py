@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import UnitFeatures, cluster_rows, square_distances
@@ -18,6 +19,7 @@ RADII = [step / 20 for step in range(1, 41)]  # candidates for δ: 0.05 to 2
 BLOCK = 1024  # examples whose neighbors are compared at a time
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class ProbCover:

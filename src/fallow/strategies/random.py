@@ -9,10 +9,12 @@ import torch
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, orders
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Random:

@@ -16,6 +16,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, orders
@@ -44,6 +45,7 @@ from fallow.strategies.parts import (
 TURNS = 3  # turns in which sites bid for clusters
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Typical:

@@ -17,6 +17,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, orders
@@ -47,6 +48,7 @@ TURNS = 3  # in which sites are told which rows are good enough
 LITTLE = 1e-6  # what a row weighs that the model is sure about
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class TypicalUnsure:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import cluster_rows, cover, members, rank_rows, typicality
@@ -17,6 +18,7 @@ from fallow.strategies.parts import cluster_rows, cover, members, rank_rows, typ
 MOST = 500  # maximum number of clusters, as in the paper
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Typicality:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from fallow.core.build import nearest
+from fallow.core.terms import nearest
 
 
 @dataclass(frozen=True)

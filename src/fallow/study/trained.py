@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from fallow.core.build import nearest
 from fallow.core.methods import Predicting
 from fallow.core.names import BUILT_IN, NamePolicy
+from fallow.core.terms import nearest
 from fallow.core.types import SiteId, State
 from fallow.core.words import join_some
 from fallow.experiment.finished import TrainedModel

@@ -21,6 +21,7 @@ from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal
+from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import Release, View
@@ -71,6 +72,7 @@ LARGEST_DELTA = 1e-2
 TINY = 1e-300  # where no site has a label, means are 0
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class ClosedForm:

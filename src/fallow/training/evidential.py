@@ -12,6 +12,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.step_training import StepTraining
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.models.evidence import alpha, from_uniform
@@ -28,6 +29,7 @@ SIDE = 0.01  # weight of the two terms beside the fit
 ANNEALED = 10  # rounds of a cycle after which the divergence counts in full
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Evidential(StepTraining):

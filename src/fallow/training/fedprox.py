@@ -12,6 +12,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.base import (
@@ -23,6 +24,7 @@ from fallow.training.base import (
 )
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class FedProx(StepTraining):

@@ -12,6 +12,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.step_training import StepTraining
+from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -27,6 +28,7 @@ from fallow.training.base import (
 SHARES = 2.0  # rows of the pool are mixed with shares from Beta(2, 2)
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class KCFU(StepTraining):

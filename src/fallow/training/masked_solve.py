@@ -13,6 +13,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import each_of_all, sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -28,6 +29,7 @@ from fallow.training.parts import (
 EPS = torch.finfo(torch.float64).eps
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class MaskedSolve:

@@ -15,6 +15,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.core.weights import cap_weights
@@ -27,6 +28,7 @@ RATIO = 2.0
 site."""
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Robust(StepTraining):

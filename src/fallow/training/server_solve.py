@@ -16,6 +16,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -33,6 +34,7 @@ FINE = 2.0**16
 CHUNK = 4096  # rows at a time
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class ServerSolve:

@@ -14,7 +14,7 @@ from fallow.core.disclosure import Disclosure, payload
 from fallow.core.local import Batch
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Job, Loop, row_loss
-from fallow.models import Linear
+from fallow.models.networks import Linear
 from fallow.training.personal import PerFedAvg
 from fallow.training.personal.perfedavg import pair
 from tests.engine.jobs import agree, mlp, streams

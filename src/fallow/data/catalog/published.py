@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.build import nearest
+from fallow.core.terms import nearest
 from fallow.data.catalog.bundled import Reader
 from fallow.data.catalog.files import table_with_test_rows
 from fallow.data.catalog.formats import PublishedTable, open_published

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.core.build import nearest
+from fallow.core.terms import nearest
 from fallow.data.own.archive import read_arrays
 from fallow.data.own.images import list_files, read_images
 from fallow.data.own.pixels import as_features, bring_to_shape

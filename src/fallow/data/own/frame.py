@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.build import nearest, nearest_column
+from fallow.core.terms import nearest, nearest_column
 from fallow.data.dataset import Dataset
 from fallow.data.own.cells import cells_of_frame
 from fallow.data.own.labels import TaskChoice

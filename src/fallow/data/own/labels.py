@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.build import nearest
+from fallow.core.terms import nearest
 from fallow.data.own.columns import are_dates, names_every_row
 
 TaskChoice = Literal["auto", "classification", "regression"]

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.core.build import nearest
 from fallow.core.missing import Missing
+from fallow.core.terms import nearest
 from fallow.data.catalog.named import CATALOG, load, load_outline
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
 from fallow.data.own.archive import read_arrays

@@ -11,8 +11,8 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.build import nearest, nearest_column
 from fallow.core.missing import Missing
+from fallow.core.terms import nearest, nearest_column
 from fallow.data.own.cells import (
     EMPTY,
     TABLES,

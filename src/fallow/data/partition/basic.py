@@ -8,6 +8,7 @@ from typing import final
 
 import numpy as np
 
+from fallow.core.terms import explain_constructor
 from fallow.data.partition.cuts import (
     IntArray,
     check_sites,
@@ -17,6 +18,7 @@ from fallow.data.partition.cuts import (
 )
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class IID:
@@ -38,6 +40,7 @@ class IID:
         return finish_parts(np.array_split(rng.permutation(len(y)), sites), "IID")
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Natural:
@@ -87,6 +90,7 @@ def natural_groups(groups: IntArray, sites: int = 0) -> IntArray:
     return np.sort(result[largest]).astype(np.int64)
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Counts:

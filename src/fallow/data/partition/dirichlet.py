@@ -12,6 +12,7 @@ from typing import final
 
 import numpy as np
 
+from fallow.core.terms import explain_constructor
 from fallow.data.partition.cuts import (
     IntArray,
     check_positive,
@@ -29,6 +30,7 @@ KAFAL_SIZES = (5021, 4556, 5008, 5014, 5565, 5826, 5177, 5186, 4522, 4125)  # of
 TINY = 1e-12  # a class that nobody drew is spread evenly instead of dividing by 0
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Dirichlet:
@@ -69,6 +71,7 @@ class Dirichlet:
         )
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class FedMADirichlet:
@@ -109,6 +112,7 @@ class FedMADirichlet:
         )
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class ExactDirichlet:

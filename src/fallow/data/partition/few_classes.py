@@ -9,6 +9,7 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
+from fallow.core.terms import explain_constructor
 from fallow.data.partition.cuts import (
     FloatArray,
     IntArray,
@@ -24,6 +25,7 @@ MOST_DRAWS = 20_000
 _log = logging.getLogger(__name__)
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Patho:
@@ -116,6 +118,7 @@ class Patho:
         return rng.dirichlet(np.full(holders, self.alpha))
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class Shards:
@@ -168,6 +171,7 @@ class Shards:
         return finish_parts(deal(counts, list(rows.values()), rng), "Shards")
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class ClassWindows:

@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from fallow.core.build import build
+from fallow.core.terms import explain_constructor
 from fallow.data.partition import before_tail
 from fallow.data.partition.cuts import (
     IntArray,
@@ -36,6 +37,7 @@ def longtail_counts(largest: int, classes: int, rho: float) -> IntArray:
     return np.floor(counts + 1e-9).astype(int)
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class LongTail:

@@ -24,3 +24,7 @@ __all__ = [
     "Shards",
     "TargetDirichlet",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__} - {"Partition"})

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.core.build import nearest
+from fallow.core.terms import nearest
 from fallow.core.words import count_noun
 from fallow.data.own.archive import read_arrays
 from fallow.data.own.cells import TABLES, number_in

@@ -13,8 +13,8 @@ import tomlkit
 from tomlkit import TOMLDocument
 from tomlkit.items import Table
 
-from fallow.core.build import nearest
 from fallow.core.names import NamePolicy
+from fallow.core.terms import nearest
 from fallow.core.types import SiteId
 from fallow.federation.address import check_address, check_host, check_proxy
 from fallow.federation.toml import add_setting, toml_item

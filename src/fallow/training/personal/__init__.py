@@ -26,3 +26,7 @@ __all__ = [
     "PFedGraph",
     "PerFedAvg",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -16,6 +16,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -54,6 +55,7 @@ from fallow.training.parts.ridge import (
 COPIES = (0.0, 1.0, 4.0, 16.0, 64.0, 256.0)  # κ
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class ClosedFormHeads:

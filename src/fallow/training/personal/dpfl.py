@@ -16,6 +16,7 @@ from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.methods import Load
 from fallow.core.step_training import StepTraining
+from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
@@ -56,6 +57,7 @@ STATE = (
 )
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class DPFL(StepTraining):

@@ -12,12 +12,14 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
+from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
 from fallow.training.personal.base import average, decode_sites, encode_sites
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class FedRep(StepTraining):

@@ -13,6 +13,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
+from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -22,6 +23,7 @@ TOTALS = {"upload": "totals over sites of rows and of weighted models"}
 CHOSEN = {"chosen": "number of sites that chose a model by their validation rows"}
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class FedAvgFT(StepTraining):
@@ -82,6 +84,7 @@ class FedAvgFT(StepTraining):
         return s["w"], {}
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class FedProxFT(StepTraining):

@@ -15,6 +15,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
+from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.personal.base import addend, average
@@ -23,6 +24,7 @@ Kernel = Literal["normalized", "softmax_of_sums"]
 CHUNK = 1024  # rows whose distances are held at a time
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class KNNPer(StepTraining):

@@ -15,6 +15,7 @@ from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.messages import To
 from fallow.core.step_training import StepTraining
+from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
@@ -24,6 +25,7 @@ ALIKE = 0.9  # cosines above it count as 1
 TINY = 1e-12
 
 
+@explain_constructor
 @final
 @dataclass(frozen=True)
 class PFedGraph(StepTraining):

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from torch import nn
 
+from fallow.core.spelling import spell_class
 from fallow.core.streams import stream
-from fallow.models import build_model
-from fallow.settings.spec import Spec
+from fallow.core.terms import explain_constructor
+from fallow.models.build import build_model
+
+__all__ = [
+    "CNN4",
+    "MLP",
+    "DigitsCNN",
+    "LeNet",
+    "LeNetFEMNIST",
+    "Linear",
+    "MobileNetV2",
+    "ResNet8",
+]
 
 
+@dataclass(frozen=True)
 class Architecture:
     """Model description without input shape and weights."""
 
@@ -43,10 +56,12 @@ class Architecture:
         >>> sum(w.numel() for w in fl.MLP(hidden=[32]).build((64,), 10).parameters())
         2410
         """
-        spec = Spec.of(self)
-        return build_model(spec.name, shape, outputs, stream(seed, "init"), **spec.fields)
+        settings = {field.name: getattr(self, field.name) for field in fields(self)}
+        name = spell_class(type(self))
+        return build_model(name, shape, outputs, stream(seed, "init"), **settings)
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class Linear(Architecture):
     """Logistic or linear regression: one linear layer on the flattened example.
@@ -69,6 +84,7 @@ class Linear(Architecture):
     init: Literal["zeros", "default"] = "zeros"
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class MLP(Architecture):
     """Multilayer perceptron with ReLU activations on the flattened example.
@@ -91,6 +107,7 @@ class MLP(Architecture):
         object.__setattr__(self, "hidden", tuple(int(width) for width in self.hidden))
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class CNN4(Architecture):
     """Convolutional network of four 3x3 layers with 64 filters and batch norm [1]_.
@@ -109,6 +126,7 @@ class CNN4(Architecture):
     """
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class DigitsCNN(Architecture):
     """Convolutional network of two small layers, for images such as scikit-learn's digits.
@@ -123,6 +141,7 @@ class DigitsCNN(Architecture):
     """
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class LeNet(Architecture):
     """LeNet with 6 and 16 filters and hidden layers of 120 and 84 units, as in DPFL [1]_.
@@ -141,6 +160,7 @@ class LeNet(Architecture):
     """
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class LeNetFEMNIST(Architecture):
     """LeNet with 4 and 12 filters and hidden layers of 120 and 100 units, for FEMNIST.
@@ -155,6 +175,7 @@ class LeNetFEMNIST(Architecture):
     """
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class MobileNetV2(Architecture):
     """MobileNetV2 (Sandler et al., 2018) for small images.
@@ -177,6 +198,7 @@ class MobileNetV2(Architecture):
     head: Literal["3x3", "1x1"] = "3x3"
 
 
+@explain_constructor
 @dataclass(frozen=True)
 class ResNet8(Architecture):
     """Residual network of eight layers (He et al., 2016).
