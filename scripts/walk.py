@@ -204,7 +204,7 @@ def click(walk: Walk, page: Any, site: str, many: int) -> None:
     for _ in range(many):
         page.get_by_role("heading", name=re.compile("^Sample ")).wait_for()
         page.wait_for_load_state()
-        person = page.locator("h1").inner_text().removeprefix("Sample ")
+        person = page.locator("h1").inner_text().removeprefix("Example ")
         outcome = walk.truth[person]
         button = page.locator("button[name=value]", has_text=re.compile(rf"{outcome}$"))
         with page.expect_navigation():

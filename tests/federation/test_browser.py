@@ -43,7 +43,7 @@ def label_by_keyboard(page: Any, samples: int) -> dict[str, float]:
     for number in range(samples):
         page.get_by_role("heading", name=re.compile("^Sample ")).wait_for()
         page.wait_for_load_state()  # keys are heard from then on
-        sample = page.locator("h1").inner_text().removeprefix("Sample ")
+        sample = page.locator("h1").inner_text().removeprefix("Example ")
         given[sample] = float(number % 2)
         with page.expect_navigation():
             page.keyboard.press(str(1 + number % 2))

@@ -29,7 +29,7 @@ WHY: Reasons = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.
 
 def test_a_row_is_shown_in_the_agreed_words_and_units(tmp_path: Path) -> None:
     text = enter(make_desk(tmp_path)).get()
-    assert "Sample patient-3 1 of 3 in cycle 0" in text
+    assert "Example patient-3 1 of 3 in cycle 0" in text
     assert "age 43 years sex male chol 209 mg/dl" in text
     assert "disease 1 healthy 2 ill x Cannot tell" in text
 
@@ -58,8 +58,8 @@ def test_an_answer_is_kept_and_leads_to_the_next_sample(tmp_path: Path) -> None:
     browser = enter(desk)
     browser.get()
     text = browser.send("/answer", value="1")
-    assert "Saved: “ill” for sample “patient-3”" in text
-    assert "Sample patient-1 2 of 3" in text and "1 of 3 done" in text
+    assert "Saved: “ill” for example “patient-3”" in text
+    assert "Example patient-1 2 of 3" in text and "1 of 3 done" in text
     (given,) = desk.ledger.history(3)
     assert (given.who, given.value) == ("Ann", 1.0)
 
@@ -72,8 +72,8 @@ def test_skipped_samples_come_again_after_the_others(tmp_path: Path) -> None:
     assert '<a class="button quiet" rel="prev" href="/sample/4"' in browser.shown.text
     browser.get("/sample/1")
     browser.send("/answer", value="0")
-    assert "Sample patient-4" in browser.text
-    assert "Sample patient-3" in browser.send("/answer", value="0")
+    assert "Example patient-4" in browser.text
+    assert "Example patient-3" in browser.send("/answer", value="0")
 
 
 def test_cannot_tell_is_an_answer(tmp_path: Path) -> None:
@@ -116,12 +116,10 @@ def test_a_sample_that_was_never_asked_takes_no_label(tmp_path: Path) -> None:
     desk = make_desk(tmp_path)
     browser = enter(desk)
     fields = {"row": "7", "seen": "", "value": "1"}
-    assert "never asked, so it takes no label; nothing was saved" in browser.post(
-        "/answer", fields
-    )
-    assert "there is no sample '12'" in browser.post("/answer", {**fields, "row": "12"})
+    assert "not selected for labeling. Nothing was saved" in browser.post("/answer", fields)
+    assert "there is no example '12'" in browser.post("/answer", {**fields, "row": "12"})
     assert "the form lacks 'seen'" in browser.post("/answer", {"row": "3", "value": "1"})
-    assert "never asked" in browser.get("/sample/7")
+    assert "not selected for labeling" in browser.get("/sample/7")
     assert not desk.ledger.history(7) and not desk.ledger.history(3)
 
 
@@ -129,21 +127,21 @@ def test_the_guess_is_hidden_until_somebody_wants_to_see_it(tmp_path: Path) -> N
     browser = enter(make_desk(tmp_path, asked={3: WHY}))
     browser.get()
     before, hidden = browser.shown.text.split('<details class="why"', 1)
-    assert "guesses “ill”" in hidden and "guesses" not in before
-    assert "A guess that is seen first sways people" in hidden
+    assert "predicts “ill”" in hidden and "predicts" not in before
+    assert "Choose a label before you look" in hidden
     assert "open" not in hidden.split(">", 1)[0]
 
 
 def test_why_a_sample_was_chosen_is_said_in_words() -> None:
     assert list_reasons(HEART, WHY, place=1, of=20) == [
-        "It was chosen as number 2 of 20 in its cycle.",
-        "The model that all sites train together guesses “ill”, 62 % sure.",
-        "The strategy that chooses samples gave it the score 0.6641.",
+        "It was selected as number 2 of 20 in its cycle.",
+        "The global model predicts “ill” with 62 % probability.",
+        "The query strategy gave it the score 0.6641.",
     ]
-    assert "This site's own model guesses “3.5 mg”." in list_reasons(
+    assert "This site's personalized model predicts “3.5 mg”." in list_reasons(
         DOSE, {"predicted": 3.5, "by": "local"}, place=0, of=1
     )
-    assert "There is no guess" in list_reasons(HEART, {}, place=0, of=1)[1]
+    assert "There is no prediction" in list_reasons(HEART, {}, place=0, of=1)[1]
 
 
 def test_undo_takes_the_last_answer_back_once(tmp_path: Path) -> None:
@@ -153,9 +151,9 @@ def test_undo_takes_the_last_answer_back_once(tmp_path: Path) -> None:
     browser.send("/answer", value="1")
     browser.send("/answer", value="0")
     form = browser.hidden("/undo")
-    assert "Undone: your last answer for sample “patient-1”" in browser.send("/undo")
+    assert "Undone: your last label for example “patient-1”" in browser.send("/undo")
     assert browser.path == "/sample/1"
-    assert "nothing was undone" in browser.post("/undo", form)  # a second click
+    assert "Nothing was undone" in browser.post("/undo", form)  # a second click
     assert [q.state for q in desk.ledger.questions()] == ["answered", "open", "open"]
     browser.get("/sample/1")
     assert "Undo “ill” for patient-3" in browser.text
@@ -173,7 +171,7 @@ def test_undoing_a_correction_twice_by_a_double_click_keeps_what_was_said_first(
     browser.get("/sample/3")
     form = browser.hidden("/undo")
     browser.send("/undo")
-    assert "Something was said about this sample meanwhile" in browser.post("/undo", form)
+    assert "The labels of this example have changed" in browser.post("/undo", form)
     (question,) = desk.ledger.questions()
     assert [given.value for given in question.answers] == [1.0]
 
@@ -184,7 +182,7 @@ def test_undo_does_not_reach_into_training(tmp_path: Path) -> None:
     browser.get()
     browser.send("/answer", value="1")
     close(desk.ledger)
-    assert "your labels are in training already" in browser.send("/undo")
+    assert "your labels are already used in training" in browser.send("/undo")
     assert desk.ledger.history(3)[-1].kind == "answer"
 
 
@@ -194,7 +192,9 @@ def test_a_double_click_counts_once(tmp_path: Path) -> None:
     browser.get()
     form = {**browser.hidden("/answer"), "value": "1"}
     browser.post("/answer", form)
-    assert "“ill” was saved for sample “patient-3” already" in browser.post("/answer", form)
+    assert "“ill” was already saved for example “patient-3”" in browser.post(
+        "/answer", form
+    )
     assert len(desk.ledger.history(3)) == 1
 
 
@@ -207,10 +207,10 @@ def test_another_answer_from_an_old_page_does_not_replace_the_newer_one(
     old = browser.hidden("/answer")  # a second tab, or the page behind the back button
     browser.send("/answer", value="1")
     text = browser.post("/answer", {**old, "value": "0"})
-    assert "You have answered 'ill' for this sample since this page was made" in text
-    assert "'healthy' was not saved" in text and "Sample patient-3" in text
+    assert "You have labeled this example 'ill' since this page was loaded" in text
+    assert "'healthy' was not saved" in text and "Example patient-3" in text
     assert [given.value for given in desk.ledger.history(3)] == [1.0]
-    assert "Corrected: sample “patient-3” is “healthy” now" in browser.send(
+    assert "Corrected: example “patient-3” is now “healthy”" in browser.send(
         "/answer", value="0"
     )
     assert [given.value for given in desk.ledger.history(3)] == [1.0, 0.0]
@@ -227,7 +227,7 @@ def test_an_answer_to_a_question_that_has_expired_is_refused_in_words(
     text = browser.post("/answer", form)
     assert "expired when cycle 0 closed: nothing was changed" in text
     assert browser.shown.status_code == 409 and not desk.ledger.history(3)
-    assert "This question expired when its cycle was closed" in browser.get("/sample/3")
+    assert "This labeling task expired at the end of its cycle" in browser.get("/sample/3")
 
 
 def test_a_page_left_open_over_a_cycle_still_takes_an_answer_for_a_sample_asked_again(
@@ -239,7 +239,7 @@ def test_a_page_left_open_over_a_cycle_still_takes_an_answer_for_a_sample_asked_
     form = {**browser.hidden("/answer"), "value": "1"}
     close(desk.ledger)
     ask(desk.ledger, (3,), cycle=1)
-    assert "Saved: “ill” for sample “patient-3”" in browser.post("/answer", form)
+    assert "Saved: “ill” for example “patient-3”" in browser.post("/answer", form)
     assert [q.state for q in desk.ledger.questions(1)] == ["answered"]
 
 
@@ -248,16 +248,16 @@ def test_the_page_says_when_nothing_waits_and_what_happens_next(tmp_path: Path) 
     browser = enter(desk)
     browser.get()
     text = browser.send("/answer", value="1")
-    assert "All done for now Thank you, Ann. No sample waits for you." in text
+    assert "All done for now Thank you, Ann. You have no open labeling tasks." in text
     assert "What happens next" in text and "1 of 1 done" in text
     assert '<noscript><meta http-equiv="refresh"' in browser.shown.text
     ask(desk.ledger, (5,), cycle=1)
     assert browser.request("GET", "/state").json()["waiting"] == 1
-    assert "Sample patient-5" in browser.get()
+    assert "Example patient-5" in browser.get()
 
 
 def test_a_site_that_was_asked_for_nothing_yet_says_so(tmp_path: Path) -> None:
-    assert "No samples to label yet" in enter(make_desk(tmp_path, asked=())).get()
+    assert "No examples to label yet" in enter(make_desk(tmp_path, asked=())).get()
 
 
 def test_the_state_of_a_page_left_open_is_told(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_deadline_that_has_passed_is_said_and_ends_nothing(tmp_path: Path) -> 
     desk = make_desk(tmp_path, asked=())
     ask(desk.ledger, (3,), deadline=(datetime.now(UTC) - timedelta(hours=1)).isoformat())
     browser = enter(desk)
-    assert "the time is up, but answers still count" in browser.get()
+    assert "the deadline has passed, but labels count" in browser.get()
     assert "Saved" in browser.send("/answer", value="1")
 
 

@@ -90,7 +90,7 @@ def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> 
         assert match, output
         with httpx.Client(timeout=WAIT, trust_env=False) as client:
             client.get(match[0])
-            assert "Sample p3" in client.get(match[0].split("/enter")[0]).text
+            assert "Example p3" in client.get(match[0].split("/enter")[0]).text
 
         started_with = wait_for(tmp_path / "browser.sh.saw")
         assert started_with.startswith("file://")

@@ -76,7 +76,7 @@ def test_a_browser_of_the_machine_labels_at_the_published_port(tmp_path: Path) -
         page.goto(address)
         page.locator("input#name").fill("Ann")
         page.locator("input#name").press("Enter")
-        page.get_by_role("heading", name="Sample p3").wait_for()
+        page.get_by_role("heading", name="Example p3").wait_for()
         with page.expect_navigation():
             page.locator("button[name=value]").first.click()
     ledger = site.open_ledger()

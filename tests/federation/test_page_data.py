@@ -21,7 +21,7 @@ def test_it_shows_what_the_command_says(begun: Said, tmp_path: Path) -> None:
     desk = replace(make_desk(tmp_path), describe_data=partial(describe_own_data, site))
     page = enter(desk).get("/data")
     assert f"{facts['read']:,} rows; " in page
-    assert "nothing of it is sent" in page
+    assert "Nothing on it is sent" in page
     for column in facts["columns"]:
         assert f"{column['name']} {column['kind']}" in page
     for name, rows in facts["classes"].items():
@@ -60,4 +60,4 @@ def test_files_are_looked_at_when_somebody_asks_and_only_once(tmp_path: Path) ->
 def test_a_desk_that_knows_nothing_of_files_shows_no_such_page(tmp_path: Path) -> None:
     visitor = enter(make_desk(tmp_path))
     assert "Your data" not in visitor.get("/")
-    assert "is not known here" in visitor.get("/data")
+    assert "There is no information" in visitor.get("/data")

@@ -52,7 +52,7 @@ def test_only_the_token_of_this_start_opens_the_page(tmp_path: Path) -> None:
         )
         assert browser.shown.status_code == 403 and not browser.cookies
     browser.get(browser.door.address)
-    assert "Sample patient-3" in browser.get()
+    assert "Example patient-3" in browser.get()
     assert Door(1).token != Door(1).token and Door(1).key != Door(1).token
 
 

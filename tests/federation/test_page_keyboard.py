@@ -59,11 +59,11 @@ def test_three_samples_are_labeled_by_the_keyboard_alone(
         page.keyboard.press("w")
         assert page.locator("details.why").evaluate("it => it.open")
         press(page, "ArrowRight")  # skip
-        assert page.locator("h1").inner_text() == "Sample patient-1"
+        assert page.locator("h1").inner_text() == "Example patient-1"
         press(page, "ArrowLeft")
         press(page, "2")
         press(page, "u")  # undo
-        assert page.locator("h1").inner_text() == "Sample patient-3"
+        assert page.locator("h1").inner_text() == "Example patient-3"
         for key in ("1", "x", "2"):
             press(page, key)
         assert page.locator("h1").inner_text() == "All done for now"
@@ -120,11 +120,11 @@ def test_an_open_page_hears_of_the_end_of_a_cycle_and_of_new_samples(
     with running(desk, "Ann") as door:
         page, _ = page_of(chromium, 1200, door.address)
         close(desk.ledger)
-        page.get_by_text("this question has expired").wait_for()
+        page.get_by_text("this labeling task has expired").wait_for()
         press(page, "1")
         assert "expired" in page.locator("[role=alert]").inner_text()
         page.goto(f"http://{door.hosts[0]}/")
         ask(desk.ledger, (5,), cycle=1)
-        page.get_by_role("heading", name="Sample patient-5").wait_for()
+        page.get_by_role("heading", name="Example patient-5").wait_for()
         page.context.close()
     assert not desk.ledger.history(3)

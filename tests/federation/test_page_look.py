@@ -101,10 +101,10 @@ def test_an_image_is_looked_at_by_the_keyboard_and_then_labeled(
 
         page.keyboard.press("+")
         press(page, "2")  # an answer, zoomed in or not
-        assert page.locator("h1").inner_text() == "Sample scan-1.png"
+        assert page.locator("h1").inner_text() == "Example scan-1.png"
         assert said(page) == PLAIN  # the next image begins anew
         press(page, "ArrowRight")
-        assert page.locator("h1").inner_text() == "Sample scan-4.png"
+        assert page.locator("h1").inner_text() == "Example scan-4.png"
         assert wrong == []
         page.context.close()
     assert [given.value for given in desk.ledger.history(3)] == [1.0]
@@ -122,15 +122,15 @@ def test_every_function_has_a_button_with_a_name(
         def click(name: str) -> None:
             page.get_by_role("button", name=name, exact=True).click()
 
-        right = page.get_by_role("button", name="Show what is further right", exact=True)
+        right = page.get_by_role("button", name="Move right", exact=True)
         assert right.is_disabled()  # nothing to move yet
         for name in ("Zoom in", "Zoom in", "Zoom in", "Zoom out"):
             click(name)
-        click("Show what is further right")
+        click("Move right")
         assert transform(page) == "translate(-40px, 0px) scale(1.5625)"
-        click("Show what is further left")
-        click("Show what is further down")
-        click("Show what is further up")
+        click("Move left")
+        click("Move down")
+        click("Move up")
         assert transform(page) == "translate(0px, 0px) scale(1.5625)"
         click("Brighter")
         click("Brighter")

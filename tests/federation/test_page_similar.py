@@ -123,15 +123,15 @@ def test_the_guess_of_the_model_is_made_when_somebody_asks_for_it(desk: LabelQue
     assert guess.predicted == asked.why["predicted"]
     assert guess.probability == pytest.approx(asked.why["probability"])
     sentence = (
-        "The model that all sites train together guesses "
-        f"“{desk.label(guess.predicted)}”, {100 * guess.probability:.0f} % sure."
+        "The global model predicts "
+        f"“{desk.label(guess.predicted)}” with {100 * guess.probability:.0f} % probability."
     )
     browser = enter(desk)
     browser.get(f"/sample/{asked.row}")
     before = browser.shown.text.split('<details class="why"')[0]
-    assert "guesses “" not in before
+    assert "predicts “" not in before
     assert f'href="/sample/{asked.row}?guess=yes#guess" data-key="g"' in before
-    assert "Decide first, then look" in before
+    assert "Choose a label before you look" in before
     browser.get(f"/sample/{asked.row}?guess=yes")
     assert sentence in browser.shown.text.split('<details class="why"')[0]
 
@@ -183,5 +183,5 @@ class TestInABrowser:
             page.screenshot(path=tmp_path / "before.png", full_page=True)
             with page.expect_navigation():
                 page.keyboard.press("g")
-            assert "guesses" in page.locator("#guess").inner_text()
+            assert "predicts" in page.locator("#guess").inner_text()
             page.screenshot(path=tmp_path / "after.png", full_page=True)

@@ -99,7 +99,7 @@ def test_no_address_fails_whatever_method_asks_for_it(tmp_path: Path) -> None:
 def test_a_sample_that_is_no_picture_is_said_to_be_none(tmp_path: Path, row: int) -> None:
     browser = enter(make_desk(tmp_path))
     values = browser.request("GET", f"/picture/{row}")
-    assert values.status_code == 404 and "This sample is no picture" in browser.text
+    assert values.status_code == 404 and "This example has no image" in browser.text
 
 
 # -- who may speak --------------------------------------------------------------------------

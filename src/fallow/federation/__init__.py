@@ -1,1 +1,1 @@
-"""Real sites: several machines, each with its own data and people, run one study together."""
+"""Federation of real sites: several machines with their own data and annotators."""

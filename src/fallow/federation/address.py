@@ -1,4 +1,4 @@
-"""Addresses of machines, as people write them."""
+"""Validation of network addresses."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from time import monotonic, sleep
 
 NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 PORTS = 65535
-LOOK = 0.5  # seconds between two attempts
+LOOK = 0.5  # seconds between two attempts to bind
 
 
 def check_address(address: str, what: str) -> str:
-    """``host:port`` as it was written; ValueError, which names ``what``, where it cannot be one.
+    """Return a valid ``host:port`` unchanged. Raises ValueError, naming ``what``, otherwise.
 
     >>> check_address("[::1]:9092", "address")
     '[::1]:9092'
@@ -36,7 +36,7 @@ def check_address(address: str, what: str) -> str:
 
 
 def check_host(host: str, what: str) -> str:
-    """The name or the IP address of a machine as it was written; ValueError where it is none.
+    """Return a valid host name or IP address unchanged. Raises ValueError otherwise.
 
     >>> check_host("fallow.example.org", "host"), check_host("::1", "host")
     ('fallow.example.org', '::1')
@@ -54,7 +54,7 @@ def check_host(host: str, what: str) -> str:
 
 
 def check_proxy(proxy: str) -> str:
-    """The address of a proxy as it was written; ValueError where it is none.
+    """Return a valid proxy address unchanged. Raises ValueError otherwise.
 
     >>> check_proxy("http://proxy.example:3128")
     'http://proxy.example:3128'
@@ -65,15 +65,15 @@ def check_proxy(proxy: str) -> str:
             f"proxy is {proxy!r}; give its address with the scheme, such as "
             "http://proxy.example:3128"
         )
-    # a name and a password may stand before the machine
+    # a user name and a password may precede the host
     check_address(rest.rpartition("@")[2].rstrip("/"), "proxy")
     return proxy
 
 
 def find_bind_problem(host: str, port: int, patience: float = 0.0) -> str | None:
-    """Why no socket can listen at an address of this machine; None where one can.
+    """Return why no socket can listen at an address of this machine, or None if one can.
 
-    patience: seconds in which another program that uses the port may end.
+    ``patience`` is the time in seconds that another program has to release the port.
     """
     end = monotonic() + patience
     while (error := _try_to_bind(host, port)) is not None:

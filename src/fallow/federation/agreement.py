@@ -1,4 +1,4 @@
-"""The agreement: one file that the coordinator and every site have, and nothing else decides."""
+"""Study agreement: the single configuration file that all parties share."""
 
 from __future__ import annotations
 
@@ -32,22 +32,24 @@ from fallow.settings.spec import Spec
 from fallow.settings.training_defaults import REGRESSION, complete_from
 from fallow.storage.plain import is_unfit
 
-KEY = 32  # bytes of an Ed25519 key
-MOST_OF_GUIDELINE = 4000  # letters: it is read beside every sample
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # is a file's name on any system
+KEY = 32  # size of an Ed25519 key in bytes
+MOST_OF_GUIDELINE = 4000  # characters; it is shown beside every example
+NAME = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+)  # a valid file name on every operating system
 
 
 @dataclass(frozen=True)
 class Waits:
-    """How long the coordinator waits, in seconds, and for how many sites.
+    """Timeouts of the coordinator in seconds, and the quorum.
 
-    timeout: of one exchange for all sites; then for ``quorum`` of them until ``patience``, after
-    which it stops and can be started again.  deadline: what people have for the labels of a cycle.
-    These are the coordinator's own: they may change while a study runs, but for ``quorum``.
+    An exchange waits ``timeout`` for all sites, then until ``patience`` for ``quorum`` of them.
+    After that the coordinator stops and can be restarted. ``deadline`` is the time for the labels
+    of a cycle. All of these except ``quorum`` may change during a study.
     """
 
     timeout: float = 600.0
-    quorum: int | None = None  # None: all sites
+    quorum: int | None = None  # None: all sites are required
     patience: float = 604800.0
     deadline: float = 1209600.0
 
@@ -61,16 +63,18 @@ class Waits:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all parties have agreed on.
+    """Study agreement of all parties.
 
-    recipe: as `at_sites` makes it.  coordinator: the key by which sites know its orders.
-    authority: the certificate (PEM) by which they know its machine; None where that is agreed on
-    elsewhere.  smallest: scores over fewer test rows leave no site.  bounds: how unusual an answer
-    may be before the coordinator does not count it, or not in full.  guideline: how samples are to
-    be labeled, plain text that people read beside each; None: no word on it.  link: what carries
-    messages, a name of `fallow.network.links.LINKS`.  names: whose classes the
-    recipe may name, as the machine that reads it has decided: it is no part of what was agreed on.
-    An agreement with another name cannot be made, so whatever is built of one has passed that gate.
+    ``recipe`` is the experiment configuration in the form of `at_sites`. ``coordinator`` is the key
+    that authenticates instructions. ``authority`` is the certificate (PEM) that authenticates the
+    coordinator's machine, or None if it is agreed on separately. ``smallest`` is the smallest
+    number of test examples for which a site reports scores. ``bounds`` limit how unusual a reply
+    may be before it is clipped or rejected. ``guideline`` is the labeling guideline as plain text,
+    or None. ``link`` is the transport, a name in `fallow.network.links.LINKS`.
+
+    ``names`` is the policy for class names in the configuration. The machine that reads the
+    agreement sets it, and it is not part of the agreement. An agreement with other names cannot be
+    created.
     """
 
     name: str
@@ -147,8 +151,10 @@ class Agreement:
 
     @cached_property
     def digest(self) -> str:
-        """32 hexadecimal digits of all that changes what is computed or revealed; lengths of time
-        do not."""
+        """Return a hash (32 hexadecimal digits) of everything that affects results or disclosure.
+
+        Timeouts are not included.
+        """
         agreed = [
             self.name,
             self.recipe.digest_under(BUILT_IN),
@@ -161,22 +167,24 @@ class Agreement:
             self.authority,
             self.link,
         ]
-        # an agreement from before there were bounds keeps its digest
+        # agreements of versions without bounds keep their hash
         if self.bounds != Bounds():
             agreed.append(asdict(self.bounds))
-        # it sways what people say; without one the digest is what it was before there were any
+        # it influences labels; agreements without a guideline keep their hash
         if self.guideline is not None:
             agreed.append({"guideline": self.guideline})
         return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
 
     @cached_property
     def example(self) -> Dataset:
-        """One made-up row as models see it: for checks that ask for the kind of data alone."""
+        """Return a synthetic example in model form, for checks of the data type."""
         return self._transform(self.schema.example)
 
     def transform(self, x: Tensor) -> Tensor:
-        """Rows (n, *shape) as models see them: the rows, or what the frozen model named by
-        ``features`` makes of them."""
+        """Return rows (n, *shape) in model form.
+
+        With ``features``, the frozen model of that name encodes the rows.
+        """
         y = self.schema.example.y.expand(len(x))
         return self._transform(replace(self.schema.example, x=x, y=y)).x
 
@@ -189,7 +197,7 @@ class Agreement:
 
 
 def _check_name(setting: str, name: str) -> None:
-    """Raise ValueError for a name that could not be a file's on any system."""
+    """Raise ValueError for a name that is not a valid file name on every system."""
     if not NAME.fullmatch(name):
         raise ValueError(
             f"federation.{setting}: {name!r} is no name; use 1 to 64 letters, digits, dots, "
@@ -198,9 +206,9 @@ def _check_name(setting: str, name: str) -> None:
 
 
 def read_guideline(file: Path) -> str:
-    """The guideline in a text file, without space around it.
+    """Read the labeling guideline from a text file and strip it.
 
-    Raises ValueError, with the file, where it cannot be read or is not fit to be shown.
+    Raises ValueError, naming the file, if it cannot be read or is not safe to display.
     """
     try:
         text = file.read_text(encoding="utf-8-sig").strip()
@@ -220,8 +228,10 @@ def read_guideline(file: Path) -> str:
 
 
 def check_guideline(text: str) -> None:
-    """Raise ValueError for a guideline that is empty, too long or not fit to be shown: somebody
-    else wrote it, and people read it beside what they label."""
+    """Raise ValueError for a guideline that is empty, too long or not safe to display.
+
+    It was written by another party and is shown to annotators.
+    """
     what = "federation.guideline"
     if not text or text != text.strip():
         raise ValueError(
@@ -240,7 +250,7 @@ def check_guideline(text: str) -> None:
 
 
 def check_cells(recipe: Recipe, schema: Schema) -> None:
-    """Raise ValueError where columns may be empty, and the recipe needs whole rows."""
+    """Raise ValueError if columns may be empty but the configuration needs complete rows."""
     lacking = [column.name for column in schema.columns if column.may_be_empty]
     if not lacking:
         return
@@ -258,7 +268,7 @@ def check_cells(recipe: Recipe, schema: Schema) -> None:
 
 
 def check_names(recipe: Recipe, policy: NamePolicy) -> None:
-    """Raise ValueError, naming the setting, for a class that ``policy`` does not let resolve.
+    """Raise ValueError, naming the setting, for a class that ``policy`` does not permit.
 
     Nothing is imported or built.
     """
@@ -270,7 +280,7 @@ def check_names(recipe: Recipe, policy: NamePolicy) -> None:
 
 
 def _make_example(recipe: Recipe, schema: Schema) -> Dataset:
-    """A row as models see it, in kind alone: of features it is only known that they are a list."""
+    """Build a synthetic row in model form. The number of features is not known."""
     if recipe.features is None:
         return schema.example
     listed = torch.zeros(1, 1)
@@ -278,8 +288,11 @@ def _make_example(recipe: Recipe, schema: Schema) -> Dataset:
 
 
 def _name_encoder(recipe: Recipe, schema: Schema) -> Spec | None:
-    """The encoder; for photographs by its own name in place of auto, which depends on what is
-    installed: a site that lacks it is refused before the study begins."""
+    """Return the encoder, with "auto" replaced by a name for photographs.
+
+    The choice of "auto" depends on the installed packages. With a fixed name, a site without that
+    encoder is rejected before the study starts.
+    """
     shape = tuple(_make_example(recipe, schema).x.shape[1:])
     if recipe.encoder != Spec("auto") or not is_photo(shape):
         return recipe.encoder
@@ -287,10 +300,10 @@ def _name_encoder(recipe: Recipe, schema: Schema) -> Spec | None:
 
 
 def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
-    """The recipe as real sites run it: every setting about data, partition and comparisons in one
-    form, so that equal agreements have equal digests.
+    """Return the experiment configuration as remote sites run it.
 
-    Raises ValueError for settings that only a simulation can follow.
+    Settings about data, partition and comparisons are normalized, so that equal agreements have
+    equal hashes. Raises ValueError for settings that only a simulation supports.
     """
     if recipe.flip:
         raise ValueError(
@@ -301,7 +314,7 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
             "target_scale 'oracle' reads labels that nobody has given yet; use 'labeled' or 'none'"
         )
     title = ""
-    if recipe.data == name:  # else it speaks of other data
+    if recipe.data == name:  # otherwise it refers to other data
         title = recipe.title
     standardize: Literal["federated", "none"] = "none"
     if is_standardized(replace(recipe, data="-"), _make_example(recipe, schema)):
@@ -330,7 +343,7 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         sites=sites,
         standardize=standardize,
         test="own",
-        device="none",  # each site has a machine of its own
+        device="none",  # each site uses its own hardware
         precision="float32",
         strategies=(str(recipe.strategy),),
         reference=None,

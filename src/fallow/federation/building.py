@@ -1,4 +1,7 @@
-"""What both halves build from the agreement, each for itself: no configuration travels."""
+"""Build a study from the agreement, independently at the coordinator and at each site.
+
+No configuration is transferred.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +45,10 @@ PINNED = ("weights", "sha256", "context", "context_sha256")
 
 @dataclass(frozen=True)
 class BuiltStudy:
-    """The model and the methods of a study, equal at the coordinator and at every site: those that
-    play a part in it.
+    """Model and algorithms of a study, identical at the coordinator and at every site.
 
-    ``trainer``: the name of the ``executor``, for records.  ``width``: numbers in a row as models
-    see it; ``encoder``: what makes it so, if anything.
+    ``trainer`` is the name of the ``executor``, for records. ``width`` is the number of features in
+    model form. ``encoder`` produces them, if there is one.
     """
 
     model: nn.Module
@@ -62,9 +64,10 @@ class BuiltStudy:
 
 
 def build_study(agreement: Agreement) -> BuiltStudy:
-    """What `experiment.world.world_of` makes of a recipe, with the same streams and weights.
+    """Build a study with the random streams and weights of `experiment.world.world_of`.
 
-    Raises ValueError for a method that only a simulator can run, or that does not suit the schema.
+    Raises ValueError for an algorithm that only a simulation supports or that does not fit the
+    schema.
     """
     recipe = agreement.recipe
     _check_weights(agreement)
@@ -74,7 +77,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     measured = tuple(agreement.example.x.shape[1:])
     encoder = encoder_of(recipe, measured, names)
     if isinstance(encoder, HasWeights):
-        encoder.weights_digest()  # raises where its package or its weights are missing
+        encoder.weights_digest()  # raises if its package or its weights are missing
     shape = shape_after(encoder, measured)
     maker = ModelMaker(recipe, shape, schema.outputs, names)
     model = maker.build(stream(agreement.seed, "template"))
@@ -101,7 +104,8 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     )
     people = People(recipe.privacy.secure_sum, schema.task == "classification")
     _check_shown(agreement, methods["training"], "training", recipe.training)
-    if isinstance(methods["query"], Showing):  # others show means of several rows
+    # other query strategies only disclose means of several rows
+    if isinstance(methods["query"], Showing):
         _check_shown(agreement, methods["query"], "query", recipe.strategy)
     _check_tuned(agreement, methods)
     return BuiltStudy(
@@ -119,11 +123,13 @@ def build_study(agreement: Agreement) -> BuiltStudy:
 
 
 def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
-    """The methods that play a part in this study: a site answers to no other, and tells nothing
-    that the study does not need."""
+    """Return the algorithms that the study uses.
+
+    A site serves no other algorithm, so that it discloses only what the study needs.
+    """
     recipe = agreement.recipe
     has_numbers = agreement.schema.task == "regression"
-    # an encoder sees empty cells filled in, and makes whole rows
+    # an encoder receives imputed cells and produces complete rows
     has_empty = agreement.schema.missing is not None and recipe.encoder is None
     scaling = Scaling(
         of_rows=is_standardized(recipe, agreement.example),
@@ -141,10 +147,10 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
 
 
 def _check_weights(agreement: Agreement) -> None:
-    """Raise ValueError for an encoder with weights that the agreement does not pin down.
+    """Raise ValueError for encoder weights that the agreement does not fix by a hash.
 
-    Whoever wrote it names a file of this machine: unless that file's digest is agreed on, parties
-    would encode by other weights, and what they say of it would tell others of the file.
+    The agreement names a file on this machine. Without an agreed hash, parties could use different
+    weights, and a site's replies would depend on an unknown file.
     """
     spec = agreement.recipe.encoder
     if spec is None or ":" in spec.name:
@@ -165,9 +171,11 @@ def _check_weights(agreement: Agreement) -> None:
 
 
 def with_secure_sums(recipe: Recipe, sites: int) -> Recipe:
-    """The recipe with secure aggregation, where there are sites enough for it and nobody agreed to
-    show the contributions of single sites; else the recipe as it is.  Who builds the study refuses
-    algorithms that need these."""
+    """Enable secure aggregation if there are enough sites and it was not disabled explicitly.
+
+    Otherwise the configuration is returned unchanged, and `build_study` rejects algorithms that
+    need secure aggregation.
+    """
     shows = "parts" in (
         spec.fields.get("shown") for spec in (recipe.training, recipe.strategy)
     )
@@ -178,7 +186,7 @@ def with_secure_sums(recipe: Recipe, sites: int) -> Recipe:
 
 
 def _check_shown(agreement: Agreement, method: Method, setting: str, spec: Spec) -> None:
-    """Raise ValueError where the coordinator would see what the sites did not agree to show."""
+    """Raise ValueError if the coordinator would see data whose disclosure was not agreed."""
     is_agreed = isinstance(method, Showing) and method.shown == "parts"
     if not method.contract.parts_show or agreement.recipe.privacy.secure_sum or is_agreed:
         return
@@ -191,8 +199,7 @@ def _check_shown(agreement: Agreement, method: Method, setting: str, spec: Spec)
 
 
 def _check_tuned(agreement: Agreement, methods: Methods) -> None:
-    """Raise ValueError where choosing a field of the encoder would show the coordinator what the
-    sites did not agree to show."""
+    """Raise ValueError if encoder selection would disclose data without an agreement."""
     training = methods["training"]
     is_agreed = isinstance(training, Showing) and training.shown == "parts"
     if "tuning" not in methods or agreement.recipe.privacy.secure_sum or is_agreed:

@@ -1,4 +1,4 @@
-"""The model card: what a model was trained on and how, how good it is, and what left the sites."""
+"""Model card: training data, algorithms, scores, and what left the sites."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What the writer of a card knows.
+    """Content of a model card.
 
-    owner: the coordinator or a site.  labels: of each site that the writer knows of, how many train
-    (``labeled``) and validate (``held``).  scores: name -> value, None for what is not told.
-    left: what left the sites, as rows of a `Disclosure`.  is_own: sites use models of their own.
+    ``owner`` is the coordinator or a site. ``labels`` has the number of training (``labeled``) and
+    validation (``held``) examples of each known site. ``scores`` maps names to values, or to None
+    if a value is not disclosed. ``left`` are the rows of a `Disclosure`. ``is_own`` marks
+    personalized models.
     """
 
     owner: str
@@ -50,14 +51,14 @@ class CardFacts:
 def write_card(
     folder: Path, agreement: Agreement, methods: Methods, facts: CardFacts
 ) -> Path:
-    """Write ``model-card.md`` into a folder; its path."""
+    """Write ``model-card.md`` into a folder and return its path."""
     path = folder / CARD
     write_whole(path, card_text(agreement, methods, facts).encode())
     return path
 
 
 def card_text(agreement: Agreement, methods: Methods, facts: CardFacts) -> str:
-    """The card as Markdown.  methods: by the part they play, as `build_study` builds them."""
+    """Return the model card as Markdown. ``methods`` are the algorithms of `build_study` by role."""
     today = datetime.now(UTC).date().isoformat()
     model = "One model for all sites"
     if facts.is_own:
@@ -94,7 +95,7 @@ def card_text(agreement: Agreement, methods: Methods, facts: CardFacts) -> str:
         "",
         *(f"- {name} {version}" for name, version in versions().items()),
     ]
-    # names in the agreement are others' words: one line each, no tag, link or image
+    # names in the agreement are untrusted: keep each on one line without tags, links or images
     shown = [one_line(line) for line in lines]
     return markdown_text("\n".join(shown)) + "\n"
 
@@ -149,7 +150,7 @@ def _describe_methods(agreement: Agreement, methods: Methods) -> Iterator[str]:
 
 
 def _describe_paper(contract: Contract) -> str:
-    """The paper of a method in brackets; nothing for a method without one."""
+    """Return the paper of an algorithm in parentheses, or nothing without a paper."""
     if not contract.year:
         return ""
     return f' ("{contract.paper}", {contract.year})'

@@ -1,4 +1,4 @@
-"""What the folders of sites and of coordinators have in common: where one can be made, and how."""
+"""Common functions for the folders of sites and coordinators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = {"site.toml": "a site", "coordinator.json": "a coordinator"}
 
 
 def check_free(folder: Path) -> None:
-    """Raise ValueError where no folder of a site or a coordinator can be made."""
+    """Raise ValueError if a site or coordinator folder cannot be created here."""
     for name, kind in KINDS.items():
         if (folder / name).exists():
             raise ValueError(
@@ -26,7 +26,7 @@ def check_free(folder: Path) -> None:
 
 
 def private_folder(folder: Path) -> None:
-    """A folder for its owner alone, made where it is missing.  Raises Failed where it cannot be."""
+    """Create a folder that only its owner can access. Raises Failed on errors."""
     try:
         private.private_folder(folder)
     except OSError as error:
@@ -34,18 +34,18 @@ def private_folder(folder: Path) -> None:
 
 
 def is_real(folder: Path) -> bool:
-    """Whether it is the folder of a site or a coordinator, and so nobody else's business."""
+    """Return whether this is the folder of a site or a coordinator, which must be private."""
     return any((folder / name).exists() for name in KINDS)
 
 
 def tighten(folder: Path) -> str | None:
-    """Take from others what rights they have to a folder and to everything in it.
+    """Remove other users' permissions from a folder and its content.
 
-    The owner's own rights stay.  Links are not followed: what they name lies elsewhere, and may
-    be shared on purpose.  Returns a sentence where something was open, None where nothing was.
+    The owner's permissions are kept. Symbolic links are not followed, because their targets may be
+    shared on purpose. Returns a sentence if something was accessible, or None.
     """
     changed = 0
-    left = 0  # what the system does not let this process change
+    left = 0  # number of files whose permissions cannot be changed
     for path in (folder, *folder.rglob("*")):
         try:
             mode = stat.S_IMODE(path.lstat().st_mode)
@@ -53,7 +53,7 @@ def tighten(folder: Path) -> str | None:
                 continue
             path.chmod(mode & ~private.OTHERS)
         except FileNotFoundError:
-            continue  # a passing file of a process that is at work
+            continue  # a temporary file of a running process
         except OSError:
             left += 1
         else:
@@ -74,14 +74,14 @@ def tighten(folder: Path) -> str | None:
 
 
 def _count_files(count: int) -> str:
-    """How many files and folders, in words."""
+    """Return the number of files and folders in words."""
     if count == 1:
         return "one file or folder"
     return f"{count} files and folders"
 
 
 def read_authority(file: Path) -> bytes:
-    """The certificates in a file; ValueError where no authority is among them."""
+    """Return the certificates in a file. Raises ValueError if none is an authority."""
     way_out = "give the file with the authority's certificate (PEM)"
     try:
         content = file.read_bytes()
@@ -92,9 +92,9 @@ def read_authority(file: Path) -> bytes:
 
 
 def check_authority(content: bytes, what: str, way_out: str) -> None:
-    """Raise ValueError where no authority is among the certificates of ``what``."""
+    """Raise ValueError if no certificate of ``what`` is an authority."""
     trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    with suppress(ssl.SSLError, ValueError):  # the count says it
+    with suppress(ssl.SSLError, ValueError):  # the count below reports it
         trusted.load_verify_locations(cadata=content.decode("ascii"))
     if not trusted.cert_store_stats()["x509_ca"]:
         raise ValueError(f"{what} holds no certificate of an authority: {way_out}")

@@ -1,4 +1,4 @@
-"""What sites send to join: each one's ``join.json``, read with care."""
+"""Validation of the ``join.json`` files by which sites join a study."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from fallow.federation.received import check_texts, read_bytes
 from fallow.privacy.masks import is_usable
 from fallow.privacy.signing import is_forgeable
 
-KEY = 32  # bytes of each public key of a site
+KEY = 32  # size of each public key of a site in bytes
 JOINING = ("name", "study", "verify", "seal", "node")
-NODE = re.compile(r"ecdsa-sha2-nistp\d+ [A-Za-z0-9+/]+=*( .*)?")  # as Flower takes it
+NODE = re.compile(
+    r"ecdsa-sha2-nistp\d+ [A-Za-z0-9+/]+=*( .*)?"
+)  # the format that Flower accepts
 ASK = "ask for the file again"
 
 
 def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
-    """What a site says of itself, checked.  Raises ValueError, which names the file and what is
-    wrong with it."""
+    """Read and validate a site's ``join.json``.
+
+    Raises ValueError that names the file and the problem.
+    """
     what = f"{file} is no join.json of a site, which 'fallow site init' writes"
     try:
         joining = json.loads(read_bytes(file, "check the path"))
@@ -63,7 +67,7 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
 
 
 def fingerprint(about: Mapping[str, str]) -> str:
-    """32 hexadecimal digits of a site's name, study and public keys, for people to compare."""
+    """Return 32 hexadecimal digits of a site's name, study and public keys for verification."""
     output = json.dumps([about[name] for name in JOINING])
     return hashlib.blake2b(output.encode(), digest_size=16).hexdigest()
 
@@ -71,7 +75,7 @@ def fingerprint(about: Mapping[str, str]) -> str:
 def check_own(
     file: Path, about: Mapping[str, str], known: Mapping[SiteId, Mapping[str, str]]
 ) -> None:
-    """Raise ValueError where the keys are those of another site."""
+    """Raise ValueError if the keys belong to another site."""
     for site, other in known.items():
         if site == about["name"]:
             continue

@@ -1,8 +1,8 @@
-"""Health and metrics of a site's or a coordinator's process, read from outside of it.
+"""Health checks and metrics of a site or a coordinator, collected from its folder.
 
-Everything comes from the folder (its lock, its ``live.json``, its ledger), so nothing is added to
-the process that is watched, and a process that hangs or has ended is seen as such.  What is told is
-names of runs, sites and verbs, and counts: what ``status`` prints, in the text format of Prometheus.
+The lock, ``live.json`` and the ledger have all data. The monitored process is not changed, and a
+process that hangs or has ended is detected. Metrics contain counts and the names of runs, sites and
+client functions, like the output of ``status``, in the Prometheus text format.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ COUNTS = ("asked", "answered", "declined", "conflicts", "open")
 
 @dataclass(frozen=True)
 class Health:
-    """Whether a process does its work, and in a sentence why not."""
+    """Health of a process, with a reason if it is not healthy."""
 
     is_well: bool
     why: str
 
 
 class WatchedFolder(Protocol):
-    """A folder that is watched."""
+    """A monitored folder."""
 
     def check(self) -> Health:
-        """How its process does."""
+        """Return the health of the process."""
 
     def collect(self) -> Iterable[Metric]:
-        """What is counted now."""
+        """Return the current metrics."""
 
 
 def watch(folder: Path) -> WatchedFolder:
-    """What to watch in a folder: of a site or of a coordinator.
+    """Return the monitor for the folder of a site or a coordinator.
 
-    Raises ValueError where it is neither.
+    Raises ValueError for any other folder.
     """
     if (folder / "site.toml").exists():
         return WatchedSite(SiteFolder.open(folder))
@@ -69,13 +69,15 @@ def watch(folder: Path) -> WatchedFolder:
 
 @dataclass(frozen=True, eq=False)  # the registry keeps it in a set
 class WatchedSite:
-    """The folder of a site."""
+    """Monitored folder of a site."""
 
     folder: SiteFolder
 
     def check(self) -> Health:
-        """Well while a process serves the site and reaches the coordinator's machine, or after the
-        study has ended."""
+        """Return healthy if a process serves the site and reaches the coordinator.
+
+        A site is healthy as well after the end of the study.
+        """
         name = self.folder.name
         status = read_status(self.folder)
         if status.pid is None or status.problem:
@@ -92,7 +94,7 @@ class WatchedSite:
             return has_ended(ledger)
 
     def collect(self) -> Iterator[Metric]:
-        """Traffic, labels, noise and the ledger's copy."""
+        """Yield metrics of traffic, labels, privacy cost and the backup of the ledger."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         about = {"study": self.folder.agreement.name, "site": self.folder.name}
@@ -159,12 +161,12 @@ class WatchedSite:
 
 @dataclass(frozen=True, eq=False)  # the registry keeps it in a set
 class WatchedCoordinator:
-    """The folder of a coordinator."""
+    """Monitored folder of a coordinator."""
 
     folder: CoordinatorFolder
 
     def check(self) -> Health:
-        """Well while a process works on the run, or after the run is finished."""
+        """Return healthy if a process works on the run, or if the run is finished."""
         name = self.folder.agreement.name
         try:
             result = read_live(self.folder.path) or {}
@@ -189,11 +191,11 @@ class WatchedCoordinator:
         return Health(True, f"study {name} is coordinated")
 
     def collect(self) -> Iterator[Metric]:
-        """Where the run stands, who is there, how far people are."""
+        """Yield metrics of the phase, the connected sites and the labeling progress."""
         from prometheus_client.core import GaugeMetricFamily
 
         study = self.folder.agreement.name
-        result = read_last(self.folder.path) or {}  # `check` says what is wrong
+        result = read_last(self.folder.path) or {}  # `check` reports the error
         sites: Mapping[str, Tree] = result.get("sites") or {}
         waiting = sum(bool(about.get("awaited")) for about in sites.values())
         yield GaugeMetricFamily(
@@ -224,7 +226,7 @@ class WatchedCoordinator:
 
 
 def _describe_sites(study: str, sites: Mapping[str, Tree]) -> Iterator[Metric]:
-    """How each site does, as the coordinator knows it."""
+    """Yield metrics of each site from the coordinator's point of view."""
     from prometheus_client.core import GaugeMetricFamily
 
     online = GaugeMetricFamily(
@@ -254,19 +256,19 @@ def _describe_sites(study: str, sites: Mapping[str, Tree]) -> Iterator[Metric]:
 
 
 def metrics_text(watched: WatchedFolder) -> bytes:
-    """What is counted now, in the text format of Prometheus."""
+    """Return the current metrics in the Prometheus text format."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
-    registry.register(cast("Collector", watched))  # it is one, by its method
+    registry.register(cast("Collector", watched))  # it has the method of a collector
     return generate_latest(registry)
 
 
 def create_app(watched: WatchedFolder, port: int) -> Starlette:
-    """``/healthz`` (200 or 503, and a sentence) and ``/metrics``, for this machine alone.
+    """Create the application with ``/healthz`` (200 or 503, with a reason) and ``/metrics``.
 
-    A request must name the address that is listened at: a website that is open in a browser of this
-    machine cannot read it by another name that leads here.
+    A request must use the address of the server, which protects against DNS rebinding from websites
+    in a browser on this machine.
     """
     from prometheus_client import CONTENT_TYPE_LATEST
     from starlette.applications import Starlette

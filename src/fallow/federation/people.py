@@ -1,4 +1,4 @@
-"""What the coordinator asks of a site's people and of its test rows, and what each reveals."""
+"""Client functions for labeling tasks and test scores, and their disclosures."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ SCORES = {
 
 @dataclass(frozen=True)
 class Office:
-    """What the verbs about people work with: one site, its ledger and its files.
+    """Data that the client functions for annotators use: one site, its ledger and its files.
 
-    ``x``, ``y``: its test rows as they stand in the file, (m, *shape) and (m,).  ``run``: whose
-    questions.  ``seal``: the public key by which others seal letters to the site.  ``bounds``: of
-    questions over all runs.
+    ``x`` (m, *shape) and ``y`` (m,) are the test examples as in the file. ``run`` selects the
+    labeling tasks. ``seal`` is the public key for peer messages to the site. ``bounds`` limit the
+    labeling tasks over all runs.
     """
 
     site: LocalSite
@@ -75,12 +75,12 @@ class Office:
 @final
 @dataclass(frozen=True)
 class People:
-    """Questions to people, their answers as labels, and scores on a site's own test rows.
+    """Labeling tasks, their labels, and scores on a site's own test examples.
 
-    Its verbs run at a site like those of a method, with the site's `Office` for a view.  Counts of
-    people's work leave without noise: how many rows were asked for and answered, never which, and
-    never how often a class.  ``secure_sum``: scores leave in totals alone.
-    ``classes``: rows have classes, not numbers to predict.
+    The client functions run at a site like those of an algorithm, with the site's `Office` as view.
+    The number of requested and labeled examples is disclosed without noise, but not which examples,
+    and no counts per class. With ``secure_sum``, scores are disclosed as aggregates only.
+    ``classes`` is false for regression.
     """
 
     secure_sum: bool = False
@@ -113,7 +113,7 @@ class People:
         object.__setattr__(self, "contract", says)
 
     def hello(self, at: Office) -> Answer:
-        """What the coordinator has to know before it begins."""
+        """Register the site with the data that the coordinator needs to start."""
         return {
             "rows": len(at.site.x),
             "test": len(at.y),
@@ -126,9 +126,9 @@ class People:
     def ask(
         self, at: Office, step: str, cycle: int, allowed: int, deadline: str | None = None
     ) -> Answer:
-        """Turn what the query picked into questions, as far as the budget reaches."""
+        """Turn the selected examples into labeling tasks within the budget."""
         picks = _find_picks(at, step)
-        if picks is not None:  # a row may have left since
+        if picks is not None:  # a row may have been withdrawn since
             taken = at.ledger.purchases.find_taken_rows(at.run, cycle)
             kept = [i for i, row in enumerate(picks["rows"].tolist()) if row not in taken]
             picks = {name: values[kept] for name, values in picks.items()}
@@ -147,8 +147,7 @@ class People:
         return {"asked": asked}
 
     def close(self, at: Office, step: str, cycle: int) -> Answer:
-        """Answers become labels and the cycle's memory is forgotten, as when a simulated site
-        buys."""
+        """Turn answers into labels and delete the states of the cycle, as in a simulation."""
         recipe = at.agreement.recipe
 
         def hold(labels: list[Label]) -> list[Label]:
@@ -160,7 +159,7 @@ class People:
         part = int(step.partition("query-")[2] or 0)
         is_last = cycle < 0 or part == recipe.queries_per_cycle - 1
         lasting = _list_lasting(recipe)
-        if not is_last:  # the query of the next part looks at the same models
+        if not is_last:  # the query of the next part uses the same models
             lasting = MODELS + lasting
         at.site.forget(lasting)
         at.site.reread(at.ledger.store.load_labels(at.site.id))
@@ -168,10 +167,11 @@ class People:
         return {**asdict(closed), **_count_labels(at.site)}
 
     def score(self, at: Office, retained: bool, **common: Tensor) -> Answer:
-        """What the model that the site would deploy gets right on its test rows.
+        """Return test counts of the model that the site would deploy.
 
-        common: w (d,), stats (s,) and what else the training method sends; ``retained``: the model
-        that validated best so far is scored.  Without enough rows all counts are 0.
+        The shared state has ``w`` (d,), ``stats`` (s,) and further entries of the training
+        algorithm. With ``retained``, the model with the best validation score so far is evaluated.
+        All counts are 0 if there are too few examples.
         """
         outputs = self._outputs(at, _find_used(at, common, retained))
         if at.site.parts.classes:
@@ -184,7 +184,7 @@ class People:
         return {"rows": float(len(at.y)), "squares": float(squares)}
 
     def finish(self, at: Office, **common: Tensor) -> Answer:
-        """The study is over: the model that this site uses, and its card, as files of the site."""
+        """Write the final model of this site and its model card."""
         training = at.site.parts.methods["training"]
         has_last_word = isinstance(training, Finishing)
         retained = at.agreement.recipe.validation > 0 and not has_last_word
@@ -211,13 +211,13 @@ class People:
         return {"count": int(is_own)}
 
     def progress(self, at: Office) -> Answer:
-        """How far people are with the questions of this run; nothing of an earlier one."""
+        """Return the labeling progress of this run. Earlier runs are not included."""
         if at.run != at.ledger.orders.newest_run():
             return asdict(LabelProgress())
         return asdict(at.ledger.progress())
 
     def _own_scores(self, at: Office, used: State) -> dict[str, float | None]:
-        """What the model gets right on the site's test rows, all of them: for its own card."""
+        """Return scores on all test examples of the site, for its own model card."""
         if not len(at.y):
             return {}
         outputs = self._outputs(at, used)
@@ -231,7 +231,7 @@ class People:
         return {f"mean squared error on the {len(at.y)} test rows of {at.site.id}": error}
 
     def _outputs(self, at: Office, state: State) -> Tensor:
-        """Of the model on the test rows, (m, c)."""
+        """Return the model outputs for the test examples, (m, c)."""
         x = at.site.see(at.x)[:]
         outputs = SiteView(at.site, 0).outputs(state, x.to(state["w"].dtype))
         if not bool(outputs.isfinite().all()):
@@ -243,8 +243,10 @@ class People:
 
 
 def begin_cycle(site: LocalSite, cycle: int, recipe: Recipe) -> None:
-    """Before an order of a cycle: a site that missed the end of an earlier one forgets now what the
-    others forgot then."""
+    """Prepare a site for an instruction of a cycle.
+
+    A site that missed the end of an earlier cycle deletes the states that other sites deleted then.
+    """
     known = site.memory.get(CYCLE)
     if known is not None and int(known["number"]) < cycle:
         site.forget(_list_lasting(recipe))
@@ -253,7 +255,7 @@ def begin_cycle(site: LocalSite, cycle: int, recipe: Recipe) -> None:
 
 
 def _list_lasting(recipe: Recipe) -> tuple[str, ...]:
-    """What a site remembers beyond the end of a cycle, by the beginnings of names."""
+    """Return the name prefixes of states that outlast a cycle."""
     lasting: tuple[str, ...] = ()
     if recipe.restart == "continue":
         lasting = ("own/", "average")
@@ -263,8 +265,10 @@ def _list_lasting(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _find_picks(at: Office, step: str) -> State | None:
-    """What this step picked.  A site that was away when an earlier one asked and closed remembers
-    that one's picks, which nobody wants any more."""
+    """Return the examples selected in this step.
+
+    Selections of an earlier step that ended while the site was absent are ignored.
+    """
     picked = at.site.memory.get(PICKED)
     if picked is None or tensor_to_bytes(picked["step"], PICKED) != step.encode():
         return None
@@ -287,12 +291,12 @@ def _find_used(at: Office, common: State, retained: bool) -> State:
 
 
 def _explain_picks(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
-    """The picks with what the site knows of each: why people are asked for it."""
+    """Yield the selected examples with the reasons that are shown to annotators."""
     rows = picks["rows"].tolist()
     reasons = _predict(at, cycle, picks["rows"])
     if "score" in picks:
         for why, score in zip(reasons, picks["score"].tolist(), strict=True):
-            if not math.isnan(score):  # of a row that was drawn nothing is said
+            if not math.isnan(score):  # rows drawn at random have no reason
                 why["score"] = score
     weights = [1.0] * len(rows)
     if "weight" in picks:
@@ -310,8 +314,10 @@ def _explain_picks(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
 
 
 def _predict(at: Office, cycle: int, rows: Tensor) -> list[Reasons]:
-    """What the model that the query looked at predicts for each of the rows, (k,); nothing where it
-    looked at none, as for the first labels."""
+    """Return the predictions of the query's model for the rows (k,).
+
+    Returns nothing if the query used no model, as for the initial labeled set.
+    """
     site = at.site
     strategy = site.method("query")
     wanted = [getattr(strategy, "model", None), *strategy.contract.needs]
@@ -323,7 +329,7 @@ def _predict(at: Office, cycle: int, rows: Tensor) -> list[Reasons]:
     if by is None or cycle < 0 or not len(rows):
         return [{} for _ in rows]
     if not len(site.labeled):
-        by = "global"  # as `View.model` has it
+        by = "global"  # the same names as in `View.model`
     view = SiteView(site, cycle)
     outputs = view.look(view.model(by), site.seen[rows])[1]
     if not site.parts.classes:

@@ -1,4 +1,4 @@
-"""Counts of test rows that may leave a site: none that is over too few people."""
+"""Counts of test examples that a site may disclose: none over too few examples."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fallow.core.types import Answer
 
 
 def count_hits(guess: Tensor, true: Tensor, classes: int, least: int) -> Answer:
-    """Rows and hits, in all and by class.  guess, true: (m,) class ids.
+    """Count examples and hits in total and per class. ``guess`` and ``true`` are class IDs (m,).
 
-    Nothing is told of fewer than ``least`` rows, nor of a class with fewer.  What is left out is no
-    remainder that tells it after all: where the classes that are left out have fewer rows together,
-    the smallest of the others is left out too.
+    Counts over fewer than ``least`` examples are suppressed, also per class. If the suppressed
+    classes have fewer examples together, the smallest other class is suppressed too, so that no
+    difference reveals them.
 
     >>> y = torch.tensor([0] * 9 + [1] * 6 + [2] * 2)
     >>> told = count_hits(y, y, 3, 5)
@@ -37,7 +37,7 @@ def count_hits(guess: Tensor, true: Tensor, classes: int, least: int) -> Answer:
 
 
 def choose_classes(rows: Tensor, least: int) -> Tensor:
-    """The classes of which counts may be told, (C,) booleans.  rows: (C,)"""
+    """Return the classes whose counts may be disclosed, a Boolean mask (C,)."""
     output = rows >= least
     while bool(output.any()) and 0 < float(rows[~output].sum()) < least:
         output[rows.masked_fill(~output, torch.inf).argmin()] = False

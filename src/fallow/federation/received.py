@@ -1,6 +1,6 @@
-"""Files that somebody else wrote, read with care: bounded in size and depth, and fit to be shown.
+"""Safe reading of untrusted files: limits on size and depth, and checks of texts.
 
-Reading is parsing and nothing else: what such a file names is not imported, built or evaluated.
+Files are parsed only. Nothing that they name is imported, built or evaluated.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from fallow.storage.plain import is_unfit
 
-MOST_BYTES = 4 << 20  # of a file
-MOST_LETTERS = 10_000  # of a text in it
-DEPTH = 12  # of tables and lists in one another
+MOST_BYTES = 4 << 20  # largest size of a file
+MOST_LETTERS = 10_000  # longest text in a file
+DEPTH = 12  # deepest nesting of tables and lists
 DOTTED_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){64}""")
 """A key of so many parts: the parser takes a time that grows with the square of their number."""
 CERTIFICATE = "federation.authority"
@@ -24,9 +24,10 @@ WITH_LINES = {CERTIFICATE: "\r\n", "federation.guideline": "\n"}
 
 
 def read_bytes(file: Path, otherwise: str) -> bytes:
-    """What a file holds; ValueError for one that cannot be read, is too large or no file.
+    """Return the content of a file.
 
-    otherwise: what to do, the end of a sentence.
+    Raises ValueError for a file that is missing, unreadable or too large. ``otherwise`` completes
+    the message with the fix.
     """
     try:
         if file.exists() and not (file.is_file() or file.is_dir()):
@@ -43,7 +44,7 @@ def read_bytes(file: Path, otherwise: str) -> bytes:
 
 
 def read_toml(file: Path, otherwise: str) -> dict[str, object]:
-    """The settings in a TOML file; ValueError for anything else."""
+    """Return the settings in a TOML file. Raises ValueError for any other content."""
     content = read_bytes(file, otherwise)
     try:
         text = content.decode()
@@ -53,16 +54,15 @@ def read_toml(file: Path, otherwise: str) -> dict[str, object]:
         raise ValueError(f"{file} has a key of more than 64 parts: {otherwise}")
     try:
         return tomllib.loads(text)
-    except ValueError as error:  # a number of thousands of digits is one too
+    except ValueError as error:  # for example an integer with thousands of digits
         raise ValueError(f"{file} is not valid TOML: {error}") from error
     except RecursionError as error:
         raise ValueError(f"{file} has lists in lists in lists: {otherwise}") from error
 
 
 def check_texts(tree: Mapping[str, object]) -> None:
-    """Raise ValueError, naming the setting, for texts that are not fit to be shown or too long, and
-    for tables in tables in tables."""
-    # what is still to be looked at: its setting, its value, and how deep it stands
+    """Raise ValueError, naming the setting, for unsafe or long texts and deep nesting."""
+    # pending entries: setting, value and depth
     waiting: list[tuple[str, object, int]] = []
     for key, value in tree.items():
         waiting.append((key, value, 1))

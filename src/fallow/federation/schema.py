@@ -1,4 +1,4 @@
-"""What the rows of all sites have in common: columns, units, texts, classes."""
+"""Schema of the examples at all sites: columns, units, texts and classes."""
 
 from __future__ import annotations
 
@@ -32,16 +32,21 @@ from fallow.experiment.finished import RowsAbout
 from fallow.federation.site.pictures import read_pictures
 
 DataKind = Literal["table", "images", "arrays"]
-MOST_NUMBERS = 10**8  # in a row: a whole one is made up to check models with
+MOST_NUMBERS = 10**8  # limit for a row, because a synthetic one is built to check models
 
 
 @dataclass(frozen=True)
 class Column:
     """One column of a table.
 
-    values: the agreed texts, each of which becomes a feature of 0 and 1; none: a number.  low,
-    high: what a number is expected to lie within; others are said and kept.  may_be_empty: cells
-    may lack a value, and the sites fill them in together.
+    Parameters
+    ----------
+    values
+        Agreed texts, each of which becomes a binary feature. Empty for a numeric column.
+    low, high
+        Expected range. Values outside it are reported and kept.
+    may_be_empty
+        Cells may be empty, and the sites impute them jointly.
     """
 
     name: str
@@ -63,13 +68,15 @@ class Column:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What models see of it: itself, or ``name=value`` for each text."""
+        """Return the features of the column: its name, or ``name=value`` for each text."""
         return tuple(f"{self.name}={value}" for value in self.values) or (self.name,)
 
     @property
     def agreed(self) -> tuple[object, ...]:
-        """What a digest covers.  Of a column that is never empty it is what it was before there
-        were others."""
+        """Return the part of the column that the hash of the schema covers.
+
+        For columns without empty cells it is the same as in earlier versions.
+        """
         if self.may_be_empty:
             return (self.name, self.unit, self.values, "may be empty")
         return (self.name, self.unit, self.values)
@@ -77,11 +84,20 @@ class Column:
 
 @dataclass(frozen=True)
 class Schema:
-    """What sites agree on before they train one model.
+    """Schema that sites agree on before they train a joint model.
 
-    label: the column of labels of a table.  classes: their names in order; none: numbers to
-    predict, in ``unit``.  shape: of one row as models see it.  ids: the column of a table that
-    names its rows, and is no feature; sites may go without.
+    Parameters
+    ----------
+    label
+        Label column of a table.
+    classes
+        Class names in order. Empty for regression.
+    unit
+        Unit of the regression targets.
+    shape
+        Shape of one example in model form.
+    ids
+        Column with the names of rows, which is not a feature and may be missing at a site.
     """
 
     kind: DataKind
@@ -131,13 +147,12 @@ class Schema:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of a table's features, in the order in which models see them; last come those
-        that mark empty cells."""
+        """Return the feature names of a table in model order, with missing-value indicators last."""
         return features_of(self.columns)
 
     @property
     def missing(self) -> Missing | None:
-        """How empty cells are filled in; None where no column may have any."""
+        """Return how empty cells are imputed, or None if no column may be empty."""
         if not any(column.may_be_empty for column in self.columns):
             return None
         levels: list[tuple[int, int]] = []
@@ -151,7 +166,7 @@ class Schema:
 
     @property
     def about(self) -> RowsAbout:
-        """What predicting needs to know of rows, as it is stored beside a model."""
+        """Return the information for prediction that is stored beside a model."""
         details: RowsAbout = {
             "classes": list(self.classes),
             "columns": [],
@@ -166,12 +181,12 @@ class Schema:
 
     @property
     def outputs(self) -> int:
-        """What a model gives for a row: a number for each class, or one."""
+        """Return the number of model outputs: one per class, or one."""
         return len(self.classes) or 1
 
     @property
     def example(self) -> Dataset:
-        """A data set of one made-up row, for checks that ask for the kind of data alone."""
+        """Return a data set of one synthetic row, for checks of the data type."""
         x = torch.zeros(1, *self.shape)
         y = torch.zeros(1)
         if self.classes:
@@ -189,17 +204,19 @@ class Schema:
 
     @property
     def digest(self) -> str:
-        """32 hexadecimal digits of everything that sites agree on about rows; limits of columns,
-        which refuse nothing, are no part of it."""
+        """Return a hash (32 hexadecimal digits) of the agreed schema.
+
+        Column limits are not included, because they reject nothing.
+        """
         columns = [column.agreed for column in self.columns]
         text = json.dumps({**asdict(self), "columns": columns}, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def value(self, text: str, *, with_hint: bool = True) -> float:
-        """The number behind a label in words: the id of its class, or the number itself.
+        """Return the number of a label in words: a class ID or the number itself.
 
-        with_hint: an error names the class that was probably meant, for which all are compared.
-        Raises ValueError for a class that was not agreed on and for what is no finite number.
+        With ``with_hint``, an error suggests the closest class name. Raises ValueError for an
+        unknown class and for a number that is not finite.
         """
         text = text.strip()
         if self.classes:
@@ -221,21 +238,21 @@ class Schema:
         return number
 
     def words(self, value: float) -> str:
-        """A label as a person reads it: the name of its class, or the number."""
+        """Return a label in words: the class name or the number."""
         if self.classes:
             return self.classes[int(value)]
         return f"{value:g}"
 
 
 def marks_of(columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
-    """The features that are 1 where a cell is empty, each with the column that it marks."""
+    """Return the missing-value indicators and the columns that they belong to."""
     names = _names_of(columns)
     lacking = [column.name for column in columns if column.may_be_empty]
     return name_marks(names, lacking)
 
 
 def features_of(columns: Sequence[Column]) -> tuple[str, ...]:
-    """The names of the features that columns make, those that mark empty cells last."""
+    """Return the feature names of columns, with missing-value indicators last."""
     features = _names_of(columns)
     features += [mark for mark, _ in marks_of(columns)]
     return tuple(features)
@@ -249,8 +266,10 @@ def _names_of(columns: Sequence[Column]) -> list[str]:
 
 
 def schema_from(settings: Mapping[str, object]) -> Schema:
-    """A schema from plain settings, such as the section of a TOML file; the shape of a table may
-    be left out.  Raises ValueError naming the setting."""
+    """Build a schema from plain settings, such as a TOML section.
+
+    The shape of a table is optional. Raises ValueError naming the setting.
+    """
     try:
         result = dict(settings)
         if result.get("kind") == "table" and "shape" not in result:
@@ -269,31 +288,34 @@ def schema_from(settings: Mapping[str, object]) -> Schema:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of a schema alone, whose shape is not known yet."""
+    """Columns of a schema whose shape is not known yet."""
 
     columns: tuple[Column, ...]
 
 
 def _read_columns(given: object) -> tuple[Column, ...]:
-    """The columns from plain settings.  Raises pydantic's ValidationError."""
+    """Build columns from plain settings. Raises pydantic's ValidationError."""
     settings = _as_json({"columns": given})
     checked: _Columns = TypeAdapter(_Columns).validate_json(settings, strict=True)
     return checked.columns
 
 
 def _as_json(settings: Mapping[str, object]) -> str:
-    """Plain settings as JSON, of which pydantic's strict mode takes lists and tables; it takes no
-    truth for a number, and no text for one."""
+    """Convert plain settings to JSON for pydantic's strict mode.
+
+    In JSON, strict mode accepts lists and tables, but no Booleans as numbers and no numbers as
+    texts.
+    """
     try:
         return json.dumps(settings)
-    except TypeError as error:  # TOML has dates and times, too
+    except TypeError as error:  # TOML dates and times
         raise ValueError(
             "schema: a value is a date or a time; write it in quotes, as a text"
         ) from error
 
 
 def _say_nothing(sentence: str) -> None:
-    """Tell nobody what was left out."""
+    """Discard the message about columns that were left out."""
 
 
 def schema_of(
@@ -305,15 +327,17 @@ def schema_of(
     needs_whole: bool = False,
     say: Callable[[str], None] = _say_nothing,
 ) -> Schema:
-    """The schema of an example: a .csv or .parquet table, a .npz file of arrays, or a folder of
-    images in ``class/*`` and ``unlabeled/*``.
+    """Infer the schema of example data.
 
-    A column whose cells are all numbers is a number, any other becomes its texts, sorted; units and
-    limits are for people to write down.  One with an empty cell may be empty at the sites, too.
-    Columns of dates, of names of rows and of free text are left out, and ``say`` is told so.
-    ``classes``: when the example has not a label of each.  needs_whole: no column may be empty,
-    because sites leave such rows out, or models cannot take them.
-    Raises ValueError for what cannot be a schema.
+    The data is a .csv or .parquet table, a .npz file of arrays, or a folder of images in
+    ``class/*`` and ``unlabeled/*``. A column with numbers only is numeric. Any other column is
+    categorical with its sorted texts. Add units and limits by hand. A column with an empty cell may
+    be empty at the sites too. Columns of dates, row names and free text are left out and reported
+    with ``say``.
+
+    ``classes`` lists the class names if some have no example. With ``needs_whole``, no column may
+    be empty, because sites drop incomplete rows or models cannot use them. Raises ValueError if no
+    schema can be inferred.
     """
     file = Path(path)
     if not file.exists():
@@ -350,7 +374,7 @@ def schema_of(
 
 
 def _choose_task(classes: tuple[str, ...]) -> Task:
-    """What is predicted: a class where there are names of classes, else a number."""
+    """Return the task: classification if there are class names, otherwise regression."""
     if classes:
         return "classification"
     return "regression"
@@ -406,10 +430,10 @@ def _schema_of_table(
 
 
 def explain_left_out(cells: Sequence[str], enough: int = ENOUGH) -> str | None:
-    """Why a column of a table is no feature, as a study of such a table would leave it out: it holds
-    dates, names of rows or free text.  None where it may be one.
+    """Explain why a table column is not a feature, or return None if it may be one.
 
-    enough: from so many rows on, texts that differ in nearly every row are names.
+    Columns of dates, row names and free text are not features. From ``enough`` rows on, texts that
+    differ in almost every row are treated as names.
     """
     given = [cell for cell in cells if cell.lower() not in EMPTY]
     levels = sorted(set(given))
@@ -422,7 +446,7 @@ def explain_left_out(cells: Sequence[str], enough: int = ENOUGH) -> str | None:
 
 
 def holds_dates(cells: Sequence[str]) -> bool:
-    """Whether nearly all cells that are not empty are dates or times of day."""
+    """Return whether almost all nonempty cells are dates or times."""
     levels = {cell for cell in cells if cell.lower() not in EMPTY}
     return bool(levels) and are_dates(sorted(levels))
 
@@ -443,7 +467,7 @@ def _describe_column(
 
 
 def _drop_zero_decimals(text: str) -> str:
-    """As a whole number, "1.0" as "1": how a spreadsheet may write a class."""
+    """Return "1.0" as "1", because spreadsheets may write class names this way."""
     number = number_in(text)
     if number is None or not number.is_integer():
         return text

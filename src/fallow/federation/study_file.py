@@ -1,4 +1,4 @@
-"""``study.toml``: the agreement as a file that people read, sign and send."""
+"""``study.toml``: the study agreement as a file to review and distribute."""
 
 from __future__ import annotations
 
@@ -51,12 +51,14 @@ KNOWN = (
 
 
 def read_agreement(path: str | Path, names: NamePolicy = BUILT_IN) -> Agreement:
-    """The agreement in a TOML file: settings of a recipe, which may start from ``base = "demo"``,
-    and the sections ``[federation]`` and ``[schema]``.
+    """Read the agreement in a TOML file.
 
-    The file is only read: nothing that it names is imported, built or evaluated.  names: whose
-    classes it may name on this machine; by default Fallow's own.  Raises ValueError that names the
-    file and the setting.
+    The file has the settings of an experiment configuration, which may start from ``base =
+    "demo"``, and the sections ``[federation]`` and ``[schema]``. It is only parsed: nothing that it
+    names is imported, built or evaluated. ``names`` is the policy for class names on this machine
+    (default: Fallow's own classes).
+
+    Raises ValueError that names the file and the setting.
     """
     file = Path(path)
     settings = read_toml(
@@ -74,7 +76,7 @@ def read_agreement(path: str | Path, names: NamePolicy = BUILT_IN) -> Agreement:
 def agreement_from(
     settings: Mapping[str, object], names: NamePolicy = BUILT_IN
 ) -> Agreement:
-    """An agreement from the settings of its file; ``names`` as in `read_agreement`."""
+    """Build an agreement from the settings of its file. ``names`` as in `read_agreement`."""
     section = _find_section(settings, "federation")
     schema = schema_from(_find_section(settings, "schema"))
     _check_settings(section)
@@ -103,7 +105,7 @@ def agreement_from(
 
 
 def _find_section(settings: Mapping[str, object], name: str) -> Mapping[str, object]:
-    """What the file says below ``[name]``."""
+    """Return the settings in the section ``[name]``."""
     section = settings.get(name)
     if not isinstance(section, Mapping):
         raise ValueError(
@@ -113,7 +115,7 @@ def _find_section(settings: Mapping[str, object], name: str) -> Mapping[str, obj
 
 
 def _check_settings(about: Mapping[str, object]) -> None:
-    """Raise ValueError for a setting of ``[federation]`` that is unknown, or one that lacks."""
+    """Raise ValueError for an unknown or missing setting of ``[federation]``."""
     for key in about:
         if key not in KNOWN:
             raise ValueError(
@@ -127,7 +129,7 @@ def _check_settings(about: Mapping[str, object]) -> None:
 
 
 def _read_recipe(settings: Mapping[str, object], name: str) -> Recipe:
-    """The settings that stand in no section, as a recipe of the study's name."""
+    """Return the settings outside sections as the experiment configuration of the study."""
     of_recipe: dict[str, object] = {"name": name, "data": name}
     for key, value in settings.items():
         if key not in ("federation", "schema", "base"):
@@ -140,7 +142,7 @@ def _read_recipe(settings: Mapping[str, object], name: str) -> Recipe:
 
 
 def _find_base(name: object) -> Recipe:
-    """The recipe to start from: one that came with Fallow, never a file of this machine."""
+    """Return the base configuration, one that is included in Fallow and never a local file."""
     if not isinstance(name, str) or name.endswith(".toml"):
         raise ValueError(
             f"base is {name!r:.80}; an agreement starts from a recipe of Fallow's own ('fallow "
@@ -150,7 +152,7 @@ def _find_base(name: object) -> Recipe:
 
 
 def names_secure_sum(recipe: str) -> bool:
-    """Whether the file of a recipe says whether sums are secure sums; recipes by name say nothing."""
+    """Return whether a configuration file sets secure aggregation explicitly."""
     if not recipe.endswith(".toml"):
         return False
     privacy = read_toml(Path(recipe), "check the path").get("privacy")
@@ -170,7 +172,7 @@ def _check_text(value: object) -> str:
 
 
 def _read_lines(about: Mapping[str, object], name: str) -> str | None:
-    """A setting of several lines, without the space around it; None where it is not there."""
+    """Return a stripped multi-line setting, or None if it is missing."""
     value = about.get(name)
     if value is None:
         return None
@@ -185,7 +187,7 @@ def _parse_key(text: str) -> bytes:
 
 
 def _find_whole(about: Mapping[str, object], name: str) -> int | None:
-    """A whole number; None where it is not there."""
+    """Return an integer setting, or None if it is missing."""
     value = about.get(name)
     if value is None:
         return None
@@ -244,12 +246,12 @@ Rows, images and single labels never leave their site.
 
 
 def write_agreement(path: str | Path, agreement: Agreement) -> None:
-    """Write the file that `read_agreement` reads, with a word on every line."""
+    """Write the file that `read_agreement` reads, with a comment on every setting."""
     write_whole(Path(path), agreement_text(agreement).encode())
 
 
 def agreement_text(agreement: Agreement) -> str:
-    """The agreement as TOML, for people to read first and sign."""
+    """Return the agreement as TOML, for review."""
     document = tomlkit.document()
     document.add(tomlkit.comment(f'Agreement of the study "{agreement.name}".'))
     for line in HEAD.splitlines():
@@ -264,7 +266,7 @@ def agreement_text(agreement: Agreement) -> str:
 
 
 def _federation_section(agreement: Agreement) -> Table:
-    """The section ``[federation]``: who takes part, how long who waits, what counts."""
+    """Return the section ``[federation]``: parties, timeouts and limits."""
     waits = agreement.waits
     bounds = agreement.bounds
     key = base64.b64encode(agreement.coordinator).decode()
@@ -345,9 +347,9 @@ def _federation_section(agreement: Agreement) -> Table:
 
 
 def _add_lines(section: Table, key: str, text: str, about: str) -> None:
-    """A setting of several lines below a comment about it."""
+    """Add a multi-line setting below a comment."""
     section.add(tomlkit.comment(about))
-    # a line break that follows the quotes is no part of the text
+    # TOML ignores the line break after the opening quotes
     section.add(key, tomlkit.string(f"\n{text}\n", multiline=True))
 
 

@@ -1,4 +1,4 @@
-"""Settings as TOML, and lengths of time as people write them."""
+"""Settings and durations in TOML."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SAID = {
 
 
 def toml_item(value: object) -> Item:
-    """A plain value as TOML has it on one line; what is None is left out of tables.
+    """Return a plain value as a TOML item on one line. None is left out of tables.
 
     >>> toml_item(
     ...     {"name": "mlp", "hidden": (32, 16), "seed": None, "bias": True}
@@ -68,14 +68,14 @@ def toml_item(value: object) -> Item:
 
 
 def add_setting(to: TOMLDocument | Table, key: str, value: object, about: str = "") -> None:
-    """A line ``key = value`` at the end of a document or a section, below a comment about it."""
+    """Add ``key = value`` to a document or section, below a comment."""
     if about:
         to.add(tomlkit.comment(about))
     to.add(key, toml_item(value))
 
 
 def seconds_of(text: object, what: str) -> float:
-    """A length of time in seconds: a number of them, or one followed by s, m, h, d or w.
+    """Return a duration in seconds: a number, optionally followed by s, m, h, d or w.
 
     >>> seconds_of("1.5h", "timeout"), seconds_of(90, "timeout")
     (5400.0, 90.0)
@@ -89,7 +89,7 @@ def seconds_of(text: object, what: str) -> float:
 
 
 def duration(seconds: float) -> str:
-    """The same length of time in the largest unit that counts it in whole numbers.
+    """Return a duration in the largest unit that gives an integer.
 
     >>> duration(604800), duration(5400), duration(0.5)
     ('1w', '90m', '0.5s')
@@ -102,11 +102,11 @@ def duration(seconds: float) -> str:
 
 
 def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
-    """Settings of a recipe: the usual ones with a word on each, and all that a reader would not have
-    by himself, but for those that real sites have in one form.
+    """Add the settings of an experiment configuration to a document.
 
-    Raises ValueError for a setting that is None where the training method brings one along, since
-    no line of a file can say so.
+    Common settings are always written, with a comment. Others are written if they differ from their
+    default, except those that remote sites do not use. Raises ValueError for a setting that is None
+    although the training algorithm has a default, because TOML cannot express None.
     """
     hints = get_type_hints(Recipe)
     brought = settings_of_training(str(recipe.training))
@@ -123,7 +123,7 @@ def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
                 f"training={recipe.training.name} who reads the file would have {usual!r}; give it "
                 "a value"
             )
-        briefly = field.name != "privacy"  # of which everybody should see what is off, too
+        briefly = field.name != "privacy"  # show disabled privacy settings as well
         shown = TypeAdapter(hints[field.name]).dump_python(
             value, mode="json", exclude_defaults=briefly
         )
@@ -138,7 +138,7 @@ EMPTY_CELLS = (
 
 
 def schema_section(schema: Schema) -> Table:
-    """The section ``[schema]``, a line for each column."""
+    """Return the section ``[schema]``, with one line for each column."""
     section = tomlkit.table()
     section.comment("what the rows of all sites have in common")
     for key, value in asdict(schema).items():
@@ -164,10 +164,10 @@ def schema_section(schema: Schema) -> Table:
 
 
 def _leave_out_unset(column: Mapping[str, object]) -> dict[str, object]:
-    """A column without what does not concern it; an empty unit of a number waits to be filled."""
+    """Return a column without unset entries. The empty unit of a number is kept to be filled in."""
     result: dict[str, object] = {}
     for name, value in column.items():
-        is_unset = value == () or value is False  # a limit of 0 is set
+        is_unset = value == () or value is False  # a limit of 0 is a value
         is_of_texts = name == "unit" and column["values"]
         if not is_unset and not is_of_texts:
             result[name] = value

@@ -1,4 +1,4 @@
-"""A site's ledger: what was asked, answered, sent and spent, in one SQLite file."""
+"""Ledger of a site: labeling tasks, labels, replies and privacy costs in one SQLite file."""
 
 from fallow.federation.ledger.ledger import Ledger
 

@@ -1,4 +1,4 @@
-"""What an order changes at a site, until it is done."""
+"""Changes that an instruction makes at a site, buffered until it is completed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from fallow.sites.store import Contribution, Label, RelayedMessages, names_from_
 
 @final
 class Draft:
-    """A store that writes nothing until `flush`, which belongs to the transaction that writes the
-    answer.  So training holds no lock, and an order that fails or dies leaves no trace, but for the
-    cost of noise (`abandon`)."""
+    """Store that writes nothing until `flush`, in the transaction that stores the reply.
+
+    Training therefore holds no lock. An instruction that fails leaves no changes except the privacy
+    cost of its noise (`abandon`).
+    """
 
     def __init__(self, store: SiteStore) -> None:
         self._store = store
         self.clear()
 
     def clear(self) -> None:
-        """Forget what an order changed."""
+        """Discard the changes of an instruction."""
         self._kept: dict[str, State | None] = {}
         self._labels: list[Label] = []
         self._spent: dict[str, Released] = {}
@@ -33,11 +35,11 @@ class Draft:
 
     @property
     def epsilon(self) -> float:
-        """What the order spent on noise."""
+        """Return the epsilon that the instruction spent."""
         return math.fsum(released.epsilon for released in self._spent.values())
 
     def flush(self, site: SiteId) -> None:
-        """Write everything."""
+        """Write all changes."""
         for name, state in self._kept.items():
             self._store.keep(site, name, state)
         self._store.write(site, self._labels)
@@ -50,9 +52,10 @@ class Draft:
         self.clear()
 
     def abandon(self, site: SiteId) -> None:
-        """An order failed, and changes nothing.  Noise that was drawn for it is spent all the same:
-        whether an order fails may depend on noisy counts (a bound of a masked sum, for instance),
-        and drawn anew again and again they would tell the true ones.
+        """Discard the changes of a failed instruction, but charge the noise that was drawn.
+
+        Whether an instruction fails may depend on noisy counts, for example on the bound of a
+        masked sum. Fresh noise for repeated attempts would reveal the true counts.
 
         Raises Refusal beyond the site's own limit, as `flush` does.
         """
@@ -60,25 +63,26 @@ class Draft:
         self.clear()
         if not drawn:
             return
-        # what `flush` began to write may stand in the book already
+        # `flush` may have written some of the releases already
         known = self._store.load_releases(site)
         for key, released in drawn.items():
             if key not in known:
                 self._store.spend(site, key, released)
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
-        """As `SiteStore.keep`, when the order is done."""
+        """Store a state as `SiteStore.keep` does, at the end of the instruction."""
         self._kept[name] = state
 
     def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
-        """As `SiteStore.keep` for each letter; what an earlier relay of the verb brought goes."""
-        for name in names_from_relay(verb, self.load_states(site)):  # of an earlier relay
+        """Store peer messages, and delete those of an earlier relay of the client function."""
+        # messages of an earlier relay
+        for name in names_from_relay(verb, self.load_states(site)):
             self._kept[name] = None
         for sender, letter in letters.items():
             self._kept[f"{verb}/{sender}"] = letter.state
 
     def load_states(self, site: SiteId) -> dict[str, State]:
-        """All that the site remembers, with what the order changed."""
+        """Return all stored states, including the changes of the instruction."""
         states = self._store.load_states(site)
         for name, state in self._kept.items():
             if state is None:
@@ -88,39 +92,39 @@ class Draft:
         return states
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
-        """As `SiteStore.write`, when the order is done."""
+        """Write labels as `SiteStore.write` does, at the end of the instruction."""
         self._labels += labels
 
     def load_labels(self, site: SiteId) -> list[Label]:
-        """All labels by their rows, with those of the order."""
+        """Return all labels by row, including those of the instruction."""
         labels = self._store.load_labels(site)
         labels += self._labels
         return sorted(labels)
 
     def contribute(self, site: SiteId, contribution: Contribution) -> None:
-        """As `SiteStore.contribute`, when the order is done."""
+        """Store a contribution as `SiteStore.contribute` does, at the end of the instruction."""
         self._contribution = contribution
 
     def load_contribution(self, site: SiteId) -> Contribution:
-        """The labels whose statistics leave."""
+        """Return the labels whose statistics are disclosed."""
         if self._contribution is not None:
             return self._contribution
         return self._store.load_contribution(site)
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
-        """As `SiteStore.spend`, when the order is done."""
+        """Record a release as `SiteStore.spend` does, at the end of the instruction."""
         self._spent[key] = released
 
     def load_releases(self, site: SiteId) -> dict[str, Released]:
-        """All releases of the run, with those of the order."""
+        """Return all releases of the run, including those of the instruction."""
         return {**self._store.load_releases(site), **self._spent}
 
     def hide(self, site: SiteId, secret: SumKey) -> None:
-        """As `SiteStore.hide`, when the order is done."""
+        """Store a secret as `SiteStore.hide` does, at the end of the instruction."""
         self._secret = secret
 
     def load_secret(self, site: SiteId) -> SumKey | None:
-        """The secret that was hidden last; None where there is none."""
+        """Return the latest secret, or None if there is none."""
         if self._secret is not None:
             return self._secret
         return self._store.load_secret(site)

@@ -1,4 +1,4 @@
-"""All that a ledger knows to have happened at its site, in the order of its clock."""
+"""History of a site: all recorded events in chronological order."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fallow.federation.ledger.tables import MARKED, Tables
 
 
 class HistoryLine(NamedTuple):
-    """One thing that happened.
+    """One event.
 
-    what: its kind.  at: ISO 8601, UTC; empty where no time is known.  who: the person.  key: of the
-    exchange, or of the step that asked.  row: the number of a row.
+    ``what`` is its kind. ``at`` is ISO 8601 in UTC, or empty if the time is unknown. ``who`` is the
+    annotator. ``key`` identifies the exchange or the step. ``row`` is a row number.
     """
 
     what: str
@@ -28,12 +28,12 @@ class HistoryLine(NamedTuple):
 
 
 def list_history(tables: Tables, store: SiteStore) -> list[HistoryLine]:
-    """Everything of all runs, oldest first; of one second, in the order of the tables.
+    """Return the events of all runs, oldest first.
 
-    Neither a label nor the reason for a withdrawal is among it.  Raises Failed where a line was
-    changed.
+    Events of the same second are sorted by table. Labels and reasons for withdrawals are not
+    included. Raises Failed if a line was changed.
     """
-    with tables.transaction():  # so that all of it is of one moment
+    with tables.transaction():  # read a consistent snapshot
         tables.check(tuple(MARKED))
         lines = [
             *_list_purchases(tables),
@@ -82,8 +82,11 @@ def _list_exchanges(tables: Tables) -> Iterator[HistoryLine]:
 
 
 def _list_releases(tables: Tables, store: SiteStore) -> Iterator[HistoryLine]:
-    """Each release of epsilon.  Its time is that of its exchange or of its line in the second book,
-    whichever is earlier: a book that was made anew has the time when that was."""
+    """Yield each release of epsilon.
+
+    Its time is that of its exchange or of its line in the release log, whichever is earlier. Lines
+    of a recreated log have the time of the recreation.
+    """
     exchanges = tables.read("SELECT run, key, at FROM exchange")
     sent = {(run, key): at for run, key, at in exchanges}
     booked = store.list_release_times()

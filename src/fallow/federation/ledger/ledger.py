@@ -1,7 +1,7 @@
-"""A site's ledger: one SQLite file with all that a site must not lose.
+"""Ledger of a site: one SQLite file with all data that the site must not lose.
 
-The site process and the labeling page read and write it at the same time: each change is one short
-transaction, and the rules about budgets and history are the database's own (`tables`).
+The site process and the labeling page use the file at the same time. Each change is a short
+transaction, and the database enforces the rules about budgets and history (`tables`).
 """
 
 from __future__ import annotations
@@ -42,8 +42,11 @@ NEWEST = "SELECT id FROM run ORDER BY turn DESC LIMIT 1"
 
 
 class _QuestionLine(NamedTuple):
-    """A line of `SHOWN`.  of: how many questions its purchase asked.  entered: the newest answer,
-    by its id, that has entered training."""
+    """A line of `SHOWN`.
+
+    ``of`` is the number of labeling tasks of its step. ``entered`` is the ID of the newest label
+    that is used in training.
+    """
 
     id: int
     row: int
@@ -58,7 +61,7 @@ class _QuestionLine(NamedTuple):
 
 
 class _AnswerLine(NamedTuple):
-    """Which answer can be undone: its id, its question, what it said."""
+    """A label that can be undone: its ID, its labeling task and its value."""
 
     id: int
     question: int
@@ -67,17 +70,34 @@ class _AnswerLine(NamedTuple):
 
 @final
 class Ledger:
-    """The ledger of one site.
+    """Ledger of one site.
 
-    path: the file, made if it is not there; ``classes``: how many, 0 where there are numbers to
-    predict; ``limit``: labels that people of this site are ever asked for, None: as many as the
-    study says; ``annotators``: how many must agree; ``epsilon`` and ``delta``: what the site ever
-    spends on noise, over all runs; ``shown``: questions that its people ever see, None: as the
-    study says.
-    ``store`` is what `LocalSite` keeps things in, ``orders`` the exchanges,
-    ``purchases`` the questions as the coordinator's program sees them.
+    Raises Failed for a file that is damaged, that belongs to another site, or that cannot be
+    written.
 
-    Raises Failed for a file that is damaged, of another site, or cannot be written.
+    Parameters
+    ----------
+    path
+        The file, created if it is missing.
+    classes
+        Number of classes, 0 for regression.
+    limit
+        Largest number of labels that annotators of this site provide (default: that of the study).
+    annotators
+        Number of annotators that must agree.
+    epsilon, delta
+        Privacy budget of the site over all runs.
+    shown
+        Largest number of labeling tasks shown to annotators (default: that of the study).
+
+    Attributes
+    ----------
+    store
+        Storage of a `LocalSite`.
+    orders
+        Exchanges with the coordinator.
+    purchases
+        Labeling tasks from the coordinator's point of view.
     """
 
     def __init__(
@@ -109,34 +129,36 @@ class Ledger:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing; an inner transaction joins the outer one."""
+        """Run a transaction. An inner transaction joins the outer one."""
         with self._tables.transaction():
             yield
 
     @property
     def copy(self) -> Path:
-        """Where `backup` writes to."""
+        """Return the path of the backup."""
         return self._tables.copy
 
     def backup(self) -> None:
-        """Copy the file to ``<name>-backup`` beside it: the way out if it is ever damaged."""
+        """Copy the file to ``<name>-backup`` beside it, for recovery from damage."""
         self._tables.backup()
 
     def check_in_place(self) -> None:
-        """Raise Failed where another file has taken the place of this one since it was opened."""
+        """Raise Failed if the file was replaced by another one since it was opened."""
         self._tables.check_in_place()
 
     def close(self) -> None:
-        """End the connection to the file."""
+        """Close the file."""
         self._tables.close()
 
-    # -- what people see --------------------------------------------------------------------
+    # -- views for annotators ---------------------------------------------------------------
 
     def questions(
         self, cycle: int | None = None, state: str | None = None
     ) -> list[Question]:
-        """The questions of the newest run, of one cycle or one state where that is named, as they
-        were chosen."""
+        """Return labeling tasks of the newest run in the order of selection.
+
+        ``cycle`` and ``state`` filter the tasks.
+        """
         sql = (
             f"{SHOWN} WHERE q.run = ({NEWEST}) AND (?1 IS NULL OR q.cycle = ?1) "
             "AND (?2 IS NULL OR q.state = ?2) ORDER BY q.id"
@@ -145,12 +167,12 @@ class Ledger:
         return [self._build_question(line) for line in lines]
 
     def cycles(self) -> list[int]:
-        """The cycles in which the newest run asked; -1 is the first labels."""
+        """Return the cycles of the newest run with labeling tasks. -1 is the initial labeled set."""
         sql = f"SELECT DISTINCT cycle FROM purchase WHERE run = ({NEWEST}) ORDER BY cycle"
         return [cycle for (cycle,) in self._tables.read(sql)]
 
     def progress(self, cycle: int | None = None) -> LabelProgress:
-        """Of one cycle of the newest run; None: the newest cycle."""
+        """Return the progress of a cycle of the newest run (default: the newest cycle)."""
         if cycle is None:
             cycle = max(self.cycles(), default=-1)
         sql = (
@@ -167,8 +189,10 @@ class Ledger:
         )
 
     def history(self, row: int, cycle: int | None = None) -> list[LabelAnswer]:
-        """Everything that was ever said about a row, oldest first; ``cycle``: only what answered
-        the newest run's question of that cycle."""
+        """Return all labels of a row, oldest first.
+
+        ``cycle`` restricts them to the labeling task of that cycle in the newest run.
+        """
         sql = (
             "SELECT g.who, g.value, g.at, g.kind FROM given AS g "
             f"JOIN question AS q ON q.id = g.question WHERE q.row = ?1 AND (?2 IS NULL OR "
@@ -181,11 +205,11 @@ class Ledger:
         ]
 
     def traffic(self) -> list[Traffic]:
-        """What left this site, by run and verb."""
+        """Return the size of all replies, by run and client function."""
         return self.orders.traffic()
 
     def list_history(self) -> list[HistoryLine]:
-        """All that happened at this site in all runs, oldest first, for an audit trail."""
+        """Return all events of all runs, oldest first, for the audit trail."""
         return list_history(self._tables, self.store)
 
     def _load_question(self, question: int) -> Question:
@@ -210,25 +234,30 @@ class Ledger:
         )
 
     def _load_current_answers(self, question: int) -> list[tuple[int, LabelAnswer]]:
-        """The answers that count, with their ids: each person's last one, since a resolution."""
+        """Return the labels that count, with their IDs.
+
+        These are the last label of each annotator, or those since the last decision.
+        """
         current: dict[str, tuple[int, LabelAnswer]] = {}
         for answer, who, value, at, kind in self._tables.read(CURRENT, question, question):
             if kind == "resolved":
                 current = {}
-            current.pop(who, None)  # so that the newest stands last
+            current.pop(who, None)  # keep the newest label last
             current[who] = (answer, LabelAnswer(who=who, value=value, at=at, kind=kind))
         return list(current.values())
 
-    # -- what people do ---------------------------------------------------------------------
+    # -- actions of annotators --------------------------------------------------------------
 
     def answer(
         self, row: int, value: float | None, who: str, kind: EntryKind = "answer"
     ) -> Question:
-        """Somebody's label for a row, or None: cannot tell; it replaces their earlier one.
+        """Record an annotator's label of a row, replacing an earlier one. None means "cannot tell".
 
-        The same answer again changes nothing.  A label that has entered training is corrected when
-        the cycle is closed.  Raises ValueError for a row that was never asked or whose question has
-        expired or was withdrawn, for an unknown class, and for a number that is not finite.
+        Repeating a label changes nothing. A label that is already used in training is corrected at
+        the end of the cycle.
+
+        Raises ValueError for a row without a labeling task, for an expired or withdrawn task, for
+        an unknown class, and for a number that is not finite.
         """
         with self.transaction():
             asked = self._find_question(row)
@@ -241,12 +270,15 @@ class Ledger:
             if own is None or own.value != value:
                 is_correcting_resolution = own is not None and own.kind == "resolved"
                 if is_correcting_resolution:
-                    kind = "resolved"  # it is still the last word
+                    kind = "resolved"  # the decision still counts
                 self._record(asked, who=who, value=value, kind=kind)
             return self._load_question(asked.id)
 
     def resolve(self, row: int, value: float | None, who: str) -> Question:
-        """A conflict decided: earlier answers no longer count.  ValueError where there is none."""
+        """Resolve a conflict. Earlier labels no longer count.
+
+        Raises ValueError if there is no conflict.
+        """
         with self.transaction():
             asked = self._find_question(row)
             check_value(value, self.classes, row=row, site=self.site)
@@ -258,7 +290,7 @@ class Ledger:
             return self._load_question(asked.id)
 
     def take_back(self, who: str) -> Question | None:
-        """Undo the latest answer of a person that has not entered training; None: there is none."""
+        """Undo an annotator's latest label that is not used in training, or return None."""
         with self.transaction():
             latest = self._find_latest_answer(who)
             if latest is None:
@@ -270,14 +302,17 @@ class Ledger:
             return self._load_question(latest.question)
 
     def undoable(self, who: str) -> Question | None:
-        """The question that `take_back` would undo an answer to."""
+        """Return the labeling task whose label `take_back` would undo."""
         latest = self._find_latest_answer(who)
         if latest is None:
             return None
         return self._load_question(latest.question)
 
     def _find_latest_answer(self, who: str) -> _AnswerLine | None:
-        """The answer that a person gave last, whatever the clock said; None: none can be undone."""
+        """Return the label that an annotator entered last, or None if none can be undone.
+
+        The order of entry counts, not the clock.
+        """
         sql = (
             "SELECT g.id, g.question, g.value FROM given AS g JOIN question AS q "
             "ON q.id = g.question WHERE g.who = ? AND g.kind <> 'taken back' AND g.id > q.entered "
@@ -290,8 +325,11 @@ class Ledger:
         return _AnswerLine._make(lines[0])
 
     def withdraw(self, row: int, who: str, why: str = "") -> None:
-        """A sample leaves: its questions at once, the pool, training and validation at the next
-        order that begins something.  It never comes back.  Withdrawn again: nothing changes."""
+        """Withdraw an example permanently.
+
+        Its labeling tasks end at once. It is removed from the pool, training and validation at the
+        next instruction that starts a step. Repeating the withdrawal changes nothing.
+        """
         rows = self.orders.rows()
         is_beyond = rows is not None and row >= rows
         if row < 0 or is_beyond:
@@ -314,7 +352,10 @@ class Ledger:
             )
 
     def _find_question(self, row: int) -> _QuestionLine:
-        """The newest question about a row, which may be answered; ValueError where it may not."""
+        """Return the newest labeling task of a row.
+
+        Raises ValueError if it cannot be labeled.
+        """
         lines = self._tables.read(
             f"{SHOWN} WHERE q.row = ? ORDER BY q.id DESC LIMIT 1", row
         )
@@ -345,9 +386,9 @@ class Ledger:
         kind: EntryKind,
         undoes: int | None = None,
     ) -> None:
-        """Add a line to a question's history, and bring the question's state up to date.
+        """Add a line to the history of a labeling task and update the state of the task.
 
-        undoes: the id of the answer that is taken back.
+        ``undoes`` is the ID of the label that is undone.
         """
         if not who.strip():
             raise ValueError(

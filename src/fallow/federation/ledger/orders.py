@@ -1,5 +1,4 @@
-"""The exchanges that a site took part in: each is performed once, in order, for one run at a
-time."""
+"""Exchanges of a site: each instruction is performed once and in order, one run at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ ROWS_OF_ALL = "rows of all sites, at most"
 
 @dataclass(frozen=True)
 class Traffic:
-    """What left a site by one verb in one run, in bytes of packed answers."""
+    """Size of the replies of one client function in one run, in bytes."""
 
     run: str
     verb: str
@@ -33,13 +32,13 @@ class Traffic:
 
 @final
 class Orders:
-    """The part of a ledger that knows what was asked of the site and what it answered."""
+    """Part of the ledger that records instructions and replies."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
     def check_owner(self, site: SiteId, classes: int) -> None:
-        """Raise Failed unless the ledger is of this site, and of a study with as many classes."""
+        """Raise Failed if the ledger belongs to another site or has another number of classes."""
         self._check_fact(
             "site", site, way_out="a folder belongs to one site; make another one"
         )
@@ -48,12 +47,12 @@ class Orders:
         )
 
     def check_rows(self, rows: int) -> None:
-        """Raise Failed unless the site has as many rows as it always had."""
+        """Raise Failed if the number of rows of the site has changed."""
         way_out = "labels belong to rows by their number; put the old file of data back"
         self._check_fact("number of rows", str(rows), way_out=way_out)
 
     def _check_fact(self, name: str, value: str, *, way_out: str) -> None:
-        """Note what holds for all time, or raise Failed where something else was noted before."""
+        """Store a permanent fact, or raise Failed if another value is stored."""
         sql = "INSERT OR IGNORE INTO about (name, value) VALUES (?, ?)"
         self._tables.write(sql, name, value)
         fact = self._tables.read("SELECT value FROM about WHERE name = ?", name)[0][0]
@@ -64,12 +63,14 @@ class Orders:
             )
 
     def rows(self) -> int | None:
-        """How many rows the site has; None before its first start."""
+        """Return the number of rows of the site, or None before its first start."""
         return self._read_number("number of rows")
 
     def rows_of_all(self) -> int | None:
-        """The most rows that all sites of the study have together, by the first number of labels
-        that the site was asked for; None where no number said it yet."""
+        """Return the largest possible number of rows of all sites together.
+
+        It follows from the first label budget that the site received. Returns None before that.
+        """
         return self._read_number(ROWS_OF_ALL)
 
     def _read_number(self, name: str) -> int | None:
@@ -79,60 +80,62 @@ class Orders:
         return int(one)
 
     def note_rows_of_all(self, rows: int) -> None:
-        """Once and for all runs: rows of a study do not change."""
+        """Store the number of rows of all sites for all runs. It does not change in a study."""
         sql = "INSERT OR IGNORE INTO about (name, value) VALUES (?, ?)"
         self._tables.write(sql, ROWS_OF_ALL, str(rows))
 
-    # -- what was asked of models -----------------------------------------------------------
+    # -- requests that involve models -------------------------------------------------------
 
     def times(self, run: str, asks: str, verb: str) -> int:
-        """How many exchanges of the keys ``<asks>/<turn>`` asked for a verb, without those that the
-        run has gone back behind."""
+        """Count the exchanges with keys ``<asks>/<turn>`` that requested a client function.
+
+        Exchanges that the run has rolled back are not counted.
+        """
         sql = (
             "SELECT count(*) FROM exchange WHERE run = ? AND key > ? AND key < ? AND verbs = ? "
             "AND key NOT IN (SELECT key FROM taken_back WHERE run = exchange.run)"
         )
-        # keys that begin with "<asks>/" lie between it and the next character, "0"
+        # keys that start with "<asks>/" sort between that and the next character, "0"
         result = self._tables.read(sql, run, f"{asks}/", f"{asks}0", verb)
         return int(result[0][0])
 
     def is_scored(self, run: str, step: str, digest: str) -> bool:
-        """Whether a model was scored here after a round."""
+        """Return whether a model was scored at this site after a round."""
         sql = "SELECT 1 FROM scored WHERE run = ? AND step = ? AND digest = ?"
         return bool(self._tables.read(sql, run, step, digest))
 
     def scores(self) -> int:
-        """How many models were scored here, over all runs."""
+        """Return the number of models scored at this site over all runs."""
         return int(self._tables.read("SELECT count(*) FROM scored")[0][0])
 
     def note_score(self, run: str, step: str, digest: str) -> None:
-        """A model is scored after a round: it counts once, however often the round is asked anew."""
+        """Record that a model was scored after a round. A repeated round counts once."""
         sql = "INSERT OR IGNORE INTO scored (run, step, digest) VALUES (?, ?, ?)"
         self._tables.write(sql, run, step, digest)
 
-    # -- going back -------------------------------------------------------------------------
+    # -- rolling back -----------------------------------------------------------------------
 
     def times_back(self, run: str) -> int:
-        """How often a run has gone back."""
+        """Return the number of times that a run was rolled back."""
         sql = "SELECT count(*) FROM going_back WHERE run = ?"
         return int(self._tables.read(sql, run)[0][0])
 
     def is_taken_back(self, run: str, key: str) -> bool:
-        """Whether an exchange was asked and the run has gone back behind it since."""
+        """Return whether an exchange was rolled back."""
         sql = "SELECT 1 FROM taken_back WHERE run = ? AND key = ?"
         return bool(self._tables.read(sql, run, key))
 
     def load_every_key(self, run: str) -> list[str]:
-        """The keys of all that was ever performed in a run."""
+        """Return the keys of all exchanges ever performed in a run."""
         sql = "SELECT key FROM exchange WHERE run = ? ORDER BY id"
         return [key for (key,) in self._tables.read(sql, run)]
 
     def load_standing_keys(self, run: str) -> list[str]:
-        """The keys of all that a run has asked and that stands, oldest first."""
+        """Return the keys of the valid exchanges of a run, oldest first."""
         return self._load_standing("exchange", run)
 
     def load_failed_keys(self, run: str) -> list[str]:
-        """The keys of what a run has asked and that failed."""
+        """Return the keys of the failed exchanges of a run."""
         return self._load_standing("attempt", run)
 
     def _load_standing(self, table: str, run: str) -> list[str]:
@@ -143,8 +146,10 @@ class Orders:
         return [key for (key,) in self._tables.read(sql, run)]
 
     def go_back(self, run: str, key: str, keys: Iterable[str], newest: str | None) -> None:
-        """A run goes back to an order, ``key``: the exchanges of ``keys`` stand no more, and
-        ``newest`` is the newest of those that do.  What they cost stays.
+        """Roll a run back to the instruction ``key``.
+
+        The exchanges ``keys`` become invalid, and ``newest`` is the newest valid one. Their privacy
+        cost remains.
         """
         number = self.times_back(run) + 1
         with self._tables.transaction():
@@ -163,27 +168,27 @@ class Orders:
     # -- runs -------------------------------------------------------------------------------
 
     def runs(self) -> int:
-        """How many runs the site took part in."""
+        """Return the number of runs that the site took part in."""
         return int(self._tables.read("SELECT count(*) FROM run")[0][0])
 
     def latest_run(self) -> str | None:
-        """The run that began last by its name, of those that people have not left."""
+        """Return the newest run by name, except those that the site has left."""
         sql = "SELECT max(id) FROM run WHERE id NOT IN (SELECT id FROM left_run)"
         one: str | None = self._tables.read_one(sql)
         return one
 
     def leave(self, run: str) -> None:
-        """People gave a run up: nothing of it is performed any more, and another one may begin."""
+        """Leave a run. Its instructions are rejected, and another run may start."""
         self._tables.write(
             "INSERT OR IGNORE INTO left_run (id, at) VALUES (?, ?)", run, now()
         )
 
     def is_left(self, run: str) -> bool:
-        """Whether people gave a run up."""
+        """Return whether the site has left a run."""
         return bool(self._tables.read("SELECT 1 FROM left_run WHERE id = ?", run))
 
     def note_news(self, run: str, news: str) -> None:
-        """Remember what the coordinator has told people at the site; a sentence once for a run."""
+        """Store notifications of the coordinator, each once per run."""
         unprintable = {sign for sign in news if not sign.isprintable()}
         plain = news.translate({ord(sign): " " for sign in unprintable})
         mark = hashlib.sha256(plain.encode()).hexdigest()[:16]
@@ -191,44 +196,44 @@ class Orders:
         self._tables.write(sql, f"news/{run}/{mark}", plain)
 
     def load_news(self) -> list[str]:
-        """What the coordinator has told people at the site in the newest run."""
+        """Return the notifications of the coordinator in the newest run."""
         sql = "SELECT value FROM about WHERE instr(name, ?) = 1 ORDER BY rowid"
         lines = self._tables.read(sql, f"news/{self.newest_run()}/")
         return [line for (line,) in lines]
 
     def newest_run(self) -> str | None:
-        """The run that the site entered last; None before the first."""
+        """Return the run that the site joined last, or None before the first one."""
         sql = "SELECT id FROM run ORDER BY turn DESC LIMIT 1"
         one: str | None = self._tables.read_one(sql)
         return one
 
     def is_known(self, run: str) -> bool:
-        """Whether the site ever entered a run."""
+        """Return whether the site has ever joined a run."""
         return bool(self._tables.read("SELECT 1 FROM run WHERE id = ?", run))
 
     def begin(self, run: str) -> None:
-        """A new run: from now on it is the newest."""
+        """Start a new run, which becomes the newest one."""
         sql = "INSERT INTO run (id, turn) SELECT ?, coalesce(max(turn), 0) + 1 FROM run"
         self._tables.write(sql, run)
 
     def find_position(self, run: str) -> tuple[int, str | None]:
-        """The place and the key of the newest exchange of a run; -1 and None before the first."""
+        """Return the position and key of the newest exchange of a run, or (-1, None)."""
         place, newest = self._tables.read(
             "SELECT place, newest FROM run WHERE id = ?", run
         )[0]
         return place, newest
 
     def find_exchange(self, run: str, key: str) -> int | None:
-        """The exchange of a key, as the ledger counts them; None for one that it does not know."""
+        """Return the number of an exchange in the ledger, or None if its key is unknown."""
         sql = "SELECT id FROM exchange WHERE run = ? AND key = ?"
         one: int | None = self._tables.read_one(sql, run, key)
         return one
 
     def recall(self, order: Order) -> Answer | None:
-        """The stored answer to an order; None for a new one.
+        """Return the stored reply to an instruction, or None for a new instruction.
 
-        Raises ValueError for an order of the same key with other contents, and for one whose answer
-        was dropped, because it has counted or was undone.
+        Raises ValueError for an instruction with a known key and different content. Also raises
+        ValueError if the reply was deleted because it has counted or was rolled back.
         """
         sql = "SELECT digest, answer FROM exchange WHERE run = ? AND key = ?"
         result = self._tables.read(sql, order.run, order.key)
@@ -254,10 +259,10 @@ class Orders:
         return answer
 
     def attempt(self, order: Order) -> None:
-        """Before an order is performed: from now on its key means this order, also where it fails.
-        Else what makes it fail could be searched for, and that depends on rows.
+        """Bind a key to an instruction before it is performed, even if it fails.
 
-        Raises ValueError for another order under the key of one that failed.
+        Otherwise the coordinator could search for instructions that fail, which depends on the
+        data. Raises ValueError for a different instruction under the key of a failed one.
         """
         digest = digest_of(order)
         self._tables.write(
@@ -274,7 +279,7 @@ class Orders:
             )
 
     def finish(self, order: Order, verbs: str, answer: Answer) -> int:
-        """An order is done: its answer is kept until it counts.  Returns the exchange's number."""
+        """Store the reply of a completed instruction, and return the number of the exchange."""
         kept = with_checksum(answer)
         number = self._tables.write(
             "INSERT INTO exchange (run, key, digest, place, verbs, bytes, at, answer) "
@@ -295,11 +300,11 @@ class Orders:
         return number
 
     def drop(self) -> None:
-        """The answers so far are never asked for again."""
+        """Delete the stored replies, which are no longer needed."""
         self._tables.write("UPDATE exchange SET answer = NULL WHERE answer IS NOT NULL")
 
     def traffic(self) -> list[Traffic]:
-        """What left this site, by run and verb."""
+        """Return the size of all replies, by run and client function."""
         sql = (
             "SELECT e.run, e.verbs, count(*), sum(e.bytes) FROM exchange AS e JOIN run ON "
             "run.id = e.run GROUP BY e.run, e.verbs ORDER BY run.turn, e.verbs"
@@ -311,7 +316,7 @@ class Orders:
 
 
 def digest_of(order: Order) -> str:
-    """Of what an order asks for; when and how often it is sent does not matter."""
+    """Return a hash of an instruction's content, without the time and number of attempts."""
     content: Any = {
         "run": order.run,
         "key": order.key,

@@ -1,5 +1,7 @@
-"""Questions as the coordinator's program sees them: asked within a budget, closed, turned into
-labels."""
+"""Labeling tasks from the coordinator's point of view.
+
+Tasks are created within a budget, closed, and turned into labels.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ UNION SELECT q.row FROM question AS q JOIN purchase AS p ON p.id = q.purchase
 
 @dataclass(frozen=True)
 class ChosenRow:
-    """A row to ask for, what people are told of it, and what the query attached to it."""
+    """A selected row with the reasons shown to annotators and the data of the query."""
 
     row: int
     why: Reasons = field(default_factory=Reasons)
@@ -44,9 +46,10 @@ class ChosenRow:
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a study may have of a site over all runs; None: as much as there is.
+    """Limits of a study at a site over all runs (default: unlimited).
 
-    labels: questions that did not expire.  shown: questions that people ever saw.
+    ``labels`` counts labeling tasks that did not expire. ``shown`` counts all tasks that annotators
+    saw.
     """
 
     labels: int | None = None
@@ -55,7 +58,7 @@ class Allowance:
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What came of the questions of one step."""
+    """Outcome of the labeling tasks of one step."""
 
     asked: int
     answered: int
@@ -63,9 +66,9 @@ class StepOutcome:
 
 
 class _Answered(NamedTuple):
-    """A line of `SETTLED`: a question that people have settled since it was entered last.
+    """A line of `SETTLED`: a labeling task with new labels since it was last used.
 
-    newest_answer: the newest line of its history, by its id.
+    ``newest_answer`` is the ID of the newest line of its history.
     """
 
     question: int
@@ -81,15 +84,17 @@ class _Answered(NamedTuple):
 
 @final
 class Purchases:
-    """The part of a ledger that asks and closes."""
+    """Part of the ledger that creates and closes labeling tasks."""
 
     def __init__(self, tables: Tables, store: SiteStore) -> None:
         self._tables = tables
         self._store = store
 
     def limit_to(self, most: int | None, shown: int | None = None) -> None:
-        """What the site allows in all, and how many questions people are ever ``shown``; a limit
-        below what was asked stops further questions."""
+        """Set the site's own limits on labels and on tasks ``shown`` to annotators.
+
+        A limit below the current number prevents further tasks.
+        """
         sql = "UPDATE attention SET most = CASE WHEN ?1 IS NULL THEN NULL ELSE max(?1, shown) END"
         self._tables.write(sql, shown)
         sql = (
@@ -99,13 +104,12 @@ class Purchases:
 
     @property
     def asked(self) -> int:
-        """Labels that people of this site were asked for so far, over all runs, without those that
-        expired; a limit counts them."""
+        """Return the number of labels requested over all runs, without expired tasks."""
         return int(self._tables.read("SELECT asked FROM purse")[0][0])
 
     @property
     def shown(self) -> int:
-        """Questions that people of this site ever saw, over all runs; none is given back."""
+        """Return the number of tasks shown over all runs. Expired tasks count as well."""
         return int(self._tables.read("SELECT shown FROM attention")[0][0])
 
     def ask(
@@ -119,11 +123,12 @@ class Purchases:
         rows: Iterable[ChosenRow],
         allowance: Allowance | None = None,
     ) -> int:
-        """Turn rows into questions, the first ones where the budget does not reach; how many.
+        """Turn rows into labeling tasks within the budget, and return their number.
 
-        A step that has asked keeps its questions.  Rows that have a label, have left, were asked in
-        this cycle or in a step that was never closed, or whose answer waits to enter, are passed
-        over.  Questions of earlier steps that are still open expire.  ``allowance``: over all runs.
+        Rows are used in order. A repeated step keeps its tasks. Rows are skipped if they have a
+        label, were withdrawn, were already requested in this cycle or in a step without an end of
+        labeling, or have a label that is not used yet. Open tasks of earlier steps expire.
+        ``allowance`` applies over all runs.
         """
         if allowed < 0:
             raise ValueError(
@@ -157,7 +162,7 @@ class Purchases:
             return len(asked)
 
     def find_taken_rows(self, run: str, cycle: int) -> set[int]:
-        """Rows that are not asked in a cycle."""
+        """Return the rows that cannot be requested in a cycle."""
         return {row for (row,) in self._tables.read(TAKEN, run, cycle, run)}
 
     def _add_question(
@@ -184,7 +189,7 @@ class Purchases:
             ) from error
 
     def _count_affordable(self, wanted: int, allowance: Allowance) -> int:
-        """How many of so many questions no limit over all runs forbids."""
+        """Return how many of the wanted tasks the limits over all runs permit."""
         most_asked, asked = self._tables.read("SELECT most, asked FROM purse")[0]
         most_shown, shown = self._tables.read("SELECT most, shown FROM attention")[0]
         limits = [
@@ -205,7 +210,7 @@ class Purchases:
         return one
 
     def _count_questions(self, purchase: int, state: QuestionState | None = None) -> int:
-        """How many questions of a purchase there are, in one state or in any."""
+        """Return the number of tasks of a step, in one state or in any."""
         sql = (
             "SELECT count(*) FROM question "
             "WHERE purchase = ?1 AND (?2 IS NULL OR state = ?2)"
@@ -218,12 +223,11 @@ class Purchases:
     def close(
         self, run: str, step: str, hold: Callable[[list[Label]], list[Label]]
     ) -> StepOutcome:
-        """Answers become labels, in the order in which rows were chosen; open questions expire and
-        cost nothing.
+        """Turn the annotators' answers into labels. Open tasks expire at no cost.
 
-        ``hold`` marks those of this step that are held back for validation.  Answers that came
-        after their own step was closed, corrections and decided conflicts, enter now: a new label
-        trains, a corrected one keeps all but its value.
+        Labels are added in the order of selection. ``hold`` marks those that are held back for
+        validation. Late answers, corrections and decisions count now: a new label is used for
+        training, and a correction changes the value only.
         """
         with self._tables.transaction():
             self._tables.check()
@@ -251,7 +255,7 @@ class Purchases:
             )
 
     def _enter(self, answered: _Answered, run: str) -> Label | None:
-        """One settled question: its row's new label, unless it corrects one or takes it away."""
+        """Add or correct the label of a row, or remove it if annotators cannot tell."""
         question = answered.question
         row = answered.row
         sql = "UPDATE question SET entered = ? WHERE id = ?"
@@ -270,7 +274,7 @@ class Purchases:
         if earlier is not None:
             self._store.write(self._tables.site, [earlier._replace(value=value)])
             return None
-        cycle = -1  # what an earlier run has asked for is like a label of the site's data
+        cycle = -1  # labels of an earlier run are treated like labels in the site's data
         if answered.run == run:
             cycle = answered.cycle
         return Label(
@@ -282,16 +286,19 @@ class Purchases:
         )
 
     def apply_withdrawals(self) -> None:
-        """From now on rows that were withdrawn so far have left."""
+        """Apply all withdrawals so far."""
         self._tables.write("UPDATE gone SET applied = 1")
 
     def find_left_rows(self) -> set[int]:
-        """Rows that were let go or declined, whether or not the study knows it yet."""
+        """Return the withdrawn and the undecidable rows, including those not yet applied."""
         return {row for (row,) in self._tables.read("SELECT row FROM gone")}
 
     def find_excluded_rows(self) -> list[int]:
-        """Rows that are in no pool and train nothing: those that were let go, those that nobody can
-        tell, and those that people still disagreed on when their step was closed."""
+        """Return the rows that are excluded from the pool and from training.
+
+        These are withdrawn rows, rows that annotators could not label, and rows with a conflict at
+        the end of labeling.
+        """
         sql = (
             "SELECT row FROM gone WHERE applied = 1 UNION SELECT q.row FROM question AS q "
             "JOIN purchase AS p ON p.id = q.purchase WHERE p.closed = 1 AND q.state NOT IN "

@@ -1,4 +1,4 @@
-"""Questions to people and what they answered: the rules, apart from where both are kept."""
+"""Rules for labeling tasks and labels, independent of their storage."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ EntryKind = Literal["answer", "taken back", "resolved", "imported"]
 
 
 class Reasons(TypedDict, total=False):
-    """Why people are asked for a row: what the site knew when it asked, as far as there is any.
+    """Reasons for selecting a row, as known at the time of the selection.
 
-    predicted: a class id or a number.  probability: of that class.  by: whose model predicted it,
-    "global" or "local".  score: what the query gave the row.
+    ``predicted`` is a class ID or a number, and ``probability`` is that of the class. ``by`` names
+    the predicting model, "global" or "local". ``score`` is the query score.
     """
 
     predicted: float
@@ -29,22 +29,23 @@ class Reasons(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class LabelAnswer:
-    """What one person said, a line of a question's history.
+    """One label of one annotator, a line in the history of a labeling task.
 
-    ``value``: a class id or a number; None: cannot tell.
+    ``value`` is a class ID or a number, or None for "cannot tell".
     """
 
     who: str
     value: float | None
-    at: str  # ISO 8601, UTC; only ever shown
+    at: str  # ISO 8601 in UTC, for display only
     kind: EntryKind = "answer"
 
 
 @dataclass(frozen=True)
 class Question:
-    """A row that people are asked for.
+    """A labeling task.
 
-    ``place``: 0 was chosen first, ``of`` so many.  ``answers``: the current answer of each person.
+    ``place`` is the rank of the row in the selection, from 0, and ``of`` the number selected.
+    ``answers`` are the current labels of the annotators.
     """
 
     row: int
@@ -59,7 +60,7 @@ class Question:
 
     @property
     def value(self) -> float | None:
-        """What was agreed on; None where nothing is, and where people cannot tell."""
+        """Return the agreed label, or None without agreement or if annotators cannot tell."""
         if self.state != "answered":
             return None
         return self.answers[-1].value
@@ -67,8 +68,10 @@ class Question:
 
 @dataclass(frozen=True)
 class LabelProgress:
-    """How far the labels of a cycle are.  What is neither answered nor declined, in conflict or
-    open has expired or was withdrawn."""
+    """Labeling progress of a cycle.
+
+    Tasks that are not answered, declined, in conflict or open have expired or were withdrawn.
+    """
 
     asked: int = 0
     answered: int = 0
@@ -78,10 +81,10 @@ class LabelProgress:
 
 
 def decide_state(answers: Sequence[LabelAnswer], people: int) -> QuestionState:
-    """What the current answers of different people, oldest first, make of a question.
+    """Return the state of a labeling task from the current labels, oldest first.
 
-    Two that differ are a conflict, until somebody resolves it; ``people`` that agree, or one
-    resolution, settle it.
+    Two different labels are a conflict until it is resolved. A task is settled by ``people`` equal
+    labels or by one decision.
 
     >>> a, b, c = (
     ...     LabelAnswer("ann", 1.0, ""),
@@ -111,7 +114,7 @@ def decide_state(answers: Sequence[LabelAnswer], people: int) -> QuestionState:
 
 
 def check_value(value: float | None, classes: int, *, row: int, site: SiteId) -> None:
-    """Raise ValueError unless the value can be the label of a row."""
+    """Raise ValueError unless the value is a valid label of the row."""
     if value is None:
         return
     if not math.isfinite(value):
@@ -126,6 +129,8 @@ def check_value(value: float | None, classes: int, *, row: int, site: SiteId) ->
 
 
 def now() -> str:
-    """The time to show beside what happened: ISO 8601, UTC, whole seconds.  Nothing is decided by
-    it, because a clock may be set back."""
+    """Return the current time as ISO 8601 in UTC, in whole seconds.
+
+    The time is for display only and decides nothing, because a clock may be set back.
+    """
     return datetime.now(UTC).isoformat(timespec="seconds")

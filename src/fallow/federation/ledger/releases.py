@@ -1,12 +1,10 @@
-"""A second book of what a site released, beside its ledger: a ledger may be put back, this is not.
+"""Release log: a second record of all releases, which survives a restored ledger.
 
-A ledger that was put back, from its copy or from one made by hand, does not know what the site
-released since.  This file does: each release is added to it, and reaches the disk, before the
-ledger takes it over and long before it leaves the site.  It holds the noisy answers themselves, so
-that the same question has the same answer also after that.
+A ledger that was restored from a backup does not have the releases since then. Each release is
+therefore first appended to this file and flushed to disk, then written to the ledger, and then
+sent. The file contains the noisy replies themselves, so that a repeated request has the same reply.
 
-The file tells whether it is itself one that was put back: it knows its own number on the disk, and
-when it was written last.
+The file also detects whether it was restored itself, by its inode number and its modification time.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ nobody put back."""
 
 
 class ReleaseEntry(NamedTuple):
-    """One line: in which run and under which key, what it cost, and the line of the ledger."""
+    """One line: the run, the key, the cost and the line of the ledger."""
 
     run: str
     key: str
@@ -44,8 +42,7 @@ class ReleaseEntry(NamedTuple):
 
 
 class _Book(NamedTuple):
-    """The file as it was read: its first line, the releases and when each was written, when the
-    last line was (seconds since 1970), and what the system says of the file."""
+    """Parsed content of the file: header, releases, their times, and the file's metadata."""
 
     head: Tree
     releases: list[ReleaseEntry]
@@ -55,14 +52,14 @@ class _Book(NamedTuple):
 
 
 class UnreadableBook(ValueError):
-    """The file cannot be read, or is another site's."""
+    """The file cannot be read, or it belongs to another site."""
 
 
 @final
 class Releases:
-    """The releases of one site, in the file ``path``, which nobody else may read.
+    """Releases of one site in the private file ``path``.
 
-    Several processes may use it: each reads and adds under a lock of the file.
+    Several processes can use the file. Each reads and writes under a file lock.
     """
 
     def __init__(self, path: Path, site: SiteId) -> None:
@@ -70,7 +67,7 @@ class Releases:
         self._site = site
 
     def begin(self, releases: Iterable[ReleaseEntry]) -> None:
-        """A new file with these; a file that is there is kept under another name."""
+        """Create a file with these releases. An existing file is kept under another name."""
         if self.path.exists():
             self.path.replace(self.path.with_name(f"{NAME}-damaged"))
         make_private(self.path)
@@ -81,7 +78,7 @@ class Releases:
             for release in releases:
                 file.write(_release_line(release))
             _flush_to_disk(file)
-        # the name of the file has to reach the disk too
+        # the directory entry must reach the disk too
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -89,7 +86,7 @@ class Releases:
             os.close(folder)
 
     def add(self, release: ReleaseEntry) -> None:
-        """One more; when this returns a power cut does not take it back."""
+        """Append a release durably: it survives a power failure after this call."""
         with self._lock_file() as file:
             file.truncate(_measure_whole_lines(file))
             file.seek(0, os.SEEK_END)
@@ -97,10 +94,10 @@ class Releases:
             _flush_to_disk(file)
 
     def read(self) -> list[ReleaseEntry] | None:
-        """All of them, oldest first; None where there is no file.
+        """Return all releases, oldest first, or None without a file.
 
-        A last line without an end was being written when the process died: what it is about never
-        left the site.  Raises UnreadableBook for any other line that cannot be read.
+        An incomplete last line is skipped: its release never left the site. Raises UnreadableBook
+        for any other unreadable line.
         """
         book = self._read()
         if book is None:
@@ -108,9 +105,9 @@ class Releases:
         return book.releases
 
     def read_times(self) -> dict[tuple[str, str], str]:
-        """When each was written (ISO 8601, UTC), by run and key; nothing where there is no file.
+        """Return the time of each release (ISO 8601 in UTC), by run and key.
 
-        Raises UnreadableBook as `read` does.
+        Returns nothing without a file. Raises UnreadableBook as `read` does.
         """
         book = self._read()
         if book is None:
@@ -122,11 +119,10 @@ class Releases:
         return times
 
     def is_the_one_written_here(self) -> bool:
-        """Whether nobody has put the file back since it was written last.
+        """Return whether the file has not been restored since it was last written.
 
-        A file that was copied has another number on the disk; one whose content was replaced has
-        been changed after the time of its last line.  A machine that goes back as a whole, to a
-        snapshot of all its disks, is not noticed.
+        A copied file has another inode number. A file with replaced content was modified after the
+        time of its last line. Restoring a snapshot of the whole machine is not detected.
         """
         book = self._read()
         if book is None:
@@ -136,7 +132,7 @@ class Releases:
         return book.head["number"] == about.st_ino and about.st_ctime <= written + LATER
 
     def _read(self) -> _Book | None:
-        """The whole file; None where there is none."""
+        """Parse the file, or return None without a file."""
         if not self.path.exists():
             return None
         with self._lock_file() as file:
@@ -158,7 +154,7 @@ class Releases:
 
     @contextmanager
     def _lock_file(self) -> Iterator[BinaryIO]:
-        """The file, open and locked.  Raises Failed where it cannot be read or written."""
+        """Open and lock the file. Raises Failed if it cannot be read or written."""
         try:
             with self.path.open("r+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -177,7 +173,10 @@ def _flush_to_disk(file: BinaryIO) -> None:
 
 
 def _measure_whole_lines(file: BinaryIO) -> int:
-    """Bytes up to the end of the last line that has one; the file is then at its beginning."""
+    """Return the size of the file up to the end of the last complete line.
+
+    The file position is then at the start.
+    """
     file.seek(0)
     size = file.read().rfind(b"\n") + 1
     file.seek(0)
@@ -198,7 +197,7 @@ def _parse_release(line: Tree) -> ReleaseEntry:
 
 
 def _line(content: Tree) -> bytes:
-    """A line of the file: its checksum, the content with the time, an end."""
+    """Return a line of the file: checksum, content with time, and line end."""
     text = json.dumps({**content, "at": time.time()}).encode()
     return _mark(text) + b" " + text + b"\n"
 

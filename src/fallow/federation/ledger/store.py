@@ -1,4 +1,4 @@
-"""What a site keeps between exchanges: memory, labels, releases, secrets."""
+"""Persistent state of a site: states, labels, releases and secrets."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ NEW_RELEASE = "INSERT INTO spent (run, key, epsilon, line) VALUES (?, ?, ?, ?)"
 
 @final
 class SiteStore:
-    """The store of one site, in its ledger.
+    """Store of one site in its ledger.
 
-    What is kept can be undone until its exchange counts: the table ``undo`` holds what each
-    ``exchange`` found under the names that it changed.  Labels, releases and secrets are never
-    undone.  ``run``: whose releases are in the book; what other runs spent counts against the
-    site's own limits, ``epsilon`` and ``delta``, alone.  Where there is one of epsilon, every release
-    stands in a second book too (`Releases`), and both are compared whenever something is released.
+    Changes can be undone until their exchange is settled: the table ``undo`` has the previous value
+    of each name that an ``exchange`` changed. Labels, releases and secrets are never undone.
+    ``run`` selects the releases in the ledger. Releases of other runs count only against the site's
+    own limits ``epsilon`` and ``delta``. With a limit on epsilon, releases are also written to a
+    release log (`Releases`), and the two are compared at each release.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class SiteStore:
         self._releases = Releases(tables.path.with_name(NAME), tables.site)
         self.compare()
 
-    # -- memory -----------------------------------------------------------------------------
+    # -- states ----------------------------------------------------------------------------
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
-        """Remember a state under a name, or with None forget it, until it is undone or settled."""
+        """Store a state under a name, or delete it with None, until it is undone or settled."""
         with self._tables.transaction():
             self._tables.write(REMEMBER, self.exchange, name)
             if state is None:
@@ -69,7 +69,7 @@ class SiteStore:
                 self._tables.write(sql, name, with_checksum(state))
 
     def load_states(self, site: SiteId) -> dict[str, State]:
-        """All that the site remembers, by name.  Raises Failed for a damaged one."""
+        """Return all stored states by name. Raises Failed if one is damaged."""
         rows = self._tables.read("SELECT name, state FROM kept ORDER BY name")
         states: dict[str, State] = {}
         for name, blob in rows:
@@ -77,11 +77,11 @@ class SiteStore:
         return states
 
     def settle(self, exchange: int) -> None:
-        """What was kept up to an exchange counts: it cannot be undone any more."""
+        """Make all changes up to an exchange permanent."""
         self._tables.write("DELETE FROM undo WHERE exchange <= ?", exchange)
 
     def restore(self) -> bool:
-        """Undo all that is not settled; whether there was anything."""
+        """Undo all changes that are not settled, and return whether there were any."""
         with self._tables.transaction():
             if not self._tables.read("SELECT 1 FROM undo LIMIT 1"):
                 return False
@@ -93,7 +93,7 @@ class SiteStore:
             return True
 
     def clear(self) -> None:
-        """Forget all that belongs to a run: another one begins."""
+        """Delete all states of a run before another one starts."""
         for table in ("kept", "undo", "secret"):
             self._tables.write(f"DELETE FROM {table}")
 
@@ -119,12 +119,12 @@ class SiteStore:
                 )
 
     def load_labels(self, site: SiteId) -> list[Label]:
-        """All labels by their rows.  Raises Failed for one that was changed."""
+        """Return all labels by row. Raises Failed if one was changed."""
         rows = self._tables.read("SELECT * FROM label ORDER BY row")
         return [self._read_label(line) for line in rows]
 
     def _read_label(self, line: Sequence[Any]) -> Label:
-        """A line of the table, its checksum compared."""
+        """Parse a line of the table and verify its checksum."""
         row, value, cycle, weight, probability, held, mark = line
         label = Label(
             row=row,
@@ -139,7 +139,7 @@ class SiteStore:
         return label
 
     def erase(self, row: int) -> Label | None:
-        """Take the label of a row out, to correct it; what it was."""
+        """Remove and return the label of a row for a correction."""
         result = self._tables.read("SELECT * FROM label WHERE row = ?", row)
         self._tables.write("DELETE FROM label WHERE row = ?", row)
         if not result:
@@ -147,7 +147,7 @@ class SiteStore:
         return self._read_label(result[0])
 
     def carry_labels_over(self) -> None:
-        """What earlier runs bought counts, in a new one, like labels in the site's data."""
+        """Treat labels of earlier runs like labels in the site's data."""
         with self._tables.transaction():
             for label in self.load_labels(self._tables.site):
                 self.erase(label.row)
@@ -156,15 +156,18 @@ class SiteStore:
     # -- statistics of labels -----------------------------------------------------------------
 
     def contribute(self, site: SiteId, contribution: Contribution) -> None:
-        """Replace the labels whose statistics leave.  It outlasts the run and is never undone: what
-        left once is what the next contribution can be compared with."""
+        """Replace the labels whose statistics are disclosed.
+
+        They are kept over all runs and never undone, because the next contribution can be compared
+        with any earlier one.
+        """
         labels = [list(label) for label in contribution.labels]
         blob = with_checksum({"turn": contribution.turn, "labels": labels})
         sql = "INSERT OR REPLACE INTO contribution VALUES (1, ?, ?)"
         self._tables.write(sql, self.run, blob)
 
     def load_contribution(self, site: SiteId) -> Contribution:
-        """The labels whose statistics leave.  Raises Failed where they were changed."""
+        """Return the labels whose statistics are disclosed. Raises Failed if they were changed."""
         lines = self._tables.read("SELECT run, line FROM contribution")
         if not lines:
             return Contribution()
@@ -178,7 +181,7 @@ class SiteStore:
     # -- noise and masks --------------------------------------------------------------------
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
-        """A release: in the second book first, so that a ledger that is put back cannot hide it.
+        """Record a release, first in the release log, which a restored ledger cannot hide.
 
         Raises ValueError beyond the site's own limit.
         """
@@ -212,32 +215,32 @@ class SiteStore:
             )
 
     def _in_doubt(self) -> str:
-        """How much of what was spent in all runs is counted because nobody knows, in words."""
+        """Describe the privacy cost that is charged because releases may be unknown."""
         sql = "SELECT epsilon FROM spent WHERE substr(key, 1, length(?)) = ?"
         costs = self._tables.read(sql, PUT_BACK, PUT_BACK)
         unknown = [Released(epsilon=cost, digest="", answer={}) for (cost,) in costs]
         return doubtful(unknown)
 
     def _enter(self, release: ReleaseEntry) -> None:
-        """Write a new release into both books."""
+        """Write a new release to the release log and the ledger."""
         if self._epsilon is not None:
             self._releases.add(release)
         self._write_entry(release)
 
     def _write_entry(self, release: ReleaseEntry) -> None:
-        """Write a release into the ledger."""
+        """Write a release to the ledger."""
         self._tables.write(
             NEW_RELEASE, release.run, release.key, release.epsilon, release.line
         )
 
-    # -- a ledger that was put back ---------------------------------------------------------
+    # -- restored ledger --------------------------------------------------------------------
 
     def compare(self) -> None:
-        """Put right what this ledger has forgotten, where it is older than what the site released.
+        """Repair a ledger that is older than the release log.
 
-        What stands in the second book is entered again, with its answer.  Where that book is gone,
-        damaged or was put back itself, nobody here knows what left the site since: all that was
-        left up to the site's limit counts as spent.
+        Missing releases are added from the log with their replies. If the log is missing, damaged
+        or was restored too, the releases since then are unknown. The remaining privacy budget of
+        the site is then charged in full.
         """
         if self._epsilon is None:
             return
@@ -253,22 +256,22 @@ class SiteStore:
         recorded, is_sure = self._read_second_book()
         entries = recorded or []
         in_second = {(entry.run, entry.key) for entry in entries}
-        missing: list[ReleaseEntry] = []  # of the second book alone
+        missing: list[ReleaseEntry] = []  # in the release log only
         for entry in entries:
             if (entry.run, entry.key) not in known:
                 missing.append(entry)
-        strange: list[ReleaseEntry] = []  # of this ledger alone
+        strange: list[ReleaseEntry] = []  # in the ledger only
         for place, entry in known.items():
             if place not in in_second:
                 strange.append(entry)
 
         is_older = is_copy or bool(missing) or (noted is None and recorded is not None)
         if recorded is None:
-            # a new ledger, and one of a version without a second book, have nothing to hide
+            # a new ledger has no earlier releases, and an earlier version had no release log
             is_new = noted is None and copied is None
             is_in_doubt = not is_new
         else:
-            # a second book that lacks what its ledger has was put back too
+            # a release log that lacks entries of the ledger was restored too
             is_in_doubt = bool(strange) or (is_older and not is_sure)
         if not (is_older or is_in_doubt or recorded is None):
             return
@@ -281,8 +284,8 @@ class SiteStore:
             for entry in strange:
                 self._releases.add(entry)
         self._note(RECORDED, now())
-        # A single line may be of an order in the middle of which the site died: that is no reason
-        # to stop listening to a coordinator that knows more than this ledger.
+        # The site may have crashed during a single release. One missing line is no reason to reject
+        # a coordinator that is ahead of this ledger.
         is_loss = len(missing) > 1 or any(e.key.startswith(PUT_BACK) for e in missing)
         if is_in_doubt:
             self.spend_the_rest()
@@ -296,13 +299,13 @@ class SiteStore:
             self._note(NOTICED, now())
 
     def spend_the_rest(self) -> str:
-        """Count everything up to the site's limit as spent; what was done, in a sentence."""
+        """Charge the remaining privacy budget, and describe it in a sentence."""
         with self._tables.transaction():
             if self._epsilon is None:
                 return ""
             rest = max(as_written(self._epsilon) - self._spent_exactly(), as_written(0.0))
             cost = float(rest)
-            if as_written(cost) < rest:  # a float below what is left would leave some of it
+            if as_written(cost) < rest:  # rounding down must not leave a remainder
                 cost = math.nextafter(cost, math.inf)
             delta = 0.0
             if self._delta is not None:
@@ -320,7 +323,7 @@ class SiteStore:
             return output
 
     def _enter_doubtful(self, cost: float, delta: float) -> None:
-        """Enter a cost of which nobody knows whether, and for what, it was spent."""
+        """Record a cost for releases that may have happened."""
         newest = self._tables.read_one("SELECT id FROM run ORDER BY turn DESC LIMIT 1")
         run: str = newest or self.run
         n_releases = self._tables.read_one("SELECT count(*) FROM spent")
@@ -330,15 +333,14 @@ class SiteStore:
         self._enter(ReleaseEntry(run=run, key=key, epsilon=cost, line=line))
 
     def _read_second_book(self) -> tuple[list[ReleaseEntry] | None, bool]:
-        """The second book, None where there is none that can be read, and whether it is the one
-        that this site has written."""
+        """Return the release log, or None, and whether it is the one that this site wrote."""
         try:
             return self._releases.read(), self._releases.is_the_one_written_here()
         except UnreadableBook:
             return None, False
 
     def _load_entries(self) -> dict[tuple[str, str], ReleaseEntry]:
-        """The releases of this ledger, by run and key."""
+        """Return the releases in this ledger by run and key."""
         lines = self._tables.read(
             "SELECT run, key, epsilon, line FROM spent ORDER BY rowid"
         )
@@ -356,41 +358,43 @@ class SiteStore:
         )
 
     def trust(self) -> None:
-        """The labels of a cycle have been entered, or another run begins: that this ledger was put
-        back matters no more."""
+        """Clear the restored state: labels of a cycle were added, or another run starts."""
         for name in (COPIED, NOTICED):
             self._tables.write("DELETE FROM about WHERE name = ?", name)
 
     def find_copy_time(self) -> str | None:
-        """When the copy was made that this ledger was put back from, until the labels of a cycle
-        have been entered; None for a ledger that is no copy."""
+        """Return the time of the backup that this ledger was restored from.
+
+        Returns None for a ledger that was not restored, and after labels of a cycle were added.
+        """
         return self._read_note(COPIED)
 
     def describe_put_back(self) -> str | None:
-        """What it cost in noise that this ledger was put back, in a sentence; None where it never
-        was."""
+        """Describe the privacy cost of restoring this ledger, or return None."""
         return self._read_note(SAID)
 
     def is_known_older(self) -> bool:
-        """Whether what this ledger has forgotten has been counted already."""
+        """Return whether the releases that this ledger lacks were already charged."""
         return self._read_note(NOTICED) is not None or self.find_copy_time() is not None
 
-    # -- what was spent ---------------------------------------------------------------------
+    # -- privacy costs ----------------------------------------------------------------------
 
     def list_release_times(self) -> dict[tuple[str, str], str]:
-        """When each release was entered into the second book, by run and key; nothing where there
-        is no such book, or none that can be read."""
+        """Return the time of each release in the release log, by run and key.
+
+        Returns nothing if there is no readable log.
+        """
         try:
             return self._releases.read_times()
         except UnreadableBook:
             return {}
 
     def sum_spent(self) -> float:
-        """ε of all releases of all runs."""
+        """Return the epsilon of all releases in all runs."""
         return float(self._spent_exactly())
 
     def sum_spent_delta(self) -> float:
-        """Delta of all releases of all runs."""
+        """Return the delta of all releases in all runs."""
         return float(self._spent_delta())
 
     def _spent_delta(self) -> Fraction:
@@ -403,7 +407,7 @@ class SiteStore:
         return add_up(cost for (cost,) in self._tables.read("SELECT epsilon FROM spent"))
 
     def load_releases(self, site: SiteId) -> dict[str, Released]:
-        """The releases of the run, by key, in the order of spending."""
+        """Return the releases of the run by key, in the order of spending."""
         self.compare()
         releases: dict[str, Released] = {}
         sql = "SELECT key, line FROM spent WHERE run = ? ORDER BY rowid"
@@ -415,13 +419,13 @@ class SiteStore:
         return releases
 
     def hide(self, site: SiteId, secret: SumKey) -> None:
-        """Keep a secret; it replaces the one before."""
+        """Store a secret, replacing the previous one."""
         self._tables.write(
             "INSERT OR REPLACE INTO secret VALUES (1, ?)", with_checksum(secret)
         )
 
     def load_secret(self, site: SiteId) -> SumKey | None:
-        """The secret that was hidden last; None where there is none."""
+        """Return the latest secret, or None if there is none."""
         held = self._tables.read_one("SELECT held FROM secret")
         if held is None:
             return None
@@ -429,14 +433,14 @@ class SiteStore:
         return secret
 
     def _unpack(self, blob: bytes, what: str) -> Any:
-        """What `with_checksum` packed; a changed byte is noticed."""
+        """Unpack the output of `with_checksum` and verify the checksum."""
         if checksum(blob[MARK:]) != blob[:MARK]:
             raise self._tables.damage_error(f"{what} has another checksum")
         return unpack(blob[MARK:])
 
 
 def _mark(site: SiteId, label: Label) -> bytes:
-    """The checksum of a label: of its site and its values, numbers as Python writes floats."""
+    """Return the checksum of a label from its site and values, formatted as Python floats."""
     probability = label.probability
     if probability is not None:
         probability = float(probability)

@@ -1,4 +1,4 @@
-"""The file of a site's ledger: its tables, the rules that the database itself keeps, its errors."""
+"""Database file of the ledger: tables, constraints and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fallow.storage.checksums import checksum
 from fallow.storage.database import BUSY, Database, Durability, Words, make_private
 from fallow.storage.errors import Damaged, Failed, Replaced, Unwritable
 
-SYNCHRONOUS: Durability = "FULL"  # a power cut loses nothing that was answered
+SYNCHRONOUS: Durability = "FULL"  # a power failure loses no label
 COPIED = "copied at"
 """What a ledger says of itself that is a copy, until the labels of a cycle have been entered."""
 NOTICED = "is older since"
@@ -156,12 +156,12 @@ Value = str | int | float | bytes | None
 
 
 def mark_of(*line: Value) -> bytes:
-    """The checksum of a line: the name of its table, and its values."""
+    """Return the checksum of a line from the name of its table and its values."""
     return checksum(repr(line).encode())
 
 
 def _mark_statements(table: str) -> str:
-    """Statements by which the database itself keeps the checksums of a table's lines."""
+    """Return SQL statements by which the database maintains the checksums of a table."""
     names = ", ".join(MARKED[table])
     mark = (
         f"UPDATE {table} SET mark = {MARK_OF}('{table}', {names}) WHERE rowid = NEW.rowid"
@@ -176,21 +176,21 @@ def _mark_statements(table: str) -> str:
 
 
 def copy_of(ledger: Path) -> Path:
-    """Where the copy of a ledger's file lies."""
+    """Return the path of the backup of a ledger."""
     return ledger.with_name(f"{ledger.stem}-backup{ledger.suffix}")
 
 
 @final
 class Tables:
-    """The tables of one site, in its file, which nobody else may read.
+    """Tables of one site in a private file.
 
-    Raises Failed, in one sentence with the way out, where the file cannot be read or written.
+    Raises Failed, with instructions for recovery, if the file cannot be read or written.
     """
 
     def __init__(self, path: Path, site: SiteId) -> None:
         self.path = path
         self.site = site
-        self._copying = Lock()  # one copy at a time
+        self._copying = Lock()  # one backup at a time
         words = Words(self.damage_error, self._write_error)
         self._file = Database(path, words, SYNCHRONOUS, is_private=True)
         self._file.teach(MARK_OF, mark_of)
@@ -199,7 +199,7 @@ class Tables:
             self.check(tuple(MARKED))
 
     def _create(self) -> None:
-        """Make the tables of a new file."""
+        """Create the tables of a new file."""
         version = self.read("PRAGMA user_version")[0][0]
         if version == 0:
             marks = [_mark_statements(table) for table in MARKED]
@@ -211,7 +211,7 @@ class Tables:
             )
 
     def check(self, tables: Sequence[str] = PEOPLES) -> None:
-        """Raise Failed where a line of these tables is not what was written."""
+        """Raise Failed if a line of these tables was changed."""
         for table in tables:
             columns = ", ".join(MARKED[table])
             sql = (
@@ -225,11 +225,11 @@ class Tables:
 
     @property
     def copy(self) -> Path:
-        """Where `backup` writes to."""
+        """Return the path of the backup."""
         return copy_of(self.path)
 
     def damage_error(self, why: str) -> Failed:
-        """What is raised where the file is not what was written, with the way out."""
+        """Return the error for a damaged file, with instructions for recovery."""
         return Damaged(
             f"ledger {self.path} of site {self.site} is damaged ({why}): end the site and its "
             f"page, move {self.path.name} and the files {self.path.name}-wal and -shm away, copy "
@@ -250,26 +250,28 @@ class Tables:
         )
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All or nothing; an inner transaction joins the outer one."""
+        """Run a transaction. An inner transaction joins the outer one."""
         return self._file.transaction()
 
     def write(self, sql: str, *values: Value) -> int:
-        """Change something; the id of the line that was added, if one was."""
+        """Execute a statement, and return the ID of an added line."""
         return self._file.write(sql, *values)
 
     def read(self, sql: str, *values: Value) -> list[Any]:
-        """All lines of an answer, each a tuple whose types the statement decides."""
+        """Return all lines of a query as tuples."""
         return self._file.read(sql, *values)
 
     def read_one(self, sql: str, *values: Value) -> Any:
-        """The first column of the first line of an answer; None where there is no line."""
+        """Return the first column of the first line of a query, or None without lines."""
         for line in self.read(sql, *values):
             return line[0]
         return None
 
     def backup(self) -> None:
-        """A copy beside the file, whole or not there; it replaces the one before.  It says that it
-        is a copy: a site that works on it does not know what it did since."""
+        """Replace the backup atomically.
+
+        The backup is marked as such, because a site that works with it lacks later events.
+        """
         draft = self.copy.with_name(f"{self.copy.name}.part")
         words = Words(self.damage_error, self._write_error)
         with self._copying:
@@ -283,16 +285,16 @@ class Tables:
                     COPIED,
                     now(),
                 )
-                # what was noticed of this ledger is not known of a copy that is put back later
+                # a backup that is restored later starts without this finding
                 copy.write("DELETE FROM about WHERE name = ?", NOTICED)
-                # a key that masked a part since would mask a second one
+                # a restored key would mask a second contribution
                 copy.write("DELETE FROM secret")
-                copy.read("VACUUM")  # nor is a deleted one in pages that are free
-                copy.read("PRAGMA journal_mode=DELETE")  # the copy is one file
+                copy.read("VACUUM")  # remove the deleted key from free pages as well
+                copy.read("PRAGMA journal_mode=DELETE")  # keep the backup in a single file
             draft.replace(self.copy)
 
     def check_in_place(self) -> None:
-        """Raise Replaced where another file has taken the place of this one since it was opened."""
+        """Raise Replaced if the file was replaced by another one since it was opened."""
         if not self._file.is_in_place():
             raise Replaced(
                 f"ledger {self.path} of site {self.site} was moved away or replaced while the site "
@@ -301,5 +303,5 @@ class Tables:
             )
 
     def close(self) -> None:
-        """End the connection to the file."""
+        """Close the file."""
         self._file.close()

@@ -1,1 +1,1 @@
-"""Both ends of each link, made of the folders of a coordinator and of a site."""
+"""Transports, built from the folders of a coordinator and of a site."""

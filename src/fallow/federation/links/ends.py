@@ -1,4 +1,4 @@
-"""What a link has to offer to a coordinator and to a site."""
+"""Interfaces of a transport at the coordinator and at a site."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from fallow.network.envelope import Link
 
 
 class ServedLink(Link, Protocol):
-    """A link that is begun when the coordinator is sure to be the only one of its folder.
+    """Transport that starts after the coordinator has locked its folder.
 
-    limit: from now on an answer of a site above so many bytes is worth nothing, so it need not be
-    read.
+    ``limit`` sets the largest size of a reply in bytes. Larger replies need not be read.
     """
 
     def start(self) -> object: ...
@@ -25,7 +24,7 @@ class ServedLink(Link, Protocol):
 
 
 class SiteNode(Protocol):
-    """What connects a site to its coordinator.  problem: why it is not connected, or None."""
+    """Connection of a site to its coordinator. ``problem`` is the connection error, or None."""
 
     @property
     def problem(self) -> str | None: ...
@@ -43,7 +42,7 @@ Open = Callable[[CoordinatorFolder, Say], ServedLink]
 
 @dataclass(frozen=True)
 class Ends:
-    """A link from both sides."""
+    """Both ends of a transport."""
 
     open: Open
     connect: Connect

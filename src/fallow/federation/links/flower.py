@@ -1,4 +1,4 @@
-"""The ends of `FlowerLink`."""
+"""Ends of `FlowerLink`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fallow.network.flower import FlowerLink, SocketNode, Supernode
 
 
 def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
-    """A SuperLink, and all that it needs."""
+    """Start a SuperLink and its dependencies."""
     nodes = {site: details["node"] for site, details in office.admitted.items()}
     return FlowerLink(office.path / "flower", office.address, office.tls, nodes, say)
 
 
 def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
-    """A SuperNode, which hands orders over at a socket."""
+    """Start a SuperNode, which passes instructions to a local socket."""
     superlink = folder.settings.superlink
     if superlink is None:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The ends of `HttpsLink`."""
+"""Ends of `HttpsLink`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
-    """A server of this process."""
+    """Create the HTTPS server in this process."""
     from fallow.network.https import HttpsLink, Listening
 
     server = office.server
@@ -24,7 +24,7 @@ def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
 
 
 def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
-    """A thread that calls the coordinator."""
+    """Start a thread that sends requests to the coordinator."""
     from fallow.network.https import Calling, Pair
 
     own = folder.settings
@@ -41,7 +41,7 @@ def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
 
 
 def call(calling: Calling, folder: SiteFolder, handle: Handle) -> SiteNode:
-    """The node of a site that calls as ``calling`` says."""
+    """Create the node of a site that connects as ``calling`` specifies."""
     from fallow.network.https import HttpsNode
 
     digest = folder.agreement.digest

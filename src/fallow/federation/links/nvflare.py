@@ -1,4 +1,4 @@
-"""The ends of the link ``nvflare``: those of HTTPS, with a job of NVFlare between them."""
+"""Ends of the transport ``nvflare``: HTTPS through a job of NVFlare."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TUNNEL = "the job of NVFlare that leads to it"
 
 
 def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
-    """A thread that calls the coordinator at a port of this machine."""
+    """Start a thread that sends requests to a local port."""
     from fallow.network.https import Calling
 
     address = folder.settings.address

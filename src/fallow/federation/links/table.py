@@ -1,4 +1,4 @@
-"""Which ends belong to which name of a link."""
+"""Transports by name."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ENDS: dict[str, Ends] = {
 
 
 def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
-    """The coordinator's end of the link that was agreed on."""
+    """Return the coordinator's end of the agreed transport."""
     return ENDS[office.agreement.link].open(office, say)
 
 
 def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
-    """A site's end of the link that was agreed on."""
+    """Return a site's end of the agreed transport."""
     return ENDS[folder.agreement.link].connect(folder, handle)

@@ -1,4 +1,4 @@
-"""A page on this machine, for the people who label a site's samples."""
+"""Local labeling page for the annotators of a site."""
 
 from fallow.federation.page.app import create_app
 from fallow.federation.page.desk import LabelQueue

@@ -1,4 +1,4 @@
-"""Addresses that are looked at: they change nothing but cookies."""
+"""GET routes of the labeling page. They change nothing but cookies."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ router = APIRouter()
 
 
 def views_of(request: Request) -> Views:
-    """The views of the page that a request is to."""
+    """Return the views of the page that a request addresses."""
     views: Views = request.app.state.views
     return views
 
 
 def row_in(request: Request, row: str) -> int:
-    """The row that an address names."""
+    """Return the row number in an address."""
     return row_of(row, len(views_of(request).desk.rows.ids))
 
 
@@ -39,14 +39,14 @@ Row = Annotated[int, Depends(row_in)]
 
 @router.get(ENTRANCE)
 def enter(request: Request, views: Page, token: str = "") -> Response:
-    """The entrance: who has the token is given the cookie."""
+    """Set the cookie for a browser that presents the token."""
     door: Door = request.app.state.door
     if not door.opens(token):
         return views.plain(
             403, "This address is not the one that 'fallow label' printed last."
         )
-    # A page that leads on, and no redirect: browsers do not send strict cookies along with the
-    # latter when somebody follows a link from elsewhere.
+    # Send a page that forwards the browser instead of a redirect: after a link from another site,
+    # browsers do not send strict cookies with a redirect.
     response = views.page("enter", None)
     response.set_cookie(door.cookie, door.key, httponly=True, samesite="strict")
     if request.app.state.who is not None:
@@ -56,16 +56,16 @@ def enter(request: Request, views: Page, token: str = "") -> Response:
 
 @router.get("/name")
 def name(request: Request, views: Page) -> Response:
-    """Who is labeling?"""
+    """Ask the annotator for a name."""
     return views.page("name", person(request), typed="")
 
 
 @router.get("/")
 def first(request: Request, who: Who, views: Page, row: str = "") -> Response:
-    """What comes after ``row`` for this person, or that nothing waits."""
+    """Show the annotator's next labeling task after ``row``, or report that none is open."""
     notice = views.describe_outcome(request.query_params, who)
     _, asked = views.desk.around(whole_number(row), who)
-    if asked is None:  # the row itself may be the only one that waits
+    if asked is None:  # the row itself may be the only open task
         asked = next(iter(views.desk.waiting(who)), None)
     if asked is None:
         return views.all_done(who, notice=notice)
@@ -74,10 +74,10 @@ def first(request: Request, who: Who, views: Page, row: str = "") -> Response:
 
 @router.get("/sample/{row}")
 def sample(request: Request, who: Who, views: Page, row: Row, guess: str = "") -> Response:
-    """One sample, also one that has an answer; guess: "yes" to see what the model guesses now."""
+    """Show one example, labeled or not. ``guess="yes"`` shows the model's prediction."""
     asked = views.desk.question(row)
     if asked is None:
-        raise ValueError("This sample was never asked, so it takes no label here.")
+        raise ValueError("This example was not selected for labeling.")
     return views.sample(
         asked,
         who,
@@ -88,7 +88,7 @@ def sample(request: Request, who: Who, views: Page, row: Row, guess: str = "") -
 
 @router.get("/conflicts")
 def conflicts(request: Request, who: Who, views: Page) -> Response:
-    """The samples on which people disagree."""
+    """Show the examples with conflicting labels."""
     return views.conflict_list(
         who, notice=views.describe_outcome(request.query_params, who)
     )
@@ -96,27 +96,29 @@ def conflicts(request: Request, who: Who, views: Page) -> Response:
 
 @router.get("/mine")
 def mine(request: Request, who: Who, views: Page, page: str = "1") -> Response:
-    """What this person has answered."""
+    """Show the annotator's own labels."""
     return views.own_labels(who, max(1, whole_number(page) or 1))
 
 
 @router.get("/data")
 def data(who: Who, views: Page) -> Response:
-    """How the site's own files were read."""
+    """Show how the site's files were read."""
     return views.data(who)
 
 
 @router.get("/withdraw/{row}")
 def withdrawal(who: Who, views: Page, row: Row) -> Response:
-    """The form by which a sample leaves."""
+    """Show the form for withdrawing an example."""
     return views.withdrawal(row, who)
 
 
 @router.get("/picture/{row}")
 @router.get("/picture/{row}/{view}")
 def image(views: Page, row: Row, view: str = "0") -> Response:
-    """A picture of a sample, or a placeholder that says why it cannot be shown; view: which of
-    several, from 0."""
+    """Return an image of an example, or a placeholder that explains why it is missing.
+
+    ``view`` is the index of the image, from 0.
+    """
     number = whole_number(view)
     try:
         result = None if number is None else picture(views.desk.rows, row, number)
@@ -124,19 +126,21 @@ def image(views: Page, row: Row, view: str = "0") -> Response:
         shown = placeholder(str(error))
         return Response(shown.content, 400, media_type=shown.media_type)
     if result is None:
-        return views.plain(404, "This sample is no picture: its page shows what it has.")
+        return views.plain(
+            404, "This example has no image. Open its page to see its values."
+        )
     return Response(result.content, media_type=result.media_type)
 
 
 @router.get("/state")
 def state(who: Who, views: Page, row: str = "") -> Response:
-    """What a page that stays open asks for."""
+    """Return the state that an open page polls."""
     return JSONResponse(views.live(who, whole_number(row)))
 
 
 @router.get("/static/{file}")
 def static(file: str) -> Response:
-    """Style and script of the page."""
+    """Return the style sheet or a script of the page."""
     if file not in STATIC:
         return Response(status_code=404)
     return Response((HERE / "static" / file).read_bytes(), media_type=STATIC[file])
@@ -144,5 +148,5 @@ def static(file: str) -> Response:
 
 @router.get("/favicon.ico")
 def icon() -> Response:
-    """None; browsers ask for one."""
+    """Return an empty icon, because browsers request one."""
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""The labeling page as a whole: what stands before every address, and what becomes of errors."""
+"""Labeling page as an application: access control of all routes, and error pages."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from fallow.storage.errors import Failed
 
 
 def create_app(desk: LabelQueue, door: Entrance, who: str | None = None) -> FastAPI:
-    """The page of one site.  ``who``: the name of whoever comes in, until they give another.
+    """Create the application of one site.
 
-    Raises ValueError for what cannot be a name.
+    ``who`` is the annotator's name until another one is entered. Raises ValueError for an invalid
+    name.
     """
     routes = addresses.router.routes + changes.router.routes
     app = FastAPI(routes=routes, docs_url=None, redoc_url=None, openapi_url=None)
@@ -39,7 +40,7 @@ def create_app(desk: LabelQueue, door: Entrance, who: str | None = None) -> Fast
             peer = request.client.host
         refusal = door.refuses(
             request.method,
-            request.scope["path"],  # by which it finds its page; an address can say another
+            request.scope["path"],  # the path used for routing
             headers=request.headers,
             cookies=request.cookies,
             peer=peer,
@@ -59,7 +60,7 @@ def create_app(desk: LabelQueue, door: Entrance, who: str | None = None) -> Fast
     @app.exception_handler(404)
     def show_no_page(request: Request, error: Exception) -> Response:
         return views.plain(
-            404, "There is no page at this address. The first one has the samples."
+            404, "There is no page at this address. Open / to label examples."
         )
 
     @app.exception_handler(ValueError)

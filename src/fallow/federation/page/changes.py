@@ -1,4 +1,4 @@
-"""Forms: each leads on to a page that may be loaded again without harm."""
+"""POST routes of the labeling page. Each redirects to a page that is safe to reload."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Form = Annotated[dict[str, str], Depends(form)]
 
 
 def row_in(request: Request, given: Form) -> int:
-    """The row that a form names."""
+    """Return the row number in a form."""
     return row_of(field(given, "row"), len(views_of(request).desk.rows.ids))
 
 
@@ -27,7 +27,7 @@ Row = Annotated[int, Depends(row_in)]
 
 @router.post("/name")
 def rename(request: Request, given: Form, views: Page) -> Response:
-    """Who is labeling from now on."""
+    """Change the annotator's name."""
     try:
         chosen = name_of(field(given, "name"))
     except ValueError as error:
@@ -40,12 +40,10 @@ def rename(request: Request, given: Form, views: Page) -> Response:
 
 @router.post("/answer")
 def answer(who: Who, given: Form, views: Page, row: Row) -> Response:
-    """A label, or that somebody cannot tell."""
+    """Save a label, or that the annotator cannot tell."""
     asked = views.desk.question(row)
     if asked is None:
-        raise ValueError(
-            "This sample was never asked, so it takes no label; nothing was saved."
-        )
+        raise ValueError("This example was not selected for labeling. Nothing was saved.")
     seen = field(given, "seen")
     try:
         value = value_of(given, views.desk.schema)
@@ -59,7 +57,7 @@ def answer(who: Who, given: Form, views: Page, row: Row) -> Response:
 
 @router.post("/undo")
 def undo(who: Who, given: Form, views: Page, row: Row) -> Response:
-    """Take the person's latest answer back."""
+    """Undo the annotator's latest label."""
     try:
         views.desk.take_back(row, who, field(given, "said"))
     except Outdated as error:
@@ -75,7 +73,7 @@ def undo(who: Who, given: Form, views: Page, row: Row) -> Response:
 
 @router.post("/resolve")
 def resolve(who: Who, given: Form, views: Page, row: Row) -> Response:
-    """Decide a conflict."""
+    """Resolve a conflict."""
     seen = field(given, "seen")
     try:
         value = value_of(given, views.desk.schema)
@@ -87,7 +85,7 @@ def resolve(who: Who, given: Form, views: Page, row: Row) -> Response:
 
 @router.post("/withdraw")
 def withdraw(who: Who, given: Form, views: Page, row: Row) -> Response:
-    """A sample leaves for good."""
+    """Withdraw an example permanently."""
     try:
         why = reason_of(given)
     except ValueError as error:

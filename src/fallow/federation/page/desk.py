@@ -1,8 +1,8 @@
-"""What lies before the people who label: samples, questions, and what was said about them.
+"""Labeling tasks of the annotators, their labels, and rules for stale or repeated forms.
 
-Every rule about labels is the ledger's.  What is here decides what a person means: a form that was
-sent twice, or from a page that is older than the ledger, must neither double a label nor replace
-one that its sender did not see.
+The ledger enforces all rules about labels. This module protects against forms that were sent twice
+or from an outdated page: they must not duplicate a label or replace a label that the sender did not
+see.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ CANNOT_TELL = "x"
 
 @final
 class Outdated(Exception):
-    """A form that does not fit the ledger any more; the sentence says what was done: nothing.
+    """Form that no longer matches the ledger. The message says that nothing was changed.
 
-    ``row``: the sample to show, where it is another than the form's.
+    ``row`` is the example to show if it differs from that of the form.
     """
 
     def __init__(self, sentence: str, row: int | None = None) -> None:
@@ -45,10 +45,13 @@ class Outdated(Exception):
 @final
 @dataclass(frozen=True, eq=False)
 class LabelQueue:
-    """``study`` and ``site`` are names; ``rows`` are all rows of the site; ``guideline``: how people
-    are to label, as the study says, None where it does not.  ``space``: where the study has an
-    encoder, what tells which rows are alike and what the model guesses.  ``describe_data``: how the
-    site's files were read; called once, when somebody first wants to see it."""
+    """Labeling tasks of one site.
+
+    ``study`` and ``site`` are names. ``rows`` are all examples of the site. ``guideline`` is the
+    labeling guideline of the study, or None. ``space`` finds similar examples and predictions if
+    the study has an encoder. ``describe_data`` reports how the site's files were read and is called
+    once, on first use.
+    """
 
     study: str
     site: str
@@ -61,15 +64,15 @@ class LabelQueue:
 
     @cached_property
     def data(self) -> DataFacts | None:
-        """How the site's files were read, for its people alone; None where nobody says."""
+        """Return how the site's files were read, or None if it is unknown."""
         if self.describe_data is None:
             return None
         return self.describe_data()
 
-    # -- questions --------------------------------------------------------------------------
+    # -- labeling tasks ---------------------------------------------------------------------
 
     def question(self, row: int) -> Question | None:
-        """The newest question about a row; None: it was never asked."""
+        """Return the newest labeling task of a row, or None if there was none."""
         newest = None
         for asked in self.ledger.questions():
             if asked.row == row:
@@ -77,7 +80,7 @@ class LabelQueue:
         return newest
 
     def waiting(self, who: str) -> list[Question]:
-        """What this person has still to answer, as it was chosen."""
+        """Return the open labeling tasks of an annotator, in the order of selection."""
         waiting: list[Question] = []
         for asked in self.ledger.questions(state="open"):
             if find_own_answer(asked, who) is None:
@@ -85,8 +88,8 @@ class LabelQueue:
         return waiting
 
     def around(self, row: int | None, who: str) -> tuple[Question | None, Question | None]:
-        """What comes before and after a row for this person, in a circle; None: nothing else."""
-        rows = [asked.row for asked in self.ledger.questions()]  # as they were chosen
+        """Return the previous and the next task of an annotator, cyclically, or None."""
+        rows = [asked.row for asked in self.ledger.questions()]  # in the order of selection
         here = -1  # before all others
         if row is not None and row in rows:
             here = rows.index(row)
@@ -100,7 +103,7 @@ class LabelQueue:
         return waiting[others[-1]], waiting[others[0]]
 
     def list_answered(self, who: str) -> list[tuple[Question, LabelAnswer]]:
-        """What this person has answered, newest first, also where it was decided otherwise."""
+        """Return the labels of an annotator, newest first, including overruled ones."""
         answered: list[tuple[Question, LabelAnswer]] = []
         for asked in self.ledger.questions():
             last_said = self.find_last_said(asked, who)
@@ -109,24 +112,24 @@ class LabelQueue:
         return sorted(answered, key=lambda pair: pair[1].at, reverse=True)
 
     def find_last_said(self, asked: Question, who: str) -> LabelAnswer | None:
-        """What one person has said last, whether or not it counts since a conflict was decided."""
+        """Return the last label of an annotator, even if a decision has overruled it."""
         own = find_own_answer(asked, who)
         if own is None and decision(asked):
             return find_last_answer(self.ledger.history(asked.row, asked.cycle), who)
         return own
 
     def describe_row(self, row: int) -> ReadableRow:
-        """A row as a person reads it."""
+        """Return a row in readable form."""
         return self.rows.describe(row)
 
     def label(self, value: float | None) -> str:
-        """A label in words."""
+        """Return a label in words."""
         return label_of(self.schema, value)
 
-    # -- what the model knows ---------------------------------------------------------------
+    # -- predictions and similar examples ---------------------------------------------------
 
     def list_similar(self, row: int) -> list[tuple[int, float]]:
-        """The labeled rows that are most like a row, the nearest first, each with its label."""
+        """Return the nearest labeled rows of a row and their labels, nearest first."""
         if self.space is None:
             return []
         labels = self._settled_labels()
@@ -134,11 +137,14 @@ class LabelQueue:
         return [(other, labels[other]) for other in nearest]
 
     def _settled_labels(self) -> dict[int, float]:
-        """The label of every row of which people are not to think anew: none is shown for a row that
-        still waits for somebody, on which people disagree, or that has left."""
+        """Return the labels of rows that are settled.
+
+        Rows with an open task or a conflict are left out so that their labels influence nobody.
+        Withdrawn rows are left out as well.
+        """
         entered = self.ledger.store.load_labels(self.site)
         labels = {label.row: label.value for label in entered}
-        for asked in self.ledger.questions():  # the newest question about a row comes last
+        for asked in self.ledger.questions():  # the newest task of a row comes last
             if asked.state == "answered" and asked.value is not None:
                 labels[asked.row] = asked.value
             elif asked.state in ("open", "conflict"):
@@ -147,14 +153,14 @@ class LabelQueue:
             labels.pop(row, None)
         return labels
 
-    # -- what people do ---------------------------------------------------------------------
+    # -- actions of annotators --------------------------------------------------------------
 
     def answer(self, row: int, value: float | None, who: str, seen: str) -> str:
-        """Keep an answer; ``seen``: what the page showed as this person's answer so far.
+        """Save a label. ``seen`` is the annotator's own label as the page showed it.
 
-        Returns what became of it: "saved", "changed", "conflict", or "same" where it was there
-        already.  Raises Outdated where this person has said something else since the page was made,
-        and ValueError as the ledger does.
+        Returns "saved", "changed", "conflict", or "same" if the label was already there. Raises
+        Outdated if the annotator has labeled the row since the page was loaded, and ValueError as
+        the ledger does.
         """
         with self.ledger.transaction():
             asked = self.question(row)
@@ -164,9 +170,9 @@ class LabelQueue:
             is_other = own is not None and own.value != value
             if own is not None and is_other and encode_answer(own) != seen:
                 raise Outdated(
-                    f"You have answered {self.label(own.value)!r} for this sample since this page "
-                    f"was made, and {self.label(value)!r} was not saved. To change your answer, "
-                    "choose again below."
+                    f"You have labeled this example {self.label(own.value)!r} since this page was "
+                    f"loaded, and {self.label(value)!r} was not saved. To change your label, choose "
+                    "again below."
                 )
             now = self.ledger.answer(row, value, who)
         if own is not None and not is_other:
@@ -178,43 +184,42 @@ class LabelQueue:
         return "changed"
 
     def take_back(self, row: int, who: str, said: str) -> Question:
-        """Undo this person's latest answer, which the page said was about ``row``.
+        """Undo the annotator's latest label, which the page showed for ``row``.
 
-        said: how many lines the history of that row had; a second click finds one more.
+        ``said`` is the length of the row's history on the page, so that a second click has no
+        effect.
         """
         if str(len(self.ledger.history(row))) != said:
-            raise Outdated(
-                "Something was said about this sample meanwhile; nothing was undone."
-            )
+            raise Outdated("The labels of this example have changed. Nothing was undone.")
         with self.ledger.transaction():
             undone = self.ledger.take_back(who)
             if undone is None:
                 raise Outdated(
-                    "There is nothing to undo: your labels are in training already. Correct one in "
-                    "the list of your labels; it is used from the next cycle on."
+                    "There is nothing to undo: your labels are already used in training. Correct a "
+                    "label under My labels. The correction counts from the next cycle."
                 )
             if undone.row != row:
                 raise Outdated(
-                    f"Your latest answer is the one for sample {self.rows.ids[undone.row]!r}; "
-                    "nothing was undone yet. Undo it here if you want to.",
+                    f"Your latest label is that of example {self.rows.ids[undone.row]!r}; "
+                    "nothing was undone yet. You can undo it here.",
                     undone.row,
                 )
         return undone
 
     def resolve(self, row: int, value: float | None, who: str, seen: str) -> Question:
-        """Decide a conflict; ``seen``: what people had said when the page was made."""
+        """Resolve a conflict. ``seen`` are the labels that the page showed."""
         with self.ledger.transaction():
             asked = self.question(row)
             if asked is None or asked.state != "conflict":
-                raise Outdated("This conflict is settled already; nothing was changed.")
+                raise Outdated("This conflict is already resolved. Nothing was changed.")
             if encode_answers(asked) != seen:
                 raise Outdated(
-                    "Somebody has answered meanwhile; nothing was changed. Look again."
+                    "Another annotator has labeled this example. Nothing was changed. Check again."
                 )
             return self.ledger.resolve(row, value, who)
 
     def undoable(self, who: str) -> tuple[Question, LabelAnswer] | None:
-        """The latest answer of this person that can be undone."""
+        """Return the latest label of an annotator that can be undone."""
         asked = self.ledger.undoable(who)
         if asked is None:
             return None
@@ -225,7 +230,7 @@ class LabelQueue:
 
 
 def find_own_answer(asked: Question, who: str) -> LabelAnswer | None:
-    """The current answer of one person."""
+    """Return the current label of one annotator."""
     for answer in asked.answers:
         if answer.who == who:
             return answer
@@ -233,7 +238,7 @@ def find_own_answer(asked: Question, who: str) -> LabelAnswer | None:
 
 
 def decision(asked: Question) -> LabelAnswer | None:
-    """How a conflict was decided, and by whom; None where none was."""
+    """Return the decision of a conflict and who made it, or None."""
     for answer in asked.answers:
         if answer.kind == "resolved":
             return answer
@@ -241,12 +246,13 @@ def decision(asked: Question) -> LabelAnswer | None:
 
 
 def find_last_answer(history: Sequence[LabelAnswer], who: str) -> LabelAnswer | None:
-    """The last answer of one person that was not taken back, of the history of a question."""
+    """Return the last label of an annotator in a history that was not undone."""
     last_answer: list[LabelAnswer] = []
     for value in history:
         if value.who != who:
             continue
-        if value.kind == "taken back":  # always the last one that was not
+        # an undo refers to the last label that was not undone
+        if value.kind == "taken back":
             last_answer.pop()
         else:
             last_answer.append(value)
@@ -256,7 +262,7 @@ def find_last_answer(history: Sequence[LabelAnswer], who: str) -> LabelAnswer | 
 
 
 def encode_answer(given: LabelAnswer | None) -> str:
-    """An answer as forms carry it."""
+    """Encode a label for a form."""
     if given is None:
         return NOTHING
     if given.value is None:
@@ -265,6 +271,6 @@ def encode_answer(given: LabelAnswer | None) -> str:
 
 
 def encode_answers(asked: Question) -> str:
-    """What people have said, so that a form can tell whether it has changed."""
+    """Encode the labels of a task, so that a form can detect changes."""
     output = [f"{answer.who}={encode_answer(answer)}" for answer in asked.answers]
     return "; ".join(output)

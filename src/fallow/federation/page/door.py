@@ -1,9 +1,9 @@
-"""Who may speak to the page: the token, the cookie, and the headers of a request.
+"""Access control of the labeling page: token, cookie and request headers.
 
-The page listens on this machine alone, but other programs of the machine and every website that is
-open in the same browser can reach it too.  So each request must name the page by an address it has
-(another name that leads here is how DNS rebinding looks), carry the cookie that only the token
-gives, and, where it changes something, come from the page itself.
+The page listens on the loopback interface only. Other programs on the machine, and every website
+that is open in the same browser, can reach that interface too. Each request must therefore use one
+of the page's host names (protection against DNS rebinding) and carry the cookie that only the token
+sets. A request that changes something must also originate from the page itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEADERS = {
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
         "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
-    "Cache-Control": "no-store",  # the back button asks again; nothing stays on the disk
+    "Cache-Control": "no-store",  # reload on the back button, and keep nothing on disk
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "same-origin",  # with no-referrer, browsers would hide the origin of forms
@@ -38,15 +38,15 @@ NAME = "fallow-who"
 
 
 class Entrance(Protocol):
-    """What decides who may speak to the page, and who that is."""
+    """Access control: decides which requests pass, and who the annotator is."""
 
     @property
     def address(self) -> str:
-        """What a person opens in the browser."""
+        """Return the address to open in a browser."""
 
     @property
     def asks_for_names(self) -> bool:
-        """Whether people say themselves who they are."""
+        """Return whether annotators enter their own name."""
 
     def refuses(
         self,
@@ -57,19 +57,19 @@ class Entrance(Protocol):
         cookies: Mapping[str, str],
         peer: str,
     ) -> tuple[int, str] | None:
-        """The status and the sentence of a refusal, or None for a request that may pass.
+        """Return the status and message of a rejection, or None if the request may pass.
 
-        peer: the address from which the connection comes.
+        ``peer`` is the network address of the connection.
         """
 
     def find_name(self, headers: Headers, cookies: Mapping[str, str]) -> str | None:
-        """Who is labeling, None where nobody is named."""
+        """Return the annotator's name, or None if there is none."""
 
 
 def refuse_foreign_form(method: str, headers: Headers, page: str) -> tuple[int, str] | None:
-    """The refusal of a request that would change something and was not sent by the page itself.
+    """Reject a request that changes something and does not originate from the page.
 
-    page: where the page is, as browsers name the origin of what it sends.
+    ``page`` is the origin of the page, as browsers send it.
     """
     changes = method not in ("GET", "HEAD")
     if changes and headers.getlist("origin") != [page]:
@@ -80,23 +80,23 @@ def refuse_foreign_form(method: str, headers: Headers, page: str) -> tuple[int, 
 @final
 @dataclass(frozen=True)
 class Door:
-    """What opens the page.  ``port``: where it listens; a new ``token`` is drawn at each start."""
+    """Access by token. A new ``token`` is drawn at each start. ``port`` is the port of the page."""
 
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
 
     @property
     def address(self) -> str:
-        """What a person opens in the browser."""
+        """Return the address to open in a browser."""
         return f"http://127.0.0.1:{self.port}{ENTRANCE}?token={self.token}"
 
     @property
     def asks_for_names(self) -> bool:
-        """People say who they are, by a name in a cookie."""
+        """Return True: annotators enter a name, which is stored in a cookie."""
         return True
 
     def find_name(self, headers: Headers, cookies: Mapping[str, str]) -> str | None:
-        """Who is labeling, as the cookie says."""
+        """Return the annotator's name from the cookie."""
         try:
             return name_of(unquote(cookies.get(NAME, "")))
         except ValueError:
@@ -104,21 +104,24 @@ class Door:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names under which a browser may reach the page."""
+        """Return the host names under which a browser may open the page."""
         return (f"127.0.0.1:{self.port}", f"localhost:{self.port}")
 
     @property
     def cookie(self) -> str:
-        """Its name; cookies know no ports, and two sites may be labeled on one machine."""
+        """Return the name of the cookie, which includes the port.
+
+        Cookies are shared between ports, and two sites may be labeled on one machine.
+        """
         return f"fallow-{self.port}"
 
     @property
     def key(self) -> str:
-        """The cookie's value, from which the token cannot be found."""
+        """Return the value of the cookie, from which the token cannot be derived."""
         return hashlib.sha256(f"fallow page {self.token}".encode()).hexdigest()
 
     def opens(self, token: str) -> bool:
-        """Whether a token is the one that was printed."""
+        """Return whether a token is the valid one."""
         return hmac.compare_digest(token.encode(), self.token.encode())
 
     def refuses(
@@ -130,7 +133,7 @@ class Door:
         cookies: Mapping[str, str],
         peer: str,
     ) -> tuple[int, str] | None:
-        """The status and the sentence of a refusal, or None for a request that may pass."""
+        """Return the status and message of a rejection, or None if the request may pass."""
         host = ", ".join(headers.getlist("host"))
         if host not in self.hosts:
             return 421, f"This page is at {self.hosts[0]} only, not at {host!r}."

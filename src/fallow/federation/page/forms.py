@@ -1,4 +1,4 @@
-"""What people type and send: forms, names, numbers."""
+"""Parse and validate form fields, names and numbers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from fastapi import Request
 
 from fallow.federation.schema import Schema
 
-FIELDS = 20  # of a form, at most
-LONGEST = 65536  # bytes of a form
+FIELDS = 20  # largest number of fields in a form
+LONGEST = 65536  # largest size of a form in bytes
 LONGEST_NAME = 60  # characters
 LONGEST_REASON = 500  # characters
 
 
 async def form(request: Request) -> dict[str, str]:
-    """The fields of a urlencoded form; ValueError when it is too long or not one."""
+    """Return the fields of a URL-encoded form.
+
+    Raises ValueError if it is too long or malformed.
+    """
     body = b""
     async for piece in request.stream():
         body += piece
@@ -35,7 +38,7 @@ async def form(request: Request) -> dict[str, str]:
 
 
 def field(given: Mapping[str, str], name: str) -> str:
-    """A field that every form of this kind has."""
+    """Return a required field of a form."""
     if name not in given:
         raise ValueError(
             f"the form lacks {name!r}: nothing was changed; load the page again"
@@ -44,17 +47,17 @@ def field(given: Mapping[str, str], name: str) -> str:
 
 
 def row_of(text: str, rows: int) -> int:
-    """The row that a form or an address names."""
+    """Return the row number in a form or an address."""
     row = whole_number(text)
     if row is None or row >= rows:
         raise ValueError(
-            f"there is no sample {text!r:.40} at this site: nothing was changed"
+            f"there is no example {text!r:.40} at this site: nothing was changed"
         )
     return row
 
 
 def whole_number(text: str) -> int | None:
-    """A number of at most nine digits, 0 or above; None for any other text.
+    """Parse a nonnegative integer of at most nine digits, or return None.
 
     >>> whole_number("12"), whole_number("-1"), whole_number("1" * 5000), whole_number("²")
     (12, None, None, None)
@@ -65,7 +68,7 @@ def whole_number(text: str) -> int | None:
 
 
 def value_of(given: Mapping[str, str], schema: Schema) -> float | None:
-    """The answer in a form: a class id, a number, or None for "cannot tell"."""
+    """Return the label in a form: a class ID, a number, or None for "cannot tell"."""
     if "cannot" in given:
         return None
     text = field(given, "value")
@@ -77,17 +80,20 @@ def value_of(given: Mapping[str, str], schema: Schema) -> float | None:
 
 
 def reason_of(given: Mapping[str, str]) -> str:
-    """Why a sample is withdrawn; ValueError where no reason is given or it was not confirmed."""
+    """Return the reason for a withdrawal.
+
+    Raises ValueError if it is empty or if the withdrawal was not confirmed.
+    """
     why = " ".join(given.get("why", "").split())
     if not why or len(why) > LONGEST_REASON:
         raise ValueError(f"Give a reason of at most {LONGEST_REASON} characters.")
     if given.get("sure") != "yes":
-        raise ValueError("Confirm that the sample shall be withdrawn: tick the box.")
+        raise ValueError("Tick the box to confirm the withdrawal of this example.")
     return why
 
 
 def name_of(text: str) -> str:
-    """A person's name as it is kept with labels.
+    """Return an annotator's name as it is stored with labels.
 
     >>> name_of("  Ann   Lee ")
     'Ann Lee'
@@ -103,7 +109,7 @@ def name_of(text: str) -> str:
 
 
 def number_of(text: str) -> float:
-    """A number as people type it, with a decimal point or a decimal comma.
+    """Parse a number with a decimal point or a decimal comma.
 
     >>> number_of("1,5"), number_of("−2.25"), number_of(" 1e3 ")
     (1.5, -2.25, 1000.0)

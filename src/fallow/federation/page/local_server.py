@@ -1,4 +1,4 @@
-"""A server on this machine alone: for the labeling page, and for health and metrics."""
+"""Server on the loopback interface for the labeling page, health checks and metrics."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104  (in a container, whose engine publishes a 
 
 
 def listen(port: int, host: str = HOME) -> socket.socket:
-    """A socket of this machine alone, unless ``host`` names an address that others reach; requests
-    wait in it until a server takes them.
+    """Return a listening socket on the loopback interface, or on ``host`` if it is set.
 
-    port: 0 is any that is free.  Raises Failed when it is taken.
+    Requests queue in the socket until a server accepts them. ``port=0`` chooses a free port. Raises
+    Failed if the port is in use.
     """
     family = socket.AF_INET
     if ":" in host:
@@ -44,8 +44,10 @@ def listen(port: int, host: str = HOME) -> socket.socket:
 
 
 def build_server(app: Starlette) -> uvicorn.Server:
-    """A server of pages, which says nothing of itself and logs no address, because addresses name
-    samples."""
+    """Build a server that sends no server header and logs no addresses.
+
+    Addresses contain row numbers.
+    """
     config = uvicorn.Config(
         app,
         log_level="warning",

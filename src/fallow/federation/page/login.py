@@ -1,8 +1,8 @@
-"""Names of labelers by the login of a reverse proxy, which tells the page who is there.
+"""Annotator names from the login of a reverse proxy.
 
-The proxy stands in a hospital's network, knows its people and ends HTTPS.  A request counts where it
-comes from an address of the proxy, carries the secret that the proxy and the page share, and names one
-person of the site's list.  Whoever else reaches the page's port is refused, whatever headers they send.
+The proxy authenticates the annotators and terminates HTTPS. A request is accepted if it comes from
+the proxy's address, carries the secret shared with the page, and names one annotator of the site's
+list. All other requests to the port are rejected, whatever headers they have.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from fallow.storage.private import OTHERS
 SECRET_HEADER = "fallow-proxy"  # noqa: S105  (the name of the field, not the secret)
 SECRET = Path("keys", "page-proxy.secret")
 """Where in a site's folder the secret lies that its proxy and its page share."""
-SHORTEST = 32  # characters of the secret
+SHORTEST = 32  # shortest secret in characters
 ANEW = "and a new one is made, which the proxy then needs"
 
 
 @final
 @dataclass(frozen=True)
 class ProxyDoor:
-    """What lets requests of a reverse proxy in, and nobody else's.
+    """Access through a reverse proxy only.
 
-    header: the field in which the proxy names the person; people: who may label; proxies: addresses
-    from which it calls; host: the name by which browsers reach it; secret: what it shares with the
-    page.
+    ``header`` is the field with the annotator's name. ``people`` are the permitted annotators.
+    ``proxies`` are the proxy's network addresses. ``host`` is the host name that browsers use.
+    ``secret`` is shared by the proxy and the page.
     """
 
     header: str
@@ -50,12 +50,12 @@ class ProxyDoor:
 
     @property
     def address(self) -> str:
-        """What a person opens in the browser."""
+        """Return the address to open in a browser."""
         return f"https://{self.host}/"
 
     @property
     def asks_for_names(self) -> bool:
-        """People do not say who they are: their login does."""
+        """Return False: the login provides the name."""
         return False
 
     def refuses(
@@ -67,7 +67,7 @@ class ProxyDoor:
         cookies: Mapping[str, str],
         peer: str,
     ) -> tuple[int, str] | None:
-        """The status and the sentence of a refusal, or None for a request that may pass."""
+        """Return the status and message of a rejection, or None if the request may pass."""
         if not self._is_proxy(peer, headers):
             return 403, (
                 "This page is reached through the hospital's login only. Nothing was changed."
@@ -87,13 +87,15 @@ class ProxyDoor:
         return None
 
     def find_name(self, headers: Headers, cookies: Mapping[str, str]) -> str | None:
-        """Whom the proxy names, where that is one person of the list.  Of two fields, one of which a
-        browser may have sent, neither counts."""
+        """Return the annotator that the proxy names, if the site's list has that name.
+
+        A repeated header is ignored, because a browser may have sent one of the two.
+        """
         named = headers.getlist(self.header)
         if len(named) != 1:
             return None
         try:
-            # as bytes of UTF-8, which Starlette has read as Latin-1
+            # the proxy sends UTF-8, which Starlette decodes as Latin-1
             who = named[0].encode("latin-1").decode()
         except ValueError:
             return None
@@ -102,7 +104,7 @@ class ProxyDoor:
         return who
 
     def _is_proxy(self, peer: str, headers: Headers) -> bool:
-        """Whether a request comes from the proxy: by its address and by the secret."""
+        """Return whether a request comes from the proxy, by its address and the secret."""
         try:
             address = ip_address(peer)
         except ValueError:
@@ -116,10 +118,10 @@ class ProxyDoor:
 
 
 def open_proxy_door(folder: Path, login: PageLogin | None) -> ProxyDoor:
-    """The door of a site's page behind its reverse proxy; the shared secret is made where there is
-    none yet.
+    """Return the access control of a page behind a reverse proxy.
 
-    Raises ValueError where site.toml does not say who may label and whom to believe.
+    The shared secret is created if it is missing. Raises ValueError if site.toml does not name the
+    annotators and the proxy's addresses.
     """
     if login is None:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Who is labeling: a name in a cookie, or the one that a login gives."""
+"""Name of the annotator, from a cookie or from a login."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ HALF_A_YEAR = 180 * 86400
 
 
 class Nameless(Exception):
-    """Somebody who has not said who they are."""
+    """Raised if the annotator has not entered a name."""
 
 
 def person(request: Request) -> str | None:
-    """Who is labeling, as whatever lets the request in says."""
+    """Return the annotator's name, as access control determines it."""
     door: Entrance = request.app.state.door
     return door.find_name(request.headers, request.cookies)
 
 
 def require_name(request: Request) -> str:
-    """Who is labeling; without a name there are no labels."""
+    """Return the annotator's name, without which no label can be saved."""
     who = person(request)
     if who is None:
         raise Nameless
@@ -35,5 +35,5 @@ Who = Annotated[str, Depends(require_name)]
 
 
 def remember(response: Response, name: str) -> None:
-    """From now on this browser's labels are of that person."""
+    """Store the annotator's name in a cookie."""
     response.set_cookie(NAME, quote(name), HALF_A_YEAR, httponly=True, samesite="strict")

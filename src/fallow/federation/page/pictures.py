@@ -1,4 +1,4 @@
-"""The picture of a sample, as a browser shows it."""
+"""Images of an example in a form that browsers show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fallow.core.optional import import_optional
 from fallow.data.own.raster import ImageError, open_image
 from fallow.federation.site.rows import SiteRows
 
-SHOWN = {  # what every browser shows as it is
+SHOWN = {  # formats that every browser supports
     ".png": "image/png",
     ".jpg": "image/jpeg",
     ".jpeg": "image/jpeg",
@@ -27,23 +27,26 @@ CHANNELS = {1: 1, 3: 3, 2: 1, 6: 3}
 """Channels of a row, and of each of the one or two pictures that it is."""
 LINE = 38
 """Characters of a line of a placeholder."""
-SMALL = 256  # pixels a side; a smaller picture is scaled up, and its pixels stay squares
+SMALL = 256  # pixels per side; smaller images are enlarged without interpolation
 
 
 @final
 @dataclass(frozen=True)
 class Picture:
-    """An image as the browser gets it."""
+    """An image as it is sent to the browser."""
 
     content: bytes
     media_type: str
 
 
 def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
-    """One of a row's pictures: the file itself where browsers know its kind, else pixels as PNG,
-    drawn from a row of the shape (channels, h, w) where there is no file; None where there is none.
+    """Return one of a row's images, or None if there is none.
 
-    Raises ValueError when the file is gone, is no image or is not the one that the site began with.
+    The file is sent unchanged if browsers support its format. Otherwise its pixels are sent as PNG.
+    A row of shape (channels, h, w) without a file is drawn.
+
+    Raises ValueError if the file is missing, is not an image, or has changed since the site
+    started.
     """
     files = rows.files(row)
     if not files:
@@ -61,7 +64,7 @@ def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
             if media_type is not None:
                 return Picture(content, media_type)
             mode = "RGB"
-            if "A" in opened.getbands():  # it lets what is behind it through
+            if "A" in opened.getbands():  # an alpha channel
                 mode = "RGBA"
             return _png(opened.convert(mode))
     except ImageError as error:
@@ -69,7 +72,7 @@ def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
 
 
 def placeholder(why: str) -> Picture:
-    """An image that says why another one cannot be shown."""
+    """Return an image that explains why another image cannot be shown."""
     lines = wrap(why, LINE)
     texts = [
         f'<text x="8" y="{20 + 16 * number}">{escape(line)}</text>'
@@ -85,10 +88,9 @@ def placeholder(why: str) -> Picture:
 
 
 def sizes(rows: SiteRows, row: int) -> list[tuple[int, int]]:
-    """Width and height in pixels of each picture that `picture` shows of a row; [] for a row that
-    is none.
+    """Return the width and height in pixels of each image of a row, or [] without images.
 
-    Rows without a file are pictures when they have the shape of one, or of two side by side.
+    Rows without a file are images if they have the shape of one image or of two side by side.
     """
     files = rows.files(row)
     if files:
@@ -102,15 +104,15 @@ def _size_of_file(rows: SiteRows, row: int, view: int) -> tuple[int, int]:
         with open_image(content, "showing images") as opened:
             width, height = opened.size
     except ValueError:
-        return SMALL, SMALL  # the address of the picture says what is wrong with it
+        return SMALL, SMALL  # the address of the image returns the error
     return int(width), int(height)
 
 
 def _views_of(x: Tensor) -> list[Tensor]:
-    """The pictures in a row of numbers: (channels, h, w) -> each (1 or 3, h, w).
+    """Split an array into images: (channels, h, w) -> each (1 or 3, h, w).
 
-    One channel is a gray picture, three are a colored one, two and six are two of these; a row of
-    any other shape is none.
+    One channel is a grayscale image and three are a color image. Two and six channels are two
+    images. Other shapes are not images.
 
     >>> [tuple(view.shape) for view in _views_of(torch.zeros(2, 8, 8))]
     [(1, 8, 8), (1, 8, 8)]
@@ -120,8 +122,8 @@ def _views_of(x: Tensor) -> list[Tensor]:
     return list(torch.split(x, CHANNELS[len(x)]))
 
 
-def _draw(x: Tensor) -> Any:  # an image of Pillow, which may not be installed
-    """Values from the smallest to the largest as black to white.  x: (1 or 3, h, w)."""
+def _draw(x: Tensor) -> Any:  # a Pillow image; Pillow may not be installed
+    """Scale values to the range from black to white. ``x`` has shape (1 or 3, h, w)."""
     low = x.min()
     high = x.max()
     share = (x - low) / (high - low).clamp_min(1e-12)  # in [0, 1]
@@ -132,7 +134,7 @@ def _draw(x: Tensor) -> Any:  # an image of Pillow, which may not be installed
     return images.fromarray(values.contiguous().numpy())
 
 
-def _png(image: Any) -> Picture:  # an image of Pillow
+def _png(image: Any) -> Picture:  # a Pillow image
     png = BytesIO()
     image.save(png, "PNG")
     return Picture(png.getvalue(), "image/png")

@@ -1,4 +1,4 @@
-"""The page as a server on this machine, for as long as its process lives."""
+"""Server of the labeling page."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ WAY_IN = """<!doctype html>
 <meta charset="utf-8">
 <meta name="referrer" content="no-referrer">
 <meta http-equiv="refresh" content="0; url={address}">
-<title>To the samples</title>
+<title>Back to labeling</title>
 </head>
-<body><p><a href="{address}">To the samples</a></p></body>
+<body><p><a href="{address}">Back to labeling</a></p></body>
 </html>
 """
 """A file that leads a browser to the page."""
@@ -42,13 +42,13 @@ def serve(
     *,
     host: str = HOME,
 ) -> None:
-    """Serve until Ctrl-C.  ``say`` is told the address first; port 0: any that is free.
+    """Serve the page until Ctrl-C. ``say`` receives the address first.
 
-    opened_from: a folder of the account alone, from which a browser is led to the page where this
-    machine has a screen; None: nothing is opened.  host: the address at which it listens.  Browsers
-    reach it as 127.0.0.1 or localhost all the same.
+    ``port=0`` chooses a free port. ``opened_from`` is a private folder for a file that opens the
+    page in a browser if this machine has a screen. With None, no browser is opened. ``host`` is the
+    address to listen on. Browsers use 127.0.0.1 or localhost in any case.
 
-    Raises Failed when the port is taken.
+    Raises Failed if the port is in use.
     """
     with ExitStack() as stack:
         listener = stack.enter_context(listen(port, host))
@@ -64,10 +64,10 @@ def serve(
 
 @contextmanager
 def _way_in(file: Path, address: str) -> Iterator[str]:
-    """What a browser is started with: a file for its owner alone, while the page is there.
+    """Yield the address of a private file that forwards a browser to the page.
 
-    Every account of a machine sees with which arguments a program was started, so the address
-    with its token is none of them.
+    All accounts of a machine can see the arguments of a process, so the address with the token must
+    not be one of them.
     """
     page = WAY_IN.format(address=html.escape(address))
     write_whole(file, page.encode(), mode=FILE)
@@ -80,9 +80,9 @@ def _way_in(file: Path, address: str) -> Iterator[str]:
 def serve_behind_proxy(
     desk: LabelQueue, say: Callable[[str], None], door: ProxyDoor, address: str
 ) -> None:
-    """Serve a reverse proxy, at ``host:port``, until Ctrl-C.  ``say`` is told what people open.
+    """Serve a reverse proxy at ``host:port`` until Ctrl-C. ``say`` receives the public address.
 
-    Raises Failed when the port is taken.
+    Raises Failed if the port is in use.
     """
     host, _, port = address.rpartition(":")
     with listen(int(port), host.strip("[]")) as listener:
@@ -92,6 +92,6 @@ def serve_behind_proxy(
 
 
 def _has_screen() -> bool:
-    """Without one, a text browser would take the terminal."""
+    """Return whether a screen is available. Otherwise a text browser would take the terminal."""
     names = ("DISPLAY", "WAYLAND_DISPLAY")
     return sys.platform == "darwin" or any(os.environ.get(name) for name in names)

@@ -1,4 +1,4 @@
-"""What each page shows: the desk's contents in the words of the templates."""
+"""Views of the labeling page: template contexts and rendering."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from fallow.federation.page.pictures import SMALL, sizes
 from fallow.report.own_data import summarize_data
 
 HERE = Path(__file__).parent
-A_PAGE = 50  # earlier labels on one page
+A_PAGE = 50  # labels on one page
 QUIET = ("saved", "same")
 """What is said beside the answers, where it moves nothing under the pointer."""
-NOTICES = {  # what has just happened; {id} and {label} are filled in
-    "saved": "Saved: {label} for sample {id}.",
-    "same": "{label} was saved for sample {id} already; it counts once.",
-    "changed": "Corrected: sample {id} is {label} now. If your earlier label has entered training, "
-    "this one replaces it when the cycle is closed.",
-    "conflict": "Saved: {label} for sample {id}. Somebody else has said something different: both "
-    "answers are kept, and the sample waits under Conflicts.",
-    "undone": "Undone: your last answer for sample {id} does not count; what you said before does.",
-    "resolved": "Decided: {label} for sample {id}.",
-    "withdrawn": "Sample {id} is withdrawn: it leaves the data of this study for good.",
+NOTICES = {  # confirmation messages, with placeholders {id} and {label}
+    "saved": "Saved: {label} for example {id}.",
+    "same": "{label} was already saved for example {id} and counts once.",
+    "changed": "Corrected: example {id} is now {label}. If your earlier label is already used in "
+    "training, this one replaces it at the end of the cycle.",
+    "conflict": "Saved: {label} for example {id}. Another annotator chose a different label. Both "
+    "labels are kept, and the example is listed under Conflicts.",
+    "undone": "Undone: your last label for example {id} no longer counts. Your previous label does.",
+    "resolved": "Decided: {label} for example {id}.",
+    "withdrawn": "Example {id} is withdrawn permanently from the data of this study.",
 }
 
 
 @cache
 def templates() -> Environment:
-    """The templates, each compiled once; all text is escaped, and a name they lack is an error."""
+    """Return the template environment. All text is escaped, and an undefined name is an error."""
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -62,16 +62,17 @@ def templates() -> Environment:
 
 @final
 class Notice(NamedTuple):
-    """A sentence on what has just happened."""
+    """A message about the last action."""
 
     sentence: str
     is_quiet: bool
 
 
 class CycleCounts(TypedDict):
-    """How far the newest cycle is, None before the first.
+    """Labeling progress of the newest cycle, or None before the first.
 
-    said: the same in words.  deadline: ISO 8601, UTC.  conflicts: how many wait, over all cycles.
+    ``said`` is the progress in words. ``deadline`` is ISO 8601 in UTC. ``conflicts`` is the number
+    of open conflicts over all cycles.
     """
 
     cycle: int | None
@@ -88,7 +89,10 @@ Context = dict[str, object]
 @final
 @dataclass(frozen=True, eq=False)
 class Views:
-    """The pages of a desk as HTML.  asks_for_names: people say who they are, and may say another."""
+    """Pages of a labeling queue as HTML.
+
+    ``asks_for_names``: annotators enter a name and may change it.
+    """
 
     desk: LabelQueue
     asks_for_names: bool = True
@@ -96,7 +100,7 @@ class Views:
     def page(
         self, name: str, who: str | None, status: int = 200, /, **more: object
     ) -> HTMLResponse:
-        """A whole page, with what every page has: who labels, how far the cycle is."""
+        """Render a page with the common header: annotator and labeling progress."""
         desk = self.desk
         context: Context = {
             "desk": desk,
@@ -114,7 +118,7 @@ class Views:
         return HTMLResponse(html, status)
 
     def counts(self) -> CycleCounts:
-        """How far the newest cycle is, and how many conflicts wait."""
+        """Return the progress of the newest cycle and the number of open conflicts."""
         ledger = self.desk.ledger
         cycle = max(ledger.cycles(), default=None)
         asked: Sequence[Question] = []
@@ -140,7 +144,7 @@ class Views:
             "conflicts": len(ledger.questions(state="conflict")),
         }
 
-    # -- one sample -------------------------------------------------------------------------
+    # -- one example ------------------------------------------------------------------------
 
     def sample(
         self,
@@ -151,9 +155,10 @@ class Views:
         shows_guess: bool = False,
         **more: object,
     ) -> HTMLResponse:
-        """One sample with its answers; typed: what was in the field of a form that was refused.
+        """Render one example with its labels.
 
-        shows_guess: somebody has asked what the model guesses now; it is no part of a page before.
+        ``typed`` is the field content of a rejected form. ``shows_guess`` shows the model's current
+        prediction, which is hidden by default.
         """
         own = find_own_answer(asked, who)
         last_said = self.desk.find_last_said(asked, who)
@@ -162,7 +167,7 @@ class Views:
             typed = ""
             if own is not None and own.value is not None:
                 typed = f"{own.value:.10g}"
-        # what others said is shown to those who can no longer be swayed by it
+        # show labels of others only if they can no longer influence the annotator
         shows_history = last_said is not None or asked.state in ("declined", *ENDED)
         history: Sequence[LabelAnswer] = []
         if shows_history:
@@ -194,12 +199,12 @@ class Views:
         )
 
     def all_done(self, who: str, **more: object) -> HTMLResponse:
-        """Nothing to answer for this person."""
+        """Render the page for an annotator without open tasks."""
         others = len(self.desk.ledger.questions(state="open"))
         return self.page("done", who, others=others, **self._undo(who), **more)
 
     def data(self, who: str) -> HTMLResponse:
-        """How the site's own files were read."""
+        """Render how the site's files were read."""
         facts = self.desk.data
         summary = ""
         if facts is not None:
@@ -207,7 +212,7 @@ class Views:
         return self.page("data", who, facts=facts, summary=summary)
 
     def conflict_list(self, who: str, status: int = 200, **more: object) -> HTMLResponse:
-        """The questions on which people disagree, each with what they said."""
+        """Render the open conflicts with the labels of each annotator."""
         conflicts: list[Context] = []
         for asked in self.desk.ledger.questions(state="conflict"):
             details: Context = {"asked": asked, "seen": encode_answers(asked)}
@@ -215,7 +220,7 @@ class Views:
         return self.page("conflicts", who, status, found=conflicts, **more)
 
     def own_labels(self, who: str, number: int, **more: object) -> HTMLResponse:
-        """A page of what this person has answered, the newest first; numbers begin with 1."""
+        """Render a page of the annotator's labels, newest first. Page numbers start at 1."""
         answered = self.desk.list_answered(who)
         n_pages = max(1, math.ceil(len(answered) / A_PAGE))
         number = min(number, n_pages)
@@ -235,18 +240,18 @@ class Views:
     def withdrawal(
         self, row: int, who: str, status: int = 200, **more: object
     ) -> HTMLResponse:
-        """The form by which a sample leaves."""
+        """Render the form for withdrawing an example."""
         context: Context = {"why": "", "row": row}
         context |= self._row(row)
         context |= more
         return self.page("withdraw", who, status, **context)
 
     def plain(self, status: int, why: str) -> HTMLResponse:
-        """A sentence alone: for who may not see the page, and where the ledger cannot be read."""
+        """Render a message without navigation, for rejected requests and an unreadable ledger."""
         return HTMLResponse(templates().get_template("plain.html").render(why=why), status)
 
     def live(self, who: str, row: int | None) -> Context:
-        """What a page that stays open asks for every few seconds."""
+        """Return the state that an open page polls."""
         counts = self.counts()
         progress = counts["progress"]
         asked = None
@@ -266,10 +271,10 @@ class Views:
             "seen": encode_answer(own),
         }
 
-    # -- pieces -----------------------------------------------------------------------------
+    # -- parts of pages ---------------------------------------------------------------------
 
     def _similar(self, row: int) -> list[Context]:
-        """The labeled rows that are most like a row, each in its readable form."""
+        """Return the nearest labeled rows in readable form."""
         result: list[Context] = []
         for other, value in self.desk.list_similar(row):
             result.append(
@@ -278,7 +283,7 @@ class Views:
         return result
 
     def _guess(self, row: int, *, is_shown: bool) -> Context:
-        """What the model that the site was given last guesses, where somebody wants to know."""
+        """Return the prediction of the site's latest model if it is requested."""
         space = self.desk.space
         guess = None
         if space is not None and is_shown:
@@ -290,7 +295,7 @@ class Views:
         return {"can_guess": space is not None and space.has_model, "guess": sentence}
 
     def _row(self, row: int) -> Context:
-        """A row's readable form: pictures, each with its size, or cells of a table."""
+        """Return a row in readable form: images with their sizes, or table cells."""
         pictures = sizes(self.desk.rows, row)
         if not pictures:
             cells = self.desk.describe_row(row)
@@ -299,7 +304,7 @@ class Views:
         return {"pictures": pictures, "is_small": is_small, "cells": ()}
 
     def _distinct_answers(self, asked: Question) -> Context:
-        """The different answers to a question as forms carry them, and in words."""
+        """Return the distinct labels of a task, encoded for forms and in words."""
         values = dict.fromkeys(answer.value for answer in asked.answers)
         as_sent: list[str] = []
         in_words: list[str] = []
@@ -312,13 +317,13 @@ class Views:
         return {"said": as_sent, "words": in_words}
 
     def _keys(self) -> Context:
-        """The number, the name and the key of each class."""
+        """Return the number, name and keyboard key of each class."""
         names = self.desk.schema.classes
         keys = zip(range(len(names)), names, words.hot_keys(names), strict=True)
         return {"keys": list(keys)}
 
     def _undo(self, who: str) -> Context:
-        """What the button to undo needs; nothing where this person can undo nothing."""
+        """Return the context of the undo button, or nothing if there is no label to undo."""
         undoable = self.desk.undoable(who)
         if undoable is None:
             return {"undo": None}
@@ -328,7 +333,7 @@ class Views:
         return {"undo": {"row": asked.row, "label": label, "said": n_said}}
 
     def describe_outcome(self, query: Mapping[str, str], who: str) -> Notice | None:
-        """What has just happened, as the address of the page that a form led on to names it."""
+        """Return the message about the last action, from the address of the redirect."""
         outcome = query.get("told", "")
         row = whole_number(query.get("row", ""))
         ids = self.desk.rows.ids
@@ -337,13 +342,13 @@ class Views:
         label = ""
         for given in self.desk.ledger.history(row):
             if given.who == who:
-                label = self.desk.label(given.value)  # the last one counts
+                label = self.desk.label(given.value)  # the last label counts
         sentence = NOTICES[outcome].format(id=f"“{ids[row]}”", label=f"“{label}”")
         return Notice(sentence, is_quiet=outcome in QUIET)
 
 
 def onward(path: str, outcome: str, row: int) -> RedirectResponse:
-    """To a page that says what happened: loading it again changes nothing."""
+    """Redirect to a page that reports the action. Reloading that page changes nothing."""
     joint = "?"
     if "?" in path:
         joint = "&"

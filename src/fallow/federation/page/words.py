@@ -1,4 +1,4 @@
-"""What the page says in plain words: times, states, labels, and why a sample was chosen."""
+"""Texts of the labeling page: times, states, labels, and reasons for a selection."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ RESERVED = "guwx"  # guess, undo, why, cannot tell
 LETTERS = [letter for letter in string.ascii_lowercase if letter not in RESERVED]
 KEYS = "123456789" + "".join(LETTERS)
 MODELS = {
-    "global": "the model that all sites train together",
-    "local": "this site's own model",
+    "global": "the global model",
+    "local": "this site's personalized model",
 }
 STATES = {
-    "open": "waiting for an answer",
+    "open": "not labeled yet",
     "answered": "answered",
     "declined": "cannot tell",
-    "conflict": "people disagree",
-    "expired": "expired without an answer",
+    "conflict": "annotators disagree",
+    "expired": "expired without a label",
     "withdrawn": "withdrawn",
 }
 
 
 def hot_keys(classes: Sequence[str]) -> list[str]:
-    """The key of each class: its name where all are single signs, such as digits, else its place;
-    classes after the thirty-second have a button only.
+    """Return the keyboard key of each class.
+
+    The key is the class name if all names are single characters, such as digits. Otherwise it is
+    the position. Classes after the thirty-second have a button only.
 
     >>> hot_keys(["healthy", "ill"]), hot_keys(["0", "1", "B"])
     (['1', '2'], ['0', '1', 'b'])
@@ -47,7 +49,7 @@ def hot_keys(classes: Sequence[str]) -> list[str]:
 
 
 def label_of(schema: Schema, value: float | None) -> str:
-    """A label, or what was said instead of one, as a person reads it."""
+    """Return a label, or "cannot tell", in words."""
     if value is None:
         return "cannot tell"
     if schema.classes:
@@ -56,7 +58,7 @@ def label_of(schema: Schema, value: float | None) -> str:
 
 
 def local_time(iso: str | None) -> datetime | None:
-    """The local time of a moment in UTC."""
+    """Convert a time in UTC to local time."""
     if not iso:
         return None
     then = datetime.fromisoformat(iso)
@@ -66,7 +68,7 @@ def local_time(iso: str | None) -> datetime | None:
 
 
 def format_time(iso: str | None) -> str:
-    """A moment as a person of this place writes it.
+    """Format a time in the local time zone.
 
     >>> format_time(datetime(2025, 11, 24, 1, 5).astimezone().isoformat())
     'Mon 24 Nov 2025, 01:05'
@@ -80,8 +82,9 @@ def format_time(iso: str | None) -> str:
 
 
 def describe_time_left(deadline: str | None, now: datetime) -> str:
-    """The time until a deadline.  The clock only tells people: what ends questions is the
-    coordinator's word.
+    """Describe the time until a deadline.
+
+    The local clock is only used for display. The coordinator decides when labeling ends.
 
     >>> now = datetime(2025, 11, 21, tzinfo=UTC)
     >>> (
@@ -90,16 +93,16 @@ def describe_time_left(deadline: str | None, now: datetime) -> str:
     ... )
     ('3 days left', '30 minutes left')
     >>> describe_time_left("2025-11-20T00:00:00+00:00", now), describe_time_left(None, now)
-    ('the time is up, but answers still count until the cycle is closed', 'no deadline')
+    ('the deadline has passed, but labels count until the cycle ends', 'no deadline')
     """
     then = local_time(deadline)
     if then is None:
         return "no deadline"
     seconds = (then - now).total_seconds()
     if seconds <= 0:
-        return "the time is up, but answers still count until the cycle is closed"
+        return "the deadline has passed, but labels count until the cycle ends"
     for unit, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        least = 2 * unit  # one day left is said as hours, one hour as minutes
+        least = 2 * unit  # one day is shown as hours, one hour as minutes
         if name == "minute":
             least = unit
         if seconds >= least:
@@ -108,32 +111,32 @@ def describe_time_left(deadline: str | None, now: datetime) -> str:
 
 
 def cycle_name(cycle: int) -> str:
-    """The first labels are asked for before any model is trained, and are no cycle."""
+    """Return the name of a cycle. The initial labeled set precedes all cycles."""
     if cycle < 0:
-        return "the first labels"
+        return "the initial labeled set"
     return f"cycle {cycle}"
 
 
 def describe_guess(schema: Schema, by: str, predicted: float, sure: float | None) -> str:
-    """What a model guesses, as a sentence; ``by``: which model, in words."""
-    guess = f"guesses “{label_of(schema, predicted)}”"
+    """Describe a prediction in a sentence. ``by`` names the model."""
+    guess = f"predicts “{label_of(schema, predicted)}”"
     if sure is not None:
-        guess += f", {100 * float(sure):.0f} % sure"
+        guess += f" with {100 * float(sure):.0f} % probability"
     return f"{by[0].upper()}{by[1:]} {guess}."
 
 
 def list_reasons(schema: Schema, why: Reasons, *, place: int, of: int) -> list[str]:
-    """Why a sample was chosen, as sentences: its place, the guess and how sure, the score."""
-    reasons = [f"It was chosen as number {place + 1} of {of} in its cycle."]
+    """Explain in sentences why an example was selected: rank, prediction and score."""
+    reasons = [f"It was selected as number {place + 1} of {of} in its cycle."]
     predicted = why.get("predicted")
     by = MODELS.get(why.get("by", ""), "the model")
     if predicted is None:
         reasons.append(
-            "There is no guess: no model had learned anything when it was chosen."
+            "There is no prediction because no model was trained when it was selected."
         )
     else:
         reasons.append(describe_guess(schema, by, float(predicted), why.get("probability")))
     score = why.get("score")
     if score is not None:
-        reasons.append(f"The strategy that chooses samples gave it the score {score:.4g}.")
+        reasons.append(f"The query strategy gave it the score {score:.4g}.")
     return reasons

@@ -1,1 +1,1 @@
-"""The audit trail of a party: who labeled, what left, what noise cost, with times; signed."""
+"""Signed audit trail of a party: annotators, disclosures and privacy costs, with times."""

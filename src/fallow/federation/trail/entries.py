@@ -1,7 +1,7 @@
-"""What an audit trail tells of a site or of a coordinator, from what its folder has.
+"""Entries of an audit trail, from the folder of a site or a coordinator.
 
-No row, no name of a row, no label and no free text stands in it: a row is a number, and of a label
-it is told who gave it, and when.
+Entries contain no data, row names, labels or free text. A row is given by its number, and a label
+by its annotator and time.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Role = Literal["site", "coordinator"]
 
 
 class Entry(TypedDict):
-    """One thing that happened.  A field that says nothing is an empty text.
+    """One event. Unset fields are empty.
 
-    time: ISO 8601 in UTC, by the party's own clock.  what: the kind of thing, a key of `KINDS`.  who: a
-    person at a site, or the site that a coordinator's line is about.  row: the number of a row of the
-    site's file, from 0.
+    ``time`` is ISO 8601 in UTC by the party's own clock. ``what`` is the kind of event, a key of
+    `KINDS`. ``who`` is an annotator, or the site that an entry of a coordinator concerns. ``row``
+    is the row number in the site's file, from 0.
     """
 
     number: int
@@ -71,7 +71,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Trail:
-    """All that is told of a party.  key: the public key of its signature, 32 bytes."""
+    """Audit trail of a party. ``key`` is the public key of its signature, 32 bytes."""
 
     role: Role
     party: str
@@ -83,12 +83,12 @@ class Trail:
 
     @property
     def title(self) -> str:
-        """The party in words."""
+        """Return the party in words."""
         return name_party(self.role, self.party)
 
 
 def name_party(role: str, party: str) -> str:
-    """A party in words.
+    """Return a party in words.
 
     >>> name_party("site", "basel"), name_party("coordinator", "coordinator")
     ('site basel', 'the coordinator')
@@ -99,10 +99,9 @@ def name_party(role: str, party: str) -> str:
 
 
 def read_trail(folder: Path) -> tuple[Trail, bytes]:
-    """The trail of a party's folder, and the key that signs it.
+    """Return the audit trail of a party's folder and the signing key.
 
-    Raises ValueError where it is the folder of neither, and Failed where a line of its ledger was
-    changed.
+    Raises ValueError for any other folder, and Failed if a line of its ledger was changed.
     """
     if (folder / "site.toml").exists():
         site = SiteFolder.open(folder)
@@ -117,7 +116,7 @@ def read_trail(folder: Path) -> tuple[Trail, bytes]:
 
 
 def read_site_trail(folder: SiteFolder) -> Trail:
-    """The trail of a site, from its ledger."""
+    """Return the audit trail of a site, from its ledger."""
     with closing(folder.open_ledger()) as ledger:
         lines = ledger.list_history()
     return Trail(
@@ -132,7 +131,7 @@ def read_site_trail(folder: SiteFolder) -> Trail:
 
 
 def _tell(line: HistoryLine) -> Entry:
-    """A line of a ledger as an entry."""
+    """Convert a line of a ledger to an entry."""
     result = _empty(line.what)
     result["time"] = line.at
     result["who"] = line.who
@@ -149,7 +148,7 @@ def _tell(line: HistoryLine) -> Entry:
 
 
 def read_coordinator_trail(folder: CoordinatorFolder) -> Trail:
-    """The trail of a coordinator: who was let in, what arrived, what was taken out."""
+    """Return the audit trail of a coordinator: admissions, replies and removals."""
     agreement = folder.agreement
     entries: list[Entry] = []
     for site, details in folder.admitted.items():
@@ -181,7 +180,7 @@ def read_coordinator_trail(folder: CoordinatorFolder) -> Trail:
 
 
 def _list_decisions(folder: Path, agreement: Agreement) -> list[Entry]:
-    """Sites that a round or query, or the whole run, goes on without."""
+    """Return the entries about sites that were left out or removed."""
     path = StudyRun(str(agreement.recipe.strategy), agreement.seed).folder(folder)
     if not (path / "journal.sqlite").exists():
         return []
@@ -224,7 +223,7 @@ def _empty(what: str) -> Entry:
 
 
 def _number(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries with their numbers, from 1."""
+    """Number the entries from 1."""
     numbered: list[Entry] = []
     for number, entry in enumerate(entries, start=1):
         entry["number"] = number

@@ -1,6 +1,6 @@
-"""An audit trail as files: a page, a table and JSON, each with one entry a line.
+"""Audit trail as files: a page, a table and JSON, with one entry per line.
 
-One entry a line, so that a check can say which line of a file is not what was signed.
+With one entry per line, verification can name the changed line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def render_files(trail: Trail, about: dict[str, object]) -> dict[str, bytes]:
-    """The content of each file by its name.  about: what the manifest says of the trail."""
+    """Return the content of each file by name. ``about`` is the manifest's description."""
     return {
         PAGE: _render_page(trail, about),
         TABLE: _render_table(trail),
@@ -44,7 +44,7 @@ def _render_table(trail: Trail) -> bytes:
 
 
 def _render_records(trail: Trail, about: dict[str, object]) -> bytes:
-    """An object of JSON whose entries stand on a line each."""
+    """Return a JSON object with each entry on its own line."""
     head = json.dumps(about, ensure_ascii=False)
     kinds = json.dumps(KINDS, ensure_ascii=False)
     names = ("part", "function", "reveals", "seen_by")
@@ -87,14 +87,14 @@ def _template() -> Template:
 
 
 def _on_one_line(value: object) -> object:
-    """A value as it is shown: names of people and words of sites are texts of others."""
+    """Return a value on one line, because names and messages are untrusted texts."""
     if isinstance(value, str):
         return plain(value)
     return value
 
 
 def _count(trail: Trail) -> dict[str, int]:
-    """How many entries there are of each kind that there is."""
+    """Return the number of entries of each kind that occurs."""
     counts: dict[str, int] = {}
     for kind in KINDS:
         many = sum(entry["what"] == kind for entry in trail.entries)
@@ -104,7 +104,7 @@ def _count(trail: Trail) -> dict[str, int]:
 
 
 def _count_labels_of_people(trail: Trail) -> dict[str, int]:
-    """How often each person said something of a row, most first; nobody for a coordinator."""
+    """Return the number of labels of each annotator, largest first. Empty for a coordinator."""
     counts: dict[str, int] = {}
     if trail.role == "site":
         for entry in trail.entries:
@@ -115,5 +115,5 @@ def _count_labels_of_people(trail: Trail) -> dict[str, int]:
 
 
 def _sum_epsilon(trail: Trail) -> float:
-    """What all entries cost in noise; at a coordinator, of all sites together."""
+    """Return the epsilon of all entries, for a coordinator over all sites."""
     return sum(float(entry["epsilon"]) for entry in trail.entries if entry["epsilon"] != "")

@@ -1,8 +1,8 @@
-"""An audit trail under the signature of its party, and how anybody with the public key checks it.
+"""Signing and verification of audit trails.
 
-``manifest.json`` has the SHA-256 sum of each file and of each of its lines; ``manifest.sig`` is the
-Ed25519 signature of its bytes, 64 of them.  So tools that every system has can check it too.  What is
-signed begins with `BEGINNING`, with which no message of a party begins.
+``manifest.json`` has the SHA-256 hash of each file and of each of its lines. ``manifest.sig`` is
+the Ed25519 signature of its bytes (64 bytes), which standard tools can verify. The signed content
+starts with `BEGINNING`, so that it cannot be confused with a message of a party.
 """
 
 from __future__ import annotations
@@ -31,18 +31,21 @@ FILES = (PAGE, TABLE, RECORDS)
 BEGINNING = b'{"fallow audit": 1,'
 """So begins what is signed: a message of a party is packed and begins with a length, a request over
 HTTPS with a word of its own, so none of the three can be taken for another."""
-KEY = 32  # bytes of a public key
+KEY = 32  # size of a public key in bytes
 ABOUT = ("role", "party", "study", "digest", "made")
 """What a manifest says of its party and that is told when it is checked."""
-MARK = 16  # hexadecimal digits by which a line is known
-LARGEST = 1 << 30  # bytes of a file that is looked at
+MARK = 16  # hexadecimal digits of a line's hash
+LARGEST = 1 << 30  # largest size of a file in bytes
 AGAIN = "ask the party for its audit trail again"
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found of an audit trail.  about: who says it, of which study, and when.  faults: a
-    sentence for each file that is not what was signed; none where all are."""
+    """Result of a verification.
+
+    ``about`` describes the party, study and time. ``faults`` has a sentence for each file that
+    differs from the signed one.
+    """
 
     about: Mapping[str, str]
     faults: Sequence[str]
@@ -50,7 +53,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class PublicKey:
-    """The key by which a party is known.  role, name, study: whose it is, where the file says it."""
+    """Public key of a party. ``role``, ``name`` and ``study`` are set if the file has them."""
 
     key: bytes
     role: Role | None = None
@@ -59,10 +62,10 @@ class PublicKey:
 
 
 def write_audit(folder: Path, out: Path) -> Trail:
-    """Write the audit trail of a party's folder into the folder ``out``; what it tells.
+    """Write the audit trail of a party's folder into the folder ``out`` and return it.
 
-    Raises ValueError where ``folder`` is no party's or ``out`` no folder, and Failed where its ledger
-    was changed or ``out`` cannot be written.
+    Raises ValueError if ``folder`` or ``out`` is not suitable, and Failed if the ledger was changed
+    or ``out`` is not writable.
     """
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; give the name of a folder")
@@ -80,7 +83,7 @@ def write_audit(folder: Path, out: Path) -> Trail:
     files = render_files(trail, audit)
     sums = {name: _sum_up(content) for name, content in files.items()}
     manifest = json.dumps({"fallow audit": 1, **audit, "files": sums}).encode()
-    if not out.exists():  # one that is there may be meant for others, too
+    if not out.exists():  # an existing folder may be shared on purpose
         private_folder(out)
     for name, content in files.items():
         write_whole(out / name, content)
@@ -90,12 +93,12 @@ def write_audit(folder: Path, out: Path) -> Trail:
 
 
 def _sum_up(content: bytes) -> dict[str, object]:
-    """The sum of a file and the mark of each of its lines."""
+    """Return the hash of a file and of each of its lines."""
     return {"sha256": hashlib.sha256(content).hexdigest(), "lines": _mark_lines(content)}
 
 
 def _mark_lines(content: bytes) -> list[str]:
-    """The beginning of the sum of each line, by which a changed one is found."""
+    """Return the truncated hash of each line, by which a changed line is found."""
     return [hashlib.sha256(line).hexdigest()[:MARK] for line in content.split(b"\n")]
 
 
@@ -103,10 +106,10 @@ def _mark_lines(content: bytes) -> list[str]:
 
 
 def read_key(text: str) -> PublicKey:
-    """A public key: 44 characters of base64, a site's ``join.json``, or ``study.toml``, which has
-    the coordinator's.
+    """Parse a public key.
 
-    Raises ValueError for anything else.
+    Accepts 44 characters of base64, a site's ``join.json``, or ``study.toml``, which has the
+    coordinator's key. Raises ValueError for any other text.
     """
     file = Path(text)
     if file.suffix == ".json":
@@ -162,11 +165,11 @@ def _decode_key(text: str, what: str) -> bytes:
 
 
 def verify_audit(folder: Path, public: PublicKey) -> Checked:
-    """Compare the files of an audit trail with what its party signed.
+    """Compare the files of an audit trail with the signed manifest.
 
-    Nothing of the manifest is read before its signature is known to be by the owner of ``public``.
-    Raises ValueError where it is not, or speaks for another party than that one; a file that differs
-    is a sentence in ``faults``.
+    The manifest is parsed only after its signature has been verified with ``public``. Raises
+    ValueError if the signature is wrong or the manifest names another party. A file that differs is
+    reported in ``faults``.
     """
     manifest = _read_manifest(folder, public)
     details = manifest.about
@@ -192,7 +195,7 @@ def verify_audit(folder: Path, public: PublicKey) -> Checked:
 
 @dataclass(frozen=True)
 class _Sum:
-    """The sum of a file, and the mark of each of its lines."""
+    """Hash of a file and of each of its lines."""
 
     sha256: str
     lines: Sequence[str]
@@ -200,7 +203,7 @@ class _Sum:
 
 @dataclass(frozen=True)
 class _Manifest:
-    """What a party signed.  files: by name, all of `FILES`."""
+    """Signed manifest. ``files`` has all `FILES` by name."""
 
     about: Mapping[str, str]
     files: Mapping[str, _Sum]
@@ -225,7 +228,7 @@ def _read_manifest(folder: Path, public: PublicKey) -> _Manifest:
         KeyError,
         TypeError,
         RecursionError,
-    ) as error:  # also who signs may err
+    ) as error:  # a signed manifest may be malformed
         raise ValueError(
             f"{folder / MANIFEST} was signed by the owner of that key and is no manifest of an audit "
             f"trail: {AGAIN}"
@@ -233,7 +236,7 @@ def _read_manifest(folder: Path, public: PublicKey) -> _Manifest:
 
 
 def _parse_manifest(found: Mapping[str, Any]) -> _Manifest:
-    """Raises KeyError, TypeError or ValueError for anything else than `write_audit` writes."""
+    """Parse a manifest. Raises KeyError, TypeError or ValueError for an invalid one."""
     details = {name: found[name] for name in ABOUT}
     files = {}
     for name in FILES:
@@ -248,7 +251,7 @@ def _parse_manifest(found: Mapping[str, Any]) -> _Manifest:
 
 
 def _compare(file: Path, signed: _Sum) -> str | None:
-    """What is wrong with a file, in a sentence; None where it is what was signed."""
+    """Return how a file differs from the signed one in a sentence, or None."""
     if not file.is_file():
         return f"{file.name} is missing"
     content = _read(file)
@@ -263,7 +266,7 @@ def _compare(file: Path, signed: _Sum) -> str | None:
 
 
 def _read(file: Path) -> bytes:
-    """A file of an audit trail.  Raises Failed where it cannot be read or is far too large."""
+    """Read a file of an audit trail. Raises Failed if it is unreadable or too large."""
     try:
         if not file.is_file():
             raise ValueError(f"{file} is missing: {AGAIN}")

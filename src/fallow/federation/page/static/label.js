@@ -1,10 +1,10 @@
 "use strict";
-// Adds hot keys and looks for news; the page works without it.
+// Adds keyboard shortcuts and polls for changes. The page works without this file.
 
 const TYPED = "input:not([type=checkbox]), textarea, select";
-const EVERY = 5000; // milliseconds between two looks
+const EVERY = 5000; // milliseconds between two polls
 
-// Browsers give the focus some time after the page is shown; a person may type at once.
+// Browsers set the focus some time after the page is shown, and annotators may type immediately.
 document.querySelector("[autofocus]")?.focus();
 
 document.addEventListener("keydown", (event) => {
@@ -21,13 +21,13 @@ document.addEventListener("keydown", (event) => {
   else known.click();
 });
 
-// A second click while the first is on its way; the server would count it once in any case.
+// Ignore a second click while a form is being sent. The server would count it once in any case.
 document.addEventListener("submit", (event) => {
   if (event.target.dataset.sent) event.preventDefault();
   event.target.dataset.sent = "yes";
 });
 
-// The back button may show a page that is out of date.
+// The back button may show an outdated page.
 window.addEventListener("pageshow", (event) => {
   if (event.persisted) location.reload();
 });
@@ -41,11 +41,11 @@ function tell(sentence) {
 }
 
 function changed(news) {
-  if (news.seen !== seen) return "You have answered this sample elsewhere. Load this page again to see it.";
+  if (news.seen !== seen) return "You have labeled this example in another window. Reload this page to see the label.";
   if (news.state === state) return "";
-  if (news.state === "expired") return "The cycle was closed: this question has expired, and an answer is not kept any more.";
-  if (news.state === "withdrawn") return "This sample was withdrawn meanwhile.";
-  return "Somebody else has answered this sample meanwhile. You may still say what you think.";
+  if (news.state === "expired") return "The cycle has ended and this labeling task has expired. New labels are not saved.";
+  if (news.state === "withdrawn") return "This example has been withdrawn.";
+  return "Another annotator has labeled this example. You can still choose your own label.";
 }
 
 async function look() {
@@ -60,7 +60,7 @@ async function look() {
     if (bar) Object.assign(bar, { max: news.asked || 1, value: news.done });
     tell(waits === undefined ? changed(news) : "");
   } catch {
-    tell("The labeling page has stopped or was started anew. Saved labels are safe. Open the address that 'fallow label' prints.");
+    tell("The labeling page has stopped or was restarted. Saved labels are safe. Open the address that 'fallow label' prints.");
   }
   return setTimeout(look, EVERY);
 }

@@ -1,13 +1,13 @@
-// Zoom, place, brightness and contrast of the images of a sample; several show the same place. All of
-// it lives in `shown`: nothing is kept or sent, and the next sample begins anew. The page works
-// without this file.
+// Zoom, position, brightness and contrast of the images of an example. All images show the same
+// position. The settings are kept in `shown` only: nothing is saved or sent, and the next example
+// starts with the defaults. The page works without this file.
 
-const STEP = 1.25; // of the zoom, a key press
+const STEP = 1.25; // zoom factor per key press
 const LARGEST = 16;
-const TENTH = 10; // per cent of brightness or contrast, a key press
+const TENTH = 10; // percent of brightness or contrast per key press
 const LEAST = 20;
 const MOST = 400;
-const SHIFT = 40; // pixels on the screen, a key press
+const SHIFT = 40; // screen pixels per key press
 const FIELDS = "input:not([type=checkbox]), textarea, select";
 const PLAIN = { zoom: 1, x: 0, y: 0, brightness: 100, contrast: 100 };
 
@@ -15,7 +15,7 @@ function within(value, least, most) {
   return Math.min(most, Math.max(least, value));
 }
 
-// One sample: its images, and the buttons that belong to them.
+// One example: its images and their buttons.
 class Look {
   constructor(panel) {
     this.panel = panel;
@@ -37,13 +37,13 @@ class Look {
     };
   }
 
-  // How far an image can be moved: an edge never comes further in than where it stands without zoom.
+  // Limit of moving an image: no edge moves further in than without zoom.
   reach(image) {
     const beyond = (this.shown.zoom - 1) / 2;
     return { x: image.offsetWidth * beyond, y: image.offsetHeight * beyond };
   }
 
-  // The largest image decides how far all are moved; a smaller one stops at its own edge.
+  // The largest image limits the movement. A smaller image stops at its own edge.
   keepInSight() {
     const reaches = this.figures.map((figure) => this.reach(figure.querySelector("img")));
     const mostX = Math.max(...reaches.map((most) => most.x));
@@ -76,7 +76,7 @@ class Look {
     if (told.textContent !== said) told.textContent = said;
   }
 
-  // (x, y): the point that stays where it is, in pixels from the middle of the image without zoom.
+  // (x, y): the fixed point, in pixels from the center of the image without zoom.
   zoomTo(zoom, x = 0, y = 0) {
     const shown = this.shown;
     const next = within(Math.abs(zoom - 1) < 0.01 ? 1 : zoom, 1, LARGEST);
@@ -140,8 +140,8 @@ class Look {
 
 const looks = [...document.querySelectorAll(".look")].map((panel) => new Look(panel));
 
-// Of several samples on a page, keys are for the one that has the focus, else for the one below the
-// pointer.
+// With several examples on a page, shortcuts apply to the one with the focus, or else to the one
+// under the pointer.
 function meant() {
   if (looks.length === 1) return looks[0];
   const part = (look) => look.sample.closest("article") ?? look.sample;
@@ -155,7 +155,7 @@ function press(event) {
   const look = meant();
   const key = event.key === "=" ? "+" : event.key; // on many keyboards + is = with Shift
   const control = look?.panel.querySelector(`[data-look-key="${CSS.escape(key)}"]`);
-  // arrow keys lead to other samples as long as there is nothing to move
+  // arrow keys open other examples unless an image is zoomed in
   if (!control || control.ariaDisabled === "true") return;
   event.preventDefault();
   event.stopImmediatePropagation();
@@ -163,4 +163,4 @@ function press(event) {
 }
 
 for (const look of looks) look.listen();
-if (looks.length) document.addEventListener("keydown", press, { capture: true }); // before answers
+if (looks.length) document.addEventListener("keydown", press, { capture: true }); // before the label shortcuts
