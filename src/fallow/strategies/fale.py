@@ -36,8 +36,10 @@ NEVER = {  # client functions that a setting does not call
 
 
 class Coordinates(TypedDict):
-    """Coordinates of the columns: mean (d,), unit (k,), and the site that drew the rotation ("" if
-    none)."""
+    """Coordinates of the columns: mean (d,), unit (k,) and the site that drew the rotation.
+
+    The name of the site is "" without a rotation.
+    """
 
     mean: Tensor
     unit: Tensor

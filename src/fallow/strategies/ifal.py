@@ -199,8 +199,10 @@ class IFAL:
 
 
 def distillation_loss(outputs: Tensor, teacher: Tensor, b: Batch) -> Tensor:
-    """Return 0.1 cross-entropy + 0.9 T² KL(teacher || model) at temperature T.  (..., b, C) ->
-    (...)."""
+    """Return 0.1 cross-entropy + 0.9 T² KL(teacher || model) at temperature T.
+
+    (..., b, C) -> (...).
+    """
     loss = -outputs.log_softmax(-1).gather(-1, b.y.unsqueeze(-1)).squeeze(-1)
     warm = (outputs / TEMPERATURE).log_softmax(-1)
     soft = kl_div(warm, (teacher / TEMPERATURE).softmax(-1), reduction="none").sum(-1)

@@ -168,8 +168,10 @@ class Pivotal:
         return leverage.find_columns(ask, intercept=True, most=most)
 
     def find_basis(self, ask: Ask, columns: leverage.Columns) -> Tensor:
-        """Return a basis in which the examples of all sites are orthonormal, up to the ridge.  (k,
-        k)"""
+        """Return a basis in which the examples of all sites are orthonormal.  (k, k)
+
+        The ridge is taken into account.
+        """
         k = len(columns.unit)
         error = 0.0
         if ask.masking is not None:

@@ -1,4 +1,4 @@
-"""Training algorithms: one model for all sites, or one for each (`fallow.training.personal`)."""
+"""Training algorithms for a global model; personalized ones are in `fallow.training.personal`."""
 
 from fallow.training.closed_form import ClosedForm
 from fallow.training.evidential import Evidential

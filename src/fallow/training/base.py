@@ -1,4 +1,4 @@
-"""What federated training methods share: a weighted average, and statistics that stay at sites."""
+"""Helpers of training algorithms: weighted averages, and batch-norm statistics of sites."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fallow.core.view import View
 
 
 def sends_statistics(training: object) -> bool:
-    """Whether a model that sites send for an average comes with its batch-norm statistics.
+    """Return whether sites send batch-norm statistics with a model.
 
     >>> from fallow.training import FedAvg
     >>> sends_statistics(FedAvg()), sends_statistics(FedAvg(bn="local"))
@@ -23,9 +23,10 @@ def sends_statistics(training: object) -> bool:
 
 
 def addend(view: View, name: str, bn: str) -> Answer:
-    """A site's weighted model: n_i w_i (d,) and n_i, and its batch-norm statistics (s,) alike.
+    """Return the contribution of a site: n_i w_i (d,), n_i and batch-norm statistics n_i s_i (s,).
 
-    name: of the model in the site's memory.  With ``bn="local"`` statistics stay at the site.
+    name: key of the model in the memory of the site.  With ``bn="local"`` statistics stay at the
+    site.
     """
     n = float(len(view.labels))
     model = view.memory[name]
@@ -36,8 +37,7 @@ def addend(view: View, name: str, bn: str) -> Answer:
 
 
 def average(total: dict[str, Tensor], state: State) -> State:
-    """The weighted mean of what sites added, w (d,) and stats (s,); ``state`` where nobody had a
-    label.
+    """Return the weighted mean of contributions, w (d,) and stats (s,); ``state`` without labels.
 
     >>> import torch
     >>> total = {"n": torch.tensor(4.0), "w": torch.tensor([2.0, 6.0])}
@@ -54,30 +54,30 @@ def average(total: dict[str, Tensor], state: State) -> State:
 
 
 def with_own_statistics(w: TrainState, own: dict[str, TrainState]) -> TrainState:
-    """The model that was sent, with the statistics the site kept in the last round (FedBN)."""
+    """Return the received model with the statistics that the site kept (FedBN)."""
     if "bn" not in own:
         return w
     return w._replace(stats=own["bn"].stats)
 
 
 def own_statistics(w: TrainState, bn: str) -> dict[str, TrainState]:
-    """What stays at a site: its statistics with ``bn="local"``, else nothing."""
+    """Return the statistics that stay at a site with ``bn="local"``, else nothing."""
     if bn != "local":
         return {}
-    # no parameter and no momentum goes with them: these parts are empty
+    # statistics have no parameters and no momentum: these tensors are empty
     statistics = w._replace(w=w.w[..., :0], m1=w.m1[..., :0], m2=w.m2[..., :0])
     return {"bn": statistics}
 
 
 def model_at_site(state: State, memory: Mapping[str, State]) -> State:
-    """The model used at a site: the server's, with the statistics that stayed at the site."""
+    """Return the global model with the statistics of the site."""
     if "own/bn" not in memory:
         return state
     return {**state, "stats": memory["own/bn"]["stats"]}
 
 
 def class_counts(b: Batch, name: str) -> Tensor:
-    """Labels of each class at the site, (..., C); ValueError where there are no classes."""
+    """Return the labels of each class at the site, (..., C); ValueError for regression."""
     if b.counts.shape[-1] == 0:
         raise ValueError(
             f"{name} weighs classes and the data has numbers to predict; use fedavg"

@@ -1,11 +1,11 @@
-"""A linear head in closed form on features that are computed once: what is trained depends on the
-labeled rows of all sites together and not on who holds them.
+"""Closed-form linear models on fixed features.
 
-Sites send the products of their labeled rows with one another and with the labels; the server
-solves for the head of every penalty at once.  Then sites say how well each of them answers rows
-that it has not seen (leave-one-out), and the best one is used.
+Sites send the products of their labeled examples with one another and with the labels.  The server
+side solves for all penalties at once.  Sites then send the leave-one-out losses of the solutions,
+and the best one is used.  The result depends on the labeled examples of all sites together, not on
+their distribution over sites.
 
-Relatives: Fed3R (Fanì et al., ICML 2024), AFL (He et al., CVPR 2025).
+Related work: Fed3R (Fanì et al., ICML 2024), AFL (He et al., CVPR 2025).
 """
 
 from __future__ import annotations
@@ -69,59 +69,83 @@ from fallow.training.parts.ridge import (
 )
 
 LARGEST_DELTA = 1e-2
-TINY = 1e-300  # where no site has a label, means are 0
+TINY = 1e-300  # means are 0 if no site has a label
 
 
 @explain_constructor
 @final
 @dataclass(frozen=True)
 class ClosedForm:
-    """The linear model of smallest Σ s |y - W'z - b|² + λ n |W|² over the labeled rows of all
-    sites, where n = Σ s: a ridge regression on one-hot classes or on numbers.  Its outputs are
-    multiplied by a temperature T, so that their softmax is calibrated.
+    """Solve for a linear classifier or regressor in closed form (ridge regression).
 
-    For the model ``linear`` on standardized features, such as an ``encoder`` makes them.  λ and T
-    are chosen by leave-one-out over the labeled rows of all sites.  One round is all there is
-    (``rounds=1``); the training configuration of local training is not used.
+    The model minimizes Σ s |y - W'z - b|² + λ n |W|² over the labeled examples of all sites, where
+    n = Σ s and y are one-hot classes or regression targets.  Outputs are multiplied by a
+    temperature T, so that their softmax is calibrated.
 
-    penalty: λ, or None to choose it of 1e-6 ... 1.  balance: "class" gives every class the same
-    weight.  weighted: rows count by the weight that the query gave them.  reveal: what sites are
-    told: the "path" of all heads, with which they leave out rows exactly, or the "head" alone; then
-    λ is chosen by generalized cross-validation.  local_head: the model called local, which some
-    queries compare with the common one: the "common" one too, or the site's "own" head.  passes: 2
-    centers the features in an exchange of its own, for features that are far from 0.  shown: what a
-    coordinator of real sites may see: "totals" alone, for which secure sums are needed, or each
-    site's "parts" of them.  delta: under ``privacy.epsilon``, the δ with which one row with its
-    label is private in the model: totals leave each site with Gaussian noise, once per close of
-    labels.
+    The algorithm is for the model ``linear`` on standardized features, such as those of an
+    ``encoder``.  λ and T are selected by leave-one-out cross-validation over the labeled examples
+    of all sites.  One round is sufficient (``rounds=1``), and the settings of local training are
+    not used.
 
+    Parameters
+    ----------
+    penalty : float, optional
+        Ridge penalty λ.  None: selected from 1e-6 to 1.
+    balance : {"none", "class"}
+        "class" gives all classes the same total weight.
+    weighted : bool
+        Apply the weights that the query strategy assigns to examples.
+    reveal : {"path", "head"}
+        Information that sites receive.  "path": the solutions of all penalties, for exact
+        leave-one-out.  "head": a single solution; λ is then selected by generalized
+        cross-validation.
+    local_head : {"common", "own"}
+        Local model, for query strategies that compare it with the global model: the global
+        solution, or the solution of the site's own examples.
+    passes : int
+        2: center the features in a separate exchange, for features with means far from 0.
+    shown : {"totals", "parts"}
+        Information that the coordinator of a federation may see: aggregates only, which requires
+        secure aggregation, or the contribution of each site.
+    delta : float, optional
+        δ of differential privacy, with ``privacy.epsilon``.  It protects one example and its label
+        in the model.  Sites add Gaussian noise to their contribution, once per end of labeling.
+
+    Notes
+    -----
+    The related algorithms use a fixed λ.  Features of an encoder are divided by the square root of
+    their number, so the mean square norm of an example is 1, and the same grid of penalties is
+    suitable for any number of features.
+
+    *Disclosure.*  Products disclose more than gradients.  Without secure aggregation, the
+    coordinator sees the products of each site, and the product of a single example reveals it.
+    With ``reveal="path"``, every site learns the second moments of all labeled examples.  The
+    leave-one-out accuracy is computed over all sites: the accuracy of each site would disclose how
+    the model predicts its labels, which secure aggregation hides.
+
+    *Leave-one-out accuracy.*  Query strategies prefer difficult examples.  The leave-one-out
+    accuracy is then lower than the accuracy on all examples.
+
+    *Differential privacy.*  With ``delta``, the solution is that of AdaSSP (Wang, 2018;
+    `fallow.training.parts.adassp`).  Each site adds noise that is sufficient for itself, so no site
+    needs to trust another one.  With K sites, the noise of the aggregate is √K times that of a
+    trusted party.  Examples are clipped to norm 1 and have equal weights.  λ is derived from the
+    noise or equals ``penalty``, and T is derived from the noisy aggregates, because leave-one-out
+    would require the examples.  One labeled example and its label are private, but not the number
+    of labels.  The aggregates over all examples to which encoders and feature scaling are fitted
+    are not covered.
+
+    References
+    ----------
+    Fanì, Camoriano, Caputo, Ciccone. Accelerating Heterogeneous Federated Learning with Closed-form
+    Classifiers. 2024.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.01), sites=4)
     >>> fl.run(federation, fl.Margin(), training=fl.ClosedForm(), cycles=1)
     Run(margin on digits, seed 0: 2 phases, 167 labels, accuracy 0.97)
-
-    Notes
-    -----
-    The relatives choose λ by hand.  An encoder's features are divided by the root of their number,
-    so rows have a mean square length of 1 and the same grid suits few features and many.
-
-    The products say more than a gradient: without secure sums the server sees those of each site,
-    and those of one row are that row.  With the path every site learns the second moments of all
-    labeled rows together.
-
-    The accuracy on left-out rows is told of all sites together alone: that of each site would tell
-    the coordinator how it answers its own few labels, which secure sums hide.
-
-    Rows that a query prefers are harder than others: the accuracy on left-out rows is then lower
-    than that on all rows.
-
-    With ``delta`` the head is that of AdaSSP (Wang, 2018; `fallow.training.parts.adassp`).  Each
-    site adds noise of its own, enough for it alone: no site has to trust another one, and with K
-    sites the noise of the total is √K times what one trusted place would add.  Rows are cut to
-    length 1 and weigh the same, whatever the query said.  λ follows from the noise or is
-    ``penalty``, T follows from the noisy totals, and no row is left out: that would need rows.
-    What is private is one row and its label among the labeled rows, whose number is not; what an
-    encoder and units were fitted to, which is totals over all rows, is not covered.
     """
 
     training_config: TrainingConfig = field(
@@ -134,7 +158,7 @@ class ClosedForm:
     local_head: Literal["common", "own"] = "common"
     passes: int = 1
     shown: Literal["totals", "parts"] = "totals"
-    delta: float | None = None  # δ; 1e-5 is usual: well below 1 / labeled rows
+    delta: float | None = None  # δ; usually 1e-5, well below 1 / number of labels
 
     contract: ClassVar[Contract] = Contract(
         title="Closed-form head",
@@ -189,7 +213,7 @@ class ClosedForm:
         object.__setattr__(self, "contract", self._narrow_contract())
 
     def _check_private(self, delta: float) -> None:
-        """Raise ValueError for a δ that protects nothing, and for what noise cannot protect."""
+        """Raise ValueError for a δ without protection, and for settings that noise cannot protect."""
         if not 0 < delta <= LARGEST_DELTA:
             raise ValueError(
                 f"ClosedForm's delta is {delta}; it must be above 0 and {LARGEST_DELTA:g} at most: "
@@ -208,7 +232,7 @@ class ClosedForm:
                 )
 
     def _narrow_contract(self) -> Contract:
-        """The contract of these settings: sites answer to nothing that they never ask."""
+        """Return the contract of these settings, without client functions that they never call."""
         if self.delta is not None:
             others = [name for name in ClosedForm.contract.verbs if name != "noisy_totals"]
             return replace(
@@ -216,7 +240,7 @@ class ClosedForm:
                 local_dp=True,
                 always_noisy=True,
                 weighs=False,
-                regression=False,  # the unit of numbers is made of exact labels
+                regression=False,  # the scale of regression targets uses exact labels
                 parts_show="",
                 closes_show="",
             )
@@ -230,7 +254,7 @@ class ClosedForm:
         weighs = self.weighted or self.balance == "class"
         return replace(ClosedForm.contract.without(*never), weighs=weighs)
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
         if self.delta is not None:
@@ -255,7 +279,7 @@ class ClosedForm:
         return state
 
     def private_round(self, state: State, ask: Ask) -> State:
-        """One exchange of totals with noise, and a head that reads nothing else."""
+        """Aggregate with noise in one exchange, and solve from the result alone."""
         result = sum_of_all(ask, "noisy_totals")
         rows = int(result["rows"])
         if rows:
@@ -271,7 +295,7 @@ class ClosedForm:
         return state
 
     def total(self, ask: Ask, weights: Tensor | None) -> Summed:
-        """The totals of all sites, in one exchange, or about their mean in two."""
+        """Aggregate over all sites, in one exchange, or about the mean in two."""
         center: Tensor | None = None
         if self.passes == 2:
             found = sum_of_all(ask, "center", weights=weights)
@@ -281,7 +305,7 @@ class ClosedForm:
         )
 
     def choose(self, ask: Ask, path: Path, total: Summed, weights: Tensor | None) -> Choice:
-        """λ and T, by what heads say of rows that they have not seen."""
+        """Select λ and T by leave-one-out predictions."""
         if self.reveal == "head":
             return self.choose_by_totals(ask, path, total, weights)
         return choose_left_out(ask, path, total, self.penalty, weights=weights)
@@ -293,8 +317,10 @@ class ClosedForm:
         total: Summed,
         weights: Tensor | None,
     ) -> Choice:
-        """λ by generalized cross-validation; then sites see that one head, and every row is left
-        out as if it had the mean leverage."""
+        """Select λ by generalized cross-validation.
+
+        Sites then receive that single solution, and leave examples out with the mean leverage.
+        """
         penalties = penalties_of(self.penalty)
         if total.rows < FEW:
             return choose_without_rows(penalties)
@@ -310,7 +336,7 @@ class ClosedForm:
         of_one = {name: lost[name][None] for name in lost if name != "sites"}
         return choose_best(of_one, [penalty], path.mass)
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def class_counts(self, view: View) -> Answer:
         return {"counts": view.counts}
@@ -322,7 +348,7 @@ class ClosedForm:
     def totals(
         self, view: View, weights: Tensor | None = None, center: Tensor | None = None
     ) -> Answer:
-        """Products of labeled rows; ``center`` (D,) is taken off the features first."""
+        """Return products of labeled examples; ``center`` (D,) is subtracted from the features."""
         if center is not None and self.passes == 1:
             raise Refusal(
                 "features are not centered in this study, and an order brings a center"
@@ -335,7 +361,7 @@ class ClosedForm:
         weights: Tensor | None = None,
         **path: Tensor,
     ) -> Answer:
-        """What heads of the ``path`` say of each row without having seen it."""
+        """Return the leave-one-out losses of the solutions of the ``path``."""
         rows = self.labeled(view, weights)
         penalties = penalties_of(self.penalty)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
@@ -348,14 +374,14 @@ class ClosedForm:
         leverage: Tensor,
         weights: Tensor | None = None,
     ) -> Answer:
-        """What one head says of the rows, each left out as if its leverage were the mean one."""
+        """Return the losses of one solution, with the mean leverage for every example."""
         if not 0 <= float(leverage) < 1:
             raise Refusal(
                 f"a mean leverage is said to be {float(leverage):.6g}, outside 0 to 1"
             )
         rows = self.labeled(view, weights)
         head = Head(weight, bias)
-        squares = []  # of each row, by blocks
+        squares = []  # by example, in blocks
         are_right = []
         log = torch.zeros(len(TEMPERATURES), dtype=torch.float64)
         for z, y, s in row_blocks(rows.z, rows.y, rows.s):
@@ -376,8 +402,10 @@ class ClosedForm:
         }
 
     def noisy_totals(self, view: View) -> Release:
-        """Products of labeled rows of length 1 at most, to which noise is added behind this; what
-        one row changes in them is derived at `adassp.SENSITIVITY`."""
+        """Return products of labeled examples of norm 1 at most, for the addition of noise.
+
+        Their sensitivity to one example is derived at `adassp.SENSITIVITY`.
+        """
         if self.delta is None:
             raise Refusal(
                 "totals leave without noise in this study, and an order asks for it"
@@ -398,7 +426,7 @@ class ClosedForm:
         temperature: float,
         weights: Tensor | None = None,
     ) -> Answer:
-        """The head of the site's own rows alone, with the λ and T of all; it stays at the site."""
+        """Solve for the site's own examples, with the global λ and T; the result stays at the site."""
         rows = self.labeled(view, weights)
         path = decompose(centered(add_up(rows.z, rows.y, rows.s)))
         head = head_of(path, penalty)
@@ -408,9 +436,9 @@ class ClosedForm:
         }
 
     def labeled(self, view: View, weights: Tensor | None = None) -> LabeledBlocks:
-        """The labeled rows, which are features themselves; they are read when they are summed.
+        """Return the labeled examples as features, which are read on demand.
 
-        Raises Refusal for weights of classes where classes are not balanced.
+        Raises Refusal for class weights if classes are not balanced.
         """
         check_linear_model(view)
         if weights is not None and self.balance == "none":

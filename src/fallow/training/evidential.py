@@ -1,4 +1,4 @@
-"""Evidential training, the local update of FEAL (Chen et al., 2024): logits become evidence."""
+"""Evidential training, the local update of FEAL (Chen et al., 2024): logits as evidence."""
 
 from __future__ import annotations
 
@@ -25,27 +25,42 @@ from fallow.training.base import (
     with_own_statistics,
 )
 
-SIDE = 0.01  # weight of the two terms beside the fit
-ANNEALED = 10  # rounds of a cycle after which the divergence counts in full
+SIDE = 0.01  # weight of the two regularization terms
+ANNEALED = 10  # round of a cycle from which the divergence has full weight
 
 
 @explain_constructor
 @final
 @dataclass(frozen=True)
 class Evidential(StepTraining):
-    """The expected cross-entropy under Dir(α), α = relu(logits) + 1, rare classes first; evidence
-    for wrong classes is drawn to 0, and that for the right one up.
+    """Train with the evidential loss of FEAL.
 
+    The loss is the expected cross-entropy under Dir(α), α = relu(logits) + 1, with larger weights
+    for rare classes.  Regularization terms lower the evidence for wrong classes and raise that for
+    the true class.
+
+    Parameters
+    ----------
+    bn : {"average", "local"}
+        Average batch-norm statistics, or keep them at the sites (FedBN).
+
+    Notes
+    -----
+    Class weights follow the class shares of the labels collected so far.  Weights of labels enter
+    the mean over examples.  The last term provides a gradient if all logits of an example are below
+    0, so that it has no evidence.
+
+    References
+    ----------
+    Chen, Ma, Cui, Xia. Think Twice Before Selection: Federated Evidential Active Learning for
+    Medical Image Analysis with Domain Shifts. 2024.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(federation, training=fl.Evidential(), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
-
-    Notes
-    -----
-    The shares of classes that weigh rows are those of the labels bought so far.  Weights of labels
-    enter the mean over rows.  The last term keeps a gradient where all logits of a row are below 0
-    and its evidence is none.
     """
 
     bn: Literal["average", "local"] = "average"
@@ -78,7 +93,7 @@ class Evidential(StepTraining):
     ) -> dict[str, TrainState]:
         counts = class_counts(b, "evidential")
         shares = counts / counts.sum(-1, keepdim=True)  # (..., C)
-        share = shares.gather(-1, b.y)  # of each row's class, (..., b)
+        share = shares.gather(-1, b.y)  # share of the class of each example, (..., b)
         annealed = min(1.0, b.round / ANNEALED)
 
         def objective(forward: Callable[[Tensor], Tensor]) -> Tensor:
@@ -91,8 +106,10 @@ class Evidential(StepTraining):
 
 
 def loss(logits: Tensor, y: Tensor, share: Tensor, annealed: float) -> Tensor:
-    """Loss of each row.  logits: (..., b, C); y: (..., b) class ids; share: (..., b) of each row's
-    class among the site's labels; annealed: in [0, 1], how much the divergence counts -> (..., b)
+    """Return the loss of each example.
+
+    logits: (..., b, C); y: (..., b) class ids; share: (..., b) share of the class of each example
+    among the labels of the site; annealed: in [0, 1], weight of the divergence -> (..., b)
     """
     a = alpha(logits)  # α of the Dirichlet distribution, (..., b, C)
     label = y.unsqueeze(-1)
@@ -100,8 +117,10 @@ def loss(logits: Tensor, y: Tensor, share: Tensor, annealed: float) -> Tensor:
     logit_label = logits.gather(-1, label).squeeze(-1)
     strength = a.sum(-1)
 
-    fit = (2 - share) * (strength.digamma() - a_label.digamma())  # rare classes count more
+    fit = (2 - share) * (
+        strength.digamma() - a_label.digamma()
+    )  # larger weights for rare classes
     wrong = from_uniform(a.scatter(-1, label, 1.0))  # the evidence for other classes
-    # the logit and not α: it has a gradient also where the evidence is cut off at 0
+    # the logit instead of α, whose gradient vanishes if the evidence is 0
     right = -logits.shape[-1] / strength.detach() * logit_label
     return fit + SIDE * (annealed * wrong + right)

@@ -1,10 +1,10 @@
-"""The head of a trained model, solved for in closed form: ``head="exact"``.
+"""Closed-form solution for the last layer of a trained model: ``head="exact"``.
 
-Training across skewed sites spoils the last layer most.  Where its body has been trained, by
-whatever method, the head that fits the labeled rows of all sites best is known exactly.
+Training with non-IID sites affects the last layer most.  With a fixed body, the last layer that
+fits the labeled examples of all sites best is known in closed form.
 
-Relative: CCVR (Luo et al., NeurIPS 2021) calibrates the head after training, by draws from class
-statistics.
+Related work: CCVR (Luo et al., NeurIPS 2021) calibrates the last layer after training with samples
+from class statistics.
 """
 
 from __future__ import annotations
@@ -39,19 +39,27 @@ from fallow.training.parts.heads import (
 )
 from fallow.training.parts.ridge import BLOCK, Head, Path, decompose, head_of
 
-MOST = 8192  # features: the products of all pairs are 0.5 GB
-TINY = 1e-12  # a feature that varies by less than that part of its mean is constant
+MOST = 8192  # maximum number of features: their products take 0.5 GB
+TINY = 1e-12  # a feature with a smaller relative variation is constant
 
 
 @final
 @dataclass(frozen=True)
 class ExactHead:
-    """The head W, b of smallest Σ s |y - W'z - b|² + λ n |W|² on what the body of a trained model
-    makes of rows, in units of their deviation over all rows of all sites and of the root of D.
+    """Replace the last layer of a trained model by the closed-form solution.
 
-    Asked once, after the last round of a phase; body and statistics stay as they are.  λ and a
-    temperature are chosen by leave-one-out, as in `ClosedForm`.
+    The last layer W, b minimizes Σ s |y - W'z - b|² + λ n |W|².  z are the outputs of the body,
+    divided by their standard deviation over all examples of all sites and by the square root of D.
+    The solution is computed once, after the last round of a phase; body and batch-norm statistics
+    are unchanged.  λ and a temperature are selected by leave-one-out cross-validation, as in
+    `ClosedForm`.
 
+    Notes
+    -----
+    The body changes between phases, so the scale of its outputs is computed in every phase.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.05), sites=4)
     >>> run = fl.run(
@@ -65,10 +73,6 @@ class ExactHead:
     ... )
     >>> "left_out" in run.records.columns
     True
-
-    Notes
-    -----
-    Bodies change from phase to phase, so units are asked for anew each time.
     """
 
     contract: ClassVar[Contract] = Contract(
@@ -90,10 +94,10 @@ class ExactHead:
         at_server=AT_SERVER,
     )
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def solve(self, state: State, ask: Ask) -> State:
-        """The state with another head; unchanged where no site has a label."""
+        """Return the state with the new last layer; unchanged if no site has a label."""
         ask.fit(None, "body", None, w=state["w"], stats=state["stats"])
         mean, unit = self.units(ask)
         total = read_totals(sum_of_all(ask, "totals", mean=mean, unit=unit))
@@ -108,8 +112,10 @@ class ExactHead:
         return {**state, "w": w, **note_choice(choice)}
 
     def units(self, ask: Ask) -> tuple[Tensor, Tensor]:
-        """The mean (D,) of each feature over all rows and the inverse of its deviation times √D
-        (D,), 0 for a feature that is constant."""
+        """Return mean (D,) and scale (D,) of each feature over all examples.
+
+        The scale is 1 / (standard deviation · √D), and 0 for a constant feature.
+        """
         total = sum_of_all(ask, "columns")
         mean = total["columns"] / total["rows"]
         squares = sum_of_all(ask, "spread", mean=mean)["squares"] / total["rows"]
@@ -117,7 +123,7 @@ class ExactHead:
         unit = (len(mean) * squares).rsqrt()
         return mean, torch.where(is_constant, 0.0, unit)
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def columns(self, view: View) -> Answer:
         n_rows = 0
@@ -138,13 +144,13 @@ class ExactHead:
         return totals_of(self.labeled(view, mean, unit))
 
     def left_out(self, view: View, mean: Tensor, unit: Tensor, **path: Tensor) -> Answer:
-        """What heads of the ``path`` say of each row without having seen it."""
+        """Return the leave-one-out losses of the solutions of the ``path``."""
         rows = self.labeled(view, mean, unit)
         penalties = penalties_of(None)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
 
     def features(self, view: View) -> Iterator[Tensor]:
-        """What the body makes of all rows, labeled or not, in blocks (b, D) of float64."""
+        """Yield the outputs of the body for all examples, in blocks (b, D) of float64."""
         check_last_layer(view)
         if view.pool + len(view.labels) <= BLOCK:
             pool = view.embed("body", "pool")
@@ -164,13 +170,13 @@ class ExactHead:
 
 
 def in_features(head: Head, mean: Tensor, unit: Tensor) -> Head:
-    """The head for features as the body makes them, from that for features in other units."""
+    """Convert a solution for scaled features to one for the outputs of the body."""
     weight = unit[:, None] * head.weight
     return Head(weight, head.bias - mean @ weight)
 
 
 def check_units(view: View, **parts: Tensor) -> None:
-    """Raise Refusal for a mean or a unit of features that is none of this model's features."""
+    """Raise Refusal unless mean and scale match the features of this model."""
     size = view.layout.params[-2][1][1]
     for name, part in parts.items():
         if tuple(part.shape) != (size,) or not bool(part.isfinite().all()):
@@ -183,7 +189,7 @@ def check_units(view: View, **parts: Tensor) -> None:
 
 
 def check_last_layer(view: View) -> None:
-    """Raise ValueError unless the last parameters of the model are those of its head."""
+    """Raise ValueError unless the last parameters of the model are those of its last layer."""
     layers = [name for name, _ in view.layout.params]
     if layers[-2:] != ["head.weight", "head.bias"]:
         raise ValueError(

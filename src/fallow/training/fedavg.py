@@ -1,4 +1,4 @@
-"""FedAvg (McMahan et al., 2017), Algorithm 1: average the sites' models, weighted by rows."""
+"""FedAvg (McMahan et al., 2017), Algorithm 1: average of the sites' models."""
 
 from __future__ import annotations
 
@@ -26,11 +26,23 @@ from fallow.training.base import (
 @final
 @dataclass(frozen=True)
 class FedAvg(StepTraining):
-    """w <- sum_i (n_i / n) w_i after every site's local epochs.
+    """Average the models of the sites after local epochs, weighted by labels.
 
-    ``bn="average"`` averages batch-norm statistics with the weights, as the published codes do;
-    ``"local"`` leaves them at the sites (FedBN; Li et al., 2021).
+    The global model is w <- sum_i (n_i / n) w_i.
 
+    Parameters
+    ----------
+    bn : {"average", "local"}
+        Average batch-norm statistics with the weights, as the published codes do, or keep them at
+        the sites (FedBN; Li et al., 2021).
+
+    References
+    ----------
+    McMahan, Moore, Ramage, Hampson, Agüera y Arcas. Communication-Efficient Learning of Deep
+    Networks from Decentralized Data. 2017.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(federation, training=fl.FedAvg(), model="mlp", cycles=0, rounds=5)

@@ -1,4 +1,4 @@
-"""FedProx (Li et al., 2020), Algorithm 2: local steps are held near the global model."""
+"""FedProx (Li et al., 2020), Algorithm 2: local training with a proximal term."""
 
 from __future__ import annotations
 
@@ -28,17 +28,33 @@ from fallow.training.base import (
 @final
 @dataclass(frozen=True)
 class FedProx(StepTraining):
-    """Local objective F_i(w) + μ/2 ||w - w^t||², averaged as in FedAvg.
+    """Train with a proximal term that keeps local models close to the global model.
 
+    The local objective is F_i(w) + μ/2 ||w - w^t||², and models are averaged as in `FedAvg`.
+
+    Parameters
+    ----------
+    mu : float
+        Weight of the proximal term (μ).
+    bn : {"average", "local"}
+        Average batch-norm statistics, or keep them at the sites (FedBN).
+
+    Notes
+    -----
+    The proximal gradient is added before momentum and weight decay.  It applies to parameters, not
+    to batch-norm statistics.
+
+    References
+    ----------
+    Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated Optimization in Heterogeneous Networks.
+    2020.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(federation, training=fl.FedProx(mu=0.1), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
-
-    Notes
-    -----
-    The proximal gradient enters before momentum and weight decay.  It sees parameters only, never
-    batch-norm statistics.
     """
 
     mu: float = 0.01  # µ, eq. (2); tuned in {0.001, 0.01, 0.1, 1}

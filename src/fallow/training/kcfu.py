@@ -1,4 +1,4 @@
-"""KCFU, the local update of KAFAL (Cao et al., 2023): keep the classes that a site hardly has."""
+"""KCFU, the local update of KAFAL (Cao et al., 2023), which preserves rare classes."""
 
 from __future__ import annotations
 
@@ -25,32 +25,45 @@ from fallow.training.base import (
     with_own_statistics,
 )
 
-SHARES = 2.0  # rows of the pool are mixed with shares from Beta(2, 2)
+SHARES = 2.0  # examples are mixed with weights from Beta(2, 2)
 
 
 @explain_constructor
 @final
 @dataclass(frozen=True)
 class KCFU(StepTraining):
-    """Balanced softmax on labeled rows; from the second round on, mixed rows of the pool teach the
-    site what the global model knows, most where the site has few labels.
+    """Train with a balanced softmax and knowledge distillation from the global model.
 
+    The balanced softmax applies to labeled examples.  From the second round on, mixed examples of
+    the unlabeled pool distill the global model, with larger weights for classes with few labels at
+    the site.
+
+    Parameters
+    ----------
+    bn : {"average", "local"}
+        Average batch-norm statistics, or keep them at the sites (FedBN).
+
+    Notes
+    -----
+    As in the published code, and unlike the text of the paper, a class without labels at the site
+    has compensation weight 0.  Each example of a batch is mixed with another one; KAFAL's code
+    draws one partner for the whole batch.  The teacher is the global model in evaluation mode; in
+    KAFAL's code it is in training mode, so its statistics change.  With ``bn="local"`` the teacher
+    uses the site's own statistics.  The student's forward passes over mixed and labeled examples
+    both update its batch-norm statistics.  Weights of labels enter the first loss only.  If images
+    are augmented in training, those of the pool are augmented too.  Without a pool, the second loss
+    is omitted.  Predictions are not adjusted by class counts.
+
+    References
+    ----------
+    Cao, Shi, Yu, Wang, Tao. Knowledge-Aware Federated Active Learning with Non-IID Data. 2023.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(federation, training=fl.KCFU(), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
-
-    Notes
-    -----
-    As in the published code, and unlike the paper's words, a class without labels at the site has
-    compensation weight 0.  Each row of a batch is mixed with another one; KAFAL's code draws one
-    partner for the whole batch.  The teacher is the model that was sent, in evaluation mode; in
-    KAFAL's code it is in training mode and its statistics drift.  With ``bn="local"`` it uses the
-    site's own statistics.  The student's pass over mixed rows moves its batch-norm statistics, as
-    that over labeled rows does.  Weights of labels enter the first loss alone.  Where the
-    training configuration
-    augments images, those of the pool are augmented too.  Without a pool the second loss is left
-    out.  Predictions are not adjusted by the counts.
     """
 
     bn: Literal["average", "local"] = "average"
@@ -109,7 +122,7 @@ class KCFU(StepTraining):
 
 
 def balanced_loss(outputs: Tensor, counts: Tensor, b: Batch) -> Tensor:
-    """Cross-entropy of outputs + log n_c: a class without labels is removed.
+    """Return the cross-entropy of outputs + log n_c, which removes classes without labels.
 
     outputs: (..., b, C), counts: (..., C) -> (...)
     """
@@ -119,17 +132,19 @@ def balanced_loss(outputs: Tensor, counts: Tensor, b: Batch) -> Tensor:
 
 
 def mix_rows(b: Batch) -> Tensor:
-    """Each row of the pool mixed with its partner: β u + (1 - β) u[mate].  -> (..., b, *shape)"""
-    place = b.mate.ndim - 1  # of the rows among the dimensions of u
+    """Mix each example of the pool with its partner: β u + (1 - β) u[mate].  -> (..., b, *shape)"""
+    place = b.mate.ndim - 1  # dimension of the examples in u
     one_each = b.mate.shape + (1,) * (b.u.ndim - b.mate.ndim)
     partner = b.u.gather(place, b.mate.view(one_each).expand_as(b.u))
     return partner.lerp(b.u, b.beta.view(one_each))
 
 
 def compensation(guess: Tensor, counts: Tensor, b: Batch) -> Tensor:
-    """ω of each mixed row, from the classes (..., b) that the teacher sees in it and in its
-    partner: the rarer at the site, the larger.  -> (..., b)"""
-    has_labels = counts > 0  # a class without any has rarity 0, as in the published code
+    """Return ω of each mixed example, which is larger for classes that are rare at the site.
+
+    guess: (..., b) classes that the teacher predicts for the example and its partner -> (..., b)
+    """
+    has_labels = counts > 0  # a class without labels has rarity 0, as in the published code
     rarity = has_labels * counts.sum(-1, keepdim=True) / (counts + 1e-6)
     shares = rarity / rarity.sum(-1, keepdim=True)  # (..., C)
     r = shares.gather(-1, guess)
@@ -137,8 +152,10 @@ def compensation(guess: Tensor, counts: Tensor, b: Batch) -> Tensor:
 
 
 def divergence(teacher: Tensor, student: Tensor) -> Tensor:
-    """KL of the student's prediction from the teacher's, as a mean over classes and not a sum.
-    Logits (..., b, C), (..., b, C) -> (..., b)"""
+    """Return the KL divergence from teacher to student, as a mean over classes.
+
+    Logits (..., b, C), (..., b, C) -> (..., b)
+    """
     log_t = teacher.log_softmax(-1)
     log_s = student.log_softmax(-1)
     return (log_t.exp() * (log_t - log_s)).mean(-1)

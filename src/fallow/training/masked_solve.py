@@ -1,4 +1,4 @@
-"""Least squares on masked rows, line 9 of FALE's Algorithm 1 (Tang et al., 2025), put right."""
+"""Least squares on masked examples, line 9 of FALE's Algorithm 1 (Tang et al., 2025), corrected."""
 
 from __future__ import annotations
 
@@ -33,37 +33,58 @@ EPS = torch.finfo(torch.float64).eps
 @final
 @dataclass(frozen=True)
 class MaskedSolve:
-    """The model of ``server-solve``, found from masked rows as the paper has it: the server solves
-    for a model that it cannot read.
+    """Solve least squares from masked examples, without disclosing the model.
 
-    Site i weighs its labeled rows and targets, B_i = √w X_i and t_i = √w y_i, draws a secret P_i
-    and sends P_i B_i Q and P_i t_i; the server sends the shortest least squares solution Qᵀθ back,
-    and a site multiplies by Q.  ``state["w"]`` is Qᵀθ; `deploy` gives the model at a site.
+    The solution is that of `ServerSolve`, computed from masked examples as in the paper.  The
+    coordinator obtains a model that it cannot read.
 
-    ``ask.each`` shows the server each site's masked rows, and so QᵀB_iᵀB_iQ, ‖t_i‖, ‖θ‖ and, as
-    the column of ones can be told, the mean of y at each site.  A site with one labeled row shows
-    its √w |y|.  This is masking without a formal guarantee; docs/privacy.md says who can take it
-    off.  ``server-solve`` shows the server less of the rows, totals, and more of the model, all.
+    Site i weights its labeled examples and targets, B_i = √w X_i and t_i = √w y_i, draws a secret
+    P_i and sends P_i B_i Q and P_i t_i.  The coordinator sends the least squares solution of
+    minimum norm, Qᵀθ, and each site multiplies it by Q.  ``state["w"]`` is Qᵀθ; `deploy` returns
+    the model at a site.
 
+    Parameters
+    ----------
+    ridge : float
+        Ridge penalty λ.
+    intercept : bool
+        Fit a bias.
+    weighted : bool
+        Apply the weights that the query strategy assigns to examples.
+
+    Notes
+    -----
+    *Disclosure.*  ``ask.each`` shows the coordinator the masked examples of each site.  It
+    therefore sees QᵀB_iᵀB_iQ, ‖t_i‖, ‖θ‖ and, because the column of ones can be identified, the
+    mean of y at each site.  A site with one labeled example discloses √w |y|.  Masking has no
+    formal guarantee; docs/privacy.md describes who can remove it.  With `ServerSolve` the
+    coordinator sees less of the examples (aggregates only) and more of the model (all of it).
+
+    *Order of weights and masks.*  The algorithm as printed applies weights to masked examples.  P_i
+    and weights do not commute, so this is a different problem with another solution.  Here weights
+    are applied first.
+
+    *Columns* are first centered and scaled to unit variance over the labels, by weighted aggregates
+    that are not rotated.  The solution of minimum norm therefore equals that of `ServerSolve` even
+    with collinear columns or few labels.
+
+    *Rotation.*  One site draws Q, encrypts it for the others and renews it in every cycle, as each
+    site does with P_i.  There is no trusted authority.  Every site must participate in every round,
+    because it needs Q.
+
+    *Ridge* (0 in the paper) is applied as in `ServerSolve`: the site that drew Q adds examples for
+    it before masking.
+
+    References
+    ----------
+    Tang and others. Efficient Heterogeneity-Aware Federated Active Data Selection. 2025.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("diabetes", fl.IID(), sites=3)
     >>> fl.run(federation, training=fl.MaskedSolve(), model="linear", cycles=0, rounds=1)
     Run(random on diabetes, seed 0: 1 phases, 36 labels, mse 0...)
-
-    Notes
-    -----
-    *Order.*  The algorithm as printed weighs rows that are masked.  P_i and weights do not commute,
-    so that is another problem, with another solution; here rows are weighed first.
-
-    *Columns* are centered and scaled to unit variance over the labels first, by weighted totals of
-    columns and squares that are not rotated: so the shortest solution, where columns depend on one
-    another or labels are few, is that of ``server-solve``.
-
-    *Q* is drawn by one site and sealed to the others, fresh in every cycle, as is P_i; there is no
-    trusted authority.  Every site must take part in every round, to know Q.
-
-    *Ridge* (0 in the paper) as in ``server-solve``: the site that drew Q adds rows for it before
-    it masks.
     """
 
     training_config: TrainingConfig = field(
@@ -87,7 +108,7 @@ class MaskedSolve:
             "its rotated columns with one another and with the numbers"
         },
         relay={"turn": "nothing; the common rotation goes from one site to the others"},
-        secure_sum=False,  # the server reads what each site sends
+        secure_sum=False,  # the server side reads the reply of each site
         waits=("center", "columns", "masked"),
         missing="stops: a site that misses the rotation could not use the model",
         regression=True,
@@ -102,7 +123,7 @@ class MaskedSolve:
                 f"MaskedSolve's ridge is {self.ridge}; it must be 0 or more and finite"
             )
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
         if set(ask.cohort) != set(ask.carrier.sites):
@@ -115,14 +136,14 @@ class MaskedSolve:
         if float(total["weight"]) > 0:
             scaling = self.scaling(ask, total)
             theta = self.solve_masked(ask, scaling)
-            size = len(state["w"])  # 1 more than there are columns where the bias is 0
+            size = len(state["w"])  # the number of columns + 1 if the bias is 0
             w = torch.cat([theta, theta.new_zeros(size)])[:size]
             state = {**state, "w": w, **scaling._asdict()}
         ask.fit(None, "local", None, **state)
         return state
 
     def scaling(self, ask: Ask, of_columns: Mapping[str, Tensor]) -> Scaled:
-        """The common scaling of columns, from a second sum about their means."""
+        """Return the common scaling of columns, from a second aggregate about their means."""
         center = column_means(of_columns, self.intercept)
         total = sum_of_all(ask, "columns", center=center)
         return scale_columns(
@@ -134,7 +155,7 @@ class MaskedSolve:
         )
 
     def solve_masked(self, ask: Ask, scaling: Scaled) -> Tensor:
-        """Qᵀθ, (k,): the first site draws Q for all, and every site sends its masked rows."""
+        """Return Qᵀθ, (k,): the first site draws Q, and every site sends its masked examples."""
         lead = ask.cohort[0]
         ask.relay("turn", dict.fromkeys(ask.cohort, (lead,)), size=len(scaling.unit))
         answers = each_of_all(ask, "masked", lead=lead, **scaling._asdict()).values()
@@ -142,7 +163,7 @@ class MaskedSolve:
         targets = torch.cat([torch.as_tensor(answer["targets"]) for answer in answers])
         return shortest_solution(rows, targets)
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def center(self, view: View) -> Answer:
         x, _, w = self.labeled_rows(view)
@@ -165,13 +186,13 @@ class MaskedSolve:
         rows = torch.cat([weighed, penalty])  # B_i, (m, k)
         targets = torch.cat([root * y, y.new_zeros(len(penalty))])  # t_i, (m,)
 
-        # both under one mask P_i: they are one system of equations
+        # both under the same mask P_i: they form one system of equations
         both = torch.cat([rows @ rotation(view.memory), targets[:, None]], 1)  # (m, k + 1)
         hidden = mix(both, view.secret("mask of labelled rows"), k)
         return {"rows": hidden[:, :-1].contiguous(), "targets": hidden[:, -1].contiguous()}
 
     def labeled_rows(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
-        """Labeled rows (n, d), numbers (n,) and weights (n,)."""
+        """Return labeled examples (n, d), regression targets (n,) and weights (n,)."""
         x = view.rows("labeled")
         y = view.labels.double()
         check_linear(view, x, "masked-solve", self.intercept)
@@ -179,8 +200,10 @@ class MaskedSolve:
         return x.flatten(1).double(), y, w
 
     def penalty(self, k: int, adds: bool) -> Tensor:
-        """Rows that add ridge Σw ‖θ‖² without the intercept: columns of length 1 are √Σw times
-        smaller than those of unit variance.  -> (k or 0, k)"""
+        """Return examples that add ridge Σw ‖θ‖², without the intercept.  -> (k or 0, k)
+
+        Columns of length 1 are √Σw times smaller than those of unit variance.
+        """
         if not adds or self.ridge == 0:
             return torch.zeros(0, k, dtype=torch.float64)
         is_slope = torch.ones(k, dtype=torch.float64)
@@ -188,7 +211,7 @@ class MaskedSolve:
         return math.sqrt(self.ridge) * is_slope.diag()
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
-        if "unit" not in state:  # nobody has had a label yet
+        if "unit" not in state:  # no site has a label yet
             return state
         scaling = Scaled(state["mean"], state["unit"])
         stats = state["stats"]
@@ -198,13 +221,13 @@ class MaskedSolve:
 
 
 def rotation(memory: Mapping[str, State]) -> Tensor:
-    """Q, (k, k), which some site drew for all."""
+    """Return Q, (k, k), which one site drew for all."""
     (q,) = (kept["q"] for name, kept in memory.items() if name.startswith("turn/"))
     return q
 
 
 def shortest_solution(rows: Tensor, targets: Tensor) -> Tensor:
-    """The least squares solution of smallest norm.  rows: (m, k), targets: (m,) -> (k,)
+    """Return the least squares solution of minimum norm.  rows: (m, k), targets: (m,) -> (k,)
 
     >>> rows = torch.tensor([[1.0, 1.0], [2.0, 2.0]], dtype=torch.float64)
     >>> shortest_solution(rows, torch.tensor([2.0, 4.0], dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""Each site keeps the model that validated best: model selection without the test rows."""
+"""Model selection at each site by validation examples, without test examples."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from fallow.core.view import View
 @final
 @dataclass(frozen=True)
 class Retention:
-    """After a round a site scores the model that it would deploy on its validation rows, and
-    remembers the best so far; of equally good ones the later.
+    """Keep the model of each site with the best validation score.
 
-    A site without a validation row keeps the latest.  A model whose outputs are not finite is kept
-    only where there was none before.  It is evaluation, so what it sends is not counted among the
-    bytes of a run.
+    After each round, a site evaluates the model that it would deploy on its validation examples and
+    keeps the best one so far.  Ties keep the later model.
 
-    The class runs beside a training method where a recipe holds labels back (``validation``).
+    A site without validation examples keeps the latest model.  A model with non-finite outputs is
+    kept only if there was none before.  This is evaluation, so its messages do not count towards
+    the bytes of a run.
+
+    The class runs with a training algorithm if the experiment configuration holds labels back
+    (``validation``).
 
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
@@ -45,8 +48,10 @@ class Retention:
     )
 
     def best(self, view: View, w: Tensor, stats: Tensor, turn: int) -> Answer:
-        """w: (d,), stats: (s,) the common model after round ``turn`` -> the model to keep, its
-        score and the round that it is from."""
+        """Return the model to keep, its score and its round.
+
+        w: (d,), stats: (s,) the global model after round ``turn``.
+        """
         now = self.training.deploy({"w": w, "stats": stats}, view.memory)
         score = quality(view.outputs(now, view.rows("validation")), view.held)
         before = view.memory.get("best")
@@ -56,7 +61,8 @@ class Retention:
 
 
 def quality(outputs: Tensor, held: Tensor) -> float:
-    """Accuracy, or minus the mean squared error where there are numbers to predict; 0 without rows.
+    """Return the accuracy, or minus the mean squared error for regression; 0 without examples.
+
     outputs: (v, c), held: (v,)
 
     >>> quality(torch.tensor([[0.0, 1.0], [0.0, 1.0]]), torch.tensor([1, 0]))

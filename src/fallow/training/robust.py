@@ -1,5 +1,7 @@
-"""Averages that a few bad sites cannot move far: median and trimmed mean of every number (Yin et
-al., 2018, Definitions 1 and 2), and updates clipped by their norm (Sun et al., 2019)."""
+"""Robust aggregation: median, trimmed mean and clipped updates.
+
+References: Yin et al. (2018), Definitions 1 and 2; Sun et al. (2019).
+"""
 
 from __future__ import annotations
 
@@ -24,56 +26,74 @@ from fallow.training.base import model_at_site, own_statistics, with_own_statist
 RULES = ("median", "trimmed", "clipped")
 LARGEST = 0.5
 RATIO = 2.0
-"""A site weighs in a clipped average at most this share of all, and so many times the median
-site."""
+"""Maximum weight of a site in a clipped average: share of all, and multiple of the median."""
 
 
 @explain_constructor
 @final
 @dataclass(frozen=True)
 class Robust(StepTraining):
-    """FedAvg's round with an average that stands a few sites which send anything at all.
+    """Average models so that a few malicious sites cannot dominate the result.
 
-    ``median``: of every number the median over sites.  ``trimmed``: of every number the mean over
-    sites without the share ``trim`` of the largest and of the smallest.  In both every site counts
-    the same, so that nobody gains by claiming rows.  ``clipped``: w + sum_i (n_i / n) Δ_i min(1,
-    clip / ||Δ_i||) with Δ_i = w_i - w, so that a round moves the weights by ``clip`` at most;
-    without a number it is the median of ||Δ_i|| over the sites of the round.  Rows are what a site
-    claims, so none counts more of them than twice the median site has, from three sites on.
+    Parameters
+    ----------
+    rule : {"median", "trimmed", "clipped"}
+        "median": the median over sites of every parameter.  "trimmed": the mean over sites of every
+        parameter, without the share ``trim`` of the largest and of the smallest values.  Both give
+        all sites the same weight, so no site gains by claiming more examples.  "clipped": w + sum_i
+        (n_i / n) Δ_i min(1, clip / ||Δ_i||) with Δ_i = w_i - w.
+    trim : float
+        Expected share of malicious sites (β).
+    clip : float, optional
+        Maximum norm of an update, which bounds the change of the weights per round.  None: the
+        median of ||Δ_i|| over the sites of the round.
+    bn : {"average", "local"}
+        Average batch-norm statistics, or keep them at the sites (FedBN).
 
-    A model with a number that is not finite, or of another shape, is kept out whatever the rule,
-    and ``state["refused"]`` counts such sites of the last round.  A site without labels is left
-    out: it has learned nothing.
+    Notes
+    -----
+    *Invalid models.*  A model with non-finite parameters or another shape is ignored by every rule,
+    and ``state["refused"]`` contains the number of such sites in the last round.  Sites without
+    labels are ignored as well.  Numbers of examples are claimed by the sites; from three sites on,
+    the weight of a site is at most twice the median.
 
-    *What it cannot do.*  More than half of the sites have to be honest, for ``trimmed`` all but the
-    share ``trim``.  Rare data look like an attack: where one site alone holds a class, ``median``
-    and ``trimmed`` drop what it learned, and with skewed classes they stay behind FedAvg without any
-    attacker.  A site that stays inside the crowd, such as a back door trained with small steps, or
-    one that lies about its labels, is not noticed.  And the server sees every model, so it is
-    refused under secure sums.
+    *Limitations.*  More than half of the sites must be honest, or all but the share ``trim`` for
+    "trimmed".  Rare data resemble an attack: if only one site holds a class, "median" and "trimmed"
+    ignore its update, and with skewed classes they are less accurate than `FedAvg` even without an
+    attack.  Attacks that stay within the range of honest updates are not detected, such as
+    backdoors trained with small steps, or wrong labels.  The coordinator sees every model, so this
+    algorithm cannot be used with secure aggregation.
 
+    *Details.*  The number of trimmed sites at either end is rounded up, and at least one or two
+    sites remain.  Yin et al. average gradients over sites with equal numbers of examples; here
+    models are averaged after local epochs.  Sun et al. leave the norm to the user; the median of
+    norms does not exceed that of an honest site while most sites are honest.  Their weights n_i / n
+    assume honest sites; here larger claims are reduced to twice the median, including those of
+    sites that do hold more examples.  If one of five sites claims 10^9 examples and sends the
+    opposite update, the accuracy with four classes is 0.98; with ten times the median, half of all
+    weight, it is 0.00.  Batch-norm statistics are averaged by the same rule, and by the median with
+    "clipped".
+
+    References
+    ----------
+    Yin, Chen, Ramchandran, Bartlett. Byzantine-Robust Distributed Learning: Towards Optimal
+    Statistical Rates. ICML 2018.
+
+    Sun, Kairouz, Suresh, McMahan. Can You Really Backdoor Federated Learning? 2019.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(
     ...     federation, training=fl.Robust(rule="median"), model="mlp", cycles=0, rounds=5
     ... )
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
-
-    Notes
-    -----
-    The share trimmed at either end is rounded up to whole sites, and one or two sites are always
-    left.  Yin et al. average gradients over sites with equally many rows; here models are averaged,
-    after local epochs.  Sun et al. leave the norm to the user; a median of norms is no larger than
-    an honest site's while most sites are honest.  Their weights n_i / n are those of honest sites;
-    here larger claims are cut to twice the median, also those of a site that truly has more.  Where
-    one of five sites claims 10^9 rows and sends the opposite update, four classes are told apart
-    with an accuracy of 0.98; with ten times the median, so half of all weight, with 0.00.
-    Batch-norm statistics are averaged by the same rule; where updates are clipped, by their median.
     """
 
     rule: Literal["median", "trimmed", "clipped"] = "median"
-    trim: float = 0.1  # β, the share of bad sites that is expected
-    clip: float | None = None  # M, the largest norm of an update
+    trim: float = 0.1  # β, expected share of malicious sites
+    clip: float | None = None  # M, maximum norm of an update
     bn: Literal["average", "local"] = "average"
 
     contract: ClassVar[Contract] = Contract(
@@ -116,11 +136,11 @@ class Robust(StepTraining):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What a site sends of its model."""
+        """Return the keys of the model that a site sends."""
         return ("w",) if self.bn == "local" else ("w", "stats")
 
     def average_models(self, sent: Sequence[Answer], before: State) -> State:
-        """The average by the rule, in the model's precision; ``before`` where nobody has labels."""
+        """Average by the rule, in the model's precision; ``before`` without labels."""
         learned = [answer for answer in sent if rows_of(answer) > 0]
         if not learned:
             return before
@@ -128,11 +148,11 @@ class Robust(StepTraining):
             name: stack_answers(learned, name) for name in before
         }  # (m, d) and (m, s)
 
-        drop = len(
-            learned
-        )  # all: the median, also of the statistics where updates are clipped
+        drop = len(learned)  # all: the median, also of statistics with clipped updates
         if self.rule == "trimmed":
-            drop = math.ceil(self.trim * len(learned) - 1e-9)  # whole sites, at either end
+            drop = math.ceil(
+                self.trim * len(learned) - 1e-9
+            )  # number of sites at either end
         mean = {name: trimmed_mean(values, drop) for name, values in models.items()}
 
         if self.rule == "clipped":
@@ -165,8 +185,9 @@ class Robust(StepTraining):
 
 
 def trimmed_mean(values: Tensor, drop: int) -> Tensor:
-    """Of every column the mean without the ``drop`` largest and smallest; the median where these
-    would be all.  (m, d) -> (d,)
+    """Return the mean of every column without the ``drop`` largest and smallest values.
+
+    If no value would remain, return the median.  (m, d) -> (d,)
 
     >>> sent = torch.tensor([[0.0], [1.0], [2.0], [4.0], [99.0]])
     >>> trimmed_mean(sent, 1), trimmed_mean(sent, 5), trimmed_mean(sent[:4], 5)
@@ -178,8 +199,9 @@ def trimmed_mean(values: Tensor, drop: int) -> Tensor:
 
 
 def clipped_mean(moved: Tensor, n: Tensor, most: float | None) -> Tensor:
-    """The mean of updates, weighted by rows, none of them longer than ``most`` (the median length
-    where that is None).  (m, d), (m,) -> (d,)
+    """Return the weighted mean of updates clipped to the norm ``most``.
+
+    None: the median norm.  (m, d), (m,) -> (d,)
 
     >>> moved, n = torch.tensor([[3.0, 4.0], [0.0, 1.0]]), torch.tensor([1.0, 1.0])
     >>> (
@@ -193,14 +215,14 @@ def clipped_mean(moved: Tensor, n: Tensor, most: float | None) -> Tensor:
     bound = trimmed_mean(length[:, None], len(length))  # the median, (1,)
     if most is not None:
         bound = torch.tensor(most)
-    tiny = torch.finfo(length.dtype).tiny  # an update of length 0 stays as it is
+    tiny = torch.finfo(length.dtype).tiny  # an update of norm 0 is unchanged
     shorter = (bound / length.clamp_min(tiny)).clamp_max(1)
     mean: Tensor = (n / n.sum() * shorter) @ moved
     return mean
 
 
 def is_usable(answer: Answer, before: State) -> bool:
-    """Whether a site sent a model of the right shape and a number of rows, all of them finite."""
+    """Return whether a reply contains a finite model of the right shape and a finite weight."""
     if not answer.keys() >= before.keys() or not 0 <= rows_of(answer) < math.inf:
         return False
     for name, expected in before.items():
@@ -211,10 +233,10 @@ def is_usable(answer: Answer, before: State) -> bool:
 
 
 def rows_of(answer: Answer) -> float:
-    """How many labeled rows a site claims; NaN where it says nothing."""
+    """Return the number of labeled examples that a site claims; NaN if missing."""
     return float(torch.as_tensor(answer.get("n", math.nan)))
 
 
 def stack_answers(answers: Sequence[Answer], name: str) -> Tensor:
-    """What every site sent under a name, (m, d) float64."""
+    """Stack the tensors of all replies under a name, (m, d) float64."""
     return torch.stack([torch.as_tensor(answer[name]).double() for answer in answers])

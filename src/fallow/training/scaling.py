@@ -1,4 +1,4 @@
-"""Standardization across sites: means and variances from totals, before any training."""
+"""Feature scaling across sites: means and variances from aggregates, before training."""
 
 from __future__ import annotations
 
@@ -18,30 +18,41 @@ from fallow.core.types import Answer, State
 from fallow.core.view import Rows, View
 
 TINY = 1e-12
-"""A column whose values are this near to their mean, relative to it, is constant."""
+"""Relative deviation from the mean below which a column is constant."""
 
 CHUNK = 4096
-"""Rows at a time: beside the rows of a site there is never a second copy of all."""
+"""Number of examples per block, so that no second copy of all examples is in memory."""
 
 
 @final
 @dataclass(frozen=True)
 class Scaling:
-    """Features, and numbers to predict, in units of their standard deviation about their mean.
+    """Standardize features, and regression targets, over all sites.
 
-    Each takes two sums, because in E[x²] - E[x]² digits cancel: the mean first, then squares about
-    it.  Where a table has empty cells, the same totals, with the number of cells that are not empty,
-    say what sites put there: the mean of a number, the most frequent level of a category.  Features
-    are those of all rows at the sites, labeled or not, never of test rows; numbers
-    to predict are those that were bought so far.  Everybody learns the means and the deviations.
-    ``of_rows``, ``of_numbers``, ``of_cells``: what a study needs; sites answer to no more than that.
-    Rows of which cells may be empty are asked for "cells" in the place of "columns".
-    ``is_encoded``: rows are the features of an encoder, which may be thousands.  Each is divided by
-    the root of their number, too, so that rows have a mean square length of 1 whatever it is.
+    Each takes two aggregates: the mean, then squares about it, because E[x²] - E[x]² is numerically
+    unstable.  If a table has empty cells, the same aggregates with the number of non-empty cells
+    determine the imputed values: the mean of a number, the most frequent level of a category.
+
+    Features are those of all examples at the sites, labeled or not, and never of test examples.
+    Regression targets are those labeled so far.  All sites learn the means and the standard
+    deviations.
+
+    Parameters
+    ----------
+    of_rows : bool
+        Whether features are scaled.
+    of_numbers : bool
+        Whether regression targets are scaled.
+    of_cells : bool
+        Whether cells may be empty.
+    is_encoded : bool
+        Whether examples are features of an encoder.  Each feature is then also divided by the
+        square root of their number, so the mean square norm of an example is 1.
 
     Notes
     -----
-    A constant column becomes 0 at all sites, which is as good as leaving it out of a linear model.
+    A constant column becomes 0 at all sites, which is equivalent to removing it from a linear
+    model.
     """
 
     of_rows: bool = True
@@ -77,17 +88,17 @@ class Scaling:
             never += ("labeled", "deviation", "targets")
         object.__setattr__(self, "contract", Scaling.contract.without(*never))
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def of_features(
         self, ask: Ask, missing: Missing | None = None, *, is_scaled: bool = True
     ) -> State:
-        """The mean (d,) and deviation (d,) that all sites now use; 0 for a constant column.
+        """Return the mean (d,) and standard deviation (d,) for all sites; 0 for a constant column.
 
-        missing: the rows have empty cells; the answer says what fills them, ``fill`` (d,), and means
-        are those of filled rows.  is_scaled: else features stay in their units, mean 0 and
-        deviation 1.
-        Raises ValueError for a column whose spread is lost in a masked sum.
+        missing: the examples have empty cells; the result contains the imputed values, ``fill``
+        (d,), and means are those of imputed examples.  is_scaled: False leaves features in their
+        units, with mean 0 and standard deviation 1.  Raises ValueError for a column whose variance
+        is lost in a masked aggregate.
         """
         if missing is None:
             total = sum_of_all(ask, "columns")
@@ -106,9 +117,9 @@ class Scaling:
         return features
 
     def _spread(self, ask: Ask, rows: Tensor, about: State) -> State:
-        """``about``, the means and perhaps what fills empty cells, with the deviations."""
+        """Return ``about``, with means and optional imputed values, and the standard deviations."""
         seen = sum_of_all(ask, "spread", None, **about)
-        # it varies at some site, and the masked sum of its squares says that it does not
+        # it varies at some site, but the masked aggregate of its squares is 0
         is_lost = (seen["varies"] > 0) & (seen["squares"] <= 0)
         if bool(is_lost.any()):
             column = int(is_lost.nonzero()[0])
@@ -122,8 +133,10 @@ class Scaling:
         return {**about, "std": std}
 
     def of_targets(self, ask: Ask) -> State | None:
-        """The mean () and deviation () of the numbers bought, deviation 1 where they are all the
-        same; None where no site contributes any yet."""
+        """Return the mean () and standard deviation () of the targets labeled so far.
+
+        The standard deviation is 1 if they are equal.  None if no site has labels.
+        """
         total = sum_of_all(ask, "labeled")
         n = float(total["rows"])
         if n == 0:
@@ -135,7 +148,7 @@ class Scaling:
         ask.keep("targets", mean=mean, std=std)
         return {"mean": mean, "std": std}
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def columns(self, view: View) -> Answer:
         total = torch.stack([rows.sum(0) for rows in blocks(view)]).sum(0)
@@ -153,7 +166,9 @@ class Scaling:
 
     def spread(self, view: View, mean: Tensor, fill: Tensor | None = None) -> Answer:
         squares = torch.zeros_like(mean)
-        varies = torch.zeros_like(mean)  # in how many rows a column is away from its mean
+        varies = torch.zeros_like(
+            mean
+        )  # number of examples that differ from the mean of a column
         for rows in blocks(view):
             away = filled(rows, fill) - mean
             squares += away.square().sum(0)
@@ -178,7 +193,7 @@ class Scaling:
 
 
 def blocks(view: View) -> Iterator[Tensor]:
-    """All rows of a site, some at a time, (b, d) in float64: the pool, then the labeled rows."""
+    """Yield all examples of a site in blocks (b, d) of float64: the pool, then the labeled ones."""
     kinds: tuple[Rows, Rows] = ("pool", "labeled")
     for which in kinds:
         for rows in view.blocks(which, CHUNK):

@@ -1,7 +1,7 @@
-"""Least squares at the server, line 9 of FALE's Algorithm 1 (Tang et al., 2025): no local steps.
+"""Least squares on the server side, line 9 of FALE's Algorithm 1 (Tang et al., 2025).
 
-Sites send the products of their labeled rows with one another and with the labels; the server
-solves the normal equations of the rows of all sites.
+Sites send the products of their labeled examples with one another and with the labels.  The server
+side solves the normal equations of the examples of all sites, without local steps.
 """
 
 from __future__ import annotations
@@ -30,34 +30,52 @@ from fallow.training.parts import (
 
 EPS = torch.finfo(torch.float64).eps
 FINE = 2.0**16
-"""Products in the second exchange are so much larger: masked sums keep 40 bits."""
-CHUNK = 4096  # rows at a time
+"""Scale of the products in the second exchange: masked aggregates keep 40 bits."""
+CHUNK = 4096  # examples at a time
 
 
 @explain_constructor
 @final
 @dataclass(frozen=True)
 class ServerSolve:
-    """The linear model of smallest Σ w (y - x θ)² + ridge Σw ‖θ‖² over the labeled rows of all
-    sites; w is the weight that the query gave a label.
+    """Solve weighted least squares over the labeled examples of all sites.
 
-    With FALE's weights the sum stands for the whole pool.  After other picks, or without weights,
-    it is ordinary least squares: the control of every comparison.  For data with numbers to predict
-    and the model ``linear``.  All rounds of a cycle give the same model, so one is enough
-    (``rounds=1``); the training configuration of local training is not used.
+    The linear model minimizes Σ w (y - x θ)² + ridge Σw ‖θ‖², where w is the weight that the query
+    strategy gave a label.  With the weights of `FALE`, the sum represents the whole pool.  With
+    other query strategies, or without weights, this is ordinary least squares and a baseline for
+    comparisons.
+
+    The algorithm is for regression with the model ``linear``.  All rounds of a cycle give the same
+    model, so one is sufficient (``rounds=1``).  The settings of local training are not used.
+
+    Parameters
+    ----------
+    ridge : float
+        Ridge penalty λ.  It is 0 in the paper; 1e-3 stabilizes small samples.  It does not apply to
+        the intercept.
+    intercept : bool
+        Fit a bias.
+    weighted : bool
+        Apply the weights that the query strategy assigns to examples.
+    passes : int
+        Number of exchanges of products.  The first one, about the mean of each column, gives
+        coordinates in which the second one is well-conditioned.
 
     Notes
     -----
-    Products square the condition number.  So, about the mean of each column, which is asked for
-    before, a first exchange of products finds the coordinates, and in these the second one is well
-    conditioned; ``passes=1`` is the first alone.  The paper solves masked
-    rows (``masked-solve``), which show the server each site's products up to a rotation; here it
-    sees totals, not rotated, and the model.
+    Products square the condition number, hence the second pass.  The paper solves masked examples
+    (`MaskedSolve`), which show the coordinator the products of each site up to a rotation.  Here
+    the coordinator sees aggregates without rotation, and the model.
 
-    Columns that depend on others get the coefficients of smallest norm, in columns of unit variance
-    over the labels.  The ridge (0 in the paper; 1e-3 costs nothing and tames small samples) is for
-    such columns too and spares the intercept.
+    With collinear columns, the solution of minimum norm is computed for columns of unit variance
+    over the labels.
 
+    References
+    ----------
+    Tang and others. Efficient Heterogeneity-Aware Federated Active Data Selection. 2025.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("diabetes", fl.IID(), sites=3)
     >>> solved = fl.run(
@@ -101,7 +119,7 @@ class ServerSolve:
         if self.passes not in (1, 2):
             raise ValueError(f"ServerSolve's passes is {self.passes}; use 1 or 2")
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
         total = sum_of_all(ask, "center")
@@ -126,20 +144,25 @@ class ServerSolve:
         return state
 
     def penalty(self, basis: Tensor) -> Tensor:
-        """The term ridge Σw ‖θ‖² without the intercept, in the coordinates of a basis (k, k) of
-        columns of length 1: those are √Σw times smaller than columns of unit variance."""
+        """Return ridge Σw ‖θ‖², without the intercept, in the coordinates of a basis (k, k).
+
+        Columns of length 1 are √Σw times smaller than columns of unit variance.
+        """
         counted = basis[: len(basis) - self.intercept]
         return self.ridge * counted.T @ counted
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def center(self, view: View) -> Answer:
         x, _, w = self.read_labeled(view)
         return {"weight": w.sum(), "columns": w @ x.flatten(1).double()}
 
     def normal(self, view: View, mean: Tensor, basis: Tensor | None = None) -> Answer:
-        """Totals over the labeled rows of w, w z zᵀ and w y z, where z is the row about ``mean``
-        (d,) with a 1 behind it, or that in the coordinates of ``basis`` (k, r)."""
+        """Return sums over the labeled examples of w, w z zᵀ and w y z.
+
+        z is the example minus ``mean`` (d,) with a 1 appended, or its coordinates in ``basis`` (k,
+        r).
+        """
         x, y, w = self.read_labeled(view)
         if basis is None:
             size = x.flatten(1).shape[1] + 1
@@ -161,7 +184,7 @@ class ServerSolve:
         }
 
     def read_labeled(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
-        """Labeled rows (n, *shape), numbers (n,) and weights (n,)."""
+        """Return labeled examples (n, *shape), regression targets (n,) and weights (n,)."""
         x = view.rows("labeled")
         y = view.labels.double()
         check_linear(view, x, "server-solve", self.intercept)
@@ -177,9 +200,11 @@ class ServerSolve:
 def equations(
     total: dict[str, Tensor], center: Tensor, intercept: bool
 ) -> tuple[Scaled, float, Tensor, Tensor]:
-    """Coordinates of columns of length 1, how large rounding errors of their products are in units
-    of the precision, and the normal equations (k, k), (k,) in them."""
-    gram = total["products"]  # (d + 1, d + 1), of rows about the center with a 1 behind
+    """Return coordinates of columns of length 1 and the normal equations (k, k), (k,) in them.
+
+    The second value is the size of rounding errors of the products, in units of the precision.
+    """
+    gram = total["products"]  # (d + 1, d + 1), of centered examples with a column of ones
     target = total["targets"]  # (d + 1,)
     d = len(target) - 1
     k = d + int(intercept)
@@ -195,7 +220,7 @@ def equations(
 
 
 def find_whitening(gram: Tensor, noise: float, rows: int) -> Tensor:
-    """Coordinates (k, k) in which the products (k, k) are nearly those of orthonormal columns.
+    """Return coordinates (k, k) in which the columns are nearly orthonormal.
 
     The shift (of shifted Cholesky QR; Fukaya et al., 2020) covers the rounding errors.
     """
@@ -203,17 +228,17 @@ def find_whitening(gram: Tensor, noise: float, rows: int) -> Tensor:
     values, vectors = torch.linalg.eigh(gram)
     shift = 11 * (k + k * (k + 1) / rows) * EPS * max(float(values[-1]), noise, 1.0)
     basis: Tensor = vectors / (values.clamp_min(0) + shift).sqrt()
-    return basis.contiguous()  # as a wire delivers it: other strides give other last bits
+    return basis.contiguous()  # as received: other strides give other rounding errors
 
 
 def solve_equations(gram: Tensor, target: Tensor, basis: Tensor) -> Tensor:
-    """θ = basis a, where gram a = target, without the directions that no row has.  -> (k,)"""
+    """Return θ = basis a, where gram a = target, without directions that no example has.  -> (k,)"""
     values, vectors = torch.linalg.eigh(gram)
     keep = values > len(gram) * EPS * values[-1].clamp_min(EPS)
     inside = vectors[:, keep]
     theta = basis @ (inside @ ((inside.T @ target) / values[keep]))
 
-    # of all solutions the smallest: what lies along the lost directions is taken away
+    # minimum norm: remove the components along the dropped directions
     lost = basis @ vectors[:, ~keep]
     lost = lost / lost.norm(dim=0).clamp_min(EPS)
     outcome: Tensor = theta - lost @ (torch.linalg.pinv(lost, rtol=1e-8) @ theta)

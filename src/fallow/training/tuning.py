@@ -1,9 +1,9 @@
-"""A field of the encoder, chosen by what heads in closed form lose on rows that they have not seen.
+"""Selection of a field of the encoder by leave-one-out loss.
 
-Once, on the first labels of all sites and before anything is trained: sites send the products of
-their labeled rows as each candidate encodes them, the server solves for the heads of every penalty,
-and sites answer with the totals of what these lose on rows left out (`training.parts.ridge`).  The
-candidate of the smallest loss encodes all rows for the rest of the study.
+It runs once, on the initial labeled set of all sites and before training.  Sites send the products
+of their labeled examples for each candidate of the encoder, the server side solves for all
+penalties, and sites reply with leave-one-out losses (`training.parts.ridge`).  The candidate with
+the smallest aggregated loss encodes all examples for the rest of the study.
 """
 
 from __future__ import annotations
@@ -31,20 +31,23 @@ from fallow.training.parts.heads import (
 )
 from fallow.training.parts.ridge import PENALTIES, Path, decompose
 
-MOST = 8  # candidates: each costs an exchange
+MOST = 8  # maximum number of candidates, one exchange each
 
 
 @final
 @dataclass(frozen=True)
 class Tuning:
-    """Chooses among the candidates of an encoder, such as lengths of a kernel.
+    """Select among the candidates of an encoder, such as lengths of a kernel.
 
-    encoder: whose candidates are compared, by few of its features.
+    Parameters
+    ----------
+    encoder : Encoder
+        Encoder whose candidates are compared, with a small number of features.
 
     Notes
     -----
-    Rows of a labeled set that was drawn at random speak for all rows.  That holds for first labels,
-    which is why the choice is made once, on those.
+    Examples of a labeled set that was drawn at random represent all examples.  This holds for the
+    initial labeled set, so the selection runs once on that set.
     """
 
     encoder: Tunable
@@ -66,11 +69,13 @@ class Tuning:
         "are that row with its label, and those of a few rows say what these have in common",
     )
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def tune(self, ask: Ask, state: State) -> State:
-        """What everybody encodes by: the candidate of the smallest loss, from what the encoder was
-        fitted to; the usual one where there are too few labels to leave one out."""
+        """Return the state of the encoder with the candidate of the smallest loss.
+
+        With too few labels for leave-one-out, the default candidate is returned.
+        """
         candidates = self.encoder.candidates(state)
         paths: list[Path] = []
         for index in range(len(candidates)):
@@ -86,10 +91,10 @@ class Tuning:
         least = lost["squared"].min(dim=1).values  # (candidates,), over penalties
         return candidates[int(least.argmin())]
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def products(self, view: View, candidate: int, **state: Tensor) -> Answer:
-        """Products of the labeled rows as one candidate encodes them."""
+        """Return products of the labeled examples for one candidate of the encoder."""
         candidates = self._candidates(state)
         if not 0 <= candidate < len(candidates):
             raise Refusal(
@@ -99,8 +104,7 @@ class Tuning:
         return totals_of(self._encode(view, candidates[candidate]))
 
     def left_out(self, view: View, **given: Tensor) -> Answer:
-        """What heads of every candidate and penalty lose on rows that they have not seen:
-        ``squared`` (candidates, penalties)."""
+        """Return leave-one-out losses: ``squared`` (candidates, penalties)."""
         state: State = {}
         stacked: dict[str, Tensor] = {}
         for name, value in given.items():
@@ -123,7 +127,7 @@ class Tuning:
         return {"squared": torch.stack([torch.as_tensor(item) for item in squared])}
 
     def _candidates(self, state: State) -> list[State]:
-        """Those of the encoder; Refusal where it cannot read what it was sent."""
+        """Return the candidates of the encoder; Refusal if it cannot read its state."""
         try:
             return self.encoder.candidates(state)
         except (KeyError, ValueError, RuntimeError) as error:
@@ -132,7 +136,7 @@ class Tuning:
             ) from error
 
     def _encode(self, view: View, candidate: State) -> Labeled:
-        """The labeled rows by few features of a candidate, (n, D')."""
+        """Encode the labeled examples with a small number of features of a candidate, (n, D')."""
         x = view.rows("labeled")
         sketch = self.encoder.sketch()
         z = torch.zeros(0, sketch.width(tuple(x.shape[1:])))

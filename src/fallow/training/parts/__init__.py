@@ -1,4 +1,4 @@
-"""Pure functions with two or more users among the training methods."""
+"""Pure functions shared by two or more training algorithms."""
 
 from fallow.training.parts.linear import (
     Scaled,

@@ -1,16 +1,16 @@
-"""AdaSSP (Wang, 2018, Revisiting differentially private linear regression), Algorithm 2: a ridge
-regression from products of rows to which Gaussian noise was added.
+"""AdaSSP (Wang, 2018, Revisiting differentially private linear regression), Algorithm 2.
 
-Letters as in `ridge`; x (n, D + 1) are rows of length 1 at most: the features, cut where they are
-longer, and a constant.
+AdaSSP is ridge regression from products of examples with Gaussian noise.  Notation as in `ridge`; x
+(n, D + 1) are examples of norm 1 at most: the features, clipped, and a constant.
 
 Notes
 -----
-Three things are not as in the paper, and all follow from what is released.  The paper spends a third
-of its budget on the smallest eigenvalue of the products; here it is read off the noisy ones, which
-costs nothing.  It releases products of rows and of rows with answers by themselves; together one row
-changes them by less than by itself in each.  And the size of the noise is not computed from ε, which
-a server half is not told, but measured on zeros that are released beside.
+There are three differences from the paper, which follow from the released values.  The paper spends
+a third of its privacy budget on the smallest eigenvalue of the products; here it is computed from
+the noisy products at no cost.  The paper releases products of examples and of examples with targets
+separately; together, their sensitivity to one example is smaller than the sum.  The noise level is
+not computed from ε, which the server side does not know; it is estimated from zeros that are
+released with the products.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from fallow.training.parts.ridge import (
 )
 
 SENSITIVITY = 4.5**0.5
-"""The largest change in L2 of `sum_products`, when one row and its class are others.
+"""L2 sensitivity of `sum_products` to a change of one example and its class.
 
-One row adds t = (xx', xy') with |x| <= 1 and y one-hot.  With k = x·w and d = y·v in {0, 1} another
-row (w, v) gives t·t = |x|⁴ + |x|² <= 2 and t·t' = k² + k d >= -1/4, the smallest at k = -1/2 and
-d = 1; so |t - t'|² <= 2 + 2 + 1/2.  It is reached: x at 120 degrees to w, of the same class.
+One example adds t = (xx', xy') with |x| <= 1 and y one-hot.  With k = x·w and d = y·v in {0, 1} another
+example (w, v) gives t·t = |x|⁴ + |x|² <= 2 and t·t' = k² + k d >= -1/4, the smallest at k = -1/2 and
+d = 1; so |t - t'|² <= 2 + 2 + 1/2.  The bound is tight: x at 120 degrees to w, with the same class.
 """
-CONSTANT = 0.1  # the part of a row's squared length that the constant has
-ZEROS = 256  # of which the noise tells its own size, to 4 %
+CONSTANT = 0.1  # share of the constant in the squared norm of an example
+ZEROS = 256  # number of zeros, for a standard deviation to 4 %
 ROOT = 2.0**0.5
 TINY = 1e-300
 
 
 class NoisyProducts(NamedTuple):
-    """What `sum_products` held, with noise.
+    """Products of `sum_products`, with noise.
 
     a (D + 1, D + 1)  Σ x x'
     b (D + 1, C)      Σ x y'
-    scale             the standard deviation of the noise in `sum_products`, of all sites together
+    scale             standard deviation of the noise in `sum_products`, over all sites
     """
 
     a: Tensor
@@ -57,18 +57,18 @@ class NoisyProducts(NamedTuple):
 
 
 class PrivateHead(NamedTuple):
-    """The head, with the λ and T that were chosen."""
+    """Linear model with the selected λ and T."""
 
     head: Head
     penalty: float
     temperature: float
 
 
-# -- at a site ------------------------------------------------------------------------------------
+# -- client side ----------------------------------------------------------------------------------
 
 
 def cut_rows(z: Tensor) -> Tensor:
-    """Features z (n, D), in float64, as rows x (n, D + 1) of length 1 at most.
+    """Clip features z (n, D), in float64, to examples x (n, D + 1) of norm 1 at most.
 
     >>> cut_rows(torch.tensor([[3.0, 4.0]])).square().sum().item()
     1.0
@@ -80,11 +80,11 @@ def cut_rows(z: Tensor) -> Tensor:
 
 
 def sum_products(z: Rows, y: Rows) -> Tensor:
-    """Σ x x' and Σ x y' over a site's rows, and zeros: ((D + 1)(D + 2) / 2 + (D + 1) C + ZEROS,).
-    z: (n, D), y: (n, C) one-hot.
+    """Return Σ x x' and Σ x y' over a site's examples, and zeros, as one vector.
 
-    Of x x' the upper triangle, row by row; off its diagonal times √2, which leaves lengths as they
-    are and gives the matrix less noise.
+    z: (n, D), y: (n, C) one-hot -> ((D + 1)(D + 2) / 2 + (D + 1) C + ZEROS,).  The upper triangle
+    of x x' is stored row by row.  Off-diagonal entries are multiplied by √2, which preserves norms
+    and reduces the noise in the matrix.
     """
     size = z.shape[1] + 1
     products = torch.zeros(size, size, dtype=torch.float64)
@@ -99,25 +99,24 @@ def sum_products(z: Rows, y: Rows) -> Tensor:
 
 
 def _upper(size: int) -> Tensor:
-    """A mask of the upper triangle, (size, size)."""
+    """Return a mask of the upper triangle, (size, size)."""
     return torch.ones(size, size, dtype=torch.bool).triu()
 
 
 def _lengths(size: int) -> Tensor:
-    """What each number of the triangle is multiplied by: √2, and 1 on the diagonal."""
+    """Return the factors of the entries of the triangle: √2, and 1 on the diagonal."""
     weights = torch.full((size, size), ROOT, dtype=torch.float64)
     weights.fill_diagonal_(1)
     return weights[_upper(size)]
 
 
-# -- at the server --------------------------------------------------------------------------------
+# -- server side ----------------------------------------------------------------------------------
 
 
 def read_products(total: Tensor, weights: int) -> NoisyProducts:
-    """The total of all sites' `sum_products`, with noise, as matrices, for a head of so many
-    ``weights``, (D + 1) C.
+    """Return the noisy aggregate of `sum_products` as matrices, for (D + 1) C ``weights``.
 
-    Raises ValueError for a total of another length.
+    Raises ValueError for an aggregate of another length.
     """
     n_triangle = max(len(total) - weights - ZEROS, 0)
     size = (math.isqrt(8 * n_triangle + 1) - 1) // 2
@@ -137,15 +136,15 @@ def read_products(total: Tensor, weights: int) -> NoisyProducts:
 
 
 def solve(noisy: NoisyProducts, rows: int, penalty: float | None) -> PrivateHead:
-    """The head for so many rows: with the λ = ``penalty``, or, for None, with the paper's.
+    """Solve for ``rows`` examples, with λ = ``penalty``, or the λ of the paper for None.
 
-    The noise in the products is a symmetric matrix whose largest eigenvalue is about σ √(2 D).  As
-    much is added to the smallest one, less what it is above that by itself.
+    The noise in the products is a symmetric matrix with a largest eigenvalue of about σ √(2 D).  λ
+    raises the smallest eigenvalue to that value.
     """
     size = len(noisy.a)
     e, u = torch.linalg.eigh(noisy.a)
     spread = noisy.scale * (2 * size) ** 0.5
-    surely = max(float(e[0]) - spread, 0.0)  # what the smallest eigenvalue is at least
+    surely = max(float(e[0]) - spread, 0.0)  # lower bound of the smallest eigenvalue
     added = max(spread - surely, PENALTIES[0] * rows)
     if penalty is not None:
         added = penalty * rows
@@ -159,7 +158,7 @@ def solve(noisy: NoisyProducts, rows: int, penalty: float | None) -> PrivateHead
         bias=CONSTANT**0.5 * weight[-1],
     )
 
-    # Σ |y - W'x|² over the rows: what the noise in b adds to its product with W is taken off
+    # Σ |y - W'x|² over the examples, minus the bias from the noise in b
     classes = weight.shape[1]
     of_noise = noisy.scale**2 * classes * float(inverse.sum())
     crossed = float((weight * noisy.b).sum()) - of_noise
@@ -169,10 +168,10 @@ def solve(noisy: NoisyProducts, rows: int, penalty: float | None) -> PrivateHead
 
 
 def choose_temperature(variance: float) -> float:
-    """T from the mean square by which outputs miss, without another look at rows.
+    """Return T from the mean squared error of the outputs, without access to examples.
 
-    Were outputs normal about 1 for the true class and about 0 for all others, with one variance,
-    the odds of two classes would be those of the softmax of outputs divided by it.
+    If outputs are normal around 1 for the true class and around 0 for the others, with equal
+    variance, the odds of two classes are those of the softmax of outputs divided by the variance.
 
     >>> choose_temperature(1.0)
     1.0

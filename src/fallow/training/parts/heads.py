@@ -1,5 +1,8 @@
-"""What methods that solve for a head share: labeled rows as a ridge regression reads them, what
-their losses choose, and the head as the model's last layer."""
+"""Helpers of closed-form algorithms.
+
+They read labeled examples for ridge regression, select penalties by losses, and convert a solution
+to the last layer of a model.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ from fallow.training.parts.ridge import (
     square_rows,
 )
 
-# What contracts of such methods say alike.
+# Texts shared by the contracts of closed-form algorithms.
 TOTALS = "totals over sites of products of labeled rows and labels"
 LEFT_OUT = "totals over sites of losses on rows that a head has not seen"
 MISSING = "stops: all exchanges are over the same rows; a resumed run asks again"
@@ -45,11 +48,11 @@ CLOSES_SHOW = (
 AT_SERVER = ("penalty", "temperature", "left_out")
 SETTINGS = {"model": "linear", "encoder": "auto", "rounds": 1, "score_rounds": 1}
 
-FEW = 2  # rows: with fewer, no row can be left out
+FEW = 2  # minimum number of examples for leave-one-out
 
 
 class Labeled(NamedTuple):
-    """The labeled rows of a site: z (n, D), y (n, C) one-hot or (n, 1), s (n,)."""
+    """Labeled examples of a site: z (n, D), y (n, C) one-hot or (n, 1), s (n,)."""
 
     z: Tensor
     y: Tensor
@@ -57,7 +60,7 @@ class Labeled(NamedTuple):
 
 
 class LabeledRows(Protocol):
-    """As `Labeled`; rows need not be in memory."""
+    """Interface of `Labeled`, whose examples need not be in memory."""
 
     @property
     def z(self) -> Rows: ...
@@ -68,7 +71,7 @@ class LabeledRows(Protocol):
 
 
 class LabeledBlocks(NamedTuple):
-    """The labeled rows of a site, of which some are in memory at a time."""
+    """Labeled examples of a site, read into memory in blocks."""
 
     z: Rows
     y: Rows
@@ -78,7 +81,7 @@ class LabeledBlocks(NamedTuple):
 @final
 @dataclass(frozen=True)
 class LabeledFeatures:
-    """The labeled rows of a site as vectors, (n, D), read from the view some at a time."""
+    """Labeled examples of a site as vectors, (n, D), read from the view in blocks."""
 
     view: View
     width: int
@@ -98,7 +101,7 @@ class LabeledFeatures:
 @final
 @dataclass(frozen=True)
 class OneHot:
-    """One-hot classes (n, C) in float64 of labels (n,), made some at a time."""
+    """One-hot classes (n, C) in float64 of labels (n,), created in blocks."""
 
     labels: Tensor
     classes: int
@@ -116,7 +119,7 @@ class OneHot:
 
 
 class Summed(NamedTuple):
-    """The totals of all sites, the number of their rows, and Σ s |y|²."""
+    """Aggregates over all sites, the number of their examples, and Σ s |y|²."""
 
     totals: Totals
     rows: int
@@ -124,23 +127,27 @@ class Summed(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What leave-one-out chose: λ, T, and how well rows were answered by heads without them: the
-    share of right classes, or the mean squared error in the units that models see; None where
-    there are too few rows to say."""
+    """Result of leave-one-out selection: λ, T and the leave-one-out score.
+
+    The score is the accuracy, or the mean squared error in the units of the model; None with too
+    few examples.
+    """
 
     penalty: float
     temperature: float
     left_out: float | None
 
 
-# -- at a site ------------------------------------------------------------------------------------
+# -- client side ----------------------------------------------------------------------------------
 
 
 def labeled_rows(
     view: View, z: Tensor, weights: Tensor | None, *, is_weighted: bool
 ) -> Labeled:
-    """The labeled rows with their features ``z`` (n, D): one-hot classes or numbers, and weights.
-    ``weights`` (C,) are those of classes, ``is_weighted`` says whether the query's count."""
+    """Return the labeled examples with features ``z`` (n, D), targets and weights.
+
+    ``weights`` (C,) are class weights; ``is_weighted``: apply the weights of the query strategy.
+    """
     s = _row_weights(view, weights, is_weighted=is_weighted)
     if not view.classes:
         return Labeled(z, view.labels.double()[:, None], s)
@@ -148,8 +155,7 @@ def labeled_rows(
 
 
 def read_labeled(view: View, weights: Tensor | None, *, is_weighted: bool) -> LabeledBlocks:
-    """What `labeled_rows` gives of the rows themselves, for a linear model of them, with a block of
-    rows in memory at a time."""
+    """Return the labeled examples themselves, as `labeled_rows`, one block in memory at a time."""
     shapes = dict(view.layout.params)
     z = LabeledFeatures(view, width=shapes["head.weight"][1])
     s = _row_weights(view, weights, is_weighted=is_weighted)
@@ -159,7 +165,7 @@ def read_labeled(view: View, weights: Tensor | None, *, is_weighted: bool) -> La
 
 
 def _row_weights(view: View, weights: Tensor | None, *, is_weighted: bool) -> Tensor:
-    """The weight of each labeled row, (n,): the query's, times that of its class."""
+    """Return the weight of each labeled example, (n,): that of the query times that of its class."""
     if is_weighted:
         s = view.weights.double()
     else:
@@ -170,7 +176,7 @@ def _row_weights(view: View, weights: Tensor | None, *, is_weighted: bool) -> Te
 
 
 def totals_of(rows: LabeledRows, center: Tensor | None = None) -> Answer:
-    """What a site adds to the totals of all; ``center`` (D,) is taken off the features first."""
+    """Return the contribution of a site; ``center`` (D,) is subtracted from the features."""
     return {
         **add_up(rows.z, rows.y, rows.s, center),
         "rows": float(len(rows.y)),
@@ -181,16 +187,16 @@ def totals_of(rows: LabeledRows, center: Tensor | None = None) -> Answer:
 def losses_of(
     rows: LabeledRows, path: Path, penalties: list[float], *, is_class: bool
 ) -> Answer:
-    """What heads of these λ lose on the rows without having seen them.
+    """Return the leave-one-out losses of the solutions with these λ.
 
-    Raises Refusal for a path of other parts.
+    Raises Refusal for a path with other fields.
     """
     check_path(rows, path)
     return {**losses(path, rows.z, rows.y, rows.s, penalties, is_class=is_class)}
 
 
 def check_path(rows: LabeledRows, path: Path) -> None:
-    """Raise Refusal unless the path has the shapes of one of these rows, in finite numbers."""
+    """Raise Refusal unless the path is finite and has the shapes of these examples."""
     size = rows.z.shape[1]
     shapes = {"e": (size,), "u": (size, size), "ub": (size, rows.y.shape[1])}
     shapes |= {"mass": (), "z": (size,), "y": (rows.y.shape[1],)}
@@ -213,17 +219,19 @@ def check_linear_model(view: View) -> None:
         )
 
 
-# -- at the server --------------------------------------------------------------------------------
+# -- server side ----------------------------------------------------------------------------------
 
 
 def read_totals(found: Mapping[str, Tensor], center: Tensor | None = None) -> Summed:
-    """The totals of all sites, from those of `totals_of`."""
+    """Return the aggregates over all sites, from those of `totals_of`."""
     return Summed(centered(found, center), int(found["rows"]), float(found["squares"]))
 
 
 def class_weights(ask: Ask) -> Tensor:
-    """The weight of each class, (C,), by which all classes that have labels weigh the same; sites
-    answer to ``class_counts``."""
+    """Return class weights, (C,), that give all classes with labels the same total weight.
+
+    Sites reply to ``class_counts``.
+    """
     counts = sum_of_all(ask, "class_counts")["counts"].clamp_min(0)
     is_there = counts > 0
     even = counts.sum() / is_there.sum().clamp_min(1)
@@ -231,7 +239,7 @@ def class_weights(ask: Ask) -> Tensor:
 
 
 def penalties_of(penalty: float | None) -> list[float]:
-    """The λ to choose from."""
+    """Return the candidates of λ."""
     return PENALTIES if penalty is None else [penalty]
 
 
@@ -242,9 +250,9 @@ def choose_left_out(
     penalty: float | None,
     **about: Tensor | None,
 ) -> Choice:
-    """λ, unless it is ``penalty``, and T, by what sites say of rows that a head has not seen.
+    """Select λ, unless it is ``penalty``, and T, by leave-one-out losses of the sites.
 
-    path: of ``total``; about: what the sites need beside it to find their rows.
+    path: of ``total``; about: additional arguments of the client function.
     """
     penalties = penalties_of(penalty)
     if total.rows < FEW:
@@ -254,8 +262,10 @@ def choose_left_out(
 
 
 def choose_best(lost: Mapping[str, Tensor], penalties: list[float], n: Tensor) -> Choice:
-    """The λ of the smallest squared loss on rows left out, and for it the T of the smallest
-    log-loss.  lost: totals over sites of `losses_of`; n: the weight of all rows."""
+    """Select the λ of the smallest squared loss, and its T of the smallest log loss.
+
+    lost: aggregates of `losses_of`; n: total weight of the examples.
+    """
     best = int(lost["squared"].argmin())
     if "log" not in lost:
         return Choice(penalties[best], 1.0, float(lost["squared"][best] / n))
@@ -264,16 +274,16 @@ def choose_best(lost: Mapping[str, Tensor], penalties: list[float], n: Tensor) -
 
 
 def choose_without_rows(penalties: list[float]) -> Choice:
-    """Where there are too few rows to leave one out: the λ in the middle."""
+    """Return the median λ, with too few examples for leave-one-out."""
     return Choice(penalties[len(penalties) // 2], 1.0, None)
 
 
 def note_choice(choice: Choice) -> State:
-    """What was chosen, as parts of a state that stay at the server."""
+    """Return the selection as fields of a state that stay on the server side."""
     known = {name: value for name, value in choice._asdict().items() if value is not None}
     return {name: torch.tensor(value, dtype=torch.float64) for name, value in known.items()}
 
 
 def flatten_head(head: Head, temperature: float) -> Tensor:
-    """The weights of a linear layer whose outputs are T (W'z + b), (C D + C,)."""
+    """Return the parameters of a linear layer with outputs T (W'z + b), (C D + C,)."""
     return temperature * torch.cat([head.weight.T.flatten(), head.bias])

@@ -1,4 +1,4 @@
-"""The linear model of all sites: columns of length 1 over labeled rows, and the way back."""
+"""Linear model of all sites, with columns scaled to length 1 over labeled examples."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch import Tensor
 from fallow.core.view import View
 
 EPS = torch.finfo(torch.float64).eps
-TINY = 1e-12  # a column whose spread is smaller than that part of its mean is constant
+TINY = 1e-12  # a column with a smaller relative variation is constant
 
 
 class Scaled(NamedTuple):
-    """How columns are centered and scaled to length 1 over the labeled rows."""
+    """Center and scale of the columns, to length 1 over the labeled examples."""
 
-    mean: Tensor  # (d,) what is taken off each column
-    unit: Tensor  # (k,) what it is then multiplied by, 0 for a constant one; k is d + 1
-    # with an intercept, the last one, else d
+    mean: Tensor  # (d,) subtracted from each column
+    unit: Tensor  # (k,) factor of each column, 0 for a constant one; k is d + 1
+    # with an intercept, which is last, else d
 
     def model(self, theta: Tensor, size: int) -> Tensor:
-        """The weights of the linear model, (size,): one for each column, then the bias if any."""
+        """Return the parameters of the linear model, (size,): weights, then the bias if any."""
         d = len(self.mean)
         slope = (self.unit * theta)[:d]
         bias = (self.unit * theta)[d:].sum() - self.mean @ slope
@@ -32,13 +32,16 @@ class Scaled(NamedTuple):
 def scale_columns(
     center: Tensor, total: Tensor, squares: Tensor, weight: Tensor, intercept: bool
 ) -> Scaled:
-    """Columns of length 1, from weighted totals (d,) and squares (d,) of columns about a ``center``
-    (d,) near their mean, without which digits would cancel, and the weight of all rows ()."""
+    """Scale columns to length 1, from weighted sums (d,) and sums of squares (d,).
+
+    Both are about a ``center`` (d,) near the mean, for numerical stability.  weight: of all
+    examples ().
+    """
     rest = total / weight * intercept  # from the center to the mean, (d,)
     mean = center + rest
     length = squares - rest * total  # squared, about the mean
 
-    # a constant column has the length of its rounding errors
+    # the length of a constant column is its rounding error
     is_above_rounding = length > 100 * EPS * squares
     varies = length > weight * (TINY * mean).square()
     unit = torch.where(is_above_rounding & varies, length.clamp_min(0).rsqrt(), 0.0)
@@ -48,13 +51,15 @@ def scale_columns(
 
 
 def column_means(total: Mapping[str, Tensor], intercept: bool) -> Tensor:
-    """The weighted mean of columns, (d,), from their total and weight; 0 without an intercept."""
+    """Return the weighted mean of columns, (d,); 0 without an intercept."""
     return total["columns"] / total["weight"] * intercept
 
 
 def coordinates(x: Tensor, mean: Tensor, basis: Tensor | None = None) -> Tensor:
-    """Rows about ``mean`` (d,) with a 1 behind each, or those times a basis (k, r).
-    (b, *shape) -> (b, d + 1) or (b, r)"""
+    """Return examples minus ``mean`` (d,) with a 1 appended, or their product with a basis (k, r).
+
+    (b, *shape) -> (b, d + 1) or (b, r)
+    """
     z = x.flatten(1).double() - mean
     if basis is None:
         return torch.cat([z, torch.ones_like(z[:, :1])], 1)
@@ -62,7 +67,7 @@ def coordinates(x: Tensor, mean: Tensor, basis: Tensor | None = None) -> Tensor:
 
 
 def check_linear(view: View, x: Tensor, name: str, intercept: bool) -> None:
-    """Raise ValueError unless the model is linear in rows ``x`` and predicts one number."""
+    """Raise ValueError unless the model is linear in examples ``x`` and predicts one number."""
     d = x.flatten(1).shape[1]
     if view.classes:
         raise ValueError(

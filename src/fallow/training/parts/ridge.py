@@ -1,8 +1,10 @@
-"""A linear head in closed form: totals of rows that add up over sites, the head of every penalty
-from one decomposition, and what each row's prediction would be without that row.
+"""Closed-form ridge regression from aggregates over sites, for a path of penalties.
 
-Letters: z (n, D) features, y (n, C) one-hot classes or numbers, s (n,) weights, n = Σ s.  The head
-W (D, C), b (C,) minimizes Σ s |y - W'z - b|² + λ n |W|²; the intercept is not penalized.
+One decomposition gives the solutions of all penalties and exact leave-one-out predictions.
+
+Notation: z (n, D) features, y (n, C) one-hot classes or regression targets, s (n,) weights, n = Σ
+s.  The solution W (D, C), b (C,) minimizes Σ s |y - W'z - b|² + λ n |W|²; the intercept is not
+penalized.
 """
 
 from __future__ import annotations
@@ -14,14 +16,12 @@ import torch
 from torch import Tensor
 
 EPS = torch.finfo(torch.float64).eps
-TINY = 1e-300  # what nothing is divided by
-BLOCK = (
-    8192  # rows at a time: features are float32, and only a block of them is ever float64
-)
+TINY = 1e-300  # divisor for empty aggregates
+BLOCK = 8192  # examples per block: features are float32, and one block at a time is float64
 
 
 class ReadRows(Protocol):
-    """Rows (n, d) that are read some at a time, so that they need not be in memory."""
+    """Examples (n, d) that are read in blocks, so that they need not be in memory."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -33,11 +33,11 @@ Rows = Tensor | ReadRows
 
 
 class Totals(NamedTuple):
-    """What a ridge regression needs to know of all rows, about their means.
+    """Sufficient statistics of ridge regression, about the means.
 
-    mass ()   n, the weight of all rows
-    z (D,)    the mean of the features
-    y (C,)    the mean of the answers
+    mass ()   n, the total weight
+    z (D,)    mean of the features
+    y (C,)    mean of the targets
     a (D, D)  Σ s (z - z̄)(z - z̄)'
     b (D, C)  Σ s (z - z̄)(y - ȳ)'
     """
@@ -50,7 +50,7 @@ class Totals(NamedTuple):
 
 
 class Path(NamedTuple):
-    """All heads of one set of totals: a = U diag(e) U'.
+    """Solutions of all penalties for the same aggregates: a = U diag(e) U'.
 
     e (D,) ascending and at least 0; u (D, D); ub = U'b (D, C); mass, z, y as in `Totals`.
     """
@@ -64,7 +64,7 @@ class Path(NamedTuple):
 
 
 class Head(NamedTuple):
-    """weight (D, C) and bias (C,): the answer to a row is z @ weight + bias."""
+    """Weight (D, C) and bias (C,): the output is z @ weight + bias."""
 
     weight: Tensor
     bias: Tensor
@@ -74,10 +74,10 @@ class Head(NamedTuple):
 
 
 def add_up(z: Rows, y: Rows, s: Tensor, center: Tensor | None = None) -> dict[str, Tensor]:
-    """The totals of one site, about ``center`` (D,); 0 without one.  z: (n, D), y: (n, C), s: (n,)
+    """Return the contribution of one site, about ``center`` (D,).  z: (n, D), y: (n, C), s: (n,)
 
-    ``products`` holds the upper triangle of Σ s z z' row by row, D (D + 1) / 2 numbers: a
-    symmetric matrix is sent once.
+    ``products`` contains the upper triangle of the symmetric Σ s z z' row by row, D (D + 1) / 2
+    numbers.
 
     >>> found = add_up(torch.tensor([[1.0, 2.0]]), torch.ones(1, 1), torch.ones(1))
     >>> found["products"].tolist()
@@ -118,7 +118,7 @@ def add_up(z: Rows, y: Rows, s: Tensor, center: Tensor | None = None) -> dict[st
 
 
 def row_blocks(*parts: Rows) -> Iterator[tuple[Tensor, ...]]:
-    """Some rows of each part at a time; of several parts the same ones."""
+    """Yield blocks of examples, the same ones of all parts."""
     return zip(*(_split(part) for part in parts), strict=True)
 
 
@@ -129,7 +129,7 @@ def _split(rows: Rows) -> Iterable[Tensor]:
 
 
 def sum_features(z: Rows, s: Tensor) -> Tensor:
-    """Σ s z in float64, (D,), of which only a block of rows is ever float64.  z: (n, D), s: (n,)"""
+    """Return Σ s z in float64, (D,), with one block in float64 at a time.  z: (n, D), s: (n,)"""
     total = torch.zeros(z.shape[1], dtype=torch.float64)
     for z_rows, s_rows in row_blocks(z, s):
         total += s_rows.double() @ z_rows.double()
@@ -137,12 +137,12 @@ def sum_features(z: Rows, s: Tensor) -> Tensor:
 
 
 def square_rows(y: Rows) -> Tensor:
-    """|y|² of each row.  y: (n, C) -> (n,)"""
+    """Return |y|² of each example.  y: (n, C) -> (n,)"""
     return torch.cat([block.square().sum(1) for (block,) in row_blocks(y)])
 
 
 def predict(z: Tensor, head: Head) -> Tensor:
-    """What a head answers to rows, in float64.  z: (n, D) -> (n, C)"""
+    """Return the outputs of a solution in float64.  z: (n, D) -> (n, C)"""
     answers = torch.empty(len(z), head.weight.shape[1], dtype=torch.float64)
     for rows in torch.split(torch.arange(len(z)), BLOCK):
         answers[rows] = z[rows].double() @ head.weight + head.bias
@@ -150,10 +150,11 @@ def predict(z: Tensor, head: Head) -> Tensor:
 
 
 def add_products(total: Tensor, z: Tensor) -> None:
-    """Add z'z to the upper triangle of ``total`` (D, D), in place; what is below it means nothing.
+    """Add z'z to the upper triangle of ``total`` (D, D), in place; the rest is undefined.
 
-    BLAS's syrk makes one triangle alone: half the work of a matrix product.  It sees arrays column
-    by column, so ``total`` is handed over as its transpose, whose lower triangle is ours above.
+    BLAS's syrk computes one triangle, which halves the work of a matrix product.  It uses
+    column-major order, so it receives the transpose of ``total``, whose lower triangle is our upper
+    triangle.
     """
     from scipy.linalg.blas import dsyrk
 
@@ -161,10 +162,10 @@ def add_products(total: Tensor, z: Tensor) -> None:
 
 
 def centered(total: Mapping[str, Tensor], center: Tensor | None = None) -> Totals:
-    """The totals of all sites about their means, from those of `add_up` about ``center``."""
+    """Return the aggregates about their means, from those of `add_up` about ``center``."""
     n = total["n"]
     size = len(total["features"])
-    weight = n.clamp_min(EPS)  # without a label all totals are 0, and so are the means
+    weight = n.clamp_min(EPS)  # without labels, all aggregates and means are 0
 
     z = total["features"] / weight
     y = total["answers"] / weight
@@ -177,8 +178,8 @@ def centered(total: Mapping[str, Tensor], center: Tensor | None = None) -> Total
 
 
 def mixed(total: Totals, own: Totals, copies: float) -> Totals:
-    """The totals of ``total`` with so many more copies of the rows of ``own``, about the mean of
-    all of them."""
+    """Return ``total`` with ``copies`` additional copies of the examples of ``own``, about the new
+    mean."""
     n = total.mass + copies * own.mass
     z = (total.mass * total.z + copies * own.mass * own.z) / n
     y = (total.mass * total.y + copies * own.mass * own.y) / n
@@ -193,12 +194,12 @@ def mixed(total: Totals, own: Totals, copies: float) -> Totals:
     return Totals(n, z, y, a, b)
 
 
-# LAPACK sees arrays column by column, so its lower triangle, packed column by column, is our upper
-# one row by row.
+# LAPACK uses column-major order, so its packed lower triangle is our upper triangle in row-major
+# order.
 
 
 def pack_triangle(matrix: Tensor) -> Tensor:
-    """The upper triangle of a matrix (D, D) of float64 row by row, (D (D + 1) / 2,).
+    """Return the upper triangle of a float64 matrix (D, D) row by row, (D (D + 1) / 2,).
 
     >>> pack_triangle(torch.tensor([[1.0, 2.0], [9.0, 3.0]]).double()).tolist()
     [1.0, 2.0, 3.0]
@@ -210,7 +211,7 @@ def pack_triangle(matrix: Tensor) -> Tensor:
 
 
 def unpack_triangle(packed: Tensor, size: int) -> Tensor:
-    """The symmetric matrix (size, size) whose upper triangle row by row is ``packed``.
+    """Return the symmetric matrix (size, size) with this upper triangle, row by row.
 
     >>> unpack_triangle(torch.tensor([1.0, 2.0, 3.0]).double(), 2).tolist()
     [[1.0, 2.0], [2.0, 3.0]]
@@ -226,14 +227,14 @@ def unpack_triangle(packed: Tensor, size: int) -> Tensor:
 
 
 def decompose(total: Totals) -> Path:
-    """The path of all heads; one decomposition serves every λ."""
+    """Return the path of all solutions; one decomposition is sufficient for every λ."""
     e, u = torch.linalg.eigh(total.a)
-    u = u.contiguous()  # as a wire delivers it: other strides give other last bits
+    u = u.contiguous()  # as received: other strides give other rounding errors
     return Path(e.clamp_min(0), u, u.T @ total.b, total.mass, total.z, total.y)
 
 
 def head_of(path: Path, penalty: float) -> Head:
-    """The head of one λ = ``penalty`` > 0.
+    """Return the solution of one λ = ``penalty`` > 0.
 
     >>> z = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
     >>> path = decompose(centered(add_up(z, 3 * z, torch.ones(2))))
@@ -246,20 +247,20 @@ def head_of(path: Path, penalty: float) -> Head:
 
 
 def shrunk(path: Path, penalty: float) -> Tensor:
-    """The denominators d = e + λ n, (D,); above 0 also where there is no row, and the head is 0."""
+    """Return d = e + λ n, (D,); above 0 also without examples, where the solution is 0."""
     return (path.e + penalty * path.mass).clamp_min(TINY)
 
 
 def validation_score(path: Path, penalty: float, squares: float, rows: int) -> float:
-    """Generalized cross-validation, from totals alone: the mean squared error divided by
-    (1 - degrees of freedom / rows)².  ``squares``: Σ s |y - ȳ|².
+    """Return the generalized cross-validation score (Golub, Heath, Wahba, 1979).
 
-    Source: Golub, Heath and Wahba, 1979.
+    It is computed from aggregates: the mean squared error divided by (1 - degrees of freedom /
+    rows)².  ``squares``: Σ s |y - ȳ|².
 
     Notes
     -----
-    Degrees of freedom are shared by rows, whatever these weigh: divided by n = Σ s they would
-    depend on the unit of the weights, and so would the best λ.
+    Degrees of freedom are divided by the number of examples, not by n = Σ s: otherwise they, and
+    the best λ, would depend on the unit of the weights.
     """
     d = shrunk(path, penalty)
     n = float(path.mass)
@@ -270,7 +271,7 @@ def validation_score(path: Path, penalty: float, squares: float, rows: int) -> f
 
 
 def freedom(path: Path, penalty: float) -> Tensor:
-    """Degrees of freedom of the head, (): the sum of all leverages, one of the intercept."""
+    """Return the degrees of freedom, (): the sum of all leverages, plus one for the intercept."""
     return (path.e / shrunk(path, penalty)).sum() + 1
 
 
@@ -278,11 +279,13 @@ def freedom(path: Path, penalty: float) -> Tensor:
 
 
 class LeftOut(NamedTuple):
-    """One block of rows under one penalty: ``outputs`` (m, C) are those of the head that has not
-    seen the row itself; ``rows`` says which of the site's rows they are, ``y`` (m, C) and ``s``
-    (m,) are theirs, in float64."""
+    """Leave-one-out outputs of a block of examples with one penalty.
 
-    penalty: int  # its place in the grid
+    ``outputs`` (m, C) are predicted without the example itself.  ``rows`` are the positions of the
+    examples at the site; ``y`` (m, C) and ``s`` (m,) are their targets and weights, in float64.
+    """
+
+    penalty: int  # index in the grid
     rows: Tensor
     outputs: Tensor
     y: Tensor
@@ -292,19 +295,18 @@ class LeftOut(NamedTuple):
 def leave_one_out(
     path: Path, z: Rows, y: Rows, s: Tensor, penalties: list[float]
 ) -> Iterator[LeftOut]:
-    """What the head without row i answers to row i, for every row and penalty: exactly, without
-    solving again.  z: (n, D) rows that are in the totals, y: (n, C), s: (n,)
+    """Yield exact leave-one-out outputs for every example and penalty, without refitting.
 
-    With r = (z - z̄) U the fitted answer is f = ȳ + r (ub / d), the leverage of the row is
-    h = s (Σ r² / d + 1 / n), and without the row the answer is y - (y - f) / (1 - h), where λ n is
-    that of all rows.
+    z: (n, D) examples that are in the aggregates, y: (n, C), s: (n,).  With r = (z - z̄) U, the
+    fitted output is f = ȳ + r (ub / d), and the leverage of an example is h = s (Σ r² / d + 1 / n).
+    Without the example, the output is y - (y - f) / (1 - h), where λ n is that of all examples.
     """
     d = torch.stack([shrunk(path, penalty) for penalty in penalties], dim=1)  # (D, L)
     heads = torch.cat([path.ub / column[:, None] for column in d.T], dim=1)  # (D, L C)
     inverse = d.reciprocal()
     classes = y.shape[1]
 
-    first = 0  # row of the block
+    first = 0  # first example of the block
     for z_rows, y_block, s_block in row_blocks(z, y, s):
         rows = torch.arange(first, first + len(z_rows))
         first += len(z_rows)
@@ -312,7 +314,7 @@ def leave_one_out(
         fitted = path.y + (r @ heads).view(len(rows), len(penalties), classes)
         s_rows = s_block.double()
         leverage = s_rows[:, None] * (r.square() @ inverse + 1 / path.mass)
-        left = (1 - leverage).clamp_min(EPS)  # a lone row has leverage 1
+        left = (1 - leverage).clamp_min(EPS)  # a single example has leverage 1
         y_rows = y_block.double()
         for index in range(len(penalties)):
             away = (y_rows - fitted[:, index]) / left[:, index, None]
@@ -323,7 +325,7 @@ def leave_one_out(
 
 
 class Solved(NamedTuple):
-    """The totals under one λ: (a + λ n)⁻¹ = half half'.
+    """Solution with one λ: (a + λ n)⁻¹ = half half'.
 
     half (D, D); rotated = half'b (D, C); mass, z, y as in `Totals`.
     """
@@ -341,9 +343,9 @@ class Solved(NamedTuple):
     def leave_one_out(
         self, z: Tensor, y: Tensor, s: Tensor
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Blocks of rows, (m,), and what the head without each answers to it, (m, C).
+        """Yield blocks of examples, (m,), and their leave-one-out outputs, (m, C).
 
-        Arguments and mathematics are those of `leave_one_out`, with r = (z - z̄) half.
+        Arguments and formulas are those of `leave_one_out`, with r = (z - z̄) half.
         """
         for rows in torch.split(torch.arange(len(z)), BLOCK):
             r = (z[rows].double() - self.z) @ self.half  # (m, D)
@@ -355,8 +357,10 @@ class Solved(NamedTuple):
 
 
 def solve_one(total: Totals, penalty: float) -> Solved:
-    """The head of one λ > 0 and what tells its rows left out, by Cholesky: a quarter of the time of
-    `decompose`, which serves every λ and is used where rounding leaves no square root.
+    """Solve for one λ > 0 by Cholesky decomposition, with leave-one-out outputs.
+
+    It takes a quarter of the time of `decompose`, which handles every λ and is the fallback if
+    rounding makes the matrix indefinite.
 
     >>> z = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
     >>> total = centered(add_up(z, 3 * z, torch.ones(2)))
@@ -375,25 +379,25 @@ def solve_one(total: Totals, penalty: float) -> Solved:
     return Solved(half, half.T @ total.b, total.mass, total.z, total.y)
 
 
-# -- what the grid of penalties loses -------------------------------------------------------------
+# -- losses of the grid of penalties -------------------------------------------------------------
 
 MOST_AWAY = 10.0
-"""How far an answer without its row may be from the truth, in what sites tell of it: a class is 0 or
-1 and a number is in deviations.  Else one row could outweigh all others."""
+"""Bound on the leave-one-out error of an example.  Classes are 0 or 1, and targets are in standard
+deviations.  Without the bound, one example could dominate the loss."""
 
 PENALTIES = [10.0 ** (power / 2) for power in range(-12, 1)]  # λ: 1e-6, 3.2e-6, ..., 1
-LOG_ROWS = 128  # rows of which all exponentials are held at once
+LOG_ROWS = 128  # examples per block of exponentials
 TEMPERATURES = [1000.0 ** (step / 32) for step in range(33)]  # T: 1 ... 1000
 
 
 def losses(
     path: Path, z: Rows, y: Rows, s: Tensor, penalties: list[float], is_class: bool
 ) -> dict[str, Tensor]:
-    """Totals over one site's rows of what `leave_one_out` loses.
+    """Return sums of leave-one-out losses over the examples of one site.
 
-    squared (L,)   Σ s |y - left out|² for every penalty; of classes it is the Brier score
-    right (L,)     Σ s over rows whose class has the largest output; of classes alone
-    log (L, T)     Σ s of the log-loss of softmax(T times left out); of classes alone
+    squared (L,)   Σ s |y - left out|² for every penalty; the Brier score for classes
+    right (L,)     Σ s over examples whose class has the largest output; classes only
+    log (L, T)     Σ s of the log loss of softmax(T times left out); classes only
     """
     squared = torch.zeros(len(penalties), dtype=torch.float64)
     right = torch.zeros(len(penalties), dtype=torch.float64)
@@ -416,9 +420,12 @@ def losses(
 def log_losses(
     outputs: Tensor, y: Tensor, s: Tensor, before: Tensor | None = None
 ) -> Tensor:
-    """Σ s of -log softmax(T output) at the true class, for every temperature, added to what was
-    found ``before`` of other rows.  outputs, y: (n, C), y one-hot, s: (n,) -> (T,)"""
-    # Less the largest output, all exponents are 0 or less, whatever the temperature is.
+    """Return Σ s of -log softmax(T output) at the true class, for every temperature.
+
+    It is added to ``before``, the sum over other examples.  outputs, y: (n, C), y one-hot, s: (n,)
+    -> (T,)
+    """
+    # After subtraction of the maximum, all exponents are at most 0 for every temperature.
     away = outputs - outputs.amax(1, keepdim=True)  # (n, C)
     of_truth = (away * y).sum(1)
     found = s.new_zeros(len(TEMPERATURES))

@@ -1,5 +1,4 @@
-"""APFL (Deng, Kamani, Mahdavi, 2020), Algorithm 1: every site mixes its own model with the common
-one, and learns how much of each."""
+"""APFL (Deng, Kamani, Mahdavi, 2020), Algorithm 1: mixture of a local and a global model."""
 
 from __future__ import annotations
 
@@ -23,27 +22,43 @@ from fallow.training.personal.base import addend, average
 @final
 @dataclass(frozen=True)
 class APFL(StepTraining):
-    """A shared copy w, a private v and their mixture v̄ = α v + (1 - α) w, which the site deploys.
+    """Mix a local and a global model with an adaptive weight at each site.
 
-    For every batch, with g = ∇F(v̄): w <- w - η ∇F(w), v <- v - η α g, α <- α - η_α <v - w, g>,
-    kept in [0, 1].  The server averages w after every round; v and α stay.  Two gradients for every
-    batch.
+    Each site has a shared copy w, a private model v and their mixture v̄ = α v + (1 - α) w, which
+    it deploys.  For every batch, with g = ∇F(v̄): w <- w - η ∇F(w), v <- v - η α g, α <- α - η_α <v
+    - w, g>, clipped to [0, 1].  The server side averages w after every round; v and α stay at the
+    site.  Every batch needs two gradients.
 
+    Parameters
+    ----------
+    alpha : float
+        Initial weight of the private model (α).
+    adaptive : bool
+        Update α during training.
+    alpha_lr : float, optional
+        Learning rate of α.  None: the learning rate of the batch.
+
+    Notes
+    -----
+    Parameters are mixed, as in the paper; a public code mixes outputs.  All three updates read v
+    and w from before the batch, so one gradient at the mixture is sufficient for v and α.  There is
+    one α for all layers.  v and w start from the same model.  Batch-norm statistics of the mixture
+    are those of its own forward passes.
+
+    References
+    ----------
+    Deng, Kamani, Mahdavi. Adaptive Personalized Federated Learning. 2020.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(federation, training=fl.APFL(alpha=0.25), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
-
-    Notes
-    -----
-    Parameters are mixed, as in the paper; a public code mixes outputs.  All three steps read v and
-    w as they were before the batch, so one gradient at the mixture serves v and α; and there is one
-    α for all layers.  v and w begin at the same model.  Batch-norm statistics of the mixture are
-    those of its own passes.
     """
 
-    alpha: float = 0.5  # α at the start
-    adaptive: bool = True  # False: α stays
+    alpha: float = 0.5  # initial α
+    adaptive: bool = True  # False: α is constant
     alpha_lr: float | None = None  # η_α; None: the learning rate of the batch
 
     contract: ClassVar[Contract] = Contract(
@@ -103,7 +118,7 @@ class APFL(StepTraining):
 
 
 def number(value: float, like: TrainState) -> TrainState:
-    """A slot that holds one number, for as many sites as ``like`` has."""
+    """Return a slot with one number per site of ``like``."""
     return TrainState(
         w=torch.full_like(like.w[..., :1], value),
         stats=like.stats[..., :0],

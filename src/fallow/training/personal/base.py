@@ -1,9 +1,9 @@
-"""What the personalized methods share: a weighted average, and who has been here before.
+"""Helpers of personalized algorithms: weighted averages, and sites seen before.
 
-A personalized method is a `fallow.core.methods.Training` whose sites deploy different models.
-What it may define beside that, such as a prediction of its own, stands there too.  Its contract
-says how many gradients a batch takes (``gradients_per_batch``): to give every method the same
-number, give those with 2 half the epochs.
+A personalized algorithm is a `fallow.core.methods.Training` whose sites deploy different models.
+Optional functions, such as its own prediction, are documented there.  Its contract states the
+number of gradients per batch (``gradients_per_batch``).  For equal numbers of gradients, algorithms
+with two need half the epochs.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fallow.core.view import View
 
 
 def model(state: State) -> State:
-    """What is sent of a state: the model, and nothing that the server remembers beside it."""
+    """Return the part of a state that is sent: the model."""
     return {"w": state["w"], "stats": state["stats"]}
 
 
 def addend(view: View, name: str = "local") -> Answer:
-    """A site's weighted model: n_k w_k and n_k; batch-norm statistics are averaged alike."""
+    """Return the contribution of a site: n_k w_k, n_k, and batch-norm statistics likewise."""
     n = float(len(view.labels))
     own = view.memory[name]
     return {"n": n, "w": n * own["w"].double(), "stats": n * own["stats"].double()}
@@ -32,10 +32,10 @@ def addend(view: View, name: str = "local") -> Answer:
 def average(
     total: dict[str, Tensor], state: State, keys: Iterable[str] = ("w", "stats")
 ) -> State:
-    """The weighted mean of what sites added; ``state`` where nobody had a label.
+    """Return the weighted mean of contributions; ``state`` without labels.
 
-    total: the number of rows and the weighted totals under ``keys``, each in the shape that the
-    state has it in.  Means have the dtype of the common model ``w``.
+    total: the number of examples and the weighted sums under ``keys``, in the shapes of the state.
+    Means have the dtype of the global model ``w``.
     """
     if float(total["n"]) == 0:
         return state
@@ -46,7 +46,7 @@ def average(
 
 
 def encode_sites(sites: Iterable[SiteId]) -> Tensor:
-    """Names of sites as a tensor, so that they can stand in a state.  -> (bytes,) uint8
+    """Encode names of sites as a tensor, to store them in a state.  -> (bytes,) uint8
 
     >>> sorted(decode_sites(encode_sites(["b", "a"])))
     ['a', 'b']
@@ -55,7 +55,7 @@ def encode_sites(sites: Iterable[SiteId]) -> Tensor:
 
 
 def decode_sites(sites: Tensor | None) -> frozenset[SiteId]:
-    """The sites that `encode_sites` wrote down; none for None."""
+    """Return the sites that `encode_sites` encoded; none for None."""
     if sites is None or len(sites) == 0:
         return frozenset()
     text = bytes(sites.tolist()).decode()

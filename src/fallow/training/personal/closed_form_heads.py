@@ -1,8 +1,8 @@
-"""One linear head per site in closed form: the rows of the federation, and copies of its own.
+"""One closed-form linear model per site, with larger weights for its own examples.
 
-A site's head solves (A + κ A_k + λ (n + κ n_k)) W = B + κ B_k, where A, B and n are totals over
-all sites and A_k, B_k, n_k those of the site: as if the federation held κ more copies of each of
-its rows.
+The model of a site solves (A + κ A_k + λ (n + κ n_k)) W = B + κ B_k, where A, B and n are
+aggregates over all sites and A_k, B_k, n_k those of the site.  This corresponds to κ additional
+copies of each of its examples.
 """
 
 from __future__ import annotations
@@ -59,15 +59,29 @@ COPIES = (0.0, 1.0, 4.0, 16.0, 64.0, 256.0)  # κ
 @final
 @dataclass(frozen=True)
 class ClosedFormHeads:
-    """`ClosedForm` with one head per site: each chooses at home how many more copies κ of its own
-    rows, of 0, 1, 4, 16, 64 and 256, make a head that answers them best without having seen them.
+    """Solve for one closed-form model per site, by weighting its own examples.
 
-    κ = 0 is the common head.  λ and T are chosen for the common head over all sites.  Nothing
-    leaves a site beyond what the common head needs; sites are sent the totals of all.
+    The algorithm extends `ClosedForm`.  Each site selects the number κ of additional copies of its
+    own examples from 0, 1, 4, 16, 64 and 256, by leave-one-out.  κ = 0 is the global model.  λ and
+    T are selected for the global model over all sites.  No site sends more than for the global
+    model; sites receive the aggregates.
 
-    penalty: λ, or None to choose it of 1e-6 ... 1.  weighted: rows count by the weight that the
-    query gave them.  shown: as in `ClosedForm`.
+    Parameters
+    ----------
+    penalty : float, optional
+        Ridge penalty λ.  None: selected from 1e-6 to 1.
+    weighted : bool
+        Apply the weights that the query strategy assigns to examples.
+    shown : {"totals", "parts"}
+        Information that the coordinator may see, as in `ClosedForm`.
 
+    Notes
+    -----
+    An example is left out with all its copies, so sites with few examples do not overfit.  A site
+    with fewer than two examples uses the global model.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
     >>> few = {"encoder": "convolution:filters=16", "cycles": 1}
@@ -76,11 +90,6 @@ class ClosedFormHeads:
     ... )
     >>> run.model.keys() == {"site-0", "site-1", "site-2", "site-3"}
     True
-
-    Notes
-    -----
-    A row that is left out is left out with all its copies, so a site with few rows does not
-    believe them too much: with fewer than two it keeps the common head.
     """
 
     training_config: TrainingConfig = field(
@@ -124,7 +133,7 @@ class ClosedFormHeads:
         contract = replace(ClosedFormHeads.contract, weighs=self.weighted)
         object.__setattr__(self, "contract", contract)
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
         total = read_totals(sum_of_all(ask, "totals"))
@@ -146,13 +155,13 @@ class ClosedFormHeads:
         )
         return state
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def totals(self, view: View) -> Answer:
         return totals_of(self.labeled(view))
 
     def left_out(self, view: View, **path: Tensor) -> Answer:
-        """What heads of the ``path`` say of each row without having seen it."""
+        """Return the leave-one-out losses of the solutions of the ``path``."""
         rows = self.labeled(view)
         penalties = penalties_of(self.penalty)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
@@ -160,7 +169,7 @@ class ClosedFormHeads:
     def head(
         self, view: View, penalty: float, temperature: float, **totals: Tensor
     ) -> Answer:
-        """The site's head, with the κ that answers its own rows best when each is left out."""
+        """Return the model of the site, with the κ of the smallest leave-one-out loss."""
         rows = self.labeled(view)
         all_sites = Totals(**totals)
         own = centered(add_up(rows.z, rows.y, rows.s))
@@ -191,7 +200,7 @@ class ClosedFormHeads:
 
 
 def squared_loss(found: Solved, rows: Labeled, copies: float) -> float:
-    """Σ s |y - left out|² over a site's rows, each of which the totals hold 1 + κ times."""
+    """Return Σ s |y - left out|² over examples that the aggregates contain 1 + κ times."""
     lost = 0.0
     s = rows.s * (1 + copies)
     for at, outputs in found.leave_one_out(rows.z, rows.y, s):

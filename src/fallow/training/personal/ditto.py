@@ -1,4 +1,4 @@
-"""Ditto (Li et al., 2021), Algorithm 1: beside the global w, a personal v at every site."""
+"""Ditto (Li et al., 2021), Algorithm 1: a personalized model with a proximal term."""
 
 from __future__ import annotations
 
@@ -22,21 +22,34 @@ from fallow.training.personal.base import addend, average, model
 @final
 @dataclass(frozen=True)
 class Ditto(StepTraining):
-    """w by FedAvg; v_k minimizes F_k(v) + λ/2 ||v - w^t||², where w^t is the model that was sent.
+    """Train a personalized model that is regularized towards the global model.
 
-    v_k starts at the first model, never leaves its site and is what the site deploys.  λ = 0 is
-    training alone.  Two gradients for every batch.
+    The global model w is trained by `FedAvg`.  The personalized model v_k minimizes F_k(v) + λ/2
+    ||v - w^t||², where w^t is the received global model.  v_k starts from the initial model, never
+    leaves its site and is deployed there.  λ = 0 is local training.  Every batch needs two
+    gradients.
 
+    Parameters
+    ----------
+    lam : float
+        Weight of the proximal term (λ).
+
+    Notes
+    -----
+    Both models are updated on the same batch, in one pass over the data; the published code trains
+    them in sequence.  v depends on w^t and not on w, so the order does not matter.  The proximal
+    gradient is added before momentum and weight decay.
+
+    References
+    ----------
+    Li, Hu, Beirami, Smith. Ditto: Fair and Robust Federated Learning Through Personalization. 2021.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(federation, training=fl.Ditto(lam=1.0), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
-
-    Notes
-    -----
-    Both models take their step on the same batch, in one pass over the data; the published code
-    trains one after the other.  As v reads w^t and never w, the order does not matter.  The
-    proximal gradient enters before momentum and weight decay.
     """
 
     # λ: 0.75 in DPFL's comparison; Ditto's scripts have 1, tuned in {0.1, 1, 2}

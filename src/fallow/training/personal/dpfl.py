@@ -1,5 +1,8 @@
-"""DPFL (Kharrat, Canini, Horváth, 2025), Algorithms 1-3: every site chooses whose models to average
-with its own, by what the average earns on its validation rows."""
+"""DPFL (Kharrat, Canini, Horváth, 2025), Algorithms 1-3: decentralized collaboration.
+
+Each site selects the models that it averages with its own by the reward of the average on its
+validation examples.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ Graph = Literal[
     "ggc", "symmetric-or", "symmetric-and", "degree", "static", "resampled", "full"
 ]
 SEARCHED = ("ggc", "symmetric-or", "symmetric-and", "degree")
-"""Graphs that GGC has a part in; the others are drawn or fixed."""
+"""Graphs that use GGC; the others are drawn or fixed."""
 
 LOWEST = {"period": 1, "tau_init": 0, "gain_tol": 0, "gate": 0, "smooth": 1}
 CHOICES = {
@@ -61,67 +64,93 @@ STATE = (
 @final
 @dataclass(frozen=True)
 class DPFL(StepTraining):
-    """ŵ_k <- the average, weighted by labels, of k's model and those of its collaborators C_k.
+    """Average each site's model with those of selected collaborators.
 
-    Preprocessing: ``tau_init`` epochs from the common start, then candidates Ω_k by BGGC among all
-    that k reaches, in batches of ``budget`` models, two passes.  Every round: the training
-    configuration's epochs,
-    then C_k by GGC among Ω_k in every ``period``-th round.  The reward is minus the mean
-    cross-entropy on the site's validation rows, weighted as the query weighted their labels: rows
-    that were not drawn evenly stand for the whole pool.  Data stay where they are; models go from
-    site to site, and the coordinator learns who chose whom.
+    The personalized model ŵ_k is the average, weighted by labels, of the models of site k and its
+    collaborators C_k.  Preprocessing trains ``tau_init`` epochs from the common start.  BGGC then
+    selects candidates Ω_k from all sites in reach, in batches of ``budget`` models and two passes.
+    Every round trains the epochs of the training configuration, and in every ``period``-th round
+    GGC selects C_k from Ω_k.  The reward is minus the mean cross-entropy on the validation examples
+    of the site, with the weights of the query strategy, so that examples that were not drawn
+    uniformly represent the whole pool.  Data do not leave a site; models are sent from site to
+    site, and the coordinator learns which site selected which.
 
-    ``budget``: the models a site may average, for all sites or one number each, in the order of
-    their names; None: all.  It counts the site itself, as the paper's algorithms do, unless
-    ``counts_self=False``; 1 is local training, bit for bit.  ``reach``: who may receive from whom,
-    ``"all"``, ``"ring-k"`` (k on either side), ``"random-k"`` (k drawn by the site), or for every
-    site the numbers of those it reaches.  ``alone``: names of sites that send their models and
-    average none; in a recipe "flipped" stands for those with wrong labels.  ``between``: rounds
-    without GGC average the last C_k again, or nothing.  ``guard="loop"``: a site whose choice earns
-    less than its own model stays alone in that round.  ``smooth=3``: the gains of who was chosen
-    last are means over three choices.  ``gate``: a gain counts if its mean over validation rows is
-    above so many standard errors; from fewer than 8 rows none does, so that all candidates are
-    averaged.
+    Parameters
+    ----------
+    budget : int or sequence of int, optional
+        Maximum number of models that a site averages, for all sites or one per site, in the order
+        of their names.  None: all.  1 is exactly local training if ``counts_self`` is True.
+    counts_self : bool
+        Include the site's own model in ``budget``, as in the paper's algorithms.
+    tau_init : int, optional
+        Number of epochs of preprocessing.  None: twice the epochs of the training configuration, as
+        in the paper.
+    period : int
+        Number of rounds between selections (P).
+    between : {"reuse", "local"}
+        Rounds without GGC average the last C_k, or do not average.
+    guard : {"off", "loop"}
+        "loop": a site whose average has a lower reward than its own model does not average in that
+        round.
+    gain_tol : float
+        Gains below it count as 0.
+    gate : float
+        Number of standard errors over validation examples that a gain must exceed.  With fewer than
+        8 examples, no gain counts, so all candidates are averaged.
+    smooth : int
+        Number of selections over which the gains of the last collaborators are averaged.
+    graph : str
+        Graph of collaborators: "ggc", or a control.  "symmetric-or" and "symmetric-and" make the
+        graph symmetric after every round.  "degree" draws as many random peers as GGC selects.
+        "static" draws a full budget once, "resampled" in every round.  "full" averages all sites in
+        reach, regardless of the budget.
+    reach : str or sequence
+        Sites from which a site may receive models: "all", "ring-k" (k neighbors on either side),
+        "random-k" (k drawn by the site), or the indices of these sites for every site.
+    alone : sequence of str
+        Names of sites that send their models and do not average.  In an experiment configuration,
+        "flipped" denotes the sites with wrong labels.
 
-    ``graph`` is GGC's, or a control: ``symmetric-or`` and ``symmetric-and`` make it symmetric after
-    every round; ``degree`` takes as many peers as GGC, at random; ``static`` draws a full budget
-    once, ``resampled`` in every round; ``full`` averages everyone in reach, whatever the budget.
+    Notes
+    -----
+    *Rounds.*  Preprocessing is round 0 and corresponds to ceil(tau_init / epochs) rounds; the
+    others of these are idle.  A run of T rounds therefore has that many fewer rounds in the main
+    loop.  Preprocessing runs again in every cycle.  With ``restart=continue``, sites continue from
+    their last averages, and preprocessing is one round of training and new candidates.
 
+    *Special cases.*  The break ends both loops of Algorithm 3.  If neither side gains, a candidate
+    joins: a site without validation examples takes peers in random order until the budget is full.
+    If no site has any, the run is rejected.  A peer with a non-finite model or without labels is
+    excluded from all averages and recorded in ``state["refused"]``, (N,).  A site without labels
+    has weight 0 in its own average.  Batches count in full.
+
+    *Smoothing.*  Gains are averaged instead of rewards, which depend on the models of a round.
+
+    *Queries.*  A site stores which of the available models are in its average (``peers``).  After
+    preprocessing in several batches, none is available.
+
+    *State.*  The state contains ``graph`` and ``omega`` (N, N), where row k marks the sites from
+    which site k receives.  For the last selection of each site it contains the number of
+    evaluations, the ``conflicts`` in which both gains were positive, and whether the budget or the
+    guard ended it.  Gains stay in ``memory["search"]``.
+
+    *Controls.*  "degree" uses the numbers of a GGC in the same run.  "symmetric-or" drops the added
+    links with the smallest rewards beyond a budget, so some stay one-way.  Both send models a
+    second time.  Random graphs and "full" exchange nothing in preprocessing.
+
+    *Differences.*  The public code averages in place, site after site, in rounds with GGC only.
+
+    References
+    ----------
+    Kharrat, Canini, Horváth. Decentralized Personalized Federated Learning. 2025.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> two = fl.DPFL(budget=2)  # itself and one more
     >>> fl.run(federation, training=two, model="mlp", cycles=0, rounds=4, validation=0.3)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
-
-    Notes
-    -----
-    *Rounds.*  Preprocessing is round 0 and stands for ceil(tau_init / epochs of the training
-    configuration) rounds;
-    the others of these are idle, so that a run of T rounds has T minus so many of the main loop.
-    Every cycle begins again with preprocessing.  With ``restart=continue`` sites go on from their
-    last averages, and preprocessing is one round of the training configuration's epochs and new
-    candidates.
-
-    *Edges.*  The break ends both loops of Algorithm 3.  Without a gain on either side a candidate
-    joins: a site without validation rows takes peers in its random order until the budget is full;
-    where no site has any, the run is refused.  A peer whose model is not finite, or that has no
-    labels, is kept out of every average, and a choice that met it says so in ``state["refused"]``,
-    (N,).  A site without labels weighs nothing in its own average.  Batches are paid whole.
-
-    *Smoothing.*  Gains are averaged and not rewards, which differ with the models of a round.
-
-    *Queries.*  With its average a site remembers which of the models at hand are in it (``peers``);
-    after preprocessing in several batches none is at hand.
-
-    *Traces.*  The state holds ``graph`` and ``omega`` (N, N), row k from whom site k receives, and
-    of each site's last choice the evaluations, the ``conflicts`` in which both gains were positive,
-    and whether the budget broke it off or the guard fired.  Gains stay in ``memory["search"]``.
-
-    *Controls.*  ``degree`` takes its numbers from a GGC in the same run.  ``symmetric-or`` drops
-    the added links that earn least beyond a budget, which leaves some one-way.  Both bring models a
-    second time.  Random graphs and ``full`` exchange nothing in preprocessing.
-
-    *Not from the public code*, which averages in place, site after site, in rounds with GGC alone.
     """
 
     budget: int | Sequence[int] | None = None  # B_c
@@ -132,9 +161,11 @@ class DPFL(StepTraining):
     period: int = 1  # P
     between: Literal["reuse", "local"] = "reuse"
     guard: Literal["off", "loop"] = "off"
-    gain_tol: float = 0.0  # smaller gains count as none
-    gate: float = 0.0  # standard errors over validation rows; gains within count as none
-    smooth: int = 1  # choices over which the gains of the last collaborators are averaged
+    gain_tol: float = 0.0  # gains below it count as 0
+    gate: float = 0.0  # standard errors over validation examples that a gain must exceed
+    smooth: int = (
+        1  # selections over which the gains of the last collaborators are averaged
+    )
     graph: Graph = "ggc"
     reach: graphs.Reach = "all"
     alone: Sequence[SiteId] = ()
@@ -156,7 +187,7 @@ class DPFL(StepTraining):
         relay={
             "model": "nothing; the site's model goes to the sites that try or average it"
         },
-        secure_sum=False,  # a site evaluates every peer's model by itself
+        secure_sum=False,  # a site evaluates the model of every peer
         everyone=True,
         often=dict.fromkeys(("order", "found", "weigh", "search", "average", "model"), 0),
         at_server=STATE,
@@ -182,12 +213,12 @@ class DPFL(StepTraining):
                     f"DPFL's {field} is {value!r}; use one of {', '.join(known)}"
                 )
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
         if (
             ask.round == 0 and "omega" in state
-        ):  # a cycle that goes on from the last averages
+        ):  # a cycle that continues from the last averages
             state = self.resume(state, ask)
         elif ask.round == 0:
             state = self.prepare(state, ask)
@@ -197,12 +228,12 @@ class DPFL(StepTraining):
                 f"in round {ask.round}; all of them are needed in every round"
             )
         t = ask.round - int(state["begin"])
-        if t < 0:  # preprocessing stands for this round too
+        if t < 0:  # preprocessing covers this round too
             return state
         return {**state, **self.main(state, ask, t)}
 
     def prepare(self, state: State, ask: Ask) -> State:
-        """Lines 1-4: epochs from the common start, then each site's candidates Ω."""
+        """Run lines 1-4: epochs from the common start, then the candidates Ω of each site."""
         if state["stats"].numel():
             raise ValueError(f"DPFL takes no batch norm: {self.contract.no_batch_norm}")
         state = model(state)
@@ -220,14 +251,14 @@ class DPFL(StepTraining):
         return state
 
     def resume(self, state: State, ask: Ask) -> State:
-        """The next cycle, from the last averages on: a round, then new candidates."""
+        """Continue in the next cycle from the last averages: one round, then new candidates."""
         if self.graph not in SEARCHED:
             return {**state, "begin": torch.tensor(0)}
         ask.fit(replace(self.training_config, start="average"), "local")
         return {**state, **self.candidates(state["reach"], ask), "begin": torch.tensor(1)}
 
     def candidates(self, reach: Tensor, ask: Ask) -> State:
-        """Ω by BGGC among all that a site reaches; the first average is over them."""
+        """Select Ω by BGGC among all sites in reach; the first average is over them."""
         match = server_half.search(ask, reach, self.limits(ask), turn=0)
         if match["graph"].any() and not match["can_judge"].any():
             raise ValueError(
@@ -238,8 +269,7 @@ class DPFL(StepTraining):
         return {**match, "omega": match["graph"]}
 
     def main(self, state: State, ask: Ask, t: int) -> State:
-        """Line 5 on, round ``t`` of the main loop: the training configuration's epochs, then new
-        averages."""
+        """Run round ``t`` of the main loop (from line 5): training, then new averages."""
         ask.fit(replace(self.training_config, start="average"), "local")
         reach = state["reach"]
         if self.graph == "resampled":
@@ -255,13 +285,15 @@ class DPFL(StepTraining):
             return self.mix(ask, nobody)
         match = server_half.search(ask, state["omega"], self.limits(ask), turn=t + 1)
         if self.graph == "ggc":
-            ask.keep("average", of="search")  # which X is already: no model travels again
+            ask.keep(
+                "average", of="search"
+            )  # X is already available: no model is sent again
             return match
         control = self.control_graph(match["graph"], reach, ask, t)
         return {**match, **self.mix(ask, control)}
 
     def control_graph(self, chosen: Tensor, reach: Tensor, ask: Ask, t: int) -> Tensor:
-        """What a control makes of the graph that GGC has chosen.  (N, N), (N, N) -> (N, N)"""
+        """Return the graph of a control from the graph of GGC.  (N, N), (N, N) -> (N, N)"""
         if self.graph == "symmetric-and":
             return chosen & chosen.T
         if self.graph == "symmetric-or":
@@ -269,7 +301,7 @@ class DPFL(StepTraining):
         return server_half.draw_peers(ask, reach, chosen.sum(1), f"random graph {t}")
 
     def mix(self, ask: Ask, graph: Tensor) -> State:
-        """Eq. 4: sites are sent the models of their peers and average them with their own."""
+        """Send the models of their peers to the sites, which average them with their own (Eq. 4)."""
         rows = graphs.peers(graph, ask.cohort)
         if rows:
             ask.relay("model", rows)
@@ -287,14 +319,14 @@ class DPFL(StepTraining):
 
     @property
     def first_epochs(self) -> int:
-        """Of preprocessing."""
+        """Return the number of epochs of preprocessing."""
         if self.tau_init is None:
             return 2 * self.training_config.epochs
         return self.tau_init
 
     @property
     def begin(self) -> int:
-        """The round in which the main loop begins: how many rounds preprocessing stands for."""
+        """Return the first round of the main loop, the number of rounds that preprocessing covers."""
         return math.ceil(self.first_epochs / max(self.training_config.epochs, 1))
 
     def limits(self, ask: Ask) -> server_half.ChoiceLimits:
@@ -302,7 +334,7 @@ class DPFL(StepTraining):
 
     def load(self, sites: int, rounds: int, resumed: bool = False) -> Load:
         names = [str(k) for k in range(sites)]
-        before = self.begin  # rounds that preprocessing stands for
+        before = self.begin  # rounds that preprocessing covers
         if resumed:
             before = int(self.graph in SEARCHED)
         return server_half.load(
@@ -314,7 +346,7 @@ class DPFL(StepTraining):
             reuses=self.between == "reuse",
         )
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def model(self, view: View) -> Answer:
         return {"w": view.memory["local"]["w"], "labels": float(len(view.labels))}
@@ -323,7 +355,7 @@ class DPFL(StepTraining):
         return {"order": draw_order(view, candidates, purpose)}
 
     def search(self, view: View, candidates: int, room: int, turn: int) -> Answer:
-        """One batch of models: in pass 1 they enter Y, in pass 2 they are decided on."""
+        """Process one batch of models: pass 1 adds them to Y, pass 2 decides on them."""
         own = own_model(view)
         peers = load_models(view)  # in the order of their names
         last_turn = int(view.memory.get("search", {}).get("turn", -1))
@@ -335,9 +367,11 @@ class DPFL(StepTraining):
         is_second_pass = int(g.added) == candidates
         if not is_second_pass:
             g = greedy.add(g, peers)
-        if is_second_pass or len(peers) == candidates:  # one batch may be all there is
-            visits = g.order[g.at : g.at + len(peers)]  # positions of this batch's models
-            ranks = visits.argsort().argsort()  # of each visit among the names at hand
+        if is_second_pass or len(peers) == candidates:  # there may be a single batch
+            visits = g.order[
+                g.at : g.at + len(peers)
+            ]  # positions of the models of this batch
+            ranks = visits.argsort().argsort()  # of each visit among the available names
             batch = [peers[i] for i in ranks]
             earned = reward(view, by_row=self.gate > 0)
             g = greedy.decide(g, own, batch, earned, self.gain_tol, self.gate)
@@ -363,7 +397,7 @@ class DPFL(StepTraining):
         return {"rewards": greedy.with_each(g, own_model(view), peers, reward(view))}
 
     def average(self, view: View, of: Literal["own", "search", "held"]) -> Answer:
-        """The site's new model, and which of the models at hand are in it, (len(at hand),)."""
+        """Return the new model of the site, and which available models are in it, (available,)."""
         own = own_model(view)
         at_hand = load_models(view)
         w = own.w
@@ -371,7 +405,7 @@ class DPFL(StepTraining):
         if of == "search" and "search" in view.memory:
             g = self.choice(view)
             w = greedy.average_chosen(g, own)
-            if len(g.chosen) == len(at_hand):  # all candidates are at hand
+            if len(g.chosen) == len(at_hand):  # all candidates are available
                 peers = g.chosen
         elif of == "held":
             w = greedy.mean(own, at_hand)
@@ -379,7 +413,7 @@ class DPFL(StepTraining):
         return {"w": w, "stats": view.memory["local"]["stats"], "peers": peers}
 
     def choice(self, view: View) -> greedy.Greedy:
-        """X as it ended; in the main loop the guard may leave the site alone."""
+        """Return the final X; in the main loop, the guard may leave the site alone."""
         g = load_search(view)
         is_main = int(view.memory["search"]["turn"]) > 0
         if self.guard == "loop" and is_main:

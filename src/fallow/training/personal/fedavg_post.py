@@ -1,4 +1,4 @@
-"""FedAvg whose sites deploy the model that they have just trained: a control that costs nothing."""
+"""FedAvg with locally trained models deployed: a baseline for personalized algorithms."""
 
 from __future__ import annotations
 
@@ -20,10 +20,18 @@ from fallow.training.personal.base import addend, average
 @final
 @dataclass(frozen=True)
 class FedAvgPost(StepTraining):
-    """FedAvg (McMahan et al., 2017); a site deploys w_k after its local epochs, before averaging.
+    """Run FedAvg, and deploy the locally trained model of each site.
 
-    Whatever is personalized beyond that has to be better than this.
+    A site deploys w_k after its local epochs, before averaging.  This is a baseline without
+    additional cost for every personalized algorithm.
 
+    References
+    ----------
+    McMahan, Moore, Ramage, Hampson, Agüera y Arcas. Communication-Efficient Learning of Deep
+    Networks from Decentralized Data. 2017.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(federation, training=fl.FedAvgPost(), model="mlp", cycles=0, rounds=5)

@@ -1,4 +1,4 @@
-"""FedRep (Collins et al., 2021), Algorithm 1: a common body, and a head for every site."""
+"""FedRep (Collins et al., 2021), Algorithm 1: a shared body, and a head for every site."""
 
 from __future__ import annotations
 
@@ -23,23 +23,37 @@ from fallow.training.personal.base import average, decode_sites, encode_sites
 @final
 @dataclass(frozen=True)
 class FedRep(StepTraining):
-    """Each round: the common body comes, the head is trained on it, then the body under the head;
-    bodies are averaged.  A site deploys its head on the body that it has just trained.
+    """Train a shared body and a separate head for each site.
 
-    The head is the model's last linear layer.  ``head_epochs`` and ``body_epochs``: None shares the
-    training configuration's epochs out 2 to 1, as FedRep's experiments do (5 epochs: 3 and 2),
-    at least one each.
+    In each round, a site receives the shared body, trains its head with the body fixed, then the
+    body with the head fixed.  Bodies are averaged.  A site deploys its head on the body that it has
+    just trained.  The head is the last linear layer of the model.
 
+    Parameters
+    ----------
+    head_epochs : int, optional
+        Number of epochs of the head.  None: two thirds of the epochs, at least one, as in the
+        experiments of the paper (5 epochs: 3 and 2).
+    body_epochs : int, optional
+        Number of epochs of the body.  None: the remaining epochs, at least one.
+
+    Notes
+    -----
+    Sites are weighted by their numbers of labels in the average, as in all algorithms here; in the
+    paper, sites have equal sizes.  All heads start from the same values: a site receives a head
+    with the first body, and only then.  Batch-norm statistics are averaged with the bodies.
+
+    References
+    ----------
+    Collins, Hassani, Mokhtari, Shakkottai. Exploiting Shared Representations for Personalized
+    Federated Learning. 2021.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(federation, training=fl.FedRep(), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
-
-    Notes
-    -----
-    Sites weigh in the average by their labels, as in all methods here; the paper's sites are of one
-    size.  All heads begin alike: a site is sent one with the first body, and only then.  Batch-norm
-    statistics are averaged with the bodies.
     """
 
     head_epochs: int | None = None  # τ_h
@@ -66,7 +80,7 @@ class FedRep(StepTraining):
 
     @property
     def local_training_config(self) -> TrainingConfig:
-        """The training configuration of a round: epochs of the head, then epochs of the body.
+        """Return the training configuration of a round: epochs of the head, then of the body.
 
         >>> [
         ...     (s.epochs, s.part)
@@ -86,7 +100,7 @@ class FedRep(StepTraining):
         parts = (TrainingStage(head, "head"), TrainingStage(body, "body"))
         return replace(self.training_config, stages=parts, start="receive")
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def trains_by(self, training_config: TrainingConfig) -> bool:
         return training_config == self.local_training_config
@@ -94,7 +108,7 @@ class FedRep(StepTraining):
     def round(self, state: State, ask: Ask) -> State:
         old_sites = decode_sites(state.get("begun"))
         common: Answer = {name: state[name] for name in ("body", "stats") if name in state}
-        first: Answer = {**common, "w": state["w"]}  # a new site needs a head too
+        first: Answer = {**common, "w": state["w"]}  # a new site also needs a head
         to: dict[SiteId, Answer] = {}
         for site in ask.cohort:
             to[site] = first
@@ -106,12 +120,12 @@ class FedRep(StepTraining):
         state = average(ask.sum("upload"), state, ("body", "stats"))
         return {**state, "begun": encode_sites(old_sites | set(ask.cohort))}
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def receive(
         self, view: View, stats: Tensor, body: Tensor | None = None, w: Tensor | None = None
     ) -> Answer:
-        """The site's own model, or at first ``w`` (d,), with the common body in it."""
+        """Return the model of the site, initially ``w`` (d,), with the shared body."""
         if w is None:
             w = view.memory["own/w"]["w"]
         whole = w.clone()

@@ -1,5 +1,7 @@
-"""FedAvg and FedProx whose common model every site tunes once, after the last round: FedAvg+FT and
-FedProx+FT in the comparison of DPFL (Kharrat, Canini, Horvath, 2025)."""
+"""FedAvg and FedProx with one local fine-tuning of the global model, after the last round.
+
+They are FedAvg+FT and FedProx+FT in the comparison of DPFL (Kharrat, Canini, Horvath, 2025).
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,20 @@ CHOSEN = {"chosen": "number of sites that chose a model by their validation rows
 @final
 @dataclass(frozen=True)
 class FedAvgFT(StepTraining):
-    """FedAvg; then each site tunes all layers for twice as many epochs as a round has, from the
-    common model of the round that was best on its validation rows.
+    """Run FedAvg, then fine-tune all layers at each site.
 
-    Without validation rows it tunes the last common model.  The tuned model of the last epoch is
-    what the site deploys.  Beside FedAvg it costs the epochs of two rounds.
+    Fine-tuning takes twice as many epochs as a round.  It starts from the global model of the round
+    with the best score on the validation examples of the site, or from the last one without
+    validation examples.  The site deploys the model of the last epoch.  The additional cost
+    corresponds to two rounds.
 
+    References
+    ----------
+    McMahan, Moore, Ramage, Hampson, Agüera y Arcas. Communication-Efficient Learning of Deep
+    Networks from Decentralized Data. 2017.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(federation, training=fl.FedAvgFT(), model="mlp", cycles=0, rounds=5)
@@ -88,19 +98,31 @@ class FedAvgFT(StepTraining):
 @final
 @dataclass(frozen=True)
 class FedProxFT(StepTraining):
-    """FedProx (Li et al., 2020), tuned as `FedAvgFT` is.
+    """Run FedProx, then fine-tune all layers at each site, as in `FedAvgFT`.
 
-    ``tune_prox`` keeps the pull while tuning, towards the model that tuning starts from.
+    Parameters
+    ----------
+    mu : float
+        Weight of the proximal term (μ).
+    tune_prox : bool
+        Keep the proximal term in fine-tuning, towards the model from which it starts.
 
+    Notes
+    -----
+    DPFL reports FedProx+FT several points below FedAvg+FT and does not describe the fine-tuning.
+    ``tune_prox`` shows whether the proximal term explains the difference.
+
+    References
+    ----------
+    Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated Optimization in Heterogeneous Networks.
+    2020.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(federation, training=fl.FedProxFT(mu=0.5), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
-
-    Notes
-    -----
-    DPFL prints FedProx+FT some points below FedAvg+FT and does not say how it tunes; with
-    ``tune_prox`` one can see whether the pull explains it.
     """
 
     # μ, λ in DPFL's comparison; FedProx tunes it in {0.001, 0.01, 0.1, 0.5, 1}
@@ -140,7 +162,7 @@ class FedProxFT(StepTraining):
             return
         tune(
             self.training_config, "local", state, ask
-        )  # where the pull of `step` is part of the loss
+        )  # the proximal term of `step` is part of the loss
         ask.keep("tuned")
 
     def upload(self, view: View) -> Answer:
@@ -171,8 +193,10 @@ class FedProxFT(StepTraining):
 
 
 def tune(training_config: TrainingConfig, into: str, state: State, ask: Ask) -> None:
-    """Order twice the epochs of a round from the model that each site's validation rows chose; the
-    last one where no site has validation rows."""
+    """Train twice the epochs of a round, from the model selected by validation examples.
+
+    Sites without validation examples start from the last model.
+    """
     from_sent, from_best = tuning_configs(training_config)
     if ask.keep("chosen"):
         ask.fit(from_best, into)
@@ -183,13 +207,13 @@ def tune(training_config: TrainingConfig, into: str, state: State, ask: Ask) -> 
 def tuning_configs(
     training_config: TrainingConfig,
 ) -> tuple[TrainingConfig, TrainingConfig]:
-    """Twice the epochs of a round: from the model that was sent, and from the best one."""
+    """Return twice the epochs of a round: from the received model, and from the best one."""
     twice = replace(training_config, stages=training_config.trained_stages * 2)
     return twice, replace(twice, start="best")
 
 
 def best(view: View) -> Answer:
-    """A mark where the site remembers the model of its best round."""
+    """Return a flag that the site has the model of its best round."""
     if "best" in view.memory:
         return {"best": True}
     return {}

@@ -1,5 +1,4 @@
-"""kNN-Per (Marfoq, Neglia, Kameni, Vidal, 2022), Algorithm 1: beside the common model every site
-asks the nearest of its own labeled rows."""
+"""kNN-Per (Marfoq, Neglia, Kameni, Vidal, 2022), Algorithm 1: global model and local kNN."""
 
 from __future__ import annotations
 
@@ -21,31 +20,48 @@ from fallow.core.view import View
 from fallow.training.personal.base import addend, average
 
 Kernel = Literal["normalized", "softmax_of_sums"]
-CHUNK = 1024  # rows whose distances are held at a time
+CHUNK = 1024  # examples per block of distances
 
 
 @explain_constructor
 @final
 @dataclass(frozen=True)
 class KNNPer(StepTraining):
-    """FedAvg; a site predicts λ p_knn + (1 - λ) softmax(f(x)).
+    """Interpolate the global model with a k-nearest-neighbor classifier at each site.
 
-    p_knn(c) is the share of class c among the k nearest labeled rows, each weighted by
-    exp(-d / (D σ)): d is the squared distance between features, D their number.  A site with fewer
-    rows than k asks all of them; one without labels only the model.  Training costs what FedAvg
-    costs.
+    The global model is trained by `FedAvg`, at the same cost.  A site predicts λ p_knn + (1 - λ)
+    softmax(f(x)).  p_knn(c) is the share of class c among the k nearest labeled examples, weighted
+    by exp(-d / (D σ)), where d is the squared distance between features and D their number.  A site
+    with fewer than k labeled examples uses all of them; a site without labels uses the model alone.
 
+    Parameters
+    ----------
+    k : int
+        Number of nearest neighbors.
+    weight : float
+        Weight of the nearest neighbors (λ).
+    sigma : float
+        Width of the kernel (σ).
+    kernel : {"normalized", "softmax_of_sums"}
+        "softmax_of_sums" is the variant in the public code of a later comparison: weights exp(-d),
+        and a softmax of their sums over classes instead of shares.  Distant examples then have no
+        influence.
+
+    Notes
+    -----
+    Outputs are log-probabilities, so that their softmax is the mixture.  All labeled examples are
+    stored.
+
+    References
+    ----------
+    Marfoq, Neglia, Kameni, Vidal. Personalized Federated Learning through Local Memorization. 2022.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(federation, training=fl.KNNPer(k=3), model="mlp", cycles=0, rounds=5)
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
-
-    Notes
-    -----
-    Outputs are log-probabilities, so that their softmax is the mixture.  Every labeled row is
-    stored.  ``kernel="softmax_of_sums"`` is what a public code of a later comparison runs: weights
-    exp(-d), and a softmax of their sums over the classes in place of shares; far rows then say
-    nothing.
     """
 
     k: int = 10
@@ -86,7 +102,7 @@ class KNNPer(StepTraining):
         return state
 
     def predict(self, view: View, state: State, rows: Tensor) -> Tensor:
-        """Log-probabilities.  rows: (n, *shape) -> (n, C)"""
+        """Return log-probabilities.  rows: (n, *shape) -> (n, C)"""
         z, outputs = view.look(state, rows)
         p = outputs.softmax(1)
         if len(view.labels):
@@ -97,7 +113,7 @@ class KNNPer(StepTraining):
         return p.clamp_min(torch.finfo(p.dtype).tiny).log()
 
     def neighbors(self, z: Tensor, stored: Tensor, votes: Tensor) -> Tensor:
-        """p_knn.  Features (n, D), those of the stored rows (m, D), their classes (m, C) -> (n, C)
+        """Return p_knn from features (n, D), stored features (m, D) and classes (m, C) -> (n, C)
 
         >>> z, stored = torch.tensor([[0.0]]), torch.tensor([[0.0], [1.0], [5.0]])
         >>> KNNPer(k=2).neighbors(

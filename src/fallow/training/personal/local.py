@@ -1,4 +1,4 @@
-"""Local training: every site alone, the first baseline of any federation."""
+"""Local training at each site, without aggregation: the first baseline."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from fallow.training.personal.base import decode_sites, encode_sites, model
 @final
 @dataclass(frozen=True)
 class Local(StepTraining):
-    """w_k <- local epochs from w_k, round after round.  A site is sent the common first model once
-    and sends nothing.
+    """Train a model at each site alone, without aggregation.
+
+    w_k is trained for local epochs, round after round.  A site receives the common initial model
+    once and sends nothing.
 
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)

@@ -1,5 +1,7 @@
-"""Per-FedAvg (Fallah, Mokhtari, Ozdaglar, 2020), Algorithm 1 in its first-order form: a common
-model from which every site is one step away from a good one of its own."""
+"""Per-FedAvg (Fallah, Mokhtari, Ozdaglar, 2020), Algorithm 1 with first-order gradients.
+
+The global model is trained so that one step adapts it to each site.
+"""
 
 from __future__ import annotations
 
@@ -24,31 +26,44 @@ from fallow.training.personal.base import addend, average, encode_sites, model
 @final
 @dataclass(frozen=True)
 class PerFedAvg(StepTraining):
-    """With two batches B₁ and B₂: u = w - α ∇F(w; B₁), then w <- w - β ∇F(u; B₂); averages of w.
+    """Train a global model that adapts to each site in one step (first-order MAML).
 
-    β is the learning rate of the training configuration.  A pair of batches is a step: two
-    gradients for two batches.
-    ``eval_adapt`` says how a site makes its own model of the common one: by an epoch of plain SGD
-    with rate α (``"one_epoch"``), by a single step on all of its rows (``"one_step"``), or not at
-    all but as local training left it (``"after_local"``).
+    With two batches B₁ and B₂: u = w - α ∇F(w; B₁), then w <- w - β ∇F(u; B₂), and w is averaged.
+    β is the learning rate of the training configuration.  A pair of batches is one step with two
+    gradients.
 
+    Parameters
+    ----------
+    inner : float
+        Learning rate of the inner step (α).
+    eval_adapt : {"one_epoch", "one_step", "after_local"}
+        Adaptation of the global model for deployment: an epoch of SGD with rate α, a single step on
+        all examples of the site, or the locally trained model without adaptation.
+
+    Notes
+    -----
+    A pair consists of two consecutive batches, divided into alternating examples.  The remainder of
+    an odd number of batches is divided in the same way, and no example is used twice.  A single
+    example is in both batches.  Momentum and weight decay of the training configuration apply to
+    the update of w, not to that of u.  The paper adapts by one step.  DPFL's comparison does not
+    describe the adaptation, and one step does not explain its results.
+
+    The model that a site adapted is the initial model of the next round, so it is not sent twice to
+    the same sites.
+
+    References
+    ----------
+    Fallah, Mokhtari, Ozdaglar. Personalized Federated Learning with Theoretical Guarantees: A
+    Model-Agnostic Meta-Learning Approach. 2020.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(
     ...     federation, training=fl.PerFedAvg(inner=0.1), model="mlp", cycles=0, rounds=5
     ... )
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
-
-    Notes
-    -----
-    A pair is two batches of rows, cut into every other row; so what an odd number of batches leaves
-    is halved too, and no row is used twice.  A single row is both batches.  Momentum and
-    weight decay are those of the training configuration in the step of w, none in that of u.
-    The paper adapts by one step; DPFL's comparison does not say, and one step cannot explain its
-    numbers.
-
-    The model that was adapted is the next round's first one: where the same sites take part again
-    it is not sent twice.
     """
 
     inner: float = 0.01  # α
@@ -74,7 +89,7 @@ class PerFedAvg(StepTraining):
                 "'after_local'"
             )
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
         cohort = encode_sites(ask.cohort)
@@ -95,8 +110,8 @@ class PerFedAvg(StepTraining):
         return {**state, "holders": cohort}
 
     def adaptation(self, rows: int) -> TrainingConfig:
-        """From the common model, where no site has more than so many rows."""
-        size = max(rows, 1)  # one step is taken on all rows at once
+        """Return the training configuration of the adaptation, for at most ``rows`` examples."""
+        size = max(rows, 1)  # one step on all examples at once
         if self.eval_adapt == "one_epoch":
             size = self.training_config.examples_per_step
         sgd = Optimizer("sgd", self.inner, momentum=0.0)
@@ -117,10 +132,10 @@ class PerFedAvg(StepTraining):
             return True
         adapts = self.adaptation(
             training_config.examples_per_step
-        )  # one step is taken on all rows, however many
+        )  # one step on all examples
         return self.eval_adapt != "after_local" and training_config == adapts
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def upload(self, view: View) -> Answer:
         return addend(view)
@@ -140,7 +155,7 @@ class PerFedAvg(StepTraining):
         w = s["w"]
         g, stats = learn.gradient(w, one)
         u = w._replace(w=w.w - self.inner * g, stats=stats)
-        g, stats = learn.gradient(u, two)  # first order: the gradient at u moves w
+        g, stats = learn.gradient(u, two)  # first order: the gradient at u updates w
         return {"w": learn.apply(w, g, b.lr)._replace(stats=stats)}
 
     def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
@@ -148,19 +163,21 @@ class PerFedAvg(StepTraining):
 
 
 def pair(b: Batch) -> tuple[Batch, Batch]:
-    """Every other row of a batch, and the rest; where there is no rest, the first ones again.
+    """Divide a batch into alternating examples; without a rest, use the first ones twice.
 
-    In a stack a site may have a single row and padding: then the rest weighs nothing.
+    In a stack, a site may have a single example and padding: the rest then has weight 0.
     """
     rows = b.weight.shape[-1]
     one = every_other(b, first=0)
     if rows == 1:
         return one, one
     two = every_other(b, first=1)
-    again = every_other(b, first=0, end=rows - rows % 2)  # as many rows as the rest
+    again = every_other(b, first=0, end=rows - rows % 2)  # as many examples as in the rest
 
     is_empty = two.weight.sum(-1, keepdim=True) == 0  # (..., 1)
-    one_each = is_empty.shape + (1,) * (b.x.ndim - b.y.ndim)  # beside rows (..., b, *shape)
+    one_each = is_empty.shape + (1,) * (
+        b.x.ndim - b.y.ndim
+    )  # for examples (..., b, *shape)
     x = torch.where(is_empty.view(one_each), again.x, two.x)
     y = torch.where(is_empty, again.y, two.y)
     weight = torch.where(is_empty, again.weight, two.weight)
@@ -169,6 +186,6 @@ def pair(b: Batch) -> tuple[Batch, Batch]:
 
 def every_other(b: Batch, first: int, end: int | None = None) -> Batch:
     """Rows ``first``, ``first + 2``, ... of a batch, before ``end``."""
-    place = b.weight.ndim - 1  # of the rows among the dimensions
+    place = b.weight.ndim - 1  # dimension of the examples
     cut = (slice(None),) * place + (slice(first, end, 2),)
     return b._replace(x=b.x[cut], y=b.y[cut], weight=b.weight[cut])

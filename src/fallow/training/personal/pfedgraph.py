@@ -1,4 +1,4 @@
-"""pFedGraph (Ye et al., 2023): every site's own mixture of all models, by how alike they are."""
+"""pFedGraph (Ye et al., 2023): a mixture of models for each site, by their similarity."""
 
 from __future__ import annotations
 
@@ -29,31 +29,45 @@ TINY = 1e-12
 @final
 @dataclass(frozen=True)
 class PFedGraph(StepTraining):
-    """Row i of the graph solves min α ||x||² + (d_i - 2 α p)·x on the simplex, where d_ij is minus
-    the cosine of what models i and j have learned since the common start; site i goes on from
-    Σ_j x_ij w_j.
+    """Mix the models of all sites by a learned collaboration graph.
 
-    From the second round of a cycle local training adds lam_sign · λ cos(w, m_i), where
-    m_i = Σ_j x_ij w_j / ||w_j||.  A site deploys the model that it has trained.  α -> ∞ is FedAvg;
-    α -> 0 leaves every site alone.  The server sees each model: it compares them.
+    Row i of the graph solves min α ||x||² + (d_i - 2 α p)·x on the simplex, where d_ij is minus the
+    cosine similarity of the updates of models i and j since the common start.  Site i continues
+    from Σ_j x_ij w_j.  From the second round of a cycle on, the local loss contains lam_sign · λ
+    cos(w, m_i), where m_i = Σ_j x_ij w_j / ||w_j||.  A site deploys the model that it has trained.
+    α -> ∞ is `FedAvg`, and α -> 0 is `Local`.  The coordinator sees each model, because it compares
+    them.
 
+    Parameters
+    ----------
+    alpha : float
+        Regularization of the graph (α).
+    lam : float
+        Weight of the similarity term in the local loss (λ).
+    lam_sign : {-1, 1}
+        -1 rewards similar models, as intended by the paper; +1 is the sign in the public code.
+
+    Notes
+    -----
+    The problem is a projection of p - d_i / (2 α) onto the simplex, solved by sorting.  All layers
+    are compared.  As for all personalized algorithms here, the model is evaluated after local
+    training; the public code also evaluates it before.  Sites that miss a round stay in the graph
+    with their last model, and a site that joins later begins at the common start.  A site without
+    labels has weight 0 in all mixtures.  A non-finite model is replaced by the last finite one of
+    the site, and ``state["refused"]`` contains the name of the site (see `decode_sites`).
+
+    References
+    ----------
+    Ye and others. Personalized Federated Learning with Inferred Collaboration Graphs. 2023.
+
+    Examples
+    --------
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
     >>> fl.run(
     ...     federation, training=fl.PFedGraph(alpha=0.5), model="mlp", cycles=0, rounds=5
     ... )
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
-
-    Notes
-    -----
-    The problem is a projection of p - d_i / (2 α) onto the simplex, solved by sorting.
-    ``lam_sign=-1`` rewards models that are alike, as the method is meant to; +1 is what the public
-    code adds.  All layers are compared.  As for every personalized method here the model is judged
-    after local training, where the public code also judges it before.  Sites that miss a round
-    stay in the graph with the last model they sent; one that joins later begins at the common
-    start.  A site without labels is in nobody's mixture.  A model that is not finite is kept out:
-    the last one that was stands in, and ``state["refused"]`` names its site (`decode_sites` reads
-    it).
     """
 
     alpha: float = 0.8  # α
@@ -80,7 +94,7 @@ class PFedGraph(StepTraining):
         if self.lam_sign not in (-1, 1):
             raise ValueError(f"PFedGraph's lam_sign is {self.lam_sign}; use -1 or 1")
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def trains_by(self, training_config: TrainingConfig) -> bool:
         return training_config in (
@@ -108,7 +122,7 @@ class PFedGraph(StepTraining):
         }
 
     def order(self, state: State, ask: Ask) -> None:
-        """Local training, from each site's mixture once there is one."""
+        """Train locally, from the mixture of each site once it exists."""
         if "weights" not in state:
             ask.fit(self.training_config, "local", None, **model(state))
             return
@@ -119,7 +133,7 @@ class PFedGraph(StepTraining):
         for site in ask.cohort:
             if site in bank.sites:
                 begin[site] = {**mixtures.row(site)}
-            else:  # one that joins later begins at the common start
+            else:  # a site that joins later begins at the common start
                 begin[site] = {**model(state)}
         if self.lam == 0 or ask.round == 0:
             ask.fit(self.training_config, "local", begin)
@@ -135,7 +149,7 @@ class PFedGraph(StepTraining):
         ask.fit(None, "mixture", begin)
         ask.fit(replace(self.training_config, start="mixture"), "local", beside)
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def upload(self, view: View) -> Answer:
         return {"n": float(len(view.labels)), **model(view.memory["local"])}
@@ -153,7 +167,7 @@ class PFedGraph(StepTraining):
             norm: Tensor = w.norm(dim=-1)
             return self.lam_sign * self.lam * (w * w_t.w).sum(-1) / norm.clamp_min(TINY)
 
-        if b.round == 0 or self.lam == 0:  # w_t is then no direction
+        if b.round == 0 or self.lam == 0:  # w_t is not a direction then
             return {"w": learn.descend(s["w"], b)}
         return {"w": learn.descend(s["w"], b, alike)}
 
@@ -162,14 +176,14 @@ class PFedGraph(StepTraining):
 
 
 def bank_of(state: State) -> Bank:
-    """The models that the server has seen."""
+    """Return the models that the server side has received."""
     sites = tuple(sorted(decode_sites(state.get("sites"))))
     none = state["w"][:0]
     return Bank(sites, state.get("models", none), state.get("statistics", none))
 
 
 def newest_models(state: State, answers: Mapping[SiteId, Answer]) -> tuple[Bank, Tensor]:
-    """The newest model of every site that ever sent one, and numbers of rows (N,) float64."""
+    """Return the newest model of every site that sent one, and numbers of examples (N,) float64."""
     old = bank_of(state)
     models = {site: old.row(site) for site in old.sites}
     rows = dict(zip(old.sites, state.get("rows", torch.zeros(0)), strict=True))
@@ -186,14 +200,15 @@ def newest_models(state: State, answers: Mapping[SiteId, Answer]) -> tuple[Bank,
 
 
 def is_finite(answer: Answer) -> bool:
-    """Whether a model that was sent has neither NaN nor infinite numbers."""
+    """Return whether a received model is finite."""
     parts = [torch.as_tensor(answer[name]) for name in ("w", "stats")]
     return all(bool(part.isfinite().all()) for part in parts)
 
 
 def graph(moved: Tensor, p: Tensor, alpha: float) -> Tensor:
-    """Who learns how much from whom.  Changes of the models (N, d), shares of rows (N,) -> (N, N),
-    rows on the simplex.
+    """Return the mixture weights of all sites, each row on the simplex.
+
+    Updates of the models (N, d), shares of examples (N,) -> (N, N).
 
     >>> graph(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0.5, 0.5]), alpha=1.0)
     tensor([[0.7500, 0.2500],
@@ -204,12 +219,12 @@ def graph(moved: Tensor, p: Tensor, alpha: float) -> Tensor:
     cosine = unit @ unit.T
     cosine = torch.where(cosine > ALIKE, 1.0, cosine).fill_diagonal_(1.0)
     v = p.double() + cosine / (2 * alpha)
-    v = v.masked_fill(p == 0, -torch.inf)  # who has learned nothing teaches nobody
+    v = v.masked_fill(p == 0, -torch.inf)  # sites without labels have weight 0
     return simplex(v)
 
 
 def directions(x: Tensor, w: Tensor) -> Tensor:
-    """m_i = Σ_j x_ij w_j / ||w_j||.  (N, N), models (N, d) -> (N, d)
+    """Return m_i = Σ_j x_ij w_j / ||w_j||.  (N, N), models (N, d) -> (N, d)
 
     >>> directions(
     ...     torch.tensor([[0.5, 0.5], [0.0, 1.0]]), torch.tensor([[3.0, 4.0], [0.0, 2.0]])
@@ -222,15 +237,16 @@ def directions(x: Tensor, w: Tensor) -> Tensor:
 
 
 def simplex(v: Tensor) -> Tensor:
-    """The nearest points with parts of at least 0 that add up to 1; those of -inf are 0.
-    (..., n) -> (..., n)
+    """Project points onto the simplex; entries of -inf become 0.  (..., n) -> (..., n)
 
     >>> simplex(torch.tensor([0.5, 1.0, -1.0]))
     tensor([0.2500, 0.7500, 0.0000])
     """
-    v = v - v.amax(-1, keepdim=True)  # a shift moves nothing, and large numbers lose digits
+    v = v - v.amax(
+        -1, keepdim=True
+    )  # a shift does not change the result and avoids large numbers
     u = v.sort(descending=True).values
-    # were the k largest the positive parts, each would have to be lowered by over[k - 1]
+    # if the k largest are positive, each is reduced by over[k - 1]
     over = (u.cumsum(-1) - 1) / torch.arange(1, v.shape[-1] + 1)
     last = (u > over).sum(-1, keepdim=True) - 1
     return (v - over.gather(-1, last)).clamp_min(0)

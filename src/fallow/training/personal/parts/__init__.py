@@ -1,1 +1,1 @@
-"""Pure functions of personalized methods."""
+"""Pure functions of personalized algorithms."""

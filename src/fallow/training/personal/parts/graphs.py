@@ -1,4 +1,4 @@
-"""Directed graphs over sites, (N, N) bool: graph[k, j] says that site k receives from site j."""
+"""Directed graphs over sites, (N, N) bool: graph[k, j] means that site k receives from site j."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import Tensor
 from fallow.core.types import SiteId
 
 Reach = str | Sequence[Sequence[int]]
-"""``"all"``, ``"ring-k"``, ``"random-k"``, or for every site the numbers of those it reaches."""
+"""``"all"``, ``"ring-k"``, ``"random-k"``, or the indices of the reachable sites for every site."""
 
 
 def everyone(n: int) -> Tensor:
-    """All links between n sites, (n, n); nobody is linked to itself."""
+    """Return all links between n sites, (n, n), without self-links."""
     return ~torch.eye(n, dtype=torch.bool)
 
 
 def ring(n: int, k: int) -> Tensor:
-    """The k nearest sites on either side of a ring, (n, n).
+    """Link the k nearest sites on either side of a ring, (n, n).
 
     >>> ring(5, 1)[0].int()
     tensor([0, 1, 0, 0, 1], dtype=torch.int32)
@@ -29,7 +29,7 @@ def ring(n: int, k: int) -> Tensor:
 
 
 def reachable(reach: Reach, n: int) -> Tensor:
-    """The graph of a rule that draws nothing, (n, n)."""
+    """Return the graph of a deterministic rule, (n, n)."""
     if isinstance(reach, str):
         kind, k = parse(reach)
         if kind == "ring":
@@ -43,7 +43,7 @@ def reachable(reach: Reach, n: int) -> Tensor:
 
 
 def _check_lists(reach: Sequence[Sequence[int]], n: int) -> None:
-    """Raise ValueError unless there is a list for each of n sites, of numbers of sites."""
+    """Raise ValueError unless there is a list of site indices for each of n sites."""
     wrong = [j for row in reach for j in row if not 0 <= j < n]
     if len(reach) == n and not wrong:
         return
@@ -56,7 +56,7 @@ def _check_lists(reach: Sequence[Sequence[int]], n: int) -> None:
 
 
 def count_reachable(reach: Reach, n: int) -> Tensor:
-    """How many sites each of n reaches, (n,).
+    """Count the sites that each of n sites reaches, (n,).
 
     >>> count_reachable("ring-1", 5), count_reachable("random-9", 3)
     (tensor([2, 2, 2, 2, 2]), tensor([2, 2, 2]))
@@ -68,7 +68,7 @@ def count_reachable(reach: Reach, n: int) -> Tensor:
 
 
 def parse(reach: Reach) -> tuple[str, int]:
-    """The kind of a rule and its number (0 for none); raises ValueError for another word.
+    """Return the kind of a rule and its number (0 for none); ValueError for an unknown rule.
 
     >>> parse("ring-2"), parse("all"), parse([[1], [0]])
     (('ring', 2), ('all', 0), ('lists', 0))
@@ -84,7 +84,7 @@ def parse(reach: Reach) -> tuple[str, int]:
 
 
 def peers(graph: Tensor, sites: Sequence[SiteId]) -> dict[SiteId, list[SiteId]]:
-    """Who receives from whom, without those who receive from nobody.
+    """Return the senders of each receiver, without receivers that have none.
 
     >>> peers(torch.tensor([[False, True], [False, False]]), ["a", "b"])
     {'a': ['b']}
@@ -98,19 +98,21 @@ def peers(graph: Tensor, sites: Sequence[SiteId]) -> dict[SiteId, list[SiteId]]:
 
 
 def graph_of(rows: Mapping[SiteId, Sequence[SiteId]], sites: Sequence[SiteId]) -> Tensor:
-    """The inverse of `peers`: (N, N)."""
+    """Return the graph of receivers and senders, (N, N); the inverse of `peers`."""
     graph = torch.zeros(len(sites), len(sites), dtype=torch.bool)
     for site, row in rows.items():
         graph[sites.index(site), [sites.index(peer) for peer in row]] = True
     return graph
 
 
-# -- what papers measure of a graph -------------------------------------------------------------
+# -- measures of a graph ------------------------------------------------------------------------
 
 
 def sparsity(graph: Tensor, with_self: bool = False) -> float:
-    """The share of links that are absent; ``with_self`` counts every site's link to itself as
-    present, as the paper's plots do."""
+    """Return the share of absent links.
+
+    ``with_self`` counts self-links as present, as the paper's plots do.
+    """
     n = len(graph)
     links = float(graph.sum())
     if with_self:
@@ -119,12 +121,12 @@ def sparsity(graph: Tensor, with_self: bool = False) -> float:
 
 
 def agreement(graph: Tensor) -> float:
-    """The share of pairs of sites linked in both directions or in none; 1 without a pair.
+    """Return the share of pairs linked in both or in no direction; 1 without a pair.
 
     >>> agreement(torch.tensor([[False, True], [False, False]]))
     0.0
     """
-    k, j = torch.triu_indices(len(graph), len(graph), 1)  # every pair once
+    k, j = torch.triu_indices(len(graph), len(graph), 1)  # each pair once
     same = graph[k, j] == graph[j, k]
     if len(same) == 0:
         return 1.0
@@ -132,7 +134,7 @@ def agreement(graph: Tensor) -> float:
 
 
 def reciprocity(graph: Tensor) -> float:
-    """The share of links whose reverse exists; NaN where there is no link."""
+    """Return the share of links whose reverse exists; NaN without a link."""
     links = float(graph.sum())
     if links == 0:
         return float("nan")
@@ -140,7 +142,7 @@ def reciprocity(graph: Tensor) -> float:
 
 
 def churn(before: Tensor, after: Tensor) -> float:
-    """The mean over sites of the Jaccard distance of their peers; 0 for a site without any."""
+    """Return the mean over sites of the Jaccard distance of their peers; 0 without any."""
     both = (before & after).sum(1).double()  # (N,) peers in both graphs
     either = (before | after).sum(1).double()
     distance = torch.where(either > 0, 1 - both / either.clamp_min(1), 0.0)
@@ -148,8 +150,10 @@ def churn(before: Tensor, after: Tensor) -> float:
 
 
 def share_from(graph: Tensor, marked: Tensor) -> float:
-    """The share of links that come from ``marked`` sites (N,) bool, as a mean over the other sites
-    that have any link; NaN where none has."""
+    """Return the share of links from ``marked`` sites (N,) bool.
+
+    The share is the mean over the other sites with links; NaN if none has any.
+    """
     rows = graph[~marked].double()
     rows = rows[rows.sum(1) > 0]
     return float((rows[:, marked].sum(1) / rows.sum(1)).mean())

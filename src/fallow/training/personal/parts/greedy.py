@@ -1,9 +1,9 @@
-"""GGC and BGGC (Kharrat, Canini, Horváth, 2025), Algorithms 2 and 3: whose models a site averages
-with its own, chosen by what the average earns on the site's validation rows.
+"""GGC and BGGC (Kharrat, Canini, Horváth, 2025), Algorithms 2 and 3: greedy collaboration.
 
-Both are one `Greedy` state that is stepped: `begin`, `add` every candidate to Y, `decide` on each.
-GGC does so with all models at hand, BGGC with one batch after the other, so both add the same
-numbers in the same order and end bit for bit the same (Theorem 1).
+A site selects models that it averages with its own by the reward of the average on its validation
+examples.  Both algorithms step one `Greedy` state: `begin`, `add` every candidate to Y, `decide` on
+each.  GGC does so with all models available, BGGC with one batch after the other.  Both add the
+same numbers in the same order and give identical results (Theorem 1).
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import torch
 from torch import Tensor
 
 Reward = Callable[[Tensor], float | Tensor]
-"""What a model (d,) in float64 earns; larger is better.  A number, or one for each validation row:
-then their mean is what it earns."""
+"""Reward of a model (d,) in float64; larger is better.  One number, or one for each validation
+example, whose mean is the reward."""
 
 LOWEST = -sys.float_info.max / 4
-"""The reward of a model whose loss is no finite number; a quarter, as two gains add up."""
+"""Reward of a model with a non-finite loss: a quarter of the range, because two gains add up."""
 
 FEWEST = 8
-"""Validation rows; from fewer no gain is beyond chance."""
+"""Minimum number of validation examples for a significant gain."""
 
 
 class Member(NamedTuple):
-    """A site's model, (d,), and the labels it was trained on: its weight in averages."""
+    """Model of a site, (d,), and its number of labels, which is its weight in averages."""
 
     w: Tensor
     n: float
 
     @property
     def is_usable(self) -> bool:
-        """A model that is not finite would spoil every average, one without labels adds nothing."""
+        """Whether the model is finite and has labels."""
         return self.n > 0 and bool(self.w.isfinite().all())
 
     @property
@@ -44,10 +44,10 @@ class Member(NamedTuple):
 
 
 class Greedy(NamedTuple):
-    """X grows from the site alone and Y shrinks from everybody until they meet.
+    """State in which X grows from the site alone and Y shrinks from all sites until they meet.
 
-    Every field is a tensor, so that the state can wait at a site between two batches.  Candidates
-    have positions 0..m-1 in a fixed order, that of their names.
+    Every field is a tensor, so a site can store the state between batches.  Candidates have
+    positions 0..m-1 in the order of their names.
     """
 
     x: Tensor  # (d,) float64: sum of n_i w_i over X
@@ -56,18 +56,20 @@ class Greedy(NamedTuple):
     y: Tensor  # (d,)
     y_mass: Tensor  # ()
     y_reward: Tensor  # ()
-    x_rows: Tensor  # (r,) of each validation row, where rewards are by row; else as one
+    x_rows: Tensor  # (r,) by validation example, if rewards are; else a single one
     y_rows: Tensor  # (r,)
-    alone: Tensor  # () reward of the site's own model; NaN before anything was evaluated
-    order: Tensor  # (m,) int64: the positions as they are visited
-    coins: Tensor  # (m,) in [0, 1), one for each visit, used or not
-    room: Tensor  # () how many candidates may be chosen
+    alone: Tensor  # () reward of the site's own model; NaN before any evaluation
+    order: Tensor  # (m,) int64: positions in the order of visits
+    coins: Tensor  # (m,) in [0, 1), one for each visit
+    room: Tensor  # () maximum number of selected candidates
     added: Tensor  # () candidates in Y so far
     at: Tensor  # () candidates visited so far
     chosen: Tensor  # (m,) bool by position
     refused: Tensor  # (m,) bool by position: not usable
-    gains: Tensor  # (m, 2) by position: a of joining X, b of leaving Y; NaN: not visited
-    past: Tensor  # (k, m, 2) gains of earlier choices that count beside these; NaN: none
+    gains: (
+        Tensor  # (m, 2) by position: a of joining X, b of leaving Y; NaN: not visited yet
+    )
+    past: Tensor  # (k, m, 2) gains of earlier selections, averaged with these; NaN: none
 
     @property
     def is_full(self) -> bool:
@@ -75,12 +77,12 @@ class Greedy(NamedTuple):
 
     @property
     def broke(self) -> bool:
-        """Whether the budget ended the choice before every candidate was visited."""
+        """Whether the budget ended the selection before all candidates were visited."""
         return self.is_full and int(self.at) < len(self.order)
 
     @property
     def evaluations(self) -> int:
-        """How many models were evaluated: two to begin with and two for each candidate."""
+        """Number of evaluated models: two at the start and two for each candidate."""
         if bool(self.alone.isnan()):
             return 0
         visited = int((~self.gains[:, 0].isnan()).sum())
@@ -88,14 +90,14 @@ class Greedy(NamedTuple):
 
     @property
     def conflicts(self) -> int:
-        """How often both gains were positive, so that a coin decided."""
+        """Number of visits in which both gains were positive, so that a coin decided."""
         return int((self.gains > 0).all(1).sum())
 
 
 def begin(
     own: Member, order: Tensor, coins: Tensor, room: int, past: Tensor | None = None
 ) -> Greedy:
-    """X and Y hold the site alone.  order: (m,) int64, coins: (m,) float64, past: (k, m, 2)."""
+    """Start with X and Y of the site alone.  order: (m,) int64, coins: (m,), past: (k, m, 2)."""
     m = len(order)
     share = own.share
     mass = torch.tensor(float(own.n), dtype=torch.float64)
@@ -126,7 +128,7 @@ def begin(
 
 
 def add(g: Greedy, batch: Sequence[Member]) -> Greedy:
-    """Pass 1: the next candidates, by position, enter Y; those that are not usable never do."""
+    """Run pass 1: add the next candidates to Y, by position, except those that are not usable."""
     y = g.y
     mass = g.y_mass
     refused = g.refused.clone()
@@ -146,14 +148,17 @@ def decide(
     tol: float = 0.0,
     gate: float = 0.0,
 ) -> Greedy:
-    """Pass 2: the next candidates, in the order of their visits, join X or leave Y, until there is
-    no room.  Two evaluations for each: of R(X), R(Y) and the two trials one is always known."""
+    """Run pass 2: the next candidates join X or leave Y, in the order of their visits.
+
+    It stops when the budget is spent.  Each candidate needs two evaluations, because one of R(X),
+    R(Y) and the two trials is always known.
+    """
     if bool(g.alone.isnan()):
         x, x_rows = _value(reward, _mean(g.x, g.x_mass, own))
         y, y_rows = _value(reward, _mean(g.y, g.y_mass, own))
         g = g._replace(x_reward=x, x_rows=x_rows, y_reward=y, y_rows=y_rows, alone=x)
     for peer in batch:
-        if g.is_full:  # the published break, and out of every later batch too
+        if g.is_full:  # the published break, which also skips later batches
             break
         g = _visit(g, own, peer, reward, tol, gate)
     return g
@@ -162,14 +167,14 @@ def decide(
 def _visit(
     g: Greedy, own: Member, peer: Member, reward: Reward, tol: float, gate: float
 ) -> Greedy:
-    """One candidate joins X or leaves Y, by its gains and its coin."""
+    """Let one candidate join X or leave Y, by its gains and its coin."""
     j = int(g.order[g.at])
     coin = float(g.coins[g.at])
     g = g._replace(at=g.at + 1)
     if bool(g.refused[j]):
         return g
 
-    # the two trials: X with the candidate, Y without it
+    # two trials: X with the candidate, Y without it
     x = g.x + peer.share
     x_mass = g.x_mass + peer.n
     y = g.y - peer.share
@@ -197,9 +202,9 @@ def _visit(
 
 
 def chance(a: float, b: float) -> float:
-    """With which probability a candidate joins X, from the gains of joining and of leaving.
+    """Return the probability that a candidate joins X, from the gains of joining and leaving.
 
-    Where neither gains anything it joins: so a group is found whose members help together only.
+    If both gains are 0, it joins.  This finds groups whose members only help together.
 
     >>> chance(0.0, 0.0), chance(4.0, 0.0), chance(1.0, 1.0), chance(0.0, 2.0)
     (1.0, 1.0, 0.5, 0.0)
@@ -210,10 +215,10 @@ def chance(a: float, b: float) -> float:
 
 
 def is_clear(gain: Tensor, gate: float) -> bool:
-    """Whether the mean gain is above ``gate`` standard errors; with ``gate`` 0 every gain counts.
+    """Return whether the mean gain exceeds ``gate`` standard errors; with 0 every gain does.
 
-    gain: (r,) of each validation row.  From fewer than `FEWEST` rows no gain is clear;
-    one to or from a loss that is no finite number has no error, and counts.
+    gain: (r,) by validation example.  With fewer than `FEWEST` examples no gain does.  A gain to or
+    from a non-finite loss has no error, and counts.
 
     >>> (
     ...     is_clear(torch.tensor([3.0, -1.0] * 4), 0.5),
@@ -230,15 +235,17 @@ def is_clear(gain: Tensor, gate: float) -> bool:
 
 
 def average_chosen(g: Greedy, own: Member) -> Tensor:
-    """The average over X, (d,) in the model's dtype; alone it is the site's model, bit for bit."""
+    """Return the average over X, (d,) in the model's dtype; exactly the site's model if alone."""
     if not bool(g.chosen.any()):
         return own.w
     return _mean(g.x, g.x_mass, own).to(own.w.dtype)
 
 
 def remember_gains(last: Greedy, candidates: int, rounds: int) -> Tensor | None:
-    """The gains of the last ``rounds`` choices, (k, m, 2), of those that the last one took; None
-    where it was among others or nothing is to be remembered."""
+    """Return the gains of the last ``rounds`` selections, (k, m, 2), for candidates of the last.
+
+    None if the candidates have changed or no gains are stored.
+    """
     if rounds == 0 or len(last.chosen) != candidates:
         return None
     past = torch.cat([last.gains[None], last.past])[:rounds]
@@ -246,7 +253,7 @@ def remember_gains(last: Greedy, candidates: int, rounds: int) -> Tensor | None:
 
 
 def stay_alone_if_better(g: Greedy, own: Member) -> Greedy:
-    """The site alone, where X ended below it: the greedy, above all with a budget, may do worse."""
+    """Return the site alone if the reward of X is lower than that of its own model."""
     if not bool(g.x_reward < g.alone):
         return g
     mass = torch.tensor(float(own.n), dtype=torch.float64)
@@ -255,7 +262,7 @@ def stay_alone_if_better(g: Greedy, own: Member) -> Greedy:
 
 
 def with_each(g: Greedy, own: Member, peers: Sequence[Member], reward: Reward) -> Tensor:
-    """What X earns with one more of these, each by itself.  -> (len(peers),) float64"""
+    """Return the reward of X with each of these models separately.  -> (len(peers),) float64"""
     rewards = []
     for peer in peers:
         x = g.x
@@ -269,9 +276,9 @@ def with_each(g: Greedy, own: Member, peers: Sequence[Member], reward: Reward) -
 
 
 def mean(own: Member, peers: Sequence[Member]) -> Tensor:
-    """The average of a site's model and its peers', weighted by labels (Eq. 4), (d,).
+    """Return the average of the models of a site and its peers, weighted by labels (Eq. 4), (d,).
 
-    Summed in float64 in the given order; peers that are not usable are left out.
+    It is summed in float64 in the order of ``peers``, without those that are not usable.
 
     >>> w = torch.tensor
     >>> mean(Member(w([1.0]), 1), [Member(w([3.0]), 3), Member(w([torch.nan]), 5)])
@@ -296,7 +303,7 @@ def ggc(
     batch: int | None = None,
     gate: float = 0.0,
 ) -> Greedy:
-    """The whole choice.  ``batch``: so many models at a time (BGGC); None: all at once (GGC).
+    """Run the whole selection.  ``batch``: number of models at a time (BGGC); None: all (GGC).
 
     >>> at = lambda *p: Member(torch.tensor(p), 1)
     >>> peers, coins = [at(5.0, 0.0), at(-5.0, 0.0)], torch.tensor([0.5, 0.5])
@@ -318,14 +325,14 @@ def ggc(
 
 
 def _mean(total: Tensor, mass: Tensor, own: Member) -> Tensor:
-    """A site without labels weighs nothing, and its model is all there is where nobody does."""
+    """Divide a sum of models by its weight; return the own model if the weight is 0."""
     if float(mass) > 0:
         return total / mass
     return own.w.double()
 
 
 def _value(reward: Reward, w: Tensor) -> tuple[Tensor, Tensor]:
-    """What a model earns, (), and by row, (r,)."""
+    """Return the reward of a model, (), and by example, (r,)."""
     rows = torch.as_tensor(reward(w), dtype=torch.float64).reshape(-1)
     mean = rows.mean()
     if not bool(mean.isfinite()):
@@ -334,7 +341,7 @@ def _value(reward: Reward, w: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gain(difference: Tensor, tol: float) -> float:
-    """What a trial earns more, 0 where that is ``tol`` or less."""
+    """Return the gain of a trial, 0 if it is at most ``tol``."""
     gain = float(difference)
     if gain > tol:
         return gain

@@ -1,7 +1,7 @@
-"""The server half of choosing collaborators: who is brought whose models, batch after batch.
+"""Server side of the selection of collaborators: models are sent in batches.
 
-The site half is a method's site functions: ``model`` (what travels), ``order``, ``search``,
-``found``, ``weigh``.
+The client side consists of the client functions ``model`` (which is sent), ``order``, ``search``,
+``found`` and ``weigh``.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ Rows = Mapping[SiteId, Sequence[SiteId]]
 
 
 class ChoiceLimits(NamedTuple):
-    """``room``: (N,) how many peers a site may choose; ``batch``: how many models a site is brought
-    at a time."""
+    """Limits of the selection.
+
+    ``room``: (N,) maximum number of peers of a site; ``batch``: number of models that a site
+    receives at a time.
+    """
 
     room: Tensor
     batch: Mapping[SiteId, int]
 
     @staticmethod
     def check(budget: int | Sequence[int] | None, counts_self: bool) -> None:
-        """Raise unless every budget is a number of models that a site may have."""
+        """Raise ValueError unless every budget is a valid number of models."""
         least = int(counts_self)
         budgets: list[int | None] = []
         if isinstance(budget, Sequence):
@@ -51,7 +54,7 @@ class ChoiceLimits(NamedTuple):
     def of(
         budget: int | Sequence[int] | None, counts_self: bool, sites: Sequence[SiteId]
     ) -> ChoiceLimits:
-        """From a budget for all sites, one for each, or none."""
+        """Build limits from one budget for all sites, one for each, or None."""
         n = len(sites)
         item: Sequence[int]
         if isinstance(budget, Sequence):
@@ -70,7 +73,7 @@ class ChoiceLimits(NamedTuple):
 
 
 def batches(rows: Rows, batch: Mapping[SiteId, int]) -> Iterator[Rows]:
-    """Some senders for every receiver, until each receiver had all of its own.
+    """Yield some senders for every receiver, until each receiver has had all of its own.
 
     >>> list(batches({"a": ["b", "c"], "b": ["a"]}, {"a": 1, "b": 3}))
     [{'a': ['b'], 'b': ['a']}, {'a': ['c']}]
@@ -82,21 +85,24 @@ def batches(rows: Rows, batch: Mapping[SiteId, int]) -> Iterator[Rows]:
 
 
 def _first_of_each(rows: Rows, batch: Mapping[SiteId, int]) -> Rows:
-    """The next senders of every receiver."""
+    """Return the next senders of every receiver."""
     return {site: row[: batch[site]] for site, row in rows.items()}
 
 
 def _rest_of_each(
     rows: Rows, batch: Mapping[SiteId, int]
 ) -> dict[SiteId, Sequence[SiteId]]:
-    """The senders after those, for the receivers that have any left."""
+    """Return the remaining senders, for receivers that have any."""
     rest = {site: row[batch[site] :] for site, row in rows.items()}
     return {site: row for site, row in rest.items() if row}
 
 
 def search(ask: Ask, among: Tensor, limits: ChoiceLimits, turn: int) -> State:
-    """Algorithm 3, or 2 for a site whose candidates are one batch: the graph (N, N) and how it was
-    found.  A site without room is brought nothing, one that is full nothing more."""
+    """Run Algorithm 3, or 2 if all candidates fit in one batch; returns the graph (N, N) and
+    traces.
+
+    A site without budget receives no models, and one that has spent its budget receives no more.
+    """
     rows = peers(among & (limits.room > 0)[:, None], ask.cohort)
     room = dict(zip(ask.cohort, limits.room.tolist(), strict=True))
     to: dict[SiteId, Answer] = {
@@ -121,10 +127,10 @@ def search(ask: Ask, among: Tensor, limits: ChoiceLimits, turn: int) -> State:
 def load(
     graph: str, reach: Tensor, limits: ChoiceLimits, rounds: int, period: int, reuses: bool
 ) -> Load:
-    """What choosing costs at most: candidates once, then so many rounds of the main loop.
+    """Return the maximum cost of the selection, for candidates and ``rounds`` of the main loop.
 
-    reach: (N,) how many sites each may receive from; ``reuses``: rounds without a choice average
-    the last one again.
+    reach: (N,) number of sites from which each may receive; ``reuses``: rounds without a selection
+    average the last one again.
 
     >>> load("ggc", torch.tensor([4, 4]), ChoiceLimits.of(3, True, ["a", "b"]), 2, 1, True)
     Load(models=24, evaluations=44)
@@ -139,14 +145,12 @@ def load(
     choice = _search_load(few, limits)
     searches = math.ceil(rounds / period)
 
-    averages = (
-        0  # for which models travel again: GGC's own average is at hand after a choice
-    )
+    averages = 0  # models sent again: the average of GGC is available after a selection
     if graph != "ggc":
         averages += searches
     if reuses:
         averages += rounds - searches
-    weighed = 0  # links added both ways are weighed by what each would earn
+    weighed = 0  # links added in both directions are ordered by reward
     if graph == "symmetric-or":
         weighed = searches * int(reach.sum())
 
@@ -156,17 +160,19 @@ def load(
 
 
 def _search_load(among: Tensor, limits: ChoiceLimits) -> Load:
-    """What `search` costs at most, where a site has so many candidates, (N,)."""
+    """Return the maximum cost of `search` for these numbers of candidates, (N,)."""
     n = torch.where(limits.room > 0, among, 0)
     batch = torch.tensor(list(limits.batch.values()))
-    models = torch.where(n > batch, 2 * n, n)  # two passes, unless one batch holds all
-    evaluations = torch.where(n > 0, 2 * n + 2, 0)  # two to begin with, two a candidate
+    models = torch.where(n > batch, 2 * n, n)  # two passes, unless one batch is sufficient
+    evaluations = torch.where(n > 0, 2 * n + 2, 0)  # two at the start, two per candidate
     return Load(int(models.sum()), int(evaluations.sum()))
 
 
 def link_both_ways(ask: Ask, chosen: Tensor, reach: Tensor, limits: ChoiceLimits) -> Tensor:
-    """Every link of a graph in both directions; beyond a site's room, of the added ones those whose
-    models would earn most.  (N, N) -> (N, N)"""
+    """Add the reverse of every link.  (N, N) -> (N, N)
+
+    Beyond the budget of a site, the added links with the largest rewards are kept.
+    """
     free = limits.room - chosen.sum(1)  # (N,)
     has_room = (free > 0)[:, None]
     added = chosen.T & ~chosen & reach & has_room
@@ -189,8 +195,10 @@ def link_both_ways(ask: Ask, chosen: Tensor, reach: Tensor, limits: ChoiceLimits
 
 
 def reachable(ask: Ask, reach: Reach, alone: Sequence[SiteId] = ()) -> Tensor:
-    """Who may receive from whom, (N, N); of ``"random-k"`` every site draws its own row, and sites
-    that stay ``alone`` have an empty one."""
+    """Return the graph of possible links, (N, N).
+
+    For ``"random-k"`` every site draws its own row; rows of sites that stay ``alone`` are empty.
+    """
     n = len(ask.cohort)
     kind, k = graphs.parse(reach)
     for site in alone:
@@ -204,7 +212,7 @@ def reachable(ask: Ask, reach: Reach, alone: Sequence[SiteId] = ()) -> Tensor:
 
 
 def draw_peers(ask: Ask, among: Tensor, counts: Tensor, purpose: str) -> Tensor:
-    """So many peers for each site, drawn by the site itself.  (N, N), (N,) -> (N, N)"""
+    """Let each site draw ``counts`` peers.  (N, N), (N,) -> (N, N)"""
     orders = draw_orders(ask, peers(among, ask.cohort), purpose)
     count = dict(zip(ask.cohort, counts.tolist(), strict=True))
     drawn = {site: row[: count[site]] for site, row in orders.items()}
@@ -212,7 +220,7 @@ def draw_peers(ask: Ask, among: Tensor, counts: Tensor, purpose: str) -> Tensor:
 
 
 def draw_orders(ask: Ask, rows: Rows, purpose: str) -> dict[SiteId, list[SiteId]]:
-    """Every site's peers in an order that the site draws."""
+    """Let each site draw the order of its peers."""
     if not rows:
         return {}
     to: dict[SiteId, Answer] = {
@@ -227,7 +235,7 @@ def draw_orders(ask: Ask, rows: Rows, purpose: str) -> dict[SiteId, list[SiteId]
 
 
 def _send_models(ask: Ask, routes: Rows, to: Mapping[SiteId, Answer]) -> None:
-    """A batch of models goes to those who try them, and they do."""
+    """Send a batch of models to the sites that evaluate them."""
     ask.relay("model", routes)
     ask.keep("search", to={site: to[site] for site in routes})
 
@@ -235,10 +243,10 @@ def _send_models(ask: Ask, routes: Rows, to: Mapping[SiteId, Answer]) -> None:
 def _collect_choices(
     choices: Mapping[SiteId, Answer], rows: Rows, sites: Sequence[SiteId]
 ) -> State:
-    """What sites said of their choice, by the number of the site; 0 for one that made none."""
+    """Collect the replies about selections, by index of the site; 0 if there is none."""
 
     def links(name: str) -> Tensor:
-        """The candidates that a site marks under a name, (N, N)."""
+        """Return the candidates that sites mark under a name, (N, N)."""
         marked = {}
         for site, row in rows.items():
             positions = torch.as_tensor(choices[site][name]).nonzero()
