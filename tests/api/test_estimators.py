@@ -122,7 +122,10 @@ def test_sites_that_cannot_be_are_refused(iris: Any, sites: Any, words: str) -> 
         ({"lr": np.nan}, "learning rate nan must be above 0"),
         ({"rounds": 0}, "rounds is 0; it must be at least 1"),
         ({"model": "mlpp"}, "did you mean 'mlp'?"),
-        ({"training": fl.Entropy}, "'entropy' is not one of the training methods"),
+        (
+            {"training": fl.Entropy},
+            "'entropy' is a query strategy, not a training algorithm",
+        ),
         ({"random_state": "a"}, "random_state is 'a'; give a whole number, or None"),
     ],
 )

@@ -416,7 +416,8 @@ def test_what_cannot_work_is_said_in_one_sentence(
 @pytest.mark.parametrize("strategy", ["entrpy", "fl.Entropy", 3, fl.FedAvg, fl.FedAvg()])
 def test_a_strategy_that_is_none_is_refused(arrays: Arrays, strategy: Any) -> None:
     with pytest.raises(
-        ValueError, match=r"is not one of the strategies|names no method|chooses no rows"
+        ValueError,
+        match=r"not one of the strategies|not a query strategy|names no method|chooses no rows",
     ):
         fl.select(arrays["pool"], strategy, n=2)
 
@@ -664,7 +665,7 @@ def test_a_world_that_cannot_be_is_refused(given: Any, words: str) -> None:
         ({"strategy": nn.Linear(2, 2)}, "strategy is a module with weights"),
         ({"model": nn.Linear(2, 2)}, "Linear has 2 outputs, and needs 3 outputs"),
         ({"model": fl.LeNet()}, "LeNet needs rows of shape"),
-        ({"training": fl.Entropy()}, "is not one of the training methods"),
+        ({"training": fl.Entropy()}, "is a query strategy, not a training algorithm"),
         ({"strategy": fl.BAIT()}, "bait is for numbers to predict"),
         (
             {"training_config": {"bacth_size": 3}},

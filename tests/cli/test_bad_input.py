@@ -78,7 +78,10 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
             [*RUN, "--set", "rounds=two"],
             "rounds is 'two'; it must be a whole number",
         ),
-        ([*RUN, "--set", "training=fedavgg"], "training methods; did you mean 'fedavg'?"),
+        (
+            [*RUN, "--set", "training=fedavgg"],
+            "training algorithms; did you mean 'fedavg'?",
+        ),
         ([*RUN, "--set", "model=lenet"], "LeNet needs"),
         ([*RUN, "--set", "partition=dirichlt"], "did you mean 'dirichlet'?"),
         ([*RUN, "--set", "partition.alpha=0"], "alpha.* 0"),

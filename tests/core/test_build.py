@@ -1,10 +1,11 @@
 import pytest
 
-from fallow import strategies
+from fallow import strategies, training
 from fallow.core.build import build, find, names
 from fallow.core.names import OWN
 from fallow.core.terms import nearest
 from fallow.models import networks
+from fallow.training import personal
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,19 @@ def test_an_unknown_class_names_the_nearest() -> None:
         ValueError, match="'entrpy' is not one of the strategies; did you mean"
     ):
         build(strategies, "entrpy")
+
+
+def test_a_training_algorithm_as_a_strategy_is_explained() -> None:
+    message = r"^'fed-avg-ft' is a training algorithm, not a query strategy; set training=fed-avg-ft"
+    with pytest.raises(ValueError, match=message):
+        find(strategies, "fed-avg-ft")
+    with pytest.raises(ValueError, match=r"^'Margin' is a query strategy, not a training"):
+        find((training, personal), "Margin")
+
+
+def test_known_names_are_listed_as_one_types_them() -> None:
+    with pytest.raises(ValueError, match=r"known: .*closed-form, closed-form-heads, ditto"):
+        find((training, personal), "xyz")
 
 
 def test_an_unknown_field_names_the_nearest() -> None:

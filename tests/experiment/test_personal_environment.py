@@ -321,7 +321,7 @@ def test_all_rows_in_one_place_are_a_bound_without_flips_or_own_test_rows() -> N
 def test_training_methods_are_found_in_both_packages() -> None:
     assert find((training, personal), "fed-avg") is FedAvg
     with pytest.raises(
-        ValueError, match="'fed-agv' is not one of the training methods; did you"
+        ValueError, match="'fed-agv' is not one of the training algorithms; did you"
     ):
         build((training, personal), "fed-agv")
 

@@ -13,6 +13,9 @@ STRATEGIES = Path(__file__).parents[1] / "strategies"
 ALIASES = re.compile(r"aliases=(\([^)]+\))")
 """Other words for a query strategy, as the text of its contract has them."""
 
+TRAINING = Path(__file__).parents[1] / "training"
+CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
+
 
 def check_arguments(recipe: str, strategies: Iterable[str]) -> None:
     """Raise ValueError for a file of settings that is missing and an unknown query strategy.
@@ -33,6 +36,8 @@ def check_arguments(recipe: str, strategies: Iterable[str]) -> None:
         is_custom = bool(colon) and "=" not in fields.partition(":")[0]
         if is_custom or _fold(word) in known:
             continue
+        if _fold(word) in _list_training():
+            continue  # `find` explains that it is no query strategy
         close = difflib.get_close_matches(_fold(word), known, n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]!r}?" if close else "; 'fallow methods' lists them"
         raise ValueError(f"{word!r} is not one of the strategies{hint}")
@@ -44,6 +49,15 @@ def _list_names() -> Iterator[str]:
         yield path.stem
         for match in ALIASES.finditer(path.read_text(encoding="utf-8")):
             yield from ast.literal_eval(match[1])
+
+
+def _list_training() -> set[str]:
+    """Folded names of all classes of the training package."""
+    result = set()
+    for path in TRAINING.rglob("*.py"):
+        for match in CLASS.finditer(path.read_text(encoding="utf-8")):
+            result.add(_fold(match[1]))
+    return result
 
 
 def _fold(name: str) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from importlib import import_module
 from types import ModuleType
 from typing import Any, get_type_hints
 
 from fallow.core.kinds import describe_kind, is_of_kind, show_value
 from fallow.core.names import BUILT_IN, CLASS_KINDS, NamePolicy, load_class
 from fallow.core.own import own_class
+from fallow.core.spelling import spell_class
 from fallow.core.terms import nearest, refuse_settings
 
 
@@ -68,14 +70,40 @@ def find(package: Packages, name: str, policy: NamePolicy = BUILT_IN, /) -> type
             kind_of_class = CLASS_KINDS.get(packages[0].__name__)
         result: type[Any] = load_class(name, policy, kind_of_class)
         return result
-    first = packages[0]
     known = _words(package)
     if _plain(name) not in known:
-        last_step = first.__name__.rpartition(".")[2]
-        kind = getattr(first, "KIND", last_step.replace("training", "training methods"))
-        hint = nearest(_plain(name), list(known))
-        raise ValueError(f"{name!r} is not one of the {kind}{hint}")
+        raise ValueError(_explain_unknown(package, name))
     return known[_plain(name)]
+
+
+SWAPPED = {
+    "fallow.strategies": (
+        ("fallow.training", "fallow.training.personal"),
+        "a training algorithm, not a query strategy; set training={name}",
+    ),
+    "fallow.training": (
+        ("fallow.strategies",),
+        "a query strategy, not a training algorithm; give it as the strategy",
+    ),
+}
+"""Where else a name is looked up that a package does not have, and the sentence if it is there."""
+
+
+def _explain_unknown(package: Packages, name: str) -> str:
+    """The sentence about a name that a package does not have."""
+    first = _listed(package)[0]
+    others, sentence = SWAPPED.get(first.__name__, ((), ""))
+    for other in others:
+        if _plain(name) in _words(import_module(other)):
+            return f"{name!r} is {sentence.format(name=name)}"
+    last_step = first.__name__.rpartition(".")[2]
+    kind = getattr(first, "KIND", last_step.replace("training", "training algorithms"))
+    written = []
+    for cls in names(package).values():
+        aliases = getattr(getattr(cls, "contract", None), "aliases", ())
+        written += [spell_class(cls), *(alias for alias in aliases if ":" not in alias)]
+    hint = nearest(name.lower().replace("_", "-"), written)
+    return f"{name!r} is not one of the {kind}{hint}"
 
 
 def build(
