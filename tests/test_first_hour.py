@@ -279,12 +279,12 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         "the first argument is a strategy; write fl.compare(federation, strategies, ...)",
     ),
     (
-        lambda: fl.select(fl.CoreSet(), POOL, n=2),
+        lambda: fl.select(fl.CoreSet(), POOL, n=2),  # type: ignore[arg-type]
         {},
         "the first argument is a strategy; write fl.select(pool, strategy, n=...)",
     ),
     (
-        lambda: fl.select(POOL, POOL, n=2),
+        lambda: fl.select(POOL, POOL, n=2),  # type: ignore[arg-type]
         {},
         "the second argument is a pool; write fl.select(pool, strategy, n=...)",
     ),

@@ -77,7 +77,7 @@ class ResNet(nn.Module):
         return logits
 
 
-FIVE_USERS = {
+FIVE_USERS: dict[str, Any] = {
     "a Sequential": nn.Sequential(
         nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)
     ),

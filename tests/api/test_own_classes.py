@@ -221,7 +221,7 @@ def test_a_class_with_select_alone_is_told_its_base_class() -> None:
 
     for strategy in (Bare, Bare()):
         with pytest.raises(ValueError, match=r"write class Bare\(fl.Strategy\)"):
-            fl.select([[0.0]], strategy, n=1)
+            fl.select([[0.0]], strategy, n=1)  # type: ignore[arg-type]
 
 
 def test_a_contract_without_the_selection_names_the_line_to_add() -> None:

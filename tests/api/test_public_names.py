@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import re
 import subprocess
@@ -15,7 +16,10 @@ import pytest
 import fallow as fl
 import fallow._names as public
 from fallow import models, strategies, training
+from fallow.api.keywords import CompareSettings, RunSettings
+from fallow.api.settings import RENAMED
 from fallow.core.build import names
+from fallow.core.training_config import KEYWORDS
 from fallow.data.partition import partitions
 from fallow.training import personal
 
@@ -98,6 +102,25 @@ def test_type_checkers_see_the_names_that_python_sees() -> None:
     for namespace, module in public.NAMESPACES.items():
         assert f"{seen.pop(namespace)}.{namespace}" == module
     assert seen == public.WHERE
+
+
+OF_STUDIES = {"strategy", "strategies", "reference", "seeds"}
+"""Settings of a recipe that are arguments of `fallow.compare`, or of its strategies."""
+
+
+def test_editors_see_exactly_the_settings_that_are_declared() -> None:
+    declared = {field.name for field in dataclasses.fields(fl.Recipe)}
+    declared |= {*KEYWORDS, *RENAMED}  # ``budget`` and ``policy``
+    for call, keywords in ((fl.run, RunSettings), (fl.compare, CompareSettings)):
+        arguments = inspect.signature(call).parameters.keys()
+        assert keywords.__annotations__.keys() == declared - arguments - OF_STUDIES
+
+
+@pytest.mark.parametrize("call", [fl.run, fl.compare, fl.select, fl.PoolStrategy])
+def test_no_strategy_model_or_training_is_typed_as_anything(call: object) -> None:
+    parameters = inspect.signature(call).parameters  # type: ignore[arg-type]
+    for name in {"strategy", "strategies", "model", "training"} & parameters.keys():
+        assert not re.search(r"\bAny\b|\bobject$", parameters[name].annotation)
 
 
 def test_the_table_of_contents_in_the_docstring_names_everything() -> None:

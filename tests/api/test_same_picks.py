@@ -167,8 +167,8 @@ def said(found: Begun) -> dict[str, fl.Site]:
     sites = {}
     for name, site in found.sites.items():
         outputs, features = {}, {}
+        assert isinstance(site.model, dict) and site.labeled is not None
         for model, network in site.model.items():
-            assert site.labeled is not None
             parts = [torch.as_tensor(site.pool), torch.as_tensor(site.labeled[0])]
             with torch.no_grad():
                 outputs[model] = tuple(network(rows).numpy() for rows in parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -128,7 +128,7 @@ def test_many_rows_have_the_units_of_all_at_once(monkeypatch: pytest.MonkeyPatch
 def test_a_run_scores_the_model_with_its_exact_head() -> None:
     world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.05), sites=4)
 
-    def run(head: str) -> fl.Run:
+    def run(head: Literal["trained", "exact"]) -> fl.Run:
         return fl.run(
             world,
             "random",

@@ -7,9 +7,11 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
+from torch import nn
 
 from fallow.api.arrays import as_array
 from fallow.api.datasets import is_absent
+from fallow.api.keywords import StrategyLike
 from fallow.api.objects import plain
 from fallow.api.selection import Selection, Site, select
 from fallow.core.terms import explain_constructor
@@ -40,7 +42,7 @@ class PoolStrategy:
     """
 
     def __init__(
-        self, strategy: Any, missing_label: Any = np.nan, random_state: int = 0
+        self, strategy: StrategyLike, missing_label: Any = np.nan, random_state: int = 0
     ) -> None:
         self.strategy = strategy
         self.missing_label = missing_label
@@ -56,7 +58,7 @@ class PoolStrategy:
         y: Any,
         clf: Any = None,
         *,
-        model: Any = None,
+        model: nn.Module | None = None,
         fit_clf: bool = True,
         candidates: Any = None,
         batch_size: int = 1,

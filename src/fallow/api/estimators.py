@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from fallow.api.arrays import as_array
 from fallow.api.datasets import is_absent
 from fallow.api.federation import Federation
+from fallow.api.keywords import ModelLike, TrainingLike
 from fallow.api.objects import plain
 from fallow.api.runs import run
 from fallow.core.terms import explain_constructor, nearest
@@ -27,8 +28,8 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        model: Any = "mlp",
-        training: Any = "fedavg",
+        model: ModelLike = "mlp",
+        training: TrainingLike = "fedavg",
         *,
         rounds: int = 20,
         epochs: int = 5,
@@ -51,7 +52,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         groups, names = _groups(sites, len(x))
         rows = torch.from_numpy(x.astype(np.float32))
-        standardize = "none"
+        standardize: Literal["federated", "none"] = "none"
         if self.standardize:
             standardize = "federated"
         # A run needs a test set, but its scores are not used: one example suffices.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Unpack, final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fallow.api.argument_order import check_order
 from fallow.api.federation import Federation
+from fallow.api.keywords import ModelLike, RunSettings, StrategyLike, TrainingLike
 from fallow.api.objects import read_seed
 from fallow.api.progress import Progress
 from fallow.api.remembered import open_kept
@@ -60,10 +61,10 @@ if TYPE_CHECKING:
 
 def run(
     federation: Federation | Dataset | str | Path | None = None,
-    strategy: Any = None,
+    strategy: StrategyLike | None = None,
     *,
-    training: Any = None,
-    model: Any = None,
+    training: TrainingLike | None = None,
+    model: ModelLike | None = None,
     budget: float | int | None = None,
     initial: float | int | None = None,
     cycles: int | None = None,
@@ -73,7 +74,7 @@ def run(
     out: str | Path | None = None,
     progress: bool | None = None,
     callbacks: Sequence[Callback] = (),
-    **settings: Any,
+    **settings: Unpack[RunSettings],
 ) -> Run:
     """Run federated active learning with one query strategy and one seed.
 

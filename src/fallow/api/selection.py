@@ -26,6 +26,7 @@ from fallow.api.arrays import (
     check_output_kind,
 )
 from fallow.api.given import GivenView, Lacking, Parts, Said
+from fallow.api.keywords import StrategyLike, TrainingLike
 from fallow.api.objects import Collected, plain
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
@@ -99,7 +100,7 @@ class Site:
 
     pool: Any
     labeled: tuple[Any, Any] | None = None
-    model: Any = None
+    model: nn.Module | Mapping[str, nn.Module] | None = None
     outputs: Any = None
     features: Any = None
     validation: tuple[Any, Any] | None = None
@@ -150,11 +151,11 @@ class Selection:
 
 def select(
     pool: Any = None,
-    strategy: Any = None,
+    strategy: StrategyLike | None = None,
     *,
     n: int | Mapping[Any, int] | None = None,
     labeled: tuple[Any, Any] | None = None,
-    model: Any = None,
+    model: nn.Module | Mapping[str, nn.Module] | None = None,
     outputs: Any = None,
     features: Any = None,
     validation: tuple[Any, Any] | None = None,
@@ -165,7 +166,7 @@ def select(
     seed: int = 0,
     cycle: int = 0,
     site: str = "site-0",
-    training: Any = None,
+    training: TrainingLike | None = None,
     details: bool = False,
     **unknown: Any,
 ) -> Any:

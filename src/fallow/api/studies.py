@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Unpack, final
 
 from fallow.api.argument_order import check_order
 from fallow.api.federation import Federation
+from fallow.api.keywords import CompareSettings, Strategies, StrategyLike
 from fallow.api.objects import plain, read_seed
 from fallow.api.progress import Progress
 from fallow.api.remembered import open_kept
@@ -57,16 +58,16 @@ if TYPE_CHECKING:
 
 def compare(
     federation: Federation | Dataset | str | Path | None = None,
-    strategies: Sequence[Any] | None = None,
+    strategies: Strategies | None = None,
     *,
     seeds: int | Iterable[int] = 7,
     out: str | Path | None = None,
     jobs: int = 1,
     recipe: Recipe | Mapping[str, Any] | str | Path | None = None,
-    reference: Any = None,
+    reference: StrategyLike | None = None,
     progress: bool | None = None,
     callbacks: Sequence[Callback] = (),
-    **settings: Any,
+    **settings: Unpack[CompareSettings],
 ) -> Study:
     """Compare query strategies under the same seeds.
 
@@ -350,7 +351,7 @@ class Study:
         with lend(self.setup.classes):
             return cite_study(self.setup.out, OWN)
 
-    def run(self, strategy: Any, seed: int = 0) -> Run:
+    def run(self, strategy: StrategyLike, seed: int = 0) -> Run:
         """Return one run of the study, with its model.
 
         Raises
@@ -376,7 +377,7 @@ class Study:
             out = "report.html"
         return write_page([self.setup.out], out, papers=PAPERS)
 
-    def forecast(self, strategy: Any = None, by: By = "auto") -> Forecast:
+    def forecast(self, strategy: StrategyLike | None = None, by: By = "auto") -> Forecast:
         """Extrapolate the learning curve of a query strategy.
 
         Parameters
@@ -468,7 +469,10 @@ class Study:
         return advise(read_table(), facts, labels, RULES)
 
     def plot_forecast(
-        self, strategy: Any = None, more: float = MORE, target: float | None = None
+        self,
+        strategy: StrategyLike | None = None,
+        more: float = MORE,
+        target: float | None = None,
     ) -> Figure:
         """Plot the scores and the extrapolated learning curves.
 

@@ -1,0 +1,105 @@
+"""Types of the arguments of `fallow.run`, `fallow.compare` and `fallow.select`, for editors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypedDict
+
+from torch import nn
+
+from fallow.core.methods import Query, Training
+from fallow.core.training_config import Optimizer, TrainingConfig
+from fallow.models.architectures import Architecture
+from fallow.privacy import Privacy
+from fallow.settings.budgets import Share
+from fallow.settings.recipe import Device, Precision
+from fallow.settings.spec import Published, Spec
+
+Written = str | Spec | Mapping[str, object]
+"""A component by name, such as ``"ahfal:tau=15"``."""
+
+StrategyLike = Written | Query | Callable[..., object]
+"""A query strategy, its class, its name, or a function of ``(view, n)``."""
+
+Strategies = Sequence[object] | StrategyLike
+"""Query strategies.  A type checker takes a list of several classes for one of objects."""
+
+TrainingLike = Written | Training | Callable[..., Training]
+"""A training algorithm, its class or its name."""
+
+ModelLike = Written | Architecture | nn.Module | Callable[..., Architecture | nn.Module]
+"""A model by its settings or its name, or a PyTorch module, its class or a factory."""
+
+Component = object
+"""A partition, an encoder or a network: an object, its class or its name."""
+
+
+class RunSettings(TypedDict, total=False):
+    """The settings of a `Recipe` that `fallow.run` takes beside its own arguments.
+
+    ``fallow settings`` and the settings reference describe each of them.
+    """
+
+    name: str | None
+    title: str | None
+    data: str | None
+    label: str | None
+    site: str | None
+    id: str | None
+    drop: Sequence[str] | None
+    columns: Sequence[str] | None
+    task: Literal["auto", "classification", "regression"] | None
+    drop_rows: bool | None
+    channels: Literal["auto", "first", "last"] | None
+    rows: int | None
+    test_rows: int | None
+    resplit: bool | None
+    features: Component | None
+    encoder: Component | None
+    standardize: Literal["auto", "federated", "none"] | None
+    target_scale: Literal["labeled", "oracle", "none"] | None
+    partition: Component | None
+    sites: int | None
+    flip: int | None
+    head: Literal["trained", "exact"] | None
+    training_config: TrainingConfig | Mapping[str, object] | None
+    participation: float | None
+    restart: Literal["fresh", "continue"] | None
+    local_source: Literal["auto", "last_round", "scratch", "finetune"] | None
+    local_training_config: TrainingConfig | Mapping[str, object] | None
+    initial_by: Literal["random", "typical", "query"] | None
+    per_cycle: Share | Sequence[Share] | None
+    queries_per_cycle: int | None
+    audit: float | bool | None
+    stop: str | None
+    protocol: Literal["auto", "cycles", "one_pass"] | None
+    validation: float | None
+    fresh_first: bool | None
+    privacy: Privacy | Mapping[str, object] | None
+    test: Literal["common", "own"] | None
+    score_rounds: int | None
+    executor: str | None
+    channels_last: bool | None
+    device: Device | None
+    precision: Precision | None
+    dtype: Literal["float32", "float64"] | None
+    bounds: Sequence[Literal["all-labels", "pooled"]] | bool | None
+    published: Published | Mapping[str, object] | None
+    lr: float | None
+    epochs: int | None
+    batch_size: int | None
+    optimizer: Literal["sgd", "adam"] | Optimizer | None
+    momentum: float | None
+    weight_decay: float | None
+    policy: Literal["equal", "equal_rounded", "proportional"] | None
+
+
+class CompareSettings(RunSettings, total=False):
+    """The settings that `fallow.compare` takes: also those that `fallow.run` has arguments for."""
+
+    training: TrainingLike | None
+    model: ModelLike | None
+    budget: float | int | None
+    initial: float | int | None
+    cycles: int | None
+    rounds: int | None
