@@ -1,4 +1,4 @@
-"""Encoders: how rows become features, the same at every site and fixed for a study."""
+"""Encoders: features of examples, identical at all sites and fixed for a study."""
 
 from fallow.encoders.auto import Auto
 from fallow.encoders.convolution import Convolution

@@ -1,4 +1,4 @@
-"""The encoder that suits rows of a shape, where nobody named one."""
+"""Default encoder for a shape of examples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fallow.encoders.efficientnet_lite import EfficientNetLite0, is_installed
 from fallow.encoders.fourier import Fourier
 
 SMALLEST = 8  # pixels: smaller images are tables
-PHOTO = 32  # pixels: smaller images with color are no photographs
+PHOTO = 32  # pixels: smaller color images are not photographs
 
 
 @explain_constructor
@@ -41,7 +41,7 @@ class Auto:
     contract: ClassVar[Contract] = Contract(title="By the shape of rows")
 
     def settle(self, shape: Shape) -> EfficientNetLite0 | Convolution | Fourier:
-        """The encoder for rows of ``shape``; it takes this one's place."""
+        """Return the encoder for examples of ``shape``, which replaces this one."""
         if is_photo(shape) and is_installed():
             return EfficientNetLite0()
         if len(shape) == 3 and min(shape[1:]) >= SMALLEST:
@@ -62,5 +62,5 @@ class Auto:
 
 
 def is_photo(shape: Shape) -> bool:
-    """Whether examples of this shape are color images of 32 pixels and more."""
+    """Return whether examples of this shape are color images of 32 pixels and more."""
     return len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= PHOTO

@@ -1,4 +1,4 @@
-"""What an encoder is: how rows become features, the same everywhere and fixed for a study."""
+"""Interfaces of encoders: features of examples, identical at all sites and fixed for a study."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fallow.core.refusal import Refusal
 from fallow.core.types import State
 
 Shape = tuple[int, ...]
-"""Of one row, as it is measured."""
-FINE = 12  # binary digits that are kept of what is fitted
-DIGITS = 32  # of a digest, hexadecimal
+"""Shape of one example before encoding."""
+FINE = 12  # binary digits of fitted values
+DIGITS = 32  # hexadecimal digits of a digest
 EMPTY_CELLS = "empty_cells"
-"""In what an encoder was fitted to: what empty cells become before rows are encoded, (d,)."""
+"""Key of the fitted state: imputed values of empty cells, (d,)."""
 
 
 @runtime_checkable
@@ -30,39 +30,39 @@ class HasWeights(Protocol):
     """An encoder with weights that do not follow from its fields."""
 
     def weights_digest(self) -> str:
-        """A digest of all weights."""
+        """Return a digest of all weights."""
         ...
 
 
 @runtime_checkable
 class ShapeDependent(Protocol):
-    """An encoder some of whose fields are decided by the shape of a row."""
+    """An encoder with fields that depend on the shape of an example."""
 
     def settle(self, shape: Shape) -> Encoder:
-        """The same encoder with these fields decided."""
+        """Return the same encoder with these fields set."""
         ...
 
 
 @runtime_checkable
 class StateChecking(Protocol):
-    """An encoder that knows the parts of its fitted state."""
+    """An encoder that validates its fitted state."""
 
     def check_state(self, shape: Shape, state: State) -> None:
-        """Raise Refusal unless a state has the parts of one that is fitted to rows of that shape."""
+        """Raise Refusal unless a state is valid for examples of that shape."""
         ...
 
 
 @runtime_checkable
 class Exportable(Protocol):
-    """An encoder whose features a network computes that can be written to a file."""
+    """An encoder that can be exported as a network."""
 
     def network(self, shape: Shape, state: State) -> nn.Module:
-        """The network, for float32 rows (m, *shape) without empty cells."""
+        """Return the network, for float32 examples (m, *shape) without empty cells."""
         ...
 
 
 def check_parts(title: str, state: State, shapes: Mapping[str, Shape]) -> None:
-    """Raise Refusal unless a fitted state has these parts, of these shapes, in finite numbers."""
+    """Raise Refusal unless a fitted state has exactly these tensors, with finite values."""
     if state.keys() != shapes.keys():
         raise Refusal(
             f"what {title} was fitted to has {', '.join(sorted(state)) or 'nothing'}, and it is "
@@ -79,10 +79,10 @@ def check_parts(title: str, state: State, shapes: Mapping[str, Shape]) -> None:
 
 
 def encode_rows(encoder: Encoder, x: Tensor, state: State) -> Tensor:
-    """Features of rows, (m, *shape) -> (m, D) float32, without a graph.
+    """Return the features of examples, (m, *shape) -> (m, D) float32, without gradients.
 
-    state: what the encoder was fitted to, and `EMPTY_CELLS` where rows have some.
-    Raises ValueError for another width than the encoder promised, and for NaN.
+    state: fitted state, with `EMPTY_CELLS` if examples have empty cells.  Raises ValueError for
+    features of another width than declared, and for NaN.
     """
     x = filled(x, state.get(EMPTY_CELLS))
     own = {name: value for name, value in state.items() if name != EMPTY_CELLS}
@@ -111,18 +111,20 @@ def encode_rows(encoder: Encoder, x: Tensor, state: State) -> Tensor:
 
 
 def is_half(encoder: Encoder) -> bool:
-    """Whether features are rounded to float16, which takes half the space on a disk."""
+    """Return whether features are rounded to float16, which halves their size on disk."""
     return bool(getattr(encoder, "half", False))
 
 
 def encoder_digest(encoder: Encoder, state: State | None = None) -> str:
-    """32 hexadecimal digits of everything that decides the features: class and version, fields,
-    weights and what was fitted.  Without ``state``: what is known before anything is fitted.
+    """Return 32 hexadecimal digits of everything that determines the features.
+
+    This includes class and version, fields, weights and the fitted state.  Without ``state``, it
+    covers what is known before fitting.
     """
     cls = type(encoder)
     details: dict[str, object] = {
         "class": cls.__qualname__,
-        "version": getattr(cls, "version", 1),  # an encoder of a person's own may have none
+        "version": getattr(cls, "version", 1),  # a custom encoder may have none
         "fields": _plain_fields(encoder),
     }
     if isinstance(encoder, HasWeights):
@@ -135,7 +137,7 @@ def encoder_digest(encoder: Encoder, state: State | None = None) -> str:
 
 
 def _plain_fields(encoder: Encoder) -> dict[str, object]:
-    """The fields of an encoder that can be written down; others are weights."""
+    """Return the fields of an encoder that can be serialized; others are weights."""
     if not dataclasses.is_dataclass(encoder):
         raise ValueError(f"{encoder!r} is no encoder: make its class a frozen dataclass")
     values: dict[str, object] = {}
@@ -147,9 +149,9 @@ def _plain_fields(encoder: Encoder) -> dict[str, object]:
 
 
 def round_digits(value: Tensor, digits: int = FINE) -> Tensor:
-    """Numbers with so many binary digits, float64.
+    """Round numbers to ``digits`` binary digits, in float64.
 
-    Totals depend on the order in which sites are added, in the last digits.  Features must not.
+    The last digits of aggregates depend on the order of sites.  Features must not.
 
     >>> round_digits(torch.tensor([0.1, 3.0], dtype=torch.float64), digits=4)
     tensor([0.1016, 3.0000], dtype=torch.float64)
@@ -160,13 +162,13 @@ def round_digits(value: Tensor, digits: int = FINE) -> Tensor:
 
 
 def round_to_grid(value: Tensor, digits: int = FINE) -> Tensor:
-    """Numbers as multiples of ``2 ** -digits``, float64: as `round_digits`, with one step for all."""
+    """Round numbers to multiples of ``2 ** -digits``, in float64; see `round_digits`."""
     steps = 2.0**digits
     return (value.double() * steps).round() / steps
 
 
 def check_positive(encoder: Encoder, *names: str) -> None:
-    """Raise ValueError for a field that is no number above 0."""
+    """Raise ValueError unless these fields are numbers above 0."""
     for name in names:
         value = getattr(encoder, name)
         if not (math.isfinite(value) and value > 0):
@@ -176,7 +178,7 @@ def check_positive(encoder: Encoder, *names: str) -> None:
 
 
 def describe_shape(shape: Sequence[int]) -> str:
-    """The shape of a row in words.
+    """Format the shape of an example.
 
     >>> describe_shape((1, 28, 28)), describe_shape((5,))
     ('1 x 28 x 28', '5')

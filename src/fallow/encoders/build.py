@@ -1,4 +1,4 @@
-"""An encoder by its name, for rows of a shape."""
+"""Construction of an encoder by name."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fallow.core.names import OWN, NamePolicy
 from fallow.encoders.base import ShapeDependent, describe_shape
 
 MOST = 65_536
-"""Features of one row: a thousand rows of them are 0.25 GB."""
+"""Maximum number of features: a thousand examples take 0.25 GB."""
 
 
 def build_encoder(
     name: str, shape: Sequence[int], policy: NamePolicy = OWN, /, **fields: Any
 ) -> Encoder:
-    """The encoder called ``name`` for rows of ``shape``; ``policy`` says which names resolve.
+    """Build the encoder ``name`` for examples of ``shape``; ``policy``: names that resolve.
 
-    Raises ValueError for an unknown name or field, and for rows that it cannot encode.
+    Raises ValueError for an unknown name or field, and for examples that it cannot encode.
 
     >>> build_encoder("convolution", (1, 28, 28), filters=8).width((1, 28, 28))
     128

@@ -1,5 +1,7 @@
-"""Random filters on whitened patches (Coates, Ng: Learning Feature Representations with K-means,
-2012), sections 3 and 5, where no patch leaves its site."""
+"""Random filters on whitened patches, without sharing patches.
+
+Coates, Ng: Learning Feature Representations with K-means, 2012, sections 3 and 5.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,10 @@ from fallow.encoders.base import (
 from fallow.encoders.rows import empty_sum, picture_blocks
 
 SHARE = (
-    0.1  # of the mean variance of patches, added to that of each: flat patches stay flat
+    0.1  # share of the mean variance, added to that of each patch: flat patches stay flat
 )
 RIDGE = 0.1  # added to the variance in each direction, so that noise is not amplified
-NUMBERS = 2**24  # in the patches and responses of one batch: 64 MB
+NUMBERS = 2**24  # numbers in the patches and responses of one batch: 64 MB
 FILTERS = {False: 64, True: 128}
 """Number of filters, by whether images have more than one channel."""
 SMALL = 16  # pixels in the shorter direction: smaller images have smaller patches
@@ -164,8 +166,8 @@ class Convolution:
                 "precision by a smaller bound"
             )
         whitening = (u / e.sqrt()) @ u.T
-        # The last digits of totals depend on the order in which sites are added.  Multiples of
-        # 2^-12 do not, so features, and the file that keeps them, are the same for every partition.
+        # The last digits of aggregates depend on the order of sites.  Multiples of 2^-12 do not, so
+        # features, and the file that stores them, are the same for every partition.
         drawn = round_to_grid(self._draw(filters, d) @ whitening)
         return {"contrast": contrast, "filters": drawn, "bias": round_to_grid(drawn @ mean)}
 
@@ -280,8 +282,8 @@ class Convolution:
 class Responses(nn.Module):
     """Rectified responses of the filters: images (b, *shape) -> maps (b, filters, high, wide).
 
-    filters: (filters, d); level: (filters,) that a response must exceed; contrast: ().
-    size: height and width of the maps.
+    filters: (filters, d); level: (filters,) threshold of a response; contrast: (); size: height and
+    width of the maps.
     """
 
     filters: Tensor
@@ -304,7 +306,7 @@ class Responses(nn.Module):
         self.high, self.wide = size
 
     def forward(self, images: Tensor) -> Tensor:
-        # patches are centered anyway; around 0, float32 has the most digits
+        # patches are centered later; around 0, float32 is most precise
         centered = (images - images.mean((1, 2, 3), keepdim=True)).float()
         patches = functional.unfold(centered, self.patch)  # (b, d, places)
         patches = normalize_contrast(patches, self.contrast)
@@ -332,7 +334,7 @@ class Pooled(nn.Module):
 
 
 def pool_matrix(size: int, grid: int) -> Tensor:
-    """Weights of the pixels of each part, (grid, size), as adaptive average pooling has them.
+    """Return the weights of adaptive average pooling, (grid, size).
 
     >>> pool_matrix(3, 2)
     tensor([[0.5000, 0.5000, 0.0000],
@@ -347,7 +349,7 @@ def pool_matrix(size: int, grid: int) -> Tensor:
 
 
 def normalize_contrast(patches: Tensor, contrast: Tensor) -> Tensor:
-    """Patches (b, d, places) less their mean, over the root of their variance plus ``contrast``."""
+    """Normalize patches (b, d, places) by mean and by the root of variance + ``contrast``."""
     centered = patches - patches.mean(1, keepdim=True)
     variance = centered.square().mean(1, keepdim=True)
     return centered / (variance + contrast).sqrt()

@@ -206,8 +206,10 @@ class _Convolution(nn.Module):
 
 @final
 class _InvertedResidual(nn.Module):
-    """Expand (1x1), filter each channel (kernel x kernel), project (1x1); plus the input where
-    it has the same shape."""
+    """Expand (1x1), filter each channel (kernel x kernel) and project (1x1).
+
+    The input is added if it has the same shape.
+    """
 
     def __init__(
         self, channels: int, wide: int, expansion: int, stride: int, kernel: int

@@ -1,4 +1,4 @@
-"""The hand-over: every site encodes its rows by what was fitted, for the rest of the run."""
+"""Distribution of a fitted encoder: every site encodes its examples with it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from fallow.encoders.filling import check_fill
 @final
 @dataclass(frozen=True)
 class Encoding:
-    """Sites remember what an encoder was fitted to, and see their rows through it from then on.
+    """Send the fitted state of an encoder to the sites, which then encode their examples.
 
-    shape: of a row as it is measured.  fills: rows have empty cells, and what fills them is handed
-    over too.
+    shape: of an example before encoding.  fills: the state also contains the imputed values of
+    empty cells.
     """
 
     encoder: Encoder
@@ -41,20 +41,20 @@ class Encoding:
     contract: ClassVar[Contract] = Contract(title="Encoding", keep={"encode": "nothing"})
 
     def hand_over(self, ask: Ask, state: State) -> None:
-        """Give the sites what was fitted; those that have another encoder refuse."""
+        """Send the fitted state to the sites; those with another encoder reject it."""
         details: Answer = {"digest": encoder_digest(self.encoder), **state}
         ask.keep("encode", None, **details)
 
     def encode(self, view: View, digest: str, **state: Tensor) -> Answer:
-        """What the site remembers."""
+        """Return the state that the site stores."""
         self.check(view.site, {"digest": digest, **state})
         return dict(state)
 
     def check(self, site: SiteId, args: Answer) -> None:
-        """Raise Refusal where the site cannot encode by what it is sent.
+        """Raise Refusal if the site cannot encode with the received state.
 
-        What was fitted must have the parts that the encoder declares.  One row of zeros is encoded,
-        so that this is known before anything is computed with it.
+        The state must have the tensors that the encoder declares.  One example of zeros is encoded,
+        to detect errors before the study depends on it.
         """
         if self.fills:
             check_fill(site, args.get(EMPTY_CELLS), math.prod(self.shape))

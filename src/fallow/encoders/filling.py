@@ -1,4 +1,4 @@
-"""Empty cells filled in before rows are encoded: by totals over sites."""
+"""Imputation of empty cells before encoding, by aggregates over sites."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from fallow.encoders.rows import CHUNK, KINDS
 @final
 @dataclass(frozen=True)
 class Filling:
-    """What sites put into empty cells, so that an encoder sees whole rows.
+    """Impute empty cells, so that an encoder receives complete examples.
 
-    The totals are those of `training.scaling.Scaling`, over all rows at the sites, labeled or not,
-    never over test rows: of a number the mean, of a category the most frequent level.  Where there
-    is no encoder they are told together with units of columns, and this is not asked.
+    The aggregates are those of `training.scaling.Scaling`, over all examples at the sites, labeled
+    or not, and never over test examples: the mean of a number, the most frequent level of a
+    category.  Without an encoder, feature scaling computes them.
 
     Notes
     -----
-    What fills a cell is rounded to twelve binary digits, as encoders round what they are fitted to:
-    then features are the same, bit for bit, however rows are spread over sites.
+    Imputed values are rounded to twelve binary digits, like the fitted states of encoders.
+    Features are then identical for every partition.
     """
 
     missing: Missing
@@ -45,24 +45,24 @@ class Filling:
     )
 
     def agree(self, ask: Ask) -> Tensor:
-        """What an empty cell of each column becomes at all sites from now on: (d,) float64."""
+        """Return the imputed value of each column, for all sites: (d,) float64."""
         total = sum_of_all(ask, "cells")
         fill = round_digits(self.missing.fill(total["columns"], total["given"]))
         ask.keep("fill", None, fill=fill)
         return fill
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def cells(self, view: View) -> Answer:
         return {**total_cells(_blocks(view))}
 
     def fill(self, view: View, fill: Tensor) -> Answer:
-        """What the site remembers."""
+        """Return the state that the site stores."""
         return {"fill": fill}
 
 
 def check_fill(site: SiteId, fill: object, width: int) -> None:
-    """Raise Refusal unless ``fill`` has a number for each of so many columns."""
+    """Raise Refusal unless ``fill`` has a number for each of ``width`` columns."""
     if isinstance(fill, Tensor) and fill.shape == (width,):
         return
     raise Refusal(
@@ -72,7 +72,7 @@ def check_fill(site: SiteId, fill: object, width: int) -> None:
 
 
 def _blocks(view: View) -> Iterator[Tensor]:
-    """All rows of a site, some at a time: (b, d) float64, NaN where a cell is empty."""
+    """Yield all examples of a site in blocks: (b, d) float64, NaN for an empty cell."""
     for which in KINDS:
         for rows in view.blocks(which, CHUNK):
             yield rows.flatten(1).double()

@@ -1,6 +1,6 @@
 """Random Fourier features (Rahimi, Recht: Random Features for Large-Scale Kernel Machines, 2007).
 
-Algorithm 1 for the Gaussian kernel, whose length comes from totals over sites.
+Algorithm 1 for the Gaussian kernel, with a length scale from aggregates over sites.
 """
 
 from __future__ import annotations
@@ -24,35 +24,52 @@ from fallow.encoders.base import Shape, check_parts, check_positive, round_digit
 from fallow.encoders.rows import all_blocks
 
 Units = Literal["auto", "columns", "none"]
-BATCH = 4096  # rows at a time
+BATCH = 4096  # examples at a time
 LOST = 1e-11  # a variance below this share of the mean square is rounding of float64
 GAMMAS = (0.05, 0.1, 0.25, 0.5, 1.0)
 USUAL = 0.25
-SKETCH = 256  # features by which the gammas are compared
-ASIDE = 0.1234  # as good as any; a ratio of small numbers never lies half way then
+SKETCH = 256  # number of features for the comparison of gammas
+ASIDE = 0.1234  # arbitrary offset, so that ratios of small numbers are never halfway
 
 
 @explain_constructor
 @final
 @dataclass(frozen=True)
 class Fourier:
-    """Features whose inner products approximate exp(-|x - x'|^2 / (2 l^2)).
+    """Approximate a Gaussian kernel with random Fourier features.
 
-    features: D.  gamma: l^2 over the mean of |x - x'|^2 over pairs of rows; smaller is rougher.
-    "auto" takes the one of 0.05, 0.1, 0.25, 0.5 and 1 whose heads in closed form lose least on first
-    labels that they have not seen, of all sites together (`Tuning`).
-    seed: of the directions and phases.  units: "columns" divides each column by its standard
-    deviation first, "none" takes rows as they are, "auto" divides in tables and not in pictures.
-    half: features are rounded to float16.
+    The inner products of features approximate exp(-|x - x'|^2 / (2 l^2)).
 
-    Sites tell rows, totals and squares of each column, over all their rows, labeled or not: of
-    them follow the variances, and the mean of |x - x'|^2 is twice their sum.
+    Parameters
+    ----------
+    features : int
+        Number of features D.
+    gamma : float or "auto"
+        Length scale: l^2 divided by the mean of |x - x'|^2 over pairs of examples; smaller values
+        give rougher functions.  "auto" selects 0.05, 0.1, 0.25, 0.5 or 1 by the leave-one-out loss
+        of closed-form solutions on the initial labeled set of all sites (`Tuning`).
+    seed : int
+        Seed of directions and phases.
+    units : {"auto", "columns", "none"}
+        "columns" divides each column by its standard deviation, "none" uses examples as they are,
+        and "auto" divides tables but not images.
+    half : bool
+        Round features to float16.
 
     Notes
     -----
-    Deviations and l are rounded to twelve binary digits, so l^2 is right to one part in a thousand:
-    then features are the same, bit for bit, however rows are spread over sites.
+    Sites send the number of examples, and sums and squares of each column, over all examples,
+    labeled or not.  The variances follow from these, and the mean of |x - x'|^2 is twice their sum.
 
+    Standard deviations and l are rounded to twelve binary digits, so l^2 is accurate to one part in
+    a thousand.  Features are then identical for every partition.
+
+    References
+    ----------
+    Rahimi, Recht. Random Features for Large-Scale Kernel Machines. 2007.
+
+    Examples
+    --------
     >>> Fourier(features=256).width((13,))
     256
     """
@@ -88,13 +105,13 @@ class Fourier:
     def width(self, shape: Shape) -> int:
         return self.features
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def fit(self, ask: Ask, shape: Shape) -> State:
-        """``length`` (): l.  ``center``, ``spread`` (d,): of columns; a constant one has spread 0.
-        Where gamma is to be chosen ``distance`` (), the mean of |x - x'|^2, in place of l.
+        """Return ``length`` (): l, and ``center``, ``spread`` (d,) of columns.
 
-        Raises ValueError where all rows are the same.
+        A constant column has spread 0.  If gamma is to be selected, ``distance`` (), the mean of |x
+        - x'|^2, replaces l.  Raises ValueError if all examples are equal.
         """
         total = sum_of_all(ask, "moments")
         mean = total["columns"] / total["rows"]  # (d,)
@@ -111,8 +128,8 @@ class Fourier:
         spread = torch.ones_like(deviation)
         if self.units == "columns" or (self.units == "auto" and is_table):
             spread = deviation
-        # Where rows are moved to changes no distance; near 0 float32 has the most digits.  Whole
-        # deviations do not depend on the order of sites.
+        # A shift changes no distance, and float32 is most precise near 0.  Whole deviations do
+        # not depend on the order of sites.
         whole = (mean / torch.where(deviation > 0, deviation, 1.0) + ASIDE).round()
         center = torch.where(deviation > 0, whole * deviation, 0.0)
         spread = torch.where(deviation > 0, spread, 0.0)
@@ -124,19 +141,19 @@ class Fourier:
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the first labels choose gamma."""
+        """Whether gamma is selected by the initial labeled set."""
         return self.gamma == "auto"
 
     def candidates(self, state: State) -> list[State]:
-        """What rows are encoded by for each gamma."""
+        """Return the fitted state for each gamma."""
         return [self._take_gamma(state, gamma) for gamma in GAMMAS]
 
     def usual(self, state: State) -> State:
-        """What rows are encoded by where there are no labels to choose by."""
+        """Return the fitted state without labels for a selection."""
         return self._take_gamma(state, USUAL)
 
     def sketch(self) -> Fourier:
-        """The same with few features: by them sites send a sixteenth of what all would take."""
+        """Return the encoder with fewer features, which reduces messages to a sixteenth."""
         return replace(self, features=min(self.features, SKETCH))
 
     def _take_gamma(self, state: State, gamma: float) -> State:
@@ -148,7 +165,7 @@ class Fourier:
             "spread": state["spread"],
         }
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def moments(self, view: View) -> Answer:
         rows = 0
@@ -161,7 +178,7 @@ class Fourier:
         return {"rows": float(rows), "columns": columns, "squares": squares}
 
     def check_state(self, shape: Shape, state: State) -> None:
-        """Raise Refusal for other parts than a length above 0 and units of ``shape``."""
+        """Raise Refusal unless the state has a positive length and units of ``shape``."""
         d = math.prod(shape)
         shapes: dict[str, Shape] = {"length": (), "center": (d,), "spread": (d,)}
         title = self.contract.title
@@ -191,9 +208,9 @@ class Fourier:
 
 @final
 class Waves(nn.Module):
-    """√(2/D) cos(w z + c) of rows z in units of columns.
+    """Compute √(2/D) cos(w z + c) of examples z in units of columns.
 
-    w: (D, d); c: (D,); center, spread: (d,), and a column of spread 0 counts nothing.
+    w: (D, d); c: (D,); center, spread: (d,); a column of spread 0 is ignored.
     """
 
     w: Tensor

@@ -1,4 +1,4 @@
-"""Rows as they are."""
+"""Examples without encoding."""
 
 from __future__ import annotations
 
@@ -19,10 +19,15 @@ from fallow.encoders.base import Shape
 @final
 @dataclass(frozen=True)
 class Identity:
-    """The numbers of a row, in one line: for tables.
+    """Flatten examples without encoding, for tables.
 
-    half: features are rounded to float16.
+    Parameters
+    ----------
+    half : bool
+        Round features to float16.
 
+    Examples
+    --------
     >>> Identity().width((3, 8, 8))
     192
     """

@@ -1,4 +1,4 @@
-"""A module with weights, or any function of rows, as an encoder: in simulations and in Python."""
+"""Encoders from a frozen module or a function, in simulations and in Python."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from fallow.core.contract import Contract
 from fallow.core.types import State
 from fallow.encoders.base import DIGITS, Shape, describe_shape
 
-BATCH = 256  # rows at a time
+BATCH = 256  # examples at a time
 Network = Callable[[Tensor], Tensor]
-"""Rows (b, *shape) -> features (b, ...)."""
+"""Examples (b, *shape) -> features (b, ...)."""
 
 
 def encoder_class(network: Network) -> type:
-    """A class without fields whose instances encode rows by ``network.embed``, or by ``network``
-    where it has none.
+    """Return a class whose instances encode examples with ``network.embed`` or ``network``.
 
-    A module runs as a copy, in evaluation mode, on its own device and in its own type; what it
-    makes is flattened.  The name of the class has a digest of the weights, or of the code of a
-    function, in it, so that recipes that say it mean these.  Raises ValueError for what cannot be
-    called.
+    A module runs as a copy, in evaluation mode, on its own device and in its own dtype; outputs are
+    flattened.  The name of the class contains a digest of the weights, or of the code of a
+    function, so experiment configurations identify it.  Raises ValueError for an object that cannot
+    be called.
     """
     if not callable(network):
         raise ValueError(
@@ -84,7 +83,7 @@ def encoder_class(network: Network) -> type:
 
 @final
 class Embedding(nn.Module):
-    """What `encoder_class` makes of rows, as a module for export."""
+    """Features of `encoder_class`, as a module for export."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
@@ -100,7 +99,7 @@ class Embedding(nn.Module):
 
 
 def _embed_block(embed: Network, block: Tensor, title: str) -> Tensor:
-    """Features (b, d) of rows (b, *shape); ValueError, with the shape, for rows that it refuses."""
+    """Return features (b, d) of examples (b, *shape); ValueError, with the shape, on failure."""
     try:
         return embed(block).flatten(1)
     except (RuntimeError, IndexError, TypeError) as error:
@@ -109,8 +108,10 @@ def _embed_block(embed: Network, block: Tensor, title: str) -> Tensor:
 
 
 def _digest_network(network: Network) -> str:
-    """32 hexadecimal digits of a module's weights and code, or of a function's code and of the
-    numbers that it refers to."""
+    """Return 32 hexadecimal digits of the weights and code of a module.
+
+    For a function, the digest covers its code and the numbers that it refers to.
+    """
     h = hashlib.sha256(type(network).__qualname__.encode())
     h.update(_find_source(network).encode())
     if isinstance(network, nn.Module):
@@ -126,7 +127,7 @@ def _digest_network(network: Network) -> str:
 
 
 def _find_source(network: Network) -> str:
-    """The code of a function, or of the class of an object; "" where Python does not have it."""
+    """Return the code of a function or of the class of an object; "" if unavailable."""
     try:
         if inspect.isfunction(network):
             return inspect.getsource(network)

@@ -1,4 +1,4 @@
-"""Networks in files of the format ONNX."""
+"""Networks in ONNX files."""
 
 from __future__ import annotations
 
@@ -22,11 +22,21 @@ from fallow.encoders.weights import check_file, digest_of_file
 @final
 @dataclass(frozen=True)
 class ONNX:
-    """The first output of a network in a file of the format ONNX, flattened.
+    """Encode examples with the first output of an ONNX network, flattened.
 
-    weights: the file, whose one input takes rows (b, *shape) float32.  sha256: of that file,
-    without which sites cannot know that they have the same.
+    Parameters
+    ----------
+    weights : str
+        Path of the file.  Its only input has the shape (b, *shape) and type float32.
+    sha256 : str, optional
+        SHA-256 of the file, with which sites verify that they have the same one.
+    batch : int
+        Number of examples at a time.
+    half : bool
+        Round features to float16.
 
+    Examples
+    --------
     >>> ONNX("net.onnx", batch=8)
     ONNX(weights='net.onnx', sha256=None, batch=8, half=False)
     """
@@ -59,7 +69,7 @@ class ONNX:
         for block in torch.split(x, self.batch):
             try:
                 first = session.run(None, {name: block.float().numpy()})[0]
-            except Exception as error:  # of a package with errors of its own
+            except Exception as error:  # the package raises its own errors
                 shape = describe_shape(tuple(x.shape[1:]))
                 raise ValueError(
                     f"{self.weights} cannot encode rows of {shape}: {error}"
@@ -73,11 +83,11 @@ class ONNX:
 
 @cache
 def open_session(weights: str, sha256: str | None) -> Any:
-    """What runs the file; ValueError where the package or the file is missing, or is none."""
+    """Open an inference session; ValueError if package or file is missing or invalid."""
     purpose = f"the encoder onnx:weights={weights}"
     package = import_optional("onnxruntime", "onnxruntime", purpose)
     file = check_file(weights, sha256, purpose)
     try:
         return package.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    except Exception as error:  # of a package with errors of its own
+    except Exception as error:  # the package raises its own errors
         raise ValueError(f"{file} is no file of the format ONNX: {error}") from error

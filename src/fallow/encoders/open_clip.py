@@ -1,5 +1,7 @@
-"""Image towers of CLIP from the package open_clip, with weights from a file or from the hub's own
-cache (Radford et al.: Learning Transferable Visual Models From Natural Language Supervision, 2021).
+"""Image towers of CLIP from the package open_clip.
+
+Weights come from a file or from the cache of the hub (Radford et al.: Learning Transferable Visual
+Models From Natural Language Supervision, 2021).
 """
 
 from __future__ import annotations
@@ -22,24 +24,45 @@ from fallow.encoders.weights import (
 )
 
 CACHED = ("open_clip_model.safetensors", "model.safetensors")
-TOWER = "visual."  # what files of whole models write before the weights of the image tower
+TOWER = "visual."  # prefix of the weights of the image tower in files of whole models
 
 
 @explain_constructor
 @final
 @dataclass(frozen=True)
 class OpenCLIP(PhotoEncoder):
-    """What the image tower of a CLIP model sees in pictures: its embedding, of which no text is
-    needed.
+    """Encode images with the image tower of a CLIP model.
 
-    network: its name in open_clip, such as "ViT-B-32".  weights: a file of safetensors, of the whole
-    model or of its image tower; None: what the hub's cache of this machine has of ``tag``, such as
-    "laion2b_s34b_b79k", where nothing is fetched.  sha256: of that file, without which sites cannot
-    know that they have the same.  size: pixels in each direction to which pictures are brought; gray
-    ones count for three colors.  normalize: pictures are brought to the colors that the network
-    was trained on, for which sites tell totals of theirs; without it they are taken in the units of
-    the data set.
+    No text is needed.
 
+    Parameters
+    ----------
+    network : str
+        Name in open_clip, such as "ViT-B-32".
+    weights : str, optional
+        Path of a safetensors file of the whole model or of its image tower.  None: the local cache
+        of the hub; nothing is downloaded.
+    sha256 : str, optional
+        SHA-256 of the file, with which sites verify that they have the same one.
+    tag : str, optional
+        Name of the pretrained weights in the cache, such as "laion2b_s34b_b79k".
+    size : int
+        Pixels in each direction to which images are resized.  Grayscale images are repeated for
+        three colors.
+    batch : int
+        Number of images at a time.
+    normalize : bool
+        Standardize colors to those of the pretraining data, from aggregates of the colors at the
+        sites.  False: use the units of the dataset.
+    half : bool
+        Round features to float16.
+
+    References
+    ----------
+    Radford and others. Learning Transferable Visual Models From Natural Language Supervision. 2021.
+
+    Examples
+    --------
     >>> OpenCLIP("ViT-B-32", weights="vit-b-32.safetensors").size
     224
     """
@@ -73,9 +96,9 @@ class OpenCLIP(PhotoEncoder):
 def load_tower(
     name: str, weights: str | None, sha256: str | None, tag: str | None
 ) -> PhotoNetwork:
-    """The image tower, in evaluation mode, and the colors that it was trained on.
+    """Return the image tower, in evaluation mode, and the colors of its pretraining data.
 
-    Raises ValueError where the package, the network or its weights are missing.
+    Raises ValueError if the package, the network or its weights are missing.
     """
     purpose = f"the encoder open-clip:network={name}"
     package = import_optional("open_clip", "open_clip_torch", purpose)
@@ -94,7 +117,7 @@ def load_tower(
 
 
 def _build_tower(package: ModuleType, name: str) -> nn.Module:
-    """The image tower with fresh weights; nothing is fetched."""
+    """Return the image tower with new weights; nothing is downloaded."""
     whole = package.create_model(
         name,
         pretrained=None,
@@ -107,7 +130,7 @@ def _build_tower(package: ModuleType, name: str) -> nn.Module:
 
 
 def _find_cached(package: ModuleType, name: str, tag: str | None, purpose: str) -> Path:
-    """The weights in the hub's cache; ValueError where they are not there."""
+    """Return the weights in the cache of the hub; ValueError if missing."""
     repository = ""
     if tag is not None:
         pretrained_cfg = package.get_pretrained_cfg(name, tag)

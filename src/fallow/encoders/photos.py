@@ -1,8 +1,8 @@
-"""Pictures as networks saw them that were trained on photographs.
+"""Encoders by networks that were pretrained on photographs.
 
-Such a network takes pictures whose colors have a certain mean and deviation.  What a data set has
-depends on who made it: numbers from 0 to 255, from 0 to 1, or standardized.  So all sites tell
-totals of their colors once, and pictures are moved to the colors of photographs from there.
+Such networks expect colors with a certain mean and standard deviation.  The units of a dataset
+vary: from 0 to 255, from 0 to 1, or standardized.  All sites therefore send aggregates of their
+colors once, and images are standardized to the colors of photographs.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from fallow.encoders.weights import digest_of_module
 COLORS = 3
 PHOTO_MEAN = (0.485, 0.456, 0.406)
 PHOTO_DEVIATION = (0.229, 0.224, 0.225)
-"""Of the training pictures of ImageNet, red, green and blue, where white is 1."""
-FAR = 10.0  # deviations; a few pixels beyond, or a wrong total, do not rule what a network sees
+"""Mean and standard deviation of the colors of ImageNet, with white as 1."""
+FAR = 10.0  # standard deviations at which colors are clipped, against outliers
 LOST = 1e-11  # a variance below this share of the mean square is rounding of float64
 
 ABOUT_COLORS = "totals over sites of rows, and of the mean and the square of each color"
@@ -44,8 +44,7 @@ ABOUT_COLORS = "totals over sites of rows, and of the mean and the square of eac
 
 @dataclass(frozen=True)
 class PhotoNetwork:
-    """A network for photographs, and what it takes off their colors and divides them by, where
-    white is 1."""
+    """A network for photographs, with mean and standard deviation of its colors (white is 1)."""
 
     module: nn.Module
     mean: tuple[float, ...] = PHOTO_MEAN
@@ -54,12 +53,20 @@ class PhotoNetwork:
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoEncoder(ABC):
-    """What encoders by pretrained networks of photographs share.
+    """Base class of encoders by pretrained networks for photographs.
 
-    size: pixels in each direction to which pictures are brought; gray ones count for three colors.
-    batch: pictures at a time.  normalize: pictures are brought to the colors that the network was
-    trained on, for which sites tell totals of theirs; without it they are taken in the units of the
-    data set.  half: features are rounded to float16.
+    Parameters
+    ----------
+    size : int
+        Pixels in each direction to which images are resized.  Grayscale images are repeated for
+        three colors.
+    batch : int
+        Number of images at a time.
+    normalize : bool
+        Standardize colors to those of the pretraining data, from aggregates of the colors at the
+        sites.  False: use the units of the dataset.
+    half : bool
+        Round features to float16.
     """
 
     size: int = 224
@@ -79,43 +86,42 @@ class PhotoEncoder(ABC):
 
     @abstractmethod
     def load(self) -> PhotoNetwork:
-        """The network; ValueError where its package, it or its weights are missing."""
+        """Return the network; ValueError if its package or weights are missing."""
 
     def width(self, shape: Shape) -> int:
         check_photo(shape)
         return self.encode(torch.zeros((1, *shape)), {}).shape[1]
 
     def weights_digest(self) -> str:
-        """Of the weights as they were loaded, wherever they came from."""
+        """Return a digest of the loaded weights, regardless of their source."""
         return digest_of_module(self.load().module)
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side ------------------------------------------------------------------------
 
     def fit(self, ask: Ask, shape: Shape) -> State:
-        """``mean``, ``deviation`` (c,): of the colors of all rows; nothing without ``normalize``."""
+        """Return ``mean``, ``deviation`` (c,) of all colors; nothing without ``normalize``."""
         if not self.normalize:
             return {}
         return fit_colors(ask)
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side --------------------------------------------------------------------------
 
     def colors(self, view: View) -> Answer:
         return color_totals(view)
 
     def check_state(self, shape: Shape, state: State) -> None:
-        """Raise Refusal for other parts than the colors of images of ``shape``."""
+        """Raise Refusal unless the state has the colors of images of ``shape``."""
         check_colors(self.contract.title, shape, state, self.normalize)
 
     def encode(self, x: Tensor, state: State) -> Tensor:
         return encode_photos(self.load(), x, state, self.size, self.batch)
 
 
-# -- totals ---------------------------------------------------------------------------------------
+# -- aggregates------------------------------------------------------------------------------------
 
 
 def color_totals(view: View) -> Answer:
-    """Of all rows of a site: each picture has one number for each color, its mean, and as many
-    squares."""
+    """Return sums of the mean of each color and of its squares, over all images of a site."""
     rows = 0
     columns = torch.zeros((), dtype=torch.float64)  # (c,)
     squares = torch.zeros((), dtype=torch.float64)
@@ -127,10 +133,10 @@ def color_totals(view: View) -> Answer:
 
 
 def fit_colors(ask: Ask) -> State:
-    """``mean``, ``deviation`` (c,): of the colors of all rows of all sites.
+    """Return ``mean``, ``deviation`` (c,) of the colors of all images of all sites.
 
-    Both are rounded, so that features are the same bit for bit however rows are spread over sites.
-    A color that never changes has deviation 1.
+    Both are rounded, so that features are identical for every partition.  A constant color has
+    deviation 1.
     """
     total = sum_of_all(ask, "colors")
     mean = total["columns"] / total["rows"]  # (c,)
@@ -142,25 +148,25 @@ def fit_colors(ask: Ask) -> State:
 
 
 def check_colors(title: str, shape: Shape, state: State, is_fitted: bool) -> None:
-    """Raise Refusal unless there is a mean and a deviation above 0 for each color."""
+    """Raise Refusal unless there is a mean and a positive deviation for each color."""
     if not is_fitted:
         check_parts(title, state, {})
         return
     colors = (shape[0],)
     check_parts(title, state, {"mean": colors, "deviation": colors})
-    if not bool((state["deviation"].float() > 0).all()):  # as it divides
+    if not bool((state["deviation"].float() > 0).all()):  # as divisor
         raise Refusal(f"a deviation of colors that {title} was fitted to is not above 0")
 
 
-# -- rows -----------------------------------------------------------------------------------------
+# -- examples--------------------------------------------------------------------------------------
 
 
 def encode_photos(
     network: PhotoNetwork, x: Tensor, state: State, size: int, batch: int
 ) -> Tensor:
-    """What a network makes of pictures (m, c, h, w), ``batch`` at a time: (m, D) float32.
+    """Return the features of images (m, c, h, w), ``batch`` at a time: (m, D) float32.
 
-    state: of `fit_colors`; empty: pictures are taken as they are.
+    state: of `fit_colors`; empty: images are not standardized.
     """
     parts = []
     with torch.no_grad():
@@ -173,9 +179,9 @@ def encode_photos(
 
 
 def to_photos(x: Tensor, size: int) -> Tensor:
-    """Pictures (b, c, h, w) with three colors and ``size`` pixels in each direction, float32.
+    """Resize images (b, c, h, w) to ``size``, with three colors, float32.
 
-    Raises ValueError for rows that are no pictures of one or three colors.
+    Raises ValueError for examples that are not images of one or three colors.
     """
     check_photo(tuple(x.shape[1:]))
     if x.shape[1] == 1:
@@ -188,10 +194,10 @@ def to_photos(x: Tensor, size: int) -> Tensor:
 
 
 def normalize_colors(photos: Tensor, network: PhotoNetwork, state: State) -> Tensor:
-    """Pictures (b, 3, h, w) with the colors that ``network`` was trained on.
+    """Standardize images (b, 3, h, w) to the colors of the pretraining data of ``network``.
 
-    From the units of the data set to deviations of its colors, from there to photographs where
-    white is 1, and from there to what the network takes.
+    Colors are converted from units of the dataset to standard deviations, to photographs with white
+    as 1, and to the units of the network.
     """
     data_mean = _per_color(state["mean"])
     data_deviation = _per_color(state["deviation"])
@@ -201,12 +207,12 @@ def normalize_colors(photos: Tensor, network: PhotoNetwork, state: State) -> Ten
 
 
 def _per_color(values: Tensor | tuple[float, ...]) -> Tensor:
-    """One number for all colors, or one each: (1 or 3, 1, 1) float32."""
+    """Return one number for all colors, or one each: (1 or 3, 1, 1) float32."""
     return torch.as_tensor(values, dtype=torch.float32)[:, None, None]
 
 
 def check_photo(shape: Shape) -> None:
-    """Raise ValueError for the shape of a row that is no picture of one or three colors."""
+    """Raise ValueError unless the shape is that of an image of one or three colors."""
     if len(shape) != 3 or shape[0] not in (1, COLORS):
         raise ValueError(
             f"this encoder takes pictures of one or three colors, and a row is "

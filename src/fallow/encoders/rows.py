@@ -1,4 +1,4 @@
-"""All rows of a site, some at a time: what encoders take their totals over."""
+"""Blocks of all examples of a site, over which encoders aggregate."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 from fallow.core.view import Rows, View
 
-CHUNK = 4096  # rows: beside those of a site there is never a second copy of all
+CHUNK = 4096  # examples per block, so that no second copy of all examples is in memory
 PICTURES = 256
 KINDS: tuple[Rows, ...] = ("pool", "labeled", "validation")
 
 
 def all_blocks(view: View, size: int = CHUNK) -> Iterator[Tensor]:
-    """Rows (b, d) in float64, labeled or not.
+    """Yield examples (b, d) in float64, labeled or not.
 
     Raises ValueError for NaN and infinite numbers, with their column.
     """
@@ -27,7 +27,7 @@ def all_blocks(view: View, size: int = CHUNK) -> Iterator[Tensor]:
 
 
 def check_finite(block: Tensor) -> None:
-    """Raise ValueError for rows (b, d) with NaN or infinite numbers."""
+    """Raise ValueError for examples (b, d) with NaN or infinite numbers."""
     wrong = ~block.isfinite()
     if bool(wrong.any()):
         column = int(wrong.any(0).int().argmax())
@@ -38,7 +38,7 @@ def check_finite(block: Tensor) -> None:
 
 
 def picture_blocks(view: View, size: int = PICTURES) -> Iterator[Tensor]:
-    """Rows as they are shaped, (b, *shape) in float64, labeled or not."""
+    """Yield examples in their shape, (b, *shape) in float64, labeled or not."""
     for which in KINDS:
         for rows in view.blocks(which, size):
             check_finite(rows.flatten(1).double())
@@ -46,5 +46,5 @@ def picture_blocks(view: View, size: int = PICTURES) -> Iterator[Tensor]:
 
 
 def empty_sum(*shape: int) -> Tensor:
-    """Zeros in float64, to add totals to."""
+    """Return zeros in float64, as start of a sum."""
     return torch.zeros(*shape, dtype=torch.float64)

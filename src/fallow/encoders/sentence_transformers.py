@@ -1,5 +1,7 @@
-"""Texts by networks of the package sentence-transformers, from a folder or from the hub's own cache
-(Reimers, Gurevych: Sentence-BERT, 2019)."""
+"""Texts encoded by networks of the package sentence-transformers.
+
+Weights come from a folder or from the cache of the hub (Reimers, Gurevych: Sentence-BERT, 2019).
+"""
 
 from __future__ import annotations
 
@@ -29,22 +31,40 @@ from fallow.encoders.weights import (
 PICKLED = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 """Endings of files that can hold code."""
 LARGEST = 0x10FFFF  # the last character of Unicode
-SURROGATES = range(0xD800, 0xE000)  # halves of characters, which no text has
-OF_PACKAGE = "sentence-transformers/"  # who publishes networks that are named by one word
+SURROGATES = range(0xD800, 0xE000)  # surrogates, which do not occur in text
+OF_PACKAGE = "sentence-transformers/"  # publisher of networks with a one-word name
 
 
 @explain_constructor
 @final
 @dataclass(frozen=True)
 class SentenceTransformers:
-    """What a pretrained network says of texts: one vector each.
+    """Encode texts with a pretrained sentence transformer, one vector per text.
 
-    A row is a text as `texts_to_rows` writes it: the number of each character, and zeros behind the
-    last.  network: its name on the hub, such as "all-MiniLM-L6-v2", which this machine's cache must
-    have: nothing is fetched.  weights: in place of it a folder as the package saves one, with
-    weights in files of safetensors.  sha256: of that folder (`digest_of_folder`), without which sites
-    cannot know that they have the same.
+    An example is a text in the format of `texts_to_rows`: character codes, zero-padded.
 
+    Parameters
+    ----------
+    network : str
+        Name on the hub, such as "all-MiniLM-L6-v2".  The network must be in the local cache;
+        nothing is downloaded.
+    weights : str, optional
+        Path of a folder saved by the package, with weights in safetensors files; used instead of
+        ``network``.
+    sha256 : str, optional
+        SHA-256 of the folder (`digest_of_folder`), with which sites verify that they have the same
+        one.
+    batch : int
+        Number of texts at a time.
+    half : bool
+        Round features to float16.
+
+    References
+    ----------
+    Reimers, Gurevych. Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks. 2019.
+
+    Examples
+    --------
     >>> rows = texts_to_rows(["two beds", "four beds"])
     >>> rows.shape, SentenceTransformers("all-MiniLM-L6-v2").batch
     (torch.Size([2, 9]), 64)
@@ -95,7 +115,7 @@ class SentenceTransformers:
         return torch.as_tensor(vectors).float().clone()
 
     def weights_digest(self) -> str:
-        """Of all files of the network: weights, words and settings."""
+        """Return a digest of all files of the network: weights, vocabulary and settings."""
         return digest_of_folder(find_folder(self.network, self.weights, self.sha256))
 
 
@@ -103,9 +123,10 @@ class SentenceTransformers:
 
 
 def texts_to_rows(texts: Sequence[str], length: int | None = None) -> Tensor:
-    """Texts as rows of numbers, (n, length) float32: those of their characters, and zeros behind.
+    """Encode texts as character codes, zero-padded, (n, length) float32.
 
-    length: of a row; None: that of the longest text.  Longer texts are cut.
+    length: number of characters per example; None: that of the longest text.  Longer texts are
+    truncated.
 
     >>> texts_to_rows(["ab", "c"]).tolist()
     [[97.0, 98.0], [99.0, 0.0]]
@@ -120,9 +141,9 @@ def texts_to_rows(texts: Sequence[str], length: int | None = None) -> Tensor:
 
 
 def rows_to_texts(x: Tensor) -> list[str]:
-    """The texts of rows (n, length) that `texts_to_rows` made.
+    """Return the texts of examples (n, length) in the format of `texts_to_rows`.
 
-    Raises ValueError for numbers that are no characters.
+    Raises ValueError for numbers that are not characters.
 
     >>> rows_to_texts(texts_to_rows(["naïve", ""]))
     ['naïve', '']
@@ -147,9 +168,9 @@ def rows_to_texts(x: Tensor) -> list[str]:
 
 @cache
 def load_network(name: str, weights: str | None, sha256: str | None) -> Any:
-    """The network of the package, in evaluation mode.
+    """Return the network of the package, in evaluation mode.
 
-    Raises ValueError where the package or the network is missing, or is none.
+    Raises ValueError if the package or the network is missing or invalid.
     """
     purpose = _describe_purpose(name, weights)
     package = import_optional("sentence_transformers", "sentence-transformers", purpose)
@@ -163,7 +184,7 @@ def load_network(name: str, weights: str | None, sha256: str | None) -> Any:
                 local_files_only=True,
                 model_kwargs={"use_safetensors": True},
             )
-    except Exception as error:  # of a package with errors of its own
+    except Exception as error:  # the package raises its own errors
         raise ValueError(
             f"{purpose}: {folder} holds no network of sentence-transformers: {error}"
         ) from error
@@ -171,10 +192,10 @@ def load_network(name: str, weights: str | None, sha256: str | None) -> Any:
 
 
 def find_folder(name: str, weights: str | None, sha256: str | None) -> Path:
-    """The folder of the network, in which no file can hold code; that of the hub's cache where
-    nobody named another.
+    """Return the folder of the network, without files that can contain code.
 
-    Raises ValueError where it is not there, or is another one than was agreed on.
+    Without ``weights``, this is the folder in the cache of the hub.  Raises ValueError if it is
+    missing, or differs from the agreed one.
     """
     purpose = _describe_purpose(name, weights)
     if weights is None:
@@ -199,14 +220,14 @@ def find_folder(name: str, weights: str | None, sha256: str | None) -> Path:
 
 
 def _find_cached(name: str, purpose: str) -> Path:
-    """The network in the hub's cache; ValueError where it is not there."""
+    """Return the network in the cache of the hub; ValueError if missing."""
     hub: ModuleType = import_optional("huggingface_hub", "huggingface-hub", purpose)
     repository = name
     if "/" not in name:
         repository = OF_PACKAGE + name
     try:
         return Path(hub.snapshot_download(repository, local_files_only=True))
-    except Exception as error:  # of a package with errors of its own
+    except Exception as error:  # the package raises its own errors
         raise ValueError(
             f"{purpose}: this machine's cache has no {repository}, and a study fetches nothing; fetch "
             "it before with SentenceTransformer(NAME), or give weights=FOLDER"

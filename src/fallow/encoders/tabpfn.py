@@ -1,5 +1,7 @@
-"""Rows of tables by TabPFN, a network that was trained on made-up tables (Hollmann et al.: Accurate
-predictions on small data with a tabular foundation model, 2025)."""
+"""Tables encoded by TabPFN, a network that was pretrained on synthetic tables.
+
+Hollmann et al.: Accurate predictions on small data with a tabular foundation model, 2025.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +27,42 @@ from fallow.encoders.weights import (
     stay_offline,
 )
 
-ENDING = ".safetensors"  # by which TabPFN knows the format; its other one can hold code
+ENDING = (
+    ".safetensors"  # by which TabPFN detects the format; its other format can contain code
+)
 
 
 @explain_constructor
 @final
 @dataclass(frozen=True)
 class TabPFN:
-    """What TabPFN makes of a row beside rows that everybody may see: its embedding.
+    """Encode examples of a table with TabPFN, given public context examples.
 
-    weights: a file of safetensors, as TabPFN publishes them.  context: a file of safetensors with
-    public rows of the same columns, ``x`` (n, d), and what they are, ``y`` (n,): whole numbers are
-    classes, others are numbers to predict.  TabPFN reads a row against such a context; those of the
-    sites are not used for it, because it would have to travel.  sha256, context_sha256: of both
-    files, without which sites cannot know that they have the same.
+    TabPFN encodes an example relative to a context of labeled examples.  The examples of the sites
+    are not used as context, because they would have to leave the sites.
 
+    Parameters
+    ----------
+    weights : str
+        Path of a safetensors file as published by TabPFN.
+    sha256 : str, optional
+        SHA-256 of ``weights``, with which sites verify that they have the same file.
+    context : str
+        Path of a safetensors file with public examples of the same columns, ``x`` (n, d), and
+        targets ``y`` (n,): integers are classes, others are regression targets.
+    context_sha256 : str, optional
+        SHA-256 of ``context``.
+    batch : int
+        Number of examples at a time.
+    half : bool
+        Round features to float16.
+
+    References
+    ----------
+    Hollmann and others. Accurate predictions on small data with a tabular foundation model. 2025.
+
+    Examples
+    --------
     >>> TabPFN("tabpfn.safetensors", context="public.safetensors").width((3, 8, 8))
     Traceback (most recent call last):
     ValueError: TabPFN encodes rows of tables, and a row is 3 x 8 x 8
@@ -85,7 +108,7 @@ class TabPFN:
         for block in torch.split(x.flatten(1).float(), self.batch):
             try:
                 made = network.get_embeddings(block.numpy(), data_source="test")
-            except Exception as error:  # of a package with errors of its own
+            except Exception as error:  # the package raises its own errors
                 raise ValueError(
                     f"TabPFN cannot encode rows of {block.shape[1]} numbers beside those of "
                     f"{self.context}: {error}"
@@ -94,7 +117,7 @@ class TabPFN:
         return torch.cat(parts)
 
     def weights_digest(self) -> str:
-        """Of both files."""
+        """Return a digest of both files."""
         h = hashlib.sha256()
         for path, sha256 in (
             (self.weights, self.sha256),
@@ -109,9 +132,9 @@ class TabPFN:
 def load_tabpfn(
     weights: str, sha256: str | None, context: str, context_sha256: str | None
 ) -> Any:
-    """TabPFN with its context, one estimator of which is used.
+    """Return TabPFN with its context, with a single estimator.
 
-    Raises ValueError where the package or a file is missing, or is none.
+    Raises ValueError if the package or a file is missing or invalid.
     """
     purpose = f"the encoder tabpfn:weights={weights}"
     package = import_optional("tabpfn", "tabpfn", purpose)
@@ -121,10 +144,10 @@ def load_tabpfn(
             f"{purpose}: {file} does not end in {ENDING}; files of other formats can hold code and "
             "are not read"
         )
-    read_weights(file)  # says so where it is none
+    read_weights(file)  # raises an error if it is invalid
     x, y = read_context(check_file(context, context_sha256, purpose))
     name = "TabPFNClassifier"
-    if y.is_floating_point():  # numbers to predict
+    if y.is_floating_point():  # regression targets
         name = "TabPFNRegressor"
     try:
         with stay_offline():
@@ -137,13 +160,13 @@ def load_tabpfn(
                 ignore_pretraining_limits=True,
             )
             network.fit(x.numpy(), y.numpy())
-    except Exception as error:  # of a package with errors of its own
+    except Exception as error:  # the package raises its own errors
         raise ValueError(f"{purpose} cannot be made: {error}") from error
     return network
 
 
 def read_context(file: Path) -> tuple[Tensor, Tensor]:
-    """The public rows x (n, d) float32 and what they are, y (n,).
+    """Return the public examples x (n, d) float32 and their targets y (n,).
 
     Raises ValueError for a file without them.
     """

@@ -1,4 +1,4 @@
-"""Image networks of the package timm, with weights from a file or from the hub's own cache."""
+"""Image networks of the package timm, with weights from a file or from the cache of the hub."""
 
 from __future__ import annotations
 
@@ -18,22 +18,36 @@ from fallow.encoders.weights import (
 )
 
 CACHED = ("model.safetensors",)
-"""What timm calls weights in the hub's cache; other formats can hold code and are not read."""
+"""File names of weights in the cache of the hub.  Other formats can contain code and are not read."""
 
 
 @explain_constructor
 @final
 @dataclass(frozen=True)
 class Timm(PhotoEncoder):
-    """What a pretrained image network of timm sees in pictures, before its classes.
+    """Encode images with a pretrained network of timm, without its classifier.
 
-    network: its name in timm, such as "vit_small_patch16_224".  weights: a file of
-    safetensors; None: what the hub's cache of this machine has, where nothing is fetched.  sha256:
-    of that file, without which sites cannot know that they have the same.  size: pixels in each
-    direction to which pictures are brought; gray ones count for three colors.  normalize: pictures
-    are brought to the colors that the network was trained on, for which sites tell totals of
-    theirs; without it they are taken in the units of the data set.
+    Parameters
+    ----------
+    network : str
+        Name in timm, such as "vit_small_patch16_224".
+    weights : str, optional
+        Path of a safetensors file.  None: the local cache of the hub; nothing is downloaded.
+    sha256 : str, optional
+        SHA-256 of the file, with which sites verify that they have the same one.
+    size : int
+        Pixels in each direction to which images are resized.  Grayscale images are repeated for
+        three colors.
+    batch : int
+        Number of images at a time.
+    normalize : bool
+        Standardize colors to those of the pretraining data, from aggregates of the colors at the
+        sites.  False: use the units of the dataset.
+    half : bool
+        Round features to float16.
 
+    Examples
+    --------
     >>> Timm("resnet18", weights="resnet18.safetensors", size=64).normalize
     True
     """
@@ -58,9 +72,9 @@ class Timm(PhotoEncoder):
 
 @cache
 def load_timm(name: str, weights: str | None, sha256: str | None) -> PhotoNetwork:
-    """The network without its classes, in evaluation mode, and the colors that it was trained on.
+    """Return the network without classifier, in evaluation mode, and its colors.
 
-    Raises ValueError where the package, the network or its weights are missing.
+    Raises ValueError if the package, the network or its weights are missing.
     """
     purpose = f"the encoder timm:network={name}"
     package = import_optional("timm", "timm", purpose)
@@ -76,7 +90,7 @@ def load_timm(name: str, weights: str | None, sha256: str | None) -> PhotoNetwor
 
 
 def _find_cached(package: ModuleType, name: str, purpose: str) -> Path:
-    """The weights in the hub's cache; ValueError where they are not there."""
+    """Return the weights in the cache of the hub; ValueError if missing."""
     pretrained_cfg = package.get_pretrained_cfg(name)
     file = find_cached_file(getattr(pretrained_cfg, "hf_hub_id", None), CACHED)
     if file is None:

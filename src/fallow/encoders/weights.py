@@ -1,5 +1,7 @@
-"""Weights of pretrained networks from files and caches of this machine.  Nothing here asks a
-network for anything."""
+"""Weights of pretrained networks from local files and caches.
+
+Nothing in this module uses the network.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,16 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-CHUNK = 2**20  # bytes of a file that are read at a time
+CHUNK = 2**20  # bytes per read
 
 
 # -- files ----------------------------------------------------------------------------------------
 
 
 def check_file(path: str, sha256: str | None, purpose: str) -> Path:
-    """The file of weights, which must have the digest that was agreed on, if one was.
+    """Return the path of a weights file with the agreed digest, if any.
 
-    Raises ValueError where it is not there, or is another one.
+    Raises ValueError if it is missing or different.
     """
     file = Path(path)
     if not file.is_file():
@@ -33,7 +35,7 @@ def check_file(path: str, sha256: str | None, purpose: str) -> Path:
 
 
 def check_digest(path: str, found: str, sha256: str, purpose: str) -> None:
-    """Raise ValueError where another SHA-256 was agreed on than the one that was ``found``."""
+    """Raise ValueError if the SHA-256 differs from the agreed one."""
     if found != sha256.lower():
         raise ValueError(
             f"{purpose}: {path} has the SHA-256 {found} and {sha256} was agreed on: these are other "
@@ -42,7 +44,7 @@ def check_digest(path: str, found: str, sha256: str, purpose: str) -> None:
 
 
 def digest_of_file(file: Path) -> str:
-    """The SHA-256 of a file, 64 hexadecimal digits."""
+    """Return the SHA-256 of a file, 64 hexadecimal digits."""
     h = hashlib.sha256()
     with file.open("rb") as content:
         while block := content.read(CHUNK):
@@ -51,8 +53,10 @@ def digest_of_file(file: Path) -> str:
 
 
 def digest_of_folder(folder: Path) -> str:
-    """A SHA-256 of the files in a folder, by their paths in it and their own digests, 64
-    hexadecimal digits.  Files whose names begin with a dot do not count."""
+    """Return a SHA-256 of the files in a folder, 64 hexadecimal digits.
+
+    It covers relative paths and the digests of files, except files whose names begin with a dot.
+    """
     h = hashlib.sha256()
     for file in list_files(folder):
         name = file.relative_to(folder).as_posix()
@@ -61,7 +65,7 @@ def digest_of_folder(folder: Path) -> str:
 
 
 def list_files(folder: Path) -> list[Path]:
-    """All files in a folder and in those below it, in the order of their paths."""
+    """List all files in a folder and its subfolders, in the order of their paths."""
     files = []
     for file in folder.rglob("*"):
         is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
@@ -71,7 +75,7 @@ def list_files(folder: Path) -> list[Path]:
 
 
 def digest_of_module(network: nn.Module) -> str:
-    """A SHA-256 of all weights by their names, 64 hexadecimal digits."""
+    """Return a SHA-256 of all weights by name, 64 hexadecimal digits."""
     h = hashlib.sha256()
     for name, value in sorted(network.state_dict().items()):
         h.update(repr((name, str(value.dtype), tuple(value.shape))).encode())
@@ -80,9 +84,9 @@ def digest_of_module(network: nn.Module) -> str:
 
 
 def read_weights(file: Path) -> Mapping[str, Tensor]:
-    """The tensors of a file of safetensors.  No other format is read: theirs can hold code.
+    """Read the tensors of a safetensors file.
 
-    Raises ValueError for any other file.
+    Other formats can contain code and are not read.  Raises ValueError for any other file.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -98,11 +102,10 @@ def read_weights(file: Path) -> Mapping[str, Tensor]:
 def fill_network(
     network: nn.Module, file: Path, purpose: str, prefix: str = ""
 ) -> nn.Module:
-    """The network with the weights of a file, in evaluation mode; what the file has beside them,
-    such as a head, is left out.
+    """Load weights from a file into a network, in evaluation mode.
 
-    prefix: what the file writes before the names of weights, where it holds a larger network.
-    Raises ValueError where weights are missing or of another shape.
+    Additional weights in the file, such as a classifier, are ignored.  prefix: prefix of the names
+    in the file of a larger network.  Raises ValueError for missing weights or other shapes.
     """
     own = network.state_dict()
     given = {}
@@ -132,16 +135,16 @@ def load_pretrained(
     find_cached: Callable[[], Path],
     prefix: str = "",
 ) -> nn.Module:
-    """A network as its package builds it, with weights from a file, in evaluation mode.
+    """Build a network of a package and load its weights, in evaluation mode.
 
-    weights: the file, with the digest that was agreed on; None: the one that ``find_cached`` finds
-    on this machine.  prefix: see `fill_network`.
-    Raises ValueError where the package cannot build it, and where weights are missing or others.
+    weights: the file, with the agreed digest; None: the file that ``find_cached`` returns.  prefix:
+    see `fill_network`.  Raises ValueError if the package cannot build it, and for missing or
+    different weights.
     """
     try:
         with stay_offline():
             network = build()
-    except Exception as error:  # of a package with errors of its own
+    except Exception as error:  # the package raises its own errors
         raise ValueError(f"{purpose} cannot be made: {error}; check its name") from error
     if weights is None:
         file = find_cached()
@@ -154,8 +157,10 @@ def load_pretrained(
 
 
 def find_cached_file(repository: str | None, names: Sequence[str]) -> Path | None:
-    """The first file of these names that a hub's cache on this machine has of a repository; None
-    where it has none.  Nothing is fetched."""
+    """Return the first of these files in the local cache of a repository, or None.
+
+    Nothing is downloaded.
+    """
     if not repository:
         return None
     try:
@@ -164,7 +169,7 @@ def find_cached_file(repository: str | None, names: Sequence[str]) -> Path | Non
         return None
     for name in names:
         cached_file = hub.try_to_load_from_cache(repository, name)
-        # else None, or a mark that the repository has no such file
+        # otherwise None, or a marker of a missing file
         if isinstance(cached_file, str):
             return Path(cached_file)
     return None
@@ -172,7 +177,7 @@ def find_cached_file(repository: str | None, names: Sequence[str]) -> Path | Non
 
 @contextmanager
 def stay_offline() -> Iterator[None]:
-    """Within it the hub's own package, which networks are loaded by, fetches nothing."""
+    """Prevent the hub package from downloading anything in this context."""
     try:
         constants = importlib.import_module("huggingface_hub.constants")
     except ImportError:

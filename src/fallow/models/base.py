@@ -1,4 +1,4 @@
-"""What every model offers, and the shape of the rows it takes."""
+"""Interface of models, and the shape of an example."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple, Protocol
 from torch import Tensor, nn
 
 Shape = tuple[int, ...]
-"""The shape of one row, without the batch: ``(1, 28, 28)`` or ``(64,)``."""
+"""Shape of one example, without the batch dimension: ``(1, 28, 28)`` or ``(64,)``."""
 
 
 class Model(Protocol):
-    """The whole contract with a module, ours or a user's own.
+    """Interface of every model, built-in or custom.
 
-    ``forward(x) == head(embed(x))``; both halves take batches ``(n, *shape)``.
+    ``forward(x) == head(embed(x))``; both parts take batches ``(n, *shape)``.
     """
 
     head: nn.Linear
@@ -29,7 +29,7 @@ class Model(Protocol):
 
 
 class Image(NamedTuple):
-    """A row read as an image."""
+    """Shape of an example that is an image."""
 
     channels: int
     height: int
@@ -37,7 +37,7 @@ class Image(NamedTuple):
 
 
 def row_shape(shape: Sequence[int]) -> Shape:
-    """``shape`` as a tuple; ValueError unless it has at least one axis and every size is positive.
+    """Return ``shape`` as a tuple; ValueError unless it has axes and all sizes are positive.
 
     >>> row_shape([1, 8, 8])
     (1, 8, 8)
@@ -51,7 +51,7 @@ def row_shape(shape: Sequence[int]) -> Shape:
 
 
 def image(net: str, shape: Sequence[int], smallest: int) -> Image:
-    """``shape`` as an image of at least ``smallest`` pixels a side; ValueError names the way out.
+    """Return ``shape`` as an image; ValueError if a side is below ``smallest`` pixels.
 
     >>> image("LeNet", (3, 32, 32), smallest=16)
     Image(channels=3, height=32, width=32)

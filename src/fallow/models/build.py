@@ -1,4 +1,4 @@
-"""A model by its name, with weights that depend on the given generator alone."""
+"""Construction of a model by name, with weights that depend on a given generator only."""
 
 from __future__ import annotations
 
@@ -26,20 +26,33 @@ def build_model(
     /,
     **fields: Any,
 ) -> nn.Module:
-    """The model called ``name`` for rows of ``shape``, on the CPU, with fresh weights.
+    """Build the model ``name`` for examples of ``shape``, on the CPU, with new weights.
 
-    name       a class of this package ("lenet", "ResNet8"), or a custom one as "module:Class", see
-               `build_custom`
-    shape      of one row, e.g. ``(1, 28, 28)`` or ``(64,)``
-    outputs    classes, or targets of a regression
-    generator  a CPU generator; equal generators give equal weights, and PyTorch's global
-               random state stays as it was, also for a user's own class
-    policy     which modules a name may be of: by default all; what is named in a file that somebody
-               else wrote is built with another policy
-    fields     the further fields of the class, e.g. ``hidden=(32, 16)``
+    Parameters
+    ----------
+    name : str
+        A class of this package ("lenet", "ResNet8"), or a custom one as "module:Class", see
+        `build_custom`.
+    shape : sequence of int
+        Shape of one example, e.g. ``(1, 28, 28)`` or ``(64,)``.
+    outputs : int
+        Number of classes, or of regression targets.
+    generator : torch.Generator
+        A CPU generator.  Equal generators give equal weights.  PyTorch's global random state is
+        unchanged, also for a custom class.
+    policy : NamePolicy
+        Modules that a name may refer to, by default all.  Names in received files need another
+        policy.
+    **fields
+        Other fields of the class, e.g. ``hidden=(32, 16)``.
 
-    Raises ValueError for an unknown name or field, and for a shape the model cannot take.
+    Raises
+    ------
+    ValueError
+        For an unknown name or field, and for an unsupported shape.
 
+    Examples
+    --------
     >>> from fallow.core.streams import stream
     >>> model = build_model("mlp", (1, 8, 8), 10, stream(0, "init"), hidden=(32,))
     >>> sum(weight.numel() for weight in model.parameters())
@@ -53,7 +66,7 @@ def build_model(
     _check_free(name, fields)
     with torch.device("meta"):  # shapes only: nothing is drawn yet
         model = build(networks, name, shape=shape, outputs=outputs, **fields)
-    # what to_empty does, without its import of torch's symbolic shapes: half a second a process
+    # like to_empty, but without the import of torch's symbolic shapes (0.5 s per process)
     model._apply(lambda t: torch.empty(t.shape, dtype=t.dtype, device="cpu"))
     model.reset(generator)
     built: nn.Module = model
@@ -63,7 +76,7 @@ def build_model(
 def outline_model(
     name: str, shape: Sequence[int], outputs: int, /, **fields: Any
 ) -> Layout:
-    """The shapes of the weights of a network of this package, which is not built.
+    """Return the shapes of the weights of a built-in network without building it.
 
     >>> outline_model("linear", (10**9,), 10).d
     10000000010
@@ -75,7 +88,7 @@ def outline_model(
 
 
 def _check_free(name: str, fields: dict[str, Any]) -> None:
-    """Raise ValueError for a field that the data decide."""
+    """Raise ValueError for a field that is determined by the data."""
     for value in ("shape", "outputs"):
         if value in fields:
             raise ValueError(f"{name}: the data decide its {value}; leave that field out")

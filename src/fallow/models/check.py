@@ -1,4 +1,4 @@
-"""Does a module keep the contract of a model?"""
+"""Validation of a module as a model."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from fallow.models.base import Shape, row_shape
 def check_model(module: nn.Module, shape: Sequence[int], outputs: int) -> None:
     """Raise ValueError, with the reason, unless ``module`` can serve as a model.
 
-    It must be a module with ``embed`` and a linear ``head`` of ``outputs`` outputs, and for rows
-    of ``shape`` give ``embed(x)`` of shape (n, d) and ``forward(x) == head(embed(x))``. Two made-up
-    rows are passed through in evaluation mode; weights, statistics and modes stay as they were.
+    It must be a module with ``embed`` and a linear ``head`` of ``outputs`` outputs.  For examples
+    of ``shape``, ``embed(x)`` has the shape (n, d), and ``forward(x) == head(embed(x))``.  Two
+    artificial examples are passed through in evaluation mode; weights, statistics and modes are
+    unchanged.
     """
     shape = row_shape(shape)
     if not isinstance(module, nn.Module):

@@ -1,4 +1,4 @@
-"""Plain convolutional nets: the 4-layer one of LoGo, FairFAL and IFAL, and one for 8x8 digits."""
+"""Plain CNNs: the 4-layer network of LoGo, FairFAL and IFAL, and one for 8x8 digits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from fallow.models.init import fan_in_uniform, fill, zero_bias
 
 @final
 class CNN4(nn.Module):
-    """Four times 3x3 convolution (64 channels) - batch norm - ReLU - halving pool, then the head.
+    """CNN with four blocks of 3x3 convolution (64 channels), batch norm, ReLU and pooling.
 
-    The net of LoGo (Kim et al., CVPR 2023), also used by FairFAL and IFAL. Parameters: 115,658
-    for (3, 32, 32) and 10 classes, with 256 features; 112,586 for (1, 28, 28) with 64 features.
-    Takes any image of at least 16x16. PyTorch's default weights; the head's bias is 0.
+    This is the network of LoGo (Kim et al., CVPR 2023), also used by FairFAL and IFAL.  It has
+    115,658 parameters for (3, 32, 32) and 10 classes, with 256 features, and 112,586 for (1, 28,
+    28), with 64 features.  Images must be at least 16x16.  Weights have PyTorch's default
+    initialization; the bias of the head is 0.
     """
 
     def __init__(self, shape: Sequence[int], outputs: int) -> None:
@@ -38,27 +39,28 @@ class CNN4(nn.Module):
         self.head = nn.Linear(64 * (seen.height // 16) * (seen.width // 16), outputs)
 
     def embed(self, x: Tensor) -> Tensor:
-        """Flattened feature maps.  x: (n, channels, height, width) -> (n, head.in_features)."""
+        """Return flattened feature maps.  x: (n, channels, height, width) -> (n, head.in_features)."""
         features: Tensor = self.body(x)
         return features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits.  x: (n, channels, height, width) -> (n, outputs)."""
+        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
         logits: Tensor = self.head(self.embed(x))
         return logits
 
     def reset(self, generator: Generator) -> None:
-        """Fresh weights: PyTorch's default rule, batch norm the identity, the head's bias 0."""
+        """Initialize weights: PyTorch's default, identity batch norm, bias of the head 0."""
         fill(self, generator, fan_in_uniform)
         zero_bias(self.head)
 
 
 @final
 class DigitsCNN(nn.Module):
-    """Two times 3x3 convolution (16, then 32 channels) - ReLU - halving pool, then the head.
+    """CNN with two blocks of 3x3 convolution (16 and 32 channels), ReLU and pooling.
 
-    A net for small pictures and quick runs: 6,090 parameters and 128 features for the 8x8
-    digits of scikit-learn. Takes any image of at least 4x4. PyTorch's default weights.
+    The network is for small images and fast runs: 6,090 parameters and 128 features for the 8x8
+    digits of scikit-learn.  Images must be at least 4x4.  Weights have PyTorch's default
+    initialization.
     """
 
     def __init__(self, shape: Sequence[int], outputs: int) -> None:
@@ -76,15 +78,15 @@ class DigitsCNN(nn.Module):
         self.head = nn.Linear(32 * (seen.height // 4) * (seen.width // 4), outputs)
 
     def embed(self, x: Tensor) -> Tensor:
-        """Flattened feature maps.  x: (n, channels, height, width) -> (n, head.in_features)."""
+        """Return flattened feature maps.  x: (n, channels, height, width) -> (n, head.in_features)."""
         features: Tensor = self.body(x)
         return features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits.  x: (n, channels, height, width) -> (n, outputs)."""
+        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
         logits: Tensor = self.head(self.embed(x))
         return logits
 
     def reset(self, generator: Generator) -> None:
-        """Fresh weights: PyTorch's default rule."""
+        """Initialize weights with PyTorch's default."""
         fill(self, generator, fan_in_uniform)

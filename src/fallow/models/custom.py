@@ -1,8 +1,9 @@
-"""Custom models: PyTorch modules, classes and functions that users supply, as models of the engine.
+"""Custom models: PyTorch modules, classes and functions that users supply.
 
-The engine needs two halves of a model: features (`embed`) and a last linear layer (`head`).  A module
-that has both is used as it is.  In any other module `adapt_model` finds them by one pass: the head is
-the last `nn.Linear` that the module calls, and the features are that layer's input.
+The engine needs two parts of a model: features (`embed`) and a last linear layer (`head`).  A
+module with both is used as it is.  In any other module, `adapt_model` finds them with one forward
+pass: the head is the last `nn.Linear` that the module calls, and the features are the input of that
+layer.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ OUTPUTS = (
 )
 CHANNELS = ("in_channels", "input_channels", "num_channels", "n_channels")
 FEATURES = ("in_features", "in_dim", "input_dim", "input_size")
-"""Names of parameters of a class or function that the data decide."""
+"""Names of parameters of a class or function that are determined by the data."""
 
-ENOUGH = 256  # weights of a parameter whose spread is compared
-APART = 1.25  # times the spread: far beyond chance for so many weights
+ENOUGH = 256  # minimum size of a parameter whose standard deviation is compared
+APART = 1.25  # ratio of standard deviations that is not random for this size
 
 
 # -- halves -------------------------------------------------------------------------------------
@@ -48,10 +49,10 @@ APART = 1.25  # times the spread: far beyond chance for so many weights
 
 @final
 class CustomModel(nn.Module):
-    """A user's module with its head by name; ``embed`` gives what the head is called with.
+    """A custom module with its head by name; ``embed`` returns the input of the head.
 
-    ``head`` is registered first, so that its weights are the part "head" of a `Layout`; they stay
-    part of ``module`` as well.  seen: the shape in which the module takes rows.
+    ``head`` is registered first, so that its weights are the part "head" of a `Layout`; they also
+    stay part of ``module``.  seen: shape in which the module takes examples.
     """
 
     def __init__(self, module: nn.Module, head: nn.Linear, seen: Shape) -> None:
@@ -65,7 +66,7 @@ class CustomModel(nn.Module):
         return logits
 
     def embed(self, x: Tensor) -> Tensor:
-        """The input of the head.  x: (n, *shape) -> (n, d)."""
+        """Return the input of the head.  x: (n, *shape) -> (n, d)."""
         inputs: list[Tensor] = []
 
         def note_input(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -79,29 +80,28 @@ class CustomModel(nn.Module):
         return inputs[-1]
 
     def reset(self, generator: Generator) -> None:
-        """Draw all weights anew by the ``reset_parameters`` of the layers."""
+        """Initialize all weights with ``reset_parameters`` of the layers."""
         with drawing_from(generator):
             redraw(self.module)
 
 
 def first_argument(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """What a layer is called with, by position or by name."""
+    """Return the first argument of a call, by position or by name."""
     return (*args, *kwargs.values())[0]
 
 
 def unwrap_model(model: nn.Module) -> nn.Module:
-    """The module as its user wrote it."""
+    """Return the module that the user supplied."""
     if isinstance(model, CustomModel):
         return model.module
     return model
 
 
 def adapt_model(module: object, shape: Sequence[int], outputs: int | None) -> nn.Module:
-    """``module`` as a model: itself where it has ``embed`` and a linear ``head``, else with its last
-    `nn.Linear` as the head.
+    """Return ``module`` as a model, with its last `nn.Linear` as the head if necessary.
 
-    outputs: classes, or 1 for a regression; None: as many as the module has.  Weights, statistics and
-    modes stay as they are.  Raises ValueError with one sentence for a module that cannot serve.
+    outputs: number of classes, or 1 for regression; None: as in the module.  Weights, statistics
+    and modes are unchanged.  Raises ValueError for a module that cannot be used.
 
     >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> adapt_model(net, (4,), 2).head
@@ -124,7 +124,7 @@ def adapt_model(module: object, shape: Sequence[int], outputs: int | None) -> nn
 
 
 class _Pass(NamedTuple):
-    """What one pass through a module gave: its answer and the linear layers it called, in order."""
+    """Result of one forward pass: output and the called linear layers, in order."""
 
     answer: object
     calls: list[tuple[nn.Linear, Tensor, Tensor]]  # layer, input, output
@@ -147,13 +147,13 @@ def _find_halves(module: nn.Module, shape: Shape, outputs: int | None) -> Custom
 
 
 def _run_once(module: nn.Module, shape: Shape) -> _Pass:
-    """Pass two made-up rows through ``module`` in evaluation mode."""
+    """Pass two artificial examples through ``module`` in evaluation mode."""
     calls: list[tuple[nn.Linear, Tensor, Tensor]] = []
 
     def note(
         layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
     ) -> None:
-        assert isinstance(layer, nn.Linear)  # noqa: S101 - registered below on these alone
+        assert isinstance(layer, nn.Linear)  # noqa: S101 - registered on these only
         calls.append((layer, first_argument(args, kwargs), output))
 
     handles = []
@@ -169,14 +169,14 @@ def _run_once(module: nn.Module, shape: Shape) -> _Pass:
 
 
 def make_rows(module: nn.Module, shape: Shape) -> Tensor:
-    """Two made-up rows, of the type and on the device of the module's weights."""
+    """Return two artificial examples, with the dtype and device of the module's weights."""
     like = next(module.parameters(), torch.zeros(()))
     line = torch.linspace(-1, 1, 2 * math.prod(shape))
     return line.to(dtype=like.dtype, device=like.device).reshape((2, *shape))
 
 
 def _find_fault(module: nn.Module, passed: _Pass, outputs: int | None) -> str | None:
-    """Why a pass is not that of a model, as the rest of a sentence; None where it is one."""
+    """Return why a module is not a model, as the rest of a sentence; None if it is one."""
     answer, calls = passed
     classes = "one column for each class"
     if outputs is not None:
@@ -218,7 +218,7 @@ def _is_close(a: Tensor, b: Tensor) -> bool:
 
 
 def _name_change(answer: Tensor, logits: Tensor) -> str:
-    """Which function was applied to the logits, where it is a usual one."""
+    """Return the common function that was applied to the logits, if any."""
     if answer.shape != logits.shape or logits.ndim != 2:
         return ""
     usual = {
@@ -234,7 +234,7 @@ def _name_change(answer: Tensor, logits: Tensor) -> str:
 
 
 def _explain_refusal(module: nn.Module, shape: Shape, error: Exception) -> str:
-    """Why a module does not take rows of ``shape``, as the rest of a sentence."""
+    """Return why a module does not take examples of ``shape``, as the rest of a sentence."""
     first_line = (str(error).splitlines() or [type(error).__name__])[0]
     hint = REQUIREMENT
     if len(shape) == 3:
@@ -276,17 +276,17 @@ def build_custom(
     fields: Mapping[str, Any],
     name: str,
 ) -> nn.Module:
-    """The model that ``factory`` makes: a class, a function or a `Template`.
+    """Build the model of ``factory``: a class, a function or a `Template`.
 
-    The parameters that the data decide (`SHAPES`, `OUTPUTS`, `CHANNELS`, `FEATURES`) are filled in by
-    their names, unless ``fields`` or a `functools.partial` sets them.  What the factory draws from
-    PyTorch's global random state is drawn from ``generator``, and that state stays as it was.
+    Parameters that are determined by the data (`SHAPES`, `OUTPUTS`, `CHANNELS`, `FEATURES`) are
+    passed by name, unless ``fields`` or a `functools.partial` sets them.  Draws of the factory from
+    PyTorch's global random state come from ``generator``, and that state is unchanged.
     """
     shape = row_shape(shape)
     arguments = _fill_arguments(factory, shape, outputs, fields, name)
     with drawing_from(generator):
         try:
-            # a function may return one module every time, which runs would share
+            # a function may return the same module every time, which runs would share
             made = copy.deepcopy(factory(**arguments))
         except Exception as error:  # a user's own code may raise anything
             if isinstance(factory, Template):
@@ -343,7 +343,7 @@ def _fill_arguments(
 
 
 def fill_lazy(module: nn.Module, shape: Shape) -> None:
-    """Give the lazy layers of PyTorch their sizes, by one pass."""
+    """Initialize PyTorch's lazy layers with one forward pass."""
     if any(is_lazy(parameter) for parameter in module.parameters()):
         with evaluating(module), torch.no_grad():
             module(torch.linspace(-1, 1, 2 * math.prod(shape)).reshape((2, *shape)))
@@ -355,11 +355,11 @@ def fill_lazy(module: nn.Module, shape: Shape) -> None:
 @final
 @dataclass(frozen=True, eq=False)
 class Template:
-    """A user's module as a factory: each call copies it and draws its weights anew.
+    """A custom module as a factory: each call copies it and initializes its weights.
 
     Parameters with ``requires_grad=False`` keep their values, and so do constants that no
-    ``reset_parameters`` sets.  Raises ValueError where other weights would not be drawn anew, or
-    would be drawn otherwise than they were: a user who means them gets them by a function.
+    ``reset_parameters`` sets.  Raises ValueError if other weights would not be initialized, or
+    would be initialized in another way.  A function can be used to keep these weights.
     """
 
     module: nn.Module
@@ -387,7 +387,7 @@ def _explaining(name: str) -> Iterator[None]:
 
 
 def redraw(module: nn.Module) -> None:
-    """Draw the weights of ``module`` anew, by the ``reset_parameters`` of its parts.
+    """Initialize the weights of ``module`` with ``reset_parameters`` of its parts.
 
     Frozen parameters keep their values.  A parameter that no ``reset_parameters`` sets keeps its
     value if it is a constant; ValueError otherwise.
@@ -396,8 +396,8 @@ def redraw(module: nn.Module) -> None:
     with torch.no_grad():
         for parameter in module.parameters():
             if parameter.is_floating_point():
-                parameter.fill_(math.nan)  # to see which are set
-    # outer parts last: `nn.MultiheadAttention` sets what its parts have drawn
+                parameter.fill_(math.nan)  # to detect which are set
+    # outer modules last: `nn.MultiheadAttention` overwrites weights of its parts
     for part in reversed(list(module.modules())):
         own = list(part.parameters(recurse=False))
         if own and not any(parameter.requires_grad for parameter in own):
@@ -417,13 +417,15 @@ def redraw(module: nn.Module) -> None:
 
 
 def is_constant(value: Tensor) -> bool:
-    """Whether all numbers are the same."""
+    """Return whether all numbers are equal."""
     return value.numel() == 0 or bool((value == value.flatten()[0]).all())
 
 
 def _check_alike(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> None:
-    """Raise ValueError for weights that were not drawn as ``reset_parameters`` draws them: they are
-    trained, or set by hand."""
+    """Raise ValueError for weights that were trained or set manually.
+
+    Their distribution differs from that of ``reset_parameters``.
+    """
     for name, old in before.items():
         new = now[name].detach()
         if is_constant(new):

@@ -1,4 +1,4 @@
-"""Models for rows of any shape: a linear map and a multilayer perceptron."""
+"""Models for examples of any shape: linear model and multilayer perceptron."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fallow.models.init import Rule, fan_in_uniform, fill, zeros
 
 @final
 class Linear(nn.Module):
-    """One linear layer on the flattened row; the embedding is the row itself.
+    """One linear layer on the flattened example, which is also the embedding.
 
-    Parameters: outputs * (features + 1), without ``bias`` outputs * features. ``init`` is
-    "zeros" (the start of a convex problem, the default) or "default" (PyTorch's uniform).
+    It has outputs * (features + 1) parameters, or outputs * features without ``bias``.  ``init`` is
+    "zeros" (default) or "default" (PyTorch's uniform initialization).
     """
 
     def __init__(
@@ -37,24 +37,25 @@ class Linear(nn.Module):
         self.head = nn.Linear(math.prod(row_shape(shape)), outputs, bias=bias)
 
     def embed(self, x: Tensor) -> Tensor:
-        """The rows, flattened.  x: (n, *shape) -> (n, features)."""
+        """Flatten examples.  x: (n, *shape) -> (n, features)."""
         return x.flatten(1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits.  x: (n, *shape) -> (n, outputs)."""
+        """Return logits.  x: (n, *shape) -> (n, outputs)."""
         logits: Tensor = self.head(self.embed(x))
         return logits
 
     def reset(self, generator: Generator) -> None:
-        """Fresh weights by the rule ``init``."""
+        """Initialize weights by ``init``."""
         fill(self, generator, self.rule)
 
 
 @final
 class MLP(nn.Module):
-    """Hidden layers with ReLU, one for each width in ``hidden``, on the flattened row.
+    """Hidden layers with ReLU, one for each width in ``hidden``, on the flattened example.
 
-    PyTorch's default weights. The embedding is the last hidden layer after its ReLU.
+    Weights have PyTorch's default initialization.  The embedding is the last hidden layer after its
+    ReLU.
     """
 
     def __init__(
@@ -72,15 +73,15 @@ class MLP(nn.Module):
         self.head = nn.Linear(hidden[-1], outputs)
 
     def embed(self, x: Tensor) -> Tensor:
-        """The last hidden layer.  x: (n, *shape) -> (n, hidden[-1])."""
+        """Return the last hidden layer.  x: (n, *shape) -> (n, hidden[-1])."""
         features: Tensor = self.body(x)
         return features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits.  x: (n, *shape) -> (n, outputs)."""
+        """Return logits.  x: (n, *shape) -> (n, outputs)."""
         logits: Tensor = self.head(self.embed(x))
         return logits
 
     def reset(self, generator: Generator) -> None:
-        """Fresh weights: PyTorch's default rule."""
+        """Initialize weights with PyTorch's default."""
         fill(self, generator, fan_in_uniform)

@@ -1,7 +1,7 @@
-"""Logits read as evidence for classes: a Dirichlet distribution over predictions.
+"""Logits as evidence for classes: a Dirichlet distribution over predictions.
 
-Evidence of a class is relu(logit), and α = evidence + 1 (Sensoy, Kaplan, Kandemir, 2018).
-All but `alpha` take α (..., C) and return (...); a gradient flows through each.
+The evidence of a class is relu(logit), and α = evidence + 1 (Sensoy, Kaplan, Kandemir, 2018).  All
+functions except `alpha` take α (..., C), return (...) and are differentiable.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def alpha(logits: Tensor) -> Tensor:
-    """The parameters of the Dirichlet distribution, each at least 1.  (..., C) -> (..., C).
+    """Return the parameters of the Dirichlet distribution, each at least 1.  (..., C) -> (..., C).
 
     >>> from torch import tensor
     >>> alpha(tensor([2.0, -3.0, 0.0]))
@@ -20,9 +20,9 @@ def alpha(logits: Tensor) -> Tensor:
 
 
 def aleatoric(a: Tensor) -> Tensor:
-    """The mean entropy of a prediction drawn from the distribution, in nats.  (..., C) -> (...).
+    """Return the mean entropy of a prediction drawn from the distribution, in nats.
 
-    Σ_c (α_c / S) (ψ(S + 1) - ψ(α_c + 1)) with S = Σ α.
+    Σ_c (α_c / S) (ψ(S + 1) - ψ(α_c + 1)) with S = Σ α.  (..., C) -> (...).
 
     >>> from torch import tensor
     >>> aleatoric(tensor([[3.0, 1.0, 1.0], [1.0, 1.0, 1.0]]))
@@ -33,7 +33,7 @@ def aleatoric(a: Tensor) -> Tensor:
 
 
 def dirichlet_entropy(a: Tensor) -> Tensor:
-    """The differential entropy of the distribution, in nats, mostly below 0.  (..., C) -> (...).
+    """Return the differential entropy of the distribution, in nats.  (..., C) -> (...).
 
     >>> from torch import tensor
     >>> dirichlet_entropy(tensor([[3.0, 1.0, 1.0], [1.0, 1.0, 1.0]]))
@@ -50,7 +50,7 @@ def dirichlet_entropy(a: Tensor) -> Tensor:
 
 
 def from_uniform(a: Tensor) -> Tensor:
-    """KL( Dir(α) || Dir(1, ..., 1) ), in nats: how far from no evidence.  (..., C) -> (...).
+    """Return KL(Dir(α) || Dir(1, ..., 1)), in nats.  (..., C) -> (...).
 
     >>> from torch import tensor
     >>> from_uniform(tensor([[3.0, 1.0, 1.0], [1.0, 1.0, 1.0]]))

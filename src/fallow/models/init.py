@@ -1,4 +1,4 @@
-"""First weights, drawn from a given generator and from nothing else."""
+"""Initialization of weights from a given generator."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ Rule = Callable[[Layer, Generator], None]
 
 
 def fill(module: nn.Module, generator: Generator, rule: Rule) -> None:
-    """Set every weight in ``module``: ``rule`` draws the linear and convolutional layers in
-    the order of ``modules()``; batch normalization becomes the identity with fresh statistics.
+    """Initialize all weights of ``module``.
+
+    ``rule`` draws linear and convolutional layers in the order of ``modules()``; batch norm becomes
+    the identity with new statistics.
     """
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):
@@ -25,7 +27,7 @@ def fill(module: nn.Module, generator: Generator, rule: Rule) -> None:
 
 
 def fan_in_uniform(layer: Layer, generator: Generator) -> None:
-    """PyTorch's default: weight and bias from U(-b, b), b = 1 / sqrt(fan in)."""
+    """Apply PyTorch's default: weight and bias from U(-b, b), b = 1 / sqrt(fan in)."""
     bound = 1 / math.sqrt(_fan_in(layer.weight))
     nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
     if layer.bias is not None:
@@ -33,13 +35,13 @@ def fan_in_uniform(layer: Layer, generator: Generator) -> None:
 
 
 def kaiming_uniform(layer: Layer, generator: Generator) -> None:
-    """He et al. (2015) with the ReLU gain: U(-b, b), b = sqrt(6 / fan in); the bias is 0."""
+    """Apply He et al. (2015) with the ReLU gain: U(-b, b), b = sqrt(6 / fan in); bias 0."""
     nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu", generator=generator)
     zero_bias(layer)
 
 
 def kaiming_fan_out(layer: Layer, generator: Generator) -> None:
-    """He et al. (2015) by fan out: N(0, 2 / fan out), fan out = k * k * channels out; bias 0."""
+    """Apply He et al. (2015) by fan out: N(0, 2 / fan out), fan out = k * k * channels out; bias 0."""
     nn.init.kaiming_normal_(
         layer.weight, mode="fan_out", nonlinearity="relu", generator=generator
     )
@@ -47,13 +49,13 @@ def kaiming_fan_out(layer: Layer, generator: Generator) -> None:
 
 
 def zeros(layer: Layer, generator: Generator) -> None:
-    """Weight and bias 0: where a convex model starts, with nothing drawn."""
+    """Set weight and bias to 0, the start of a convex problem."""
     nn.init.zeros_(layer.weight)
     zero_bias(layer)
 
 
 def zero_bias(layer: Layer) -> None:
-    """The bias, where there is one, becomes 0."""
+    """Set the bias, if any, to 0."""
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
 
@@ -64,10 +66,10 @@ def _fan_in(weight: Tensor) -> int:
 
 @contextmanager
 def drawing_from(generator: Generator) -> Iterator[None]:
-    """A context in which PyTorch's global random numbers come from ``generator``.
+    """Use ``generator`` for PyTorch's global random numbers in this context.
 
-    For a user's own module, whose constructor knows no generator: what it draws is drawn from
-    ``generator``, which moves on as if it had been asked, and the global state is put back.
+    This is for custom modules, whose constructors take no generator.  The state of ``generator``
+    advances, and the global state is restored.
     """
     outside = torch.get_rng_state()
     torch.set_rng_state(generator.get_state())

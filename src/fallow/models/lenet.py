@@ -1,8 +1,8 @@
 """The two LeNets of DPFL (Kharrat, Canini & Horvath, AISTATS 2025; sizes from the public code).
 
-Two unpadded 5x5 convolutions, each with ReLU and a halving pool, then two hidden layers. The
-paper's text counts the layers in two ways and leaves out the second pool; its 400 features
-need it. Weights are Kaiming-uniform with the ReLU gain, biases 0.
+They have two unpadded 5x5 convolutions, each with ReLU and 2x2 pooling, then two hidden layers.
+The text of the paper counts the layers in two ways and omits the second pooling, which its 400
+features require.  Weights are Kaiming-uniform with the ReLU gain, and biases 0.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from fallow.models.init import fill, kaiming_uniform
 
 @final
 class LeNet(nn.Module):
-    """Channels 6 and 16, hidden layers 120 and 84: 62,006 parameters for (3, 32, 32) and 10
-    classes. Takes any image of at least 16x16; the first hidden layer fits itself to it.
+    """LeNet with 6 and 16 channels and hidden layers of 120 and 84.
+
+    It has 62,006 parameters for (3, 32, 32) and 10 classes.  Images must be at least 16x16; the
+    first hidden layer adapts to their size.
     """
 
     def __init__(self, shape: Sequence[int], outputs: int) -> None:
@@ -28,24 +30,26 @@ class LeNet(nn.Module):
         self.head = nn.Linear(84, outputs)
 
     def embed(self, x: Tensor) -> Tensor:
-        """The last hidden layer.  x: (n, channels, height, width) -> (n, 84)."""
+        """Return the last hidden layer.  x: (n, channels, height, width) -> (n, 84)."""
         features: Tensor = self.body(x)
         return features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits.  x: (n, channels, height, width) -> (n, outputs)."""
+        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
         logits: Tensor = self.head(self.embed(x))
         return logits
 
     def reset(self, generator: Generator) -> None:
-        """Fresh weights: Kaiming-uniform, biases 0."""
+        """Initialize weights: Kaiming-uniform, biases 0."""
         fill(self, generator, kaiming_uniform)
 
 
 @final
 class LeNetFEMNIST(nn.Module):
-    """Channels 4 and 12, hidden layers 120 and 100: for (1, 28, 28), 37,586 parameters with 10
-    classes and 42,838 with 62. Takes any image of at least 16x16.
+    """LeNet with 4 and 12 channels and hidden layers of 120 and 100.
+
+    For (1, 28, 28), it has 37,586 parameters with 10 classes and 42,838 with 62.  Images must be at
+    least 16x16.
     """
 
     def __init__(self, shape: Sequence[int], outputs: int) -> None:
@@ -54,17 +58,17 @@ class LeNetFEMNIST(nn.Module):
         self.head = nn.Linear(100, outputs)
 
     def embed(self, x: Tensor) -> Tensor:
-        """The last hidden layer.  x: (n, channels, height, width) -> (n, 100)."""
+        """Return the last hidden layer.  x: (n, channels, height, width) -> (n, 100)."""
         features: Tensor = self.body(x)
         return features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits.  x: (n, channels, height, width) -> (n, outputs)."""
+        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
         logits: Tensor = self.head(self.embed(x))
         return logits
 
     def reset(self, generator: Generator) -> None:
-        """Fresh weights: Kaiming-uniform, biases 0."""
+        """Initialize weights: Kaiming-uniform, biases 0."""
         fill(self, generator, kaiming_uniform)
 
 

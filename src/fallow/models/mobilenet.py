@@ -11,7 +11,7 @@ from fallow.models.base import image
 from fallow.models.init import fill, kaiming_fan_out, zero_bias
 
 BLOCKS = (
-    # times as wide inside, channels, repeats, stride of the first
+    # expansion, channels, repeats, stride of the first
     (1, 16, 1, 1),
     (6, 24, 2, 1),
     (6, 32, 3, 2),
@@ -25,18 +25,23 @@ KERNELS = {"3x3": 3, "1x1": 1}
 
 @final
 class MobileNetV2(nn.Module):
-    """Seventeen inverted residuals; the embedding is 1,280 pooled features.
+    """MobileNetV2 for small images: 17 inverted residuals, 1,280 pooled features.
 
-    head "3x3"   the last convolution is 3x3: 5,513,482 parameters for (3, 32, 32) and 10 classes,
-                 5,628,772 with 100; 5,512,906 for (1, 28, 28) and 10
-    head "1x1"   the usual last convolution: 2,236,682 for (3, 32, 32) and 10 classes
+    Parameters
+    ----------
+    head : {"3x3", "1x1"}
+        Kernel of the last convolution.  "3x3": 5,513,482 parameters for (3, 32, 32) and 10 classes,
+        5,628,772 with 100; 5,512,906 for (1, 28, 28) and 10.  "1x1", as in the paper: 2,236,682 for
+        (3, 32, 32) and 10 classes.
 
-    Takes any number of channels and images of at least 4x4. Convolutions start from
-    N(0, 2 / (k * k * channels out)), the head from N(0, 0.01 * 0.01) with bias 0.
+    Notes
+    -----
+    Any number of channels is supported, and images must be at least 4x4.  Convolutions are
+    initialized from N(0, 2 / (k * k * channels out)), the head from N(0, 0.01 * 0.01) with bias 0.
 
-    Notes: only two blocks halve the image, not five, so that 32x32 ends as 8x8. The 3x3 kernel
-    before the pool is AHFAL's, and the default, because its published numbers were measured with
-    it; the paper's network has 1x1 there. No dropout.
+    Only two blocks reduce the resolution, not five, so 32x32 becomes 8x8.  The 3x3 kernel before
+    the pooling is that of AHFAL, and the default, because its published results use it.  There is
+    no dropout.
     """
 
     def __init__(
@@ -59,17 +64,17 @@ class MobileNetV2(nn.Module):
         self.head = nn.Linear(1280, outputs)
 
     def embed(self, x: Tensor) -> Tensor:
-        """Pooled features.  x: (n, channels, height, width) -> (n, 1280)."""
+        """Return pooled features.  x: (n, channels, height, width) -> (n, 1280)."""
         features: Tensor = self.body(x)
         return features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits.  x: (n, channels, height, width) -> (n, outputs)."""
+        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
         logits: Tensor = self.head(self.embed(x))
         return logits
 
     def reset(self, generator: Generator) -> None:
-        """Fresh weights: fan-out normal convolutions, batch norm the identity, a small head."""
+        """Initialize weights: fan-out normal convolutions, identity batch norm, a small head."""
         fill(self.body, generator, kaiming_fan_out)
         nn.init.normal_(self.head.weight, 0, 0.01, generator=generator)
         zero_bias(self.head)
@@ -77,8 +82,10 @@ class MobileNetV2(nn.Module):
 
 @final
 class _InvertedResidual(nn.Module):
-    """Widen (1x1), filter each channel by itself (3x3), narrow (1x1, no ReLU); plus the input
-    where it has the same size."""
+    """Expand (1x1), filter each channel (3x3) and project (1x1, no ReLU).
+
+    The input is added if it has the same shape.
+    """
 
     def __init__(self, narrow: int, wide: int, times: int, stride: int) -> None:
         super().__init__()

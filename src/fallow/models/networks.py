@@ -1,4 +1,4 @@
-"""The built-in networks, by which `build_model` finds them."""
+"""The built-in networks of `build_model`."""
 
 from fallow.models.cnn import CNN4, DigitsCNN
 from fallow.models.dense import MLP, Linear

@@ -1,7 +1,7 @@
-"""Random orthogonal matrices, and rows that are mixed with them (FedSVD; Chai et al., 2022).
+"""Random orthogonal matrices, and mixing of examples with them (FedSVD; Chai et al., 2022).
 
-Mixing keeps what rows span and how long their combinations are, and shows no row by itself.  It is
-masking without a formal guarantee.
+Mixing preserves the span of the examples and the lengths of their combinations, and hides single
+examples.  It is masking without a formal guarantee.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-BLOCK = 1000  # rows that are mixed with one another at least, where there are as many
+BLOCK = 1000  # minimum number of examples mixed with each other, if there are as many
 
 
 def haar(n: int, generator: torch.Generator) -> Tensor:
-    """A uniformly random orthogonal matrix, (n, n) float64.
+    """Draw a uniformly random orthogonal matrix, (n, n) float64.
 
-    The decomposition alone fixes signs by its own rule, and then Q is not uniform (Mezzadri, 2007).
+    Signs are corrected, because those of the decomposition alone are not uniform (Mezzadri, 2007).
 
     >>> q = haar(3, torch.Generator().manual_seed(0))
     >>> bool(torch.allclose(q.T @ q, torch.eye(3).double()))
@@ -28,19 +28,19 @@ def haar(n: int, generator: torch.Generator) -> Tensor:
 
 
 def mix(rows: Tensor, generator: torch.Generator, width: int) -> Tensor:
-    """P times rows, for a fresh P that is uniform in blocks of at least max(`BLOCK`, 10 width) rows
-    or all of them.  (n, c) -> (n, c)
+    """Multiply examples by a random P.  (n, c) -> (n, c)
 
-    width: the columns of what is hidden; a block of fewer rows than that would hide little.
+    P is uniform in blocks of at least max(`BLOCK`, 10 width) examples, or all of them.  width:
+    number of columns of the hidden data; a block with fewer examples would hide little.
     """
     return torch.cat([haar(len(part), generator) @ part for part in blocks(rows, width)])
 
 
 def unmix(rows: Tensor, generator: torch.Generator, width: int) -> Tensor:
-    """Pᵀ times rows, for the P that `mix` drew from an equal generator.  (n, c) -> (n, c)"""
+    """Multiply by Pᵀ, for the P that `mix` drew from an equal generator.  (n, c) -> (n, c)"""
     return torch.cat([haar(len(part), generator).T @ part for part in blocks(rows, width)])
 
 
 def blocks(rows: Tensor, width: int) -> tuple[Tensor, ...]:
-    """The rows that are mixed with one another."""
+    """Return the blocks of examples that are mixed with each other."""
     return torch.tensor_split(rows, max(1, len(rows) // max(BLOCK, 10 * width)))

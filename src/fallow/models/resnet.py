@@ -1,6 +1,7 @@
-"""ResNet-8 of KAFAL (Cao et al., ICCV 2023) and AHFAL, which differ in the order inside a block.
+"""ResNet-8 of KAFAL (Cao et al., ICCV 2023) and AHFAL, with different orders inside a block.
 
-The trunk is pre-activation in both: no batch norm or ReLU after the stem, both before the pool.
+The trunk is pre-activation in both: no batch norm or ReLU after the stem, and both before the
+pooling.
 """
 
 from __future__ import annotations
@@ -17,17 +18,22 @@ from fallow.models.init import fan_in_uniform, fill, kaiming_fan_out
 
 @final
 class ResNet8(nn.Module):
-    """Three residual blocks of 16, 32 and 64 channels; the embedding is 64 pooled features.
+    """ResNet with three residual blocks of 16, 32 and 64 channels and 64 pooled features.
 
-    variant "cifar"   convolution first, ReLU after the sum: 77,946 parameters for (3, 32, 32)
-                      and 10 classes, 83,796 with 100. With one channel: 77,658.
-    variant "mnist"   batch norm and ReLU first, nothing after the sum: 77,562 for (1, 28, 28).
+    Parameters
+    ----------
+    variant : {"cifar", "mnist"}
+        "cifar": convolution first, ReLU after the sum; 77,946 parameters for (3, 32, 32) and 10
+        classes, 83,796 with 100, and 77,658 with one channel.  "mnist": batch norm and ReLU first,
+        nothing after the sum; 77,562 for (1, 28, 28).
 
-    Takes any number of channels and images of at least 4x4: the pool averages whatever map is
-    left. Convolutions start from N(0, 2 / (k * k * channels out)), the head as in PyTorch.
+    Notes
+    -----
+    Any number of channels is supported, and images must be at least 4x4.  Convolutions are
+    initialized from N(0, 2 / (k * k * channels out)), the head with PyTorch's default.
 
-    Notes: shortcuts that change the size are 1x1 convolutions without batch norm. In "mnist"
-    they read the activated input; a shortcut that changes nothing passes its input as it is.
+    Shortcuts that change the size are 1x1 convolutions without batch norm.  In "mnist" they take
+    the activated input; an identity shortcut passes its input unchanged.
     """
 
     def __init__(
@@ -61,24 +67,24 @@ class ResNet8(nn.Module):
         self.head = nn.Linear(64, outputs)
 
     def embed(self, x: Tensor) -> Tensor:
-        """Pooled features.  x: (n, channels, height, width) -> (n, 64)."""
+        """Return pooled features.  x: (n, channels, height, width) -> (n, 64)."""
         features: Tensor = self.body(x)
         return features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits.  x: (n, channels, height, width) -> (n, outputs)."""
+        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
         logits: Tensor = self.head(self.embed(x))
         return logits
 
     def reset(self, generator: Generator) -> None:
-        """Fresh weights: fan-out normal convolutions, batch norm the identity, default head."""
+        """Initialize weights: fan-out normal convolutions, identity batch norm, default head."""
         fill(self.body, generator, kaiming_fan_out)
         fill(self.head, generator, fan_in_uniform)
 
 
 @final
 class _PostActivation(nn.Module):
-    """relu(norm(conv(relu(norm(conv(x))))) + shortcut(x))."""
+    """Residual block relu(norm(conv(relu(norm(conv(x))))) + shortcut(x))."""
 
     def __init__(self, narrow: int, wide: int, stride: int) -> None:
         super().__init__()
@@ -98,7 +104,7 @@ class _PostActivation(nn.Module):
 
 @final
 class _PreActivation(nn.Module):
-    """conv(relu(norm(conv(a)))) + shortcut(a or x), with a = relu(norm(x))."""
+    """Residual block conv(relu(norm(conv(a)))) + shortcut(a or x), with a = relu(norm(x))."""
 
     def __init__(self, narrow: int, wide: int, stride: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""How unsure a prediction is: functions of logits, where larger means more uncertain.
+"""Uncertainty scores: functions of logits, where larger means more uncertain.
 
-All take logits (n, c) and return (n,) in the dtype they were given. A constant added to a row
-of logits changes nothing. A row with NaN gives NaN, which the caller must mask.
+All take logits (n, c) and return (n,) in the same dtype.  Adding a constant to the logits of an
+example changes nothing.  NaN logits give NaN, which the caller must mask.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """Entropy of the softmax, in nats, between 0 and log c.  (n, c) -> (n,).
+    """Return the entropy of the softmax, in nats, between 0 and log c.  (n, c) -> (n,).
 
     A class with probability 0, also from a logit of -inf, contributes 0.
 
@@ -25,9 +25,9 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def margin(logits: Tensor) -> Tensor:
-    """1 - (p1 - p2), with p1 and p2 the two largest probabilities.  (n, c) -> (n,), in [0, 1].
+    """Return 1 - (p1 - p2), for the two largest probabilities.  (n, c) -> (n,), in [0, 1].
 
-    With one class there is no second one, and every row is certain: 0.
+    With one class, every example is certain: 0.
 
     >>> from torch import tensor
     >>> margin(tensor([[0.6, 0.3, 0.1]]).log())
@@ -40,7 +40,7 @@ def margin(logits: Tensor) -> Tensor:
 
 
 def least_confidence(logits: Tensor) -> Tensor:
-    """1 - the largest probability.  (n, c) -> (n,), between 0 and 1 - 1 / c.
+    """Return 1 - the largest probability.  (n, c) -> (n,), between 0 and 1 - 1 / c.
 
     >>> from torch import tensor
     >>> least_confidence(tensor([[0.6, 0.3, 0.1]]).log())

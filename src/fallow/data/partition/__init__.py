@@ -1,1 +1,1 @@
-"""Which rows each site holds."""
+"""Partitions of examples over sites."""

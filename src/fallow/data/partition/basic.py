@@ -1,4 +1,4 @@
-"""Rows at random, by the groups that they come in, and by explicit counts."""
+"""Partitions at random, by natural groups, and by explicit counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from fallow.data.partition.cuts import (
 @final
 @dataclass(frozen=True)
 class IID:
-    """Rows at random in equal parts (sizes differ by at most 1).  Complete; any kind of label.
+    """Partition examples at random in equal parts (IID).
+
+    Sizes differ by at most 1.  The partition is complete and supports any kind of label.
 
     >>> parts = IID().split(np.zeros(5, dtype=np.int64), 2, np.random.default_rng(0))
     >>> sorted(np.concatenate(parts).tolist()), [len(part) for part in parts]
@@ -44,10 +46,11 @@ class IID:
 @final
 @dataclass(frozen=True)
 class Natural:
-    """Each natural group (a writer, a patient, a hospital) is a site.  Any kind of label.
+    """Use each natural group (a writer, a patient, a hospital) as a site.
 
-    With fewer ``sites`` than groups, the largest groups (``natural_groups`` says which), and then
-    not complete; ``sites=0`` is every group.  Draws nothing.
+    The partition supports any kind of label and draws nothing.  With fewer ``sites`` than groups,
+    the largest groups are used (see ``natural_groups``), and the partition is not complete;
+    ``sites=0`` uses every group.
 
     >>> groups = np.array([7, 9, 7, 9, 9])  # the patient of each row
     >>> parts = Natural().split(
@@ -75,7 +78,7 @@ class Natural:
 
 
 def natural_groups(groups: IntArray, sites: int = 0) -> IntArray:
-    """The groups with most rows (ties to the lower id), in order of their id; 0 = all of them.
+    """Return the largest groups (ties to the lower id), in order of their id; 0 = all of them.
 
     >>> natural_groups(np.array([3, 5, 5, 0, 0]), 2).tolist()
     [0, 5]
@@ -94,8 +97,17 @@ def natural_groups(groups: IntArray, sites: int = 0) -> IntArray:
 @final
 @dataclass(frozen=True)
 class Counts:
-    """Rows counted out by hand: for each site, how many of each class.  Not complete.
+    """Partition by explicit numbers of examples of each class at each site.
 
+    The partition is not complete.
+
+    Parameters
+    ----------
+    table : tuple of mappings
+        One mapping {class id: number of examples} per site.
+
+    Examples
+    --------
     >>> two = Counts(({0: 2}, {0: 1, 1: 1}))
     >>> [
     ...     len(part)
@@ -104,10 +116,10 @@ class Counts:
     [2, 2]
     """
 
-    table: tuple[Mapping[int, int], ...]  # one {class id: rows} a site
+    table: tuple[Mapping[int, int], ...]  # one {class id: number of examples} per site
 
     def __post_init__(self) -> None:
-        # a recipe that was a file has class ids in quotes
+        # class ids of an experiment configuration in a file are strings
         table = tuple({int(c): n for c, n in wanted.items()} for wanted in self.table)
         object.__setattr__(self, "table", table)
         for site, wanted in enumerate(table):

@@ -1,4 +1,4 @@
-"""The partitioners that `LongTail` may hand its rows to: all but itself."""
+"""The partitions that `LongTail` can use: all except itself."""
 
 from fallow.data.partition.basic import IID, Counts, Natural
 from fallow.data.partition.cuts import Partition

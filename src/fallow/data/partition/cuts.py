@@ -1,4 +1,4 @@
-"""What the partitioners share: their interface, their checks, and dealing rows from a table."""
+"""Interface, checks and helpers of partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Partition(Protocol):
-    """How training rows are spread over sites."""
+    """Partition of training examples over sites."""
 
     def split(
         self,
@@ -22,16 +22,16 @@ class Partition(Protocol):
         rng: np.random.Generator,
         groups: IntArray | None = None,
     ) -> list[IntArray]:
-        """Row numbers of each site: ``sites`` sorted, disjoint, non-empty arrays.
+        """Return the positions of the examples of each site: sorted, disjoint, non-empty arrays.
 
-        y: (n,) class ids (targets where the partitioner says so); groups: (n,) natural sites.
-        The same ``rng`` state gives the same answer.  Raises ValueError when it cannot be done.
+        y: (n,) class ids (or regression targets, if supported); groups: (n,) natural sites.  The
+        same state of ``rng`` gives the same partition.  Raises ValueError if it is not possible.
         """
         ...
 
 
 def check_sites(y: npt.NDArray[np.generic], sites: int) -> None:
-    """Refuse a number of sites that cannot all have a row."""
+    """Raise ValueError unless every site can have an example."""
     if sites < 1:
         raise ValueError(f"{sites} sites asked for; ask for at least 1")
     if len(y) < sites:
@@ -41,7 +41,7 @@ def check_sites(y: npt.NDArray[np.generic], sites: int) -> None:
 
 
 def check_positive(name: str, value: float) -> None:
-    """Refuse a concentration or ratio that is not a positive finite number."""
+    """Raise ValueError unless a concentration or ratio is positive and finite."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name} is {value!r}; it must be a number")
     if not 0 < value < np.inf:
@@ -49,7 +49,7 @@ def check_positive(name: str, value: float) -> None:
 
 
 def class_rows(y: IntArray, rule: str) -> dict[int, IntArray]:
-    """Class id -> its row numbers, for every class that has rows, in order of the id.
+    """Return class id -> positions of its examples, for every non-empty class, in order of the id.
 
     >>> {c: rows.tolist() for c, rows in class_rows(np.array([2, 0, 2]), "IID").items()}
     {0: [1], 2: [0, 2]}
@@ -70,9 +70,9 @@ def class_rows(y: IntArray, rule: str) -> dict[int, IntArray]:
 def deal(
     counts: IntArray, rows: list[IntArray], rng: np.random.Generator
 ) -> list[IntArray]:
-    """Deal shuffled rows from a table: the rows of each site.
+    """Distribute shuffled examples by a table of counts, one array per site.
 
-    counts: (sites, classes), rows: one array of row numbers a class.
+    counts: (sites, classes), rows: one array of positions per class.
     """
     parts: list[list[IntArray]] = [[] for _ in range(len(counts))]
     for of_sites, of_class in zip(counts.T, rows, strict=True):
@@ -85,12 +85,12 @@ def deal(
 def deal_class(
     counts: IntArray, rows: IntArray, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Shuffled ``rows`` cut in pieces of the given sizes; what is left over goes to nobody."""
+    """Divide shuffled ``rows`` into parts of these sizes; the rest is not assigned."""
     return np.split(rng.permutation(rows), np.cumsum(counts))[: len(counts)]
 
 
 def finish_parts(parts: list[IntArray], rule: str) -> list[IntArray]:
-    """The parts sorted, refused when a site has nothing."""
+    """Sort the parts; raise ValueError if a site has none."""
     empty = [site for site, part in enumerate(parts) if len(part) == 0]
     if empty:
         raise ValueError(
@@ -101,10 +101,10 @@ def finish_parts(parts: list[IntArray], rule: str) -> list[IntArray]:
 
 
 def largest_remainder(shares: FloatArray, total: int) -> IntArray:
-    """Whole numbers that sum to ``total`` and lie within 1 of ``total * shares / sum(shares)``.
+    """Return integers with sum ``total`` within 1 of ``total * shares / sum(shares)``.
 
-    Remainders are compared after rounding to 1e-9, so that exact ties go to the lower index
-    whatever the last bits say.
+    Remainders are compared after rounding to 1e-9, so exact ties go to the lower index regardless
+    of rounding errors.
 
     >>> largest_remainder(np.array([1.0, 1.0, 1.0]), 7).tolist()
     [3, 2, 2]
@@ -117,7 +117,7 @@ def largest_remainder(shares: FloatArray, total: int) -> IntArray:
 
 
 def cut_by_share(shares: FloatArray, total: int) -> IntArray:
-    """Sizes of the pieces when ``total`` rows are cut at floor(cumsum(shares) * total)."""
+    """Return the sizes of parts when ``total`` is divided at floor(cumsum(shares) * total)."""
     edges = np.floor(np.cumsum(shares) * total + 1e-9).astype(np.int64)
     edges[-1] = total
     sizes: IntArray = np.diff(edges, prepend=0)

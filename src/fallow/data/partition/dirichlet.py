@@ -1,7 +1,7 @@
-"""Three label splits by a Dirichlet distribution.  In all of them, smaller alpha = more skew.
+"""Three label partitions by a Dirichlet distribution; smaller alpha = more skew in all of them.
 
-Dirichlet is the usual one (Hsu, Qi, Brown, 2019, and common code); FedMADirichlet adds the mask of
-the FedMA code (Wang et al., 2020); ExactDirichlet gives every site the same number of rows.
+Dirichlet is the usual one (Hsu, Qi, Brown, 2019, and common code).  FedMADirichlet adds the mask of
+the FedMA code (Wang et al., 2020).  ExactDirichlet gives every site the same number of examples.
 """
 
 from __future__ import annotations
@@ -24,22 +24,44 @@ from fallow.data.partition.cuts import (
     largest_remainder,
 )
 
-MOST_DRAWS = 2000  # of a whole partition, until every site is large enough
+MOST_DRAWS = 2000  # maximum number of draws until every site is large enough
 BALANCING = 5  # alternations of rows and columns
-KAFAL_SIZES = (5021, 4556, 5008, 5014, 5565, 5826, 5177, 5186, 4522, 4125)  # of 50,000 rows
-TINY = 1e-12  # a class that nobody drew is spread evenly instead of dividing by 0
+KAFAL_SIZES = (
+    5021,
+    4556,
+    5008,
+    5014,
+    5565,
+    5826,
+    5177,
+    5186,
+    4522,
+    4125,
+)  # of 50,000 examples
+TINY = 1e-12  # a class that no site drew is spread evenly, to avoid division by 0
 
 
 @explain_constructor
 @final
 @dataclass(frozen=True)
 class Dirichlet:
-    """Each class is cut by its own q ~ Dir(alpha) over the sites; smaller alpha = more skew.
+    """Distribute each class over sites by Dir(alpha); smaller alpha = more skew.
 
-    Complete, sizes unequal.  Over N sites the counts of a class vary by
-    std / mean = sqrt((N - 1) / (N alpha + 1)).  The whole partition is drawn again until the
-    smallest site has ``min_size`` rows, at most 2000 times; then ValueError.
+    The partition is complete, with unequal sizes.  The counts of a class over N sites vary by std /
+    mean = sqrt((N - 1) / (N alpha + 1)).
 
+    Parameters
+    ----------
+    alpha : float
+        Concentration of the Dirichlet distribution.
+    min_size : int
+        Minimum number of examples of a site.  The whole partition is drawn again until it is
+        reached, at most 2000 times; then ValueError is raised.
+    cap : bool
+        A site with n / N examples gets none of later classes.
+
+    Examples
+    --------
     >>> y = np.repeat([0, 1, 2], 100)
     >>> parts = Dirichlet(alpha=0.5, min_size=20).split(y, 5, np.random.default_rng(0))
     >>> sum(len(part) for part in parts), min(len(part) for part in parts) >= 20
@@ -47,8 +69,8 @@ class Dirichlet:
     """
 
     alpha: float = 0.1  # tuned in {0.05, 0.1, 0.3, 0.5, 1, 10}
-    min_size: int = 1  # rows of the smallest site
-    cap: bool = False  # a site that has its n / N rows gets no more of later classes
+    min_size: int = 1  # minimum number of examples of a site
+    cap: bool = False  # a site with n / N examples gets none of later classes
 
     def __post_init__(self) -> None:
         _check(self.alpha, self.min_size)
@@ -75,13 +97,23 @@ class Dirichlet:
 @final
 @dataclass(frozen=True)
 class FedMADirichlet:
-    """Dirichlet with the FedMA mask: full sites get nothing more; smaller alpha = more skew.
+    """Distribute classes by Dir(alpha) with the mask of FedMA; smaller alpha = more skew.
 
-    Complete.  A site that holds n / N rows or more has its share of the next class set to 0 and the
-    rest renormalized; classes come in the order of their id, so late classes go to sites that are
-    still small (the order is the public one).  Drawn again until the smallest site has ``min_size``
-    rows: 13 to 84 draws for 50,000 rows and 100 sites at alpha 0.1; ValueError after 2000.
+    The partition is complete.  For a site with n / N examples or more, the share of the next class
+    is set to 0 and the others are renormalized.  Classes are assigned in the order of their id, as
+    in the public code, so later classes go to sites that are still small.
 
+    Parameters
+    ----------
+    alpha : float
+        Concentration of the Dirichlet distribution.
+    min_size : int
+        Minimum number of examples of a site.  The partition is drawn again until it is reached: 13
+        to 84 times for 50,000 examples and 100 sites at alpha 0.1.  After 2000 draws, ValueError is
+        raised.
+
+    Examples
+    --------
     >>> y = np.repeat([0, 1, 2], 100)
     >>> parts = FedMADirichlet(alpha=0.5).split(y, 5, np.random.default_rng(0))
     >>> sum(len(part) for part in parts), min(len(part) for part in parts) >= 20
@@ -116,16 +148,24 @@ class FedMADirichlet:
 @final
 @dataclass(frozen=True)
 class ExactDirichlet:
-    """Class shares of each site ~ Dir(alpha), all sites the same size; smaller alpha = more skew.
+    """Draw the class shares of each site from Dir(alpha), with equal sizes of sites.
 
-    Complete, without a rejection loop: both margins are exact, that is, every row is dealt and site
-    sizes differ by at most 1 (the first n mod N sites have the extra row).  The moves that level
-    the sites go through the classes in the order of their id.
+    Smaller alpha = more skew.  The partition is complete and needs no rejection loop.  Both margins
+    are exact: every example is assigned, and sizes differ by at most 1 (the first n mod N sites
+    have the additional example).  The moves that equalize sizes go through the classes in the order
+    of their id.
 
-    With ``sizes`` the sites are not the same size but in these proportions, exact to a row.
-    ``sizes=KAFAL_SIZES, alpha=0.1`` is like the split that KAFAL's experiments read from a file,
-    which no rule is known for: its sizes, and about its skew.
+    Parameters
+    ----------
+    alpha : float
+        Concentration of the Dirichlet distribution.
+    sizes : sequence of float, optional
+        Relative sizes of the sites, exact to one example.  None: equal sizes.  ``sizes=KAFAL_SIZES,
+        alpha=0.1`` resembles the partition that KAFAL's experiments read from a file without a
+        published rule: its sizes, and approximately its skew.
 
+    Examples
+    --------
     >>> y = np.repeat([0, 1, 2], 100)
     >>> parts = ExactDirichlet(alpha=0.1).split(y, 4, np.random.default_rng(0))
     >>> [len(part) for part in parts]
@@ -136,7 +176,7 @@ class ExactDirichlet:
     """
 
     alpha: float = 0.1
-    sizes: Sequence[float] | None = None  # of the sites, in proportion; None: the same
+    sizes: Sequence[float] | None = None  # relative sizes of the sites; None: equal
 
     def __post_init__(self) -> None:
         check_positive("alpha", self.alpha)
@@ -170,7 +210,7 @@ class ExactDirichlet:
         counts = np.stack(columns, axis=1)  # (sites, classes)
         targets = largest_remainder(sizes, len(y))
         counts = _level_sizes(counts, targets)
-        assert (counts.sum(1) == targets).all()  # noqa: S101 - what the two deals below rely on
+        assert (counts.sum(1) == targets).all()  # noqa: S101 - precondition of the two steps below
         assert (counts.sum(0) == [len(of_class) for of_class in rows]).all()  # noqa: S101
         return finish_parts(deal(counts, rows, rng), "ExactDirichlet")
 
@@ -191,10 +231,9 @@ def cut_classes(
     cap: bool,
     rule: str,
 ) -> list[IntArray]:
-    """Each class cut by its own Dir(alpha), drawn again until every site has ``min_size`` rows.
+    """Distribute each class by Dir(alpha), until every site has ``min_size`` examples.
 
-    cap: a site that holds n / N rows or more gets nothing of the classes that follow.
-    rule: the name in errors.
+    cap: a site with n / N examples or more gets none of later classes.  rule: the name in errors.
     """
     check_sites(y, sites)
     if sites * min_size > len(y):
@@ -221,13 +260,15 @@ def cut_classes(
 def _draw_counts(
     class_sizes: list[int], sites: int, rng: np.random.Generator, alpha: float, cap: bool
 ) -> IntArray:
-    """One draw of the table: (sites, classes)."""
+    """Draw the table of counts once: (sites, classes)."""
     held = np.zeros(sites, dtype=np.int64)
     columns = []
     for size in class_sizes:
         share = rng.dirichlet(np.full(sites, alpha))
         if cap:
-            is_open = held < sum(class_sizes) / sites  # somebody always is: rows are left
+            is_open = (
+                held < sum(class_sizes) / sites
+            )  # there is always one: examples are left
             share = np.where(is_open, np.maximum(share, TINY), 0.0)
             share /= share.sum()
         columns.append(cut_by_share(share, size))
@@ -236,9 +277,10 @@ def _draw_counts(
 
 
 def _level_sizes(counts: IntArray, targets: IntArray) -> IntArray:
-    """Move rows from over-full to under-full sites, class by class, largest surplus first.
+    """Move examples from too large to too small sites, by class, the largest surplus first.
 
-    One pass is enough: a site holds more than its surplus, and all its classes are visited.
+    One pass is sufficient: a site has more examples than its surplus, and all of its classes are
+    visited.
     """
     counts = counts.copy()
     surplus = counts.sum(1) - targets

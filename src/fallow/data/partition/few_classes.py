@@ -1,4 +1,4 @@
-"""Splits where a site holds a few of the classes: Patho (DPFL's protocol), Shards, ClassWindows."""
+"""Partitions with few classes per site: Patho (DPFL's protocol), Shards, ClassWindows."""
 
 from __future__ import annotations
 
@@ -29,14 +29,26 @@ _log = logging.getLogger(__name__)
 @final
 @dataclass(frozen=True)
 class Patho:
-    """Each site draws ``classes`` classes; each class is shared out by Dir(alpha) over its holders.
+    """Draw a few classes for each site, and divide each class by Dir(alpha) over its sites.
 
-    Complete.  Smaller alpha = more skew in the sizes; fewer ``classes`` = more skew in the labels.
-    The draw of classes is repeated until each class has a holder.  Every holder of a class gets at
-    least ``min_samples`` of it: "floor" (default) gives those first and shares out the rest, and
-    never loops; "reject" is the public code's redraw, which conditions the split towards balance;
-    it stops after 20,000 draws, falls back to "floor" and logs it.
+    The partition is complete.  Smaller alpha = more skew in the sizes; fewer ``classes`` = more
+    skew in the labels.  Classes are drawn again until each class has a site.
 
+    Parameters
+    ----------
+    classes : int
+        Number of classes per site.
+    alpha : float
+        Concentration of the Dirichlet distribution.
+    min_rule : {"floor", "reject"}
+        "floor" assigns ``min_samples`` first and divides the rest, without a loop.  "reject" draws
+        again, as the public code does, which makes the partition more balanced; after 20,000 draws
+        it falls back to "floor" and logs this.
+    min_samples : int
+        Minimum number of examples of a class at each of its sites.
+
+    Examples
+    --------
     >>> y = np.repeat([0, 1, 2, 3], 100)
     >>> parts = Patho(classes=2).split(y, 4, np.random.default_rng(0))
     >>> [len(np.unique(y[part])) for part in parts], sum(len(part) for part in parts)
@@ -82,7 +94,7 @@ class Patho:
     def _holders(
         self, sites: int, n_classes: int, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
-        """Who holds what: (sites, classes), every row with ``self.classes`` ones."""
+        """Draw the classes of each site: (sites, classes), ``self.classes`` ones per row."""
         for _ in range(MOST_DRAWS):
             place = rng.random((sites, n_classes)).argsort(1).argsort(1)
             holds: npt.NDArray[np.bool_] = place < self.classes
@@ -122,12 +134,19 @@ class Patho:
 @final
 @dataclass(frozen=True)
 class Shards:
-    """Each site holds ``classes`` classes, each class cut in equal parts; fewer = more skew.
+    """Assign a few classes to each site, in equal parts; fewer ``classes`` = more skew.
 
-    Complete.  Classes are dealt so that each has floor or ceil of sites * classes / n_classes
-    holders: every site takes the classes with most places left (ties at random), which always
-    succeeds (Gale and Ryser), so no draw is repeated.
+    The partition is complete.  Each class has floor or ceil of sites * classes / n_classes sites.
+    Every site takes the classes with the most open places (ties at random), which always succeeds
+    (Gale and Ryser), so no draw is repeated.
 
+    Parameters
+    ----------
+    classes : int
+        Number of classes per site.
+
+    Examples
+    --------
     >>> y = np.repeat([0, 1, 2, 3], 100)
     >>> parts = Shards(classes=2).split(y, 4, np.random.default_rng(0))
     >>> [len(np.unique(y[part])) for part in parts], [len(part) for part in parts]
@@ -175,12 +194,24 @@ class Shards:
 @final
 @dataclass(frozen=True)
 class ClassWindows:
-    """Site u holds the classes u, u+1, ... u+``classes``-1 (modulo their number), equally many rows
-    of each; its size is drawn from exp(N(mu, sigma)) + ``least``.
+    """Assign consecutive classes to each site, with equally many examples of each.
 
-    Not complete.  No row is used twice: where a class is used up, the sites that come later have
-    fewer of it.  The sizes are those of the public FEMNIST generator of DPFL's comparison.
+    Site u has the classes u, u+1, ... u+``classes``-1 (modulo their number).  Its size is drawn
+    from exp(N(mu, sigma)) + ``least``.  The partition is not complete.  No example is used twice:
+    if a class is exhausted, later sites have fewer examples of it.  Sizes follow the public FEMNIST
+    generator of DPFL's comparison.
 
+    Parameters
+    ----------
+    classes : int
+        Number of classes per site.
+    least : int
+        Minimum size of a site.
+    mu, sigma : float
+        Mean and standard deviation of the logarithm of the size.
+
+    Examples
+    --------
     >>> y = np.repeat([0, 1, 2, 3], 1000)
     >>> parts = ClassWindows(classes=2).split(y, 4, np.random.default_rng(0))
     >>> [np.unique(y[part]).tolist() for part in parts]

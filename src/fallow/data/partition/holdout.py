@@ -1,4 +1,4 @@
-"""Setting rows aside: stratified by class, and never both copies of a row on two sides."""
+"""Test sets: stratified by class, without duplicates between training and test examples."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ TEST_SHARE = 0.2
 def draw_stratified(
     y: npt.NDArray[np.generic], share: float, rng: np.random.Generator
 ) -> IntArray:
-    """Positions of about ``share`` of the rows, from each class alike; sorted.
+    """Return sorted positions of about ``share`` of the examples, stratified by class.
 
-    A class always keeps one row behind, so a class of one is never chosen from.  Targets
-    that are not whole numbers are drawn plainly.
+    At least one example of each class remains, so a class of one is never selected from.  Targets
+    that are not integers are not stratified.
     """
     total = round(share * len(y))
     if not np.issubdtype(y.dtype, np.integer):
@@ -34,13 +34,13 @@ def draw_stratified(
 
 
 def hold_out(name: str, x: Tensor, y: npt.NDArray[np.generic]) -> tuple[IntArray, IntArray]:
-    """A test set for data that comes without one: (training rows, test rows), sorted.
+    """Return sorted (training, test) positions for a dataset without a test set.
 
-    20 % of the distinct labeled rows, stratified by class and fixed by ``name``.  Copies of a row
-    stay on one side, so that no test row is also a training row; a row with an unlabeled copy
-    (-1 or NaN) stays in training.
+    20 % of the distinct labeled examples are drawn, stratified by class and determined by ``name``.
+    Duplicates stay on one side, so no test example is also a training example.  An example with an
+    unlabeled duplicate (-1 or NaN) stays in the training set.
     """
-    # of the distinct rows the first copy, and of every row which distinct one it is
+    # first duplicate of each distinct example, and the distinct example of each
     first, copy_of = copies_of(x)
     is_unlabeled = y == -1
     if np.issubdtype(y.dtype, np.floating):
@@ -48,7 +48,7 @@ def hold_out(name: str, x: Tensor, y: npt.NDArray[np.generic]) -> tuple[IntArray
     can_test = np.ones(len(first), dtype=bool)
     can_test[copy_of[is_unlabeled]] = False
     candidates = np.flatnonzero(can_test)
-    in_file_order = np.argsort(first[candidates])  # not in that of their hashes
+    in_file_order = np.argsort(first[candidates])  # not in the order of their hashes
     candidates = candidates[in_file_order]
     if len(candidates) == 0:
         return np.arange(len(y)), np.empty(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Long-tailed class counts (Cui et al., 2019), before the rows are spread over sites."""
+"""Long-tailed class counts (Cui et al., 2019), before the partition over sites."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fallow.data.partition.cuts import (
 
 
 def longtail_counts(largest: int, classes: int, rho: float) -> IntArray:
-    """Rows of each class: n_c = int(largest * (1 / rho)^(c / (C - 1))), class 0 first.
+    """Return class counts n_c = int(largest * (1 / rho)^(c / (C - 1))), class 0 first.
 
     >>> longtail_counts(5000, 10, 20).tolist()
     [5000, 3584, 2569, 1842, 1320, 946, 678, 486, 348, 250]
@@ -33,7 +33,7 @@ def longtail_counts(largest: int, classes: int, rho: float) -> IntArray:
     check_positive("rho", rho)
     exponents = np.arange(classes) / (classes - 1)  # 0 at the head, 1 at the tail
     counts = largest * (1 / rho) ** exponents
-    # + 1e-9: largest / rho, exact on paper, must not lose a row to the last bit
+    # + 1e-9: largest / rho must not lose an example to rounding
     return np.floor(counts + 1e-9).astype(int)
 
 
@@ -41,12 +41,24 @@ def longtail_counts(largest: int, classes: int, rho: float) -> IntArray:
 @final
 @dataclass(frozen=True)
 class LongTail:
-    """Keep a long-tailed subset of the rows, then spread it with ``inner``; larger rho = more skew.
+    """Keep a long-tailed subset, then partition it with ``inner``; larger rho = more skew.
 
-    Not complete: class c keeps exactly int(n_max (1/rho)^(c/(C-1))) rows, drawn at random; the test
-    set is not touched.  Classes are 0..C-1 with the head at 0.  ``inner`` and ``inner_fields`` name
-    the partitioner, e.g. ``LongTail(20, "ExactDirichlet", {"alpha": 0.1})``.
+    The partition is not complete: class c keeps exactly int(n_max (1/rho)^(c/(C-1))) examples,
+    drawn at random.  The test set is unchanged.  Classes are 0..C-1, and class 0 is the largest.
 
+    Parameters
+    ----------
+    rho : float
+        Ratio of the largest to the smallest class.
+    inner : str
+        Name of the partition of the subset, such as "ExactDirichlet".
+    inner_fields : mapping
+        Fields of ``inner``, such as ``{"alpha": 0.1}``.
+    n_max : int, optional
+        Number of examples of the largest class.  None: number of examples / number of classes.
+
+    Examples
+    --------
     >>> y = np.repeat([0, 1, 2], 100)
     >>> parts = LongTail(rho=4).split(y, 2, np.random.default_rng(0))
     >>> np.bincount(y[np.concatenate(parts)]).tolist()
@@ -56,7 +68,7 @@ class LongTail:
     rho: float = 20  # head / tail; 1 / rho is the public flag ``imb_ratio``
     inner: str = "IID"
     inner_fields: Mapping[str, Any] = field(default_factory=dict)
-    n_max: int | None = None  # rows of the head; None = rows / classes
+    n_max: int | None = None  # examples of the largest class; None = examples / classes
 
     def __post_init__(self) -> None:
         check_positive("rho", self.rho)
@@ -77,10 +89,10 @@ class LongTail:
         if groups is not None:
             groups = groups[kept]
         parts = self._build_inner().split(y[kept], sites, rng, groups)
-        return [kept[part] for part in parts]  # row numbers of all rows again
+        return [kept[part] for part in parts]  # positions in the whole dataset
 
     def rows(self, y: IntArray, rng: np.random.Generator) -> IntArray:
-        """The long-tailed subset: sorted row numbers."""
+        """Return the sorted positions of the long-tailed subset."""
         rows = class_rows(y, "LongTail")
         classes = max(rows, default=0) + 1
         largest = self.n_max

@@ -1,4 +1,4 @@
-"""Partitioners by name: which rows each site holds.  Pure NumPy, indices only, bounded loops.
+"""Partitions by name, in NumPy, with positions only and bounded loops.
 
 build(partitions, "ExactDirichlet", alpha=0.1).split(y, sites=10, rng=rng)
 """

@@ -1,4 +1,4 @@
-"""Test and validation rows that follow a partition, and the report on one."""
+"""Test and validation examples by partition, and the partition report."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy.typing as npt
 from fallow.data.partition.cuts import FloatArray, IntArray, class_rows, deal
 from fallow.data.partition.holdout import draw_stratified
 
-COARSE = 20  # test rows below which one site's accuracy says little
+COARSE = 20  # number of test examples below which the accuracy of a site is imprecise
 _log = logging.getLogger(__name__)
 
 
 def test_shares(
     train_counts: IntArray, y_test: IntArray, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Test rows of each site: the class shares of its training rows, no row used twice.
+    """Return the test examples of each site, with the class shares of its training examples.
 
-    train_counts: (sites, classes) of the training partition, before validation is cut;
-    y_test: (m,).  Site k gets f_kc m_c rows of class c, rounded, at least 1 of a class it holds
-    when there are enough, and all m_c rows are given out if anybody holds the class.
-    A site may end up with nothing; sites with fewer than 20 rows are logged.
+    train_counts: (sites, classes) of the training partition, before validation examples are drawn;
+    y_test: (m,).  Site k gets f_kc m_c examples of class c, rounded, at least 1 of each of its
+    classes if there are enough.  All m_c examples are assigned if any site has the class, and none
+    twice.  Sites may have no test examples; sites with fewer than 20 are logged.
     """
     train_counts = np.asarray(train_counts)
     if train_counts.ndim != 2 or train_counts.size == 0 or train_counts.min() < 0:
@@ -48,12 +48,12 @@ def test_shares(
 
 
 def _apportion(held: IntArray, total: int) -> IntArray:
-    """Whole test rows of one class for each site: (sites,)."""
+    """Return the number of test examples of one class for each site: (sites,)."""
     if held.sum() == 0:
         return np.zeros_like(held)
     exact = held / held.sum() * total
     value: IntArray = np.maximum(np.rint(exact), held > 0).astype(np.int64)
-    # each pass takes one row from everybody it may, the most over-full first
+    # each pass removes one from every possible site, the largest surplus first
     while value.sum() > total:
         can_spare = value > 1
         if not can_spare.any():
@@ -61,7 +61,7 @@ def _apportion(held: IntArray, total: int) -> IntArray:
         n = min(value.sum() - total, can_spare.sum())
         order = np.argsort(np.where(can_spare, exact - value, np.inf), kind="stable")
         value[order[:n]] -= 1
-    # and here gives one to everybody who holds the class, the most under-full first
+    # and adds one to every site with the class, the largest deficit first
     while value.sum() < total:
         n = min(total - value.sum(), (held > 0).sum())
         order = np.argsort(np.where(held > 0, value - exact, np.inf), kind="stable")
@@ -72,9 +72,9 @@ def _apportion(held: IntArray, total: int) -> IntArray:
 def validation_split(
     y_rows: npt.NDArray[np.generic], share: float, rng: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
-    """Positions (train, validation) among one site's labeled rows; sorted, at least 1 each.
+    """Return sorted positions (train, validation) among the labeled examples of a site.
 
-    Stratified by class where every class has 2 rows or more, else plain random.
+    Both have at least one example.  They are stratified if every class has 2 examples or more.
     """
     n = len(y_rows)
     if not 0 < share < 1:
@@ -97,14 +97,16 @@ def validation_split(
     _, sizes = np.unique(y_rows, return_counts=True)
     if is_class and sizes.min() >= 2:
         validation = draw_stratified(y_rows, share, rng)
-    if len(validation) == 0:  # targets, a class of one row, or a share of less than a row
+    if (
+        len(validation) == 0
+    ):  # targets, a class of one example, or a share of less than one example
         size = min(max(1, round(share * n)), n - 1)
         validation = np.sort(rng.permutation(n)[:size])
     return np.setdiff1d(np.arange(n), validation), validation
 
 
 def class_counts(y: IntArray, parts: list[IntArray], n_classes: int) -> IntArray:
-    """Labeled rows of each class at each site: (sites, n_classes)."""
+    """Count labeled examples of each class at each site: (sites, n_classes)."""
     counts = []
     for part in parts:
         labels = y[part]
@@ -113,12 +115,17 @@ def class_counts(y: IntArray, parts: list[IntArray], n_classes: int) -> IntArray
 
 
 class PartitionReport(TypedDict):
-    """How uneven a partition is, in plain lists and numbers.
+    """Skew of a partition, as lists and numbers.
 
-    matrix: (sites, classes) counts; sizes: rows a site; cv: population std / mean of each class's
-    counts over sites; sigma_pp: population std of each class's share over sites, in percentage
-    points; absent: number of classes each site lacks; kl: KL(site shares || pooled shares) in nats,
-    None without labels; mean_kl: its mean.
+    Attributes
+    ----------
+    matrix : (sites, classes) counts.
+    sizes : Number of examples per site.
+    cv : Population std / mean of the counts of each class over sites.
+    sigma_pp : Population std of the share of each class over sites, in percentage points.
+    absent : Number of classes without examples per site.
+    kl : KL(site shares || pooled shares) in nats; None without labels.
+    mean_kl : Mean of ``kl``.
     """
 
     matrix: list[list[int]]
@@ -131,9 +138,9 @@ class PartitionReport(TypedDict):
 
 
 def partition_report(y: IntArray, parts: list[IntArray], n_classes: int) -> PartitionReport:
-    """How uneven a partition is.  y: (n,) class ids; parts: row numbers of each site.
+    """Measure the skew of a partition.  y: (n,) class ids; parts: positions by site.
 
-    Unlabeled rows count in the sizes alone; a site without labels is left out of sigma and KL.
+    Unlabeled examples count in the sizes only; a site without labels is ignored in sigma and KL.
 
     >>> report = partition_report(
     ...     np.array([0, 0, 1, 1]), [np.array([0, 1]), np.array([2, 3])], 2
@@ -152,7 +159,7 @@ def partition_report(y: IntArray, parts: list[IntArray], n_classes: int) -> Part
     has_labels = counts.sum(1) > 0  # (sites,)
     shares = counts[has_labels] / counts[has_labels].sum(1, keepdims=True)
     pooled = counts.sum(0) / max(int(counts.sum()), 1)
-    divergences = np.full(len(parts), np.nan)  # NaN of a site without labels
+    divergences = np.full(len(parts), np.nan)  # NaN for a site without labels
     divergences[has_labels] = [_kl(share, pooled) for share in shares]
     kl: list[float | None] = [None] * len(parts)
     for site in np.flatnonzero(has_labels):

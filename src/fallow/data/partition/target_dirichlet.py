@@ -1,7 +1,7 @@
-"""A Dirichlet split for numbers: targets are put in bins, and each bin is spread like a class.
+"""A Dirichlet partition for regression: targets are binned, and bins are treated like classes.
 
-The split of FALE's experiments (Tang et al., 2025): as many bins as sites, alpha 5.  How full sites
-are treated there is FedLab's ``hetero_dir`` (Zeng et al., 2023).
+This is the partition of FALE's experiments (Tang et al., 2025): as many bins as sites, alpha 5.
+Full sites are treated as in FedLab's ``hetero_dir`` (Zeng et al., 2023).
 """
 
 from __future__ import annotations
@@ -23,27 +23,44 @@ Binning = Literal["quantile", "equal-width"]
 @final
 @dataclass(frozen=True)
 class TargetDirichlet:
-    """Each bin of targets is cut by a q ~ Dir(alpha) over the sites; smaller alpha = more skew.
+    """Distribute each bin of targets over sites by Dir(alpha); smaller alpha = more skew.
 
-    Complete, sizes unequal.  y: (n,) targets, or whole numbers taken as such.  With "hetero" a site
-    that holds n / N rows or more gets nothing of later (higher) bins, with "plain" it does.  The
-    whole partition is drawn again until the smallest site has ``min_size`` rows, at most 2000
-    times; then ValueError.
+    The partition is complete, with unequal sizes.  y: (n,) targets, or integers used as such.
 
+    Parameters
+    ----------
+    alpha : float
+        Concentration of the Dirichlet distribution.
+    bins : int, optional
+        Number of bins.  None: the number of sites, as in the paper.
+    binning : {"quantile", "equal-width"}
+        Kind of bins.
+    allocation : {"hetero", "plain"}
+        "hetero": a site with n / N examples or more gets none of later (higher) bins.
+    min_size : int, optional
+        Minimum number of examples of a site.  None: the number of bins.  The partition is drawn
+        again until it is reached, at most 2000 times; then ValueError is raised.
+
+    Notes
+    -----
+    The paper specifies neither the kind of bins nor the rule for full sites; quantile bins and
+    "hetero" are our interpretation.
+
+    Examples
+    --------
     >>> y = np.linspace(0.0, 1.0, 200)
     >>> parts = TargetDirichlet(alpha=5.0).split(y, 4, np.random.default_rng(0))
     >>> sum(len(part) for part in parts), min(len(part) for part in parts) >= 4
     (200, True)
-
-    Notes: the paper names neither the kind of bins nor the rule for full sites; quantile bins and
-    "hetero" are our reading.
     """
 
-    alpha: float = 5.0  # the paper's
-    bins: int | None = None  # None: as many as sites, as in the paper
+    alpha: float = 5.0  # as in the paper
+    bins: int | None = None  # None: number of sites, as in the paper
     binning: Binning = "quantile"
     allocation: Literal["hetero", "plain"] = "hetero"
-    min_size: int | None = None  # rows of the smallest site; None: as many as bins
+    min_size: int | None = (
+        None  # minimum number of examples of a site; None: number of bins
+    )
 
     def __post_init__(self) -> None:
         check_positive("alpha", self.alpha)
@@ -75,11 +92,11 @@ class TargetDirichlet:
 def target_bins(
     y: npt.NDArray[np.number], bins: int, binning: Binning = "quantile"
 ) -> IntArray:
-    """The bin of each target, 0 the lowest: (n,) -> (n,) in 0..bins-1.
+    """Return the bin of each target, 0 for the lowest: (n,) -> (n,) in 0..bins-1.
 
-    "quantile": bins of equal size, to a row, where no two targets are equal; "equal-width": equal
-    parts of the range.  Equal targets share a bin, so with many of them some bins stay empty.
-    Raises ValueError for a target that is not finite.
+    "quantile": bins of equal size, to one example, without equal targets; "equal-width": equal
+    parts of the range.  Equal targets share a bin, so bins can be empty.  Raises ValueError for a
+    non-finite target.
 
     >>> y = np.array([1.0, 2.0, 30.0, 40.0, 90.0, 100.0])
     >>> target_bins(y, 3).tolist(), target_bins(y, 3, "equal-width").tolist()
@@ -94,7 +111,7 @@ def target_bins(
         )
     if binning == "equal-width":
         low = targets.min()
-        width = np.ptp(targets) or 1.0  # where all are equal they share bin 0
+        width = np.ptp(targets) or 1.0  # equal targets share bin 0
         scaled: IntArray = np.floor((targets - low) / width * bins).astype(np.int64)
         return scaled.clip(max=bins - 1)  # the largest target is the end of the last bin
     _, which, sizes = np.unique(targets, return_inverse=True, return_counts=True)
